@@ -157,7 +157,7 @@ def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
         RecordError: one table would mix code versions, or two runs of one fold would share a line.
         ConfigError: ``split_by`` is no identity key.
     """
-    problems: list[Problem] = []
+    problems = list(selected.problems)
     groups = groups_of(selected, split_by)
     settings: list[Setting] = []
     lines: list[dict[str, Any]] = []
@@ -291,7 +291,7 @@ def _unusable(
     present = {run.identity["fold"] for run in runs}
     for parent in {Path(run.folder).parent for run in runs}:
         unusable |= {fold: reason for fold, reason in without_rows.get(parent, {}).items() if fold not in present}
-    if str(runs[0].identity["code"]).startswith(IMPORTED):
+    if FULL not in present and str(runs[0].identity["code"]).startswith(IMPORTED):
         unusable.setdefault(FULL, "imported runs have no model of all environments, so the ideal is not known")
     return unusable
 

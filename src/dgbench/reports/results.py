@@ -16,6 +16,8 @@ from dgbench.analysis.selection import Selection, describe
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError, RecordError
 from dgbench.reports.evaluation import evaluate
+from dgbench.reports.importers.frames import is_table
+from dgbench.reports.importers.table import read_table
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.row_files import IDENTITY_KEYS
 from dgbench.reports.reading.selected import Selected, select_runs, selected_of_frame
@@ -51,7 +53,8 @@ def results(
     chose. pandas keeps them when lines are selected, not when frames are joined.
 
     Args:
-        source: folder that is searched for runs, recursively, or an archive of runs, or several of both.
+        source: folder that is searched for runs, recursively, or an archive of runs, or several of both; or tables of
+            others (:func:`~dgbench.reports.importers.table.read_table`), e.g. ``others.csv``.
         selection: name of a file in ``conf/selection``, or a selection.
         split_by: one more column whose values are kept apart in labels and selection, e.g. ``code``.
 
@@ -61,7 +64,10 @@ def results(
     """
     places = [source] if isinstance(source, str | Path) else list(source)
     method = selection_named(selection) if isinstance(selection, str) else selection
-    collection = collect(places)
+    tables = [place for place in places if is_table(place)]
+    if tables and len(tables) < len(places):
+        raise ConfigError(f"source names tables ({tables[0]}) and folders of runs; read them one after the other")
+    collection = read_table(tables) if tables else collect(places)
     if not collection.runs:
         raise RecordError(f"no run under {', '.join(map(str, places))} has rows; {collection.problems[0].reason}")
     selected = select_runs(collection, method, split_by)
@@ -86,14 +92,16 @@ def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
     Source: Hwang et al. 2024, "Towards a Better Evaluation of Out-of-Domain Generalization", equations 2, 4 and 6.
 
     Args:
-        frame: of :func:`results`, or a part of its lines.
+        frame: of :func:`results`, or a part of its lines; or a table of others, see
+            :func:`~dgbench.reports.importers.table.read_table`.
         split_by: one more column whose values get lines of their own, e.g. ``code``.
 
     Raises:
         RecordError: results of several code versions, or two runs of one fold, would share a line.
         ConfigError: ``split_by`` is no column.
     """
-    evaluation = evaluate(selected_of_frame(frame), split_by)
+    chosen = selected_of_frame(frame)
+    evaluation = evaluate(chosen, split_by)
     identities = [{"setting": setting.title, **_flat(setting.identity)} for setting in evaluation.settings]
     settings = pd.DataFrame(identities or [{"setting": ""}])
     names = [str(name) for name in settings.columns if name != "setting"]
@@ -103,7 +111,8 @@ def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
     texts = ["; ".join(dict.fromkeys(reason for reason in line if isinstance(reason, str))) for line in reasons]
     studies = studies.assign(missing=[folds or other for folds, other in zip(studies["missing"], texts, strict=True)])
     lines = studies.merge(settings, on="setting")[columns]
-    lines.attrs = dict(frame.attrs)
+    said = [f"{problem.kind}: {problem.where}: {problem.reason}" for problem in chosen.problems]
+    lines.attrs = {**frame.attrs, "problems": [*frame.attrs.get("problems", ()), *said]}
     return lines
 
 

@@ -126,7 +126,7 @@ def leaderboards(
     for group in groups_of(selected, split_by, ideal=False):
         together[identity_key(group.identity, names)].append(group)
     boards: list[Leaderboard] = []
-    problems: list[Problem] = []
+    problems = list(selected.problems)
     for _, groups in sorted(together.items()):
         shown = []
         for group in sorted(groups, key=lambda group: identity_key(group.identity, _DATASET)):

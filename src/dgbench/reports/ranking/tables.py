@@ -21,7 +21,6 @@ from dgbench.plan.folds import LOO, tested, trained_on_tested
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.document import TARGET_ORACLE
 from dgbench.reports.hparams import Choice, choices_table
-from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import slug, variant_text
 from dgbench.reports.measuring.tables import ALGORITHM
 from dgbench.reports.over_seeds import (
@@ -189,8 +188,8 @@ def _images(dataset: RankedDataset) -> dict[str, float]:
 def _tested(dataset: RankedDataset) -> str:
     if trained_on_tested(dataset.identity):
         return TARGET_ORACLE
-    imported = str(dataset.identity["code"]).startswith(IMPORTED)
-    where = "DomainBed's in part (the larger one)" if imported else "the test subset"
+    of_domainbed = dataset.identity["base"] == "domainbed"
+    where = "DomainBed's in part (the larger one)" if of_domainbed else "the test subset"
     return f"Accuracy is that on {where} of an environment that the model never trained on."
 
 

@@ -17,13 +17,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dgbench.analysis.columns import RunKey, accuracies_of, records_of
-from dgbench.analysis.selection import Draws, Selection, choose_draws
+from dgbench.analysis.selection import Draws, Last, Selection, choose_draws
 from dgbench.errors import ConfigError
 from dgbench.plan.folds import FULL, tested
 from dgbench.records.rows import EVALUATED, Role, identity_key, keys
+from dgbench.reports.importers.table import read_table
 from dgbench.reports.labels import algorithm_labels
 from dgbench.reports.reading.collect import Collection
-from dgbench.reports.reading.folders import fold_of
+from dgbench.reports.reading.folders import Problem, fold_of
 from dgbench.reports.reading.row_files import IDENTITY_KEYS, Run
 
 Identity = Mapping[str, Any]
@@ -58,6 +59,7 @@ class Selected:
     tests: pd.DataFrame
     silent: Mapping[Path, Mapping[str, str]] = field(default_factory=dict)  #: study folder -> fold without rows -> why
     partial: bool = False  #: runs that do not count may not be among them
+    problems: Sequence[Problem] = ()  #: of a table of others: what was assumed and left out
 
 
 def check_key(split_by: str | None) -> None:
@@ -117,11 +119,15 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
 
 
 def selected_of_frame(frame: pd.DataFrame) -> Selected:
-    """The runs of a frame of :func:`dgbench.results`, or of a part of its lines.
+    """The runs of a frame of :func:`dgbench.results`, or of a part of its lines; or of a table of others.
 
     Raises:
-        ConfigError: it is another frame.
+        ConfigError: it is a frame of runs that lacks a column.
+        RecordError: a table of others cannot be read, see :func:`~dgbench.reports.importers.table.read_table`.
     """
+    if not {"folder", "label"} & {*frame}:
+        collection = read_table(frame)
+        return replace(select_runs(collection, Last()), problems=collection.problems)
     if absent := [name for name in ("run", "folder", "label", "fold", "step", "subset", "env") if name not in frame]:
         raise ConfigError(f"frame has no column {absent[0]}; give one of dgbench.results, or some of its lines")
     rows = frame.assign(run=frame.groupby(["run", "folder"], sort=False).ngroup().to_numpy())

@@ -1,0 +1,276 @@
+"""``import=table``: what others trained gives the tables that the same runs give elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dgbench
+from dgbench import reports
+from dgbench.analysis.selection import Last, TrainVal
+from dgbench.errors import ConfigError, RecordError
+from dgbench.reports.evaluation import evaluate
+from dgbench.reports.importers.domainbed import read_domainbed
+from dgbench.reports.importers.table import read_table
+from dgbench.reports.ranking.leaderboards import leaderboards
+from dgbench.reports.ranking.tables import leaderboard_table
+from dgbench.reports.reading.collect import Collection
+from dgbench.reports.reading.selected import select_runs
+from tests.complaints import one_line, refused
+
+ENVIRONMENTS = ("art_painting", "cartoon", "photo", "sketch")
+
+
+def frame_of(envs: tuple[str, ...] = ENVIRONMENTS, seeds: int = 3, **more: Any) -> pd.DataFrame:
+    dice = np.random.default_rng(1)
+    lines = [
+        {"algorithm": name, "seed": seed, "environment": env, "accuracy": dice.integers(600, 900) / 1000, **more}
+        for name in ("ERM", "VREx")
+        for seed in range(seeds)
+        for env in envs
+    ]
+    return pd.DataFrame(lines)
+
+
+def domainbed_folder(root: Path) -> pd.DataFrame:
+    """A sweep of ERM and VREx on PACS: 3 trials, 2 steps; and the same accuracies as a table, line by line."""
+    dice = np.random.default_rng(2)
+    lines: list[dict[str, Any]] = []
+    for name in ("ERM", "VREx"):
+        for trial in range(3):
+            for out in range(4):
+                folder = root / f"{name}_{trial}_{out}"
+                folder.mkdir(parents=True)
+                args = {"dataset": "PACS", "algorithm": name, "test_envs": [out], "trial_seed": trial}
+                records = []
+                for step in (0, 300):
+                    values = {f"env{i}_{part}_acc": float(dice.random()) for i in range(4) for part in ("in", "out")}
+                    records.append(json.dumps({"args": args, "hparams": {"lr": 0.1}, "step": step, **values}))
+                    for i, env in enumerate(ENVIRONMENTS):
+                        run = {"algorithm": name, "seed": trial, "held_out": ENVIRONMENTS[out], "step": step}
+                        of_in = "test" if i == out else "train"
+                        for part, subset in (("in", of_in), ("out", "val")):
+                            value = {"environment": env, "subset": subset, "accuracy": values[f"env{i}_{part}_acc"]}
+                            lines.append({"dataset": "pacs", **run, **value, "hparams.lr": 0.1})
+                (folder / "results.jsonl").write_text("\n".join(records) + "\n")
+                (folder / "done").write_text("done")
+    return pd.DataFrame(lines)
+
+
+def numbers(collection: Collection, selection: Any) -> list[Any]:
+    """Measures of every study and the leaderboard, without what the setting is called."""
+    selected = select_runs(collection, selection)
+    studies = evaluate(selected).studies[["algorithm", "seed", "average", "worst", "gap", "worst_gap", "steps"]]
+    (board,) = leaderboards(selected)[0]
+    return [studies.to_numpy().tolist(), leaderboard_table(board).frame.to_numpy().tolist()]
+
+
+@pytest.mark.parametrize("selection", [Last(), TrainVal()], ids=["last", "train_val"])
+def test_a_sweep_its_csv_and_its_frame_give_the_same_to_the_digit(tmp_path: Path, selection: Any) -> None:
+    frame = domainbed_folder(tmp_path / "sweep")
+    expected = numbers(read_domainbed(tmp_path / "sweep"), selection)
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_csv(tmp_path / "a.tsv", index=False, sep="\t")
+    frame.to_parquet(tmp_path / "a.parquet")
+    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True, double_precision=15)
+    assert numbers(read_table(frame), selection) == expected
+    for name in ("a.csv", "a.tsv", "a.parquet"):
+        assert numbers(read_table(tmp_path / name), selection) == expected, name
+    from_python = dgbench.results(tmp_path / "a.csv", selection=selection)
+    assert reports.leaderboard(from_python).to_numpy().tolist() == expected[1]
+    assert evaluate(select_runs(read_table(tmp_path / "a.jsonl"), selection)).studies["average"].tolist() == (
+        pytest.approx([line[2] for line in expected[0]], abs=1e-14)
+    )
+
+
+def test_python_takes_such_a_frame() -> None:
+    frame = frame_of().rename(columns={"environment": "domain", "algorithm": "Method", "accuracy": "test_acc"})
+    measures = dgbench.measures(frame)
+    assert sorted(set(measures["label"])) == ["erm", "vrex"] and len(measures) == 6
+    lines = frame[(frame["Method"] == "ERM") & (frame["seed"] == 0)]
+    assert measures["average"].iloc[0] == pytest.approx(1 - lines["test_acc"].mean())
+    board = reports.leaderboard(frame)
+    assert board["rank"].tolist() == [1, 2]
+    said = [text for text in board.attrs["problems"] if "leave-one-out" in text or "domain" in text]
+    assert len(said) == 2 and len([text for text in measures.attrs["problems"] if "leave-one-out" in text]) == 1
+    assert len(reports.certainty(frame)) == 2
+
+
+def test_wide_and_long_are_the_same() -> None:
+    frame = frame_of()
+    wide = frame.pivot(index=["algorithm", "seed"], columns="environment", values="accuracy").reset_index()
+    wide["Avg."] = wide[list(ENVIRONMENTS)].mean(axis=1).round(3)
+    assert numbers(read_table(wide), Last()) == numbers(read_table(frame), Last())
+    percent = wide.copy()
+    percent[[*ENVIRONMENTS, "Avg."]] *= 100
+    percent.loc[1, "Avg."] += 3
+    read = read_table(percent)
+    assert [p.reason for p in read.problems if p.kind == "average" and "line 2" in p.reason]
+    assert reports.leaderboard(percent)["table"].tolist() == pytest.approx(reports.leaderboard(wide)["table"].tolist())
+
+
+def test_units_and_counts_are_told_apart() -> None:
+    fractions = frame_of()
+    percent = fractions.assign(accuracy=[f"{100 * value:.1f} %" for value in fractions["accuracy"]])
+    error = fractions.assign(error=1 - fractions["accuracy"]).drop(columns="accuracy")
+    wrong = fractions.assign(n=1000, wrong=1000 - (1000 * fractions["accuracy"]).round()).drop(columns="accuracy")
+    expected = dgbench.measures(fractions)["worst_gap"].tolist()
+    for other in (percent, error, wrong):
+        assert dgbench.measures(other)["worst_gap"].tolist() == pytest.approx(expected)
+    assert set(read_table(wrong).rows["seen"]) == {1000}
+
+
+def test_a_model_of_all_environments_gives_the_ideal() -> None:
+    alone = frame_of().assign(role="held out")
+    everywhere = frame_of((*ENVIRONMENTS, "clipart")).assign(role="everywhere")
+    measures = dgbench.measures(pd.concat([alone, everywhere]))
+    worst = everywhere.groupby(["algorithm", "seed"])["accuracy"].min()
+    assert measures["ideal"].tolist() == pytest.approx((1 - worst).tolist())
+
+
+def test_hyperparameters_draws_and_pairs() -> None:
+    frame = pd.concat([frame_of().assign(**{"hparams.lr": lr}) for lr in (0.1, 0.2)])
+    assert set(dgbench.measures(frame)["label"]) == {f"{a} (lr={lr})" for a in ("erm", "vrex") for lr in (0.1, 0.2)}
+    pairs = frame_of().assign(test_envs=["[art_painting, cartoon]", "cartoon+art_painting", "photo,sketch"] * 8)
+    read = read_table(pairs[pairs["test_envs"].map(lambda t: True)].iloc[[0, 1, 2 + 12]])
+    assert {run.identity["protocol"] for run in read.runs} <= {"pairs"}
+
+
+#: what is typed, and what the one line must say
+BAD: dict[str, tuple[Any, str]] = {
+    "no algorithm": (lambda f: f.drop(columns="algorithm"), "import.columns.algorithm"),
+    "no environment": (lambda f: f.drop(columns="environment"), "import.columns.environment"),
+    "no result": (lambda f: f.drop(columns="accuracy"), "import.columns.accuracy"),
+    "two results": (lambda f: f.assign(error=0.1), "accuracy and error"),
+    "two names": (
+        lambda f: f.rename(columns={"algorithm": "method"}).assign(algo="x"),
+        "method and algo|algo and method",
+    ),
+    "trained on tested": (lambda f: f.assign(held_out="nowhere"), "trained on the environment"),
+    "above 100": (lambda f: f.assign(accuracy=f["accuracy"] * 1000), "above 100.*correct"),
+    "below 0": (lambda f: f.assign(accuracy=-f["accuracy"]), "below 0"),
+    "mixed units": (lambda f: f.assign(accuracy=[80.0, *f["accuracy"][1:]]), "import.unit=percent"),
+    "no number": (lambda f: f.assign(accuracy=["good", *f["accuracy"][1:]]), "good.*line 1"),
+    "infinite": (lambda f: f.assign(accuracy=[np.inf, *f["accuracy"][1:]]), "not finite"),
+    "only NaN": (lambda f: f.assign(accuracy=np.nan), "no value"),
+    "contradiction": (lambda f: pd.concat([f, f.assign(accuracy=0.5)], ignore_index=True), "line 25.*another value"),
+    "seed": (lambda f: f.assign(seed="a"), "seed.*whole number|no number"),
+    "unnamed algorithm": (lambda f: f.assign(algorithm=[None, *f["algorithm"][1:]]), "line 1"),
+    "role": (lambda f: f.assign(role="train"), "held out or everywhere"),
+    "subset": (lambda f: f.assign(subset="id_test"), "train, val, test"),
+    "same name": (lambda f: pd.concat([f, f[["seed"]]], axis=1), "two columns seed"),
+    "domainbed": (lambda f: f.assign(env0_in_acc=0.5), "import=domainbed"),
+    "empty": (lambda f: f.iloc[:0], "no line"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_table_is_refused_in_one_line(what: str) -> None:
+    make, said = BAD[what]
+    with refused(said, (RecordError, ConfigError)):  # type: ignore[arg-type]
+        read_table(make(frame_of()))
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"columns": {"environment": "nowhere"}}, "import.columns.environment=nowhere"),
+        ({"columns": {"place": "domain"}}, "import.columns.place"),
+        ({"unit": "points"}, "import.unit=points"),
+        ({"unit": "percent", "columns": {"accuracy": ["a"]}}, "import.columns.accuracy"),
+        ({"values": "loss"}, "import.values=loss"),
+    ],
+)
+def test_wrong_keys_are_named(keys: dict[str, Any], said: str) -> None:
+    with refused(said):
+        read_table(frame_of(), **keys)
+
+
+def test_bad_files_are_refused_in_one_line(tmp_path: Path) -> None:
+    ragged = "algorithm,seed,env,acc\nerm,0,a,0.5\nerm,0,b,0.5,7,8\n"
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "nothing").mkdir()
+    contents = {"ragged.csv": ragged, "empty.csv": "", "cut.jsonl": '{"a": 1}\n{"a"', "x.parquet": "PAR", "x.log": "1"}
+    for name, content in contents.items():
+        (tmp_path / name).write_text(content)
+    for name in (*contents, "pipe.csv", "nothing", "absent.csv"):
+        with pytest.raises(RecordError) as caught:
+            read_table(tmp_path / name)
+        one_line(str(caught.value), name.replace(".", r"\."))
+    with refused("import.path", RecordError):
+        read_table(None)
+    domainbed_folder(tmp_path / "sweep")
+    with refused("import=domainbed", RecordError):
+        read_table(tmp_path / "sweep")
+
+
+def test_odd_files_are_read(tmp_path: Path) -> None:
+    expected = dgbench.measures(frame_of())["worst_gap"].tolist()
+    frame = frame_of().rename(columns={"environment": "Domäne"})
+    frame.to_csv(tmp_path / "latin.csv", index=False, encoding="latin-1")
+    frame.assign(accuracy=frame["accuracy"].map(lambda v: f"{v:.3f}".replace(".", ","))).to_csv(
+        tmp_path / "german.csv", sep=";", encoding="utf-8-sig"
+    )
+    for name in ("latin.csv", "german.csv"):
+        read = read_table(tmp_path / name, columns={"environment": "Domäne"})
+        assert evaluate(select_runs(read, Last())).studies["worst_gap"].tolist() == pytest.approx(expected), name
+    (tmp_path / "parts").mkdir()
+    frame_of()[:12].to_csv(tmp_path / "parts" / "a.csv", index=False)
+    frame_of()[12:].to_json(tmp_path / "parts" / "b.jsonl", orient="records", lines=True)
+    assert dgbench.measures(dgbench.results([tmp_path / "parts" / "a.csv", tmp_path / "parts" / "b.jsonl"]))[
+        "worst_gap"
+    ].tolist() == pytest.approx(expected)
+    assert len(read_table(tmp_path / "parts").runs) == 24
+
+
+def test_exports_of_trackers() -> None:
+    frame = frame_of()
+    mlflow = pd.DataFrame(
+        {
+            "run_id": range(24),
+            "status": ["FINISHED"] * 23 + ["FAILED"],
+            "metrics.test_acc": frame["accuracy"],
+            "params.algorithm": frame["algorithm"],
+            "params.seed": frame["seed"].astype(str),
+            "params.test_env": frame["environment"],
+        }
+    )
+    wandb = frame.rename(columns={"environment": "test_env", "accuracy": "summary/test_acc"})
+    wandb = wandb.assign(Name="x", State="finished", Runtime=12)
+    domainlab = frame.rename(columns={"environment": "te_d", "accuracy": "acc", "algorithm": "algo"})
+    domainlab = domainlab.assign(param_index=0, epos=20, precision=0.5, acc_val=0.1)
+    for table in (wandb, domainlab):
+        assert numbers(read_table(table), Last()) == numbers(read_table(frame), Last())
+    runs = read_table(mlflow).runs
+    assert [bool(run.unusable) for run in runs] == [False] * 23 + [True]
+
+
+def test_gaps_and_repetitions_are_named() -> None:
+    frame = frame_of()
+    frame.loc[3, "accuracy"] = np.nan
+    read = read_table(pd.concat([frame, frame[:2]], ignore_index=True))
+    left_out = [problem.reason for problem in read.problems if problem.kind == "lines left out"]
+    assert len(left_out) == 2 and len(read.runs) == 23
+    studies = evaluate(select_runs(read, Last())).studies
+    assert studies["average"].isna().tolist() == [True] + [False] * 5
+
+
+def test_one_seed_separates_nothing() -> None:
+    frame = frame_of(seeds=1).drop(columns="seed")
+    assert not reports.leaderboard(frame)["table.best"].any()
+
+
+@pytest.mark.slow
+def test_a_million_lines_take_seconds(tmp_path: Path) -> None:
+    steps = pd.concat([frame_of().assign(step=step) for step in range(41667)], ignore_index=True)
+    steps.to_csv(tmp_path / "a.csv", index=False)
+    start = time.perf_counter()
+    assert len(read_table(tmp_path / "a.csv").rows) == 1_000_008
+    assert time.perf_counter() - start < 30
