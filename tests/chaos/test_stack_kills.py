@@ -90,7 +90,7 @@ def test_kills_change_no_row(
             assert code in (0, -signal.SIGKILL), ended.err
             killed += code != 0
         assert rows_of(shaken) == expected, f"after {killed} kills"
-        assert {str(read_status(path.parent)) for path in shaken.rglob("errors.jsonl")} == {"DONE"}
+        assert {read_status(path.parent).word for path in shaken.rglob("errors.jsonl")} == {"DONE"}
         assert not list(shaken.rglob(".stacks")), "checkpoints of stacks are removed once their runs have their own"
     print(f"{killed} kills in {rounds} rounds")
 
