@@ -151,10 +151,6 @@ def any_above_the_lowest(rng: Generator, n: int, a: int) -> float:
     return float(any(found.difference(other, lowest).excludes_zero for other in found.names if other != lowest))
 
 
-def surely_lowest(rng: Generator, n: int, a: int) -> float:
-    return float(max(resample(names(a), noise(rng, n, a, "normal"), rng).chance_of_best().values()) >= 0.95)
-
-
 def nemenyi(rng: Generator, n: int, a: int) -> float:
     return float(np.ptp(friedman(rng.normal(size=(n, a))).mean_ranks) > critical_difference(a, n))
 
@@ -206,7 +202,6 @@ TABLES = {
         Line("leads in every seed, two tie", leads(two_tie, "normal", every=True)),
         Line("set of the best is one, two tie", crowned),
         Line("any interval to the lowest excludes 0, all tie", any_above_the_lowest),
-        Line("P(lowest) of any is 0.95 or more, all tie", surely_lowest),
         Line("Friedman, chi-square", lambda rng, n, a: float(friedman(rng.normal(size=(n, a))).p_value < 0.05)),
         Line("Friedman, Iman-Davenport", lambda rng, n, a: float(friedman(rng.normal(size=(n, a))).p_value_f < 0.05)),
         Line("Nemenyi, any pair", nemenyi),

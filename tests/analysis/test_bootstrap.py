@@ -28,7 +28,6 @@ def test_a_constant_difference_has_no_width_because_seeds_are_paired() -> None:
     assert (difference.estimate, difference.low, difference.high) == pytest.approx((0.1, 0.1, 0.1))
     assert difference.excludes_zero
     assert np.quantile(found.draws[:, 0], 0.975) - np.quantile(found.draws[:, 0], 0.025) > 0.5
-    assert found.chance_of_best() == {"a": 1.0, "b": 0.0}
     assert (found.ranks()["b"].low, found.ranks()["b"].high) == (2, 2)
 
 

@@ -37,7 +37,7 @@ def test_differences_of_paired_seeds(small_study: Path) -> None:
     erm = next(row for row in cells(table) if row[0].value == "erm")
     assert show(erm[1], "points") == "65.0 [65.0, 65.0]"
     assert show(erm[2], "rank") == "2 [2, 2]"
-    assert (erm[3].value, cells(table)[0][3].value) == (0, 1)
+    assert (erm[3].value, cells(table)[0][3].value) == ("worse", "lowest")
     assert any(note.startswith("worst+gap: vrex is lowest; 2 seeds") for note in table.notes)
     [pair] = cells(difference_table(studied(small_study), Statistics()))
     assert (pair[0].value, pair[1].value, pair[2].best) == ("erm", "vrex", True)

@@ -35,11 +35,11 @@ def board_of(make: Any, root: Path, **datasets: Accuracies) -> Leaderboard:
 
 
 def test_a_lead_that_holds(make: Any, tmp_path: Path) -> None:
-    """x - y is .10, .11 and .12: mean .11, s = .01, t(2) = 4.303, half width .0248; 2 of 8 signs lead as much."""
+    """x - y is .10, .11 and .12: mean .11, s = .01, t(2) = 4.303, half width .0248."""
     board = board_of(make, tmp_path, pacs={"x": [0.80, 0.82, 0.84], "y": [0.70, 0.71, 0.72]})
-    (text,) = leaderboard_answer(board)
-    assert text.startswith("x has the highest average accuracy, 82.0 %, 11.0 points above y ([8.5, 13.5], 95% interval")
-    assert "in 1 of 4 cases (permutation test)" in text
+    head, text = leaderboard_answer(board)
+    assert head == "Decided: x leads by average accuracy; 3 seeds separate x from y."
+    assert text.startswith("x: average accuracy 82.0 %, 11.0 points above y ([8.5, 13.5], 95% interval")
     assert "3 seeds separate it from the other" in text
     assert leaderboard_table(board).frame["pacs.best"].tolist() == [True, False]
 
@@ -48,8 +48,9 @@ def test_a_lead_within_noise_is_not_crowned(make: Any, tmp_path: Path) -> None:
     """x leads by .02 on average, by -.05, .02 and .09 in the seeds; z is .3 lower in each."""
     accuracies = {"x": [0.70, 0.77, 0.84], "y": [0.75, 0.75, 0.75], "z": [0.40, 0.47, 0.54]}
     board = board_of(make, tmp_path, pacs=accuracies)
-    (text,) = leaderboard_answer(board)
-    assert "x has the highest average accuracy, 77.0 %, 2.0 points above y" in text
+    head, text = leaderboard_answer(board)
+    assert head == "Undecided: x leads by average accuracy; 3 seeds cannot separate x from y."
+    assert "77.0 %, 2.0 points above y" in text
     assert "3 seeds cannot separate it from y; 1 is worse." in text
     assert not leaderboard_table(board).frame["pacs.best"].any()
 
@@ -57,13 +58,14 @@ def test_a_lead_within_noise_is_not_crowned(make: Any, tmp_path: Path) -> None:
 def test_equal_models_are_no_lead(make: Any, tmp_path: Path) -> None:
     """Of two environments one trains: x and y are one model. w has their mean, by other seeds; v is .1 lower."""
     pair = {"x": [0.7, 0.8], "y": [0.7, 0.8]}
-    (alone,) = leaderboard_answer(board_of(make, tmp_path / "alone", pacs=pair))
-    assert "x and y are equal in every result (trained on one environment" in alone
-    assert alone.endswith("75.0 %.") and "points above" not in alone
-    (text,) = leaderboard_answer(board_of(make, tmp_path / "third", pacs={**pair, "v": [0.6, 0.7]}))
-    assert "x and y are equal in every result" in text and "10.0 points above v" in text
-    (text,) = leaderboard_answer(board_of(make, tmp_path / "mean", pacs={**pair, "w": [0.8, 0.7], "v": [0.6, 0.7]}))
-    assert text.startswith("w, x and y tie for the highest average accuracy, 75.0 %, 10.0 points above v")
+    head, numbers = leaderboard_answer(board_of(make, tmp_path / "alone", pacs=pair))
+    assert "x and y are equal in every result (trained on one environment" in head
+    assert numbers.endswith("75.0 %.") and "points above" not in numbers
+    head, numbers = leaderboard_answer(board_of(make, tmp_path / "third", pacs={**pair, "v": [0.6, 0.7]}))
+    assert "x and y are equal in every result" in head and "10.0 points above v" in numbers
+    both = {**pair, "w": [0.8, 0.7], "v": [0.6, 0.7]}
+    head, numbers = leaderboard_answer(board_of(make, tmp_path / "mean", pacs=both))
+    assert head.startswith("w, x and y tie") and numbers.startswith("w, x and y: average accuracy 75.0 %, 10.0 points")
 
 
 def test_several_datasets_are_averaged_by_seed(make: Any, tmp_path: Path) -> None:
@@ -74,10 +76,9 @@ def test_several_datasets_are_averaged_by_seed(make: Any, tmp_path: Path) -> Non
         pacs={"x": [0.7, 0.8], "y": [0.4, 0.6], "q": [0.9, 0.9]},
         vlcs={"x": [0.5, 0.4], "y": [0.6, 0.4]},
     )
-    lead, absent = leaderboard_answer(board)
-    assert lead.startswith(
-        "x has the highest average accuracy over 2 datasets, 60.0 %, 10.0 points above y ([10.0, 10.0]"
-    )
+    head, numbers, absent = leaderboard_answer(board)
+    assert head.startswith("Decided: x leads")
+    assert numbers.startswith("x: average accuracy over 2 datasets 60.0 %, 10.0 points above y ([10.0, 10.0]")
     assert absent == "Not ranked, since a dataset is missing: q."
     made = leaderboard_table(board).frame.set_index("algorithm")
     assert made["average.best"].to_dict() == {"x": True, "y": False, "q": False}
@@ -87,8 +88,8 @@ def test_several_datasets_are_averaged_by_seed(make: Any, tmp_path: Path) -> Non
 def test_other_seeds_are_not_compared(make: Any, tmp_path: Path) -> None:
     """z is highest, with one seed where the others have two."""
     board = board_of(make, tmp_path, pacs={"x": [0.80, 0.82], "y": [0.70, 0.71], "z": [0.9]})
-    lead, other = leaderboard_answer(board)
-    assert lead.startswith("x has the highest average accuracy of those with the same seeds, 81.0 %")
+    head, numbers, other = leaderboard_answer(board)
+    assert "x leads those with the same seeds" in head and "81.0 %" in numbers
     assert other == "Not compared, since other seeds are complete: z (90.0 %)."
     figure = average_figure(board)
     assert figure is not None

@@ -84,8 +84,9 @@ def test_equal_models_are_no_lead(make: Any, tmp_path: Path) -> None:
             who = make.identity(name, fold, seed)
             make.write_run(tmp_path, who, lambda env, step, more=more: 0.2 + more)
     section = build(tmp_path).sections[0]
-    first, *_, truth = section.answer
-    assert "b and c are equal in every result and share the lowest worst+gap, 20.0%, 10.0 points below a" in first
+    first, numbers, *_, truth = section.answer
+    assert first.startswith("b and c are equal in every result")
+    assert numbers.startswith("b and c: worst+gap 20.0%, 10.0 points below a")
     assert "b = c are truly best" in truth and "(b = c) costs 0.0 points" in truth
     assert any("Lowest worst+gap: b and c, then a" in note for note in section.tables[0].notes)
 
@@ -100,7 +101,8 @@ def test_without_worst_gap_the_average_ranks_answer_table_and_note(make: Any, tm
                 make.write_run(tmp_path, who, lambda env, step, error=error: error)
     section = build(tmp_path).sections[0]
     table = section.tables[0]
-    assert section.answer[0].startswith("b has the lowest average error, 25.0%, 10.0 points below c")
+    assert section.answer[0].startswith("Decided: b leads by average error")
+    assert section.answer[1].startswith("b: average error 25.0%, 10.0 points below c")
     assert list(table.frame["algorithm"]) == ["b", "c", "a"]
     assert line(table, "b")["worst+gap (%)"].value is None
     assert "b, then c, higher in 2 of 2 seeds" in " ".join(table.notes)
@@ -121,9 +123,10 @@ def test_a_headline_over_some_of_the_algorithms_says_so(make: Any, tmp_path: Pat
         for seed in seeds:
             for fold in range(4):
                 make.write_run(tmp_path, make.identity(name, str(fold), seed), lambda env, step, error=error: error)
-    first, second = build(tmp_path).sections[0].answer[:2]
-    assert first.startswith("a has the lowest worst+gap of the 2 of 3 algorithms complete in every seed, 30.0%")
-    assert second.endswith(" 2 in seeds 0, 1; 1 in seed 0.")
+    first, numbers, by_seeds = build(tmp_path).sections[0].answer[:3]
+    assert first.startswith("Decided: a leads the 2 of 3 that have every seed")
+    assert numbers.startswith("a: worst+gap 30.0%")
+    assert by_seeds.endswith(" 2 in seeds 0, 1; 1 in seed 0.")
 
 
 def test_missing_and_failed_folds_are_not_averaged_over(make: Any, tmp_path: Path) -> None:

@@ -73,12 +73,6 @@ class Resamples:
             intervals[name] = replace(rank, low=float(math.floor(rank.low)), high=float(math.ceil(rank.high)))
         return intervals
 
-    def chance_of_best(self) -> dict[str, float]:
-        """Share of the resamples in which each algorithm has the lowest mean; a tie is shared out."""
-        lowest = self.draws == self.draws.min(axis=1, keepdims=True)
-        share = (lowest / lowest.sum(axis=1, keepdims=True)).mean(axis=0)
-        return {name: float(value) for name, value in zip(self.names, share, strict=True)}
-
 
 def whole(values: ArrayLike) -> Floats:
     """The values of algorithms (lines) and seeds as an array.

@@ -23,7 +23,6 @@ from dgbench.analysis import (
     friedman,
     indistinct_groups,
     kendall,
-    lead,
     pairs,
     seeds_needed,
     select,
@@ -399,18 +398,40 @@ def separation_words(order: Sequence[str], separation: Separation) -> str:
     )
 
 
-def verdict(values: pd.DataFrame, highest: bool = False) -> str:
-    """How likely the lead is between equal algorithms, and from which others the seeds separate the first one.
+def headline(
+    leaders: Leaders,
+    values: pd.DataFrame,
+    by: str,
+    *,
+    among: str = "",
+    truly: Sequence[str] = (),
+    highest: bool = False,
+) -> str:
+    """Who leads and whether the seeds decide it, in a dozen words.
 
     Args:
-        values: algorithm x seed, without gaps, the best algorithm first.
+        leaders: one that comes first, and others; what is said of several that tie is :meth:`Leaders.have`.
+        values: algorithm x seed, without gaps.
+        by: what ranks them, e.g. ``worst+gap``.
+        among: which of all algorithms these are, where they are not all.
+        truly: the algorithms with the lowest ideal error, where it is known.
         highest: the highest value is the best one.
     """
-    order, table = list(map(str, values.index)), (-1.0 if highest else 1.0) * values.to_numpy()
-    if table.shape[1] < 2:
-        return separation_words(order, separated(table))
-    chance = f"One of two equal algorithms would lead by as much in {chance_of(lead(table))}."
-    return f"{chance} {separation_words(order, separated(table))}"
+    first = leaders.first
+    leads = f"{first} leads {among} by {by}" if among else f"{first} leads by {by}"
+    if truly:
+        leads = f"{leads} and the ideal" if first in truly else f"{by} picks {first}, the ideal {' = '.join(truly)}"
+    separation = separated((-1.0 if highest else 1.0) * values.loc[leaders.order].to_numpy())
+    if separation.seeds < 2:
+        return f"Undecided: {leads}; 1 seed separates nothing."
+    open_to = [leaders.order[at] for at in separation.candidates if at]
+    if not open_to:
+        return f"Decided: {leads}; {separation.seeds} seeds separate {first} from {_others(leaders.others)}."
+    return f"Undecided: {leads}; {separation.seeds} seeds cannot separate {first} from {_others(open_to)}."
+
+
+def _others(names: Sequence[str]) -> str:
+    return " and ".join(names) if len(names) < 3 else f"{len(names)} others"
 
 
 _WORTH = (5, 2, 1)  # points

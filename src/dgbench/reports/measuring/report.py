@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from dgbench.analysis import Statistics
+from dgbench.analysis import Statistics, separated
 from dgbench.analysis.selection import Selection, describe
 from dgbench.plan.settings import Name
 from dgbench.records.rows import Role, keys
@@ -41,12 +41,13 @@ from dgbench.reports.over_seeds import (
     algorithms_of,
     by_seed,
     complete,
+    headline,
     means,
     only_one_environment,
     ranked_by,
     selections,
+    separation_words,
     too_few,
-    verdict,
 )
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
@@ -130,12 +131,18 @@ def _ranked_first(benchmark: Benchmark) -> list[str]:
     ]
     *most, last = [str(ranking.separated) for ranking in ranked.values()]
     ranking = ranked["ideal"]
+    blocks = f"over {ranking.test.blocks} settings"
+    picks = [f"{by.firsts} by {RANKED_BY[name]}" for name, by in ranked.items()]
+    head = f"Measures disagree {blocks}: first is {', '.join(picks)}."
+    if len({by.firsts for by in ranked.values()}) == 1:
+        head = f"{ranking.firsts} ranks first by every measure {blocks}."
     apart = f"them from {', '.join(most)} and {last} of the {len(ranking.ranks) - 1} others"
     if not any(ranking.separated for ranking in ranked.values()):
         apart = "none of them from any other"
     return [
-        f"Lowest mean rank among {len(ranking.ranks)} algorithms over {ranking.test.blocks} settings: "
-        f"{', '.join(firsts)}; Nemenyi's test separates {apart}."
+        head,
+        f"Lowest mean rank among {len(ranking.ranks)} algorithms {blocks}: "
+        f"{', '.join(firsts)}; Nemenyi's test separates {apart}.",
     ]
 
 
@@ -152,22 +159,25 @@ def measures_answer(evaluation: Evaluation, statistics: Statistics) -> list[str]
     if len(level) < 2:
         return [too_few(names, len(level), "results in every seed"), *_by_seeds(studies, measure)]
     leaders = Leaders.of(level)
-    among = (
-        "" if len(level) == len(names) else f" of the {len(level)} of {len(names)} algorithms complete in every seed"
-    )
     held_out_only = not (evaluation.errors["role"] == "everywhere").any()
     alone = held_out_only and only_one_environment(evaluation.settings[0].identity)
-    having = leaders.have(f"lowest {title}{among}", evaluation.errors, "error", alone)
-    sentence = f"{having}, {100 * level[leaders.first]:.1f}%"
+    if len(leaders.names) > 1:
+        head = f"{leaders.have(f'lowest {title}', evaluation.errors, 'error', alone)}."
+    else:
+        among = "" if len(level) == len(names) else f"the {len(level)} of {len(names)} that have every seed"
+        truly = selections(studies, ["ideal"])["ideal", None].names
+        head = headline(leaders, values, title, among=among, truly=truly)
+    numbers = f"{leaders.text}: {title} {100 * level[leaders.first]:.1f}%"
     sample = resamples(evaluation, statistics)[0].get(measure)
     if sample is not None and leaders.others:
         apart = sample.difference(leaders.others[0], leaders.first)
-        sentence += (
+        numbers += (
             f", {100 * apart.estimate:.1f} points below {leaders.others[0]} "
             f"([{100 * apart.low:.1f}, {100 * apart.high:.1f}], {statistics.percent} interval)"
         )
-    judged = f" {verdict(values.loc[leaders.order])}" if leaders.others else ""
-    return [f"{sentence}.{judged}", *_by_seeds(studies, measure), *_truth(evaluation)]
+    separation = separated(values.loc[leaders.order].to_numpy())
+    apart_from = f" {separation_words(leaders.order, separation)}" if leaders.others else ""
+    return [head, f"{numbers}.{apart_from}", *_by_seeds(studies, measure), *_truth(evaluation)]
 
 
 def _by_seeds(studies: pd.DataFrame, measure: str) -> list[str]:

@@ -301,7 +301,7 @@ def correlation_table(evaluation: Evaluation) -> Table:
 
 
 def certainty_table(evaluation: Evaluation, statistics: Statistics) -> Table:
-    """Per algorithm: difference to the lowest, rank and chance of being lowest, by worst+gap and by average."""
+    """Per algorithm: difference to the lowest, rank, and whether it may be the lowest, by worst+gap and by average."""
     samples, why_not = resamples(evaluation, statistics)
     names = sorted({name for sample in samples.values() for name in sample.names})
     if samples:
@@ -311,32 +311,37 @@ def certainty_table(evaluation: Evaluation, statistics: Statistics) -> Table:
     lines: list[dict[str, Any]] = [{"algorithm": name} for name in names]
     columns, notes = [ALGORITHM], [_how(evaluation, statistics, samples)] if samples else []
     for measure, title in COMPARED.items():
-        apart, rank, lowest = (f"{title}: {kind}" for kind in ("to the lowest", "rank", "P(lowest)"))
+        apart, rank, verdict = (f"{title}: {kind}" for kind in ("to the lowest", "rank", "verdict"))
         columns += [
             Column(apart, unit="points", help=f"{title} less the lowest of all algorithms"),
             Column(rank, unit="rank", help="1 is the lowest"),
-            Column(lowest, unit="probability", help="share of the resamples in which it is the lowest"),
+            Column(verdict, help="lowest: no other may be; may be lowest: the seeds cannot exclude it; worse: they do"),
         ]
         if measure not in samples:
             notes.append(f"{title}: not computed, {why_not[measure]}.")
             for line in lines:
-                line |= entries((apart, rank, lowest), why_not[measure])
+                line |= entries((apart, rank, verdict), why_not[measure])
             continue
         sample = samples[measure]
         best = sample.names[int(np.argmin(sample.estimate))]
-        ranks, chance = sample.ranks(), sample.chance_of_best()
+        values = complete(evaluation.studies, [measure])[measure]
+        leaders = Leaders.of(means(values))
+        separation = separated(values.loc[leaders.order].to_numpy())
+        candidates = {leaders.order[at] for at in separation.candidates}
+        candidate, ranks = "lowest" if len(candidates) == 1 else "may be lowest", sample.ranks()
         for line in lines:
             if (name := line["algorithm"]) in ranks:
                 line |= interval_entry(apart, sample.difference(name, best)) | interval_entry(rank, ranks[name])
-                line |= entry(lowest, chance[name])
+                line[verdict] = candidate if name in candidates else "worse"
             else:
-                line |= entries((apart, rank, lowest), "not complete in every seed")
-        values = complete(evaluation.studies, [measure])[measure]
-        leaders = Leaders.of(means(values))
-        apart_from = "nothing tells them apart."
-        if leaders.others:
-            apart_from = separation_words(leaders.order, separated(values.loc[leaders.order].to_numpy()))
-        notes.append(f"{title}: {leaders.text} {'is' if len(leaders.names) == 1 else 'are'} lowest; {apart_from}")
+                line |= entries((apart, rank, verdict), "not complete in every seed")
+        words = separation_words(leaders.order, separation) if leaders.others else "nothing tells them apart."
+        notes.append(f"{title}: {leaders.text} {'is' if len(leaders.names) == 1 else 'are'} lowest; {words}")
+    if samples:
+        notes.append(
+            "Verdicts: the confidence set of the lowest, by paired t-tests of each algorithm against all others "
+            "(Bonferroni, 0.05 in all)."
+        )
     absent = sorted(set(algorithms_of(evaluation.studies)) - set(names))
     if absent and samples:
         notes.append(f"Not complete in every seed, left out: {', '.join(absent)}.")
@@ -360,7 +365,10 @@ def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
                 apart = sample.difference(first, second)
                 line |= {**interval_entry(title, apart), f"{title}.best": apart.excludes_zero}
         lines.append(line)
-    notes = [f"Bold: the {statistics.percent} interval excludes 0. {len(lines)} pairs, each judged by itself."]
+    notes = [
+        f"Bold: the {statistics.percent} paired bootstrap interval excludes 0. {len(lines)} pairs, each judged by "
+        "itself; which algorithms may be the lowest is judged for all together, in the table above."
+    ]
     return table(lines, "differences", "Every difference", columns, notes if lines else [], detail=True)
 
 

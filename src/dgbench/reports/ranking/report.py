@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 import pandas as pd
 from pydantic import Field, model_validator
 
+from dgbench.analysis import separated
 from dgbench.analysis.accuracy import Spread, mean_interval
 from dgbench.analysis.selection import Selection, describe
 from dgbench.errors import ConfigError
@@ -18,7 +19,15 @@ from dgbench.reports.document import Document, Report, Section, check_algorithm,
 from dgbench.reports.hparams import choices
 from dgbench.reports.labels import slug, variant_text
 from dgbench.reports.measuring.tables import WORDS as MEASURE_WORDS
-from dgbench.reports.over_seeds import Leaders, comparable, known, only_one_environment, too_few, verdict
+from dgbench.reports.over_seeds import (
+    Leaders,
+    comparable,
+    headline,
+    known,
+    only_one_environment,
+    separation_words,
+    too_few,
+)
 from dgbench.reports.ranking.figures import leaderboard_figures
 from dgbench.reports.ranking.leaderboards import Leaderboard, leaderboards
 from dgbench.reports.ranking.published import agreement_section, baseline_of, beside_tables, published_boards
@@ -54,19 +63,29 @@ def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
     judged = comparable(leaderboard.averages)
     order = [name for name in level if name in judged.index]
     if len(order) < 2 or not judged.shape[1]:
-        alone = "No two algorithms have the same seeds, so no difference can be tested."
-        return [f"{_lead(leaderboard, Leaders.of(level, highest=True))}. {alone}"]
+        first, *_ = level
+        head = f"Undecided: {first} leads by average accuracy; no two algorithms have the same seeds to be compared by."
+        return [head, f"{_numbers(leaderboard, first, first)}."]
     other = [name for name in level if name not in judged.index]
     leaders = Leaders.of({name: level[name] for name in order}, highest=True)
-    sentence = _lead(
-        leaderboard, leaders, " of those with the same seeds" if other and leaders.first != next(iter(level)) else ""
-    )
-    if judged.shape[1] > 1 and leaders.others:
-        first, second = (known(judged, name) for name in leaders.order[:2])
-        apart = mean_interval([a - b for a, b in zip(first, second, strict=True)])
-        sentence += f" ([{100 * apart.low:.1f}, {100 * apart.high:.1f}], 95% interval over seeds)"
-    words = f" {verdict(judged.loc[leaders.order], highest=True)}" if leaders.others else ""
-    answer = [f"{sentence}.{words}"]
+    numbers = _numbers(leaderboard, leaders.text, leaders.first)
+    words = ""
+    if leaders.others:
+        second = leaders.others[0]
+        numbers += f", {100 * (level[leaders.first] - level[second]):.1f} points above {second}"
+        words = f" {separation_words(leaders.order, separated(-judged.loc[leaders.order].to_numpy()))}"
+        if judged.shape[1] > 1:
+            pairs = zip(known(judged, leaders.first), known(judged, second), strict=True)
+            apart = mean_interval([a - b for a, b in pairs])
+            numbers += f" ([{100 * apart.low:.1f}, {100 * apart.high:.1f}], 95% interval over seeds)"
+    if len(leaders.names) > 1:
+        alone = all(only_one_environment(dataset.identity) for dataset in leaderboard.datasets)
+        parts = [d.accuracies.drop(columns="images").assign(dataset=d.title) for d in leaderboard.datasets]
+        head = f"{leaders.have('highest average accuracy', pd.concat(parts), 'accuracy', alone)}."
+    else:
+        among = "those with the same seeds" if other and leaders.first != next(iter(level)) else ""
+        head = headline(leaders, judged, "average accuracy", among=among, highest=True)
+    answer = [head, f"{numbers}.{words}"]
     if other:
         named = ", ".join(f"{name} ({100 * level[name]:.1f} %)" for name in other)
         answer.append(f"Not compared, since other seeds are complete: {named}.")
@@ -75,17 +94,9 @@ def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
     return answer
 
 
-def _lead(leaderboard: Leaderboard, leaders: Leaders, among: str = "") -> str:
-    level = leaderboard.level
+def _numbers(leaderboard: Leaderboard, names: str, first: str) -> str:
     over = f" over {len(leaderboard.datasets)} datasets" if len(leaderboard.datasets) > 1 else ""
-    alone = all(only_one_environment(dataset.identity) for dataset in leaderboard.datasets)
-    single = pd.concat([d.accuracies.drop(columns="images").assign(dataset=d.title) for d in leaderboard.datasets])
-    having = leaders.have(f"highest average accuracy{over}{among}", single, "accuracy", alone)
-    sentence = f"{having}, {100 * level[leaders.first]:.1f} %"
-    if not leaders.others:
-        return sentence
-    ahead = 100 * (level[leaders.first] - level[leaders.others[0]])
-    return f"{sentence}, {ahead:.1f} points above {leaders.others[0]}"
+    return f"{names}: average accuracy{over} {100 * leaderboard.level[first]:.1f} %"
 
 
 class LeaderboardReport(Report):
