@@ -9,8 +9,14 @@ import pytest
 from scipy.stats import t
 
 from dgbench.analysis.comparison import separated
+from dgbench.analysis.intervals import Interval
 from dgbench.analysis.power import detectable, deviation_of, e_process, evidence, pairs, seeds_needed
 from dgbench.errors import MeasureError
+
+
+def typical(values: np.ndarray) -> Interval:
+    every = pairs(values)
+    return deviation_of([pair.deviation for pair in every], [pair.seeds for pair in every])
 
 
 def found(rng: np.random.Generator, difference: float, seeds: int, algorithms: int, trials: int) -> float:
@@ -59,7 +65,7 @@ def test_the_interval_of_a_deviation_holds_it(seeds: int) -> None:
     """Exactly 95% for two algorithms; at least that for the typical pair of several, which share seeds."""
     rng, trials = np.random.default_rng(seeds), 1000
     for algorithms in (2, 6):
-        spread = [deviation_of(pairs(rng.normal(size=(algorithms, seeds)))) for _ in range(trials)]
+        spread = [typical(rng.normal(size=(algorithms, seeds))) for _ in range(trials)]
         holds = np.mean([each.low <= math.sqrt(2) <= each.high for each in spread])
         assert holds >= 0.95 - 4 * math.sqrt(0.05 * 0.95 / trials)
         assert algorithms > 2 or holds <= 0.95 + 4 * math.sqrt(0.05 * 0.95 / trials)
@@ -68,7 +74,7 @@ def test_the_interval_of_a_deviation_holds_it(seeds: int) -> None:
 
 
 def test_three_seeds_leave_a_deviation_uncertain_by_a_factor_of_six() -> None:
-    interval = deviation_of(pairs([[0.0, 0.0, 0.0], [1.0, 2.0, 3.0]]))  # deviation 1
+    interval = typical(np.array([[0.0, 0.0, 0.0], [1.0, 2.0, 3.0]]))  # deviation 1
     assert (interval.low, interval.estimate, interval.high) == pytest.approx(
         (math.sqrt(2 / 7.3778), math.sqrt(2 / 1.38629), math.sqrt(2 / 0.050636)), rel=1e-4
     )
@@ -81,7 +87,7 @@ def test_unequal_seeds_are_compared_over_those_they_share() -> None:
     assert (pair.first, pair.second, pair.seeds, pair.size) == (1, 0, 2, 1.5)
     assert pair.deviation == pytest.approx(math.sqrt(0.5))
     with pytest.raises(MeasureError, match="share 2 seeds"):
-        deviation_of(pairs([[1.0], [2.0]]))
+        typical(np.array([[1.0], [2.0]]))
 
 
 def test_seeds_needed_is_the_fewest() -> None:

@@ -46,7 +46,7 @@ from dgbench.analysis.measures import (
     worst,
     worst_gap,
 )
-from dgbench.analysis.power import detectable, deviation_of, evidence, pairs, seeds_needed
+from dgbench.analysis.power import Pair, detectable, deviation_of, evidence, pairs, seeds_needed
 
 __all__ = [
     "MEASURES",
@@ -56,6 +56,7 @@ __all__ = [
     "Lead",
     "Leakage",
     "Measures",
+    "Pair",
     "Resamples",
     "Sample",
     "Separation",

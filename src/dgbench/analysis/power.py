@@ -79,24 +79,28 @@ def pairs(values: ArrayLike) -> list[Pair]:
     return every
 
 
-def deviation_of(pairs: list[Pair], level: float = 0.95) -> Interval:
-    """Deviation of the difference of a typical pair, with the interval that so few seeds leave.
+def deviation_of(deviations: ArrayLike, seeds: ArrayLike, level: float = 0.95) -> Interval:
+    """Deviation of a typical difference, with the interval that so few seeds leave.
 
     It is the median over pairs of each pair's chi-square interval with n - 1 degrees of freedom and of its
     median-unbiased estimate: a sample deviation of 3 seeds is too low in 63% of cases, so it is raised by 20%. Pairs
     share algorithms and seeds; the interval is therefore no shorter than that of one pair.
+
+    Args:
+        deviations: (P,) sample standard deviations of paired differences.
+        seeds: (P,) or one number: the seeds of each, 2 or more.
+        level: nominal coverage.
 
     Raises:
         MeasureError: no pair.
     """
     from scipy.stats import chi2
 
-    if not pairs:
+    values, freedom = np.broadcast_arrays(np.asarray(deviations, dtype=float), np.asarray(seeds) - 1)
+    if not values.size:
         raise MeasureError("no two algorithms share 2 seeds, so no difference has a deviation; train more seeds")
-    freedom = np.array([pair.seeds - 1 for pair in pairs])
-    squares = np.array([pair.deviation**2 for pair in pairs])
     middle, low, high = (
-        float(np.median(np.sqrt(squares * freedom / chi2.ppf(share, freedom))))
+        float(np.median(values * np.sqrt(freedom / chi2.ppf(share, freedom))))
         for share in (0.5, (1 + level) / 2, (1 - level) / 2)
     )
     return Interval(middle, low, high, level)

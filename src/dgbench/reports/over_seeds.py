@@ -437,33 +437,33 @@ def _others(names: Sequence[str]) -> str:
 _WORTH = (5, 2, 1)  # points
 
 
-def resolution(values: pd.DataFrame, what: str) -> list[str]:
+def resolution(values: pd.DataFrame, what: str, power: float = 0.8) -> list[str]:
     """What the seeds of a table can tell, in a sentence; none where no two algorithms share 2 seeds.
 
     Args:
         values: algorithm x seed, fractions.
         what: they are, e.g. ``worst+gap``.
+        power: probability of finding a difference.
     """
     judged = comparable(values)
     algorithms, seeds = judged.shape
     if min(judged.shape) < 2:
         return []
-    deviation = deviation_of(pairs(judged.to_numpy()))
+    deviation = deviation_of([pair.deviation for pair in pairs(judged.to_numpy())], seeds)
     if not deviation.estimate > 0:
         return [f"Resolution: not known, since the differences of {what} are the same in all {seeds} seeds."]
-    typical, low, high = (
-        100 * detectable(end, seeds, algorithms) for end in (deviation.estimate, deviation.low, deviation.high)
-    )
+    factor = 100 * detectable(1.0, seeds, algorithms, power=power)
     among, of_two = "", ""
     if algorithms > 2:
         among = f" among {algorithms} algorithms"
-        of_two = f", {100 * detectable(deviation.estimate, seeds):.1f} between two named beforehand"
-    takes = (seeds_needed(100 * deviation.estimate, points, algorithms) for points in _WORTH)
+        alone = 100 * detectable(deviation.estimate, seeds, power=power)
+        of_two = f", {alone:.1f} between two named beforehand"
+    takes = (seeds_needed(100 * deviation.estimate, points, algorithms, power=power) for points in _WORTH)
     five, two, one = (f"{count:,.0f}" for count in takes)
     return [
-        f"Resolution, 80% power: {seeds} seeds find differences of {typical:.1f} points of {what}{among} "
-        f"([{low:.1f}, {high:.1f}], so uncertain are deviations from {seeds} seeds){of_two}; "
-        f"5 points take {five} seeds, 2 take {two}, 1 takes {one}."
+        f"Resolution, {100 * power:g}% power: {seeds} seeds find differences of {factor * deviation.estimate:.1f} "
+        f"points of {what}{among} ([{factor * deviation.low:.1f}, {factor * deviation.high:.1f}], so uncertain are "
+        f"deviations from {seeds} seeds){of_two}; 5 points take {five} seeds, 2 take {two}, 1 takes {one}."
     ]
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dgbench.configuration import command_words
-from dgbench.records.files import NOT_REGULAR, read_yaml
-from dgbench.records.rows import LONGEST, ROW_FILE, SHIFT_FILE
+from dgbench.records.files import NOT_REGULAR, read_json, read_yaml
+from dgbench.records.rows import IDENTITY_FILE, LONGEST, ROW_FILE, SHIFT_FILE
 from dgbench.records.status import STATUS_FILE, read_status
 
 UNKNOWN = "UNKNOWN"  #: the status of a folder that has none
@@ -162,13 +162,56 @@ def filling_command(run: Path, folds: Sequence[str]) -> str:
         run: folder of one of its runs.
         folds: to train; none names no folds.
     """
-    typed = _yaml(run.parent / ".hydra" / "overrides.yaml")  # Hydra's record in the study folder
+    return _command(_typed(run), run, [f"protocol.folds=[{','.join(folds)}]"] if folds else [])
+
+
+def adding_commands(lacking: Iterable[tuple[str, Path, Sequence[int]]]) -> list[str]:
+    """Commands that train algorithms with more seeds: what the user typed for them, or more trials of their search.
+
+    Args:
+        lacking: name of an algorithm, folder of one of its runs, and the seeds, or numbers of trials, to add; those
+            that were typed alike share a command.
+    """
+    together: dict[tuple[str, tuple[str, ...] | None], tuple[Path, list[str]]] = {}
+    for algorithm, run, repetitions in lacking:
+        words, listed = _typed(run) or _started(run), ",".join(map(str, repetitions))
+        searched = any(word.startswith(("hparams=search", "hparams.scheme")) for word in words or ())
+        more = f"hparams.scheme.trials=[{listed}]" if searched else f"grid.seed=[{listed}]"
+        rest = words and tuple(word for word in words if _key(word) not in ("algorithm", _key(more)))
+        together.setdefault((more, rest or None), (run, []))[1].append(algorithm)
+    commands = []
+    for (more, _), (run, names) in together.items():
+        names = list(dict.fromkeys(names))
+        named = f"grid.algorithm=[{','.join(names)}]" if len(names) > 1 else f"algorithm={names[0]}"
+        commands.append(_command(_typed(run) or _started(run), run, [named, more]))
+    return commands
+
+
+def _typed(run: Path) -> list[str] | None:
+    """Overrides that trained the study of a run; None where Hydra's record in its folder is lost."""
+    typed = _yaml(run.parent / ".hydra" / "overrides.yaml")
     recorded = isinstance(typed, list)
-    words = [printable(str(word)) for word in typed if isinstance(word, str | int | float)] if recorded else []
-    overrides = [word for word in words if not word.startswith("protocol.folds=")]
-    narrow = [f"protocol.folds=[{','.join(folds)}]"] if folds else []
-    hint = "" if recorded else f", with the other keys as in {run}"
-    return shlex.join([*command_words("train"), *overrides, *narrow]) + hint
+    return [printable(str(word)) for word in typed if isinstance(word, str | int | float)] if recorded else None
+
+
+def _started(run: Path) -> list[str] | None:
+    """Overrides of the command that started a run, where a grid of its own composed the study; None where unknown."""
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+        typed = read_json(run / IDENTITY_FILE)["sessions"][-1]["typed"]
+        return [printable(word).lstrip("+") for word in typed if "=" in word] or None
+    return None
+
+
+def _command(words: Sequence[str] | None, run: Path, instead: Sequence[str]) -> str:
+    """``python train.py`` with these words, but for the folds and what is said instead."""
+    anew = {"protocol.folds", *map(_key, instead)}
+    kept = [word for word in words or () if _key(word) not in anew]
+    hint = "" if words is not None else f", with the other keys as in {run}"
+    return shlex.join([*command_words("train"), *kept, *instead]) + hint
+
+
+def _key(word: str) -> str:
+    return word.lstrip("+").partition("=")[0].removeprefix("grid.")
 
 
 def archives_in(folder: Path) -> tuple[list[Path], list[Problem]]:

@@ -1,0 +1,357 @@
+"""``report=power``: how many seeds a study needs, from a pilot's rows or from the error bars of a published table.
+
+And which pairs of a pilot are decided, by a test that may be looked at after every seed, with the command that adds
+seeds for the rest alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, count
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+
+from dgbench.analysis import MEASURES, Interval, Pair, detectable, deviation_of, evidence, pairs, seeds_needed
+from dgbench.analysis.accuracy import SPREADS, Spread
+from dgbench.analysis.comparison import error_of_each
+from dgbench.analysis.selection import Selection, describe
+from dgbench.errors import ConfigError
+from dgbench.plan.settings import Name
+from dgbench.records.status import read_beat
+from dgbench.reports.document import OF_DOCUMENTS, Document, Figure, Report, Section, leads, problem_table, warnings
+from dgbench.reports.evaluation import PAIRS, Evaluation, Group, evaluate, groups_of
+from dgbench.reports.importers import IMPORTED
+from dgbench.reports.labels import slug
+from dgbench.reports.over_seeds import by_seed, means, ranked_by, resolution
+from dgbench.reports.published import Published, boards, published
+from dgbench.reports.reading.collect import Collection
+from dgbench.reports.reading.folders import adding_commands
+from dgbench.reports.reading.selected import SelectedRun, select_runs
+from dgbench.reports.render.drawing import canvas, colored, finish, grid
+from dgbench.reports.tables import Column, Table, entry, interval_entry, table
+from dgbench.validation import Count1, Number, Refusal
+
+WORDS = {
+    "deviation": "standard deviation, over seeds, of the difference of two algorithms, paired by seed; of the median "
+    "pair.",
+    "power": "share of studies in which a true difference of that size would be found.",
+    "evidence": "how much more likely the differences are if the first algorithm is lower; it may be looked at after "
+    "every seed (an e-value: mixture t, right Haar prior; Lai 1976, Wang & Ramdas 2025).",
+}
+#: seeds of the figure
+_DRAWN = (3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 30, 40, 50)
+Seeds = Annotated[list[Annotated[int, Field(ge=2, lt=10_000)]], Field(min_length=1)]
+Points = Annotated[list[Annotated[Number, Field(gt=0)]], Field(min_length=1)]
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """What is known of one quantity."""
+
+    title: str
+    deviation: Interval  #: of the difference of two algorithms; a fraction
+    pairs: int  #: that it is the median of
+    algorithms: int
+
+    def seeds(self, points: float, power: float) -> Interval:
+        """Seeds that find a difference, and between which numbers they lie."""
+        return self._of_each(lambda spread: seeds_needed(100 * spread, points, self.algorithms, power=power))
+
+    def finds(self, seeds: int, power: float) -> Interval:
+        """Smallest difference that so many seeds find; a fraction."""
+        return self._of_each(lambda spread: detectable(spread, seeds, self.algorithms, power=power))
+
+    def _of_each(self, function: Callable[[float], float]) -> Interval:
+        spread = self.deviation
+        return Interval(function(spread.estimate), function(spread.low), function(spread.high), spread.level)
+
+
+def pilot_of(title: str, values: pd.DataFrame) -> Pilot | None:
+    """Of algorithm x seed, NaN where there is none; None where no two algorithms share 2 seeds, or no seed differs."""
+    every = pairs(values.to_numpy())
+    deviations = [pair.deviation for pair in every]
+    if not any(deviations):
+        return None
+    deviation = deviation_of(deviations, [pair.seeds for pair in every])
+    return Pilot(title, deviation, len(every), len(values)) if deviation.estimate > 0 else None
+
+
+def published_pilots(theirs: Published, spread: str, seeds: int) -> list[Pilot]:
+    """Of every column of a published table; two algorithms are taken for independent, since their seeds are not known.
+
+    Args:
+        theirs: the table.
+        spread: what its ± are, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
+        seeds: behind each value.
+    """
+    factor = {"domainbed": math.sqrt(seeds * seeds / (seeds - 1)), "standard_error": math.sqrt(seeds)}.get(spread, 1.0)
+    pilots = []
+    for column in theirs.columns:
+        bars = [v.error / 100 for line in theirs.values.values() if (v := line.get(column)) and v.error is not None]
+        deviations = [factor * math.hypot(first, second) for first, second in combinations(bars, 2)]
+        if deviations:
+            deviation = deviation_of(deviations, seeds)
+            pilots.append(Pilot(f"{column} accuracy", deviation, len(deviations), len(bars)))
+    return pilots
+
+
+class PowerReport(Report):
+    """Builds the plan of a study.
+
+    Args:
+        differences: that are to be found, in percentage points.
+        power: with which probability.
+        seeds: numbers of seeds that are compared.
+        batch: seeds that are added at a time.
+        published: table whose error bars stand for a pilot; no runs are read then.
+        spread: what its error bars are, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
+        published_seeds: seeds behind each of its values.
+    """
+
+    name: Name = "power"
+    differences: Annotated[Points, Refusal("is no list of percentage points", "write e.g. [5,2,1]")] = Field([5, 2, 1])
+    power: Annotated[Number, Field(gt=0.05, lt=1), Refusal("is not in (0.05, 1)", "0.8 is usual")] = 0.8
+    seeds: Annotated[Seeds, Refusal("is no list of seeds from 2 on", "write e.g. [3,5,10]")] = Field([3, 5, 10, 20, 30])
+    batch: Count1 = 2
+    published: Name | None = None
+    spread: Spread = "domainbed"
+    published_seeds: Annotated[int, Field(ge=2), Refusal("has no deviation", "give 2 or more")] = 3
+
+    @property
+    def unread(self) -> Sequence[str]:
+        """Keys of ``conf/report.yaml`` that are not read."""
+        read = ("only", "output") if self.published else OF_DOCUMENTS
+        return tuple(key for key in OF_DOCUMENTS if key not in read)
+
+    def __call__(self, collection: Collection | None, selection: Selection, split_by: str | None = None) -> Document:
+        title = "How many seeds a study needs"
+        if collection is None:
+            theirs = published(str(self.published))
+            theirs.accuracies()
+            return Document(
+                title, "", [self._of_published(theirs)], problem_table([]), lead=[theirs.source], words=WORDS
+            )
+        selected = select_runs(collection, selection, split_by)
+        evaluation = evaluate(selected, split_by)
+        groups = [group for group in groups_of(selected, split_by) if group.identity["protocol"] != PAIRS]
+        sections = [
+            self._section(evaluation.of(setting.title), group)
+            for setting, group in zip(evaluation.settings, groups, strict=True)
+        ]
+        problems = [*collection.problems, *evaluation.problems]
+        return Document(
+            title,
+            describe(selection),
+            sections,
+            problem_table(problems),
+            warnings(selection, collection, bool(evaluation.studies["trained_on_tested"].any())),
+            leads(f"{len(collection.runs)} runs in {len(sections)} setting{'s' * (len(sections) != 1)}", problems),
+            WORDS,
+        )
+
+    def _of_published(self, theirs: Published) -> Section:
+        pilots = published_pilots(theirs, self.spread, self.published_seeds)
+        if not pilots:
+            having = [name for name in boards() if published_pilots(published(name), self.spread, 3)]
+            raise ConfigError(f"report.published={theirs.name} has no error bars; choose one of {', '.join(having)}")
+        note = (
+            f"± of {theirs.name} read as {SPREADS[self.spread]}, over {self.published_seeds} seeds; two algorithms are "
+            "taken for independent, which is cautious where a seed moves both alike."
+        )
+        return Section(
+            theirs.name, theirs.title, self._tables(pilots, note), [self._figure(pilots, theirs.name)],
+            [note], facts=[("for a methods section", self._methods(pilots[0]))],
+        )  # fmt: skip
+
+    def _section(self, evaluation: Evaluation, group: Group) -> Section:
+        (setting,) = evaluation.settings
+        studies = evaluation.studies
+        ranked, ranked_title = ranked_by(studies)
+        values = {name: by_seed(studies, name) for name in MEASURES}
+        names = [ranked, *(name for name in MEASURES if name != ranked)]
+        pilots = [pilot for name in names if (pilot := pilot_of(MEASURES[name], values[name]))]
+        main = pilots[0] if pilots else None
+        if main is None or main.title != MEASURES[ranked]:
+            alone = f"No two algorithms differ over 2 seeds in {ranked_title}: train 2 algorithms with 2 seeds or more."
+            return Section(setting.name, setting.title, answer=[alone])
+        judged = values[ranked].loc[sorted(values[ranked].index, key=means(values[ranked]).__getitem__)]
+        every, needed = pairs(judged.to_numpy()), 1 / error_of_each(len(judged), 0.05)
+        open_names = undecided(judged, every, needed)
+        models = models_by_algorithm(group)
+        tables = [
+            *self._tables(pilots),
+            self._cost(main, models, hours_of(group.runs)),
+            pair_table(judged, every, needed, ranked_title),
+        ]
+        leader, facts = str(judged.index[0]), [("for a methods section", self._methods(main))]
+        verdict = f"Decided: {leader} leads by {ranked_title}, whenever one looks."
+        if open_names:
+            named = (
+                " and ".join(open_names) if len(open_names) < 3 else f"{len(open_names)} of {len(judged) - 1} others"
+            )
+            verdict = f"Undecided: {leader} leads by {ranked_title}, not yet decided against {named}."
+            facts += [("seeds for these alone", text) for text in self._more(group, [leader, *open_names])]
+        answer = [verdict, *resolution(values[ranked], ranked_title, self.power)]
+        return Section(setting.name, setting.title, tables, [self._figure(pilots, setting.name)], answer, facts)
+
+    def _tables(self, pilots: Sequence[Pilot], *notes: str) -> list[Table]:
+        """Seeds by difference, and difference by seeds."""
+        quantity = Column("quantity", key=True)
+        spread = Column("deviation", unit="points", help=WORDS["deviation"])
+        by_difference = [f"{points:g} point{'s' * (points != 1)}" for points in self.differences]
+        by_seeds = [f"{seeds} seeds" for seeds in self.seeds]
+        needed, found = [], []
+        for pilot in pilots:
+            needed.append({"quantity": pilot.title, **interval_entry("deviation", pilot.deviation, pilot.pairs)})
+            found.append({"quantity": pilot.title})
+            for name, points in zip(by_difference, self.differences, strict=True):
+                needed[-1] |= interval_entry(name, pilot.seeds(points, self.power))
+            for name, seeds in zip(by_seeds, self.seeds, strict=True):
+                found[-1] |= interval_entry(name, pilot.finds(seeds, self.power))
+        how = [
+            f"{100 * self.power:g}% power, one-sided paired t-test at 0.05 / {max(2, pilots[0].algorithms - 1)}, as "
+            f"for bold: {pilots[0].algorithms} algorithms share 5%.",
+            "[low, high]: 95%, from the deviation's chi-square interval; known deviations have none.",
+            *notes,
+        ]
+        columns = [quantity, spread, *(Column(name, unit="count") for name in by_difference)]
+        return [
+            table(needed, "seeds_needed", "Seeds that find a difference", columns, how),
+            table(
+                found, "resolution", "Smallest difference that seeds find",
+                [quantity, *(Column(name, unit="points") for name in by_seeds)], how,
+            ),
+        ]  # fmt: skip
+
+    def _cost(self, pilot: Pilot, models: Mapping[str, int], hours: float | None) -> Table:
+        """Models, and hours where the pilot's speed is known, that follow from each difference."""
+        each = sum(models.values())
+        lines = []
+        for points in self.differences:
+            seeds = pilot.seeds(points, self.power).estimate
+            line = {"difference": f"{points:g} points of {pilot.title}", "seeds": seeds, "models": seeds * each}
+            unknown = "no run folder tells its speed"
+            lines.append(line | entry("hours", None if hours is None else seeds * each * hours, reason=unknown))
+        columns = [
+            Column("difference", key=True),
+            Column("seeds", unit="count"),
+            Column("models", unit="count", help=f"{each} for each seed: folds, times draws where there is a search"),
+            Column("hours", unit="rank", help="of one device, at the pilot's speed"),
+        ]
+        notes = ["" if hours is not None else "Hours are not known: no run folder tells its speed."]
+        return table(lines, "cost", "What that costs", columns, [f"{each} models a seed.", *filter(None, notes)])
+
+    def _more(self, group: Group, names: Sequence[str]) -> list[str]:
+        """What trains these algorithms with the seeds that others have, and a batch more."""
+        runs: dict[str, list[SelectedRun]] = defaultdict(list)
+        for run in group.runs:
+            runs[run.label].append(run)
+        have = {name: repetitions(runs[name]) for name in names}
+        highest = max(number for numbers in have.values() for number in numbers)
+        wanted = set().union(*have.values(), range(highest + 1, highest + 1 + self.batch))
+        if str(runs[names[0]][0].identity["code"]).startswith(IMPORTED):
+            lacking = (f"{name} {', '.join(map(str, sorted(wanted - have[name])))}" for name in names)
+            return [f"train them where these were trained: {'; '.join(lacking)}"]
+        return adding_commands(
+            (str(runs[name][0].identity["algorithm"]), Path(runs[name][0].folder), sorted(wanted - have[name]))
+            for name in names
+        )
+
+    def _methods(self, pilot: Pilot) -> str:
+        points = self.differences[0]
+        needed = pilot.seeds(points, self.power)
+        of_pairs = "the pair" if pilot.pairs == 1 else f"the median of {pilot.pairs} pairs"
+        return (
+            f"With {needed.estimate:,.0f} seeds, a paired t-test over seeds (one-sided, 0.05 / "
+            f"{max(2, pilot.algorithms - 1)} for {pilot.algorithms} algorithms) finds a difference of {points:g} "
+            f"points of {pilot.title} with {100 * self.power:g}% power, where a paired difference deviates by "
+            f"{100 * pilot.deviation.estimate:.1f} points over seeds (95% interval {100 * pilot.deviation.low:.1f} to "
+            f"{100 * pilot.deviation.high:.1f}, of {of_pairs} of a pilot)."
+        )
+
+    def _figure(self, pilots: Sequence[Pilot], name: str) -> Figure:
+        """Smallest difference over seeds, a line for each quantity, a band for the first."""
+        key = f"power_{slug(name)}"
+        colors = colored([pilot.title for pilot in pilots], [pilot.title for pilot in pilots])
+        with canvas(key, 5.2, 3.8) as drawn:
+            axes = drawn.add_subplot()
+            for pilot in pilots:
+                found = [pilot.finds(seeds, self.power) for seeds in _DRAWN]
+                line = [100 * value.estimate for value in found]
+                axes.plot(_DRAWN, line, color=colors.get(pilot.title), linewidth=2, label=pilot.title)
+                if pilot is pilots[0]:
+                    low, high = [100 * value.low for value in found], [100 * value.high for value in found]
+                    axes.fill_between(_DRAWN, low, high, color=colors.get(pilot.title), alpha=0.15, linewidth=0)
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            axes.set_xticks([3, 5, 10, 20, 50], ["3", "5", "10", "20", "50"])
+            axes.minorticks_off()
+            axes.set_xlabel("seeds")
+            axes.set_ylabel("difference found (points)")
+            axes.yaxis.set_major_formatter("{x:g}")
+            grid(axes)
+            axes.legend(frameon=False)
+            caption = (
+                f"Smallest true difference of two algorithms that is found in {100 * self.power:g}% of studies. Band: "
+                f"95%, from the uncertain deviation of {pilots[0].title}."
+            )
+            return finish(drawn, key, "Smallest difference that seeds find", caption)
+
+
+def repetitions(runs: Sequence[SelectedRun]) -> set[int]:
+    """Seeds of an algorithm's runs, or numbers of the trials of its search."""
+    trials = {int(run.identity["trial"]) for run in runs}
+    return trials if len(trials) > 1 else {int(run.identity["seed"]) for run in runs}
+
+
+def models_by_algorithm(group: Group) -> dict[str, int]:
+    """Algorithm -> models of one seed: its folds, times the draws of a search."""
+    counts: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for run in group.runs:
+        counts[run.label][run.identity["seed"]] += 1
+    return {label: max(of_seed.values()) for label, of_seed in counts.items()}
+
+
+def hours_of(runs: Sequence[SelectedRun]) -> float | None:
+    """Mean hours that one model trains, by the last sign of life of those whose folder has one."""
+    beats = [read_beat(Path(run.folder)) for run in runs]
+    hours = [beat.steps / beat.steps_per_s / beat.runs / 3600 for beat in beats if beat and beat.steps_per_s]
+    return float(np.mean(hours)) if hours else None
+
+
+def undecided(values: pd.DataFrame, every: Sequence[Pair], needed: float) -> list[str]:
+    """Algorithms from which the first one is not separated, whether they share seeds with it or not."""
+    apart = {pair.second for pair in every if pair.first == 0 and pair.evidence >= needed}
+    return [str(name) for at, name in enumerate(values.index) if at and at not in apart]
+
+
+def pair_table(values: pd.DataFrame, every: Sequence[Pair], needed: float, title: str) -> Table:
+    """Every two algorithms: difference, evidence and verdict."""
+    columns = [
+        Column("lower", key=True),
+        Column("higher", key=True),
+        Column("difference", unit="points", help=f"of {title}, mean ± standard deviation over the seeds of both"),
+        Column("seeds", unit="count"),
+        Column("evidence", unit="rank", help=WORDS["evidence"]),
+        Column("verdict"),
+    ]
+    lines: list[dict[str, Any]] = []
+    for pair in every:
+        lower, higher = (str(values.index[at]) for at in (pair.first, pair.second))
+        line = {"lower": lower, "higher": higher, "seeds": pair.seeds, "evidence": pair.evidence}
+        line |= entry("difference", pair.size, std=pair.deviation)
+        lines.append(line | {"verdict": "decided" if pair.evidence >= needed else "undecided"})
+    fewest = next(seeds for seeds in count(2) if evidence(np.ones(seeds)) >= needed)
+    notes = [
+        f"Decided: evidence of {needed:,.0f} or more, so that any false verdict against the best of {len(values)} "
+        "algorithms has a probability of 5% at most, however often one looks and whenever one stops. "
+        f"{fewest} seeds are the fewest that can give so much.",
+    ]
+    return table(lines, "pairs", f"Which pairs are decided, by {title}", columns, notes)

@@ -1,0 +1,130 @@
+"""The plan of a study: numbers from a pilot's rows or a published table, and the command that goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dgbench.analysis import detectable, deviation_of, evidence, seeds_needed
+from dgbench.analysis.selection import Last, TrainVal
+from dgbench.errors import ConfigError
+from dgbench.reports.document import Document
+from dgbench.reports.power import PowerReport
+from dgbench.reports.published import published
+from dgbench.reports.reading.collect import collect
+from dgbench.reports.reading.folders import adding_commands
+from tests.reports.conftest import GIVEN
+from tests.tables import line, table
+
+
+def plan_of(
+    make: Any, root: Path, errors: Mapping[str, Mapping[int, float]], draws: Sequence[int] = (0,), **keys: Any
+) -> Document:
+    """The same error in every environment: worst+gap is that error."""
+    for algorithm, by_seed in errors.items():
+        for seed, error in by_seed.items():
+            for fold in range(len(GIVEN)):
+                for draw in draws:
+                    name = f"{algorithm}-{seed}-{fold}-{draw}"
+                    who = make.identity(
+                        algorithm, str(fold), seed, run=name, draw=draw, trial=seed if len(draws) > 1 else 0
+                    )
+                    make.write_run(root, who, lambda e, s, same=error: same, folder=f"{algorithm}-{seed}/{name}")
+    selection = TrainVal() if len(draws) > 1 else Last()
+    return PowerReport(**keys)(collect([root]), selection)
+
+
+def test_a_pilot_of_two(make: Any, tmp_path: Path) -> None:
+    """Differences of 1, 2 and 3 points."""
+    differences = [0.01, 0.02, 0.03]
+    pilot = {"erm": dict(enumerate([0.2, 0.2, 0.2])), "irm": {at: 0.2 + d for at, d in enumerate(differences)}}
+    document = plan_of(make, tmp_path, pilot, differences=[5, 0.5], seeds=[4, 7])
+    deviation = deviation_of([0.01], 3)
+    needed = line(table(document, "seeds_needed"), "worst+gap")
+    assert needed["deviation"].value == pytest.approx(deviation.estimate)
+    assert needed["0.5 points"].value == seeds_needed(deviation.estimate, 0.005)
+    assert needed["0.5 points"].high == seeds_needed(deviation.high, 0.005)
+    assert line(table(document, "resolution"), "average")["7 seeds"].value == pytest.approx(
+        detectable(deviation.estimate, 7)
+    )
+    cost = line(table(document, "cost"), "0.5 points of worst+gap")
+    assert cost["models"].value == 2 * len(GIVEN) * needed["0.5 points"].value
+    assert cost["hours"].value is None and cost["hours"].reason
+    pair = line(table(document, "pairs"), "erm", "irm")
+    assert pair["evidence"].value == pytest.approx(evidence(differences)) and pair["verdict"].value == "undecided"
+    facts = dict(document.sections[0].facts)
+    assert f"With {needed['5 points'].value:.0f} seeds" in facts["for a methods section"]
+    assert "grid.seed=[3,4]" in facts["seeds for these alone"]
+
+
+def test_what_is_decided_needs_no_more_seeds(make: Any, tmp_path: Path) -> None:
+    """a is 10 points better in each of 5 seeds than c, and as good as b, which lacks a seed."""
+    noise = np.random.default_rng(0).normal(size=(3, 5)) / 1000
+    pilot = {
+        name: {seed: level + noise[at, seed] for seed in range(5 - (name == "b"))}
+        for at, (name, level) in enumerate({"a": 0.2, "b": 0.2001, "c": 0.3}.items())
+    }
+    document = plan_of(make, tmp_path, pilot, batch=1)
+    first, second = sorted(("a", "b"), key=lambda name: np.mean(list(pilot[name].values())))
+    assert line(table(document, "pairs"), first, "c")["verdict"].value == "decided"
+    assert line(table(document, "pairs"), first, second)["verdict"].value == "undecided"
+    commands = [text for name, text in document.sections[0].facts if name.startswith("seeds")]
+    assert len(commands) == 2 and not any("c" in text.partition("with")[0].split()[2:] for text in commands)
+    assert any("algorithm=a" in text and "grid.seed=[5]" in text for text in commands)
+    assert any("algorithm=b" in text and "grid.seed=[4,5]" in text for text in commands)
+
+
+def test_draws_multiply_models(make: Any, tmp_path: Path) -> None:
+    pilot = {name: {seed: 0.2 + 0.01 * seed * at for seed in range(3)} for at, name in enumerate(("erm", "irm"))}
+    document = plan_of(make, tmp_path, pilot, draws=(0, 1, 2))
+    cost = line(table(document, "cost"), "5 points of worst+gap")
+    assert cost["models"].value == 2 * 3 * len(GIVEN) * cost["seeds"].value
+
+
+def test_one_seed_is_no_pilot(make: Any, tmp_path: Path) -> None:
+    document = plan_of(make, tmp_path, {"erm": {0: 0.2}, "irm": {0: 0.3}})
+    [section] = document.sections
+    assert not section.tables and "2 seeds" in section.answer[0]
+
+
+def test_error_bars_of_a_published_table() -> None:
+    """DomainBed's ± times sqrt(3) sqrt(3/2) is the sample deviation of 3 seeds."""
+    document = PowerReport(published="domainbed2020_train_val")(None, Last())
+    bars = [line["pacs"].error for line in published("domainbed2020_train_val").values.values()]
+    pairs = [np.hypot(a, b) / 100 for at, a in enumerate(bars) for b in bars[at + 1 :]]
+    expected = deviation_of(np.array(pairs) * 3 / np.sqrt(2), 3)
+    found = line(table(document, "seeds_needed"), "pacs accuracy")["deviation"]
+    assert (found.value, found.low, found.high) == pytest.approx((expected.estimate, expected.low, expected.high))
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"published": "zhang2023_table2"}, "no error bars; choose one of .*domainbed2020"),
+        ({"published": "hwang2024_table1"}, "no accuracies"),
+        ({"seeds": [1]}, r"report.seeds=\[1\]"),
+        ({"differences": [0]}, r"report.differences=\[0\]"),
+        ({"power": 1}, "report.power=1"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(keys: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as refusal:
+        PowerReport(**keys)(None, Last())
+    assert "\n" not in str(refusal.value)
+
+
+def test_the_command_is_what_was_typed_with_more_seeds(tmp_path: Path) -> None:
+    typed = {"erm": "[dataset=pacs, algorithm=erm, seed=0]", "irm": "[dataset=pacs, algorithm=irm, seed=1]",
+             "mmd": "[hparams=search, algorithm=mmd, seed=1]"}  # fmt: skip
+    runs = []
+    for algorithm, words in typed.items():
+        (tmp_path / algorithm / ".hydra").mkdir(parents=True)
+        (tmp_path / algorithm / ".hydra" / "overrides.yaml").write_text(words)
+        runs.append((algorithm, tmp_path / algorithm / "fold-0", [3]))
+    together, search = adding_commands(runs)
+    assert together.endswith("train.py dataset=pacs 'grid.algorithm=[erm,irm]' 'grid.seed=[3]'")
+    assert search.endswith("train.py hparams=search seed=1 algorithm=mmd 'hparams.scheme.trials=[3]'")
