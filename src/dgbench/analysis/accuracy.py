@@ -65,6 +65,18 @@ def spread(values: Sequence[float], kind: str) -> float | None:
     return deviation if kind == "standard_deviation" else deviation / math.sqrt(n)
 
 
+def deviation_behind(bar: float, n: int, kind: str) -> float:
+    """Sample standard deviation (divisor n-1) of n values whose error bar was printed.
+
+    Args:
+        bar: what stands after ±.
+        n: values behind it, 2 or more.
+        kind: a key of :data:`SPREADS`.
+    """
+    factors = {"domainbed": n / math.sqrt(n - 1), "standard_error": math.sqrt(n), "standard_deviation": 1.0}
+    return bar * factors[kind]
+
+
 def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval:
     """Student's t interval of the mean of n independent values that are about normal.
 

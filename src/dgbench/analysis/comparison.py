@@ -134,6 +134,40 @@ def error_of_each(algorithms: int, alpha: float) -> float:
     return alpha / max(2, algorithms - 1)
 
 
+def welch(means: ArrayLike, deviations: ArrayLike, n: int) -> Floats:
+    """Two-sided p-values of Welch's t-test of every two of k independent samples, 1 where both have no spread.
+
+    Args:
+        means: (k,).
+        deviations: (k,) sample standard deviations, divisor n-1.
+        n: values behind each mean, 2 or more.
+
+    Returns:
+        (k, k).
+    """
+    from scipy.stats import t
+
+    mean, variance = np.asarray(means, dtype=float), np.square(np.asarray(deviations, dtype=float)) / n
+    total = variance[:, None] + variance[None, :]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        freedom = (n - 1) * total**2 / (variance[:, None] ** 2 + variance[None, :] ** 2)
+        p = 2 * t.sf(np.abs(mean[:, None] - mean[None, :]) / np.sqrt(total), freedom)
+    p_values: Floats = np.nan_to_num(p, nan=1.0)
+    return p_values
+
+
+def holm(p_values: ArrayLike) -> Floats:
+    """P-values of m tests, adjusted so that any false finding among all of them has the error probability of one.
+
+    Source: Holm 1979, "A simple sequentially rejective multiple test procedure".
+    """
+    p = np.asarray(p_values, dtype=float)
+    order = np.argsort(p)
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order]))
+    return adjusted
+
+
 def _table(values: ArrayLike) -> Floats:
     table = whole(values)
     if table.ndim != 2 or not table.size:

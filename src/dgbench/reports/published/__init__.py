@@ -5,8 +5,8 @@ A file ``<paper>_table<n>.yaml`` holds the table as printed: names of its column
 shifts per dataset, ``DATASET/ENVIRONMENT`` or ``DATASET/PAIR`` with ``_`` for a space. Arrows are OoD-Bench's -1 and
 +1, ``-`` is no value. Columns under ``printed`` are those that the paper computed from the others. Percent stay percent
 in the file; :meth:`Published.accuracies` gives fractions. ``settings`` says with which keys of a leaderboard, and
-which selection, a table was made. ``domains`` holds the same by environment: ``columns`` and ``rows`` of each dataset
-for which they are known.
+which selection, a table was made; ``seeds`` and ``bar`` what stands behind ±. ``domains`` holds the same by
+environment: ``columns`` and ``rows`` of each dataset for which they are known.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Published:
     columns: tuple[str, ...]
     dataset: str = ""  #: where the columns are environments of one dataset: its name
     match: str = ""  #: how a configuration's dataset and variant make the name of its row, e.g. ``{scale}/{ratio}:1``
-    seeds: int = 0  #: seeds behind each value, where ± is their standard deviation
+    seeds: int = 0  #: seeds behind each value, where ± is a spread over them
+    bar: str = ""  #: what ± is, a key of :data:`~dgbench.analysis.accuracy.SPREADS`
     shift: str = ""  #: ``diversity`` or ``correlation`` where the paper splits its datasets so
     formula: str = ""  #: of tables of shifts: ``ye2022`` or ``hellinger``
     settings: Mapping[str, str] = field(default_factory=dict)  #: ``backbone``, ``init``, ``tuning``, ``selection``

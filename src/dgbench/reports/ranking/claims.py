@@ -1,0 +1,189 @@
+"""``report=claims``: how many claims of published tables survive the error bars that the tables print.
+
+A bold number claims "best", and every order of two numbers claims "A above B". Both are judged by nothing but what is
+printed: means, error bars, and how many runs stand behind them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from dgbench.analysis.accuracy import deviation_behind
+from dgbench.analysis.comparison import holm, welch
+from dgbench.analysis.selection import Selection
+from dgbench.errors import ConfigError
+from dgbench.plan.settings import Name
+from dgbench.reports.document import OF_DOCUMENTS, Document, Report, Section, problem_table
+from dgbench.reports.published import Published, Value, names, published
+from dgbench.reports.reading.collect import Collection
+from dgbench.reports.tables import Column, Table, entry, table
+from dgbench.validation import Refusal
+
+ALPHA = 0.05
+ASSUMPTIONS = (
+    "Runs are normal around their mean and two methods are independent: tables do not say which runs belong together, "
+    "and a paired test would find more where seeds and splits are shared.",
+    "± is read as the paper or its code computes it, over the runs that it states, and turned into a sample standard "
+    "deviation; ± 0 is read as half of the last printed digit.",
+    "Means are taken as printed. Hyperparameters, tuning on test data and whatever else the runs share are not judged.",
+)
+WORDS = {
+    "best": "a column's highest value, whether or not the paper says so; it survives where Welch's t-tests separate it "
+    "from every other value of the column, at 5% for all of them together (Bonferroni).",
+    "A above B": "two different values of a column; it survives by itself where Welch's two-sided t-test has p below "
+    "5%, and with all others where it has so after Holm's correction over the pairs of the column.",
+}
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Values that a table puts side by side, all with error bars."""
+
+    paper: Published
+    column: str
+    names: tuple[str, ...]  #: two or more, the highest mean first
+    means: tuple[float, ...]  #: in the unit of the table
+    p_values: Any  #: (k, k) of Welch's test of every two
+
+    @property
+    def rivals(self) -> list[str]:
+        """Those that the runs cannot separate from the highest."""
+        needed = ALPHA / max(2, len(self.names) - 1)
+        return [name for name, p in zip(self.names[1:], self.p_values[0, 1:], strict=True) if not p / 2 <= needed]
+
+    @property
+    def pairs(self) -> list[float]:
+        """P-values of every two different values."""
+        several = itertools.combinations(range(len(self.names)), 2)
+        return [float(self.p_values[a, b]) for a, b in several if self.means[a] != self.means[b]]
+
+
+def contests(paper: Published) -> Iterator[Contest]:
+    """Every column of a table of accuracies and their average; of correlations, the measures of every row."""
+    if paper.quantity == "correlation":
+        kinds = dict.fromkeys(column.partition("_")[0] for column in paper.columns)
+        for row, kind in itertools.product(paper.values, kinds):
+            line = {name: value for name, value in paper.values[row].items() if name.partition("_")[0] == kind}
+            yield from _contest(paper, f"{row} {kind}", {name.partition("_")[2]: value for name, value in line.items()})
+        return
+    for column in paper.columns:
+        yield from _contest(paper, column, {row: line[column] for row, line in paper.values.items() if column in line})
+    whole = {row: line for row, line in paper.values.items() if len(line) == len(paper.columns) > 1}
+    yield from _contest(paper, "average", {row: _average(list(line.values())) for row, line in whole.items()})
+
+
+def _average(values: Sequence[Value]) -> Value:
+    """The mean over columns, whose errors are independent: their models share no training."""
+    errors = [value.error for value in values if value.error is not None]
+    error = math.hypot(*errors) / len(values) if len(errors) == len(values) else None
+    return Value(math.fsum(value.mean for value in values) / len(values), error)
+
+
+def _contest(paper: Published, column: str, values: dict[str, Value]) -> Iterator[Contest]:
+    """The values that have error bars, where they are two or more."""
+    barred = {name: value for name, value in values.items() if value.error is not None}
+    order = sorted(barred, key=lambda name: (-barred[name].mean, name))
+    if len(order) < 2:
+        return
+    smallest = 0.5 * 10.0 ** -max(len(f"{value.mean}".partition(".")[2]) for value in values.values())
+    bars = [barred[name].error or smallest for name in order]
+    deviations = [deviation_behind(bar, paper.seeds, paper.bar) for bar in bars]
+    means = tuple(barred[name].mean for name in order)
+    yield Contest(paper, column, tuple(order), means, welch(means, deviations, paper.seeds))
+
+
+def claims_table(papers: Sequence[Published]) -> Table:
+    """One line for each published table: its claims, and how many survive."""
+    lines: list[dict[str, Any]] = []
+    for paper in papers:
+        several = list(contests(paper))
+        pairs = [p for contest in several for p in contest.pairs]
+        jointly = [p for contest in several if contest.pairs for p in holm(contest.pairs)]
+        counts = {
+            "best": len(several),
+            "best survive": sum(not contest.rivals for contest in several),
+            "pairs": len(pairs),
+            "alone": sum(p < ALPHA for p in pairs),
+            "together": sum(p < ALPHA for p in jointly),
+        }
+        line: dict[str, Any] = {"table": paper.name, "title": paper.title, "runs": float(paper.seeds)}
+        for name, count in counts.items():
+            line |= entry(name, float(count))
+        lines.append(line)
+    columns = [
+        Column("table", key=True),
+        Column("title"),
+        Column("runs", unit="count", help="behind each value"),
+        Column("best", '"best"', "count", help="columns with two or more values that have error bars"),
+        Column("best survive", "survive", "count", help=WORDS["best"]),
+        Column("pairs", '"A above B"', "count", help="two different values of a column"),
+        Column("alone", "survive alone", "count", help="each judged by itself, p < 0.05"),
+        Column("together", "with all", "count", help="p < 0.05 after Holm's correction over the pairs of a column"),
+    ]
+    return table(lines, "claims", "Claims of published tables", columns)
+
+
+def best_table(papers: Sequence[Published]) -> Table:
+    """One line for each column of the tables: who leads, by how much, and from whom the runs do not separate it."""
+    lines: list[dict[str, Any]] = []
+    for contest in itertools.chain.from_iterable(map(contests, papers)):
+        first, second = contest.means[:2]
+        names = contest.rivals
+        lines.append({"table": contest.paper.name, "column": contest.column, "best": contest.names[0]})
+        lines[-1] |= entry("lead", (first - second) / (100 if contest.paper.quantity == "accuracy" else 1))
+        lines[-1] |= {"second": contest.names[1]} | entry("p", float(contest.p_values[0, 1]))
+        lines[-1]["not separated"] = ", ".join(names) if len(names) < 4 else f"{len(names)} others"
+    columns = [
+        Column("table", key=True),
+        Column("column", key=True),
+        Column("best"),
+        Column("second"),
+        Column("lead", unit="points", help="best less second; of correlations, times 100"),
+        Column("p", unit="probability", help="Welch's two-sided t-test of these two, by itself"),
+        Column("not separated", help="from the best, at 5% for all of its column"),
+    ]
+    return table(lines, "best", "Every best value", columns, detail=True)
+
+
+class ClaimsReport(Report):
+    """Judges published tables by their own error bars; reads no runs.
+
+    Args:
+        tables: names of published tables; None takes all that have error bars over runs.
+    """
+
+    name: Name = "claims"
+    tables: Annotated[list[Name] | None, Refusal("is no list of published tables", "write e.g. [NAME]")] = Field(None)
+
+    @property
+    def unread(self) -> Sequence[str]:
+        """Keys of ``conf/report.yaml`` that are not read."""
+        return tuple(key for key in OF_DOCUMENTS if key not in ("only", "output"))
+
+    def __call__(self, collection: Collection | None, selection: Selection, split_by: str | None = None) -> Document:
+        having = [paper for name in names() if (paper := published(name)).bar]
+        papers = having if self.tables is None else [published(name) for name in self.tables]
+        if without := [paper.name for paper in papers if not paper.bar]:
+            raise ConfigError(
+                f"report.tables: {without[0]} prints no error bars over runs; choose from "
+                f"{', '.join(paper.name for paper in having)}"
+            )
+        counts = claims_table(papers)
+        best, survive, pairs, alone, together = (
+            int(np.nansum(counts.frame[name])) for name in ("best", "best survive", "pairs", "alone", "together")
+        )
+        answer = [
+            f'{survive} of {best} claims "best" in {len(papers)} published tables survive their own error bars.',
+            f'Of {pairs:,} claims "A above B", {alone:,} survive alone, {together:,} with all others of their column.',
+        ]
+        facts = [(paper.name, f"{paper.source}; {paper.note}") for paper in papers]
+        section = Section("claims", "Published tables", [counts, best_table(papers)], answer=answer, facts=facts)
+        title = "What published tables can tell"
+        return Document(title, "", [section], problem_table([]), ASSUMPTIONS, [f"{len(papers)} tables."], WORDS)

@@ -1,0 +1,77 @@
+"""Claims of published tables against scipy's test from printed statistics, and against counts by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_ind_from_stats
+
+from dgbench.analysis.comparison import holm, welch
+from dgbench.errors import ConfigError
+from dgbench.reports.published import names, published
+from dgbench.reports.ranking.claims import ClaimsReport, contests
+
+
+def of(table: str, column: str) -> Any:
+    return next(contest for contest in contests(published(table)) if contest.column == column)
+
+
+@pytest.mark.parametrize(("first", "second"), [("sag_net", "coral"), ("coral", "vrex"), ("cdann", "erm")])
+def test_p_values_of_domainbed_are_those_of_scipy(first: str, second: str) -> None:
+    """DomainBed prints the population's deviation over sqrt(3): times 3 / sqrt(2) it is the sample's."""
+    table = published("domainbed2020_train_val")
+    contest = of(table.name, "pacs")
+    one, other = (table.values[name]["pacs"] for name in (first, second))
+    s = [3 / math.sqrt(2) * float(value.error or 0) for value in (one, other)]
+    expected = ttest_ind_from_stats(one.mean, s[0], 3, other.mean, s[1], 3, equal_var=False).pvalue
+    at = [contest.names.index(name) for name in (first, second)]
+    assert contest.p_values[at[0], at[1]] == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_clear_claim_survives_and_a_close_one_does_not() -> None:
+    """MIRO 95.6 ± 0.8 above ERM 83.4 ± 0.5; SagNet 86.3 ± 0.2 above CORAL 86.2 ± 0.3."""
+    clear, close = of("cha2022_table2_clip", "pacs"), of("domainbed2020_train_val", "pacs")
+    assert (clear.names[0], clear.rivals) == ("miro", [])
+    assert close.names[:2] == ("sag_net", "coral") and "coral" in close.rivals
+
+
+def test_measures_are_compared_within_a_row_of_correlations() -> None:
+    """l_cifar10/5:0: Spearman 0.808 ± 0.007 of worst+gap, 0.673 ± 0.098 of the average, 3 seeds."""
+    contest = of("hwang2024_table2", "l_cifar10/5:0 spearman")
+    assert contest.names == ("worst_gap", "average")
+    expected = ttest_ind_from_stats(0.808, 0.007, 3, 0.673, 0.098, 3, equal_var=False).pvalue
+    assert contest.p_values[0, 1] == pytest.approx(expected, rel=1e-9)
+
+
+def test_an_average_has_the_errors_of_its_columns() -> None:
+    table = published("domainbed2020_train_val")
+    erm = table.values["erm"].values()
+    contest = of(table.name, "average")
+    assert contest.means[contest.names.index("erm")] == pytest.approx(sum(value.mean for value in erm) / 5)
+
+
+def test_a_bar_of_zero_is_half_of_the_last_digit() -> None:
+    """± 0 twice would separate 81.5 from 81.6 for sure."""
+    assert published("ye2022_table1").values["erm"]["pacs"].error == 0
+    assert of("ye2022_table1", "pacs").p_values.min() > 0
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03]).tolist() == pytest.approx([0.03, 0.06, 0.06])
+    assert welch([1, 1], [0, 0], 3).tolist() == np.ones((2, 2)).tolist()
+
+
+def test_the_report_counts_every_table_with_bars() -> None:
+    document = ClaimsReport()(None, None)  # type: ignore[arg-type]
+    counts = document.sections[0].tables[0].frame.set_index("table")
+    assert set(counts.index) == {name for name in names() if published(name).bar}
+    assert (counts["together"] <= counts["alone"]).all() and (counts["alone"] <= counts["pairs"]).all()
+    assert counts.loc["domainbed2020_train_val", "best"] == 6  # five datasets and their average
+
+
+def test_a_table_without_bars_is_refused() -> None:
+    with pytest.raises(ConfigError, match="clip_zero_shot prints no error bars"):
+        ClaimsReport(tables=["clip_zero_shot"])(None, None)  # type: ignore[arg-type]
