@@ -63,7 +63,12 @@ def test_the_table_of_shifts(tmp_path: Path) -> None:
     assert mine["div published"].value is None
     notes = " ".join(found.notes)
     assert "another estimator" in notes and "here frozen ones" in notes
-    assert [sentence.split(":")[0] for sentence in document.sections[0].answer] == ["cmnist_irm", "my_data", "pacs"]
+    headline, *sentences = document.sections[0].answer
+    assert headline == (
+        "Undecided: which shift dominates 1 of 3 datasets; diversity shift dominates pacs; "
+        "correlation shift dominates cmnist_irm."
+    )
+    assert [sentence.split(":")[0] for sentence in sentences] == ["cmnist_irm", "my_data", "pacs"]
 
 
 def test_published_values_are_of_the_source_and_marked_for_frozen_features_alone(tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ sentences are made of estimates, never of rendered text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from dgbench.analysis import spearman
 from dgbench.analysis.selection import Selection
-from dgbench.analysis.shift_verdicts import is_above
+from dgbench.analysis.shift_verdicts import DOMINANT, is_above
 from dgbench.errors import MeasureError
 from dgbench.plan.settings import Name
 from dgbench.records.shift_rows import HALVES
@@ -20,7 +20,15 @@ from dgbench.reports.labels import variant_text, words_of
 from dgbench.reports.published import Published, published
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.shifts import DIAGNOSTIC, VALUE, ShiftSetting, read_shifts, shift_settings, verdicts
+from dgbench.reports.reading.shifts import (
+    DIAGNOSTIC,
+    VALUE,
+    ShiftSetting,
+    Verdict,
+    read_shifts,
+    shift_settings,
+    verdicts,
+)
 from dgbench.reports.tables import Table
 from dgbench.shift.figures import shift_matrices, shift_plane
 from dgbench.shift.tables import (
@@ -98,8 +106,21 @@ _Parts = tuple[Sequence[Table | None], list[str], Sequence[Figure | None]]
 def _plane(setting: ShiftSetting, source: Published | None) -> _Parts:
     names = dict(zip(setting.axes or (), ("diversity", "correlation"), strict=False))
     tables = [shift_table(setting, source), *pair_tables(setting, names), number_table(setting, VALUE)]
-    sentences = [verdict.sentence for verdict in verdicts(setting).values()]
-    return tables, sentences, [shift_plane(setting, source), *shift_matrices(setting)]
+    judged = verdicts(setting)
+    answer = [_headline(judged), *(verdict.sentence for verdict in judged.values())]
+    return tables, answer, [shift_plane(setting, source), *shift_matrices(setting)]
+
+
+def _headline(judged: Mapping[str, Verdict]) -> str:
+    """Which shift dominates which datasets, and of how many that is open."""
+    decided = {kind: [title for title, verdict in judged.items() if verdict.kind == kind] for kind in DOMINANT}
+    parts = [f"{kind} shift dominates {', '.join(titles)}" for kind, titles in decided.items() if titles]
+    count = sum(map(len, decided.values()))
+    if count == len(judged):
+        return f"Decided: {'; '.join(parts)}."
+    rest = len(judged) - count
+    some = next(iter(judged)) if len(judged) == 1 else f"{rest} of {len(judged)} datasets"
+    return f"Undecided: which shift dominates {some}{'; ' if parts else ''}{'; '.join(parts)}."
 
 
 def _distances(setting: ShiftSetting, source: Published | None) -> _Parts:
