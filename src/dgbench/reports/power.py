@@ -19,7 +19,7 @@ import pandas as pd
 from pydantic import Field
 
 from dgbench.analysis import MEASURES, Interval, Pair, detectable, deviation_of, evidence, pairs, seeds_needed
-from dgbench.analysis.accuracy import SPREADS, Spread
+from dgbench.analysis.accuracy import SPREADS, deviation_behind
 from dgbench.analysis.comparison import error_of_each
 from dgbench.analysis.selection import Selection, describe
 from dgbench.errors import ConfigError
@@ -83,21 +83,15 @@ def pilot_of(title: str, values: pd.DataFrame) -> Pilot | None:
     return Pilot(title, deviation, len(every), len(values)) if deviation.estimate > 0 else None
 
 
-def published_pilots(theirs: Published, spread: str, seeds: int) -> list[Pilot]:
-    """Of every column of a published table; two algorithms are taken for independent, since their seeds are not known.
-
-    Args:
-        theirs: the table.
-        spread: what its ± are, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
-        seeds: behind each value.
-    """
-    factor = {"domainbed": math.sqrt(seeds * seeds / (seeds - 1)), "standard_error": math.sqrt(seeds)}.get(spread, 1.0)
+def published_pilots(theirs: Published) -> list[Pilot]:
+    """Of every column of a published table; any two algorithms are independent, since their seeds are not known."""
     pilots = []
-    for column in theirs.columns:
+    for column in theirs.columns if theirs.bar else ():
         bars = [v.error / 100 for line in theirs.values.values() if (v := line.get(column)) and v.error is not None]
-        deviations = [factor * math.hypot(first, second) for first, second in combinations(bars, 2)]
+        spreads = [deviation_behind(bar, theirs.seeds, theirs.bar) for bar in bars]
+        deviations = [math.hypot(first, second) for first, second in combinations(spreads, 2)]
         if deviations:
-            deviation = deviation_of(deviations, seeds)
+            deviation = deviation_of(deviations, theirs.seeds)
             pilots.append(Pilot(f"{column} accuracy", deviation, len(deviations), len(bars)))
     return pilots
 
@@ -111,8 +105,6 @@ class PowerReport(Report):
         seeds: numbers of seeds that are compared.
         batch: seeds that are added at a time.
         published: table whose error bars stand for a pilot; no runs are read then.
-        spread: what its error bars are, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
-        published_seeds: seeds behind each of its values.
     """
 
     name: Name = "power"
@@ -121,8 +113,6 @@ class PowerReport(Report):
     seeds: Annotated[Seeds, Refusal("is no list of seeds from 2 on", "write e.g. [3,5,10]")] = Field([3, 5, 10, 20, 30])
     batch: Count1 = 2
     published: Name | None = None
-    spread: Spread = "domainbed"
-    published_seeds: Annotated[int, Field(ge=2), Refusal("has no deviation", "give 2 or more")] = 3
 
     @property
     def unread(self) -> Sequence[str]:
@@ -157,17 +147,20 @@ class PowerReport(Report):
         )
 
     def _of_published(self, theirs: Published) -> Section:
-        pilots = published_pilots(theirs, self.spread, self.published_seeds)
+        pilots = published_pilots(theirs)
         if not pilots:
-            having = [name for name in boards() if published_pilots(published(name), self.spread, 3)]
+            having = [name for name in boards() if published_pilots(published(name))]
             raise ConfigError(f"report.published={theirs.name} has no error bars; choose one of {', '.join(having)}")
         note = (
-            f"± of {theirs.name} read as {SPREADS[self.spread]}, over {self.published_seeds} seeds; two algorithms are "
-            "taken for independent, which is cautious where a seed moves both alike."
+            f"± of {theirs.name} read as {SPREADS[theirs.bar]}, over {theirs.seeds} seeds; two algorithms are taken "
+            "for independent, which is cautious where a seed moves both alike."
         )
+        seeds = max(pilot.seeds(self.differences[-1], self.power).estimate for pilot in pilots)
+        apart = f"{self.differences[-1]:g} point{'s' * (self.differences[-1] != 1)}"
+        head = f"{seeds:,.0f} seeds tell {apart} apart in every column; it has {theirs.seeds}."
         return Section(
             theirs.name, theirs.title, self._tables(pilots, note), [self._figure(pilots, theirs.name)],
-            [note], facts=[("for a methods section", self._methods(pilots[0]))],
+            [head, note], facts=[("for a methods section", self._methods(pilots[0]))],
         )  # fmt: skip
 
     def _section(self, evaluation: Evaluation, group: Group) -> Section:
