@@ -35,6 +35,7 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     dgbench.estimate_shift: {"x_p": X, "y_p": Y, "x_q": X, "y_q": Y, "estimator": "nothing"},
     dgbench.results: {"source": "nowhere"},
     dgbench.measures: FRAME,
+    dgbench.score: {"y_true": [0, 1], "y_pred": [1], "environments": ["a", "b"]},
     **{getattr(reports, name): FRAME for name in (*OVER_SEEDS, "certainty", "differences")},
 }
 FREE = ("None", "5", "x", "[1]", "{}", "object")
@@ -48,7 +49,8 @@ RIGHT: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("hparams", "keys", "values"), ("None", "{}")),
     **dict.fromkeys(("statistics", "rule", "dtype"), ("None",)),
     **dict.fromkeys(("image", "pixel_mean", "pixel_std"), ("[1]",)),
-    "model": FREE, "search": FREE, "networks": ("{}",), "source": ("x",), "selection": ("x",),
+    "y_true": ("x", "[1]"), "given": ("None", "[1]"), "groups": ("None", "[1]"), "y_pred": ("[1]",),
+    "environments": ("[1]",), "model": FREE, "search": FREE, "networks": ("{}",), "source": ("x",), "selection": ("x",),
 }  # fmt: skip
 OPTIONAL: Mapping[tuple[Any, str], tuple[str, ...]] = {
     (dgbench.evaluate, "step"): ("None",),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dgbench.cli.models import evaluate as evaluate
     from dgbench.reports.results import measures as measures
     from dgbench.reports.results import results as results
+    from dgbench.reports.scoring import score as score
     from dgbench.shift.job import estimate_shift as estimate_shift
     from dgbench.trained.export import export as export
     from dgbench.trained.loading import load as load
@@ -28,6 +29,7 @@ _HOME = {
     "load": "dgbench.trained.loading",
     "measures": "dgbench.reports.results",
     "results": "dgbench.reports.results",
+    "score": "dgbench.reports.scoring",
     "train": "dgbench.cli.api",
 }
 

@@ -454,7 +454,7 @@ def resolution(values: pd.DataFrame, what: str, power: float = 0.8) -> list[str]
         return [f"Resolution: not known, since the differences of {what} are the same in all {seeds} seeds."]
     factor = 100 * detectable(1.0, seeds, algorithms, power=power)
     among, of_two = "", ""
-    if algorithms > 2:
+    if algorithms > 3:  # of three, each pair is tested as two alone are
         among = f" among {algorithms} algorithms"
         alone = 100 * detectable(deviation.estimate, seeds, power=power)
         of_two = f", {alone:.1f} between two named beforehand"

@@ -1,0 +1,185 @@
+"""``dgbench.score``: predictions of any model, from anywhere, as errors by environment and the measures over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dgbench.analysis import MEASURES, Measures
+from dgbench.analysis.intervals import clopper_pearson
+from dgbench.errors import ConfigError
+from dgbench.records.predictions import about_predictions, need_pyarrow, read_predictions
+from dgbench.validation import Refusal, Several, checked, shown
+
+_OF_IMAGES = (
+    "[low, high]: 95% exact binomial interval (Clopper & Pearson 1934) over images: of other images like these, not of "
+    "other seeds or trainings."
+)
+_ONE_MODEL = "worst+gap is of one model for each held-out environment (leave-one-out), these are of one trained on {}"
+_NO_GIVEN = "name the environments of training, given=[...]: the ideal is of one model that is tested in all"
+_COLUMNS = ("n", "wrong", "error", "low", "high", "role", "where", "reason")
+
+
+@checked
+def score(
+    y_true: Any,
+    y_pred: Any = None,
+    environments: Any = None,
+    *,
+    given: Annotated[Several[str | int] | None, Refusal("is no list of environments", "write e.g. ['photo']")] = None,
+    groups: Any = None,
+) -> pd.DataFrame:
+    """Errors by environment and group, with intervals, and the measures over environments.
+
+    ``.loc["environment"]`` of the frame has a line for each environment, ``.loc["group"]`` for each group, and
+    ``.loc["measure"]`` for ``overall`` (all images), ``average``, ``worst``, ``gap``, ``worst_gap`` and ``ideal``
+    (Hwang et al. 2024, see :mod:`dgbench.analysis.measures`) and, where there are groups, ``worst_group`` (as in WILDS,
+    an error in place of an accuracy). Columns: ``n`` images, ``wrong`` of them, ``error`` (a fraction), ``low`` and
+    ``high``, ``role`` (``held out`` or ``trained on``), ``where`` the worst is, and the ``reason`` why there is no
+    value. ``frame.attrs["notes"]`` says what the intervals are of.
+
+    Args:
+        y_true: true classes, one per image: array, tensor, list or column; or the path of a ``predictions.parquet``,
+            whose test images are scored and which needs no other argument.
+        y_pred: predicted classes.
+        environments: environment of every image.
+        given: environments that the model was trained on; the others are held out. Without it, each environment was
+            predicted by a model that never saw it.
+        groups: of every image, as a list, or several lists by name, whose combinations are the groups; of a file, names
+            of its columns.
+
+    Raises:
+        ConfigError: what was given is no list of classes, or the lists differ in length.
+        RecordError: the file cannot be read.
+    """
+    if isinstance(y_true, str | Path):
+        if y_pred is not None or environments is not None:
+            raise ConfigError(f"y_true={y_true} is a file, which has predictions and environments; leave these out")
+        y_true, y_pred, environments, groups, given = _read(Path(y_true), groups, given)
+    true, predicted = _classes("y_true", y_true), _classes("y_pred", y_pred)
+    where = _names("environments", environments)
+    labels = {} if groups is None else {"groups": _groups(groups)}
+    _check_lengths({"y_true": true, "y_pred": predicted, "environments": where, **labels})
+    if (true.dtype.kind == "U") != (predicted.dtype.kind == "U"):
+        raise ConfigError("one of y_true and y_pred has names of classes, the other numbers; give both alike")
+    wrong = true != predicted
+    trained_on = None if given is None else list(map(str, given))
+    of_environments = _lines(where, wrong)
+    for name, line in of_environments.items():
+        line["role"] = "trained on" if name in (trained_on or ()) else "held out"
+    lines = {("environment", name): line for name, line in of_environments.items()}
+    measures = {"overall": _counted(wrong), **_measures(of_environments, trained_on)}
+    for label in labels.values():
+        of_groups = _lines(label, wrong)
+        lines |= {("group", name): line for name, line in of_groups.items()}
+        worst = max(of_groups, key=lambda name: of_groups[name]["error"])
+        measures["worst_group"] = {**of_groups[worst], "where": worst}
+    lines |= {("measure", name): line for name, line in measures.items()}
+    frame = pd.DataFrame(list(lines.values()), columns=list(_COLUMNS))
+    frame.index = pd.MultiIndex.from_tuples(list(lines), names=["kind", "name"])
+    frame = frame.astype({"n": "Int64", "wrong": "Int64"})
+    frame.attrs = {"title": "Errors of these predictions", "notes": [_OF_IMAGES]}
+    return frame
+
+
+def _measures(environments: Mapping[str, Mapping[str, Any]], given: list[str] | None) -> dict[str, dict[str, Any]]:
+    """The measures over environments, or why there are none."""
+    errors = {name: float(line["error"]) for name, line in environments.items()}
+    held_out = {name: error for name, error in errors.items() if given is None or name not in given}
+    absent = sorted(set(given or ()) - errors.keys())
+    measures = Measures.of(
+        held_out,
+        errors,
+        no_held_out="" if held_out else "every environment was trained on, so none is held out",
+        no_worst_gap="" if given is None else _ONE_MODEL.format(", ".join(given)),
+        no_everywhere=_NO_GIVEN if given is None else (absent and f"not tested in {', '.join(absent)}") or "",
+    )
+    at = {"worst": max(held_out, key=held_out.__getitem__, default=None), "ideal": measures.ideal_env}
+    return {
+        name: {"error": measures.value(name), "where": at.get(name), "reason": measures.reasons.get(name)}
+        for name in MEASURES
+    }
+
+
+def _lines(labels: NDArray[np.str_], wrong: NDArray[np.bool_]) -> dict[str, dict[str, Any]]:
+    """One line for each label, in the order in which they occur."""
+    return {str(name): _counted(wrong[labels == name]) for name in pd.unique(labels.astype(object))}
+
+
+def _counted(wrong: NDArray[np.bool_]) -> dict[str, Any]:
+    n, count = len(wrong), int(wrong.sum())
+    low, high = clopper_pearson(count, n)
+    return {"n": n, "wrong": count, "error": count / n, "low": low, "high": high}
+
+
+def _read(path: Path, groups: Any, given: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """Classes, environments and groups of the test images of a file, and the environments of its training."""
+    need_pyarrow("score of a file")
+    training = about_predictions(path)["training"]
+    frame = read_predictions(path).to_pandas()
+    frame = frame[frame["subset"] == "test"]
+    if frame.empty:
+        raise ConfigError(f"{path} has no test images of a single environment; exact evaluation mixes environments")
+    if groups is not None:
+        names = [groups] if isinstance(groups, str) else list(groups)
+        if unknown := [name for name in names if name not in frame]:
+            raise ConfigError(f"groups={shown(unknown)} is no column of {path}; choose from {', '.join(frame)}")
+        groups = frame[names]
+    return frame["label"], frame["predicted"], frame["env"], groups, training if given is None else given
+
+
+def _array(name: str, values: Any) -> NDArray[Any]:
+    """One value per image, of whatever holds them."""
+    if values is None or isinstance(values, str):
+        raise ConfigError(f"{name}={shown(values)} is no list; give one value for every image")
+    if hasattr(values, "detach"):  # a tensor, perhaps on a graphics card
+        values = values.detach().cpu()
+    array = np.asarray(values)
+    if array.ndim != 1 or not array.size:
+        hint = f", e.g. the class of each line, {name}.argmax(1)" if array.ndim == 2 else ""
+        raise ConfigError(f"{name} is of shape {array.shape}; give one value for every image{hint}")
+    if (missing := int(pd.isna(array).sum())) > 0:
+        raise ConfigError(f"{name} holds no value for {missing} of {len(array)} images; leave these out")
+    return array
+
+
+def _classes(name: str, values: Any) -> NDArray[Any]:
+    """Classes as whole numbers or as text."""
+    array = _array(name, values)
+    if array.dtype.kind == "O":
+        array = np.array(array.tolist())
+    if array.dtype.kind == "f" and (array % 1 != 0).any():
+        raise ConfigError(
+            f"{name} holds {array[array % 1 != 0][0]:g}, which is no class; give classes, not probabilities"
+        )
+    if array.dtype.kind not in "biufU":
+        raise ConfigError(f"{name} holds {array.dtype}, no classes; give whole numbers or names")
+    return array
+
+
+def _names(name: str, values: Any) -> NDArray[np.str_]:
+    return np.array([str(value) for value in _array(name, values).tolist()])
+
+
+def _groups(groups: Any) -> NDArray[np.str_]:
+    """One label for each image; of several lists, their combination."""
+    if not isinstance(groups, Mapping | pd.DataFrame):
+        return _names("groups", groups)
+    if not len(groups):
+        raise ConfigError("groups={} names no list; give one value for every image, or several lists by name")
+    columns = {str(key): _names(f"groups[{key!r}]", groups[key]) for key in groups}
+    _check_lengths(columns)
+    named = zip(*columns.values(), strict=True)
+    return np.array([", ".join(f"{key}={value}" for key, value in zip(columns, line, strict=True)) for line in named])
+
+
+def _check_lengths(arrays: Mapping[str, NDArray[Any]]) -> None:
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name} holds {length}" for name, length in lengths.items())
+        raise ConfigError(f"{listed} values; give one of each for every image")
