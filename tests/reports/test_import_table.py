@@ -14,12 +14,15 @@ import pytest
 
 import dgbench
 from dgbench import reports
+from dgbench.analysis import Sample, compatible
 from dgbench.analysis.selection import Last, TrainVal
 from dgbench.errors import ConfigError, RecordError
 from dgbench.reports.evaluation import evaluate
 from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.importers.table import read_table
 from dgbench.reports.ranking.leaderboards import leaderboards
+from dgbench.reports.ranking.published import standing_answer
+from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.ranking.tables import leaderboard_table
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.selected import select_runs
@@ -186,6 +189,8 @@ def test_a_bad_table_is_refused_in_one_line(what: str) -> None:
         ({"unit": "points"}, "import.unit=points"),
         ({"unit": "percent", "columns": {"accuracy": ["a"]}}, "import.columns.accuracy"),
         ({"values": "loss"}, "import.values=loss"),
+        ({"bar": "sem"}, "import.bar=sem"),
+        ({"seeds": 1}, "import.seeds=1"),
     ],
 )
 def test_wrong_keys_are_named(keys: dict[str, Any], said: str) -> None:
@@ -250,6 +255,50 @@ def test_exports_of_trackers() -> None:
         assert numbers(read_table(table), Last()) == numbers(read_table(frame), Last())
     runs = read_table(mlflow).runs
     assert [bool(run.unusable) for run in runs] == [False] * 23 + [True]
+
+
+PAPER = """Method,A,C,P,S,Avg
+ERM,84.7 ± 0.4,80.8 ± 0.6,97.2 (0.3),79.3 ± 1.0,85.5
+IRM,84.8 ± 1.3,76.4 ± 1.1,96.7 ± 0.6,76.1 ± 1.0,83.5
+CORAL,\\textbf{88.3} $\\pm$ 0.2,80.0 +/- 0.5,97.5 ± 0.3,78.8 ± 1.3,86.2
+"""
+
+
+def test_a_table_of_a_paper_gives_a_leaderboard_and_a_verdict(tmp_path: Path, command: Any) -> None:
+    (tmp_path / "paper.csv").write_text(PAPER)
+    board = reports.leaderboard(pd.read_csv(tmp_path / "paper.csv"))
+    assert board["algorithm"].tolist() == ["coral", "erm", "irm"] and board["rank"].tolist() == [1, 2, 3]
+    assert board["average.std"].iloc[0] == pytest.approx(np.sqrt(0.2**2 + 0.5**2 + 0.3**2 + 1.3**2) / 400)
+    assert (board["P"].iloc[1], board["P.std"].iloc[1]) == (pytest.approx(0.972), pytest.approx(0.003))
+    words = ["import=table", "import.path=paper.csv", "import.seeds=3"]
+    ended = command("report.py", *words, "report=leaderboard", "output=page", cwd=tmp_path)
+    assert ended.code == 0 and (tmp_path / "page" / "leaderboard.csv").exists()
+    assert "3 seeds cannot separate it from erm" in ended.out and "80% power" in ended.out
+    for report in ("measures", "curves", "hparams"):
+        ended = command("report.py", *words, f"report={report}", cwd=tmp_path)
+        assert ended.code == 1
+        one_line(*ended.complaints, "paper.csv.*report=leaderboard")
+    with refused("report=leaderboard", RecordError):
+        dgbench.measures(pd.read_csv(tmp_path / "paper.csv"))
+
+
+def test_printed_errors_decide_as_welch_does() -> None:
+    """Two algorithms: it is decided exactly where the interval of their difference excludes 0."""
+    for apart in (0.5, 1.5, 2.5, 4.0, 9.0):
+        lines = [("a", "80 ± 0.6", "80 ± 0.6"), ("b", f"{80 + apart} ± 0.6", f"{80 + apart} ± 0.6")]
+        (paper,) = read_table(pd.DataFrame(lines, columns=["algorithm", "x", "y"]), seeds=3).published
+        first, second = (Sample(mean, 0.6 * np.sqrt(3 / 2), 3) for mean in (0.0, apart))
+        assert standing_answer(paper)[0].startswith("Decided") == compatible(first, second).excludes_zero
+
+
+def test_a_table_of_means_stands_beside_ours(tmp_path: Path) -> None:
+    (tmp_path / "paper.csv").write_text(PAPER.replace("A,C,P,S", ",".join(ENVIRONMENTS)))
+    document = LeaderboardReport(published=[str(tmp_path / "paper.csv")])(read_table(frame_of()), Last())
+    (beside,) = [table for section in document.sections for table in section.tables if "theirs" in str(table.columns)]
+    assert [column.name for column in beside.columns][1] == "art_painting ours"
+    frame_of().to_csv(tmp_path / "runs.csv", index=False)
+    with refused("import=table"):
+        LeaderboardReport(published=[str(tmp_path / "runs.csv")])(read_table(frame_of()), Last())
 
 
 def test_gaps_and_repetitions_are_named() -> None:

@@ -46,7 +46,7 @@ from dgbench.analysis.measures import (
     worst,
     worst_gap,
 )
-from dgbench.analysis.power import Pair, detectable, deviation_of, evidence, pairs, seeds_needed
+from dgbench.analysis.power import Pair, detectable, deviation_of, evidence, noncentrality, pairs, seeds_needed
 
 __all__ = [
     "MEASURES",
@@ -77,6 +77,7 @@ __all__ = [
     "indistinct_groups",
     "kendall",
     "lead",
+    "noncentrality",
     "oracle_leakage",
     "overall",
     "pairs",

@@ -43,6 +43,7 @@ def report(cfg: DictConfig) -> None:
     from dgbench.plan.protocols import check_validation
     from dgbench.reports.document import keep
     from dgbench.reports.reading.collect import with_same_code
+    from dgbench.reports.reading.selected import no_seeds
     from dgbench.reports.render.drawing import saved_beside
     from dgbench.reports.render.formats import MISSING, listed, parquet_available, plain_document, write
     from dgbench.reports.render.wandb import log_report
@@ -52,6 +53,8 @@ def report(cfg: DictConfig) -> None:
         collection = None
         if "import" not in unread:
             collection = with_same_code(build(cfg, "import", _convert_="all"), cfg.same_code)
+            if collection.published and not make_document.of_means:
+                raise no_seeds(collection.published)
             given = dict.fromkeys(env for run in collection.runs for env in run.identity["given"])
             check_validation(getattr(selection, "environments", None), list(given))
         document = make_document(collection, selection, split_by=cfg.split_by)

@@ -26,6 +26,7 @@ from dgbench.reports.measuring.tables import (
     selection_table,
 )
 from dgbench.reports.ranking.leaderboards import leaderboards
+from dgbench.reports.ranking.published import standing_table
 from dgbench.reports.ranking.tables import leaderboard_table
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import selected_of_frame
@@ -48,9 +49,10 @@ def leaderboard(frame: pd.DataFrame, spread: str = "domainbed", split_by: str | 
         RecordError: no run was tested, or results of several code versions would share a leaderboard.
         MeasureError: there is no such error bar.
     """
-    settings, problems = leaderboards(
-        selected_of_frame(frame), frame.attrs.get("validation_environments", ()), split_by
-    )
+    chosen = selected_of_frame(frame)
+    if chosen.published:
+        return _joined({paper.title: standing_table(paper) for paper in chosen.published}, frame, chosen.problems)
+    settings, problems = leaderboards(chosen, frame.attrs.get("validation_environments", ()), split_by)
     return _joined({setting.title: leaderboard_table(setting, spread) for setting in settings}, frame, problems)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Collection as Names
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError
@@ -74,6 +74,7 @@ class Report(Checked):
     """
 
     key = "report"
+    of_means: ClassVar[bool] = False  #: whether it takes tables of means without seeds
 
     name: Name
 

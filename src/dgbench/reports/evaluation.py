@@ -25,7 +25,7 @@ from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import setting_titles, slug, variant_text
 from dgbench.reports.reading.collect import ADVICE
 from dgbench.reports.reading.folders import Problem, filling_command
-from dgbench.reports.reading.selected import Selected, SelectedRun, beside_trained, check_key, select_study
+from dgbench.reports.reading.selected import Selected, SelectedRun, beside_trained, check_key, no_seeds, select_study
 from dgbench.validation import some_of
 
 #: protocol of runs that hold out every pair of environments, for leave-one-domain-out validation
@@ -113,6 +113,8 @@ def groups_of(selected: Selected, split_by: str | None = None, ideal: bool = Tru
         ConfigError: ``split_by`` is no identity key.
     """
     check_key(split_by)
+    if selected.published:
+        raise no_seeds(selected.published)
     names = keys(Role.SETTING, split_by)
     placed: dict[str, list[tuple[int, SelectedRun]]] = defaultdict(list)
     for number, identity in beside_trained([run.identity for run in selected.runs]):

@@ -107,6 +107,8 @@ class PowerReport(Report):
         published: table whose error bars stand for a pilot; no runs are read then.
     """
 
+    of_means = True
+
     name: Name = "power"
     differences: Annotated[Points, Refusal("is no list of percentage points", "write e.g. [5,2,1]")] = Field([5, 2, 1])
     power: Annotated[Number, Field(gt=0.05, lt=1), Refusal("is not in (0.05, 1)", "0.8 is usual")] = 0.8
@@ -122,12 +124,12 @@ class PowerReport(Report):
 
     def __call__(self, collection: Collection | None, selection: Selection, split_by: str | None = None) -> Document:
         title = "How many seeds a study needs"
-        if collection is None:
-            theirs = published(str(self.published))
-            theirs.accuracies()
-            return Document(
-                title, "", [self._of_published(theirs)], problem_table([]), lead=[theirs.source], words=WORDS
-            )
+        if collection is None or collection.published:
+            papers = collection.published if collection else [published(str(self.published))]
+            papers[0].accuracies()
+            problems = problem_table(collection.problems if collection else [])
+            sections = [self._of_published(paper) for paper in papers]
+            return Document(title, "", sections, problems, lead=[papers[0].source], words=WORDS)
         selected = select_runs(collection, selection, split_by)
         evaluation = evaluate(selected, split_by)
         groups = [group for group in groups_of(selected, split_by) if group.identity["protocol"] != PAIRS]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dgbench.analysis.accuracy import SPREADS
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import FULL, LOO
 from dgbench.plan.names import our_name
@@ -29,6 +30,8 @@ from dgbench.records.rows import DEFAULTS, LARGEST_COUNT, LONGEST, SUBSETS
 from dgbench.records.status import DONE, FAILED
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.importers.frames import check_names, read_frames
+from dgbench.reports.labels import slug
+from dgbench.reports.published import Published, Value
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem, printable
 from dgbench.reports.reading.row_files import Run
@@ -52,6 +55,7 @@ ALIASES = {
     "accuracy": "accuracy | acc testacc testaccuracy accavg top1 top1acc acc1",
     "wrong": "wrong | misclassified nwrong",
     "n": "n | seen images nimages ntest count total",
+    "standard_error": "standarderror | stderr se sem",
     "dataset": "dataset | benchmark",
     "subset": "subset split",
     "step": "step | steps iteration epoch",
@@ -63,12 +67,15 @@ ALIASES = {
 HPARAMS = "hparams."  #: what the column of a hyperparameter begins with
 _EXPORTED = re.compile(r"^(config|params|metrics|summary|args|tags)[./]")  # W&B's and MLflow's, before a name
 _DOMAINBED = re.compile(r"env\d+_(in|out)(_acc)?")
+_MARKS = re.compile(r"\\(textbf|textit|underline|mathbf)|[{}$*~]")
+_CELL = r"^\s*(?P<mean>[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+|inf))\s*%?\s*(?:[±(]\s*(?P<error>\d*\.?\d+)\s*%?\s*\)?)?$"
 _AVERAGE = {"avg", "average", "mean"}
 _NOTHING = {"", "-", "\u2013", "\u2014", "nan", "none", "null", "n/a", "na"}
 _FINISHED = {"finished", "done", "completed", "success"}
 _EVERYWHERE = {"everywhere", "full", "all", "allenvironments"}
 _SUBSETS = {**{name: name for name in SUBSETS}, "validation": "val", "valid": "val", "training": "train"}
 _NEEDED = ("algorithm", "environment")
+_STATED = ("algorithm", "environment", "accuracy", "standard_error")
 
 
 def read_table(
@@ -79,6 +86,8 @@ def read_table(
     dataset: str | None = None,
     backbone: str | None = None,
     init: str | None = None,
+    seeds: int | None = None,
+    bar: str = "standard_error",
 ) -> Collection:
     """Read errors or accuracies of trained models from a table.
 
@@ -89,6 +98,8 @@ def read_table(
         unit: ``percent`` or ``fraction``; None tells it by all values together.
         values: what columns of environments hold, ``error`` or ``accuracy`` (None).
         dataset, backbone, init: what they are called where no column says it.
+        seeds: behind every mean of a table of means ± error bars; None where it is not known.
+        bar: what the error bars are, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
 
     Raises:
         ConfigError: an argument is unknown, or names what the table does not have.
@@ -96,9 +107,12 @@ def read_table(
     """
     import pandas as pd
 
-    for key, value, choices in (("unit", unit, ("percent", "fraction")), ("values", values, ("error", "accuracy"))):
+    known = (("unit", unit, ("percent", "fraction")), ("values", values, ("error", "accuracy")), ("bar", bar, SPREADS))
+    for key, value, choices in known:
         if value not in (None, *choices):
             raise ConfigError(f"import.{key}={shown(value)} is unknown; choose {' or '.join(choices)}")
+    if seeds is not None and not (type(seeds) is int and seeds > 1):
+        raise ConfigError(f"import.seeds={shown(seeds)} is no number of seeds from 2 on; give one, or null")
     problems: list[Problem] = []
     framed = isinstance(path, pd.DataFrame)
     where = "the data frame" if framed else printable(shown(path))
@@ -112,6 +126,8 @@ def read_table(
     table.lengthen(values)
     lines = table.lines({"dataset": dataset or "table", "backbone": backbone or "unknown", "init": init or "unknown"})
     lines = table.with_errors(lines, unit)
+    if "standard_error" in lines and "seed" not in table.column:
+        return table.stated(lines, seeds, bar)
     return table.collected(table.with_held_out(lines))
 
 
@@ -126,6 +142,7 @@ class _Table:
 
     def __init__(self, frame: pd.DataFrame, where: str, problems: list[Problem]) -> None:
         self.frame, self.where, self.problems = frame, where, problems
+        self.unit = ""  #: of the values, once they were read
         self.height = len(frame)  #: lines, as they are counted in messages
         self.column: dict[str, Any] = {}  #: key of :data:`ALIASES` -> column
         self.hparams: dict[str, Any] = {
@@ -201,17 +218,13 @@ class _Table:
         for name in average:
             self._check_average(name, names)
         self.assume(f"one column for each environment: {', '.join(map(str, names))}; they hold {values or 'accuracy'}")
-        percent = any("%" in str(name) for name in names)
-        self.frame = self.frame.melt(
-            [name for name in self.frame if name not in names], names, "environment", "accuracy %" if percent else "_"
-        )
-        self.column |= {"environment": "environment", values or "accuracy": self.frame.columns[-1]}
+        holds = (values or "accuracy") + " (%)" * any("%" in str(name) for name in names)
+        others = [name for name in self.frame if name not in (*names, *average)]
+        self.frame = self.frame.melt(others, names, "environment", holds)
+        self.column |= {"environment": "environment", values or "accuracy": holds}
 
     def _of_numbers(self, name: Any) -> bool:
-        values = self.frame[name].dropna()
-        if values.dtype.kind in "iuf":
-            return bool(len(values))
-        return bool(len(values)) and not np.isnan(_parsed(values)).all()
+        return not np.isnan(_parsed(self.frame[name])).all()
 
     def _check_average(self, name: Any, names: Sequence[Any]) -> None:
         """Say where a printed average is not that of its line, by more than its rounding."""
@@ -257,8 +270,6 @@ class _Table:
             lines[key] = self._names(key) if key in self.column else value
         if "dataset" not in self.column and named["dataset"] == "table":
             self.assume("no column is the dataset: called table; name it with import.dataset=NAME")
-        if "seed" not in self.column:
-            self.assume("no column is the seed: one seed")
         for key in ("seed", "step", "draw"):
             lines[key] = self._whole(key) if key in self.column else 0
         lines["subset"] = "test"
@@ -337,6 +348,11 @@ class _Table:
             error, accuracy = (values, 1 - values) if keys[0] == "error" else (1 - values, values)
             seen = 1 if count is None else count
             lines = lines.assign(wrong=error * seen, seen=seen, accuracy=accuracy)
+            errors = _parsed(self.frame[self.column[keys[0]]], "error")
+            if "standard_error" in self.column:
+                errors = self._numbers("standard_error")
+            if not np.isnan(errors).all():
+                lines["standard_error"] = errors * (1 if self.unit == "fraction" else 0.01)
         return self._without(lines, lines["wrong"].isna(), "they have no value")
 
     def _fractions(self, key: str, unit: str | None) -> Floats:
@@ -356,6 +372,7 @@ class _Table:
                     small, key, f"a fraction among percent{here}", "write all alike, or add import.unit=percent"
                 )
             self.assume(f"{name} is {'in percent' if unit == 'percent' else 'a fraction of 1'}")
+        self.unit = unit
         if unit == "fraction":
             self._refuse(large, key, "above 1", "leave out import.unit=fraction")
             return values
@@ -407,10 +424,32 @@ class _Table:
             self.assume(f"{int(bad.sum())} lines, e.g. of {_who(lines[bad])}: {reason}", "lines left out")
         return lines[~bad]
 
+    def stated(self, lines: pd.DataFrame, seeds: int | None, bar: str) -> Collection:
+        """Means with standard errors, which have no seeds: tables as those of papers."""
+        import pandas as pd
+
+        papers = []
+        if (again := lines.duplicated(["dataset", "algorithm", "environment"])).any():
+            raise self.refusal(f"a mean is there twice ({_who(lines[again])})", "drop one, or name import.columns.seed")
+        for dataset, of_dataset in lines.groupby("dataset", sort=False):
+            values: dict[str, dict[str, Value]] = {}
+            for name, env, mean, error in zip(*(of_dataset[key] for key in _STATED), strict=True):
+                values.setdefault(name, {})[env] = Value(_rounded(mean), None if error != error else _rounded(error))
+            note = f"Mean ± {SPREADS[bar]} over {seeds or 'an unknown number of'} seeds"
+            paper = Published(
+                name=slug(str(dataset)), source=self.where, title=str(dataset), quantity="accuracy",
+                note=note, seeds=seeds or 0, bar=bar, printed={},
+                columns=tuple(of_dataset["environment"].unique()), dataset=str(dataset), values=values, words={},
+            )  # fmt: skip
+            papers.append(paper)
+        return Collection([], pd.DataFrame(), self.problems, [], papers)
+
     def collected(self, lines: pd.DataFrame) -> Collection:
         """Runs and their rows."""
         import pandas as pd
 
+        if "seed" not in self.column:
+            self.assume("no column is the seed: one seed")
         of_run = ["dataset", "backbone", "init", "algorithm", "seed", "draw", "held_out"]
         of_run += [HPARAMS + name for name in self.hparams]
         lines = lines.assign(run=lines.groupby(of_run, sort=False, dropna=False).ngroup().astype("int32"))
@@ -488,13 +527,19 @@ def _letters(name: Any) -> str:
     return "" if text.startswith(HPARAMS) else re.sub(r"[^a-z0-9]", "", _EXPORTED.sub("", text.lower()))
 
 
-def _parsed(column: pd.Series[Any]) -> Floats:
-    """The numbers among the cells of a column, NaN where there is none: 0.847, ``84.7 %``, ``84,7``."""
+def _parsed(column: pd.Series[Any], part: str = "mean") -> Floats:
+    """The numbers among the cells of a column, NaN where there is none: 0.847, ``84.7 %``, ``84,7``.
+
+    Args:
+        column: of cells.
+        part: ``mean``, or ``error``: what ``84.7 ± 0.4``, ``84.7 (0.4)`` and LaTeX's like have after the mean.
+    """
     import pandas as pd
 
     if column.dtype.kind in "iuf":
-        return column.to_numpy(dtype="float64")
-    text = column.astype(str).str.strip().str.removesuffix("%").str.replace(r"^(-?\d+),(\d+)$", r"\1.\2", regex=True)
+        return column.to_numpy(dtype="float64") if part == "mean" else np.full(len(column), np.nan)
+    text = column.astype(str).str.replace(_MARKS, "", regex=True).str.replace(r"\\pm|\+/-|\+-", "±", regex=True)
+    text = text.str.replace(r"(?<=\d),(?=\d)", ".", regex=True).str.extract(_CELL)[part]
     return pd.to_numeric(text, errors="coerce").to_numpy(dtype="float64")
 
 
@@ -516,6 +561,11 @@ def _listed(cell: str) -> set[str]:
     """The environments that a cell names: ``photo``, ``photo, sketch``, ``[0, 1]``, ``()``, nothing."""
     text = re.sub(r"^[\[(]|[\])]$", "", cell)
     return {name.strip(" '\"") for name in re.split(r"[,;+|]", text)} - _NOTHING
+
+
+def _rounded(fraction: float) -> float:
+    """In percent, without what the division by 100 has left behind the printed digits."""
+    return round(100 * fraction, 9)
 
 
 def _plain(value: Any) -> Any:

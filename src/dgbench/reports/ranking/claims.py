@@ -75,8 +75,14 @@ def contests(paper: Published) -> Iterator[Contest]:
         return
     for column in paper.columns:
         yield from _contest(paper, column, {row: line[column] for row, line in paper.values.items() if column in line})
-    whole = {row: line for row, line in paper.values.items() if len(line) == len(paper.columns) > 1}
-    yield from _contest(paper, "average", {row: _average(list(line.values())) for row, line in whole.items()})
+    if len(paper.columns) > 1:
+        yield from _contest(paper, "average", averages_of(paper))
+
+
+def averages_of(paper: Published) -> dict[str, Value]:
+    """Row -> mean over the columns, of the rows that have all."""
+    whole = {row: line for row, line in paper.values.items() if len(line) == len(paper.columns)}
+    return {row: _average(list(line.values())) for row, line in whole.items()}
 
 
 def _average(values: Sequence[Value]) -> Value:

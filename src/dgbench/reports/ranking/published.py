@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
-from dgbench.analysis import spearman
-from dgbench.analysis.accuracy import ranks
+import numpy as np
+
+from dgbench.analysis import Sample, compatible, noncentrality, spearman
+from dgbench.analysis.accuracy import deviation_behind, ranks
 from dgbench.errors import ConfigError, MeasureError
 from dgbench.reports.document import Section
+from dgbench.reports.importers.frames import is_table
+from dgbench.reports.importers.table import read_table
+from dgbench.reports.labels import slug
 from dgbench.reports.measuring.tables import ALGORITHM
-from dgbench.reports.over_seeds import by_seed, means
-from dgbench.reports.published import Published, published
+from dgbench.reports.over_seeds import by_seed, means, too_few
+from dgbench.reports.published import Published, Value, published
+from dgbench.reports.ranking.claims import averages_of, contests
 from dgbench.reports.ranking.leaderboards import Leaderboard
 from dgbench.reports.tables import Column, Table, entry, table
+from dgbench.validation import some_of
+
+_MANY = 1_000_000  # seeds, where it is not known how many: standard errors then count as exact
 
 
 @dataclass(frozen=True)
@@ -31,10 +42,17 @@ def published_boards(names: Sequence[str]) -> list[Published]:
     Raises:
         ConfigError: there is no such table, or it holds no accuracies.
     """
-    papers = [published(name) for name in names]
+    papers = [paper for name in names for paper in ([published(name)] if not is_table(name) else _own(name))]
     for paper in papers:
         paper.accuracies()
     return papers
+
+
+def _own(file: str) -> Sequence[Published]:
+    """The tables of means in a file of a user's."""
+    if papers := read_table(file).published:
+        return papers
+    raise ConfigError(f"report.published: {file} holds no means ± standard errors; read its runs with import=table")
 
 
 def baseline_of(name: str | None, levels: Mapping[str, Mapping[str, float]]) -> Baseline | None:
@@ -54,6 +72,68 @@ def baseline_of(name: str | None, levels: Mapping[str, Mapping[str, float]]) -> 
             f"report.baseline: {problem}; or name one of ours: {'; '.join(levels) or 'there is none'}"
         ) from None
     return Baseline(_title(theirs), theirs.averages())
+
+
+def standing_section(theirs: Published) -> Section:
+    """A table of means with standard errors as a leaderboard, with who leads and from whom the errors separate it."""
+    return Section(slug(theirs.name), theirs.title, [standing_table(theirs)], answer=standing_answer(theirs))
+
+
+def standing_table(theirs: Published) -> Table:
+    """One line per algorithm, best first: every column, their average and the place.
+
+    An algorithm that lacks a column has no average.
+    """
+    averages = averages_of(theirs)
+    places = ranks({name: value.mean for name, value in averages.items()})
+    order = sorted(theirs.values, key=lambda name: (places.get(name, math.inf), name))
+    lines = []
+    for name in order:
+        line: dict[str, Any] = {"algorithm": name}
+        for column in theirs.columns:
+            line |= _stated(column, theirs.values[name].get(column), "not in the table")
+        line |= _stated("average", averages.get(name), "an environment is missing")
+        lines.append(line | entry("rank", places.get(name), reason="no average, so no place"))
+    columns = [ALGORITHM, *(Column(name, f"{name} accuracy", "percent") for name in theirs.columns)]
+    columns += [Column("average", "average accuracy", "percent", "unweighted mean of the columns")]
+    columns += [Column("rank", unit="count", help="1 is the highest average; equal ones share the better place")]
+    notes = [f"{theirs.note}. The error of an average takes those of its columns as independent."]
+    return table(lines, "leaderboard", "Leaderboard: accuracy ± error bar, as stated", columns, notes)
+
+
+def _stated(column: str, value: Value | None, reason: str) -> dict[str, Any]:
+    if value is None:
+        return entry(column, reason=reason)
+    return entry(column, value.mean / 100, std=None if value.error is None else value.error / 100)
+
+
+def standing_answer(theirs: Published) -> list[str]:
+    """Whether it is decided who has the highest average, and which differences such error bars find."""
+    judged = theirs if theirs.seeds else replace(theirs, seeds=_MANY, bar="standard_error")
+    contest = next((contest for contest in contests(judged) if contest.column == "average"), None)
+    if contest is None:
+        return [too_few(list(theirs.values), 0, "a mean and an error bar in every column")]
+    (first, second), rivals = contest.names[:2], contest.rivals
+    n, averages = judged.seeds, averages_of(judged)
+    bars = [averages[name].error or 0 for name in contest.names]
+    deviations = [deviation_behind(bar, n, judged.bar) for bar in bars]
+    leading = zip(contest.means[:2], deviations, strict=False)
+    apart = compatible(*(Sample(mean, deviation, n) for mean, deviation in leading))
+    pairs = [math.hypot(*two) / math.sqrt(n) for two in combinations(deviations, 2)]
+    points = noncentrality(n, len(bars)) * float(np.median(pairs))
+    who = f"{n} seeds" if theirs.seeds else "error bars, taken as exact,"
+    decided = (
+        f"{who} separate it from every other one"
+        if not rivals
+        else f"{who} cannot separate it from {some_of(rivals, 6)}"
+    )
+    return [
+        f"{'Undecided' if rivals else 'Decided'}: {first} leads by average accuracy; {decided}.",
+        f"{first}: average accuracy {averages[first].mean:.1f} %, {apart.estimate:.1f} points above {second} "
+        f"([{apart.low:.1f}, {apart.high:.1f}], 95% interval). Such error bars find differences of {points:.1f} points "
+        "with 80% power (median over pairs).",
+        *([] if theirs.seeds else ["How many seeds there were is not known, and few tell less: say import.seeds=N."]),
+    ]
 
 
 def beside_tables(leaderboard: Leaderboard, theirs: Published, selection: str) -> list[Table]:

@@ -30,7 +30,13 @@ from dgbench.reports.over_seeds import (
 )
 from dgbench.reports.ranking.figures import leaderboard_figures
 from dgbench.reports.ranking.leaderboards import Leaderboard, leaderboards
-from dgbench.reports.ranking.published import agreement_section, baseline_of, beside_tables, published_boards
+from dgbench.reports.ranking.published import (
+    agreement_section,
+    baseline_of,
+    beside_tables,
+    published_boards,
+    standing_section,
+)
 from dgbench.reports.ranking.shift_kinds import shift_split
 from dgbench.reports.ranking.tables import (
     chosen_table,
@@ -115,6 +121,8 @@ class LeaderboardReport(Report):
         published: names of published tables to print beside ours.
     """
 
+    of_means = True
+
     name: Name = "leaderboard"
     spread: Spread = "domainbed"
     std_divisor: Literal["K-1", "K"] = "K-1"
@@ -138,6 +146,8 @@ class LeaderboardReport(Report):
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         theirs = published_boards(self.published)
         split = shift_split(self.shifts, self.shifts_from, self.shifts_estimator)
+        if collection.published:
+            return self._stated(collection)
         selected = select_runs(collection, selection, split_by)
         check_algorithm(self, "reference", [run.label for run in selected.runs])
         unreported = selection.validation_environments
@@ -178,6 +188,19 @@ class LeaderboardReport(Report):
             warnings=warnings(selection, collection, any(leaderboard.trained_on_tested for leaderboard in results)),
             lead=leads(used, problems),
             words=WORDS,
+        )
+
+    def _stated(self, collection: Collection) -> Document:
+        papers, problems = collection.published, collection.problems
+        return Document(
+            title="Leaderboards of domain generalization: accuracy, higher is better",
+            selection="",
+            sections=[standing_section(paper) for paper in papers],
+            problems=problem_table(problems),
+            lead=leads(
+                f"{sum(len(paper.values) for paper in papers)} lines of means with standard errors", collection.problems
+            ),
+            words={"average accuracy": WORDS["average accuracy"]},
         )
 
 

@@ -47,6 +47,7 @@ from dgbench.reports.reading.row_files import (
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dgbench.reports.published import Published
     from dgbench.reports.reading.row_files import Record, RowArray
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
@@ -67,6 +68,7 @@ class Collection:
     rows: pd.DataFrame
     problems: list[Problem]
     without_rows: list[RunFolder]  #: run folders that say nothing but their status
+    published: Sequence[Published] = ()  #: of means with standard errors, which are no runs
 
 
 def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repeated: bool = False) -> Collection:

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 
 from dgbench.analysis.columns import RunKey, accuracies_of, records_of
 from dgbench.analysis.selection import Draws, Last, Selection, choose_draws
-from dgbench.errors import ConfigError
+from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import FULL, tested
 from dgbench.records.rows import EVALUATED, Role, identity_key, keys
 from dgbench.reports.importers.table import read_table
 from dgbench.reports.labels import algorithm_labels
+from dgbench.reports.published import Published
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem, fold_of
 from dgbench.reports.reading.row_files import IDENTITY_KEYS, Run
@@ -59,6 +60,7 @@ class Selected:
     tests: pd.DataFrame
     silent: Mapping[Path, Mapping[str, str]] = field(default_factory=dict)  #: study folder -> fold without rows -> why
     partial: bool = False  #: runs that do not count may not be among them
+    published: Sequence[Published] = ()  #: tables of means, in place of runs
     problems: Sequence[Problem] = ()  #: of a table of others: what was assumed and left out
 
 
@@ -70,6 +72,14 @@ def check_key(split_by: str | None) -> None:
     """
     if split_by is not None and split_by not in IDENTITY_KEYS:
         raise ConfigError(f"split_by={split_by} is no identity key; choose one of {', '.join(IDENTITY_KEYS)}")
+
+
+def no_seeds(published: Sequence[Published]) -> RecordError:
+    """Why a table of means has no runs."""
+    return RecordError(
+        f"{published[0].source} holds means with standard errors and no seeds, of which there are leaderboards alone; "
+        "use report=leaderboard (dgbench.reports.leaderboard), or give a line for each seed"
+    )
 
 
 def select_runs(collection: Collection, selection: Selection, split_by: str | None = None) -> Selected:
@@ -127,6 +137,8 @@ def selected_of_frame(frame: pd.DataFrame) -> Selected:
     """
     if not {"folder", "label"} & {*frame}:
         collection = read_table(frame)
+        if collection.published:
+            return Selected([], collection.rows, published=collection.published, problems=collection.problems)
         return replace(select_runs(collection, Last()), problems=collection.problems)
     if absent := [name for name in ("run", "folder", "label", "fold", "step", "subset", "env") if name not in frame]:
         raise ConfigError(f"frame has no column {absent[0]}; give one of dgbench.results, or some of its lines")
