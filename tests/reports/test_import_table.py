@@ -274,6 +274,8 @@ def test_a_table_of_a_paper_gives_a_leaderboard_and_a_verdict(tmp_path: Path, co
     ended = command("report.py", *words, "report=leaderboard", "output=page", cwd=tmp_path)
     assert ended.code == 0 and (tmp_path / "page" / "leaderboard.csv").exists()
     assert "3 seeds cannot separate it from erm" in ended.out and "80% power" in ended.out
+    ended = command("report.py", *words, "report=power", "output=power", cwd=tmp_path)
+    assert ended.code == 0 and "over 3 seeds" in ended.out
     for report in ("measures", "curves", "hparams"):
         ended = command("report.py", *words, f"report={report}", cwd=tmp_path)
         assert ended.code == 1

@@ -22,7 +22,7 @@ from dgbench.analysis import MEASURES, Interval, Pair, detectable, deviation_of,
 from dgbench.analysis.accuracy import SPREADS, deviation_behind
 from dgbench.analysis.comparison import error_of_each
 from dgbench.analysis.selection import Selection, describe
-from dgbench.errors import ConfigError
+from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.settings import Name
 from dgbench.records.status import read_beat
 from dgbench.reports.document import OF_DOCUMENTS, Document, Figure, Report, Section, leads, problem_table, warnings
@@ -126,10 +126,12 @@ class PowerReport(Report):
         title = "How many seeds a study needs"
         if collection is None or collection.published:
             papers = collection.published if collection else [published(str(self.published))]
+            if collection and not papers[0].seeds:
+                raise RecordError(f"how many seeds are behind {papers[0].source} is not known; add import.seeds=N")
             papers[0].accuracies()
-            problems = problem_table(collection.problems if collection else [])
+            problems = collection.problems if collection else []
             sections = [self._of_published(paper) for paper in papers]
-            return Document(title, "", sections, problems, lead=[papers[0].source], words=WORDS)
+            return Document(title, "", sections, problem_table(problems), lead=[papers[0].source], words=WORDS)
         selected = select_runs(collection, selection, split_by)
         evaluation = evaluate(selected, split_by)
         groups = [group for group in groups_of(selected, split_by) if group.identity["protocol"] != PAIRS]

@@ -117,18 +117,14 @@ def standing_answer(theirs: Published) -> list[str]:
     n, averages = judged.seeds, averages_of(judged)
     bars = [averages[name].error or 0 for name in contest.names]
     deviations = [deviation_behind(bar, n, judged.bar) for bar in bars]
-    leading = zip(contest.means[:2], deviations, strict=False)
-    apart = compatible(*(Sample(mean, deviation, n) for mean, deviation in leading))
+    leading, next_one = (Sample(contest.means[at], deviations[at], n) for at in (0, 1))
+    apart = compatible(leading, next_one)
     pairs = [math.hypot(*two) / math.sqrt(n) for two in combinations(deviations, 2)]
     points = noncentrality(n, len(bars)) * float(np.median(pairs))
     who = f"{n} seeds" if theirs.seeds else "error bars, taken as exact,"
-    decided = (
-        f"{who} separate it from every other one"
-        if not rivals
-        else f"{who} cannot separate it from {some_of(rivals, 6)}"
-    )
+    apart_from = f"cannot separate it from {some_of(rivals, 6)}" if rivals else "separate it from every other one"
     return [
-        f"{'Undecided' if rivals else 'Decided'}: {first} leads by average accuracy; {decided}.",
+        f"{'Undecided' if rivals else 'Decided'}: {first} leads by average accuracy; {who} {apart_from}.",
         f"{first}: average accuracy {averages[first].mean:.1f} %, {apart.estimate:.1f} points above {second} "
         f"([{apart.low:.1f}, {apart.high:.1f}], 95% interval). Such error bars find differences of {points:.1f} points "
         "with 80% power (median over pairs).",
