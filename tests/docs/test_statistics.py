@@ -1,16 +1,19 @@
-"""docs/concepts/statistics.md shows what benchmarks/interval_coverage.py prints."""
+"""docs/concepts/statistics.md shows what benchmarks/interval_coverage.py prints, how_many_seeds.md seeds_needed.py."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks import seeds_needed
 from benchmarks.interval_coverage import COLUMNS, TABLES, Line, cells
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "concepts" / "statistics.md").read_text()
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "concepts" / "statistics.md").read_text()
 LINES = {line.title: line for lines in TABLES.values() for line in lines}
 
 
@@ -38,3 +41,13 @@ def test_how_often_two_that_tie_lead_in_every_seed() -> None:
     for (seeds, _), percent in zip(COLUMNS, shown("leads in every seed, two tie"), strict=True):
         expected = 2.0 ** (1 - seeds)
         assert percent / 100 == pytest.approx(expected, abs=4 * np.sqrt(expected / 3000) + 5e-4)
+
+
+@pytest.mark.parametrize("make", seeds_needed.TABLES, ids=lambda make: make.__name__)
+def test_the_tables_of_how_many_seeds_are_those_of_its_benchmark(make: Callable[[int], Iterator[str]]) -> None:
+    """With few studies: the same lines, and heads to the letter."""
+    page = (ROOT / "docs" / "how_to" / "how_many_seeds.md").read_text()
+    first, *lines = "\n".join(make(200)).splitlines()
+    assert first in page
+    for line in (line for line in lines if line.startswith("| ")):
+        assert f"\n{line.split(' | ')[0]} | " in page, line
