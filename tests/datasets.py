@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from dgbench.data.datasets.base_images import MNIST_KINDS, MNIST_PARTS
 from dgbench.data.description import DatasetInfo
 from dgbench.data.options import DatasetOptions
 from dgbench.plan import building as dataset_options
@@ -25,3 +27,12 @@ def described(config: DictConfig, **how: bool) -> DatasetInfo:
 def built(config: DictConfig) -> Any:
     """The environments with their images."""
     return dataset_options.built(options_of(config))
+
+
+def broken_mnist(data: Path) -> None:
+    """Files of MNIST in a data folder, whose content is none."""
+    raw = data / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    for part in MNIST_PARTS:
+        for kind in MNIST_KINDS:
+            (raw / f"{part}-{kind}").write_text("<html>")

@@ -23,7 +23,9 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "search": (*TRAIN, CUDA, "hparams=search", "hparams.scheme.draws=2"),
     "search of nothing": (*TRAIN, "hparams=search", "hparams.scheme.draws=0"),
     "grid": (*TRAIN, "grid.seed=[0,x]"),
+    "two equal signs": (*TRAIN, "algorithm==erm"),
     "sweep": (*TRAIN, "-m", "seed=0,1", "hparams.lr=-1"),
+    "sweep of one that works": (*TRAIN, "-m", "seed=0,a"),
     "sweep without a device": (*TRAIN, "-m", "seed=0,1", CUDA),
     "sweep of processes": (*TRAIN, "-m", "seed=0,1", "hparams.lr=-1", "hydra/launcher=local"),
     "sweep of processes without a device": (*TRAIN, "-m", "seed=0,1", CUDA, "hydra/launcher=local"),
@@ -35,8 +37,11 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "shift": (*SHIFT, "trials=0"),
     "shift without a device": (*SHIFT, CUDA),
     "shift of vectors": (*SHIFT[:2], "backbone=linear"),
-    "shift sweep": (*SHIFT, "-m", "trials=0,-1"),
+    "shift sweep": (*SHIFT, "-m", "trials=1,-1"),
+    "shift without its folder": (*SHIFT, "trials=1", "cache_dir=/proc/x"),
     "evaluate": ("dgbench", "evaluate", "model=nowhere"),
+    "evaluate under a path": ("dgbench", "evaluate", "model=json:loads", "name=a/b", *TRAIN[1:2]),
+    "evaluate under no name": ("dgbench", "evaluate", "model=json:loads", "name=", *TRAIN[1:2]),
     "evaluate without a device": ("dgbench", "evaluate", "model=json:loads", "name=x", *TRAIN[1:2], CUDA),
     "export": ("dgbench", "export", "run=nowhere"),
 }
@@ -54,9 +59,3 @@ def test_nothing_is_left(kind: str, command: Any, tmp_path: Path) -> None:
     ended = command(script, *words, cwd=here, env=bare)
     assert (ended.code, len(ended.complaints), "Traceback" in ended.err) == (1, 1, False), ended.err
     assert not list(here.iterdir())
-
-
-def test_a_job_that_is_refused_does_not_keep_the_others(train: Any, tmp_path: Path) -> None:
-    ended = train("-m", "seed=x,0", "protocol.folds=[0]", cwd=tmp_path)
-    assert (ended.code, len(ended.complaints)) == (1, 1), ended.err
-    assert [file.read_text() for file in tmp_path.rglob("status")] == ["DONE 24 rows\n"]

@@ -198,3 +198,5 @@ def test_the_command(make: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     one_line(told.err.rstrip("\n"), "^dgbench: nothing .*pictures, same_pictures, absent, or list$")
     assert fetching.main(["verify", "same_pictures", "--decode", "--to", str(data)]) == 0
     assert "same_pictures: 8 images can" in capsys.readouterr().out
+    assert fetching.main(["verify", "--to", str(data / "empty")]) == 1
+    one_line(capsys.readouterr().err.rstrip("\n"), "empty holds nothing to verify")

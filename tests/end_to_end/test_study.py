@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.datasets import broken_mnist
 from tests.scripts import NO_TORCH
 
 Rows = Callable[[Path], dict[str, bytes]]
@@ -271,9 +272,17 @@ def test_a_sweep_makes_one_study_per_combination(train: Any, tmp_path: Path) -> 
     assert len(list(tmp_path.rglob("errors.jsonl"))) == 4
 
 
-@pytest.mark.parametrize("sweep", ["seed=x,0", "dataset.ratio=0,3", "backbone.width=-1,8", "hparams.irm_lambda=x,1"])
-def test_a_failing_job_is_reported_at_once_and_stops_no_other(train: Any, tmp_path: Path, sweep: str) -> None:
+@pytest.mark.parametrize("sweep", ["seed=0,x", "dataset.ratio=3,0", "backbone.width=8,-1", "hparams.irm_lambda=1,x"])
+def test_a_wrong_value_of_any_job_is_refused_before_the_first_trains(train: Any, tmp_path: Path, sweep: str) -> None:
     ended = train("-m", "algorithm=irm", "protocol.folds=[full]", sweep, cwd=tmp_path)
+    assert (ended.code, len(ended.complaints)) == (1, 1), ended.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failing_job_is_reported_at_once_and_stops_no_other(train: Any, tmp_path: Path) -> None:
+    broken_mnist(tmp_path / "data")
+    sweep = ("paths.data_dir=data", "protocol.folds=[full]", "dataset.base=mnist,digits")
+    ended = train("-m", *sweep, cwd=tmp_path)
     assert ended.code == 1
     assert len(ended.complaints) == 1
     lines = ended.err.splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import sys
 from pathlib import Path
@@ -228,6 +229,10 @@ WRONG = {
     "trainer.eval_subsets=[train]": r"eval_subsets=\[train\].*hold val.*test",
     "seed=-1": r"seed=-1.*integer >= 0",
     "seed=x": r"seed=x.*integer >= 0",
+    "seed==1": r"seed==1 has two equal signs; write seed=1",
+    "algorithm==ERM": r"algorithm==.* has two equal signs; write algorithm=",
+    "grid.paths.output_dir=[a,b]": r"grid\.paths\.output_dir .*write paths\.output_dir=VALUE",
+    "hparams=search hparams.scheme.draws=1000000000": r"draws=1000000000 makes .* studies",
     "algorithm=vrex hparams.vrex_lambda=big": r"vrex_lambda",
 }
 
@@ -245,6 +250,12 @@ def test_a_wrong_word_gets_one_line_and_nothing_is_written(
     assert re.search(WRONG[typed], said), said
     assert "\n" not in said
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_that_of_the_typed_key() -> None:
+    error = PermissionError(errno.EACCES, "Permission denied", "/proc/x/y")
+    assert explain(error, "train", ["name=x", "output=/proc/x"]).endswith(" with output")
+    assert explain(error, "train", ["seed=1"]).endswith(" with paths.output_dir")
 
 
 def test_the_key_that_was_typed_is_never_what_was_meant() -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from dgbench.records.locks import is_locked, lock_holder
 from dgbench.records.status import read_status
+from tests.datasets import broken_mnist
 
 pytestmark = pytest.mark.slurm
 
@@ -163,13 +164,16 @@ def test_every_run_is_done_exactly_once(
 
 
 def test_small_runs_share_a_job(cluster: dict[str, str], tmp_path: Path) -> None:
-    """Three studies of two models, four models to a job: two jobs of the queue. A seed that is none fails alone."""
-    words = ("-m", *TINY, "trainer.steps=4", "trainer.eval_every=4", "seed=0,1,x")
+    """Studies of two models, four models to a job of the queue. Those whose images are broken fail alone."""
+    broken_mnist(tmp_path / "data")
+    bases = ("paths.data_dir=data", "dataset.base=digits,mnist")
+    words = ("-m", *TINY[1:], "trainer.steps=4", "trainer.eval_every=4", "seed=0,1", *bases)
     assert start(tmp_path, cluster, *words, *QUEUE, "sweep.runs_per_job=4").wait(240) == 1
     err = (tmp_path / "err").read_text()
-    assert re.search("3 of .* submitted as 2 of ", err), err
-    assert re.search("seed=x: FAILED: seed=x .*integer >= 0", err), err
-    assert err.splitlines()[-1].startswith("dgbench: 1 of 3 jobs failed (seed=x); correct the cause")
+    assert re.search("4 of .* submitted as [23] of ", err), err
+    assert re.search("dataset.base=mnist: FAILED: .*MNIST/raw", err), err
+    failed = "seed=0 dataset.base=mnist; seed=1 dataset.base=mnist"
+    assert err.splitlines()[-1].startswith(f"dgbench: 2 of 4 jobs failed ({failed}); correct the cause")
     assert [read_status(path.parent).word for path in tmp_path.rglob("status")] == ["DONE"] * 4
 
 

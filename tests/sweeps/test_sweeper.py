@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from dgbench.data.datasets.base_images import MNIST_KINDS, MNIST_PARTS
 from dgbench.records.commands import JobPlace
 from dgbench.records.status import read_status, write_status
 from tests.complaints import one_line
+from tests.datasets import broken_mnist
 from tests.rows import WHOLE
 from tests.scripts import NO_TORCH
 
@@ -132,11 +132,7 @@ def test_images_that_may_change_are_looked_at_again(command: Any, tmp_path: Path
         ended = command("train.py", *words, "paths.data_dir=data", cwd=tmp_path, before=NO_DOWNLOAD)
         assert ended.code == 0, ended.err
         assert ("nothing to do" in ended.err) is again
-    raw = tmp_path / "data" / "MNIST" / "raw"
-    raw.mkdir(parents=True)
-    for part in MNIST_PARTS:
-        for kind in MNIST_KINDS:
-            (raw / f"{part}-{kind}").write_text("<html>")
+    broken_mnist(tmp_path / "data")
     ended = command("train.py", *words, "paths.data_dir=data", cwd=tmp_path, before=NO_DOWNLOAD)
     assert ended.code == 1
     assert "nothing to do" not in ended.err
@@ -159,10 +155,11 @@ def test_a_job_that_hydra_refuses_stops_the_sweep_before_it_starts(command: Any,
     assert not list(tmp_path.rglob("errors.jsonl"))
 
 
-def test_a_sweep_of_no_job_is_refused(command: Any, tmp_path: Path) -> None:
-    ended = command("train.py", "-m", "dataset.base=digits", "seed=range(0,0)", cwd=tmp_path)
+@pytest.mark.parametrize(("stop", "said"), [("0", "no job.*range"), ("1e9", r"seed=range\(0,1e9\) .*more values")])
+def test_a_sweep_of_no_job_or_of_a_billion_is_refused(command: Any, tmp_path: Path, stop: str, said: str) -> None:
+    ended = command("train.py", "-m", "dataset.base=digits", f"seed=range(0,{stop})", cwd=tmp_path)
     assert ended.code == 1
-    one_line(*ended.complaints, "no job.*range")
+    one_line(*ended.complaints, said)
     assert not list(tmp_path.iterdir())
 
 

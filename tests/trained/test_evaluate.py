@@ -141,6 +141,20 @@ def test_models_that_were_not_trained_here_stand_in_the_table_of_those_that_were
     assert errors["env_held_out"].all() and sorted(errors["env"]) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("gone", ["nowhere", "nowhere.pt2", "nowhere/last.ckpt"])
+def test_all_models_are_looked_at_before_one_is_evaluated(tree_words: list[str], tmp_path: Path, gone: str) -> None:
+    with pytest.raises(ConfigError, match=f"model={gone}"):
+        dgbench.evaluate([bright, gone], tree_words, name="x", output=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("option", [{"ensemble": "no"}, {"predictions": "true"}, {"features": "1"}, {"trust": 1}])
+def test_text_is_no_truth_and_no_number(option: dict[str, Any]) -> None:
+    (key,) = option
+    with pytest.raises(ConfigError, match=f"^{key}="):
+        dgbench.evaluate(bright, name="x", **option)
+
+
 def test_classes_are_matched_by_name(tree_words: list[str], tmp_path: Path) -> None:
     """Outputs in another order, and more of them than the dataset has classes."""
 
@@ -219,6 +233,8 @@ def test_an_ensemble_is_one_model(trained: dgbench.TrainResult, tree_words: list
         ("trainer=ddp", "trainer=ddp .*leave it out"),
         ("trainer.predictions=last", r"trainer\.predictions=last .*write predictions=true"),
         ("paths.output_dir=x", r"paths\.output_dir=x .*write output=FOLDER"),
+        ("+dataset.nope=1", r"dataset\.nope is no key of the run's dataset"),
+        ("++dataset.nope=1", r"dataset\.nope is no key of the run's dataset"),
         ("protocol.folds=[9]", r"protocol\.folds=\[9\] .*dataset=.*leave it out"),
         ("protocol=single_source", r"protocol=single_source .*dataset=.*leave it out"),
     ],
@@ -307,7 +323,7 @@ DIGITS = ("dataset=sr_cmnist", "dataset.base=digits", "trainer.device=cpu")
         (["model=resnet18"], "dataset= is missing"),
         (["model=outputs/nowhere"], "model=outputs/nowhere"),
         (["model=nowhere"], "model=nowhere"),
-        (["model=nowhere/last.ckpt"], "nowhere/last.ckpt does not exist"),
+        (["model=nowhere/last.ckpt"], "model=nowhere/last.ckpt"),
         (["model=."], "holds no model.json"),
         (["model=no_module:f", "dataset.base=digits"], "model=no_module:f"),
         (["model=x", "algorithm=vrex"], "algorithm"),
@@ -316,7 +332,11 @@ DIGITS = ("dataset=sr_cmnist", "dataset.base=digits", "trainer.device=cpu")
         (["model=x", "features=-1"], "features=-1 is not an integer >= 0"),
         (["model=x", "features=[1]"], "features=[1] is not an integer >= 0"),
         (["model=x", "predictions=5"], "predictions=5"),
-        (["model=x", "name=[a]"], "name=[a] is no text"),
+        (["model=x", "name=[a]"], "name=[a] is no name"),
+        (["model=x", "name="], "name is empty"),
+        (["model=x", "name=a/b"], "name=a/b is no name"),
+        (["model=x", "ensemble=yes"], "ensemble=yes is unknown"),
+        (["model=x", "dataset==sr_cmnist"], "dataset==sr_cmnist has two equal signs"),
         (["model=x", "step=[a]"], "step=[a] is unknown; choose last or best"),
         (["model=x", "step="], "step is empty"),
         (["model=x", "averaging=mean"], "averaging=mean is unknown"),

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from dgbench.cli.entry import option_lines, plain_command, sign_of_life
 from dgbench.errors import ConfigError
+from dgbench.plan.names import in_our_names
+from dgbench.plan.overrides import open_keys
 from dgbench.validation import shown
 
 if TYPE_CHECKING:
@@ -106,11 +108,13 @@ def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
                 f"{key} is no key of dgbench evaluate, which trains nothing; it takes {', '.join(EVALUATE_OPTIONS)}, "
                 f"and keys of {', '.join(USED)}"
             )
-    return options, overrides
+    return options, open_keys(in_our_names(overrides))
 
 
 def _value(key: str, text: str) -> Any:
-    """A list where one is typed or needed, else the text itself; what reads it says what it must be."""
+    """What is typed, as a list, a truth or a number where it is to be one; what reads it says what it must be."""
+    if key in ("ensemble", "features", "predictions", "trust"):
+        return {"true": True, "false": False}.get(text, int(text) if re.fullmatch("[0-9]{1,18}", text) else text)
     if not text.startswith("["):
         return [text] if key in ("classes", "format") else text
     from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -127,7 +131,7 @@ def evaluate(
     model: Any,
     overrides: Sequence[str] = (),
     *,
-    name: str = "",
+    name: str | None = None,
     classes: Sequence[str] = (),
     weights: str | Path | None = None,
     step: str | None = None,

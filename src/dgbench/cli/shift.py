@@ -10,7 +10,7 @@ from dgbench.cli.entry import hydra_main, sign_of_life
 from dgbench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from omegaconf import DictConfig
 
@@ -63,16 +63,16 @@ def print_end(n_jobs: int, done: int, folders: Sequence[Path], config: DictConfi
     print_estimates([folder / SHIFT_FILE for folder in folders])
 
 
-def check_job(words: Sequence[str], planner: Planner, *, here: bool) -> None:
-    """Refuse a job of a sweep that cannot work, as :func:`dgbench.sweeps.plan.check_job`."""
-    from dgbench.plan.settings import check_configuration
-    from dgbench.shift.plan import check_keys, planned_shift
+def job_check(planner: Planner, *, here: bool) -> Callable[[Sequence[str]], None]:
+    """Make the function that refuses jobs of a sweep, as :func:`dgbench.sweeps.plan.job_check`."""
+    from dgbench.shift.plan import planned_shift
 
-    values = planner.compose(words).plain()
-    check_configuration(values)
-    check_keys(values, words)
-    if here and (caution := caution_of(planned_shift(values, words, Path(), download=True))):
-        raise ConfigError(caution)
+    def check(words: Sequence[str]) -> None:
+        caution = caution_of(planned_shift(planner.checked(words).plain(), words, Path()))
+        if here and caution:
+            raise ConfigError(caution)
+
+    return check
 
 
 def caution_of(planned: PlannedShift) -> str:
@@ -106,6 +106,7 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
     from dgbench.plan.settings import check_configuration
     from dgbench.records.shift_rows import read_shift_rows
     from dgbench.shift.plan import planned_shift
+    from dgbench.sweeps.plan import absent_files
 
     check_configuration(config)
     planned = planned_shift(config, words, parent)
@@ -119,10 +120,8 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
             f"{planned.info.name}, {part.estimator.name}: {len(part.pairs)} pairs x {len(part.slots)} estimates, "
             f"{n - left} of {n} done{time}; {part.folder}"
         )
-    if not planned.info.present:
-        print(f"not here yet: images of {planned.info.name}")
-    if caution:
-        print(caution)
+    for line in (*absent_files(planned.config, planned.info, planned.weights), *([caution] if caution else [])):
+        print(line)
     print("Nothing was started.", flush=True)
 
 

@@ -32,7 +32,7 @@ def explain(error: BaseException, config_name: str, words: Sequence[str] = ()) -
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return f"{what}; free some space and start the same command again"
-        return f"{what}; name a folder you may write with paths.output_dir"
+        return f"{what}; name a folder you may write with {_key_of(str(error.filename), words)}"
     if isinstance(error, ValueError) and "Config group override must be" in str(error):
         return (
             "a group of conf/ is set to no name of a file; write e.g. dataset=sr_cmnist, "
@@ -56,6 +56,12 @@ def explain(error: BaseException, config_name: str, words: Sequence[str] = ()) -
     missing = getattr(error, "full_key", None)
     where = f"{missing}: " if missing else ""
     return where + " ".join(text.split("\n    full_key")[0].split())
+
+
+def _key_of(file: str, words: Sequence[str]) -> str:
+    """The typed key whose value is a folder of a file; ``paths.output_dir`` where none is."""
+    typed = (word.partition("=") for word in words)
+    return next((key for key, _, place in typed if place and Path(file).is_relative_to(place)), "paths.output_dir")
 
 
 def _as_text(override: str) -> str:

@@ -124,12 +124,13 @@ def open_keys(words: Sequence[str], command: str = "train") -> list[str]:
     Raises:
         ConfigError: an address that a key had once.
     """
-    return [_open(word if word.startswith("-") else readable(word), command) for word in words]
+    return [word if word.startswith("-") else _open(word, command) for word in words]
 
 
 def _open(word: str, command: str) -> str:
     key = word.lstrip("+~").partition("=")[0]
     _check_word(word, key)
+    word = readable(word)
     now = MOVED.get(key) or next(
         (new + key.removeprefix(old) for old, new in MOVED_GROUPS.items() if key.startswith(old)), None
     )
@@ -144,11 +145,11 @@ def _open(word: str, command: str) -> str:
 
 def _check_word(word: str, key: str) -> None:
     """Refuse what Hydra would take for something else, or answer with a riddle."""
-    if word.startswith("-"):
-        return
     value, choices = word.partition("=")[2], options(key)
     if not key:
         raise ConfigError(f"{word} names no key; write KEY=VALUE")
+    if value.startswith("="):
+        raise ConfigError(f"{word} has two equal signs; write {word.replace('==', '=', 1)}")
     if choices and word.startswith("~"):
         raise ConfigError(f"{word} takes out a group that every command has; choose another with {key}=NAME")
     if choices and word.startswith("+"):

@@ -28,6 +28,9 @@ Numbers = Annotated[
 ]
 
 
+MOST_STUDIES = 100_000  # of one command
+
+
 class Scheme(Checked):
     """The studies of one search.
 
@@ -49,6 +52,12 @@ class Scheme(Checked):
 
     @model_validator(mode="after")
     def _together(self) -> Self:
+        draws, trials = (n if isinstance(n, int) else len(n) for n in (self.draws, self.trials))
+        if draws * trials > MOST_STUDIES:
+            raise ConfigError(
+                f"hparams.scheme.draws={shown(self.draws)} makes {draws * trials:,} studies, and one command plans up "
+                f"to {MOST_STUDIES:,}; give fewer draws or trials"
+            )
         if self.repeats and len(_numbers(self.trials)) > 1:
             raise ConfigError(
                 f"hparams.scheme.repeats={self.repeats} needs a search with one trial; set hparams.scheme.trials=1"

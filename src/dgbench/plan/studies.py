@@ -33,7 +33,7 @@ T = TypeVar("T")
 ABSENT = "absent"  #: initial weights that are not here, in a plan
 KEPT = 256  # sets of hyperparameters that are remembered
 TABLES = 4  # more studies in one job than this get a line each
-ALIKE = HOW - {"paths"} | {"grid"}  #: what the studies of a command have in common
+ALIKE = HOW - {"paths"} | {"grid", "paths.output_dir"}  #: what the studies of a command have in common
 
 
 def grid_lists(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -47,7 +47,7 @@ def grid_lists(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
     """
     lists = {key: values for key, values in dict(leaves(grid)).items() if values not in (None, {})}
     for key, values in lists.items():
-        if key.partition(".")[0] in ALIKE:
+        if {key, key.partition(".")[0]} & ALIKE:
             raise ConfigError(f"grid.{key} sets what all studies of a command have in common; write {key}=VALUE")
         if not isinstance(values, list) or not values:
             raise ConfigError(f"grid.{key}={shown(values)} is no list; write grid.{key}=[...], or null to leave it out")

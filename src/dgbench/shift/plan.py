@@ -24,6 +24,7 @@ from dgbench.plan.building import (
 )
 from dgbench.plan.folds import Fold, planned_folds
 from dgbench.plan.settings import TrainerSettings
+from dgbench.plan.studies import ABSENT
 from dgbench.records.shift_rows import HALF, LABELS, SHIFT_FILE, TRIAL, ShiftIdentity, read_shift_rows
 from dgbench.records.spec import code_version, digest
 from dgbench.seeding import derive
@@ -110,7 +111,7 @@ def planned_shift(
         config: plain resolved values by top-level key.
         words: overrides that were typed.
         parent: of the folders of estimators.
-        download: try to download images that are absent.
+        download: try to download images and weights that are absent; without, weights that are count as others.
 
     Raises:
         ConfigError, DataError, WeightsError: it cannot work.
@@ -133,7 +134,7 @@ def planned_shift(
         keys = {**dict(estimator), **{key: config[key] for key in ("min_per_class", "max_per_class")}}
         same = {
             **info.facts(),
-            "init": weights.identity,
+            "init": ABSENT if weights.to_fetch() is not None and not download else weights.identity,
             **{key: config[key] for key in ("features", "images", "seed")},
         }
         what = {

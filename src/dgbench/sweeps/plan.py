@@ -6,14 +6,15 @@ import os
 import shlex
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from dgbench.configuration import CONF
-from dgbench.data.description import with_base
+from dgbench.data.description import DatasetInfo, with_base
 from dgbench.errors import ConfigError
-from dgbench.plan.building import build, conf_of, described, is_small
+from dgbench.plan.building import InitialWeights, build, conf_of, is_small
 from dgbench.plan.hyperparameters import late_phase
 from dgbench.plan.studies import Command, PlannedStudy, Planner
 from dgbench.records.spec import digest
@@ -57,7 +58,8 @@ def print_plan(
     ]
     lengths = [_sum(part.seconds for part in to_train[pack.start : pack.stop]) for pack in packed(to_train, size)]
     print(_jobs(len(jobs), lengths, size) + _explained(clock, starts))
-    absent = dict.fromkeys(line for kind in kinds if kind.left for line in _absent(kind.left[0]))
+    firsts = [kind.left[0] for kind in kinds if kind.left]
+    absent = dict.fromkeys(line for first in firsts for line in absent_files(first.config, first.info, first.weights))
     for note in (*_images(kinds), *_searched(kinds), *absent, *speeds.notes(), *_late(kinds), *judged.cautions):
         print(note)
     if clock and not size.can_clock:
@@ -68,24 +70,24 @@ def print_plan(
     sys.stdout.flush()
 
 
-def check_job(words: Sequence[str], planner: Planner, *, here: bool) -> None:
-    """Refuse a job of a sweep that cannot work, before anything is written.
+def job_check(planner: Planner, *, here: bool) -> Callable[[Sequence[str]], None]:
+    """Make the function that refuses jobs of a sweep, by their overrides, before anything is written.
+
+    It raises ConfigError for a value that cannot work, DataError and WeightsError for files that are missing or broken.
 
     Args:
-        words: its overrides.
-        planner: plans its studies.
-        here: it is to run on this machine, not in a queue: what is absent may be downloaded, and its device be there.
-
-    Raises:
-        ConfigError, DataError, WeightsError: it cannot work.
+        planner: plans their studies.
+        here: they are to run on this machine, not in a queue: their device must be here.
     """
-    judged = Judged()
-    for study in replace(planner, fetch_weights=False).studies(words):
-        judged.add(study)
-        if here:
-            described(study.dataset, download=True)
-    if here and judged.cautions:
-        raise ConfigError(next(iter(judged.cautions)))
+    judged, planner = Judged(), replace(planner, fetch_weights=False)
+
+    def check(words: Sequence[str]) -> None:
+        for study in planner.studies(words):
+            judged.add(study)
+        if here and judged.cautions:
+            raise ConfigError(next(iter(judged.cautions)))
+
+    return check
 
 
 def print_command_plan(command: Command, clock: bool, starts: bool) -> None:
@@ -144,21 +146,21 @@ class Judged:
             self.cautions[reason] = None
 
 
-def _absent(study: PlannedStudy) -> Iterator[str]:
-    """What must be fetched before a study can train, and the command that fetches it."""
-    config, name = study.config, study.info.name
-    if config["dataset"].get("base") == "auto" and study.info.base == "digits":
+def absent_files(config: Mapping[str, Any], info: DatasetInfo, weights: InitialWeights) -> Iterator[str]:
+    """What must be fetched before a job can work, and the command that fetches it."""
+    name = info.name
+    if config["dataset"].get("base") == "auto" and info.base == "digits":
         yield f"not here yet: MNIST; training fetches it, or takes the digits without a network; dgbench fetch {name}"
-    if not study.info.present:
+    if not info.present:
         where = config["dataset"].get("root") or config["dataset"].get("data_dir")
         data = str(config["paths"]["data_dir"])
         elsewhere = [] if data == (os.environ.get("DGBENCH_DATA_DIR") or "data") else ["--to", data]
         fetch = shlex.join(["dgbench", "fetch", name, *elsewhere])
         how = f"first: {fetch}" if config["dataset"].get("fetch") else "put them there, or see docs/how_to/images.md"
         yield f"not here yet: images of {name}, in {where}; {how}"
-    if (fetch_weights := study.weights.to_fetch()) is not None:
-        weights = f"init={config['init']['name']} for {config['backbone']['arch']}"
-        yield f"not here yet: weights of {weights}; where the jobs have no network, first: {fetch_weights}"
+    if (command := weights.to_fetch()) is not None:
+        what = f"init={config['init']['name']} for {config['backbone']['arch']}"
+        yield f"not here yet: weights of {what}; where the jobs have no network, first: {command}"
 
 
 def _images(kinds: Iterable[KindLeft]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from hydra.utils import get_method
 from omegaconf import OmegaConf
 
 from dgbench.configuration import typed_words
-from dgbench.errors import ConfigError, DgbenchError, JobsFailedError
+from dgbench.errors import ConfigError, DataError, DgbenchError, JobsFailedError, WeightsError
 from dgbench.plan.overrides import quoted
+from dgbench.plan.search import MOST_STUDIES
 from dgbench.plan.settings import check_configuration
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import PARTS, JobPlace, expect_jobs, forget_jobs
@@ -30,7 +32,7 @@ class StudySweeper(BasicSweeper):
             done, the folders of their runs, and the configuration.
         planning: dotted name of the function that prints the plan of a sweep, see
             :func:`dgbench.sweeps.plan.print_plan`.
-        checking: dotted name of the function that refuses a job, see :func:`dgbench.sweeps.plan.check_job`.
+        checking: dotted name of what makes the function that refuses a job, see :func:`dgbench.sweeps.plan.job_check`.
         options: of Hydra's own sweeper.
     """
 
@@ -43,7 +45,7 @@ class StudySweeper(BasicSweeper):
 
         Raises:
             HydraException: a job that Hydra refuses; nothing was started.
-            DgbenchError: no job can work; nothing was written.
+            DgbenchError: a job has a value that cannot work, or all lack files; nothing was written.
             JobsFailedError: some failed, or left no finished runs where they were to be.
         """
         assert self.config is not None and self.hydra_context is not None and self.launcher is not None
@@ -54,6 +56,12 @@ class StudySweeper(BasicSweeper):
             sweep_dir = sweep_dir.absolute()
             self.config.hydra.overrides.hydra.append(f"hydra.sweep.dir={quoted(str(sweep_dir))}")
         overrides = OverridesParser.create(config_loader=loader).parse_overrides([*self._parse_config(), *arguments])
+        for override in overrides:  # before they are listed
+            values = override.value().range() if override.is_range_sweep() else ()
+            if next(islice(values, MOST_STUDIES, None), None) is not None:
+                raise ConfigError(
+                    f"{override.input_line} has more values than one command plans, {MOST_STUDIES:,}; give fewer"
+                )
         (jobs,) = self.split_arguments(overrides, None)
         if not jobs:
             raise ConfigError("the sweep has no job: a range among its words is empty; write e.g. seed=0,1,2")
@@ -83,8 +91,6 @@ class StudySweeper(BasicSweeper):
         if len(left) < len(places):
             tell(f"{len(places) - len(left)} of {len(places)} jobs were done before")
         self._refuse(left, planner, here=not queue)
-        if getattr(self.launcher, "in_this_folder", basic) and not getattr(self.launcher, "queue", False):
-            planner.need_images()
         getattr(self.launcher, "look", lambda: None)()
         sweep_dir.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, sweep_dir / "multirun.yaml")
@@ -108,16 +114,17 @@ class StudySweeper(BasicSweeper):
         return [results]
 
     def _refuse(self, jobs: Sequence[Sequence[str]], planner: Planner, here: bool) -> None:
-        """Raise what the first job is refused for where all are; one that can work is not kept by the others."""
-        refusals: list[DgbenchError] = []
+        """Raise what is wrong with a value of any job; a job whose files are missing does not keep the others."""
+        check, lacking = get_method(self.checking)(planner, here=here), list[DgbenchError]()
         for words in jobs:
             try:
-                get_method(self.checking)(words, planner, here=here)
-            except DgbenchError as error:
-                refusals.append(error)
-            else:
-                return
-        raise refusals[0]
+                check(words)
+            except (DataError, WeightsError) as error:
+                lacking.append(error)
+        if len(lacking) == len(jobs):
+            raise lacking[0]
+        if here:
+            planner.need_images()
 
     def _close(self, places: Iterable[JobPlace]) -> None:
         """Say what was found; the jobs' own screens may be logs of other processes."""

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 import jinja2
 import yaml
-from pydantic import ConfigDict, InstanceOf
+from pydantic import Field, InstanceOf
 
 from dgbench.analysis.intervals import wilson
 from dgbench.errors import ConfigError, RecordError
@@ -47,15 +47,14 @@ FILES = (TENSORS, MODEL_FILE, CONFIG, CARD, PT2, ONNX)
 
 
 class ExportKeys(Checked):
-    """Arguments of :func:`export`, or text as it is typed."""
+    """Arguments of :func:`export`."""
 
     key = ""
-    model_config = ConfigDict(strict=False)
 
     run: Annotated[NonBlank | InstanceOf[Path], Refusal("is no folder of a run", "name one, see dgbench export --help")]
     output: Annotated[NonBlank | InstanceOf[Path] | None, Refusal("is no folder", "give its path")]
     step: Literal["last", "best"]
-    format: list[Literal["safetensors", "pt2", "onnx"]]
+    format: Annotated[list[Literal["safetensors", "pt2", "onnx"]], Field(strict=False)]
     push: Annotated[str, Refusal("is no name of a repository", "write ORG/NAME")]
     trust: Switch
 

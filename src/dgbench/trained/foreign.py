@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from dgbench.data.description import Preprocessing
-from dgbench.errors import ConfigError, WeightsError
-from dgbench.networks.weights import is_torchscript, misfit, read_tensors
+from dgbench.errors import ConfigError, DgbenchError, WeightsError, reason_of
+from dgbench.networks.weights import TimmWeights, is_torchscript, misfit, read_tensors
 from dgbench.plan.building import imported
 from dgbench.trained.formats import facts_of
 from dgbench.trained.predictor import Predictor
@@ -85,7 +85,7 @@ def foreign(
             raise ConfigError(f"model={model!r} cannot be called; give a function from images to logits")
         return partial(Foreign, model, classes)
     path = Path(model).expanduser()
-    if path.suffix == EXPORTED or (path.suffix in TORCHSCRIPT and path.exists()):
+    if path.suffix in (EXPORTED, *TORCHSCRIPT) and path.exists():
         return partial(_of_file, path, classes, trust)
     if ":" in model:
         return lambda preprocessing: Foreign(_imported(model), classes, preprocessing)
@@ -106,8 +106,6 @@ def _of_file(path: Path, classes: Sequence[str], trust: bool, preprocessing: Pre
 
 
 def _program(path: Path, trust: bool) -> Callable[[Tensor], Tensor]:
-    if not path.is_file():
-        raise WeightsError(f"model={path} is no file; name a .pt2 file of torch.export, or a TorchScript file")
     if path.suffix != EXPORTED and not is_torchscript(path):
         read_tensors(path)  # says where it is damaged or holds code
         raise WeightsError(
@@ -143,14 +141,16 @@ def _timm(name: str, classes: Sequence[str], weights: str | Path | None, preproc
         raise ConfigError(f"model={name} of timm sees images, the dataset holds vectors; choose another dataset")
     try:
         if weights is None:
-            network: Any = timm.create_model(name, pretrained=True)
+            arch, _, tag = name.partition(".")
+            file = TimmWeights(arch=arch, version=tag or None, name=name).file
+            network: Any = timm.create_model(name, pretrained=True, pretrained_cfg_overlay={"file": str(file)})
         else:
             tensors = read_tensors(Path(weights).expanduser())
             network = _filled(name, tensors.get("state_dict", tensors), weights)
-    except WeightsError:
-        raise
-    except Exception as error:  # the hub, or timm
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
+    except Exception as error:  # timm raises anything
+        if weights is not None and isinstance(error, WeightsError):
+            raise
+        reason = str(error).partition(";")[0] if isinstance(error, DgbenchError) else reason_of(error)[:120]
         raise WeightsError(
             f"model={name} cannot be had ({reason}); give its tensors with weights=FILE, a .pth or .safetensors file"
         ) from error

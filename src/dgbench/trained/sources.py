@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
+from annotated_types import Predicate
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from pydantic import ConfigDict, InstanceOf, PrivateAttr, SkipValidation
+from pydantic import Field, InstanceOf, PrivateAttr, SkipValidation
 
 from dgbench.data.description import Preprocessing
 from dgbench.data.environments import Environments
@@ -23,6 +24,7 @@ from dgbench.plan.building import built, dataset_options, filled_dataset
 from dgbench.plan.code import refuse_code
 from dgbench.plan.settings import TrainerSettings
 from dgbench.records.predictions import PREDICTION_FILE
+from dgbench.records.rows import printable_text
 from dgbench.records.status import STATUS_FILE
 from dgbench.trained.diwa import Accuracy, Siblings, averaged, siblings
 from dgbench.trained.evaluation import Subject, evaluate_model, validation_accuracy
@@ -30,7 +32,7 @@ from dgbench.trained.foreign import EXPORTED, TORCHSCRIPT, foreign
 from dgbench.trained.loading import TENSORS, load, run_folders
 from dgbench.trained.predictor import LoadedModel, Predictor
 from dgbench.training.run_folder import MODEL_FILE, ModelRecord
-from dgbench.validation import Checked, Count0, NonBlank, Refusal, Switch, shown
+from dgbench.validation import Checked, NonBlank, Refusal, Switch, Whole0, shown
 
 CHOOSE = ("dataset=", "corruptions=", "+corruptions=")  # a word that names another dataset than that of a run
 PACKED = (".ckpt", ".zip", ".tar", ".tgz", ".gz", ".xz", ".bz2")  # names of files that hold a run, or a part of one
@@ -51,7 +53,7 @@ class Source(NamedTuple):
 
 
 class Evaluator(Checked):
-    """Evaluates models by what names them; the options are those of :func:`dgbench.evaluate`, or text as it is typed.
+    """Evaluates models by what names them; the options are those of :func:`dgbench.evaluate`.
 
     Args:
         compose: overrides -> keys of ``dataset``, ``paths``, ``protocol`` and ``trainer``.
@@ -59,16 +61,18 @@ class Evaluator(Checked):
     """
 
     key = ""
-    model_config = ConfigDict(strict=False)
 
-    overrides: list[str]
-    name: str
-    classes: Annotated[list[NonBlank], Refusal("is no list of names", "write e.g. [dog,cat]")]
+    overrides: Annotated[list[str], Field(strict=False)]
+    name: Annotated[
+        Annotated[NonBlank, Predicate(lambda name: "/" not in name and not printable_text(name))] | None,
+        Refusal("is no name", "give printable text without /, which tables and folders carry"),
+    ]
+    classes: Annotated[list[NonBlank], Field(strict=False), Refusal("is no list of names", "write e.g. [dog,cat]")]
     weights: Annotated[NonBlank | InstanceOf[Path] | None, Refusal("is no file", "give its path, or leave it out")]
     step: Literal["last", "best"] | None
     averaging: Literal["diwa_uniform", "diwa_greedy"] | None
     ensemble: Switch
-    features: Count0
+    features: Whole0
     predictions: Switch
     trust: Switch
     output: Annotated[NonBlank | InstanceOf[Path], Refusal("is no folder", "give its path")]
@@ -105,10 +109,11 @@ class Evaluator(Checked):
         environments = self._environments(dataset, model, device)
         if model is None:
             model = loaded(environments.catalog.preprocessing)
-        title = self.name or (source if isinstance(source, str) else getattr(source, "__name__", ""))
+        name = self.name or ""
+        title = name or (source if isinstance(source, str) else getattr(source, "__name__", ""))
         if record is None and (not title or title == "<lambda>"):
             raise ConfigError("a function has no name for the tables; give name=")
-        subject = Subject.of(model, self.name, Path(title).name if "/" in title else title)
+        subject = Subject.of(model, name, Path(title).name if "/" in title else title)
         if record is not None and subject.trained_on(environments.info):
             if not _of_protocol(self.overrides):
                 protocol = self._own_fold(record)
@@ -138,16 +143,17 @@ class Evaluator(Checked):
         if isinstance(model, Predictor):
             return [Source("", lambda: model)]
         if not isinstance(model, (str, Path)):
-            return [Source(model, partial(foreign, model, self.classes))]
+            make = foreign(model, self.classes)
+            return [Source(model, lambda: make)]
         name, path = str(model), Path(model).expanduser()
         if path.is_dir() and not (path / MODEL_FILE).exists():
             return [source for run in run_folders(path) for source in self._sources(run)]
-        if path.is_dir() or path.name.endswith(PACKED):
+        if path.is_dir() or (path.exists() and path.name.endswith(PACKED)):
             has_one = (path / TENSORS).is_file() or path.suffix == ".ckpt"
             return [Source(name, partial(load, path, step, trust=self.trust), "" if has_one else "step")]
         is_code = path.suffix in (EXPORTED, *TORCHSCRIPT) or ":" in name
-        make = partial(foreign, name, self.classes, self.weights, self.trust)
-        return [Source(name, make, "" if is_code else "weights")]
+        make = foreign(name, self.classes, self.weights, self.trust)
+        return [Source(name, lambda: make, "" if is_code else "weights")]
 
     def _means(self, model: Any) -> list[Source]:
         """The means of runs that belong together."""
@@ -196,7 +202,7 @@ class Evaluator(Checked):
                 f"{typed[0]} says nothing of a run, which has the fold that it was trained for unless dataset= names "
                 "another dataset; leave it out"
             )
-        here = self.compose([word for word in overrides if not word.startswith("dataset.")])
+        here = self.compose([word for word in overrides if not word.lstrip("+~").startswith("dataset.")])
         trainer, typed_paths = here["trainer"], _typed(overrides, "paths")
         if not self.trust:
             refuse_code(record.dataset, f"{record.identity['run']}: its dataset", "dataset", "corruptions")
@@ -247,7 +253,7 @@ def _of_protocol(overrides: Sequence[str]) -> list[str]:
 def _typed(overrides: Sequence[str], group: str) -> dict[str, Any]:
     """Values typed for keys of a group, by key."""
     parser = OverridesParser.create()
-    parsed = [parser.parse_override(word) for word in overrides if word.startswith(f"{group}.")]
+    parsed = [parser.parse_override(word) for word in overrides if word.lstrip("+~").startswith(f"{group}.")]
     return {override.key_or_group.removeprefix(f"{group}."): override.value() for override in parsed}
 
 

@@ -64,7 +64,11 @@ def main(words: Sequence[str] | None = None) -> int:
         print(table(taken.to, datasets))
         return 0
     there = [name for name, source in datasets.items() if name == source.name and _there(source, taken.to)]
-    for name in (taken.names[1:] or there) if verifies else taken.names:
+    names = (taken.names[1:] or there) if verifies else taken.names
+    if not names:
+        print(f"dgbench: {taken.to} holds nothing to verify; name the folder of datasets with --to", file=sys.stderr)
+        return 1
+    for name in names:
         try:
             if name not in datasets:
                 raise ConfigError(f"{name} has nothing to fetch; choose from {', '.join(datasets)}, or list")

@@ -39,6 +39,7 @@ class CachedFeatures(Store):
 
     Raises:
         ConfigError: the source augments, or the features are too large.
+        OSError: the folder cannot be made.
     """
 
     def __init__(
@@ -73,6 +74,8 @@ class CachedFeatures(Store):
                 f"the features of {len(self._keys):,} images take {size:.1f} GB, more than the {gigabytes:g} GB that "
                 f"they may take; {smaller}"
             )
+        if folder:
+            folder.mkdir(parents=True, exist_ok=True)
 
     def _key(self, indices: Tensor, feature: Tensor | None) -> Tensor:
         """One number for an image and what is painted on it; those below ``_span`` are images as they are."""
@@ -107,7 +110,6 @@ class CachedFeatures(Store):
         assert self._folder is not None
         path = self._folder / f"features-{self._digest()}.pt"
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
             partial = path.with_suffix(f".{os.getpid()}.partial")
             torch.save([tensor.cpu() for tensor in self._all()], partial)
             os.replace(partial, path)
