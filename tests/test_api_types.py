@@ -53,6 +53,7 @@ RIGHT: Mapping[str, tuple[str, ...]] = {
     "environments": ("[1]",), "model": FREE, "search": FREE, "networks": ("{}",), "source": ("x",), "selection": ("x",),
 }  # fmt: skip
 OPTIONAL: Mapping[tuple[Any, str], tuple[str, ...]] = {
+    (dgbench.evaluate, "name"): ("None", "x"),
     (dgbench.evaluate, "step"): ("None",),
     (dgbench.export, "output"): ("None", "x"),
     (dgbench.algorithm, "dtype"): (),

@@ -64,6 +64,7 @@ def train(overrides: Words = (), output: Place = "outputs") -> TrainResult:
     Raises:
         ConfigError: an override that is unknown or cannot work.
         DgbenchError: what keeps the whole study from training, e.g. data that are missing.
+        OSError: the folder cannot be written.
     """
     words = open_keys(in_our_names(list(overrides)))
     if options := [word for word in words if word.startswith("-")]:

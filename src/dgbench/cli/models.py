@@ -114,7 +114,8 @@ def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
 def _value(key: str, text: str) -> Any:
     """What is typed, as a list, a truth or a number where it is to be one; what reads it says what it must be."""
     if key in ("ensemble", "features", "predictions", "trust"):
-        return {"true": True, "false": False}.get(text, int(text) if re.fullmatch("[0-9]{1,18}", text) else text)
+        plain = int(text) if re.fullmatch("[0-9]{1,18}", text) else text
+        return {"true": True, "false": False}.get(text.lower(), plain)
     if not text.startswith("["):
         return [text] if key in ("classes", "format") else text
     from hydra.core.override_parser.overrides_parser import OverridesParser
