@@ -10,6 +10,7 @@ from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import RangeSweep
 from hydra.utils import get_method
 from omegaconf import OmegaConf
 
@@ -57,8 +58,8 @@ class StudySweeper(BasicSweeper):
             self.config.hydra.overrides.hydra.append(f"hydra.sweep.dir={quoted(str(sweep_dir))}")
         overrides = OverridesParser.create(config_loader=loader).parse_overrides([*self._parse_config(), *arguments])
         for override in overrides:  # before they are listed
-            values = override.value().range() if override.is_range_sweep() else ()
-            if next(islice(values, MOST_STUDIES, None), None) is not None:
+            values = override.value()
+            if isinstance(values, RangeSweep) and next(islice(values.range(), MOST_STUDIES, None), None) is not None:
                 raise ConfigError(
                     f"{override.input_line} has more values than one command plans, {MOST_STUDIES:,}; give fewer"
                 )
