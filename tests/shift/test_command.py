@@ -205,3 +205,14 @@ def test_wrong_input_is_one_line_and_leaves_nothing(
     assert len(ended.complaints) == 1, ended.err
     one_line(ended.complaints[0], said)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_plan_downloads_nothing(command: Any, tmp_path: Path) -> None:
+    weights = ("backbone=resnet18", "init=supervised", "init.url=http://127.0.0.1:9/w.pt")
+    words = ("dataset=pacs", "paths.data_dir=nowhere", *weights, "plan=true")
+    ended = command("shift.py", *words, cwd=tmp_path, env={"HF_HUB_OFFLINE": "1"})
+    assert ended.code == 0, ended.err
+    absent = [line for line in ended.out.splitlines() if line.startswith("not here yet: ")]
+    assert [line.split()[3] for line in absent] == ["images", "weights"]
+    assert "first: dgbench fetch pacs --to nowhere" in absent[0]
+    assert not list(tmp_path.iterdir())

@@ -25,7 +25,6 @@ MOST_LINES = 60
 @hydra_main(config_name="shift")
 def shift(config: DictConfig) -> None:
     """Estimate what is not estimated yet; everything that needs no torch is checked before it loads."""
-    from dgbench.plan.settings import check_configuration
     from dgbench.plan.studies import Command
 
     command = Command.of_hydra(config)
@@ -33,15 +32,16 @@ def shift(config: DictConfig) -> None:
     if config.plan:
         print_job_plan(values, words, parent)
         return
-    check_configuration(values)
+
+    from dgbench.shift.plan import planned_shift
+
+    planned_shift(values, words, parent)  # wrong values are refused before anything is downloaded
     sign_of_life(f"{config.dataset.name}, shift: starting ...")
 
     from dgbench.shift.job import estimate_all
-    from dgbench.shift.plan import planned_shift
     from dgbench.shift.sampling import prepared
     from dgbench.training.processes import prepare_process
 
-    planned_shift(values, words, parent)  # wrong values are refused before anything is downloaded
     planned = planned_shift(values, words, parent, download=True)
     prepare_process()
     if any(next(part.left(), None) for part in planned.estimators) and (caution := caution_of(planned)):
@@ -68,7 +68,7 @@ def job_check(planner: Planner, *, here: bool) -> Callable[[Sequence[str]], None
     from dgbench.shift.plan import planned_shift
 
     def check(words: Sequence[str]) -> None:
-        caution = caution_of(planned_shift(planner.checked(words).plain(), words, Path()))
+        caution = caution_of(planned_shift(planner.compose(words).plain(), words, Path()))
         if here and caution:
             raise ConfigError(caution)
 
@@ -103,12 +103,10 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
     """How many estimates a job makes, and how many are there; the arguments are those of ``planned_shift``."""
     from statistics import fmean
 
-    from dgbench.plan.settings import check_configuration
     from dgbench.records.shift_rows import read_shift_rows
     from dgbench.shift.plan import planned_shift
     from dgbench.sweeps.plan import absent_files
 
-    check_configuration(config)
     planned = planned_shift(config, words, parent)
     caution = caution_of(planned)
     for part in planned.estimators:

@@ -23,7 +23,7 @@ from dgbench.plan.building import (
     without,
 )
 from dgbench.plan.folds import Fold, planned_folds
-from dgbench.plan.settings import TrainerSettings
+from dgbench.plan.settings import TrainerSettings, check_configuration
 from dgbench.plan.studies import ABSENT
 from dgbench.records.shift_rows import HALF, LABELS, SHIFT_FILE, TRIAL, ShiftIdentity, read_shift_rows
 from dgbench.records.spec import code_version, digest
@@ -116,6 +116,7 @@ def planned_shift(
     Raises:
         ConfigError, DataError, WeightsError: it cannot work.
     """
+    check_configuration(config)
     check_keys(config, words)
     weights = named_weights(config)
     plain = {**config["dataset"], **({"augment": "none"} if "augment" in config["dataset"] else {})}

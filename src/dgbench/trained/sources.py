@@ -22,9 +22,8 @@ from dgbench.errors import ConfigError
 from dgbench.networks.weights import ImageRecord
 from dgbench.plan.building import built, dataset_options, filled_dataset
 from dgbench.plan.code import refuse_code
-from dgbench.plan.settings import TrainerSettings
+from dgbench.plan.settings import Name, TrainerSettings
 from dgbench.records.predictions import PREDICTION_FILE
-from dgbench.records.rows import printable_text
 from dgbench.records.status import STATUS_FILE
 from dgbench.trained.diwa import Accuracy, Siblings, averaged, siblings
 from dgbench.trained.evaluation import Subject, evaluate_model, validation_accuracy
@@ -64,7 +63,7 @@ class Evaluator(Checked):
 
     overrides: Annotated[list[str], Field(strict=False)]
     name: Annotated[
-        Annotated[NonBlank, Predicate(lambda name: "/" not in name and not printable_text(name))] | None,
+        Annotated[Name, Predicate(lambda name: "/" not in name)] | None,
         Refusal("is no name", "give printable text without /, which tables and folders carry"),
     ]
     classes: Annotated[list[NonBlank], Field(strict=False), Refusal("is no list of names", "write e.g. [dog,cat]")]
