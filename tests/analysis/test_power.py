@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.integrate import trapezoid
 from scipy.stats import t
 
 from dgbench.analysis.comparison import separated
@@ -110,10 +111,10 @@ def test_an_e_value_by_numerical_integration() -> None:
         """Over the right Haar measure; ds / s is d log s."""
         s = deviations[:, None]
         likelihood = np.exp(-((x - size * s) ** 2 + (y - size * s) ** 2) / (2 * s**2)) / s**2
-        return np.trapezoid(likelihood, np.log(deviations), axis=0)
+        return trapezoid(likelihood, np.log(deviations), axis=0)
 
     prior = 2 * np.exp(-(sizes**2) / 20) / math.sqrt(20 * math.pi)
-    ratio = np.trapezoid(prior * density(sizes), sizes) / density(np.zeros(1))[0]
+    ratio = trapezoid(prior * density(sizes), sizes) / density(np.zeros(1))[0]
     assert evidence([x, y]) == pytest.approx(ratio, rel=1e-3)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, count
 from pathlib import Path
@@ -181,22 +181,23 @@ class PowerReport(Report):
         judged = values[ranked].loc[sorted(values[ranked].index, key=means(values[ranked]).__getitem__)]
         every, needed = pairs(judged.to_numpy()), 1 / error_of_each(len(judged), 0.05)
         open_names = undecided(judged, every, needed)
-        models = models_by_algorithm(group)
         tables = [
             *self._tables(pilots),
-            self._cost(main, models, hours_of(group.runs)),
+            self._cost(main, sum(models_by_algorithm(group).values()), hours_of(group.runs)),
             pair_table(judged, every, needed, ranked_title),
         ]
-        leader, facts = str(judged.index[0]), [("for a methods section", self._methods(main))]
-        verdict = f"Decided: {leader} leads by {ranked_title}, whenever one looks."
+        points, leader = self.differences[0], str(judged.index[0])
+        takes = main.seeds(points, self.power)
+        answer = [f"{takes.estimate:,.0f} seeds find {points:g} points of {ranked_title}; {judged.shape[1]} are there."]
         if open_names:
-            named = (
-                " and ".join(open_names) if len(open_names) < 3 else f"{len(open_names)} of {len(judged) - 1} others"
-            )
-            verdict = f"Undecided: {leader} leads by {ranked_title}, not yet decided against {named}."
-            facts += [("seeds for these alone", text) for text in self._more(group, [leader, *open_names])]
-        answer = [verdict, *resolution(values[ranked], ranked_title, self.power)]
-        return Section(setting.name, setting.title, tables, [self._figure(pilots, setting.name)], answer, facts)
+            named = " and ".join(open_names) if len(open_names) < 3 else f"{len(open_names)} others"
+            answer.append(f"Undecided: {leader} leads by {ranked_title}, not yet decided against {named}.")
+            answer += [f"Seeds for these alone: {text}" for text in self._more(group, [leader, *open_names])]
+        else:
+            answer.append(f"Decided: {leader} leads by {ranked_title}, whenever one looks.")
+        answer += resolution(values[ranked], ranked_title, self.power)
+        methods = [("for a methods section", self._methods(main))]
+        return Section(setting.name, setting.title, tables, [self._figure(pilots, setting.name)], answer, methods)
 
     def _tables(self, pilots: Sequence[Pilot], *notes: str) -> list[Table]:
         """Seeds by difference, and difference by seeds."""
@@ -215,7 +216,7 @@ class PowerReport(Report):
         how = [
             f"{100 * self.power:g}% power, one-sided paired t-test at 0.05 / {max(2, pilots[0].algorithms - 1)}, as "
             f"for bold: {pilots[0].algorithms} algorithms share 5%.",
-            "[low, high]: 95%, from the deviation's chi-square interval; known deviations have none.",
+            "[low, high]: 95%, from the chi-square interval of the deviation.",
             *notes,
         ]
         columns = [quantity, spread, *(Column(name, unit="count") for name in by_difference)]
@@ -227,14 +228,19 @@ class PowerReport(Report):
             ),
         ]  # fmt: skip
 
-    def _cost(self, pilot: Pilot, models: Mapping[str, int], hours: float | None) -> Table:
-        """Models, and hours where the pilot's speed is known, that follow from each difference."""
-        each = sum(models.values())
+    def _cost(self, pilot: Pilot, each: int, hours: float | None) -> Table:
+        """Models, and hours where the pilot's speed is known, that follow from each difference.
+
+        Args:
+            pilot: of the quantity that ranks algorithms.
+            each: models of one seed.
+            hours: of one model.
+        """
         lines = []
+        unknown = "no run folder tells its speed"
         for points in self.differences:
             seeds = pilot.seeds(points, self.power).estimate
             line = {"difference": f"{points:g} points of {pilot.title}", "seeds": seeds, "models": seeds * each}
-            unknown = "no run folder tells its speed"
             lines.append(line | entry("hours", None if hours is None else seeds * each * hours, reason=unknown))
         columns = [
             Column("difference", key=True),
@@ -242,8 +248,8 @@ class PowerReport(Report):
             Column("models", unit="count", help=f"{each} for each seed: folds, times draws where there is a search"),
             Column("hours", unit="rank", help="of one device, at the pilot's speed"),
         ]
-        notes = ["" if hours is not None else "Hours are not known: no run folder tells its speed."]
-        return table(lines, "cost", "What that costs", columns, [f"{each} models a seed.", *filter(None, notes)])
+        notes = [f"{each} models a seed.", *([] if hours else [f"Hours are not known: {unknown}."])]
+        return table(lines, "cost", "What that costs", columns, notes)
 
     def _more(self, group: Group, names: Sequence[str]) -> list[str]:
         """What trains these algorithms with the seeds that others have, and a batch more."""
