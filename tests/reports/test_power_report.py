@@ -118,13 +118,17 @@ def test_what_cannot_be_planned_is_refused(keys: dict[str, Any], said: str) -> N
 
 
 def test_the_command_is_what_was_typed_with_more_seeds(tmp_path: Path) -> None:
-    typed = {"erm": "[dataset=pacs, algorithm=erm, seed=0]", "irm": "[dataset=pacs, algorithm=irm, seed=1]",
-             "mmd": "[hparams=search, algorithm=mmd, seed=1]"}  # fmt: skip
+    folds = "'protocol.folds=[0,1]'"
+    typed = {
+        "erm": f"[{folds}, algorithm=erm, seed=0]",
+        "irm": f"[{folds}, algorithm=irm, seed=1]",
+        "mmd": "[hparams=search, algorithm=mmd, seed=1]",
+    }
     runs = []
     for algorithm, words in typed.items():
         (tmp_path / algorithm / ".hydra").mkdir(parents=True)
         (tmp_path / algorithm / ".hydra" / "overrides.yaml").write_text(words)
         runs.append((algorithm, tmp_path / algorithm / "fold-0", [3]))
     together, search = adding_commands(runs)
-    assert together.endswith("train.py dataset=pacs 'grid.algorithm=[erm,irm]' 'grid.seed=[3]'")
+    assert together.endswith("train.py 'protocol.folds=[0,1]' 'grid.algorithm=[erm,irm]' 'grid.seed=[3]'")
     assert search.endswith("train.py hparams=search seed=1 algorithm=mmd 'hparams.scheme.trials=[3]'")

@@ -162,7 +162,9 @@ def filling_command(run: Path, folds: Sequence[str]) -> str:
         run: folder of one of its runs.
         folds: to train; none names no folds.
     """
-    return _command(_typed(run), run, [f"protocol.folds=[{','.join(folds)}]"] if folds else [])
+    words = _typed(run)
+    kept = words and [word for word in words if not word.startswith("protocol.folds=")]
+    return _command(kept, run, [f"protocol.folds=[{','.join(folds)}]"] if folds else [])
 
 
 def adding_commands(lacking: Iterable[tuple[str, Path, Sequence[int]]]) -> list[str]:
@@ -203,8 +205,8 @@ def _started(run: Path) -> list[str] | None:
 
 
 def _command(words: Sequence[str] | None, run: Path, instead: Sequence[str]) -> str:
-    """``python train.py`` with these words, but for the folds and what is said instead."""
-    anew = {"protocol.folds", *map(_key, instead)}
+    """``python train.py`` with these words, but for what is said instead."""
+    anew = set(map(_key, instead))
     kept = [word for word in words or () if _key(word) not in anew]
     hint = "" if words is not None else f", with the other keys as in {run}"
     return shlex.join([*command_words("train"), *kept, *instead]) + hint
