@@ -38,9 +38,7 @@ class ADRMX(Algorithm):
 
     static = frozenset({"d_steps_per_g_step", "mlp_width", "mlp_depth", "mlp_dropout"})
     choices: ClassVar[Choices] = {"adrmx_remix": ("reference", "fixed")}
-    learns_at: ClassVar[Mapping[str, Any]] = {"d_steps_per_g_step": 1}
     min_envs = 2
-    order_matters = True  # outputs belong to positions
     why_not_cacheable = "it has two featurizers, whose frozen parts may differ"
 
     @classmethod

@@ -16,8 +16,6 @@ class CausIRLCORAL(Algorithm):
     It works with one environment too.
     """
 
-    order_matters = True  # cuts belong to positions
-
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
         return cuts(sizes)
 

@@ -17,8 +17,6 @@ class CausIRLMMD(Algorithm):
     kernels of MMD. A group of less than two rows: no penalty in that step. It works with one environment too.
     """
 
-    order_matters = True  # cuts belong to positions
-
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
         return cuts(sizes)
 

@@ -28,7 +28,6 @@ class DANN(Algorithm):
     static = frozenset({"d_steps_per_g_step", "mlp_width", "mlp_depth", "mlp_dropout"})
     off_at_zero = frozenset({"grad_penalty"})
     choices: ClassVar[Choices] = {"dann_gp": ("ce", "softmax_column")}
-    order_matters = True  # outputs of the discriminator belong to positions
 
     @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:

@@ -36,7 +36,6 @@ class DDG(Algorithm):
 
     static = frozenset({"translator_steps"})
     choices: ClassVar[Choices] = {"parts": ("pooled", "map"), "swap_label": ("code", "semantic")}
-    order_matters = True  # random numbers belong to rows, and halves to places
     reset_adam_at = "translator_steps"
     why_not_cacheable = why_not_vectors = "its translator makes images, and those go through the whole featurizer"
 

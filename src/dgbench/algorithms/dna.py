@@ -29,7 +29,6 @@ class DNA(Algorithm):
     """
 
     static = frozenset({"bottleneck_dim", "drop_rate", "samples"})
-    order_matters = True  # masks belong to rows
     heads: ClassVar[tuple[str, ...]] = ("hidden", "classifier")
 
     @classmethod

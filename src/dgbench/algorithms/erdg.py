@@ -32,7 +32,6 @@ class ERDG(Algorithm):
 
     choices: ClassVar[Choices] = {"erdg_clearing": ("remove", "zero")}
     min_envs = 2  # L_oth needs another environment
-    order_matters = True  # heads belong to positions
     why_not_sharp = "featurizer, discriminator and rivals follow different losses in one update"
 
     @classmethod

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
 
 from dgbench.objectives.contract import Algorithm, ParamGroup, Update
 from dgbench.objectives.step import Outcome, Step
@@ -22,7 +21,6 @@ class ERMPlusPlus(Algorithm):
     """
 
     static = frozenset({"linear_steps"})
-    learns_at: ClassVar[Mapping[str, Any]] = {"linear_steps": 10}
 
     def param_groups(self) -> dict[str, ParamGroup]:
         return {"linear": ParamGroup(("classifier",), "linear_lr"), "model": ParamGroup(("featurizer", "classifier"))}

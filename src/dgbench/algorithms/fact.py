@@ -37,7 +37,6 @@ class FACT(Algorithm):
     choices: ClassVar[Choices] = {
         "partner": ("minibatch", "mutual"), "quantize": (True, False), "optimizer": ("adam", "sgd"),
     }  # fmt: skip
-    order_matters = True  # partners and weights belong to rows
     why_not_cacheable = "it mixes the spectra of images, anew at every step"
     why_not_vectors = "it mixes the Fourier spectra of pictures"
 

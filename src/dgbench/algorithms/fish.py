@@ -22,8 +22,6 @@ class Fish(Algorithm):
     The loss is that of the last environment alone, and every schedule is one of the inner steps.
     """
 
-    order_matters = True
-
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         first = [Update(partial(self._risk, e), ("model",)) for e in range(self.sizes.n_envs - 1)]

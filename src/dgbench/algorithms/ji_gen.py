@@ -48,7 +48,6 @@ class JiGen(Algorithm):
     choices: ClassVar[Choices] = {
         "class_on": ("all", "ordered"), "edge": ("crop", "keep"), "optimizer": ("adam", "sgd"),
     }  # fmt: skip
-    order_matters = True  # orders belong to rows
     why_not_cacheable = "it shuffles tiles of the images, anew at every step"
     why_not_vectors = "it shuffles tiles of pictures"
 

@@ -38,7 +38,6 @@ class MixStyle(Algorithm):
 
     static = frozenset({"ms_layers"})
     choices: ClassVar[Choices] = {"ms_type": ("crossdomain", "random")}
-    order_matters = True
     why_not_cacheable = "it mixes styles inside the featurizer, anew at every step"
     why_not_vectors = "it mixes the styles of maps of channels inside the featurizer"
 

@@ -22,7 +22,6 @@ class Mixup(Algorithm):
     """
 
     choices: ClassVar[Choices] = {"mixup_inner_permutation": (True, False)}
-    order_matters = True
     why_not_cacheable = "it mixes images, and features of a mixture are no mixture of features"
 
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:

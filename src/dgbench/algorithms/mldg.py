@@ -37,7 +37,6 @@ class MLDG(Algorithm):
 
     static = frozenset({"n_meta_test"})
     choices: ClassVar[Choices] = {"mldg_episodes": ("split", "pairs")}
-    order_matters = True
     why_not_sharp = "it looks one step ahead and adds up gradients itself"
 
     @classmethod

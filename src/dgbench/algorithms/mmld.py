@@ -42,7 +42,6 @@ class MMLD(Algorithm):
     choices: ClassVar[Choices] = {
         "entropy": ("shannon", "square"), "group_weights": (True, False), "optimizer": ("adam", "sgd"),
     }  # fmt: skip
-    order_matters = True  # masks belong to rows
     why_not_cacheable = "it looks at the maps of the first stages"
     why_not_vectors = "it clusters pictures by the style of their channels"
     why_not_sharp = "featurizer and discriminator follow different losses in one update"

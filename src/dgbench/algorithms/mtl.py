@@ -25,7 +25,6 @@ class MTL(Algorithm):
     """
 
     choices: ClassVar[Choices] = {"variant": ("reference", "fixed")}
-    order_matters = True  # noise belongs to rows
 
     @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:

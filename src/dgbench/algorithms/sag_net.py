@@ -24,8 +24,6 @@ class SagNet(Algorithm):
     standard deviations.
     """
 
-    order_matters = True  # permutations over rows
-
     @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:
         head = LinearSpec(sizes.n_features, sizes.n_classes)

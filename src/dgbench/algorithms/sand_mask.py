@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,7 +28,6 @@ class SANDMask(Algorithm):
     search's draws do; numbers of this method with its default set say nothing about it.
     """
 
-    learns_at: ClassVar[Mapping[str, Any]] = {"tau": 0.5}
     why_not_sharp = "it masks the gradients of the environments"
 
     @classmethod

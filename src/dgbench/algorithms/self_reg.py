@@ -31,7 +31,6 @@ class SelfReg(Algorithm):
     """
 
     choices: ClassVar[Choices] = {"variant": ("reference", "fixed")}
-    order_matters = True  # keys belong to rows
 
     @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:

@@ -40,7 +40,6 @@ class StableNet(Algorithm):
     choices: ClassVar[Choices] = {
         "sum": (True, False), "optimizer": ("adam", "sgd"), "decay_lr": ("none", "quarter_cosine"),
     }  # fmt: skip
-    order_matters = True  # the memory belongs to rows
     why_not_in_parts = "each part of a minibatch would learn weights of its own"
 
     @classmethod

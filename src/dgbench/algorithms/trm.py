@@ -43,7 +43,6 @@ class TRM(Algorithm):
         "trm_alpha": ("reference", "consistent"),
     }
     min_envs = 2
-    order_matters = True  # experts belong to positions
 
     @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:

@@ -38,7 +38,6 @@ class URM(Algorithm):
         "urm_generator_output": ("tanh", "relu", "sigmoid"),
         "urm_discriminator_optimizer": ("adam", "sgd"),
     }
-    order_matters = True  # noise belongs to rows
     why_not_sharp = "model and discriminator follow different losses in one update"
 
     @classmethod

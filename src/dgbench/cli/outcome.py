@@ -216,13 +216,13 @@ def _summarize(
 ) -> None:
     from dgbench.callbacks.loggers import RunInfo
 
-    evaluated = print_study(study.planned, rows, unusable, selection, brief)
-    if evaluated and wandb_log:
-        present = {name: value for name in MEASURES if (value := evaluated.measures.value(name)) is not None}
+    print_study(study.planned, rows, unusable, selection, brief)
+    if rows and wandb_log:
+        evaluated = evaluate_study(rows, selection, unusable)
         name, tags = study.folder.name, [*study.tags(), "study"]
         wandb_log.start(RunInfo(study.folder, study.spec.digest, name, "study", name, study.columns(), tags))
         wandb_log.environments(evaluated.held_out, evaluated.everywhere)
-        wandb_log.summary({**present, "selection": selection.name})
+        wandb_log.summary({**_measures(evaluated), "selection": selection.name})
         wandb_log.finish(failed=any(reason.startswith("failed") for reason in unusable.values()))
 
 
@@ -243,7 +243,7 @@ def print_study(
     unusable: Mapping[str, str],
     selection: Selection,
     brief: bool,
-) -> Evaluated | None:
+) -> None:
     """Print the table of a study and where its rows are; nothing of a study of a search, which has one table for all.
 
     Args:
@@ -252,22 +252,22 @@ def print_study(
         unusable: fold -> why its errors must not be used.
         selection: of the step.
         brief: print its measures in one line.
-
-    Returns:
-        Its errors and measures; None where there are no rows.
     """
-    evaluated = evaluate_study(rows, selection, unusable) if rows else None
     if study.search is not None:
-        return evaluated
+        return
     if brief:
-        values = {name: evaluated.measures.value(name) if evaluated else None for name in MEASURES}
-        shown = ", ".join(f"{name} {100 * value:.1f} %" for name, value in values.items() if value is not None)
+        values = _measures(evaluate_study(rows, selection, unusable)) if rows else {}
+        shown = ", ".join(f"{name} {100 * value:.1f} %" for name, value in values.items())
         print(f"{study.folder.name}: {shown}")
     else:
         if rows:
             print(closing_table(rows, selection, unusable=unusable))
         print(f"rows: {study.folder}")
-    return evaluated
+
+
+def _measures(study: Evaluated) -> dict[str, float]:
+    """Those that it has, by name: fractions."""
+    return {name: value for name in MEASURES if (value := study.measures.value(name)) is not None}
 
 
 def print_finished(studies: Sequence[PlannedStudy], selection: Selection) -> Ended:

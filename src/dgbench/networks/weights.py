@@ -40,7 +40,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from dgbench.downloads import download, need_answer
+from dgbench.downloads import download
 from dgbench.errors import ConfigError, DataError, WeightsError
 from dgbench.validation import some_of
 
@@ -330,7 +330,6 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
     log.info("downloading %s to %s", url, target)
     reasons: list[str] = []
     try:
-        need_answer(target.name, [url], timeout)
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f"{target.name}.", dir=folder) as place:  # others may download it, too
             file = Path(place, target.name)

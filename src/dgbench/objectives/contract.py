@@ -100,10 +100,6 @@ class Algorithm:
         reset_lr: hyperparameter that holds the learning rate from the (first) reset on, if it changes.
         choices: allowed values of hyperparameters that are switches; those are static too.
         min_envs: least number of training environments for which the method has a meaning.
-        order_matters: the loss of one step depends on the order of the environments, because outputs or random
-            numbers belong to positions; its distribution over seeds does not.
-        learns_at: hyperparameters under which it learns within some tens of steps, where its defaults do not; the
-            contract test uses them.
         stackable: ``vmap`` can map the objective over runs; ``why_not_stackable`` says why not.
 
     Raises:
@@ -114,8 +110,6 @@ class Algorithm:
     off_at_zero: ClassVar[frozenset[str]] = frozenset()
     choices: ClassVar[Choices] = {}
     min_envs: ClassVar[int] = 1
-    order_matters: ClassVar[bool] = False
-    learns_at: ClassVar[Mapping[str, Any]] = {}
     stackable: ClassVar[bool] = True
     why_not_stackable: ClassVar[str] = ""
     why_not_cacheable: ClassVar[str] = ""

@@ -87,7 +87,8 @@ def known(values: pd.DataFrame, name: str) -> list[float]:
 
 def means(values: pd.DataFrame) -> dict[str, float]:
     """The mean of every line of a matrix over the seeds that it has."""
-    return {str(name): mean(known(values, str(name))) for name in values.index}
+    lines = zip(values.index, values.to_numpy().tolist(), strict=True)
+    return {str(name): mean([value for value in line if value == value]) for name, line in lines}
 
 
 def reasons(lines: pd.DataFrame, value: str) -> dict[str, str]:
@@ -272,16 +273,9 @@ def selections(studies: pd.DataFrame, measures: Sequence[str]) -> dict[tuple[str
     levels = {}
     for measure in {*measures, "ideal"}:
         values = by_seed(studies, measure)
-        lines = dict(zip(values.index, values.to_numpy().tolist(), strict=True))
         for seed, pool in pools.items():
-            of_pool = {
-                name: lines[name] if seed is None else [lines[name][seeds.index(seed)]]
-                for name in pool
-                if name in lines
-            }
-            levels[measure, seed] = {
-                name: mean(line) for name, line in of_pool.items() if not any(map(math.isnan, line))
-            }
+            of_pool = values.loc[values.index.isin(pool), seeds if seed is None else [seed]]
+            levels[measure, seed] = means(of_pool.dropna())
     chosen = {}
     for measure in measures:
         for seed in pools:

@@ -92,17 +92,13 @@ def _of_files(folder: Path) -> Iterator[str]:
 
 def _of_runs(entry: Entry, lines: Sequence[PackedRun]) -> Iterator[str]:
     """What contradicts itself in a packed run, in all of them together, or in what ``entry.yaml`` says of them."""
-    identities = [line.identity for line in lines]
-    for line, identity in zip(lines, identities, strict=True):
-        for fault in _of_run(line, bool(entry.frozen)):
-            yield (
-                f"run {identity['run']} ({identity['algorithm']} seed {identity['seed']} fold {identity['fold']}): "
-                f"{fault}"
-            )
-    for (run, _), count in Counter((identity["run"], identity["code"]) for identity in identities).items():
+    for line in lines:
+        who = "run {run} ({algorithm} seed {seed} fold {fold})".format_map(line.identity)
+        yield from (f"{who}: {fault}" for fault in _of_run(line, bool(entry.frozen)))
+    for (run, _), count in Counter((line.identity["run"], line.identity["code"]) for line in lines).items():
         if count > 1:
             yield f"run {run} is there {count} times"
-    for base in {identity["base"] for identity in identities} - entry.obtained.keys():
+    for base in {line.identity["base"] for line in lines} - entry.obtained.keys():
         yield f"obtained does not say how {base} was obtained"
     for key, value in recorded_of(lines).model_dump().items():  # what runs do not say may be typed in
         if value not in (written := getattr(entry.recorded, key), [], {}, 0):
