@@ -89,7 +89,12 @@ def reason_of(error: BaseException, less_memory: str = LESS_MEMORY) -> str:
         asked = re.search(r"allocate (?:about )?([\d.]+) ?(\w+)", str(lack))
         size = f"{int(asked[1]) / 1e6:,.0f} MB" if asked and asked[2] == "bytes" else asked and f"{asked[1]} {asked[2]}"
         return f"out of memory{f' ({size} more were asked for)' if size else ''}; {less_memory}"
-    return str(error) if isinstance(error, DgbenchError) else f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return str(error) if isinstance(error, DgbenchError) else one_line(error, None)
+
+
+def one_line(error: BaseException, most: int | None = 160) -> str:
+    """``ValueError: what it says``, at most so many letters of it."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:most]
 
 
 def _lack_of_memory(error: BaseException | None) -> BaseException | None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from pytorch_lightning.loggers import Logger, TensorBoardLogger
 
-from dgbench.errors import ConfigError
+from dgbench.errors import ConfigError, one_line
 from dgbench.plan.building import build, class_at
 from dgbench.records.metrics import ERRORS
 from dgbench.records.rows import Row
@@ -77,8 +77,7 @@ class Guard:
             call()
         except Exception as error:  # whatever a logger raises
             self.off = True
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            log.warning("%s is off for the rest of this job: %s", self.name, reason)
+            log.warning("%s is off for the rest of this job: %s", self.name, one_line(error, None))
 
 
 def error_values(rows: Sequence[Row]) -> dict[str, float]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dgbench.errors import ConfigError, WeightsError
+from dgbench.errors import ConfigError, WeightsError, one_line
 from dgbench.networks.weights import misfit, read_tensors
 
 
@@ -211,10 +211,9 @@ def _open_clip(model: str) -> tuple[Any, Any]:
         with torch.random.fork_rng(devices=[]), _without_warnings():
             return open_clip.create_model(name, pretrained=None).eval(), open_clip.get_tokenizer(name)
     except Exception as error:  # tokenizers of some models come from the hub
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:160]
         raise ConfigError(
-            f"head.model={model}: OpenCLIP cannot build the text encoder ({reason}); install what it names, or fetch "
-            "its tokenizer into the Hugging Face cache of this machine"
+            f"head.model={model}: OpenCLIP cannot build the text encoder ({one_line(error)}); install what it "
+            "names, or fetch its tokenizer into the Hugging Face cache of this machine"
         ) from error
 
 

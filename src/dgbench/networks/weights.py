@@ -41,7 +41,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from dgbench.downloads import download
-from dgbench.errors import ConfigError, DataError, WeightsError
+from dgbench.errors import ConfigError, DataError, WeightsError, one_line
 from dgbench.validation import some_of
 
 if TYPE_CHECKING:  # what a file is called and holds is asked when a study is planned, before torch is loaded
@@ -259,9 +259,8 @@ class PretrainedWeights:
         try:
             adapted = featurizer.adapted(published)
         except Exception as error:  # a converter of timm's stumbles over tensors of another network
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
             raise WeightsError(
-                f"{self.file} does not fit {self.arch} ({reason}); choose the backbone it was made for"
+                f"{self.file} does not fit {self.arch} ({one_line(error)}); choose the backbone it was made for"
             ) from error
         if problems := misfit(expected, adapted, self._may_lack, self._may_add):
             raise WeightsError(
@@ -397,8 +396,7 @@ def read_tensors(file: Path) -> Any:
             "save its state_dict alone"
         ) from error
     except Exception as error:  # both readers raise whatever they stumble over
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
-        raise WeightsError(f"{file} cannot be read ({reason}); download it again, as {FORMATS}") from error
+        raise WeightsError(f"{file} cannot be read ({one_line(error)}); download it again, as {FORMATS}") from error
 
 
 def is_torchscript(file: Path) -> bool:

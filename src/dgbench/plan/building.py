@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dgbench.configuration import CONF
-from dgbench.errors import ConfigError, DgbenchError
+from dgbench.errors import ConfigError, DgbenchError, one_line
 from dgbench.plan.code import raised_at
 from dgbench.records.files import read_yaml
 
@@ -67,7 +67,7 @@ def imported(path: str, key: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except Exception as error:  # whatever the module raises
-        fault, fix = " ".join(f"{type(error).__name__}: {error}".split()), "correct the path"
+        fault, fix = one_line(error, None), "correct the path"
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             fix = f"put the folder that holds {module.partition('.')[0]} on PYTHONPATH, or correct the path"
         elif place := raised_at(error):
@@ -216,7 +216,4 @@ def _one_line(call: Callable[[], T]) -> T:
     except DgbenchError:
         raise
     except Exception as error:  # a user's reader or painter may raise anything
-        raise ConfigError(
-            f"dataset cannot be built: {type(error).__name__}: {' '.join(str(error).split())}; "
-            "see the keys in conf/dataset"
-        ) from error
+        raise ConfigError(f"dataset cannot be built: {one_line(error, None)}; see the keys in conf/dataset") from error

@@ -20,7 +20,7 @@ import yaml
 from pydantic import Field, InstanceOf
 
 from dgbench.analysis.intervals import wilson
-from dgbench.errors import ConfigError, RecordError
+from dgbench.errors import ConfigError, RecordError, one_line
 from dgbench.records.files import read_regular
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.records.status import is_done, read_status
@@ -196,10 +196,9 @@ def push_folder(folder: Path, repository: str) -> None:
         )
     except Exception as error:  # of the hub, or of whatever carries it
         cause = error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ else error
-        reason = " ".join(f"{type(cause).__name__}: {cause}".split())[:200]
         raise RecordError(
-            f"push={repository}: {hub.endpoint} did not take it ({reason}); the export is in {folder}, and the same "
-            "command tries again"
+            f"push={repository}: {hub.endpoint} did not take it ({one_line(cause)}); the export is in {folder}, and "
+            "the same command tries again"
         ) from error
 
 

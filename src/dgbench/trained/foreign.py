@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from dgbench.data.description import Preprocessing
-from dgbench.errors import ConfigError, DgbenchError, WeightsError, reason_of
+from dgbench.errors import ConfigError, DgbenchError, WeightsError, one_line, reason_of
 from dgbench.networks.weights import TimmWeights, is_torchscript, misfit, read_tensors
 from dgbench.plan.building import imported
 from dgbench.trained.formats import facts_of
@@ -50,10 +50,9 @@ class Foreign(Predictor):
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # somebody else's function may raise anything
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             raise ConfigError(
-                f"the model cannot take images of shape {tuple(x.shape)} ({reason}); name a function from images to "
-                "logits, or another dataset"
+                f"the model cannot take images of shape {tuple(x.shape)} ({one_line(error)}); name a function from "
+                "images to logits, or another dataset"
             ) from error
 
 
@@ -121,9 +120,8 @@ def _program(path: Path, trust: bool) -> Callable[[Tensor], Tensor]:
             warnings.simplefilter("ignore", DeprecationWarning)
             return torch.jit.load(path, map_location="cpu").eval()  # type: ignore[no-any-return,no-untyped-call]
     except Exception as error:  # both readers raise whatever they stumble over
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
         raise WeightsError(
-            f"model={path} cannot be loaded ({reason}); export it again with torch.export.save"
+            f"model={path} cannot be loaded ({one_line(error)}); export it again with torch.export.save"
         ) from error
 
 

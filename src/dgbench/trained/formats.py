@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from dgbench.containers import Networks
 from dgbench.data.description import Preprocessing
-from dgbench.errors import ConfigError
+from dgbench.errors import ConfigError, one_line
 from dgbench.networks.timm_networks import TimmFeaturizer
 from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.step import Hyperparameters, Prediction
@@ -142,8 +142,7 @@ def _one_line(name: str) -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:160]
-        raise ConfigError(f"format={name} cannot express this network ({reason}); leave it out") from error
+        raise ConfigError(f"format={name} cannot express this network ({one_line(error)}); leave it out") from error
     finally:
         log.setLevel(before)
 

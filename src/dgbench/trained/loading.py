@@ -15,7 +15,7 @@ from pydantic import AfterValidator
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from dgbench.data.fetch.archives import extract
-from dgbench.errors import DataError, DgbenchError, RecordError, WeightsError
+from dgbench.errors import DataError, DgbenchError, RecordError, WeightsError, one_line
 from dgbench.networks.weights import misfit, read_tensors
 from dgbench.records.status import is_done, read_status
 from dgbench.trained.formats import trained_names
@@ -117,8 +117,9 @@ def _loaded(record: ModelRecord, file: Path) -> LoadedModel:
     except DgbenchError:
         raise
     except Exception as error:  # a checkpoint of anything else
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:160]
-        raise WeightsError(f"{file} is no checkpoint of dgbench ({reason}); name last.ckpt or best.ckpt") from error
+        raise WeightsError(
+            f"{file} is no checkpoint of dgbench ({one_line(error)}); name last.ckpt or best.ckpt"
+        ) from error
     if problems:
         raise WeightsError(
             f"{file} belongs to another network than {MODEL_FILE} names: {problems}; keep a checkpoint in the "

@@ -32,7 +32,7 @@ from torch import nn
 from dgbench.configuration import typed_words
 from dgbench.data.description import Preprocessing
 from dgbench.data.environments import Environments
-from dgbench.errors import DgbenchError, RecordError
+from dgbench.errors import DgbenchError, RecordError, one_line
 from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
 from dgbench.plan.building import class_at
@@ -269,8 +269,7 @@ class ModelRecord:
                 "dgbench (earlier ones wrote none)"
             ) from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:160]
-            raise RecordError(f"{file} is no record of a model ({reason}); train it again") from None
+            raise RecordError(f"{file} is no record of a model ({one_line(error)}); train it again") from None
         if not trust:
             refuse_code({"objective": record.objective}, str(file), "algorithm")
             refuse_code(record.featurizer, f"{file}: featurizer", "backbone")
@@ -314,9 +313,9 @@ class ModelRecord:
         except DgbenchError:
             raise
         except Exception as error:  # wrong values lead anywhere in a network
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:160]
             raise RecordError(
-                f"{MODEL_FILE}: its model cannot be built ({reason}); use the version of dgbench that trained it"
+                f"{MODEL_FILE}: its model cannot be built ({one_line(error)}); use the version of dgbench that trained "
+                "it"
             ) from error
         return module.eval()
 

@@ -20,7 +20,7 @@ from dgbench.data.datasets.image_table import images_below
 from dgbench.data.description import DatasetInfo, unlike_published
 from dgbench.data.fetch.fetching import Archive, Fetched, Source, fetch, listing, noted, sources
 from dgbench.downloads import checksum
-from dgbench.errors import ConfigError, DgbenchError
+from dgbench.errors import ConfigError, DgbenchError, one_line
 
 ABOUT = """Download datasets, and look what is there.
 
@@ -195,7 +195,7 @@ def _decoded(folder: Path, paths: list[str]) -> list[tuple[str, str]]:
         try:
             rgb(folder / path)
         except Exception as error:  # whatever PIL raises over a broken file
-            return path, f"{type(error).__name__}: {' '.join(str(error).split())}"
+            return path, one_line(error, None)
         return path, ""
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dgbench.errors import one_line
 from dgbench.reports.document import Document, title_of
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ def log_report(
     try:
         _log(document, paths, Path(folder), name, project)
     except Exception as error:  # whatever W&B does, the report stands
-        reason = f"W&B did not take the report: {type(error).__name__}: {' '.join(str(error).split())}"
+        reason = f"W&B did not take the report: {one_line(error, None)}"
         log.warning(reason)
         return reason
     return ""
