@@ -178,6 +178,16 @@ class Planner:
             key = " ".join(words)
         return JobPlace(Path(composed.parent), key)
 
+    def need_images(self) -> None:
+        """Refuse jobs of which none has its images here, before any starts; those that can be downloaded are.
+
+        Raises:
+            DataError: no dataset that was looked at is here, or to be had.
+        """
+        planned: list[PlannedDataset] = list(self._made["dataset"].values())
+        if planned and not any(dataset.info.present for dataset in planned):
+            described(planned[0].options, absent_ok=False, download=True)
+
     def study(
         self, words: Sequence[str], composed: Composed, repeats: int = 0, search: PlannedSearch | None = None
     ) -> PlannedStudy:

@@ -18,7 +18,6 @@ from omegaconf import DictConfig, open_dict
 
 from dgbench.plan.explain import explain
 from dgbench.plan.studies import Planner
-from dgbench.records.commands import JobPlace
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -49,9 +48,7 @@ class SweepCommand:
             config = loader.load_sweep_config(self.config, list(overrides))
             with open_dict(config):
                 config.hydra.job.id = config.hydra.job.num = number
-            planner = Planner.of_sweep(loader, self.config)
-            job = planner.compose(overrides)
-            place = JobPlace(Path(job.parent), planner.key(job))
+            place = Planner.of_sweep(loader, self.config).place(overrides)
             if not place.is_left(config.retry):  # e.g. done before a requeue
                 return None
             module, name = self.task
