@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 import dgbench
 from dgbench import reports
@@ -18,6 +19,7 @@ from dgbench.analysis import Sample, compatible
 from dgbench.analysis.selection import Last, TrainVal
 from dgbench.errors import ConfigError, RecordError
 from dgbench.reports.evaluation import evaluate
+from dgbench.reports.importers.columns import ALIASES
 from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.importers.table import read_table
 from dgbench.reports.ranking.leaderboards import leaderboards
@@ -27,6 +29,7 @@ from dgbench.reports.ranking.tables import leaderboard_table
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.selected import select_runs
 from tests.complaints import one_line, refused
+from tests.conftest import ROOT
 
 ENVIRONMENTS = ("art_painting", "cartoon", "photo", "sketch")
 
@@ -301,6 +304,46 @@ def test_a_table_of_means_stands_beside_ours(tmp_path: Path) -> None:
     frame_of().to_csv(tmp_path / "runs.csv", index=False)
     with refused("import=table"):
         LeaderboardReport(published=[str(tmp_path / "runs.csv")])(read_table(frame_of()), Last())
+
+
+def test_columns_are_named_on_the_command_line(tmp_path: Path, command: Any) -> None:
+    frame = frame_of().rename(columns={"environment": "place"}).assign(lr=0.1, run=7)
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    words = ["report.py", "import=table", "import.path=a.csv", "report=leaderboard", "output=page"]
+    ended = command(*words, cwd=tmp_path)
+    one_line(*ended.complaints, "import.columns.environment=COLUMN")
+    ended = command(*words, "import.columns.environment=place", "import.columns.hparams={lr: lr}", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert set(conf_columns()) == {*ALIASES, "hparams"}
+
+
+def conf_columns() -> dict[str, Any]:
+    named: dict[str, Any] = yaml.safe_load((ROOT / "conf" / "import" / "table.yaml").read_text())["columns"]
+    return named
+
+
+DRAWN = """+-----------+-------+---------+--------+
+| Selection | photo | cartoon | Avg.   |
++-----------+-------+---------+--------+
+| SWAD      | 97.3% | 0.4%    | 48.85% |
++-----------+-------+---------+--------+
+"""
+
+
+@pytest.mark.parametrize("text", [DRAWN, DRAWN.replace("+", "|"), f"# of SWAD\n\n{DRAWN}"])
+def test_drawn_tables_are_read(tmp_path: Path, text: str) -> None:
+    (tmp_path / "log.txt").write_text(text)
+    rows = read_table(tmp_path / "log.txt", columns={"algorithm": "Selection"}).rows
+    assert rows["accuracy"].tolist() == pytest.approx([0.973, 0.004])
+
+
+def test_a_column_of_another_kind_is_named() -> None:
+    wide = frame_of().pivot(index=["algorithm", "seed"], columns="environment", values="accuracy").reset_index()
+    with refused("Runtime.*import.columns.environment", RecordError):
+        read_table(wide.assign(Runtime=5123))
+    assert len(read_table(wide.assign(Runtime=5123), {"environment": list(ENVIRONMENTS)}).runs) == 24
+    with refused("test_envs|not one environment", RecordError):
+        read_table(frame_of().rename(columns={"environment": "test_envs"}).assign(test_envs="[0, 1]"))
 
 
 def test_gaps_and_repetitions_are_named() -> None:

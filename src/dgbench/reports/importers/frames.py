@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _RESULTS = "results.jsonl"  # of DomainBed, whose records are no table
+_COMMENTS = re.compile(r"\A(\s*#[^\n]*\n)+")  # before the names of the columns
 _SAMPLE = 65536  # characters from which the separator of a file is told
 
 
@@ -102,8 +104,11 @@ def _csv(content: bytes, name: str, problems: list[Problem]) -> pd.DataFrame:
     except UnicodeDecodeError:
         text = content.decode("cp1252", errors="replace")
         problems.append(Problem("assumed", name, "no UTF-8: read as Latin-1 (Windows-1252)"))
-    first = text[:_SAMPLE].lstrip().splitlines()[0]
+    text = _COMMENTS.sub("", text)
+    first = next((line for line in text[:_SAMPLE].splitlines() if line.strip(" |+:=-")), "")
     separator = max("\t;,|", key=first.count)
+    if separator == "|":  # as Markdown and PrettyTable draw
+        text = "\n".join(line for line in text.splitlines() if line.strip(" |+:=-"))
     check_names([cell.strip() for cell in next(csv.reader([first], delimiter=separator)) if cell.strip()], name)
     decimal = "," if separator == ";" else "."
     return pd.read_csv(
