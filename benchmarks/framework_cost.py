@@ -19,8 +19,7 @@ from dgbench.callbacks.checkpointer import Checkpointer
 from dgbench.callbacks.progress import Heartbeat, StudyProgress
 from dgbench.callbacks.recorder import Recorder, RunRecord
 from dgbench.records.rows import ROW_FILE
-from dgbench.training.fit import make_trainer
-from dgbench.training.processes import prepare_process
+from dgbench.training.processes import make_trainer, prepare_process
 from dgbench.training.study import Study
 
 REPEATS = 5
@@ -48,9 +47,7 @@ def framework(study: Study, folder: Path) -> float:
     progress = StudyProgress(1, settings.steps, "bench")
     progress.begin("bench")
     recorder = Recorder([RunRecord(folder / ROW_FILE, run.identity(module), run.data.recipes)])
-    checkpointer = Checkpointer(
-        lambda *_: None, [None], recorder, seconds=1e9, steps=settings.steps, eval_every=settings.eval_every
-    )
+    checkpointer = Checkpointer(lambda *_: None, [None], recorder, settings)
     callbacks = [clock, recorder, progress, checkpointer, Heartbeat([folder], settings.steps)]
     trainer = make_trainer(study.settings, callbacks, epochs=1)
     trainer.limit_val_batches = 0
@@ -85,7 +82,7 @@ def main() -> None:
     print(f"{'backbone':<12}{'image':<12}{'bare ms':>9}{'train.py ms':>13}{'ratio':>8}{'allowed':>9}")
     for backbone, side, steps, allowed in CASES:
         overrides = [f"backbone={backbone}", f"dataset.resolution={side}", "dataset.base=mnist", "trainer.device=cpu"]
-        overrides += [f"trainer.steps={steps}", f"trainer.eval_every={steps}"]
+        overrides += [f"trainer.steps={steps}", f"trainer.eval_every={steps}", "trainer.checkpoint_seconds=1e9"]
         with tempfile.TemporaryDirectory() as folder:
             study = study_of(overrides, Path(folder))
             framework(study, Path(folder)), bare(study)  # warm up
