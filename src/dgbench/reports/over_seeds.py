@@ -257,13 +257,12 @@ def candidates(studies: pd.DataFrame) -> dict[int | None, list[str]]:
     a measure must not be blamed for missing an algorithm it could not judge. One candidate among several algorithms is
     no choice, so then there is none.
     """
-    names, seeds = algorithms_of(studies), seeds_of(studies)
-    there = by_seed(studies, "worst").reindex(names).notna().to_numpy()
-    ideal = by_seed(studies, "ideal").reindex(names).notna().to_numpy()
-    there = there & ideal if ideal.any() else there
-    masks: dict[int | None, Any] = {seed: there[:, at] for at, seed in enumerate(seeds)}
-    masks[None] = there.all(axis=1)
-    pools = {seed: [name for name, present in zip(names, mask, strict=True) if present] for seed, mask in masks.items()}
+    names = algorithms_of(studies)
+    there = by_seed(studies, "worst").reindex(names).notna()
+    ideal = by_seed(studies, "ideal").reindex(names).notna()
+    there = there & ideal if ideal.to_numpy().any() else there
+    masks: dict[int | None, Any] = {**there, None: there.all(axis=1)}
+    pools = {seed: list(there.index[mask]) for seed, mask in masks.items()}
     return {seed: pool if len(pool) > 1 or len(names) == 1 else [] for seed, pool in pools.items()}
 
 

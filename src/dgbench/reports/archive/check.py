@@ -149,16 +149,16 @@ def _of_numbers(entry: Entry, collection: Collection) -> Iterator[str]:
     for name, computed in tables_of(evaluation, entry.selection).items():
         committed = read_regular(entry.folder / name).decode(errors="replace")
         try:
-            yield from (f"{name}: {fault}" for fault in _table_faults(committed, computed))
+            yield from (f"{name}: {fault}" for fault in _table_faults(name, committed, computed))
         except RecordError as error:
-            yield f"{name}: {error}"
+            yield str(error)
     for lacking in sorted(set(missing_of(evaluation)) ^ set(entry.missing)):
         yield f"missing lists what is there: {lacking}" if lacking in entry.missing else f"missing lacks {lacking}"
 
 
-def _table_faults(committed: str, computed: str) -> Iterator[str]:
+def _table_faults(name: str, committed: str, computed: str) -> Iterator[str]:
     """Where a committed table differs from the one that the rows give, cell by cell."""
-    ours, theirs = map(read_table, (committed, computed))
+    ours, theirs = read_table(committed, name), read_table(computed, name)
     if list(ours) != list(theirs) or len(ours) != len(theirs):
         sizes = [f"{len(frame)} lines of {', '.join(map(str, frame))}" for frame in (ours, theirs)]
         yield f"it has {sizes[0]}; its rows give {sizes[1]}"

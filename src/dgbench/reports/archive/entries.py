@@ -369,8 +369,8 @@ def _csv(frame: pd.DataFrame) -> str:
     return csv_text(frame, float_format="%.6f")
 
 
-def read_table(text: str) -> pd.DataFrame:
-    """Read a CSV file, every cell as text.
+def read_table(text: str, name: str | Path) -> pd.DataFrame:
+    """Read what a CSV file of that name holds, every cell as text.
 
     Raises:
         RecordError: it is none.
@@ -378,7 +378,7 @@ def read_table(text: str) -> pd.DataFrame:
     try:
         return pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
     except ValueError as error:
-        raise RecordError(f"it is no CSV file ({' '.join(str(error).split())})") from None
+        raise RecordError(f"{name}: it is no CSV file ({' '.join(str(error).split())})") from None
 
 
 def missing_of(evaluation: Evaluation) -> list[str]:

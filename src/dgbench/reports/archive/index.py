@@ -117,10 +117,8 @@ def _joined(entries: Sequence[Entry], name: str) -> str:
     """The committed table of every entry, with whose it is and whether it is frozen."""
     tables = []
     for entry in entries:
-        try:
-            lines = read_table(read_regular(entry.folder / name).decode(errors="replace"))
-        except RecordError as error:
-            raise RecordError(f"{entry.folder / name}: {error}") from None
+        file = entry.folder / name
+        lines = read_table(read_regular(file).decode(errors="replace"), file)
         columns = {"entry": entry.name, "who": entry.authors, "frozen": str(bool(entry.frozen)).lower()}
         tables.append(pd.DataFrame(columns, index=lines.index).join(lines))
     return csv_text(pd.concat(tables, ignore_index=True))
