@@ -42,6 +42,7 @@ def test_one_model_trained_on_some() -> None:
     assert np.isnan(measures.loc["worst_gap", "error"]) and "leave-one-out" in measures.loc["worst_gap", "reason"]
     assert scored.loc["environment", "role"].tolist() == ["trained on"] * 2 + ["held out"] * 2
     untested = dgbench.score(TRUE, PREDICTED, WHERE, given=["e"]).loc["measure"]
+    assert "not tested: e" in dgbench.score(TRUE, PREDICTED, WHERE, given=["a", "e"]).attrs["notes"][1]
     assert "not tested in e" in untested.loc["ideal", "reason"]
 
 
@@ -97,6 +98,14 @@ def test_what_is_no_prediction_is_refused_in_one_line(arguments: tuple[Any, ...]
     with pytest.raises(ConfigError, match=said) as refusal:
         dgbench.score(*arguments)
     assert "\n" not in str(refusal.value)
+
+
+def test_the_environments_are_a_table_of_results() -> None:
+    """Of import=table: worst+gap of the study is that of the predictions."""
+    scored = dgbench.score(TRUE, PREDICTED, WHERE)
+    table = scored.loc["environment"].rename_axis("environment").reset_index().assign(algorithm="mine", seed=0)
+    [study] = dgbench.measures(table).to_dict("records")
+    assert (study["average"], study["worst_gap"]) == (3 / 8, 1.5)
 
 
 def test_a_million_images() -> None:

@@ -31,7 +31,7 @@ def score(
     y_pred: Any = None,
     environments: Any = None,
     *,
-    given: Annotated[Several[str | int] | None, Refusal("is no list of environments", "write e.g. ['photo']")] = None,
+    given: Annotated[Several[str | float] | None, Refusal("is no list of environments", "write e.g. ['photo']")] = None,
     groups: Any = None,
 ) -> pd.DataFrame:
     """Errors by environment and group, with intervals, and the measures over environments.
@@ -83,7 +83,9 @@ def score(
     frame = pd.DataFrame(list(lines.values()), columns=list(_COLUMNS))
     frame.index = pd.MultiIndex.from_tuples(list(lines), names=["kind", "name"])
     frame = frame.astype({"n": "Int64", "wrong": "Int64"})
-    frame.attrs = {"title": "Errors of these predictions", "notes": [_OF_IMAGES]}
+    absent = sorted(set(trained_on or ()) - of_environments.keys())
+    notes = [_OF_IMAGES, *([f"Trained on, but not tested: {', '.join(absent)}."] if absent else [])]
+    frame.attrs = {"title": "Errors of these predictions", "notes": notes}
     return frame
 
 
