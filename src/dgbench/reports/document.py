@@ -23,6 +23,7 @@ ORACLE = "ORACLE SELECTION looks at the test environments: these numbers are no 
 APART = "SEARCHES APART: each draw of hyperparameters has a line; selection=train_val chooses one of every search."
 #: keys of conf/report.yaml that make a document of runs; a report says which of them it does not read in ``unread``
 OF_DOCUMENTS = ("import", "only", "output", "same_code", "selection", "split_by")
+OF_RUNS = ("import", "same_code", "selection", "split_by")  #: of them, those that need runs
 TARGET_ORACLE = "TARGET ORACLE: trained on other images of the tested environments, no estimate of unseen performance."
 
 

@@ -25,7 +25,7 @@ from dgbench.analysis.selection import Selection, describe
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.settings import Name
 from dgbench.records.status import read_beat
-from dgbench.reports.document import OF_DOCUMENTS, Document, Figure, Report, Section, leads, problem_table, warnings
+from dgbench.reports.document import OF_RUNS, Document, Figure, Report, Section, leads, problem_table, warnings
 from dgbench.reports.evaluation import PAIRS, Evaluation, Group, evaluate, groups_of
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import slug
@@ -119,8 +119,7 @@ class PowerReport(Report):
     @property
     def unread(self) -> Sequence[str]:
         """Keys of ``conf/report.yaml`` that are not read."""
-        read = ("only", "output") if self.published else OF_DOCUMENTS
-        return tuple(key for key in OF_DOCUMENTS if key not in read)
+        return OF_RUNS if self.published else ()
 
     def __call__(self, collection: Collection | None, selection: Selection, split_by: str | None = None) -> Document:
         title = "How many seeds a study needs"

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -20,7 +20,7 @@ from dgbench.analysis.comparison import holm, welch
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError
 from dgbench.plan.settings import Name
-from dgbench.reports.document import OF_DOCUMENTS, Document, Report, Section, problem_table
+from dgbench.reports.document import OF_RUNS, Document, Report, Section, problem_table
 from dgbench.reports.published import Published, Value, names, published
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.tables import Column, Table, entry, table
@@ -168,10 +168,7 @@ class ClaimsReport(Report):
     name: Name = "claims"
     tables: Annotated[list[Name] | None, Refusal("is no list of published tables", "write e.g. [NAME]")] = Field(None)
 
-    @property
-    def unread(self) -> Sequence[str]:
-        """Keys of ``conf/report.yaml`` that are not read."""
-        return tuple(key for key in OF_DOCUMENTS if key not in ("only", "output"))
+    unread: ClassVar[Sequence[str]] = OF_RUNS
 
     def __call__(self, collection: Collection | None, selection: Selection, split_by: str | None = None) -> Document:
         having = [paper for name in names() if (paper := published(name)).bar]
