@@ -268,13 +268,15 @@ def candidates(studies: pd.DataFrame) -> dict[int | None, list[str]]:
 
 def selections(studies: pd.DataFrame, measures: Sequence[str]) -> dict[tuple[str, int | None], Chosen]:
     """Measure and seed (None: on the mean over seeds) -> what it selects among the candidates, and what that costs."""
-    pools, seeds = candidates(studies), seeds_of(studies)
+    pools = candidates(studies)
     levels = {}
     for measure in {*measures, "ideal"}:
         values = by_seed(studies, measure)
-        for seed, pool in pools.items():
-            of_pool = values.loc[values.index.isin(pool), seeds if seed is None else [seed]]
-            levels[measure, seed] = means(of_pool.dropna())
+        lines = dict(zip(values.index, values.to_numpy().tolist(), strict=True))
+        for at, (seed, pool) in enumerate(pools.items()):  # seeds in the order of the columns, then their mean
+            place = slice(None) if seed is None else slice(at, at + 1)
+            of_pool = {name: lines[name][place] for name in pool if name in lines}
+            levels[measure, seed] = {n: mean(line) for n, line in of_pool.items() if not any(map(math.isnan, line))}
     chosen = {}
     for measure in measures:
         for seed in pools:
