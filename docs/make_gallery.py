@@ -66,7 +66,7 @@ def keep(entry: dict[str, Any], folder: Path) -> None:
     shutil.copy(report / "report.html", GALLERY / entry["page"])
     picture = Image.open(figures[0]).convert("RGB")
     picture.thumbnail((WIDTH, WIDTH))
-    picture.quantize(64).save((GALLERY / entry["page"]).with_suffix(".png"), optimize=True)
+    picture.quantize(256).save((GALLERY / entry["page"]).with_suffix(".png"), optimize=True)
 
 
 def photograph(page: Path, file: Path) -> None:
