@@ -170,3 +170,20 @@ def test_the_end_of_a_sweep_keeps_networks_apart(
     assert first == "2 of 2 jobs done: 8 of their 8 models"
     assert [line.split()[:3] for line in table[2:]] == [["mlp", "erm", "1"], ["mnist_cnn", "erm", "1"]]
     assert last.endswith("'runs=[multirun]'")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda frame: frame.drop(columns="seed"), "no column seed"),
+        (lambda frame: frame.drop(columns="wrong"), "no column wrong"),
+        (lambda frame: frame.assign(error=2.0), "change wrong"),
+        (lambda frame: frame.assign(wrong=1e9), "wrong of"),
+        (lambda frame: frame.assign(wrong=-1.0), "wrong of"),
+        (lambda frame: frame.assign(seen=0), "of 0 seen"),
+    ],
+)
+def test_a_frame_that_no_runs_can_give(change: Any, said: str, small_study: Path) -> None:
+    with pytest.raises(ConfigError, match=said) as refused:
+        measures(change(results(small_study)))
+    assert "\n" not in str(refused.value)

@@ -17,6 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dgbench.analysis.columns import RunKey, accuracies_of, records_of
+from dgbench.analysis.measures import ROUNDING
 from dgbench.analysis.selection import Draws, Last, Selection, choose_draws
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import FULL, tested
@@ -140,8 +141,12 @@ def selected_of_frame(frame: pd.DataFrame) -> Selected:
         if collection.published:
             return Selected([], collection.rows, published=collection.published, problems=collection.problems)
         return replace(select_runs(collection, Last()), problems=collection.problems)
-    if absent := [name for name in ("run", "folder", "label", "fold", "step", "subset", "env") if name not in frame]:
+    needed = dict.fromkeys(
+        ("folder", "label", *IDENTITY_KEYS, "step", "subset", "env", "env_held_out", "seen", "wrong")
+    )
+    if absent := [name for name in needed if name not in frame and name not in _IN_COLUMNS]:
         raise ConfigError(f"frame has no column {absent[0]}; give one of dgbench.results, or some of its lines")
+    _check_errors(frame)
     rows = frame.assign(run=frame.groupby(["run", "folder"], sort=False).ngroup().to_numpy())
     tests = rows[rows["subset"] == "test"]
     tested_by = tests["env"].astype(str).groupby(tests["run"].to_numpy()).agg(frozenset).to_dict()
@@ -152,6 +157,29 @@ def selected_of_frame(frame: pd.DataFrame) -> Selected:
         everywhere = tested_by.get(number, frozenset()) if identity["fold"] == FULL else frozenset()
         runs.append(SelectedRun(identity, label, folder, step, environments=everywhere))
     return Selected(runs, _tests(runs, rows), partial=True)
+
+
+def _check_errors(frame: pd.DataFrame) -> None:
+    """Refuse errors that no model can have, and ones that were edited where they are not read.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    seen, wrong = (frame[name].to_numpy(dtype="float64") for name in ("seen", "wrong"))
+    impossible = (seen < 1) | (wrong < 0) | (wrong > seen * (1 + ROUNDING))  # what is missing is NaN
+    if impossible.any():
+        at = int(impossible.argmax())
+        raise ConfigError(
+            f"frame has {wrong[at]:g} wrong of {seen[at]:g} seen in line {at}; give counts with 0 <= wrong <= seen"
+        )
+    error = frame["error"].to_numpy(dtype="float64") if "error" in frame else wrong / seen
+    edited = ~np.isclose(error, wrong / seen, rtol=ROUNDING, atol=ROUNDING, equal_nan=True)
+    if edited.any():
+        at = int(edited.argmax())
+        raise ConfigError(
+            f"frame has the error {error[at]:g} in line {at}, where wrong / seen is {wrong[at] / seen[at]:g}; change "
+            "wrong, from which errors are computed"
+        )
 
 
 def select_study(rows: Sequence[Mapping[str, Any]], selection: Selection, unusable: Mapping[str, str]) -> Selected:
@@ -265,6 +293,8 @@ def _listed(value: Any) -> Any:
     return [_listed(item) for item in value] if isinstance(value, tuple) else value
 
 
+#: keys of an identity that a frame spells in columns of their own, ``variant.ratio``
+_IN_COLUMNS = ("variant", "hparams", "user_code")
 #: what tells the networks of trained runs apart, and says nothing of a model that was only evaluated
 _NETWORK = keys(Role.NETWORK)
 _PLACE = keys(Role.DATA | Role.PROTOCOL | Role.FOLDS)
