@@ -59,7 +59,8 @@ def test_an_output_folder_that_cannot_be_made(train: Any, tmp_path: Path, place:
     (tmp_path / "file").write_text("")
     ended = train(place.format(tmp_path), cwd=tmp_path)
     assert_one_line(
-        ended, rf"{re.escape(str(tmp_path))}/file.*: .*; name a folder you may write with paths\.output_dir"
+        ended,
+        rf"{re.escape(str(tmp_path))}/file.*: .*; name a folder you may write with {re.escape(place.split('=')[0])}",
     )
 
 

@@ -328,8 +328,8 @@ FILES = [
     for path in sorted(CONF.glob("*/*.yaml"))
     if path.parent.name not in ("experiment", "hydra", "import", "report", "estimator", "corruptions", "paths")
 ]
-OF_TODAY = ("resnet50_pretrained", "convnext_b", "deit_s16", "efficientnet_b0", "regnety_16gf", "vit_b16_clip",
-            "vit_b16_siglip", "vit_b14_dinov2", "vit_b16_dinov3")  # fmt: skip
+OF_TODAY = ("resnet50_pretrained", "convnext_b", "deit_s16", "efficientnet_b0", "efficientnet_lite0",
+            "regnety_16gf", "vit_b16_clip", "vit_b16_siglip", "vit_b14_dinov2", "vit_b16_dinov3")  # fmt: skip
 #: what a file needs beside it
 BESIDE: dict[str, list[str]] = {
     **{f"backbone={name}": ["init=random"] for name in OF_TODAY},

@@ -34,6 +34,7 @@ import shlex
 import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -335,6 +336,9 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
             download([url], file, None, say=reasons.append, probe_seconds=timeout, silence_seconds=timeout)
             os.replace(file, target)
     except (OSError, DataError) as error:
+        with suppress(OSError):  # the folders, unless others have files there
+            folder.rmdir()
+            folder.parent.rmdir()
         reason = (reasons or [str(error)])[-1].removeprefix(f"{target.name}: ").removeprefix(f"{url}: ").split(";")[0]
         raise WeightsError(
             f"{url} cannot be downloaded ({reason}, after waiting for up to {timeout:g} s); give a local file with "
