@@ -54,7 +54,7 @@ def results(
 
     Args:
         source: folder that is searched for runs, recursively, or an archive of runs, or several of both; or tables of
-            others (:func:`~dgbench.reports.importers.table.read_table`), e.g. ``others.csv``.
+            others (as ``import=table`` reads them), e.g. ``others.csv``.
         selection: name of a file in ``conf/selection``, or a selection.
         split_by: one more column whose values are kept apart in labels and selection, e.g. ``code``.
 
@@ -93,7 +93,7 @@ def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
 
     Args:
         frame: of :func:`results`, or a part of its lines; or a table of others, see
-            :func:`~dgbench.reports.importers.table.read_table`.
+            ``import=table``.
         split_by: one more column whose values get lines of their own, e.g. ``code``.
 
     Raises:

@@ -38,7 +38,7 @@ def score(
 
     ``.loc["environment"]`` of the frame has a line for each environment, ``.loc["group"]`` for each group, and
     ``.loc["measure"]`` for ``overall`` (all images), ``average``, ``worst``, ``gap``, ``worst_gap`` and ``ideal``
-    (Hwang et al. 2024, see :mod:`dgbench.analysis.measures`) and, where there are groups, ``worst_group`` (as in WILDS,
+    (Hwang et al. 2024, see :func:`dgbench.measures`) and, where there are groups, ``worst_group`` (as in WILDS,
     an error in place of an accuracy). Columns: ``n`` images, ``wrong`` of them, ``error`` (a fraction), ``low`` and
     ``high``, ``role`` (``held out`` or ``trained on``), ``where`` the worst is, and the ``reason`` why there is no
     value. ``frame.attrs["notes"]`` says what the intervals are of.
