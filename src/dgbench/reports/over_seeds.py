@@ -393,30 +393,20 @@ def separation_words(order: Sequence[str], separation: Separation) -> str:
     )
 
 
-def headline(
-    leaders: Leaders,
-    values: pd.DataFrame,
-    by: str,
-    *,
-    among: str = "",
-    truly: Sequence[str] = (),
-    highest: bool = False,
-) -> str:
+def headline(leaders: Leaders, separation: Separation, by: str, *, among: str = "", truly: Sequence[str] = ()) -> str:
     """Who leads and whether the seeds decide it, in a dozen words.
 
     Args:
         leaders: one that comes first, and others; what is said of several that tie is :meth:`Leaders.have`.
-        values: algorithm x seed, without gaps.
+        separation: of their values in the order of ``leaders``.
         by: what ranks them, e.g. ``worst+gap``.
         among: which of all algorithms these are, where they are not all.
         truly: the algorithms with the lowest ideal error, where it is known.
-        highest: the highest value is the best one.
     """
     first = leaders.first
     leads = f"{first} leads {among} by {by}" if among else f"{first} leads by {by}"
     if truly:
         leads = f"{leads} and the ideal" if first in truly else f"{by} picks {first}, the ideal {' = '.join(truly)}"
-    separation = separated((-1.0 if highest else 1.0) * values.loc[leaders.order].to_numpy())
     if separation.seeds < 2:
         return f"Undecided: {leads}; 1 seed separates nothing."
     open_to = [leaders.order[at] for at in separation.candidates if at]

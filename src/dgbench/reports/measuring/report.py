@@ -161,12 +161,13 @@ def measures_answer(evaluation: Evaluation, statistics: Statistics) -> list[str]
     leaders = Leaders.of(level)
     held_out_only = not (evaluation.errors["role"] == "everywhere").any()
     alone = held_out_only and only_one_environment(evaluation.settings[0].identity)
+    separation = separated(values.loc[leaders.order].to_numpy())
     if len(leaders.names) > 1:
         head = f"{leaders.have(f'lowest {title}', evaluation.errors, 'error', alone)}."
     else:
         among = "" if len(level) == len(names) else f"the {len(level)} of {len(names)} that have every seed"
         truly = selections(studies, ["ideal"])["ideal", None].names
-        head = headline(leaders, values, title, among=among, truly=truly)
+        head = headline(leaders, separation, title, among=among, truly=truly)
     numbers = f"{leaders.text}: {title} {100 * level[leaders.first]:.1f}%"
     sample = resamples(evaluation, statistics)[0].get(measure)
     if sample is not None and leaders.others:
@@ -175,7 +176,6 @@ def measures_answer(evaluation: Evaluation, statistics: Statistics) -> list[str]
             f", {100 * apart.estimate:.1f} points below {leaders.others[0]} "
             f"([{100 * apart.low:.1f}, {100 * apart.high:.1f}], {statistics.percent} interval)"
         )
-    separation = separated(values.loc[leaders.order].to_numpy())
     apart_from = f" {separation_words(leaders.order, separation)}" if leaders.others else ""
     return [head, f"{numbers}.{apart_from}", *_by_seeds(studies, measure), *_truth(evaluation)]
 

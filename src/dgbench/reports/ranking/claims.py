@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from dgbench.analysis.accuracy import deviation_behind
-from dgbench.analysis.comparison import holm, welch
+from dgbench.analysis.comparison import error_of_each, holm, welch
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError
 from dgbench.plan.settings import Name
@@ -55,7 +55,7 @@ class Contest:
     @property
     def rivals(self) -> list[str]:
         """Those that the runs cannot separate from the highest."""
-        needed = ALPHA / max(2, len(self.names) - 1)
+        needed = error_of_each(len(self.names), ALPHA)
         return [name for name, p in zip(self.names[1:], self.p_values[0, 1:], strict=True) if not p / 2 <= needed]
 
     @property

@@ -75,11 +75,11 @@ def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
     other = [name for name in level if name not in judged.index]
     leaders = Leaders.of({name: level[name] for name in order}, highest=True)
     numbers = _numbers(leaderboard, leaders.text, leaders.first)
-    words = ""
+    words, separation = "", separated(-judged.loc[leaders.order].to_numpy())
     if leaders.others:
         second = leaders.others[0]
         numbers += f", {100 * (level[leaders.first] - level[second]):.1f} points above {second}"
-        words = f" {separation_words(leaders.order, separated(-judged.loc[leaders.order].to_numpy()))}"
+        words = f" {separation_words(leaders.order, separation)}"
         if judged.shape[1] > 1:
             pairs = zip(known(judged, leaders.first), known(judged, second), strict=True)
             apart = mean_interval([a - b for a, b in pairs])
@@ -90,7 +90,7 @@ def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
         head = f"{leaders.have('highest average accuracy', pd.concat(parts), 'accuracy', alone)}."
     else:
         among = "those with the same seeds" if other and leaders.first != next(iter(level)) else ""
-        head = headline(leaders, judged, "average accuracy", among=among, highest=True)
+        head = headline(leaders, separation, "average accuracy", among=among)
     answer = [head, f"{numbers}.{words}"]
     if other:
         named = ", ".join(f"{name} ({100 * level[name]:.1f} %)" for name in other)
