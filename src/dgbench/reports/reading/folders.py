@@ -174,18 +174,18 @@ def adding_commands(lacking: Iterable[tuple[str, Path, Sequence[int]]]) -> list[
         lacking: name of an algorithm, folder of one of its runs, and the seeds, or numbers of trials, to add; those
             that were typed alike share a command.
     """
-    together: dict[tuple[str, tuple[str, ...] | None], tuple[Path, list[str]]] = {}
+    together: dict[tuple[str, tuple[str, ...] | None], tuple[Path, list[str] | None, list[str]]] = {}
     for algorithm, run, repetitions in lacking:
         words, listed = _typed(run) or _started(run), ",".join(map(str, repetitions))
         searched = any(word.startswith(("hparams=search", "hparams.scheme")) for word in words or ())
         more = f"hparams.scheme.trials=[{listed}]" if searched else f"grid.seed=[{listed}]"
         rest = words and tuple(word for word in words if _key(word) not in ("algorithm", _key(more)))
-        together.setdefault((more, rest or None), (run, []))[1].append(algorithm)
+        together.setdefault((more, rest or None), (run, words, []))[2].append(algorithm)
     commands = []
-    for (more, _), (run, names) in together.items():
-        names = list(dict.fromkeys(names))
+    for (more, _), (run, words, several) in together.items():
+        names = list(dict.fromkeys(several))
         named = f"grid.algorithm=[{','.join(names)}]" if len(names) > 1 else f"algorithm={names[0]}"
-        commands.append(_command(_typed(run) or _started(run), run, [named, more]))
+        commands.append(_command(words, run, [named, more]))
     return commands
 
 

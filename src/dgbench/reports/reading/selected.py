@@ -141,9 +141,7 @@ def selected_of_frame(frame: pd.DataFrame) -> Selected:
         if collection.published:
             return Selected([], collection.rows, published=collection.published, problems=collection.problems)
         return replace(select_runs(collection, Last()), problems=collection.problems)
-    needed = dict.fromkeys(
-        ("folder", "label", *IDENTITY_KEYS, "step", "subset", "env", "env_held_out", "seen", "wrong")
-    )
+    needed = ("folder", "label", *IDENTITY_KEYS, "step", "subset", "env", "env_held_out", "seen", "wrong")
     if absent := [name for name in needed if name not in frame and name not in _IN_COLUMNS]:
         raise ConfigError(f"frame has no column {absent[0]}; give one of dgbench.results, or some of its lines")
     _check_errors(frame)
