@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from dgbench.errors import ConfigError
 from dgbench.seeding import derive
+from tests.studies import SMALL, make_plan, make_study
 
 
 @pytest.mark.parametrize(
@@ -37,3 +41,42 @@ def test_each_purpose_and_each_base_has_its_own() -> None:
 
 def test_a_number_and_its_text_are_the_same_word() -> None:
     assert derive(5, "split", 3) == derive(5, "split", "3")
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return make_study(tmp_path_factory.mktemp("digits"), *SMALL).source
+
+
+def moved_by(digits: Any, folder: Path, moves: str) -> set[str]:
+    """What differs between the runs of two seeds."""
+    parts = []
+    for seed in (0, 1):
+        study = make_study(folder, *SMALL, "algorithm=mixup", f"seed={seed}", f"seed_moves={moves}", source=digits)
+        module = study.module(study.folds[0])
+        weights = torch.cat([p.flatten() for p in module.networks.parameters()])
+        parts.append((study.runs[0].data.runs[0].order(0).tolist(), weights.tolist(), module.draws.seed))
+    names = ("order", "weights", "inputs")
+    return {name for name, first, second in zip(names, *parts, strict=True) if first != second}
+
+
+@pytest.mark.parametrize(
+    ("moves", "parts"),
+    [
+        ("all", {"order", "weights", "inputs"}),
+        ("order", {"order"}),
+        ("weights", {"weights"}),
+        ("inputs", {"inputs"}),
+        ("nothing", set()),
+    ],
+)
+def test_a_seed_moves_one_part_alone(digits: Any, tmp_path: Path, moves: str, parts: set[str]) -> None:
+    assert moved_by(digits, tmp_path, moves) == parts
+
+
+def test_each_choice_is_another_study_and_the_usual_one_is_the_study_before_the_key(tmp_path: Path) -> None:
+    plans = {moves: make_plan(tmp_path, *SMALL, f"seed_moves={moves}").spec for moves in ("all", "order", "nothing")}
+    assert len({spec.digest for spec in plans.values()}) == 3
+    assert "seed_moves" not in plans["all"].training
+    with pytest.raises(ConfigError, match=r"^seed_moves=ordr .*order"):
+        make_plan(tmp_path, *SMALL, "seed_moves=ordr")

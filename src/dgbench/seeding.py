@@ -7,6 +7,10 @@ was drawn before it. That is why data are the same for every algorithm and why a
 from __future__ import annotations
 
 import hashlib
+from typing import Literal, get_args
+
+Moved = Literal["all", "order", "weights", "inputs", "nothing"]  #: what the seed of a run draws, key ``seed_moves``
+ALL: Moved = get_args(Moved)[0]
 
 
 def derive(base: int, *purpose: str | int) -> int:
@@ -21,3 +25,15 @@ def derive(base: int, *purpose: str | int) -> int:
     """
     text = "\x1f".join([str(int(base)), *(str(word) for word in purpose)])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def seed_for(part: Moved, seed: int, moves: Moved) -> int:
+    """The base seed of one part of a run's chance: the run's own where it moves that part, else 0.
+
+    Args:
+        part: ``order`` of minibatches and their augmentation, initial ``weights``, or random ``inputs`` of the
+            algorithm and its layers.
+        seed: of the run.
+        moves: its ``seed_moves``.
+    """
+    return seed if moves in (ALL, part) else 0

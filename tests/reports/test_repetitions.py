@@ -71,3 +71,9 @@ def test_another_setting_has_splits_of_its_own() -> None:
 )
 def test_trials_and_spaces_that_are_no_repetitions_stay_apart(changes: list[Any], labels: list[str]) -> None:
     assert algorithm_labels([who(**own) for own in changes], searches=True) == labels
+
+
+def test_precision_is_rounding_where_seeds_move_nothing() -> None:
+    changes: list[Any] = [{"draw": 0}, {"draw": 0, "seed": 1, "hparams": {"trainer.precision": "64-true"}}]
+    assert len(set(algorithm_labels([who(**own) for own in changes]))) == 2
+    assert algorithm_labels([who(**own, seed_moves="nothing") for own in changes]) == ["erm", "erm"]

@@ -16,6 +16,7 @@ from dgbench.plan.code import class_name, named, user_code
 from dgbench.plan.overrides import leaves
 from dgbench.plan.settings import COUNTING, TrainerSettings
 from dgbench.records.spec import StudySpec
+from dgbench.seeding import ALL
 
 #: key (or the beginning of keys) of a composed configuration -> why no run's identity holds it
 NO_RESULT: Mapping[str, str] = {
@@ -114,7 +115,9 @@ def study_spec(
         hparams: resolved values of exactly the hyperparameters that are read.
         shared: :func:`shared_parts` of the same configuration.
     """
-    labels = config["hparams"]
+    labels, moves = config["hparams"], config["seed_moves"]
+    if moves != ALL:  # hashes are older than the key
+        shared = {**shared, "training": {**shared["training"], "seed_moves": moves}}
     return StudySpec(
         **shared,
         algorithm=config["algorithm"]["name"],

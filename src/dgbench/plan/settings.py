@@ -16,6 +16,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from dgbench.errors import ConfigError
 from dgbench.records.predictions import need_pyarrow
 from dgbench.records.rows import printable_text
+from dgbench.seeding import ALL, Moved
 from dgbench.validation import (
     AtLeast0,
     AtLeast1,
@@ -305,6 +306,7 @@ class Configuration(Keys):
     model_config = ConfigDict(extra="ignore")
 
     seed: Annotated[AtLeast0, Refusal("is not an integer >= 0 (below 2^63)", "0 is a seed like any other")] = 0
+    seed_moves: Moved = ALL
     plan: Annotated[
         bool | Literal["probe"], Refusal("is unknown", "write plan=true, or plan=probe to clock what never ran")
     ] = False

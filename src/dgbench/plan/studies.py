@@ -27,6 +27,7 @@ from dgbench.plan.search import Scheme, Settings, base_values, scheme_of
 from dgbench.plan.settings import TrainerSettings, check_configuration
 from dgbench.records.commands import JobPlace
 from dgbench.records.spec import RunSpec, StudySpec, digest
+from dgbench.seeding import ALL
 from dgbench.validation import shown
 
 T = TypeVar("T")
@@ -250,7 +251,7 @@ class Planner:
 def planned_again(config: Mapping[str, Any], parent: Path) -> PlannedStudy:
     """Plan the study of a run folder, from the configuration written there; it may lack keys that are newer."""
     newer = {"sharpness": conf_of("sharpness", "none"), "head": conf_of("head", "random"), "callbacks": {}}
-    complete = {**newer, **config}
+    complete = {**newer, "seed_moves": ALL, **config}
     check_configuration(complete)
     return Planner(None, parent, download=True).study([], Composed.of_plain(complete, str(parent)))
 

@@ -76,6 +76,8 @@ class RunIdentity:
     #: of all networks together; None in rows older than the key
     n_parameters: Annotated[int | None, Role.FACT] = None
     n_trainable: Annotated[int | None, Role.FACT] = None  #: of them, those that training changes
+    #: which part of its chance the seed draws, ``all``, ``order``, ``weights``, ``inputs`` or ``nothing``
+    seed_moves: Annotated[str, Role.NETWORK] = "all"
     protocol: Annotated[str, Role.PROTOCOL]  #: name of the protocol, e.g. ``loo``
     fold: Annotated[str, Role.FOLD]  #: ``0``, ``1``, ... or ``full``
     #: given environments this run never trained on (flexible: of which it lacks some class)
@@ -118,8 +120,9 @@ class Row:
     def to_json(self) -> str:
         """The row as one line, identity included, without the line end."""
         flat = asdict(self.identity)
-        if not flat["user_code"]:  # most runs have none
-            del flat["user_code"]
+        for key in ("user_code", "seed_moves"):
+            if flat[key] == DEFAULTS[key]:  # as in most runs
+                del flat[key]
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "identity"}
         values["env_held_out"] = values.pop("held_out")
         return json.dumps({**flat, **values}, separators=(",", ":"))

@@ -9,8 +9,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dgbench.records.rows import Role, identity_key, keys
+from dgbench.seeding import ALL
 
 SHARPNESS = "sharpness.name"  #: key of a row's hyperparameters
+ROUNDED = ("trainer.precision", "trainer.matmul")  # of them, those that change rounding alone
 _LONG = ("folds", "given")  # keys that mostly follow from the others
 
 
@@ -22,9 +24,10 @@ def algorithm_name(identity: Mapping[str, Any]) -> str:
 
 
 def network_text(identity: Mapping[str, Any]) -> str:
-    """``resnet50-bn_frozen, supervised_tv_in1k:0676ba61 init, ft``, and the head where it is not random."""
+    """``resnet50-bn_frozen, supervised_tv_in1k:0676ba61 init, ft``, and the head and seeds where they are not usual."""
     head = "" if identity["head"] == "random" else f", {identity['head']} head"
-    return f"{identity['backbone']}, {identity['init']} init{head}, {identity['tuning']}"
+    moves = "" if identity["seed_moves"] == ALL else f", seeds move {identity['seed_moves']}"
+    return f"{identity['backbone']}, {identity['init']} init{head}, {identity['tuning']}{moves}"
 
 
 def algorithm_labels(identities: Sequence[Mapping[str, Any]], *, searches: bool = False) -> list[str]:
@@ -41,7 +44,7 @@ def algorithm_labels(identities: Sequence[Mapping[str, Any]], *, searches: bool 
     places: dict[tuple[object, ...], str] = {}
     muddled: set[str] = set()
     names = _search_names(identities)
-    flat = [{**identity["hparams"], "draw": identity["draw"]} for identity in identities]
+    flat = [{**_hyperparameters(identity), "draw": identity["draw"]} for identity in identities]
     texts = [json.dumps(values, sort_keys=True, default=str) for values in flat]
     for identity, name, values, text in zip(identities, names, flat, texts, strict=True):
         sets[name][text] = values
@@ -57,6 +60,12 @@ def algorithm_labels(identities: Sequence[Mapping[str, Any]], *, searches: bool 
         elif not searches and len(drawn) > 1:
             extra[name] = {text: f"draw={values['draw']}" for text, values in variants.items()}
     return [_beside(name, extra.get(name, {}).get(text, "")) for name, text in zip(names, texts, strict=True)]
+
+
+def _hyperparameters(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the rows; where seeds move nothing, repetitions differ by rounding, and precision is none of them."""
+    rounded = ROUNDED if identity.get("seed_moves") == "nothing" else ()
+    return {key: value for key, value in identity["hparams"].items() if key not in rounded}
 
 
 def _search_names(identities: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -54,6 +54,7 @@ from dgbench.records.rows import (
     whole,
 )
 from dgbench.records.spec import code_version, commit
+from dgbench.seeding import ALL, seed_for
 from dgbench.training.blueprint import featurizer_keys
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.factory import algorithm_class
@@ -307,9 +308,8 @@ class ModelRecord:
                 algorithm.extra_channels,
                 seed=0,
             )
-            module = SingleRun(
-                algorithm(sizes, self.hparams), networks, self.identity["seed"], dtype=getattr(torch, self.dtype)
-            )
+            seed = seed_for("inputs", self.identity["seed"], self.identity.get("seed_moves", ALL))
+            module = SingleRun(algorithm(sizes, self.hparams), networks, seed, dtype=getattr(torch, self.dtype))
         except DgbenchError:
             raise
         except Exception as error:  # wrong values lead anywhere in a network

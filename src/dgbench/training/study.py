@@ -31,6 +31,7 @@ from dgbench.plan.studies import PlannedStudy
 from dgbench.records.evaluations import Evaluations
 from dgbench.records.rows import RunIdentity
 from dgbench.records.spec import RunSpec, code_version
+from dgbench.seeding import Moved, seed_for
 from dgbench.training.blueprint import Blueprint, featurizer_keys
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.predicting import OneRun
@@ -104,6 +105,7 @@ class Run:
             averaging=config["averaging"]["name"],
             head=self.spec.head.get("name", "random"),
             tuning=study.tuning.name,
+            seed_moves=config["seed_moves"],
             n_parameters=sum(p.numel() for p in module.networks.parameters()),
             n_trainable=sum(p.numel() for p in module.networks.params().values()),
             fold=self.fold.name,
@@ -169,7 +171,7 @@ class Study(Blueprint):
             eval_every=self.settings.eval_every,
             batch_size=self.batch_size,
             eval_batch_size=self.settings.eval_batch_size,
-            seed=self.spec.seed,
+            seed=self._seed_for("order"),
             group_size=self.group_size,
         )
         return Run(self, fold, self.planned.run_spec(fold), self.planned.run_folder(fold), data)
@@ -218,7 +220,7 @@ class Study(Blueprint):
         values = {**dict(settings), **dict(self.tuning), "sharpness": self.sharpness()}
         rule = UpdateRule(**{field.name: values[field.name] for field in fields(UpdateRule)})
         algorithm = self.algorithm(sizes, self.hparams)
-        return SingleRun(algorithm, networks, seed=self.spec.seed, rule=rule, dtype=self.dtype)
+        return SingleRun(algorithm, networks, seed=self._seed_for("inputs"), rule=rule, dtype=self.dtype)
 
     def _networks(self, fold: Fold) -> tuple[Networks, Sizes]:
         """Networks with their initial weights."""
@@ -227,11 +229,14 @@ class Study(Blueprint):
             self._sizes(fold),
             lambda sizes: self.algorithm.networks_needed(sizes, self.hparams),
             self.algorithm.extra_channels,
-            self.spec.seed,
+            self._seed_for("weights"),
         )
         unit_length = bool(getattr(networks["featurizer"], "unit_length", False))
         self.head.set(networks["classifier"], self.planned.weights, self.source.catalog.classes, unit_length)
         return networks, sizes
+
+    def _seed_for(self, part: Moved) -> int:
+        return seed_for(part, self.spec.seed, self.config["seed_moves"])
 
     def _sizes(self, fold: Fold) -> Sizes:
         """All but the number of features."""

@@ -34,6 +34,7 @@ from dgbench.reports.reading.row_files import BY_SEED, ROW_COLUMNS, SEEDED, arch
 from dgbench.reports.reading.selected import Selected, select_runs
 from dgbench.reports.render.formats import csv_text
 from dgbench.reports.results import selection_named
+from dgbench.seeding import ALL
 
 MEASURES_FILE, LEADERBOARD_FILE, ABOUT = "measures.csv", "leaderboard.csv", "README.md"
 CHECKSUMMED = (ROWS, MEASURES_FILE, LEADERBOARD_FILE)
@@ -355,13 +356,15 @@ def tables_of(evaluation: Evaluation, selection: str) -> dict[str, str]:
         variant = " ".join(f"{key}={value}" for key, value in sorted(identity["variant"].items()))
         settings.append({"setting": setting.title, **texts, "variant": variant, "selection": selection})
     about = pd.DataFrame(settings, columns=list(_SETTING), dtype=object)
+    if (about["seed_moves"] == ALL).all():  # entries are older than the key
+        about = about.drop(columns="seed_moves")
     measures = evaluation.studies.merge(about, on="setting")
     boards = [measure_table(evaluation.of(s.title)).frame.assign(setting=s.title) for s in evaluation.settings]
     names = {f"{name}{part}": f"{name}{ending}" for name in MEASURES for part, ending in _PARTS.items()}
     board = pd.concat(boards) if boards else pd.DataFrame()
     board = board.reindex(columns=["setting", "algorithm", "seeds", *names]).rename(columns=names)
     board = board.astype({"setting": object, "seeds": int, **{f"{name}_n": int for name in MEASURES}})
-    columns = [*_SETTING, "algorithm", "seed", *MEASURES, "ideal_env", "steps", "missing"]
+    columns = [*about, "algorithm", "seed", *MEASURES, "ideal_env", "steps", "missing"]
     return {MEASURES_FILE: _csv(measures[columns]), LEADERBOARD_FILE: _csv(about.merge(board, on="setting"))}
 
 
