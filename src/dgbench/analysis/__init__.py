@@ -46,7 +46,16 @@ from dgbench.analysis.measures import (
     worst,
     worst_gap,
 )
-from dgbench.analysis.power import Pair, detectable, deviation_of, evidence, noncentrality, pairs, seeds_needed
+from dgbench.analysis.power import (
+    Pair,
+    detectable,
+    deviation_of,
+    evidence,
+    floor_of_lead,
+    noncentrality,
+    pairs,
+    seeds_needed,
+)
 
 __all__ = [
     "MEASURES",
@@ -71,6 +80,7 @@ __all__ = [
     "deviation_of",
     "domain_std",
     "evidence",
+    "floor_of_lead",
     "friedman",
     "gap",
     "ideal",

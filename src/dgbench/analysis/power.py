@@ -79,6 +79,19 @@ def pairs(values: ArrayLike) -> list[Pair]:
     return every
 
 
+def floor_of_lead(differences: ArrayLike, seeds: int, level: float = 0.95) -> float:
+    """Lead that one part of a seed's chance makes by itself: of two equal algorithms, ``level`` of all leads are below.
+
+    Args:
+        differences: (R,) of two algorithms, one per repetition that moves that part alone; 2 or more.
+        seeds: over which the lead is a mean.
+    """
+    from scipy.stats import t
+
+    apart = np.asarray(differences, dtype=float)
+    return float(t.ppf((1 + level) / 2, len(apart) - 1) * apart.std(ddof=1) / math.sqrt(seeds))
+
+
 def deviation_of(deviations: ArrayLike, seeds: ArrayLike, level: float = 0.95) -> Interval:
     """Deviation of a typical difference, with the interval that so few seeds leave.
 

@@ -25,7 +25,9 @@ from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import setting_titles, slug, variant_text
 from dgbench.reports.reading.collect import ADVICE
 from dgbench.reports.reading.folders import Problem, filling_command
+from dgbench.reports.reading.row_files import BY_SEED
 from dgbench.reports.reading.selected import Selected, SelectedRun, beside_trained, check_key, no_seeds, select_study
+from dgbench.seeding import ALL
 from dgbench.validation import some_of
 
 #: protocol of runs that hold out every pair of environments, for leave-one-domain-out validation
@@ -55,6 +57,16 @@ class Setting:
         return list(map(str, self.identity["given"]))
 
 
+def repeats(identity: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether results of another setting repeat those of the first with seeds that move a part of its chance alone.
+
+    Where every seed of the first has data of its own, the other may have one draw of them.
+    """
+    if identity["seed_moves"] != ALL or other["seed_moves"] == ALL:
+        return False
+    return all(other[key] == value for key, value in identity.items() if key != "seed_moves" and value != BY_SEED)
+
+
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """Errors and measures of every study.
@@ -80,6 +92,11 @@ class Evaluation:
             self.studies[self.studies["setting"] == title],
             self.errors[self.errors["setting"] == title],
         )
+
+    def repetitions(self, setting: Setting) -> dict[str, pd.DataFrame]:
+        """``seed_moves`` -> studies of the settings that repeat one, see :func:`repeats`."""
+        others = {s.title: s.identity for s in self.settings if repeats(setting.identity, s.identity)}
+        return {who["seed_moves"]: self.of(title).studies for title, who in others.items()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,6 +20,7 @@ from dgbench.analysis import (
     degradation,
     detectable,
     deviation_of,
+    floor_of_lead,
     friedman,
     indistinct_groups,
     kendall,
@@ -417,6 +418,50 @@ def headline(leaders: Leaders, separation: Separation, by: str, *, among: str = 
 
 def _others(names: Sequence[str]) -> str:
     return " and ".join(names) if len(names) < 3 else f"{len(names)} others"
+
+
+#: what moves between repetitions, by their ``seed_moves``
+NOISE = {
+    "nothing": "rounding",
+    "order": "the order of minibatches",
+    "weights": "initial weights",
+    "inputs": "random inputs",
+}
+
+
+def below_noise(
+    values: pd.DataFrame, repetitions: Mapping[str, pd.DataFrame], what: str, highest: bool = False
+) -> list[str]:
+    """Say which part of a seed's chance alone makes leads as large as that of the first algorithm, if any does.
+
+    Args:
+        values: algorithm x seed, fractions.
+        repetitions: a key of :data:`NOISE` -> the same of runs that are alike but for that part.
+        what: the values are, e.g. ``worst+gap``.
+        highest: the highest mean leads.
+    """
+    judged = comparable(values)
+    if len(judged) < 2:
+        return []
+    level = means(judged)
+    leaders = Leaders.of(level, highest)
+    if not leaders.others:
+        return []
+    first, second = leaders.first, leaders.others[0]
+    lead, seeds = abs(level[first] - level[second]), judged.shape[1]
+    floors = []
+    for part, name in NOISE.items():
+        repeated = repetitions.get(part, values.iloc[:0])
+        if {first, second} <= set(repeated.index):
+            apart = (repeated.loc[first] - repeated.loc[second]).dropna()
+            if len(apart) > 1 and (floor := floor_of_lead(apart, seeds)) > lead:
+                floors.append(f"{100 * floor:.1f} by {name} alone ({len(apart)} repetitions, 95%)")
+    if not floors:
+        return []
+    return [
+        f"Below the noise floor: {first} leads {second} by {100 * lead:.1f} points of {what} over {seeds} "
+        f"seed{'s' * (seeds != 1)}; were they equal, leads would reach {', '.join(floors)}."
+    ]
 
 
 _WORTH = (5, 2, 1)  # points

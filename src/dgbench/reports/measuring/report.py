@@ -35,7 +35,7 @@ from dgbench.reports.measuring.figures import (
     rank_figures,
     scatter_figures,
 )
-from dgbench.reports.measuring.tables import COMPARED, WORDS, resamples, setting_tables
+from dgbench.reports.measuring.tables import COMPARED, WORDS, noise_notes, resamples, setting_tables
 from dgbench.reports.over_seeds import (
     Leaders,
     algorithms_of,
@@ -240,7 +240,12 @@ class MeasuresReport(Report):
         folded = len(evaluation.settings) > _MOST_OPEN
         benchmark_of = {line.setting.title: benchmark for benchmark in several for line in benchmark.lines}
         sections += [
-            self._section(evaluation.of(setting.title), benchmark_of.get(setting.title), folded)
+            self._section(
+                evaluation.of(setting.title),
+                benchmark_of.get(setting.title),
+                folded,
+                noise_notes(evaluation, setting),
+            )
             for setting in evaluation.settings
         ]
         used, count = sum(not run.unusable for run in collection.runs), len(evaluation.settings)
@@ -254,7 +259,9 @@ class MeasuresReport(Report):
             words=WORDS,
         )
 
-    def _section(self, evaluation: Evaluation, benchmark: Benchmark | None, folded: bool) -> Section:
+    def _section(
+        self, evaluation: Evaluation, benchmark: Benchmark | None, folded: bool, noise: Sequence[str]
+    ) -> Section:
         (setting,) = evaluation.settings
         oracle = bool(evaluation.studies["trained_on_tested"].any())
         colors = highlighted((benchmark or evaluation).studies, self.baseline)
@@ -263,7 +270,7 @@ class MeasuresReport(Report):
         return Section(
             name=setting.name,
             title=f"TARGET ORACLE {setting.title}" if oracle else setting.title,
-            tables=setting_tables(evaluation, self.statistics),
+            tables=setting_tables(evaluation, self.statistics, noise),
             figures=[figure] if figure else [],
             answer=measures_answer(evaluation, self.statistics),
             facts=setting_facts(evaluation),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -24,6 +25,7 @@ from dgbench.reports.over_seeds import (
     COEFFICIENTS,
     Leaders,
     algorithms_of,
+    below_noise,
     by_seed,
     candidates,
     chance_of,
@@ -64,10 +66,11 @@ COMPARED = {"worst_gap": "worst+gap", "average": "average"}
 ALGORITHM = Column("algorithm", key=True)
 
 
-def setting_tables(evaluation: Evaluation, statistics: Statistics) -> list[Table]:
-    """All of one setting, what is read first in front."""
+def setting_tables(evaluation: Evaluation, statistics: Statistics, noise: Sequence[str] = ()) -> list[Table]:
+    """All of one setting, what is read first in front, and with it what :func:`noise_notes` say."""
+    measures = measure_table(evaluation)
     return [
-        measure_table(evaluation),
+        replace(measures, notes=(*measures.notes, *noise)),
         held_out_table(evaluation),
         selection_table(evaluation),
         correlation_table(evaluation),
@@ -75,6 +78,14 @@ def setting_tables(evaluation: Evaluation, statistics: Statistics) -> list[Table
         seed_table(evaluation),
         difference_table(evaluation, statistics),
     ]
+
+
+def noise_notes(evaluation: Evaluation, setting: Setting) -> list[str]:
+    """Whether the lead of a setting is below its noise floor, by the settings of the evaluation that repeat it."""
+    studies = evaluation.of(setting.title).studies
+    measure, title = ranked_by(studies)
+    moved = {part: by_seed(of_part, measure) for part, of_part in evaluation.repetitions(setting).items()}
+    return below_noise(by_seed(studies, measure), moved, title)
 
 
 def measure_columns() -> list[Column]:

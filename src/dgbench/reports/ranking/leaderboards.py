@@ -19,18 +19,19 @@ from dgbench.analysis.accuracy import mean
 from dgbench.configuration import command_words
 from dgbench.plan.folds import tested, tested_by_fold, trained_on_tested
 from dgbench.records.rows import Role, identity_key, keys
-from dgbench.reports.evaluation import PAIRS, Group, groups_of
+from dgbench.reports.evaluation import PAIRS, Group, groups_of, repeats
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import dataset_titles, variant_text
 from dgbench.reports.over_seeds import by_seed, means, reasons, seed_counts
 from dgbench.reports.reading.folders import Problem, filling_command
 from dgbench.reports.reading.selected import Selected, SelectedRun
+from dgbench.seeding import ALL
 
 HeldOut = frozenset[str]
 #: what tells the datasets of a leaderboard apart
 _DATASET = keys(Role.DATA | Role.FOLDS)
-_WORDS = {"init": "{} init", "head": "{} head", "protocol": "protocol {}"}
-_USUAL = ("head", "random")  # not said
+_WORDS = {"init": "{} init", "head": "{} head", "seed_moves": "seeds move {}", "protocol": "protocol {}"}
+_USUAL = (("head", "random"), ("seed_moves", ALL))  # not said
 _COLUMNS = ("algorithm", "seed", "env", "accuracy", "images", "accuracy.reason")
 
 
@@ -102,6 +103,18 @@ class Leaderboard:
         first, *others = (dataset.averages.reindex(index=order, columns=seeds) for dataset in self.datasets)
         return sum(others, first) / len(self.datasets)
 
+    def repetitions(self, boards: Sequence[Leaderboard]) -> dict[str, pd.DataFrame]:
+        """``seed_moves`` -> averages of the leaderboards that repeat this one, see :func:`repeats`."""
+        return {
+            board.identity["seed_moves"]: board.averages
+            for board in boards
+            if len(board.datasets) == len(self.datasets) and all(map(repeats, self._identities(), board._identities()))
+        }
+
+    def _identities(self) -> list[dict[str, Any]]:
+        """What tells each of its datasets from those of other leaderboards."""
+        return [{**self.identity, **{key: data.identity[key] for key in _DATASET}} for data in self.datasets]
+
     @property
     def trained_on_tested(self) -> bool:
         """Whether the models saw other images of the environments that they are tested in (``target_oracle``)."""
@@ -166,7 +179,8 @@ def leaderboards(
 
 def _title(identity: Mapping[str, Any], datasets: Sequence[RankedDataset]) -> str:
     """Network, initial weights, tuning, protocol, and whatever else a leaderboard is split by."""
-    title = ", ".join(_WORDS.get(key, "{}").format(value) for key, value in identity.items() if (key, value) != _USUAL)
+    unusual = (item for item in identity.items() if item not in _USUAL)
+    title = ", ".join(_WORDS.get(key, "{}").format(value) for key, value in unusual)
     oracle = any(trained_on_tested(dataset.identity) for dataset in datasets)
     return f"TARGET ORACLE, {title}" if oracle else title
 

@@ -161,7 +161,7 @@ class LeaderboardReport(Report):
             score = score_table(leaderboard, self.reference, split, self.spread)
             other = baseline if baseline and baseline.title != leaderboard.title else None
             tables = [
-                leaderboard_table(leaderboard, self.spread, other),
+                leaderboard_table(leaderboard, self.spread, other, leaderboard.repetitions(results)),
                 *([] if score is None else [score]),
                 *(frame for paper in theirs for frame in beside_tables(leaderboard, paper, selection.name)),
                 *(

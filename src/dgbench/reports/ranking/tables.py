@@ -24,6 +24,7 @@ from dgbench.reports.hparams import Choice, choices_table
 from dgbench.reports.labels import slug, variant_text
 from dgbench.reports.measuring.tables import ALGORITHM
 from dgbench.reports.over_seeds import (
+    below_noise,
     by_seed,
     known,
     leader,
@@ -48,12 +49,18 @@ _DIVISORS = {
 }
 
 
-def leaderboard_table(leaderboard: Leaderboard, kind: str = "domainbed", baseline: Baseline | None = None) -> Table:
+def leaderboard_table(
+    leaderboard: Leaderboard,
+    kind: str = "domainbed",
+    baseline: Baseline | None = None,
+    repetitions: Mapping[str, pd.DataFrame] | None = None,
+) -> Table:
     """One line per algorithm, best first: every dataset, their average, the place and how it moved.
 
     Args:
         kind: error bar over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
         baseline: leaderboard that places are compared with.
+        repetitions: averages whose seeds move a part of its chance alone, see :meth:`Leaderboard.repetitions`.
     """
     level = leaderboard.level
     order = [*level, *(name for name in leaderboard.algorithms if name not in level)]
@@ -86,8 +93,9 @@ def leaderboard_table(leaderboard: Leaderboard, kind: str = "domainbed", baselin
         won = f"places won against {baseline.title}, among the algorithms of both"
         columns.append(Column("Δ rank", unit="signed", help=won))
     title = f"Leaderboard: test accuracy ± {SPREADS[kind]}"
-    lines = side_by_side(order, parts)
-    return table(lines, "leaderboard", title, columns, _notes(leaderboard, order, baseline))
+    lines, notes = side_by_side(order, parts), _notes(leaderboard, order, baseline)
+    notes += below_noise(leaderboard.averages, repetitions or {}, "average accuracy", highest=True)
+    return table(lines, "leaderboard", title, columns, notes)
 
 
 def _places(order: Sequence[str], column: str, places: Mapping[str, int], reason: str) -> pd.DataFrame:
