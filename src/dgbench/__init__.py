@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dgbench.cli.api import TrainResult as TrainResult
     from dgbench.cli.api import train as train
     from dgbench.cli.models import evaluate as evaluate
+    from dgbench.reports.api import leaderboard as leaderboard
     from dgbench.reports.results import measures as measures
     from dgbench.reports.results import results as results
     from dgbench.reports.scoring import score as score
@@ -26,6 +27,7 @@ _HOME = {
     "estimate_shift": "dgbench.shift.job",
     "evaluate": "dgbench.cli.models",
     "export": "dgbench.trained.export",
+    "leaderboard": "dgbench.reports.api",
     "load": "dgbench.trained.loading",
     "measures": "dgbench.reports.results",
     "results": "dgbench.reports.results",

@@ -194,6 +194,7 @@ def test_a_bad_table_is_refused_in_one_line(what: str) -> None:
         ({"values": "loss"}, "import.values=loss"),
         ({"bar": "sem"}, "import.bar=sem"),
         ({"seeds": 1}, "import.seeds=1"),
+        ({"algorithm": "ERM"}, "import.algorithm=ERM"),
     ],
 )
 def test_wrong_keys_are_named(keys: dict[str, Any], said: str) -> None:
@@ -236,6 +237,22 @@ def test_odd_files_are_read(tmp_path: Path) -> None:
         "worst_gap"
     ].tolist() == pytest.approx(expected)
     assert len(read_table(tmp_path / "parts").runs) == 24
+
+
+def test_results_of_one_algorithm_need_no_column_of_it() -> None:
+    """As WILDS writes them: a file for each model, which says nothing of the algorithm."""
+    one = frame_of()[lambda lines: lines["algorithm"] == "ERM"]
+    read = read_table(one.drop(columns="algorithm"), algorithm="ERM")
+    assert numbers(read, Last()) == numbers(read_table(one), Last())
+
+
+def test_assumptions_are_no_problems() -> None:
+    def lead(frame: pd.DataFrame) -> str:
+        return LeaderboardReport()(read_table(frame), Last()).lead[-1]
+
+    whole = frame_of()
+    assert lead(whole).startswith("3 assumptions,")
+    assert lead(pd.concat([whole, whole[:1]])).startswith("1 problem and 3 assumptions,")
 
 
 def test_exports_of_trackers() -> None:

@@ -6,9 +6,12 @@ import math
 
 import numpy as np
 import pandas as pd
+import pytest
 
-from dgbench.analysis import detectable
-from dgbench.reports.over_seeds import resolution
+from dgbench import measures, results
+from dgbench.analysis import MEASURES, detectable
+from dgbench.reports import seeds, selected
+from dgbench.reports.over_seeds import by_seed, resolution, smallest_found
 
 
 def matrix(values: list[list[float]]) -> pd.DataFrame:
@@ -42,3 +45,22 @@ def test_nothing_is_said_of_one_seed_or_one_algorithm() -> None:
 def test_differences_that_never_vary_tell_nothing() -> None:
     [sentence] = resolution(matrix([[0.1, 0.2, 0.3], [0.1, 0.2, 0.3]]), "worst")
     assert "not known" in sentence
+
+
+def test_each_measure_has_its_resolution_as_a_column() -> None:
+    frame = results("results/hwang2024_table1_scale1")
+    chosen = frame[(frame["variant.ratio"] == 3) & frame["label"].isin(["erm", "irm", "vrex"])]
+    table = selected(chosen).set_index("measure")
+    values = measures(chosen)
+    for name, title in MEASURES.items():
+        smallest = smallest_found(values.pivot_table(index="label", columns="seed", values=name))
+        assert smallest is not None
+        kinds = ["resolution", "resolution.low", "resolution.high"]
+        assert list(table.loc[title, kinds]) == pytest.approx([smallest.estimate, smallest.low, smallest.high])
+        assert f"{100 * smallest.estimate:.1f} points" in resolution(by_seed(seeds(chosen), name), title)[0]
+
+
+def test_one_seed_resolves_nothing() -> None:
+    frame = results("results/hwang2024_table1_scale1")
+    table = selected(frame[(frame["variant.ratio"] == 3) & (frame["seed"] == 0)])
+    assert table["resolution"].isna().all() and table["resolution.reason"].notna().all()

@@ -99,7 +99,7 @@ def seeds(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
 
 @checked
 def certainty(frame: pd.DataFrame, statistics: Settings | None = None, split_by: str | None = None) -> pd.DataFrame:
-    """Difference of every algorithm to the lowest, its rank and its chance of being the lowest, with intervals.
+    """Difference of every algorithm to the lowest, its rank and whether it may be the lowest, with intervals.
 
     Args:
         frame: of :func:`dgbench.results`, or a part of its lines.

@@ -5,7 +5,7 @@ And in which order: the leading section, its main picture and main table come fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as Names
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -15,7 +15,7 @@ from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError
 from dgbench.plan.settings import Name
 from dgbench.reports.reading.collect import Collection
-from dgbench.reports.reading.folders import Problem
+from dgbench.reports.reading.folders import ASSUMED, Problem
 from dgbench.reports.tables import Column, Table, table
 from dgbench.validation import Checked, Folder, Folders, NonBlank, Refusal, Switch
 
@@ -162,7 +162,7 @@ def keep(document: Document, names: Names[str]) -> Document:
 
 
 def problem_table(problems: Sequence[Problem]) -> Table:
-    """Everything that was left out, and why."""
+    """Everything that was left out or assumed, and why."""
     lines = [{"problem": problem.kind, "where": problem.where, "reason": problem.reason} for problem in problems]
     notes = [] if lines else ["Nothing was left out: every run found is finished and in the tables above."]
     columns = [Column("problem", key=True), Column("where"), Column("reason")]
@@ -186,9 +186,22 @@ def warnings(selection: Selection, collection: Collection, trained_on_tested: bo
 
 
 def leads(what: str, problems: Sequence[Problem]) -> list[str]:
-    """What went into the report, and how much was left out."""
-    plural = "s" * (len(problems) != 1)
-    return [f"{what}.", f"{len(problems)} problem{plural}, listed at the end." if problems else "No problems."]
+    """What went into the report, how much was left out, and how much was assumed."""
+    listed = counted(problem.kind for problem in problems)
+    return [f"{what}.", f"{listed}, listed at the end." if problems else "No problems."]
+
+
+def counted(kinds: Iterable[str]) -> str:
+    """``no problems``, ``1 problem``, ``2 problems and 3 assumptions``.
+
+    Args:
+        kinds: of everything that was left out or assumed.
+    """
+    kinds = list(kinds)
+    assumed = kinds.count(ASSUMED)
+    numbers = ((len(kinds) - assumed, "problem"), (assumed, "assumption"))
+    parts = [f"{number} {word}{'s' * (number != 1)}" for number, word in numbers if number]
+    return " and ".join(parts) or "no problems"
 
 
 def sections_in_order(document: Document) -> list[Section]:

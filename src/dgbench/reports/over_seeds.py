@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from dgbench.analysis import (
     Friedman,
+    Interval,
     Lead,
     Separation,
     critical_difference,
@@ -467,6 +468,27 @@ def below_noise(
 _WORTH = (5, 2, 1)  # points
 
 
+def smallest_found(values: pd.DataFrame, power: float = 0.8) -> Interval | None:
+    """Smallest difference of two of a table's algorithms that its seeds find, with the interval that they leave.
+
+    Args:
+        values: algorithm x seed.
+        power: probability of finding it.
+
+    Returns:
+        The difference, in the unit of the values; None where no two algorithms share 2 seeds, or none differ.
+    """
+    judged = comparable(values)
+    algorithms, seeds = judged.shape
+    if min(judged.shape) < 2:
+        return None
+    deviation = deviation_of([pair.deviation for pair in pairs(judged.to_numpy())], seeds)
+    if not deviation.estimate > 0:
+        return None
+    factor = detectable(1.0, seeds, algorithms, power=power)
+    return Interval(factor * deviation.estimate, factor * deviation.low, factor * deviation.high, deviation.level)
+
+
 def resolution(values: pd.DataFrame, what: str, power: float = 0.8) -> list[str]:
     """What the seeds of a table can tell, in a sentence; none where no two algorithms share 2 seeds.
 
@@ -475,24 +497,22 @@ def resolution(values: pd.DataFrame, what: str, power: float = 0.8) -> list[str]
         what: they are, e.g. ``worst+gap``.
         power: probability of finding a difference.
     """
-    judged = comparable(values)
-    algorithms, seeds = judged.shape
-    if min(judged.shape) < 2:
+    algorithms, seeds = comparable(values).shape
+    if min(algorithms, seeds) < 2:
         return []
-    deviation = deviation_of([pair.deviation for pair in pairs(judged.to_numpy())], seeds)
-    if not deviation.estimate > 0:
+    smallest = smallest_found(values, power)
+    if smallest is None:
         return [f"Resolution: not known, since the differences of {what} are the same in all {seeds} seeds."]
-    factor = 100 * detectable(1.0, seeds, algorithms, power=power)
+    deviation = smallest.estimate / detectable(1.0, seeds, algorithms, power=power)
     among, of_two = "", ""
     if algorithms > 3:  # of three, each pair is tested as two alone are
         among = f" among {algorithms} algorithms"
-        alone = 100 * detectable(deviation.estimate, seeds, power=power)
-        of_two = f", {alone:.1f} between two named beforehand"
-    takes = (seeds_needed(100 * deviation.estimate, points, algorithms, power=power) for points in _WORTH)
+        of_two = f", {100 * detectable(deviation, seeds, power=power):.1f} between two named beforehand"
+    takes = (seeds_needed(100 * deviation, points, algorithms, power=power) for points in _WORTH)
     five, two, one = (f"{count:,.0f}" for count in takes)
     return [
-        f"Resolution, {100 * power:g}% power: {seeds} seeds find differences of {factor * deviation.estimate:.1f} "
-        f"points of {what}{among} ([{factor * deviation.low:.1f}, {factor * deviation.high:.1f}], so uncertain are "
+        f"Resolution, {100 * power:g}% power: {seeds} seeds find differences of {100 * smallest.estimate:.1f} "
+        f"points of {what}{among} ([{100 * smallest.low:.1f}, {100 * smallest.high:.1f}], so uncertain are "
         f"deviations from {seeds} seeds){of_two}; 5 points take {five} seeds, 2 take {two}, 1 takes {one}."
     ]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.rows import LARGEST_COUNT, LONGEST
-from dgbench.reports.reading.folders import Problem, printable
+from dgbench.reports.reading.folders import ASSUMED, Problem, printable
 from dgbench.validation import shown, some_of
 
 if TYPE_CHECKING:
@@ -73,9 +73,9 @@ class Columns:
             str(name).removeprefix(HPARAMS): name for name in frame if str(name).startswith(HPARAMS)
         }
 
-    def assume(self, text: str, kind: str = "assumed") -> None:
+    def assume(self, text: str) -> None:
         """Say something that a reader must know."""
-        self.problems.append(Problem(kind, self.where, text))
+        self.problems.append(Problem(ASSUMED, self.where, text))
 
     def refusal(self, fault: str, fix: str) -> RecordError:
         return RecordError(f"{self.where}: {fault}; {fix}")
@@ -115,6 +115,17 @@ class Columns:
                         )
                     self.column[key] = several[0]
                     break
+
+    def add(self, key: str, name: str) -> None:
+        """Say what no column says: ``name`` is the key of every line.
+
+        Raises:
+            ConfigError: a column says it.
+        """
+        if key in self.column:
+            raise ConfigError(f"import.{key}={name}, but {self.where} has a column {self.column[key]}; leave one out")
+        self.frame = self.frame.assign(**{key: name})
+        self.column[key] = key
 
     def lengthen(self, values: str | None) -> None:
         """Make one line for each environment where each has a column.
@@ -161,7 +172,7 @@ class Columns:
         if apart.any():
             line = int(np.argmax(apart))
             text += f"; line {line + 1} prints {printed[line]:g}, its environments average {values[line].mean():.4g}"
-        self.assume(text, "average")
+        self.assume(text)
 
     def missing(self, key: str) -> RecordError:
         there = some_of([str(name) for name in self.frame], 12)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dgbench.errors import RecordError
 from dgbench.records.files import read_regular
-from dgbench.reports.reading.folders import Problem, places, printable
+from dgbench.reports.reading.folders import ASSUMED, Problem, places, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,7 +103,7 @@ def _csv(content: bytes, name: str, problems: list[Problem]) -> pd.DataFrame:
         text = content.decode(encoding)
     except UnicodeDecodeError:
         text = content.decode("cp1252", errors="replace")
-        problems.append(Problem("assumed", name, "no UTF-8: read as Latin-1 (Windows-1252)"))
+        problems.append(Problem(ASSUMED, name, "no UTF-8: read as Latin-1 (Windows-1252)"))
     text = _COMMENTS.sub("", text)
     first = next((line for line in text[:_SAMPLE].splitlines() if line.strip(" |+:=-")), "")
     separator = max("\t;,|", key=first.count)

@@ -51,6 +51,7 @@ def read_table(
     columns: Mapping[str, Any] | None = None,
     unit: str | None = None,
     values: str | None = None,
+    algorithm: str | None = None,
     dataset: str | None = None,
     backbone: str | None = None,
     init: str | None = None,
@@ -65,6 +66,7 @@ def read_table(
             ``environment`` may be a list of columns, one for each environment.
         unit: ``percent`` or ``fraction``; None tells it by all values together.
         values: what columns of environments hold, ``error`` or ``accuracy`` (None).
+        algorithm: what trained all models, where no column says it.
         dataset, backbone, init: what they are called where no column says it.
         seeds: behind every mean of a table of means ± error bars; None where it is not known.
         bar: what the error bars are, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
@@ -91,6 +93,8 @@ def read_table(
         raise RecordError(f"{where} has no line of values; add some")
     table = Columns(frame.reset_index(drop=True), where, problems)
     table.find(columns or {})
+    if algorithm is not None:
+        table.add("algorithm", algorithm)
     table.lengthen(values)
     lines = _lines(table, {"dataset": dataset or "table", "backbone": backbone or "unknown", "init": init or "unknown"})
     lines = _with_errors(table, lines, unit)
@@ -115,7 +119,7 @@ def _lines(table: Columns, named: Mapping[str, str]) -> pd.DataFrame:
     unused = [str(name) for name in table.frame if name not in used and not str(name).startswith("Unnamed: ")]
     if said or unused:
         parts = [", ".join(said), f"not used: {some_of(unused, 6)}" if unused else ""]
-        table.assume("; ".join(filter(None, parts)), "columns")
+        table.assume("; ".join(filter(None, parts)))
     lines = pd.DataFrame({"algorithm": table.names("algorithm"), "environment": table.names("environment")})
     lines["algorithm"] = lines["algorithm"].map({name: our_name(name) for name in lines["algorithm"].unique()})
     if table.column["environment"] == table.column.get("held_out"):
@@ -219,7 +223,8 @@ def _without(table: Columns, lines: pd.DataFrame, bad: pd.Series[bool], reason: 
     if bad.all():
         raise table.refusal(f"no line can be used: {reason}", "see import.columns.held_out")
     if bad.any():
-        table.assume(f"{int(bad.sum())} lines, e.g. of {_who(lines[bad])}: {reason}", "lines left out")
+        left_out = f"{int(bad.sum())} lines, e.g. of {_who(lines[bad])}: {reason}"
+        table.problems.append(Problem("lines left out", table.where, left_out))
     return lines[~bad]
 
 

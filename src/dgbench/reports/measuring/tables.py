@@ -42,8 +42,10 @@ from dgbench.reports.over_seeds import (
     selections,
     separation_words,
     side_by_side,
+    smallest_found,
 )
 from dgbench.reports.tables import Column, Table, entries, entry, interval_entry, table
+from dgbench.validation import some_of
 
 FORMULAS = {
     "average": "mean error over the held-out environments (eq. 2)",
@@ -237,10 +239,15 @@ def _winner(studies: pd.DataFrame) -> list[str]:
 
 
 def _absent(studies: pd.DataFrame) -> list[str]:
-    sentences = []
+    lacking: dict[str, list[str]] = {}
     for study in studies.to_dict("records"):
         texts = dict.fromkeys(study[f"{name}.reason"] for name in MEASURES)
-        sentences += [f"{study['algorithm']} seed {study['seed']}: {text}." for text in texts if isinstance(text, str)]
+        for text in filter(lambda text: isinstance(text, str), texts):
+            lacking.setdefault(text, []).append(f"{study['algorithm']} seed {study['seed']}")
+    sentences = [
+        f"{'Every algorithm and seed' if 1 < len(those) == len(studies) else some_of(those, 3)}: {text}."
+        for text, those in lacking.items()
+    ]
     if len(sentences) > 6:
         sentences = [*sentences[:6], f"{len(sentences) - 6} more sentences stand in the table of every seed."]
     return sentences
@@ -260,6 +267,7 @@ def selection_table(evaluation: Evaluation) -> Table:
         Column("degradation", unit="points", help="ideal error of the selected algorithm less the lowest, over seeds"),
         Column("degradation (mean)", unit="points", help="the same for the algorithm selected on the mean over seeds"),
         Column("truly best", unit="count", help="seeds in which the selected algorithm has the lowest ideal error"),
+        Column("resolution", unit="points", help="smallest difference of the measure that the seeds find, 80% power"),
     ]
     lines = []
     chosen = selections(studies, list(MEASURES))
@@ -274,7 +282,12 @@ def selection_table(evaluation: Evaluation) -> Table:
         line |= entry("degradation (mean)", chosen[name, None].cost, reason=reason)
         right = float(losses.count(0.0))
         count = entry("truly best", right, n=len(losses), flag=f"of {len(losses)}")
-        lines.append(line | (count if losses else entry("truly best", reason="no ideal errors")))
+        line |= count if losses else entry("truly best", reason="no ideal errors")
+        smallest = smallest_found(by_seed(studies, name))
+        unresolved = "no two algorithms differ over 2 seeds"
+        lines.append(
+            line | (interval_entry("resolution", smallest) if smallest else entry("resolution", reason=unresolved))
+        )
     notes = on_selection(studies)
     return table(lines, "selected", "Algorithm each measure selects", columns, notes)
 

@@ -29,6 +29,10 @@ ENTRY_FILE = "entry.yaml"  #: in the folder of an entry: what it is
 ROWS = f"rows{SUFFIX}"  #: beside it: its packed runs
 
 
+#: kind of a problem that leaves nothing out: how something ambiguous was read
+ASSUMED = "assumed"
+
+
 @dataclass(frozen=True)
 class Problem:
     """Something that keeps results out of a table, or that a reader must know."""

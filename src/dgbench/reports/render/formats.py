@@ -20,6 +20,7 @@ from dgbench.plan.names import name_in_papers
 from dgbench.reports.document import (
     Document,
     Figure,
+    counted,
     in_order,
     main_figure,
     main_table,
@@ -383,7 +384,7 @@ def render_html(document: Document) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    functions = (anchor, cells, in_order, is_negative, main_figure, main_table, others, remake, show, title_of)
+    functions = (anchor, cells, counted, in_order, is_negative, main_figure, main_table, others, remake, show, title_of)
     templates.globals |= {function.__name__: function for function in functions}
     sections = sections_in_order(document)
     return templates.get_template("report.html.j2").render(
