@@ -168,11 +168,13 @@ class Columns:
         printed = parsed(self.frame[name])
         digits = 0.1 if np.nanmax(printed) > 1 else 0.001
         apart = np.abs(values.mean(axis=1) - printed) > digits
-        text = f"column {name} is not read"
+        self.assume(f"column {name} is not read")
         if apart.any():
             line = int(np.argmax(apart))
-            text += f"; line {line + 1} prints {printed[line]:g}, its environments average {values[line].mean():.4g}"
-        self.assume(text)
+            text = (
+                f"{name}: line {line + 1} prints {printed[line]:g}, its environments average {values[line].mean():.4g}"
+            )
+            self.problems.append(Problem("average", self.where, text))
 
     def missing(self, key: str) -> RecordError:
         there = some_of([str(name) for name in self.frame], 12)
