@@ -11,16 +11,16 @@ import copy
 import statistics
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from made_study import study_of
-from torch import nn
 from torch.nn import functional as F
 
 from dgbench.data.minibatches import EnvironmentData
+from dgbench.training.cost import count
 from dgbench.training.fit import group_data, group_module
 from dgbench.training.groups import Group, plan_groups
 from dgbench.training.modules import SingleRun
@@ -117,10 +117,10 @@ def bare(modules: list[SingleRun], data: list[EnvironmentData], steps: int) -> f
     return (time.perf_counter() - begun) / steps / len(separate)
 
 
-def matmul_rate() -> float:
-    """Floating-point operations per second of a large single-precision matrix product."""
-    n = 4096 if DEVICE == "cuda" else 1024
-    a, b = torch.rand(n, n, device=DEVICE), torch.rand(n, n, device=DEVICE)
+def matmul_rate(dtype: torch.dtype = torch.float32) -> float:
+    """Floating-point operations per second of a large matrix product."""
+    n = 8192 if DEVICE == "cuda" else 1024
+    a, b = (torch.rand(n, n, device=DEVICE).to(dtype) for _ in range(2))
     a @ b
     synchronize()
     begun = time.perf_counter()
@@ -130,25 +130,47 @@ def matmul_rate() -> float:
     return 20 * n**3 / (time.perf_counter() - begun)
 
 
-def step_operations(module: SingleRun, n_images: int) -> float:
-    """Floating-point operations of one step: three times those of the forward pass, less the images' gradient."""
-    counted: list[float] = []
+@dataclass(frozen=True)
+class Speeds:
+    """Steps x runs per second of runs of one shape, and ratios of times taken in turns."""
 
-    def count(layer: nn.Module, inputs: tuple[torch.Tensor, ...], out: torch.Tensor) -> None:
-        weight: Any = layer.weight
-        counted.append(2.0 * weight.numel() * out.numel() / weight.shape[0])
+    bare: float  #: of a plain loop over separate models
+    single: float  #: of one run alone
+    stacked: float  #: of all together
+    over_bare: float  #: how many times as fast as the bare loop the stack is
+    auto: float  #: and what ``execution=auto`` chooses
+    flops: float  #: operations per second of the stack
 
-    layers = [layer for layer in module.networks.modules() if isinstance(layer, (nn.Linear, nn.Conv2d))]
-    hooks = [layer.register_forward_hook(count) for layer in layers]
-    with torch.no_grad():
-        module.networks.logits(torch.zeros(1, *module.algorithm.sizes.image))
-    for hook in hooks:
-        hook.remove()
-    return n_images * (3 * sum(counted) - counted[0])
+
+def measured(overrides: list[str], n: int, budget: int, longest: float = LONG_ENOUGH) -> Speeds:
+    """Time ``n`` runs: together, one alone, and in a bare loop, in turns.
+
+    Args:
+        overrides: of ``python train.py``.
+        n: how many runs.
+        budget: steps x runs of one measurement.
+        longest: seconds after which a measurement is not repeated.
+    """
+    steps = max(3, budget // n)
+    runs = runs_of(overrides, n, steps)
+    few = runs[:BARE_RUNS]
+    modules, data = [run.study.module(run.fold) for run in few], [run.data for run in few]
+    bare(modules, data, 2)
+    times: list[tuple[float, float, float]] = []
+    begun = time.perf_counter()
+    while not times or (len(times) < REPEATS and time.perf_counter() - begun < longest):
+        alone = fit(copy.deepcopy(modules[0]), data[0]) / steps
+        together = sum(fit_group(group) for group in planned(runs, "stacked")) / steps / n
+        times.append((bare(modules, data, max(2, steps // BARE_RUNS)), alone, together))
+    plain, alone, together = (statistics.median(column) for column in zip(*times, strict=True))
+    ratio = statistics.median(t[0] / t[2] for t in times)
+    auto = ratio if planned(runs, "auto")[0].stacked else statistics.median(t[0] / t[1] for t in times)
+    flops = count(runs[0].study.planned).step / together
+    return Speeds(1 / plain, 1 / alone, 1 / together, ratio, auto, flops)
 
 
 def main() -> None:
-    """Measure every case with every number of runs, interleaved, and print the table."""
+    """Measure every case with every number of runs, and print the table."""
     prepare_process()
     peak = matmul_rate()
     print(
@@ -158,23 +180,10 @@ def main() -> None:
     print(f"{'case':<24}" + "".join(f"{column:>9}" for column in columns) + "  (steps x runs per second)")
     for title, overrides, budget in CASES:
         for n in RUNS:
-            steps = max(3, budget // n)
-            runs = runs_of(overrides, n, steps)
-            few = runs[:BARE_RUNS]
-            modules, data = [run.study.module(run.fold) for run in few], [run.data for run in few]
-            bare(modules, data, 2)
-            times: list[tuple[float, float, float]] = []
-            begun = time.perf_counter()
-            while not times or (len(times) < REPEATS and time.perf_counter() - begun < LONG_ENOUGH):
-                alone = fit(copy.deepcopy(modules[0]), data[0]) / steps
-                together = sum(fit_group(group) for group in planned(runs, "stacked")) / steps / n
-                times.append((bare(modules, data, max(2, steps // BARE_RUNS)), alone, together))
-            plain, alone, together = (statistics.median(column) for column in zip(*times, strict=True))
-            ratio = statistics.median(t[0] / t[2] for t in times)
-            auto = ratio if planned(runs, "auto")[0].stacked else statistics.median(t[0] / t[1] for t in times)
-            share = step_operations(modules[0], data[0].batch_size * len(data[0].training)) / together / peak
-            rates = "".join(f"{1 / seconds:>9.1f}" for seconds in (plain, alone, together))
-            print(f"{title:<24}{n:>9}{rates}{ratio:>9.2f}{auto:>9.2f}{share:>9.0%}", flush=True)
+            speeds = measured(overrides, n, budget)
+            rates = "".join(f"{rate:>9.1f}" for rate in (speeds.bare, speeds.single, speeds.stacked))
+            ratios = f"{speeds.over_bare:>9.2f}{speeds.auto:>9.2f}{speeds.flops / peak:>9.0%}"
+            print(f"{title:<24}{n:>9}{rates}{ratios}", flush=True)
 
 
 if __name__ == "__main__":

@@ -223,3 +223,31 @@ def test_a_launcher_without_a_sweep_is_refused(launcher: str, command: Any, tmp_
     ended = command("train.py", f"hydra/launcher={launcher}", cwd=tmp_path)
     assert (ended.code, list(tmp_path.iterdir())) == (1, [])
     one_line(*ended.complaints, f"hydra/launcher={launcher} .*add -m")
+
+
+LARGE = ("dataset=pacs", "paths.data_dir=nowhere", "dataset.image_size=64", "backbone=resnet18", "trainer.device=gpu")
+
+
+def test_plan_of_a_large_network_counts_what_it_costs(command: Any, tmp_path: Path) -> None:
+    """Without images, weights or a GPU; half the peak takes twice as long, and nothing is told of a small network."""
+
+    def costs(*words: str) -> list[str]:
+        ended = command("train.py", *LARGE, *words, "plan=true", cwd=tmp_path)
+        assert ended.code == 0, ended.err
+        assert ended.out.splitlines()[0].split()[-4:] == ["time", "disk", "memory", "PFLOP"]
+        (line,) = [line for line in ended.out.splitlines() if line.startswith("all ")]
+        assert "~: counted, not clocked" in ended.out
+        return line.split("~")[1].split("  ")
+
+    def seconds(text: str) -> int:
+        minutes, rest = re.fullmatch(r"(\d+) min (\d+) s", text).groups()  # type: ignore[union-attr]
+        return 60 * int(minutes) + int(rest)
+
+    whole, half = costs(), costs("card.tflops.single=33.5")
+    assert seconds(half[0]) == pytest.approx(2 * seconds(whole[0]), abs=2)
+    assert whole[1:] == half[1:]
+    small = command("train.py", *SMALL, "trainer.device=gpu", "plan=true", cwd=tmp_path)
+    assert "PFLOP" not in small.out and "~" not in small.out
+    refused = command("train.py", *SMALL, "card.utilization=1.2", "plan=true", cwd=tmp_path)
+    assert refused.code == 1
+    one_line(*refused.complaints, r"card\.utilization=1\.2 .*0\.37")

@@ -32,7 +32,7 @@ _STUDY = re.compile(r"^.+-s\d+-(?P<hash>[0-9a-f]{12})$")
 NOT_TYPED = frozenset(
     {
         "hydra", "paths", "logger", "selection", "execution", "grid", "per_dataset", "plan", "retry", "wait", "sweep",
-        "hparams.scheme", "init.cache_dir", "init.timeout", "protocol.folds", "trainer.checkpoint_seconds",
+        "card", "hparams.scheme", "init.cache_dir", "init.timeout", "protocol.folds", "trainer.checkpoint_seconds",
         "trainer.predictions",
         "tuning.cache_dir", "tuning.cache_features", "tuning.cache_gb",
     }

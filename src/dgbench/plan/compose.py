@@ -25,7 +25,7 @@ from dgbench.records.spec import digest
 
 KEPT = 4096  # contents that are remembered
 #: how a command runs: it plans the same runs whatever stands there
-HOW = frozenset({"hydra", "paths", "logger", "selection", "execution", "plan", "retry", "wait", "sweep"})
+HOW = frozenset({"hydra", "paths", "logger", "selection", "execution", "plan", "retry", "wait", "sweep", "card"})
 
 
 @dataclass(frozen=True, slots=True)

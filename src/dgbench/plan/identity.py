@@ -29,6 +29,7 @@ NO_RESULT: Mapping[str, str] = {
     "retry": "which runs are trained now",
     "wait": "whether a command stays until its jobs have ended",
     "sweep": "how jobs are packed and split",
+    "card": "which GPU plans tell hours of",
     "per_dataset": "what presets look up for a dataset; it counts where it lands",
     "hydra": "how a command is run",
     "algorithm._target_": "the training module, the same for every algorithm",

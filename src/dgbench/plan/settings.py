@@ -273,6 +273,35 @@ class Sweep(Keys):
     ] = None  # fmt: skip
 
 
+Peak = Annotated[Positive, Refusal("is not a number > 0", "give TFLOP/s")]
+
+
+class Peaks(Keys):
+    """Keys below ``card.tflops``."""
+
+    half: Peak
+    tf32: Peak
+    single: Peak
+    double: Peak
+
+
+class Card(Keys):
+    """Keys below ``card``."""
+
+    name: Name
+    utilization: Annotated[
+        Annotated[Positive, Field(le=1)], Refusal("is not in (0, 1]", "give a share, e.g. 0.37")
+    ]  # fmt: skip
+    tflops: Peaks
+
+    def rate(self, trainer: TrainerSettings) -> float:
+        """Operations per second that training with these settings is assumed to reach."""
+        single = "single" if trainer.matmul == "highest" else "tf32"
+        kind = {"32-true": single, "64-true": "double"}.get(trainer.precision, "half")
+        peak: float = getattr(self.tflops, kind)
+        return 1e12 * peak * self.utilization
+
+
 class Paths(Keys):
     """Keys of ``conf/paths``."""
 
@@ -316,6 +345,7 @@ class Configuration(Keys):
         Mapping[str, Any], Refusal("is no set of lists by key", "write e.g. grid.seed=[0,1,2]")
     ] = Field({})  # fmt: skip
     sweep: Sweep | None = None
+    card: Card | None = None
     trainer: TrainerSettings | None = None
     tuning: TuningSettings | None = None
     averaging: Averaging | None = None

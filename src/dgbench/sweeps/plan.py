@@ -9,18 +9,23 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dgbench.configuration import CONF
 from dgbench.data.description import DatasetInfo, with_base
-from dgbench.errors import ConfigError
+from dgbench.errors import ConfigError, reason_of
 from dgbench.plan.building import InitialWeights, build, conf_of, is_small
 from dgbench.plan.hyperparameters import late_phase
+from dgbench.plan.settings import Card, TrainerSettings
 from dgbench.plan.studies import Command, PlannedStudy, Planner
 from dgbench.records.spec import digest
 from dgbench.records.status import duration, roughly
 from dgbench.sweeps.sizes import JobSize, KindLeft, Speeds, Workload, clocked_here, packed, parts
 
+if TYPE_CHECKING:
+    from dgbench.training.cost import Cost
+
+LAUNCHES = 1e-3  # seconds: a step that is said to take less waits for its kernels to be launched
 STATES = ("done", "running", "failed", "stopped", "missing")
 
 
@@ -46,8 +51,9 @@ def print_plan(
     left = [workload.add(words) for words in jobs]
     speeds = Speeds(clocked_here if clock and size.can_clock else None, folder, size.device, clock and not starts)
     workload.clock(speeds)
-    _print_table(workload)
     kinds = workload.kinds.values()
+    uncounted = [] if starts else list(_count(kinds, on_gpu=size.gpus > 0))
+    _print_table(workload)
     if again := sum(kind.again for kind in kinds):
         print(f"Once the searches have chosen, up to {again} models more.")
     to_train = [
@@ -58,9 +64,12 @@ def print_plan(
     ]
     lengths = [_sum(part.seconds for part in to_train[pack.start : pack.stop]) for pack in packed(to_train, size)]
     print(_jobs(len(jobs), lengths, size) + _explained(clock, starts))
+    if counted := [kind for kind in kinds if kind.cost]:
+        print(_assumed(counted))
     firsts = [kind.left[0] for kind in kinds if kind.left]
     absent = dict.fromkeys(line for first in firsts for line in absent_files(first.config, first.info, first.weights))
-    for note in (*_images(kinds), *_searched(kinds), *absent, *speeds.notes(), *_late(kinds), *judged.cautions):
+    said = [*_images(kinds), *_searched(kinds), *absent, *speeds.notes(), *uncounted, *_late(kinds)]
+    for note in (*said, *judged.cautions):
         print(note)
     if clock and not size.can_clock:
         print(
@@ -163,6 +172,46 @@ def absent_files(config: Mapping[str, Any], info: DatasetInfo, weights: InitialW
         yield f"not here yet: weights of {what}; where the jobs have no network, first: {command}"
 
 
+def _count(kinds: Iterable[KindLeft], on_gpu: bool) -> Iterator[str]:
+    """Count what models of large networks cost, alike ones once; say what cannot be counted."""
+    costs: dict[str, Cost] = {}
+    for kind in kinds:
+        if not kind.left or is_small(kind.left[0].config, kind.left[0].info.image):
+            continue
+        from dgbench.training.cost import count  # torch
+
+        study = kind.left[0]
+        shapes = [study.info.image, len(study.folds[0].training), study.spec.objective, study.spec.hparams]
+        key = digest([*shapes, *(study.config[group] for group in ("backbone", "tuning", "sharpness", "trainer"))])
+        try:
+            if key not in costs:
+                costs[key] = count(study)
+        except Exception as error:  # of an algorithm that reads numbers: a plan without costs is still a plan
+            yield f"not counted, {kind.algorithm} with {study.spec.backbone}: {reason_of(error)}"
+            continue
+        kind.cost, rate = costs[key], _card(study).rate(TrainerSettings(**study.config["trainer"]))
+        if on_gpu and kind.flops is not None and kind.cost.step / rate > LAUNCHES:
+            kind.guess = kind.flops / rate
+
+
+def _card(study: PlannedStudy) -> Card:
+    return Card(**study.config["card"])
+
+
+def _assumed(counted: Sequence[KindLeft]) -> str:
+    """What the columns of counted costs mean."""
+    study = counted[0].left[0]
+    card, trainer = _card(study), TrainerSettings(**study.config["trainer"])
+    peak = card.rate(trainer) / card.utilization / 1e12
+    text = "PFLOP: 10^15 operations, evaluations included; memory: of a step of one model in single precision"
+    if hours := sum(kind.guess or 0 for kind in counted if kind.seconds is None) / 3600:
+        text += (
+            f"\n~: counted, not clocked: {_hours(hours)} hours of {card.name} at {100 * card.utilization:g} % of the "
+            f"{peak:g} TFLOP/s\nthat it has for trainer.precision={trainer.precision} (card.utilization, card.tflops)"
+        )
+    return text
+
+
 def _images(kinds: Iterable[KindLeft]) -> Iterator[str]:
     """``pacs: 32 images of each of 3 environments per model and step``, of each dataset's first algorithm."""
     first: dict[str, PlannedStudy] = {}
@@ -208,13 +257,20 @@ def _print_table(workload: Workload) -> None:
         by_name[kind.algorithm].append(kind)
     width = max(12, *(len(name) + 2 for name in by_name))
     titles = "".join(f"{title:>9}" for title in ("studies", "models", *STATES))
-    print(f"{'algorithm':<{width}}{titles}{'time':>14}{'disk':>10}", flush=True)
+    counts_costs = any(kind.cost for kind in workload.kinds.values())
+    costs = f"{'time':>14}{'disk':>10}" + (f"{'memory':>10}{'PFLOP':>10}" if counts_costs else "")
+    print(f"{'algorithm':<{width}}{titles}{costs}", flush=True)
     for name, kinds in (*by_name.items(), ("all", [*workload.kinds.values()])):
         counted = sum((kind.models for kind in kinds), Counter[str]())
         counts = [sum(kind.studies for kind in kinds), counted.total(), *(counted[state] for state in STATES)]
         numbers = "".join(f"{count:>9}" for count in counts)
-        time, disk = _sum(kind.seconds for kind in kinds), _sum(kind.bytes for kind in kinds)
-        costs = f"{'?' if time is None else duration(time):>14}{'?' if disk is None else _size(disk):>10}"
+        times = [kind.guess if kind.seconds is None else kind.seconds for kind in kinds]
+        mark = "~" if any(kind.seconds is None for kind in kinds) else ""
+        time, disk = _sum(times), _sum(kind.bytes for kind in kinds)
+        costs = f"{'?' if time is None else mark + duration(time):>14}{'?' if disk is None else _size(disk):>10}"
+        if counts_costs:
+            memory, flops = max(k.cost.memory for k in kinds if k.cost), _sum(k.flops for k in kinds)
+            costs += f"{_size(memory):>10}{'?' if flops is None else _peta(flops):>10}"
         print(f"{name:<{width}}{numbers}{costs}", flush=True)
 
 
@@ -253,6 +309,10 @@ def _explained(clock: bool, starts: bool) -> str:
 def _sum(values: Iterable[float | None]) -> float | None:
     terms = list(values)
     return None if None in terms else sum(value for value in terms if value is not None)
+
+
+def _peta(flops: float) -> str:
+    return f"{flops / 1e15:,.0f}" if flops >= 1e16 else f"{flops / 1e15:.2g}"
 
 
 def _size(n: float) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -31,6 +31,9 @@ from dgbench.records.files import read_json, write_whole
 from dgbench.records.locks import is_locked
 from dgbench.records.spec import digest
 from dgbench.records.status import FAILED, INTERRUPTED, RUNNING, is_done, read_beat, read_status
+
+if TYPE_CHECKING:
+    from dgbench.training.cost import Cost
 
 SAMPLES = 30  # runs that a mean speed or size is taken from
 SPEEDS = ".jobs/speeds.json"  # in the folder of a sweep; only plans read it
@@ -57,6 +60,8 @@ class KindLeft:
     sizes: list[int] = field(default_factory=list)  # bytes of a finished run
     again: int = 0  # models that searches train once they have chosen
     left: list[PlannedStudy] = field(default_factory=list)  # some studies with models to train, over the same images
+    cost: Cost | None = None  # of a model, where it was counted
+    guess: float | None = None  # seconds that what is left takes on a card whose speed is assumed
 
     @property
     def seconds(self) -> float | None:
@@ -66,12 +71,19 @@ class KindLeft:
         return self.minibatches_left / fmean(self.rates) if self.rates else None
 
     @property
+    def flops(self) -> float | None:
+        """Operations that what is left takes, evaluations included; None where they were not counted."""
+        return self.minibatches_left * self.cost.per_minibatch(self.left[0]) if self.cost else None
+
+    @property
     def bytes(self) -> float | None:
-        """Disk that what is left will take; None where no run is done."""
+        """Disk that what is left will take; None where no run is done, and none was counted."""
         to_train = self.models.total() - self.models["done"]
         if not to_train:
             return 0.0
-        return to_train * fmean(self.sizes) if self.sizes else None
+        if self.sizes:
+            return to_train * fmean(self.sizes)
+        return to_train * self.cost.disk if self.cost else None
 
     def add(self, study: PlannedStudy, folds: Sequence[Fold]) -> tuple[int, int]:
         """Take in folds of a study: how many are not done, and how many minibatches they lack."""
@@ -279,8 +291,8 @@ class JobSize:
             per_gpu: processes that share a GPU.
             threads: of the process; None for as many as there are cores.
         """
-        devices = gpus() if device not in ("cpu", "mps") else []
-        return JobSize(gpus=1 / per_gpu if devices else 0, cores=threads or cores())
+        on_gpu = device in ("gpu", "cuda") or (device == "auto" and gpus())
+        return JobSize(gpus=1 / per_gpu if on_gpu else 0, cores=threads or cores())
 
     @property
     def device(self) -> str:
@@ -290,7 +302,7 @@ class JobSize:
     @property
     def can_clock(self) -> bool:
         """Whether the speed on this machine says something about the jobs."""
-        return not (self.queue and self.gpus) or bool(gpus())
+        return not self.gpus or bool(gpus())
 
     @property
     def by_time(self) -> bool:

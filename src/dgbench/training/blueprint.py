@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -10,17 +11,22 @@ from torch import nn
 
 from dgbench.callbacks.averaging import Averaging
 from dgbench.callbacks.users import check_callbacks
+from dgbench.containers import Networks
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError
 from dgbench.network_specs import Sizes
-from dgbench.networks.build import build_head
+from dgbench.networks.build import build_head, build_networks
 from dgbench.networks.featurizer import Featurizer
 from dgbench.networks.initial_heads import RandomHead
 from dgbench.objectives.sharpness import SAM
 from dgbench.plan.building import InitialWeights, build, class_at, without
+from dgbench.plan.folds import Fold
 from dgbench.plan.settings import TrainerSettings
 from dgbench.plan.studies import PlannedStudy
+from dgbench.seeding import Moved, seed_for
+from dgbench.training.modules import SingleRun
 from dgbench.training.modules.factory import algorithm_class
+from dgbench.training.optimizers import UpdateRule
 from dgbench.training.tuning import ALL, FULL_PRECISION, Tuning
 
 IN_PARTS = ("accumulate", "devices")  #: keys of ``conf/trainer`` that cut a minibatch
@@ -71,9 +77,7 @@ class Blueprint:
         body = check_network(self.config, self.hparams, info, self.planned.weights)
         self._network_alone: str | None = getattr(body, "why_not_stackable", None)
         self.tuning.check_network(body)
-        self.bare_sizes = Sizes(
-            body.n_features, info.n_classes, len(self.folds[0].training), info.image, self.settings.steps
-        )
+        self.bare_sizes = replace(Blueprint.sizes(self, self.folds[0]), n_features=body.n_features)
         with torch.device("meta"):
             classifier = build_head(self.algorithm.networks_needed(self.bare_sizes, self.hparams)["classifier"])
         self.head.check(classifier, self.planned.weights, bool(getattr(body, "unit_length", False)))
@@ -110,6 +114,56 @@ class Blueprint:
 
     def _chosen(self, group: str) -> Any:
         return build(without(self.config, group, "name"), group) if "_target_" in self.config[group] else None
+
+    def trained(self, networks: Networks, sizes: Sizes, image: tuple[int, ...]) -> SingleRun:
+        """The module that trains networks; what stands still of them is frozen.
+
+        Args:
+            networks, sizes: of :meth:`networks`.
+            image: shape of what is trained on, kept features where ``tuning.cache_features`` is on.
+        """
+        for name in self.algorithm.featurizers(sizes, self.hparams):
+            body: Any = networks[name]
+            self.tuning.freeze(networks, name, body.stages())
+        if self.tuning.cache_features:
+            featurizer: Any = networks["featurizer"]
+            featurizer.first_stage = self.tuning.count(len(featurizer.stages()))
+            sizes = replace(sizes, image=image)
+        settings = self.settings
+        if settings.channels_last:
+            networks.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        values = {**dict(settings), **dict(self.tuning), "sharpness": self.sharpness()}
+        rule = UpdateRule(**{field.name: values[field.name] for field in fields(UpdateRule)})
+        return SingleRun(self.algorithm(sizes, self.hparams), networks, self._seed_for("inputs"), rule, self.dtype)
+
+    def networks(self, fold: Fold) -> tuple[Networks, Sizes]:
+        """The networks of a fold with their initial weights, and the sizes with their features."""
+        return build_networks(
+            self.featurizer,
+            self.sizes(fold),
+            lambda sizes: self.algorithm.networks_needed(sizes, self.hparams),
+            self.algorithm.extra_channels,
+            self._seed_for("weights"),
+        )
+
+    def _seed_for(self, part: Moved) -> int:
+        return seed_for(part, self.spec.seed, self.config["seed_moves"])
+
+    def sizes(self, fold: Fold) -> Sizes:
+        """All but the number of features, as far as the dataset's description tells."""
+        info = self.planned.info
+        images = sum(n for subsets in info.counts.values() for n in subsets.values())
+        return Sizes(0, info.n_classes, len(fold.training), info.image, self.settings.steps, images)
+
+    def featurizer(self, image: tuple[int, ...]) -> nn.Module:
+        """A featurizer for images of this shape."""
+        featurizer: nn.Module = build({"backbone": featurizer_keys(self.config, self.hparams)}, "backbone", image=image)
+        return featurizer
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of weights and hyperparameters."""
+        return torch.float64 if self.settings.precision == "64-true" else torch.float32
 
     def why_not_stacked(self) -> str | None:
         """Why runs of this study cannot train together with others; None when they can."""

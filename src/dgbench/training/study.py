@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,7 @@ from dgbench.data.environments import Environments, EvalSet
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.data.partial import partial
 from dgbench.network_specs import Sizes
-from dgbench.networks.build import build_networks
-from dgbench.plan.building import build, built
+from dgbench.plan.building import built
 from dgbench.plan.folds import Fold
 from dgbench.plan.hyperparameters import late_phase
 from dgbench.plan.identity import callback_values
@@ -31,11 +30,9 @@ from dgbench.plan.studies import PlannedStudy
 from dgbench.records.evaluations import Evaluations
 from dgbench.records.rows import RunIdentity
 from dgbench.records.spec import RunSpec, code_version
-from dgbench.seeding import Moved, seed_for
-from dgbench.training.blueprint import Blueprint, featurizer_keys
+from dgbench.training.blueprint import Blueprint
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.predicting import OneRun
-from dgbench.training.optimizers import UpdateRule
 from dgbench.training.processes import make_trainer
 
 #: what rows say of a run as its specification does
@@ -156,11 +153,6 @@ class Study(Blueprint):
         size: int = self.hparams["batch_size"]
         return size
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of weights and hyperparameters."""
-        return torch.float64 if self.settings.precision == "64-true" else torch.float32
-
     def _run(self, fold: Fold) -> Run:
         environments = environments_of(fold, self.environments)
         data = EnvironmentData(
@@ -183,7 +175,7 @@ class Study(Blueprint):
 
     def _cached(self) -> Environments:
         """The environments as what is trained of the featurizer sees them, for every image that some fold needs."""
-        networks, _ = self._networks(self.folds[0])
+        networks, _ = self.networks(self.folds[0])
         featurizer: Any = networks["featurizer"]
         eval_sets: list[EvalSet] = []
         for fold in self.folds:
@@ -206,40 +198,16 @@ class Study(Blueprint):
 
     def module(self, fold: Fold) -> SingleRun:
         """A freshly initialized training module for one fold."""
-        networks, sizes = self._networks(fold)
-        featurizer: Any = networks["featurizer"]
-        for name in self.algorithm.featurizers(sizes, self.hparams):
-            body: Any = networks[name]
-            self.tuning.freeze(networks, name, body.stages())
-        if self.tuning.cache_features:
-            featurizer.first_stage = self.tuning.count(len(featurizer.stages()))
-            sizes = replace(sizes, image=self.environments.store.image)
-        settings = self.settings
-        if settings.channels_last:
-            networks.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        values = {**dict(settings), **dict(self.tuning), "sharpness": self.sharpness()}
-        rule = UpdateRule(**{field.name: values[field.name] for field in fields(UpdateRule)})
-        algorithm = self.algorithm(sizes, self.hparams)
-        return SingleRun(algorithm, networks, seed=self._seed_for("inputs"), rule=rule, dtype=self.dtype)
+        networks, sizes = self.networks(fold)
+        return self.trained(networks, sizes, self.environments.store.image)
 
-    def _networks(self, fold: Fold) -> tuple[Networks, Sizes]:
-        """Networks with their initial weights."""
-        networks, sizes = build_networks(
-            self._featurizer,
-            self._sizes(fold),
-            lambda sizes: self.algorithm.networks_needed(sizes, self.hparams),
-            self.algorithm.extra_channels,
-            self._seed_for("weights"),
-        )
+    def networks(self, fold: Fold) -> tuple[Networks, Sizes]:
+        networks, sizes = super().networks(fold)
         unit_length = bool(getattr(networks["featurizer"], "unit_length", False))
         self.head.set(networks["classifier"], self.planned.weights, self.source.catalog.classes, unit_length)
         return networks, sizes
 
-    def _seed_for(self, part: Moved) -> int:
-        return seed_for(part, self.spec.seed, self.config["seed_moves"])
-
-    def _sizes(self, fold: Fold) -> Sizes:
-        """All but the number of features."""
+    def sizes(self, fold: Fold) -> Sizes:
         seen = environments_of(fold, self.source)
         return Sizes(
             n_features=0,
@@ -253,9 +221,8 @@ class Study(Blueprint):
             pixel_std=self.source.catalog.preprocessing.std,
         )
 
-    def _featurizer(self, image: tuple[int, ...]) -> nn.Module:
-        keys = featurizer_keys(self.config, self.hparams)
-        featurizer: nn.Module = build({"backbone": keys}, "backbone", image=image)
+    def featurizer(self, image: tuple[int, ...]) -> nn.Module:
+        featurizer = super().featurizer(image)
         self.planned.weights.load(featurizer)
         return featurizer
 

@@ -1,0 +1,108 @@
+"""What plans count against the clock: operations of a step on the meta device, and seconds of the step on this CPU.
+
+Prints, for networks and algorithms of several families, counted operations, clocked milliseconds, the operations per
+second that they give, and how far that is from the family's median: within 25 % a plan that knows one speed of a family
+knows the others. Then whether operations and seconds have the same order. Run it with `make bench-plan`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+
+import torch
+from made_study import config_of
+
+from dgbench.batches import EnvBatch
+from dgbench.plan.studies import planned_again
+from dgbench.training.blueprint import Blueprint
+from dgbench.training.cost import count
+from dgbench.training.processes import prepare_process
+
+REPEATS = 5
+WIDE = ("backbone=mlp", "backbone.width=1024", "hparams.batch_size=64")
+COMMON = ("dataset=pacs", "dataset.root=nowhere", "init=random", "trainer.device=cpu", "hparams.batch_size=4")
+CASES = [  # family, side of the images, title, overrides
+    ("ResNet", 96, "resnet18 erm", ("backbone=resnet18",)),
+    ("ResNet", 96, "resnet18 sam", ("backbone=resnet18", "algorithm=sam")),
+    ("ResNet", 96, "resnet18 mldg", ("backbone=resnet18", "algorithm=mldg")),
+    ("ResNet", 96, "resnet18 lp", ("backbone=resnet18", "tuning=lp")),
+    ("ResNet", 96, "resnet34 erm", ("backbone=resnet18", "backbone.arch=resnet34")),
+    ("ResNet", 96, "resnet50 fish", ("backbone=resnet50", "algorithm=fish")),
+    ("ResNet", 96, "resnet50 miro", ("backbone=resnet50", "algorithm=miro")),
+    ("transformer", 96, "deit_s16 erm", ("backbone=deit_s16",)),
+    ("transformer", 96, "deit_s16 sam", ("backbone=deit_s16", "algorithm=sam")),
+    ("transformer", 96, "vit_b16 irm", ("backbone=vit_b16", "algorithm=irm")),
+    ("perceptron", 64, "mlp-512 erm", (*WIDE, "backbone.width=512")),
+    ("perceptron", 64, "mlp-1024 coral", (*WIDE, "algorithm=coral")),
+    ("perceptron", 64, "mlp-1024 mixup", (*WIDE, "algorithm=mixup")),
+    ("depthwise", 96, "efficientnet_lite0 erm", ("backbone=timm", "backbone.arch=efficientnet_lite0")),
+    ("depthwise", 96, "efficientnet_lite0 sam", ("backbone=timm", "backbone.arch=efficientnet_lite0", "algorithm=sam")),
+]  # fmt: skip
+
+
+class Case:
+    """A step that can be clocked, and its counted operations.
+
+    Args:
+        words: overrides; image files need not be there, minibatches are random.
+        device: that it is taken on.
+    """
+
+    def __init__(self, words: Sequence[str], device: str = "cpu") -> None:
+        planned = planned_again(config_of([*COMMON, *words]), Path(tempfile.gettempdir()))
+        self.cost = count(planned)
+        blueprint = Blueprint(planned)
+        networks, sizes = blueprint.networks(blueprint.folds[0])
+        self.module = blueprint.trained(networks, sizes, sizes.image).to(device).train()
+        self.optimizers = dict(zip(self.module.trained_groups(), self.module.configure_optimizers(), strict=True))
+        of_each = (blueprint.hparams["batch_size"],) * sizes.n_envs
+        n = sum(of_each)
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(n, *sizes.image, generator=generator, dtype=blueprint.dtype)
+        y = torch.randint(sizes.n_classes, (n,), generator=generator)
+        self.batch = EnvBatch(x.to(device), y.to(device), of_each, torch.arange(n, device=device))
+
+    def steps(self, n: int = 1) -> torch.Tensor:
+        """Take steps; their losses."""
+        return self.module.train_steps([self.batch] * n, self.optimizers).flatten()
+
+    def seconds(self) -> float:
+        """Of one step on the CPU, its optimizers included."""
+        begun = time.perf_counter()
+        self.steps()
+        return time.perf_counter() - begun
+
+
+def main() -> None:
+    """Clock all cases in turns and print the table; words on the command line choose families."""
+    prepare_process()
+    chosen = [case for case in CASES if case[0] in (sys.argv[1:] or [case[0]])]
+    cases = [Case([f"dataset.image_size={side}", *words]) for _, side, _, words in chosen]
+    for case in cases:
+        case.seconds()
+    times = [[case.seconds() for case in cases] for _ in range(REPEATS)]
+    clocked = [statistics.median(column) for column in zip(*times, strict=True)]
+    rates = [case.cost.step / seconds for case, seconds in zip(cases, clocked, strict=True)]
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, median of {REPEATS} rounds\n")
+    print(f"{'family':<13}{'network, algorithm':<25}{'GFLOP':>8}{'ms':>9}{'GFLOP/s':>9}{'of median':>11}")
+    for family, rows in groupby(range(len(cases)), lambda i: chosen[i][0]):
+        members = list(rows)
+        middle = statistics.median(rates[i] for i in members)
+        for i in members:
+            ratio = rates[i] / middle
+            mark = "" if abs(ratio - 1) <= 0.25 else " !"
+            numbers = f"{cases[i].cost.step / 1e9:>8.1f}{1e3 * clocked[i]:>9.1f}{rates[i] / 1e9:>9.1f}{ratio:>11.2f}"
+            print(f"{family:<13}{chosen[i][2]:<25}{numbers}{mark}")
+        by_flops = sorted(members, key=lambda i: cases[i].cost.step)
+        same = by_flops == sorted(members, key=lambda i: clocked[i])
+        print(f"{family}: {'the same order' if same else 'another order'} by operations and by seconds", flush=True)
+
+
+if __name__ == "__main__":
+    main()

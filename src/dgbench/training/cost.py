@@ -1,0 +1,198 @@
+"""What training takes, counted without computing: a run's own steps on PyTorch's meta device, of shapes alone."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+from dgbench.batches import EnvBatch
+from dgbench.data.description import Counts
+from dgbench.errors import ConfigError
+from dgbench.networks.featurizer import FirstStages
+from dgbench.plan.studies import PlannedStudy
+from dgbench.training.blueprint import Blueprint
+from dgbench.training.modules import SingleRun
+
+
+class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the floating-point operations of what runs inside, and the bytes of the tensors that live at a time.
+
+    Operations are those of matrix products, convolutions and attention, a multiplication and an addition being two.
+    torch's own counter hooks modules too, which not every algorithm's second backward pass allows; its formulas are
+    used here.
+
+    Attributes:
+        flops: operations so far.
+        peak: most bytes so far, of tensors that were made inside or noted.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops, self.peak = 0, 0
+        own = {torch.ops.aten.convolution_backward: _convolution_backward}
+        self._formulas = FlopCounterMode(display=False, custom_mapping=own).flop_registry
+        self._living: dict[int, int] = {}  # bytes of a storage by its address
+        self._bytes = 0
+
+    def note(self, tensor: Tensor) -> None:
+        """Count a tensor until nothing refers to its storage any more; views share one."""
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        if address not in self._living:
+            self._living[address] = storage.nbytes()
+            self._bytes += storage.nbytes()
+            self.peak = max(self.peak, self._bytes)
+            weakref.finalize(storage, self._forget, address)
+
+    def _forget(self, address: int) -> None:
+        self._bytes -= self._living.pop(address)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        if formula := self._formulas.get(func._overloadpacket):
+            self.flops += formula(*args, **kwargs, out_val=out)
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, Tensor):
+                self.note(leaf)
+        return out
+
+
+def _convolution_backward(
+    grad_out: torch.Size, x: torch.Size, weight: torch.Size, bias: Any, stride: Any, padding: Any, dilation: Any,
+    transposed: bool, output_padding: Any, groups: int, wanted: Sequence[bool], out_shape: Any,
+) -> int:  # fmt: skip
+    """Operations of the gradients that are wanted of a convolution, from shapes: as many as forward for each.
+
+    torch's own formula takes the weights of a grouped convolution for those of a full one.
+    """
+    return 2 * math.prod(x if transposed else grad_out) * math.prod(weight[1:]) * sum(wanted[:2])
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a model takes; operations as :class:`Meter` counts them."""
+
+    step: float  #: operations of an optimizer step, the mean over all steps of a run
+    n_envs: int  #: training environments of that step
+    image: float  #: operations of one prediction
+    kept: float  #: operations of the features of one image that are computed before training, and kept
+    surveys: int  #: how many times a run looks at all of its training images
+    memory: int  #: most bytes at a time: weights, gradients, moments and activations of a step
+    disk: int  #: bytes of a finished run's checkpoints
+
+    def per_minibatch(self, study: PlannedStudy) -> float:
+        """Operations for each minibatch of one environment that a study trains on; all that it does is shared out.
+
+        Features that are kept are computed once for a study. Images that are not here count as many as were published,
+        in equal environments.
+        """
+        trainer, images = study.config["trainer"], _images(study)
+        evaluations = -(-trainer["steps"] // trainer["eval_every"])
+        flops, minibatches = self.kept * sum(sum(of.values()) for of in images.values()), 0
+        for fold in study.folds:
+            trained = sum(images[env]["train"] for env in fold.training)
+            scored = sum(_scored(images[env], env in fold.training, trainer["eval_subsets"]) for env in fold.scored)
+            flops += trainer["steps"] * self.step * len(fold.training) / self.n_envs
+            flops += self.image * (evaluations * scored + self.surveys * trained)
+            minibatches += trainer["steps"] * len(fold.training)
+        return flops / max(minibatches, 1)
+
+
+def _images(study: PlannedStudy) -> Counts:
+    """How many images each environment has, by subset."""
+    info, dataset = study.info, study.config["dataset"]
+    published, share = dataset.get("published") or {}, dataset.get("val_fraction", 0)
+    n = published.get("images", 0) // len(info.given)
+    subsets = {"train": round(n * (1 - share)), "val": round(n * share), "test": 0}
+    return info.counts or dict.fromkeys(info.given, subsets)
+
+
+def _scored(images: Mapping[str, int], trained_on: bool, subsets: Sequence[str]) -> int:
+    """How many images of an environment an evaluation scores, see :class:`dgbench.data.environments.Table`."""
+    test = images["test"] or (0 if trained_on else images["train"])
+    return images["val"] + test + (images["train"] if trained_on and "train" in subsets else 0)
+
+
+def count(planned: PlannedStudy) -> Cost:
+    """Count what the first fold of a study takes, images left out of ``memory``.
+
+    Raises:
+        ConfigError: the size of the images is not known yet.
+        Exception: whatever an algorithm raises whose step cannot be traced without numbers.
+    """
+    if 0 in planned.info.image:
+        raise ConfigError("the size of its images comes with initial weights that are not here; set dataset.image_size")
+    blueprint = Blueprint(planned)
+    module, kept = _on_meta(blueprint)
+    steps, algorithm = blueprint.settings.steps, module.algorithm
+    alike = defaultdict(list)  # steps that run the same updates of the same networks
+    for step in range(steps):
+        updates = tuple((update.objective, update.groups) for update in algorithm.updates(step))
+        alike[updates, step < module.rule.head_steps].append(step)
+    surveyed = {step for step in range(steps) if algorithm.survey_due(step)}
+    batch = _batch(module, blueprint.hparams["batch_size"])
+    flops = 0.0
+    with Meter() as meter:
+        for tensor in module.state_dict(keep_vars=True).values():
+            if isinstance(tensor, Tensor):
+                meter.note(tensor)
+        optimizers = dict(zip(module.trained_groups(), module.configure_optimizers(), strict=True))
+        module.train()
+        for members in alike.values():
+            step = next((step for step in members if step not in surveyed), members[0])
+            before = meter.flops
+            module._step(step, torch.empty((), dtype=torch.long, device="meta"), batch, optimizers)
+            flops += len(members) * (meter.flops - before) / steps
+    weights = sum(value.nbytes for value in module.state_dict().values() if isinstance(value, Tensor))
+    moments = [value for optimizer in optimizers.values() for value in tree_leaves(list(optimizer.state.values()))]
+    return Cost(
+        step=flops,
+        n_envs=len(batch.sizes),
+        image=_prediction(module, batch),
+        kept=kept,
+        surveys=len(surveyed),
+        memory=meter.peak,
+        disk=2 * weights + sum(value.nbytes for value in moments if isinstance(value, Tensor)),  # last and best
+    )
+
+
+def _on_meta(blueprint: Blueprint) -> tuple[SingleRun, float]:
+    """The module of the first fold without memory, and the operations of one image's kept features."""
+    kept = 0.0
+    with torch.device("meta"):
+        networks, sizes = blueprint.networks(blueprint.folds[0])
+        image = sizes.image
+        if blueprint.tuning.cache_features:
+            featurizer: Any = networks["featurizer"]
+            frozen = FirstStages(featurizer, blueprint.tuning.count(len(featurizer.stages())))
+            with torch.no_grad(), Meter() as meter:
+                image = tuple(frozen(torch.empty(1, *image)).shape[1:])
+            kept = meter.flops
+        return blueprint.trained(networks, sizes, image).to("meta"), kept
+
+
+def _batch(module: SingleRun, size: int) -> EnvBatch:
+    sizes = (size,) * module.algorithm.sizes.n_envs
+    x = torch.empty(sum(sizes), *module.algorithm.sizes.image, dtype=module.networks.dtype, device="meta")
+    y = torch.empty(sum(sizes), dtype=torch.long, device="meta")
+    return EnvBatch(x, y, sizes, y)
+
+
+def _prediction(module: SingleRun, batch: EnvBatch) -> float:
+    """Operations of predicting one image."""
+    module.eval()
+    module.images_at_once(batch.x)  # passes over an image once
+    with torch.no_grad(), Meter() as meter:
+        module.predict_logits(batch.x, "cost")
+    return float(meter.flops / len(batch.y))
