@@ -13,7 +13,7 @@ OLDEST_TESTS := tests/test_api.py tests/test_oldest_versions.py tests/records te
 	tests/reports/test_saving.py tests/reports/test_renderers.py tests/reports/test_results.py tests/sweeps/test_sweeper.py \
 	tests/end_to_end/test_study.py
 
-.PHONY: help install demo test test-all slurm-test chaos-test lint types bench bench-algorithms bench-cached bench-gpu bench-images bench-plan bench-report bench-stacked bench-statistics bench-sweeps docs readme outputs notebook gallery site site-links lock lock-oldest test-oldest release rehearse clean
+.PHONY: help install demo test test-all slurm-test chaos-test lint types bench bench-algorithms bench-cached bench-execution bench-gpu bench-images bench-plan bench-report bench-stacked bench-statistics bench-sweeps docs readme outputs notebook gallery site site-links lock lock-oldest test-oldest release rehearse clean
 .DEFAULT_GOAL := help
 
 FIRST := install demo test test-all site clean
@@ -76,6 +76,9 @@ bench-algorithms: $(READY)  ## time per step of every algorithm over ERM's
 
 bench-stacked: $(READY)  ## runs trained together against one by one
 	$(RUN) benchmarks/stacked.py
+
+bench-execution: $(READY)  ## execution=auto, single and stacked beside 0, 2 and 4 busy processes (needs a machine of its own)
+	$(RUN) benchmarks/execution_modes.py
 
 bench-gpu: $(READY)  ## what the GPU of this machine makes of it: speeds, memory, equality with the CPU, as gpu.json (8 minutes)
 	$(RUN) benchmarks/gpu.py

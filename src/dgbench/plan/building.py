@@ -105,15 +105,20 @@ SMALL = {"mlp": (1, 1), "mnist_cnn": (14, 8)}
 
 def is_small(config: Mapping[str, Any], image: Sequence[int]) -> bool:
     """Whether it takes no torch to see that network and device are there: a small network of ``conf/`` learns."""
-    backbone, trainer = config["backbone"], config["trainer"]
+    trainer = config["trainer"]
+    runs_anywhere = trainer["device"] in ("auto", "cpu") and trainer["precision"] == "32-true"
+    return has_small_network(config, image) and runs_anywhere and config["init"] == conf_of("init", "random")
+
+
+def has_small_network(config: Mapping[str, Any], image: Sequence[int]) -> bool:
+    """Whether the network is one of :data:`SMALL`, of any width, and takes such images."""
+    backbone = config["backbone"]
     width, side = backbone.get("width"), min(image[1:]) if len(image) == 3 else 0
     changed = {"name": backbone.get("name"), "width": width}
-    usual = isinstance(width, int) and any(
+    return isinstance(width, int) and any(
         backbone == {**conf_of("backbone", name), **changed} and side >= least and width > 0 == width % multiple
         for name, (least, multiple) in SMALL.items()
     )
-    runs_anywhere = trainer["device"] in ("auto", "cpu") and trainer["precision"] == "32-true"
-    return usual and runs_anywhere and config["init"] == conf_of("init", "random")
 
 
 def without(config: Mapping[str, Any], group: str, *keys: str) -> dict[str, Any]:

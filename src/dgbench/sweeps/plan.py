@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dgbench.configuration import CONF
 from dgbench.data.description import DatasetInfo, with_base
 from dgbench.errors import ConfigError, reason_of
-from dgbench.plan.building import InitialWeights, build, conf_of, is_small
+from dgbench.plan.building import InitialWeights, build, conf_of, has_small_network, is_small
 from dgbench.plan.hyperparameters import late_phase
 from dgbench.plan.settings import Card, TrainerSettings
 from dgbench.plan.studies import Command, PlannedStudy, Planner
@@ -176,7 +176,7 @@ def _count(kinds: Iterable[KindLeft], on_gpu: bool) -> Iterator[str]:
     """Count what models of large networks cost, alike ones once; say what cannot be counted."""
     costs: dict[str, Cost] = {}
     for kind in kinds:
-        if not kind.left or is_small(kind.left[0].config, kind.left[0].info.image):
+        if not kind.left or has_small_network(kind.left[0].config, kind.left[0].info.image):
             continue
         from dgbench.training.cost import count  # torch
 
