@@ -24,25 +24,25 @@ from dgbench.training.blueprint import Blueprint
 from dgbench.training.cost import count
 from dgbench.training.processes import prepare_process
 
-REPEATS = 5
+REPEATS = 3
 WIDE = ("backbone=mlp", "backbone.width=1024", "hparams.batch_size=64")
-COMMON = ("dataset=pacs", "dataset.root=nowhere", "init=random", "trainer.device=cpu", "hparams.batch_size=4")
+COMMON = ("dataset=pacs", "dataset.root=nowhere", "init=random", "trainer.device=cpu", "hparams.batch_size=16")
 CASES = [  # family, side of the images, title, overrides
-    ("ResNet", 96, "resnet18 erm", ("backbone=resnet18",)),
-    ("ResNet", 96, "resnet18 sam", ("backbone=resnet18", "algorithm=sam")),
-    ("ResNet", 96, "resnet18 mldg", ("backbone=resnet18", "algorithm=mldg")),
-    ("ResNet", 96, "resnet18 lp", ("backbone=resnet18", "tuning=lp")),
-    ("ResNet", 96, "resnet34 erm", ("backbone=resnet18", "backbone.arch=resnet34")),
-    ("ResNet", 96, "resnet50 fish", ("backbone=resnet50", "algorithm=fish")),
-    ("ResNet", 96, "resnet50 miro", ("backbone=resnet50", "algorithm=miro")),
-    ("transformer", 96, "deit_s16 erm", ("backbone=deit_s16",)),
-    ("transformer", 96, "deit_s16 sam", ("backbone=deit_s16", "algorithm=sam")),
-    ("transformer", 96, "vit_b16 irm", ("backbone=vit_b16", "algorithm=irm")),
+    ("ResNet", 64, "resnet18 erm", ("backbone=resnet18",)),
+    ("ResNet", 64, "resnet18 sam", ("backbone=resnet18", "algorithm=sam")),
+    ("ResNet", 64, "resnet18 mldg", ("backbone=resnet18", "algorithm=mldg")),
+    ("ResNet", 64, "resnet18 lp", ("backbone=resnet18", "tuning=lp")),
+    ("ResNet", 64, "resnet34 erm", ("backbone=resnet18", "backbone.arch=resnet34")),
+    ("ResNet", 64, "resnet50 fish", ("backbone=resnet50", "algorithm=fish")),
+    ("ResNet", 64, "resnet50 miro", ("backbone=resnet50", "algorithm=miro")),
+    ("transformer", 64, "deit_s16 erm", ("backbone=deit_s16",)),
+    ("transformer", 64, "deit_s16 sam", ("backbone=deit_s16", "algorithm=sam")),
+    ("transformer", 64, "vit_b16 irm", ("backbone=vit_b16", "algorithm=irm")),
     ("perceptron", 64, "mlp-512 erm", (*WIDE, "backbone.width=512")),
     ("perceptron", 64, "mlp-1024 coral", (*WIDE, "algorithm=coral")),
     ("perceptron", 64, "mlp-1024 mixup", (*WIDE, "algorithm=mixup")),
-    ("depthwise", 96, "efficientnet_lite0 erm", ("backbone=timm", "backbone.arch=efficientnet_lite0")),
-    ("depthwise", 96, "efficientnet_lite0 sam", ("backbone=timm", "backbone.arch=efficientnet_lite0", "algorithm=sam")),
+    ("depthwise", 64, "efficientnet_lite0 erm", ("backbone=timm", "backbone.arch=efficientnet_lite0")),
+    ("depthwise", 64, "efficientnet_lite0 sam", ("backbone=timm", "backbone.arch=efficientnet_lite0", "algorithm=sam")),
 ]  # fmt: skip
 
 
