@@ -191,8 +191,8 @@ def _batch(module: SingleRun, size: int) -> EnvBatch:
 
 def _prediction(module: SingleRun, batch: EnvBatch) -> float:
     """Operations of predicting one image."""
-    module.eval()
-    module.images_at_once(batch.x)  # passes over an image once
+    n = len(batch.y)
+    random = module.eval().draws.for_prediction(n, batch.x.new_empty(()), "cost")
     with torch.no_grad(), Meter() as meter:
-        module.predict_logits(batch.x, "cost")
-    return float(meter.flops / len(batch.y))
+        module._predict(batch.x, {name: values[None] for name, values in random.items()})
+    return float(meter.flops / n)
