@@ -75,8 +75,11 @@ def notes(document: Document, name: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize(("report", "name"), [(MeasuresReport, "measures"), (LeaderboardReport, "leaderboard")])
 def test_rows_that_repeat_a_setting_tell_its_floor(study: Path, report: Any, name: str) -> None:
-    found = notes(report()(collect(study), Last()), name)
+    document = report()(collect(study), Last())
+    found = notes(document, name)
     assert len(found) == 2, "seeds that move the order alone share no table with others"
     [whole] = [title for title in found if "order" not in title]
     assert ["minibatches" in note for note in found.pop(whole)] == [True]
     assert list(found.values()) == [[]]
+    verdicts = {section.title: any("ecided" in text for text in section.answer) for section in document.sections}
+    assert {title for title, decided in verdicts.items() if decided} == {whole}, "no verdict over parts of a seed"

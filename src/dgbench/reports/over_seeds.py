@@ -36,6 +36,7 @@ from dgbench.analysis.measures import ROUNDING
 from dgbench.errors import MeasureError
 from dgbench.plan.folds import tested_by_fold
 from dgbench.reports.tables import entry
+from dgbench.seeding import ALL
 
 #: coefficients of rank correlation by name
 COEFFICIENTS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
@@ -428,6 +429,14 @@ NOISE = {
     "weights": "initial weights",
     "inputs": "random inputs",
 }
+
+
+def no_verdict(identity: Mapping[str, Any]) -> list[str]:
+    """Say that seeds which move a part of their chance alone judge no algorithm; nothing where they move all of it."""
+    moves = identity["seed_moves"]
+    if moves == ALL:
+        return []
+    return [f"Seeds move {NOISE[moves]} alone: deviations are its noise, and no verdict on algorithms follows."]
 
 
 def below_noise(

@@ -43,6 +43,7 @@ from dgbench.reports.over_seeds import (
     complete,
     headline,
     means,
+    no_verdict,
     only_one_environment,
     ranked_by,
     selections,
@@ -152,6 +153,8 @@ _MOST_GROUPS = 4
 
 def measures_answer(evaluation: Evaluation, statistics: Statistics) -> list[str]:
     """Who has the lowest worst+gap, whether that is certain, and whether it is truly best."""
+    if unjudged := no_verdict(evaluation.settings[0].identity):
+        return unjudged
     studies = evaluation.studies
     measure, title = ranked_by(studies)
     names, values = algorithms_of(studies), complete(studies, [measure])[measure]

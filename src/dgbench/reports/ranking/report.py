@@ -24,6 +24,7 @@ from dgbench.reports.over_seeds import (
     comparable,
     headline,
     known,
+    no_verdict,
     only_one_environment,
     separation_words,
     too_few,
@@ -64,6 +65,8 @@ WORDS = {
 def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
     """Who has the highest average accuracy, and from whom the seeds separate it."""
     level, names = leaderboard.level, leaderboard.algorithms
+    if unjudged := no_verdict(leaderboard.identity):
+        return unjudged
     if len(level) < 2:
         return [too_few(names, len(level), "an accuracy on every dataset")]
     judged = comparable(leaderboard.averages)
