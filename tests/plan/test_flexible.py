@@ -71,6 +71,13 @@ def test_all_images() -> None:
     assert {limit for part in found.tested.values() for limit in part.values()} == {7}
 
 
+@pytest.mark.parametrize("setting", ["random", "compositional"])
+def test_defaults_fit_the_public_environments_of_nico(setting: str) -> None:
+    found = membership(3, GIVEN[:6], setting=setting)
+    for label in range(3):
+        assert [len(part) for part in roles(found, label)] == [2, 2, 2]
+
+
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
@@ -81,7 +88,7 @@ def test_all_images() -> None:
         ({"minor": 3}, r"dominant \+ minor \+ test = 7.*more.*6 given environments"),
         ({"setting": "compositional", "exclusive": 1}, r"protocol\.exclusive=1 must be protocol\.dominant=2 to 5"),
         ({"setting": "compositional", "exclusive": 6}, r"protocol\.exclusive=6 must be"),
-        ({"setting": "compositional"}, r"minor \+ test = 4.*more.*3 environments.*exclusive"),
+        ({"setting": "compositional", "exclusive": 3}, r"minor \+ test = 4.*more.*3 environments.*exclusive"),
     ],
 )
 def test_one_clear_line(keys: dict[str, Any], said: str) -> None:

@@ -82,7 +82,7 @@ class RandomWeights:
     text_model: str | None = None
 
     def __init__(self, *, arch: str | None = None, name: str = "random") -> None:
-        self.name = self.identity = name  #: for the rows
+        self.name = self.identity = self.planned_identity = name  #: for the rows
 
     def to_fetch(self) -> str | None:
         """Nothing has to be fetched."""
@@ -174,8 +174,16 @@ class PretrainedWeights:
     @property
     def identity(self) -> str:
         """For the rows: name, version and the beginning of the file's sha256."""
-        name = self.name if self.version is None else f"{self.name}_{self.version}"
-        return f"{name}:{self.sha256[:12]}"
+        return f"{self._label}:{self.sha256[:12]}"
+
+    @property
+    def planned_identity(self) -> str:
+        """The same, for a plan: a file that is not here is not fetched for it, and has no sha256 yet."""
+        return self.identity if self.to_fetch() is None else f"{self._label}:absent"
+
+    @property
+    def _label(self) -> str:
+        return self.name if self.version is None else f"{self.name}_{self.version}"
 
     def to_fetch(self) -> str | None:
         """The command that brings the file to where :func:`here` looks; None where it lies there. Asks no network."""

@@ -222,7 +222,7 @@ class Flexible(Protocol):
     dominant: Many = 2
     minor: AtLeast0 = 2
     test: Many = 2
-    exclusive: AtLeast0 = 3
+    exclusive: AtLeast0 = 2
     minor_images: Limit = 50
     test_images: Limit = 50
     seed: AtLeast0 = 0

@@ -31,7 +31,6 @@ from dgbench.seeding import ALL
 from dgbench.validation import shown
 
 T = TypeVar("T")
-ABSENT = "absent"  #: initial weights that are not here, in a plan
 KEPT = 256  # sets of hyperparameters that are remembered
 TABLES = 4  # more studies in one job than this get a line each
 ALIKE = HOW - {"paths"} | {"grid", "paths.output_dir"}  #: what the studies of a command have in common
@@ -219,10 +218,10 @@ class Planner:
         asked = f"{alike}\n{composed.text('hparams', 'algorithm')}"
         smallest = dataset.info.smallest_training
         hparams = self._once("hparams", asked, lambda: hyperparameters(config, settings, smallest))
-        away = weights.to_fetch() is not None
-        if away and self.fetch_weights:  # before a download that images which are not there would make useless
+        if self.fetch_weights and weights.to_fetch() is not None:
+            # before a download that images which are not there would make useless
             described(dataset.options, absent_ok=False, download=self.download)
-        identity = weights.identity if self.fetch_weights or not away else ABSENT
+        identity = weights.identity if self.fetch_weights else weights.planned_identity
         return PlannedStudy(
             words=words,
             config=config,

@@ -24,7 +24,6 @@ from dgbench.plan.building import (
 )
 from dgbench.plan.folds import Fold, planned_folds
 from dgbench.plan.settings import TrainerSettings, check_configuration
-from dgbench.plan.studies import ABSENT
 from dgbench.records.shift_rows import HALF, LABELS, SHIFT_FILE, TRIAL, ShiftIdentity, read_shift_rows
 from dgbench.records.spec import code_version, digest
 from dgbench.seeding import derive
@@ -135,7 +134,7 @@ def planned_shift(
         keys = {**dict(estimator), **{key: config[key] for key in ("min_per_class", "max_per_class")}}
         same = {
             **info.facts(),
-            "init": ABSENT if weights.to_fetch() is not None and not download else weights.identity,
+            "init": weights.identity if download else weights.planned_identity,
             **{key: config[key] for key in ("features", "images", "seed")},
         }
         what = {
