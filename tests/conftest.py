@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -30,12 +31,14 @@ def double() -> Iterator[None]:
 
 # Reads one request a line, forks a child that runs the command in its own session, answers with its exit status.
 # The child is a process like any other: it can be killed, gets its own signals, and has its own standard error.
-SERVER = """
-import json, os, runpy, signal, sys, traceback
+SERVER = f"""
+import gc, json, os, runpy, signal, sys, traceback
+runpy.run_path({str(ROOT / "tests" / "hydra_once.py")!r})
 import timm, torch, pytorch_lightning, torchvision, sklearn.datasets, pandas
 import dgbench.cli.outcome, dgbench.training.train_runs, dgbench.training.study, dgbench.data.datasets.spurious
 import dgbench.reports.reading.collect
 torch.set_num_threads(1)
+gc.freeze()
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may have inherited its being ignored
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
@@ -51,7 +54,7 @@ for line in sys.stdin:
             os.environ.update(ask["env"])
             sys.argv = [ask["script"], *ask["arguments"]]
             try:
-                exec(ask["before"], {})
+                exec(ask["before"], {{}})
             except BaseException:
                 traceback.print_exc()
                 raise SystemExit(71)
@@ -67,6 +70,7 @@ for line in sys.stdin:
         os._exit(code)
     status = os.waitpid(pid, 0)[1]
     print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
+os._exit(0)  # what is frozen would be called leaked
 """
 
 
@@ -210,6 +214,21 @@ def shared_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three environments of three classes with 8 images each, one tree for the tests of a file that only read it."""
     counts = {"cat": 8, "dog": 8, "emu": 8}
     return draw_tree(tmp_path_factory.mktemp("shared") / "tree", dict.fromkeys("abc", counts))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def hydra_once() -> None:
+    """Compose fast in the process of the tests, too."""
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: the garbage collector need not look through it again and again."""
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """Some libraries call what is frozen at the end leaked."""
+    gc.unfreeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

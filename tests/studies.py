@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -35,13 +36,14 @@ def composed(*overrides: str, name: str = "train", hydra: bool = False) -> DictC
 
     Hydra composes each once; a test may change what it gets.
     """
-    return deepcopy(_composed(name, tuple(open_keys(overrides)), hydra))
+    config: DictConfig = pickle.loads(_composed(name, tuple(open_keys(overrides)), hydra))
+    return config
 
 
 @cache
-def _composed(name: str, words: tuple[str, ...], hydra: bool) -> DictConfig:
+def _composed(name: str, words: tuple[str, ...], hydra: bool) -> bytes:
     with initialize_config_dir(str(CONF), job_name=name, version_base="1.3"):
-        return compose(name, list(words), return_hydra_config=hydra)
+        return pickle.dumps(compose(name, list(words), return_hydra_config=hydra))
 
 
 def composer() -> Composer:
@@ -54,7 +56,7 @@ def _composer(*folders: str | None) -> Composer:
     """A composer keeps values that refer to folders of the environment."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
-    return Composer(loader, lambda words: deepcopy(_composed("train", tuple(words), False)))
+    return Composer(loader, lambda words: pickle.loads(_composed("train", tuple(words), False)))
 
 
 def plain(config: DictConfig) -> dict[str, Any]:

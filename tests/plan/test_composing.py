@@ -71,11 +71,11 @@ def fast(found: Composed) -> tuple[dict[str, Any], str, str]:
 
 @pytest.mark.parametrize("number", range(12))
 def test_random_sweeps_are_composed_as_hydra_does(number: int, counted: tuple[Composer, list[int]]) -> None:
-    """Up to 6 keys in random order with random values, 5 jobs each; one composer sees them all."""
+    """Up to 6 keys in random order with random values, 3 jobs each; one composer sees them all."""
     composer, _ = counted
     chance = random.Random(number)
     keys = chance.sample([key for key in CHOICES if not key.startswith("~")], chance.randint(1, 6))
-    for _ in range(5):
+    for _ in range(3):
         words = [f"{key}={chance.choice(CHOICES[key])}" for key in keys]
         found = composer.compose(words)
         assert fast(found) == slow(words), words
@@ -116,6 +116,16 @@ def test_hydra_is_asked_once_per_choice(counted: tuple[Composer, list[int]]) -> 
     assert asked == [2]
     assert len({composer.compose([f"backbone.width={w}", f"seed={s}"]).key for w in (8, 9) for s in range(9)}) == 18
     assert asked == [2 + 1]
+
+
+def test_what_a_command_composed_already_is_taken() -> None:
+    """Nothing is asked of Hydra for the words of the command itself, and the studies go where they would go."""
+    words = ["algorithm=vrex", "backbone.width=8", "paths.output_dir=other"]
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        loader, config = GlobalHydra.instance().config_loader(), compose("train", words)
+        asked = Composer(loader, lambda words: compose("train", words)).compose(words)
+    taken = Composer(loader, lambda words: pytest.fail(f"asked for {words}"), {tuple(words): config}).compose(words)
+    assert fast(taken) == fast(asked)
 
 
 @pytest.mark.parametrize("word", ["trainer.stepz=1", "algorithm=ermm", "seed=[1", "seed=1,2"])

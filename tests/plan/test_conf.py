@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +28,9 @@ from tests.studies import composed, make_plan, make_study, plain
 
 FILES = sorted(path for path in CONF.rglob("*.yaml") if "hydra" not in path.relative_to(CONF).parts)
 CHOICES = [(path.parent.name, path.stem) for path in FILES if path.parent != CONF]
-NAMES = [f"{group}={name}" for group, name in CHOICES]
 
 
+@cache
 def root_of(group: str) -> str:
     """The command whose defaults list names the group: ``train`` where several do."""
     roots = [path.stem for path in CONF.glob("*.yaml") if re.search(rf"^  - {group}:", path.read_text(), re.M)]
@@ -41,16 +43,32 @@ def test_defaults_compose_and_resolve(name: str) -> None:
     assert OmegaConf.to_container(composed(name=name), resolve=True, throw_on_missing=False)
 
 
-@pytest.mark.parametrize(("group", "name"), CHOICES, ids=NAMES)
-def test_every_choice_composes_and_resolves_and_refuses_a_mistyped_key(group: str, name: str) -> None:
-    config = composed(f"{group}={name}", name=root_of(group))
+def compositions() -> list[list[str]]:
+    """Choices that are composed together, so that each is composed once: the first of every group, the second, ..."""
+    alone = [choice for choice in CHOICES if choice[0] == "experiment" or root_of(choice[0]) != "train"]
+    groups: dict[str, list[str]] = {}
+    for group, name in CHOICES:
+        if (group, name) not in alone:
+            groups.setdefault(group, []).append(f"{group}={name}")
+    rows = [[choice for choice in row if choice] for row in zip_longest(*groups.values())]
+    return [*rows, *([f"{group}={name}"] for group, name in alone)]
+
+
+@pytest.mark.parametrize("choices", compositions(), ids=" ".join)
+def test_every_choice_composes_and_resolves_and_refuses_a_mistyped_key(choices: list[str]) -> None:
+    groups = [choice.partition("=")[0] for choice in choices]
+    config = composed(*choices, name=root_of(groups[0]))
     assert isinstance(OmegaConf.to_container(config, resolve=True, throw_on_missing=False), dict)
-    if group == "hparams":  # its keys stand in no file: those that exist are known once a study is planned
-        with pytest.raises(ConfigError, match=r"hparams\.namme.*read.*nothing.*study"):
-            make_plan(Path("outputs"), "dataset.base=digits", f"{group}={name}", "hparams.namme=1")
-        return
-    with pytest.raises(OmegaConfBaseException):  # as Hydra sets the value of an override
-        OmegaConf.update(config, "trainer.stepps" if group == "experiment" else f"{group}.namme", 1)
+    for group in {*groups} - {"hparams"}:
+        with pytest.raises(OmegaConfBaseException):  # as Hydra sets the value of an override
+            OmegaConf.update(config, "trainer.stepps" if group == "experiment" else f"{group}.namme", 1)
+
+
+@pytest.mark.parametrize("name", [name for group, name in CHOICES if group == "hparams"])
+def test_a_mistyped_hyperparameter_is_refused(name: str) -> None:
+    """Its keys stand in no file: those that exist are known once a study is planned."""
+    with pytest.raises(ConfigError, match=r"hparams\.namme.*read.*nothing.*study"):
+        make_plan(Path("outputs"), "dataset.base=digits", f"hparams={name}", "hparams.namme=1")
 
 
 BUILD: dict[str, Callable[[DictConfig], Any]] = {

@@ -20,6 +20,7 @@ from dgbench.errors import DgbenchError
 from dgbench.plan.compose import Composed
 from dgbench.plan.identity import NO_RESULT
 from dgbench.plan.studies import PlannedStudy, Planner
+from tests.conftest import draw_tree
 from tests.studies import composed, make_plan, plain
 from tests.vectors import save
 
@@ -201,20 +202,26 @@ class Runs:
         return planned.run_spec(planned.folds[0]).digest
 
 
-@pytest.fixture
-def fake_mnist(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the tests of this file only read lies here."""
+    return tmp_path_factory.mktemp("read")
+
+
+@pytest.fixture(scope="module")
+def fake_mnist(folder: Path) -> Path:
     """Files where MNIST's would be; planning reads none of their images."""
-    raw = tmp_path / "data" / "MNIST" / "raw"
+    raw = folder / "data" / "MNIST" / "raw"
     raw.mkdir(parents=True)
     for part in MNIST_PARTS:
         for kind in MNIST_KINDS:
             (raw / f"{part}-{kind}").write_text(f"{part} {kind}")
-    return tmp_path / "data"
+    return folder / "data"
 
 
-@pytest.fixture
-def tree(image_tree: Callable[..., Path]) -> Path:
-    return image_tree(**{env: {"cat": 12, "dog": 12, "emu": 12} for env in "abcd"})
+@pytest.fixture(scope="module")
+def tree(folder: Path) -> Path:
+    return draw_tree(folder / "tree", {env: {"cat": 12, "dog": 12, "emu": 12} for env in "abcd"})
 
 
 def listed(tree: Path) -> Path:
@@ -225,11 +232,11 @@ def listed(tree: Path) -> Path:
     return file
 
 
-@pytest.fixture
-def weights(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def weights(folder: Path) -> Path:
     """A file of weights as planning sees it: bytes."""
-    (tmp_path / "weights.pth").write_bytes(b"weights")
-    return tmp_path / "weights.pth"
+    (folder / "weights.pth").write_bytes(b"weights")
+    return folder / "weights.pth"
 
 
 def check_every_leaf(config: dict[str, Any], folder: Path, special: dict[str, Any], top: str = "") -> set[str]:
@@ -500,6 +507,7 @@ def folder_of(tree: Path, *words: str) -> Path:
 
 def test_equal_images_at_two_places_share_a_folder(tree: Path, tmp_path: Path) -> None:
     """Times of the files do not count, nor how the same images were named."""
+    tree = shutil.copytree(tree, tmp_path / "tree")
     copied = tmp_path / "elsewhere" / "copied"
     shutil.copytree(tree, copied, copy_function=shutil.copyfile)
     first = folder_of(tree)
@@ -539,7 +547,8 @@ def test_other_images_never_share_a_folder(tree: Path, tmp_path: Path) -> None:
     assert len({folder.name for folder in folders}) == len(changes) + 2
 
 
-def test_other_digits_never_share_a_folder(fake_mnist: Path) -> None:
+def test_other_digits_never_share_a_folder(fake_mnist: Path, tmp_path: Path) -> None:
+    fake_mnist = shutil.copytree(fake_mnist, tmp_path / "data")
     words = ("dataset.base=mnist", f"paths.data_dir={fake_mnist}")
     first = make_plan(Path("outputs"), *words).folder
     (file, *_) = fake_mnist.rglob("train-labels*")

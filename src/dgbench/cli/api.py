@@ -71,7 +71,8 @@ def train(overrides: Words = (), output: Place = "outputs") -> TrainResult:
         raise ConfigError(f"{options[0]} is an option of the command line; pass KEY=VALUE, several studies with grid")
     with _own_hydra(words):
         config = compose("train", words)
-        composer = Composer(GlobalHydra.instance().config_loader(), lambda other: compose("train", other))
+        loader = GlobalHydra.instance().config_loader()
+        composer = Composer(loader, lambda other: compose("train", other), {tuple(words): config})
         ended = run_command(Command(config, words, composer, Path(output).resolve()))
         selection = build(config, "selection")
     for problem in ended.failed:

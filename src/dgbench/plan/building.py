@@ -51,6 +51,28 @@ def build(config: Any, group: str, **extra: Any) -> Any:
         raise ConfigError(f"{group} cannot be built: {reason}; see the keys in conf/{group}") from error
 
 
+def build_plain(keys: Mapping[str, Any], group: str) -> Any:
+    """Instantiate the class of a group with plain values as they stand, none of which is built itself.
+
+    Hydra finds the class, and would copy and resolve every value of the group as a configuration, in 30 ms for images.
+
+    Args:
+        keys: of the group, with ``_target_``; the class gets copies.
+        group: that the keys belong to, for messages.
+
+    Raises:
+        DgbenchError, ConfigError: as :func:`build`.
+    """
+    make = build({group: {"_target_": keys["_target_"], "_partial_": True}}, group)
+    try:
+        return make(**deepcopy({key: value for key, value in keys.items() if key != "_target_"}))
+    except DgbenchError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise ConfigError(f"{group} cannot be built: {reason}; see the keys in conf/{group}") from error
+
+
 def imported(path: str, key: str) -> Any:
     """What stands at an import path, ``module.name`` or ``module:name``.
 
@@ -187,7 +209,7 @@ def dataset_options(dataset: Mapping[str, Any]) -> DatasetOptions:
             f"dataset.{unset[0]} is not set; add dataset.{unset[0]}=VALUE, see docs/reference/configuration.md"
         )
     keys = without({"dataset": dataset}, "dataset", *NOT_BUILT)
-    options: DatasetOptions = build(keys, "dataset", _recursive_=False, _convert_="all")
+    options: DatasetOptions = build_plain(keys["dataset"], "dataset")
     if not hasattr(options, "describe"):
         raise ConfigError(
             f"dataset._target_={dataset['_target_']} describes no dataset; choose a file of conf/dataset, or see "

@@ -86,10 +86,22 @@ class Override:
 
 
 class Composer:
-    """Composes configurations, each as Hydra would."""
+    """Composes configurations, each as Hydra would.
 
-    def __init__(self, loader: ConfigLoader, load: Callable[[list[str]], DictConfig]) -> None:
+    Args:
+        loader: tells groups from keys.
+        load: composes from overrides.
+        ready: overrides -> what was composed from them already, as a command's own configuration was.
+    """
+
+    def __init__(
+        self,
+        loader: ConfigLoader,
+        load: Callable[[list[str]], DictConfig],
+        ready: Mapping[tuple[str, ...], DictConfig] | None = None,
+    ) -> None:
         self.load = load
+        self._ready = ready or {}
         self._parser = OverridesParser.create()
         self._is_group = cache(lambda key: "/" in key or bool(loader.get_group_options(key)))
         self._overrides: dict[str, Override] = {}
@@ -102,6 +114,9 @@ class Composer:
         Raises:
             HydraException: Hydra refuses it.
         """
+        if tuple(words) in self._ready:
+            config = self._ready[tuple(words)]
+            return Composed.of_config(config, str(config.paths.output_dir))
         overrides = [self._overrides.get(word) or self._read(word) for word in words]
         ordered = {override.top for override in overrides if not override.key}  # Hydra applies all of these in turn
         values = [override for override in overrides if override.key and override.top not in ordered]

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +170,7 @@ def _hyperparameters(config: Any) -> list[str]:
         return []
     names = dict.fromkeys(config["hparams"]["shared"]["hparams"])
     for file in sorted((CONF / "algorithm").glob("*.yaml")):
-        names |= dict.fromkeys(yaml.safe_load(file.read_text()).get("hparams") or {})
+        names |= dict.fromkeys(_content(file).get("hparams") or {})
     return [f"hparams.{name}" for name in names]
 
 
@@ -182,16 +183,25 @@ def _owners(group: str, sub: str) -> list[str]:
     ]
 
 
+@cache
+def _content(file: Path) -> dict[str, Any]:
+    """Read a file of ``conf/``; a wrong key looks into most of them, which takes a second without libyaml."""
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return yaml.load(file.read_text(), Loader=loader) or {}
+
+
+@cache
 def package_of(file: Path) -> str:
     """Say what stands before the first dot of a file's keys."""
     header = re.search(r"^# @package (\S+)", file.read_text(), re.M)
     return header[1] if header else file.parent.name
 
 
-def keys_of_file(file: Path) -> set[str]:
+@cache
+def keys_of_file(file: Path) -> frozenset[str]:
     """List dotted keys of a file and of those in its folder that it builds on."""
-    content = yaml.safe_load(file.read_text()) or {}
-    names = set(_keys({key: value for key, value in content.items() if key != "defaults"}, ""))
+    content = _content(file)
+    names = frozenset(_keys({key: value for key, value in content.items() if key != "defaults"}, ""))
     for base in content.get("defaults") or []:
         if isinstance(base, str) and base != "_self_":
             names |= keys_of_file(file.with_name(f"{base}.yaml"))

@@ -15,7 +15,7 @@ from dgbench.analysis.selection import Selection
 from dgbench.configuration import command_words
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError
-from dgbench.plan.building import build
+from dgbench.plan.building import build_plain
 from dgbench.plan.settings import Name
 from dgbench.validation import Checked, Refusal, shown
 
@@ -175,9 +175,7 @@ def planned_folds(protocol: Mapping[str, Any], info: DatasetInfo) -> list[Fold]:
     Raises:
         ConfigError: the protocol's keys do not fit the environments.
     """
-    planned: list[Fold] = build({"protocol": dict(protocol)}, "protocol", _convert_="all")(
-        list(info.given), info.n_classes
-    )
+    planned: list[Fold] = build_plain(protocol, "protocol")(list(info.given), info.n_classes)
     asked = info.beyond or protocol.get("folds") is not None
     return [fold for fold in planned if asked or not fold.everywhere]
 

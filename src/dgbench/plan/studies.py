@@ -289,7 +289,8 @@ class Command:
         parent = hydra.sweep.dir if sweeps else config.paths.output_dir
         name = str(hydra.job.config_name)
         words = [str(word) for word in hydra.overrides.task]
-        composer = Composer(GlobalHydra.instance().config_loader(), lambda other: compose(name, other))
+        loader = GlobalHydra.instance().config_loader()
+        composer = Composer(loader, lambda other: compose(name, other), {tuple(words): config})
         return Command(config, words, composer, Path(str(parent)), True, prints_plan=not sweeps)
 
     def planner(self) -> Planner:
