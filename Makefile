@@ -29,7 +29,7 @@ install: $(READY)  ## make .venv and install dgbench with exact versions
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dgbench needs Python 3.11 or newer; set PYTHON=/path/to/it"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,slurm]'
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[dev,slurm]'
 	@touch $(READY)
 
 demo: $(READY)  ## the main job offline on real digits, ending with a report and an HTML page (about a minute)
@@ -39,9 +39,9 @@ demo: $(READY)  ## the main job offline on real digits, ending with a report and
 test: $(READY)  ## the tests, in two processes (8 minutes)
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile $(ARGS)
 
-# Slurm's tests mostly wait for the queue: they begin first, in one of the two processes
+# Slurm's tests mostly wait for the queue: they begin first, in one of the processes, and the others share two cores
 test-all: $(READY)  ## what `make test` leaves out: Slurm, killed sweeps, browser, wheel, documentation (7 minutes)
-	CHAOS_KILLS=$${CHAOS_KILLS:-4} CHAOS_DAMAGES=$${CHAOS_DAMAGES:-20} OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
+	CHAOS_KILLS=$${CHAOS_KILLS:-4} CHAOS_DAMAGES=$${CHAOS_DAMAGES:-20} OMP_NUM_THREADS=1 $(RUN) -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
 	    -m 'slow or wheel or browser or slurm or chaos' $(ARGS)
 
 test-oldest: .venv-oldest/.ready  ## a quick part of the tests with the oldest versions that pyproject.toml allows, in .venv-oldest

@@ -33,7 +33,7 @@ def double() -> Iterator[None]:
 # The child is a process like any other: it can be killed, gets its own signals, and has its own standard error.
 SERVER = f"""
 import gc, json, os, runpy, signal, sys, traceback
-runpy.run_path({str(ROOT / "tests" / "hydra_once.py")!r})
+runpy.run_path({str(ROOT / "tests" / "read_once.py")!r})
 import timm, torch, pytorch_lightning, torchvision, sklearn.datasets, pandas
 import dgbench.cli.outcome, dgbench.training.train_runs, dgbench.training.study, dgbench.data.datasets.spurious
 import dgbench.reports.reading.collect
@@ -219,6 +219,14 @@ def shared_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def hydra_once() -> None:
     """Compose fast in the process of the tests, too."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Tests of a few markers (``make test-all``) are looked for where one of them is written."""
+    markers = set(re.findall(r"\w+", config.option.markexpr)) - {"or"}
+    if not markers or "not" in markers or collection_path.suffix != ".py":
+        return None
+    return None if markers & set(re.findall(r"pytest\.mark\.(\w+)", collection_path.read_text())) else True
 
 
 def pytest_collection_finish() -> None:

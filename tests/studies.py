@@ -14,7 +14,10 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from dgbench.callbacks.loggers import MetricsLogger
 from dgbench.callbacks.progress import StudyProgress
@@ -34,10 +37,26 @@ SMALL = ("dataset.base=digits", "backbone.width=8", "hparams.batch_size=8", "tra
 def composed(*overrides: str, name: str = "train", hydra: bool = False) -> DictConfig:
     """The configuration of a command, e.g. ``composed("algorithm=vrex", "hparams.lr=0.1")``, Hydra's own where asked.
 
-    Hydra composes each once; a test may change what it gets.
+    Hydra composes each choice of files once, and plain values are set in it as Hydra sets them; a test may change what
+    it gets.
     """
-    config: DictConfig = pickle.loads(_composed(name, tuple(open_keys(overrides)), hydra))
+    words = open_keys(overrides)
+    values = {} if hydra else {word: value for word in words if (value := _plain_value(word))}
+    config: DictConfig = pickle.loads(_composed(name, tuple(word for word in words if word not in values), hydra))
+    try:
+        for value in values.values():
+            OmegaConf.update(config, value.key_or_group, value.value(), merge=True)
+    except OmegaConfBaseException:  # Hydra says what is wrong
+        config = pickle.loads(_composed(name, tuple(words), hydra))
     return config
+
+
+@cache
+def _plain_value(word: str) -> Override | None:
+    """The override of a word that sets a key of a group, and does nothing else."""
+    override = OverridesParser.create().parse_override(word) if "." in word.partition("=")[0] else None
+    sets = override is not None and override.type is OverrideType.CHANGE and not override.is_sweep_override()
+    return override if sets and "${" not in word and "@" not in word and not word.startswith("hydra") else None
 
 
 @cache

@@ -148,7 +148,6 @@ def test_describing_imports_no_torch(make: Make, tmp_path: Path) -> None:
         ("MNIST", ["dataset=sr_cmnist", "dataset.base=mnist"]),
         ("MNIST", ["dataset=cmnist_irm"]),
         ("MNIST", ["dataset=cmnist_domainbed"]),
-        ("PACS_64", ["dataset=image_folder", "dataset.image_size=32"]),
         ("PACS_64", ["dataset=pacs_corrupted", "dataset.image_size=32"]),
         ("CIFAR10_subset", ["dataset=l_cifar10", "dataset.image_size=32"]),
         ("CatsDogs_32", ["dataset=c_cats_dogs", "dataset.image_size=32"]),

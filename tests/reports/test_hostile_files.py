@@ -109,7 +109,7 @@ def times(content: bytes, count: int) -> bytes:
 
 
 def bomb_of_runs(file: Path) -> bytes:
-    return times(b"".join(lines_of(file)) * 100, 200)
+    return times(b"".join(lines_of(file)) * 100, 10)
 
 
 ARCHIVES: dict[str, tuple[str, Callable[[Path], bytes]]] = {
@@ -126,7 +126,8 @@ ARCHIVES: dict[str, tuple[str, Callable[[Path], bytes]]] = {
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
-def test_archives(entry: Path, name: str) -> None:
+def test_archives(entry: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dgbench.records.files.ALWAYS", 2_000_000)  # or a good run is read again for half a minute
     file, (said, make) = entry / "rows.jsonl.xz", ARCHIVES[name]
     file.write_bytes(make(file))
     message = refusal(lambda: collect([file]))

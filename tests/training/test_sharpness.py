@@ -93,13 +93,13 @@ def test_no_climb_is_the_algorithm_itself(double: None, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["sam", "gsam", "sagm"])
-@pytest.mark.parametrize("algorithm", ["erm", "vrex", "dann", "mtl"])
+@pytest.mark.parametrize("algorithm", ["vrex", "dann", "mtl"])
 def test_a_stack_equals_single_runs(algorithm: str, method: str, double: None, tmp_path: Path) -> None:
     words = (f"algorithm={algorithm}", DOUBLE, f"sharpness={method}", "sharpness.rho=0.3")
     first = small_study(tmp_path, *words)
     other = small_study(tmp_path, *words, "seed=1", source=first.source)
     runs = [first.runs[0], other.runs[3]]
-    assert both_ways(modules_of(runs), [own.data for own in runs], 6) < 1e-9
+    assert both_ways(modules_of(runs), [own.data for own in runs], 4) < 1e-9
 
 
 @pytest.mark.parametrize("algorithm", SHARP)

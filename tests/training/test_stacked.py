@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +100,11 @@ def both_ways(modules: list[SingleRun], data: list[EnvironmentData], steps: int)
 @pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_algorithm_equals_its_single_runs(algorithm: str, double: None, tmp_path: Path) -> None:
-    """Two seeds and two folds, 20 steps in double precision; the adversarial ones round a little more."""
+    """Two seeds and two folds, 12 steps in double precision; the adversarial ones round a little more."""
     first = small_study(tmp_path, f"algorithm={algorithm}", DOUBLE)
     other = small_study(tmp_path, f"algorithm={algorithm}", DOUBLE, "seed=1", source=first.source)
     runs = [first.runs[0], other.runs[3]]
-    assert both_ways(modules_of(runs), [own.data for own in runs], 20) < 1e-9
+    assert both_ways(modules_of(runs), [own.data for own in runs], 12) < 1e-9
 
 
 class HostMemory(TorchDispatchMode):
@@ -172,9 +173,32 @@ def test_runs_differ_in_hyperparameters(double: None, tmp_path: Path) -> None:
     assert both_ways(modules, [study.runs[0].data for study in studies], 20) < 1e-12
 
 
+TWICE = ("trainer.steps=12", "trainer.eval_every=6")  # two evaluations
+ONCE = ("trainer.steps=2", "trainer.eval_every=2")
+STOPPED = ("algorithm=irm", DOUBLE, "trainer.checkpoint_seconds=0")
+
+
 def run(folder: Path, mode: str, *overrides: str) -> tuple[Study, dict[str, bool]]:
-    study = small_study(folder, "trainer.steps=40", "trainer.eval_every=20", f"execution={mode}", *overrides)
+    study = small_study(folder, *TWICE, f"execution={mode}", *overrides)
     return study, train_study(study)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Study]:
+    """A stacked study for each value of ``trainer.eval_test``, which resumed ones must equal."""
+
+    @cache
+    def trained(eval_test: str) -> Study:
+        folder = tmp_path_factory.mktemp(eval_test)
+        return run(folder, "stacked", *STOPPED, f"trainer.eval_test={eval_test}")[0]
+
+    return trained
+
+
+def same_errors(whole: Study, study: Study) -> bool:
+    keys = ("step", "env", "subset", "wrong")
+    one, other = ([[[row[key] for key in keys] for row in rows_of(own)] for own in of.runs] for of in (whole, study))
+    return one == other
 
 
 def rows_of(run: Run) -> list[dict[str, Any]]:
@@ -201,7 +225,7 @@ def test_rows_and_files_of_a_stack_are_those_of_single_runs(tmp_path: Path) -> N
 
 def test_best_scores_test_where_val_is_best_and_at_the_last_step(tmp_path: Path) -> None:
     """Alone and together the same rows: those of ``always`` less ``test`` at steps that no selection asks for."""
-    settings = ("trainer.eval_every=4", "hparams.lr=0.03", DOUBLE)
+    settings = ("trainer.steps=40", "trainer.eval_every=4", "hparams.lr=0.03", DOUBLE, "protocol.folds=[0,1]")
 
     def rows(name: str, mode: str, eval_test: str) -> list[list[tuple[Any, ...]]]:
         study, complete = run(tmp_path / name, mode, *settings, f"trainer.eval_test={eval_test}")
@@ -227,28 +251,25 @@ def test_best_scores_test_where_val_is_best_and_at_the_last_step(tmp_path: Path)
 
 @pytest.mark.parametrize("eval_test", ["always", "best"])
 @pytest.mark.parametrize("second", ["stacked", "single"])
-def test_a_stopped_stack_continues_together_or_alone(second: str, eval_test: str, tmp_path: Path) -> None:
+def test_a_stopped_stack_continues_together_or_alone(
+    second: str, eval_test: str, undisturbed: Callable[[str], Study], tmp_path: Path
+) -> None:
     """Stopped by an error in the second interval, resumed in either mode: the rows of an undisturbed run."""
-    precise = ("algorithm=irm", DOUBLE, "trainer.checkpoint_seconds=0")
-    precise = (*precise, f"trainer.eval_test={eval_test}")
-    whole, _ = run(tmp_path / "whole", "stacked", *precise)
-    study = small_study(tmp_path / "cut", "trainer.steps=40", "trainer.eval_every=20", "execution=stacked", *precise)
-    with stopping_at(30):
+    words = (*STOPPED, f"trainer.eval_test={eval_test}")
+    study = small_study(tmp_path, *TWICE, "execution=stacked", *words)
+    with stopping_at(9):
         complete = train_study(study)
     assert not any(complete.values())
-    study, complete = run(tmp_path / "cut", second, *precise)
+    study, complete = run(tmp_path, second, *words)
     assert all(complete.values())
-    for one, other in zip(whole.runs, study.runs, strict=True):
-        expected, found = rows_of(one), rows_of(other)
-        assert [(r["step"], r["env"], r["subset"], r["wrong"]) for r in found] == [
-            (r["step"], r["env"], r["subset"], r["wrong"]) for r in expected
-        ]
+    assert same_errors(undisturbed(eval_test), study)
 
 
 def test_an_algorithm_that_sees_groups_is_scored_in_drawn_colors(tmp_path: Path) -> None:
     """ARM's context would tell an eval set of label-colored images from any environment: no expected errors."""
     for algorithm, grouped in (("arm", True), ("erm", False)):
-        study, complete = run(tmp_path / algorithm, "single", f"algorithm={algorithm}", "protocol.folds=[0,full]")
+        words = (*ONCE, f"algorithm={algorithm}", "protocol.folds=[0,full]")
+        study, complete = run(tmp_path / algorithm, "single", *words)
         assert all(complete.values())
         for own in study.runs:
             rows = [row for row in rows_of(own) if row["subset"] == "test"]
@@ -259,8 +280,8 @@ def test_an_algorithm_that_sees_groups_is_scored_in_drawn_colors(tmp_path: Path)
 
 def test_a_run_that_diverges_harms_no_other(tmp_path: Path) -> None:
     """One run's weights are NaN from the start: it FAILS at step 0, the others' rows are bit for bit the same."""
-    quiet, _ = run(tmp_path / "quiet", "stacked")
-    study = small_study(tmp_path / "loud", "trainer.steps=40", "trainer.eval_every=20", "execution=stacked")
+    quiet, _ = run(tmp_path / "quiet", "stacked", *ONCE)
+    study = small_study(tmp_path / "loud", *ONCE, "execution=stacked")
     broken = study.runs[1]
     group_module = fit_file.group_module
 
@@ -294,37 +315,33 @@ def test_out_of_memory_halves_the_stack(tmp_path: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(StackedRuns, "configure_optimizers", crowded)
-        _, complete = run(tmp_path, "stacked")
+        _, complete = run(tmp_path, "stacked", *ONCE)
     assert all(complete.values()) and len(complete) == 5
     assert tried == [4, 2, 2, 1]
 
 
-def test_out_of_memory_in_the_middle_continues_from_the_checkpoint(tmp_path: Path) -> None:
+def test_out_of_memory_in_the_middle_continues_from_the_checkpoint(
+    undisturbed: Callable[[str], Study], tmp_path: Path
+) -> None:
     """Memory ends after the first evaluation of four runs; the rows are those of an undisturbed run."""
-    precise = (DOUBLE, "trainer.checkpoint_seconds=0")
-    whole, _ = run(tmp_path / "whole", "stacked", *precise)
     training_step, tried = StackedRuns.training_step, []
 
     def crowded(self: StackedRuns, batches: Any, batch_idx: int) -> None:
         tried.append((self.size, self.steps_done))
-        if self.size > 2 and self.steps_done >= 20:
+        if self.size > 2 and self.steps_done >= 6:
             raise torch.OutOfMemoryError("too many")
         training_step(self, batches, batch_idx)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(StackedRuns, "training_step", crowded)
-        study, complete = run(tmp_path / "cut", "stacked", *precise)
+        study, complete = run(tmp_path, "stacked", *STOPPED, "trainer.eval_test=always")
     assert all(complete.values())
-    assert min(step for size, step in tried if size == 2) == 20
-    for one, other in zip(whole.runs, study.runs, strict=True):
-        expected, found = rows_of(one), rows_of(other)
-        assert [(r["step"], r["env"], r["subset"], r["wrong"]) for r in found] == [
-            (r["step"], r["env"], r["subset"], r["wrong"]) for r in expected
-        ]
+    assert min(step for size, step in tried if size == 2) == 6
+    assert same_errors(undisturbed("always"), study)
 
 
 def test_what_a_stack_says_stands_in_the_log_of_every_run(tmp_path: Path) -> None:
-    study, _ = run(tmp_path, "stacked")
+    study, _ = run(tmp_path, "stacked", *ONCE)
     for own in study.runs[:4]:
         assert "4 runs together, from" in (own.folder / "log.txt").read_text()
 
@@ -333,7 +350,7 @@ def test_what_a_stack_says_stands_in_the_log_of_every_run(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["erm", "mtl", "arm"])
 def test_scoring_in_parts_gives_the_same_rows(name: str, mode: str, tmp_path: Path, monkeypatch: Any) -> None:
     """Few images and one run at a time; MTL's noise stays with its image, ARM's groups are left whole."""
-    settings = (f"algorithm={name}", "protocol.folds=[0,1]", DOUBLE)
+    settings = (*ONCE, f"algorithm={name}", "protocol.folds=[0,1]", DOUBLE)
     whole, _ = run(tmp_path / "whole", mode, *settings)
     calls: list[int] = []
     predict = whole.algorithm.predict
