@@ -155,6 +155,10 @@ class InitialWeights(Protocol):
     def identity(self) -> str:
         """For the rows; it changes with every byte of the weights."""
 
+    @property
+    def planned_identity(self) -> str:
+        """The same, for a plan: of a file that is not here it says that."""
+
     images: Any  #: :class:`dgbench.networks.weights.ImageRecord`: mean, deviation and size of its training images
     text_model: str | None  #: OpenCLIP's name of the model whose text encoder the file holds, if it holds one
 
