@@ -1,0 +1,122 @@
+"""How far each part of chance moves the numbers: ``python docs/noise_floor.py`` draws a figure and prints a table.
+
+The figure is docs/figures/noise_floor.png; all follows from the numbers of committed entries of results/. Deviations
+are those of single studies, in points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from scipy.stats import t
+
+from dgbench.analysis import floor_of_lead
+from dgbench.reports.render.drawing import COLORS, canvas, grid
+
+ROOT = Path(__file__).resolve().parents[1]
+STUDY = "noise_floor_digits"
+#: seeds 0 of these have the same images, initial weights and minibatches, trained by two versions of the code
+TWICE = ("hwang2024_table1_scale1", "hwang2024_table1_scale1_fixed_data")
+FOUR = "sr_cmnist_14_four_algorithms"  #: in the setting of the ratio 3:1 of the two, with one draw of the data
+PARTS = {"nothing": "rounding", "order": "order", "weights": "weights", "all": "seed"}
+MEASURES = {"average": "average", "worst": "worst", "worst_gap": "worst+gap"}
+LEAST = 0.01  #: points; what moves less is drawn there
+
+
+def numbers(entry: str) -> pd.DataFrame:
+    """One line per setting, algorithm and seed of an entry; measures in points."""
+    lines = pd.read_csv(ROOT / "results" / entry / "measures.csv")
+    lines["ratio"] = lines["variant"].str.extract(r"ratio=(\d)").astype(int)
+    return lines.assign(**{measure: 100 * lines[measure] for measure in MEASURES})
+
+
+def with_seed_0(study: pd.DataFrame) -> pd.DataFrame:
+    """The study, with its first run of which nothing moves as one more repetition of every part: seed 0 of each."""
+    rounding = study[study["seed_moves"] == "nothing"]
+    base = rounding[rounding["seed"] == rounding["seed"].min()]
+    others = [base.assign(seed_moves=part, seed=0) for part in PARTS if part != "nothing"]
+    return pd.concat([study, *others], ignore_index=True)
+
+
+def matrix(lines: pd.DataFrame, ratio: int, measure: str) -> pd.DataFrame:
+    """Algorithm x seed, lowest mean first."""
+    values = lines[lines["ratio"] == ratio].pivot(index="algorithm", columns="seed", values=measure)
+    return values.loc[values.mean(axis=1).sort_values().index]
+
+
+def leads(entry: str, measure: str) -> Iterator[dict[str, Any]]:
+    """Every algorithm's lead over the next one, and what rounding alone and a whole seed make between these two."""
+    study, first, second = map(numbers, (entry, *TWICE))
+    again = {r: matrix(first, r, measure)[0] - matrix(second, r, measure)[0] for r in sorted(set(first["ratio"]))}
+    for ratio in sorted(set(study["ratio"])):
+        values = matrix(study, ratio, measure)
+        for leader, other in pairwise(values.index):
+            apart = values.loc[other] - values.loc[leader]
+            rounded = [(moved[leader] - moved[other]) ** 2 / 2 for moved in again.values()]  # variance of one run
+            deviation = math.sqrt(sum(rounded) / len(rounded))
+            yield {
+                "algorithm": leader,
+                "lead": apart.mean(),
+                "rounding": t.ppf(0.975, len(rounded)) * deviation / math.sqrt(len(apart)),
+                "seed": floor_of_lead(apart, len(apart)),
+            }
+
+
+def above(entry: str, measure: str) -> pd.DataFrame:
+    """Algorithm -> its leads, and how many are above each floor."""
+    lines = pd.DataFrame(leads(entry, measure))
+    counted = lines.assign(leads=1, **{part: lines["lead"] > lines[part] for part in ("rounding", "seed")})
+    return counted.groupby("algorithm")[["leads", "rounding", "seed"]].sum()
+
+
+def draw(deviations: pd.DataFrame, out: Path) -> None:
+    """A line for each algorithm, a point for each part of chance; average to the left, worst+gap to the right."""
+    order = deviations["worst_gap", "all"].sort_values().index
+    with canvas("noise_floor", 9, 0.2 * len(order) + 1.2) as drawn:
+        for place, measure in enumerate(("average", "worst_gap"), start=1):
+            axes = drawn.add_subplot(1, 2, place)
+            for (part, name), color, marker in zip(PARTS.items(), COLORS, "|osD", strict=False):
+                moved = deviations[measure, part].loc[order].clip(lower=LEAST)
+                axes.plot(moved, range(len(order)), marker, color=color, label=name, markersize=5, alpha=0.9)
+            axes.set_xscale("log")
+            axes.set_yticks(range(len(order)), order if place == 1 else [""] * len(order), fontsize=8)
+            axes.set_ylim(-0.7, len(order) - 0.3)
+            axes.set_xlabel(f"standard deviation of {MEASURES[measure]} (points)")
+            axes.xaxis.set_major_formatter("{x:g}")
+            grid(axes)
+        marks = axes.get_legend_handles_labels()
+        drawn.legend(*marks, frameon=False, loc="outside upper center", ncols=len(PARTS))
+        drawn.savefig(out, dpi=110)
+
+
+def main() -> None:
+    study = with_seed_0(numbers(STUDY))
+    deviations = study.groupby(["algorithm", "seed_moves"])[list(MEASURES)].std(ddof=1).unstack()
+    draw(deviations, ROOT / "docs" / "figures" / "noise_floor.png")
+    repeated = study.groupby("seed_moves")["seed"].nunique()
+    print("repetitions:", ", ".join(f"{name} {repeated[part]}" for part, name in PARTS.items()))
+    table = deviations[["average", "worst_gap"]].rename(columns=PARTS, level=1).rename(columns=MEASURES, level=0)
+    table = table.reindex(columns=list(PARTS.values()), level=1)
+    counted = above(TWICE[0], "worst_gap").reindex(table.index)
+    for part in ("rounding", "seed"):
+        table["leads above", part] = [
+            "" if math.isnan(n) else f"{k:.0f} of {n:.0f}" for k, n in zip(counted[part], counted["leads"], strict=True)
+        ]
+    middle = deviations.median()
+    for measure, title in MEASURES.items():
+        print(f"{title}, median:", ", ".join(f"{name} {middle[measure, part]:.2f}" for part, name in PARTS.items()))
+    for entry in (TWICE[0], FOUR):
+        for measure, title in MEASURES.items():
+            total = above(entry, measure).sum()
+            over = f"{total['rounding']} above rounding, {total['seed']} above a seed"
+            print(f"{entry}, {title}: {total['leads']} leads, {over}")
+    print(table.to_string(float_format="%.2f", na_rep=""))
+
+
+if __name__ == "__main__":
+    main()
