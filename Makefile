@@ -13,7 +13,7 @@ OLDEST_TESTS := tests/test_api.py tests/test_oldest_versions.py tests/records te
 	tests/reports/test_saving.py tests/reports/test_renderers.py tests/reports/test_results.py tests/sweeps/test_sweeper.py \
 	tests/end_to_end/test_study.py
 
-.PHONY: help install demo test test-all slurm-test chaos-test lint types bench bench-algorithms bench-cached bench-execution bench-gpu bench-images bench-plan bench-report bench-stacked bench-statistics bench-sweeps docs readme outputs notebook gallery site site-links lock lock-oldest test-oldest release rehearse clean
+.PHONY: help install demo test test-all launcher-test chaos-test lint types bench bench-algorithms bench-cached bench-execution bench-gpu bench-images bench-plan bench-report bench-stacked bench-statistics bench-sweeps docs readme outputs notebook gallery site site-links lock lock-oldest test-oldest release rehearse clean
 .DEFAULT_GOAL := help
 
 FIRST := install demo test test-all site clean
@@ -29,7 +29,7 @@ install: $(READY)  ## make .venv and install dgbench with exact versions
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dgbench needs Python 3.11 or newer; set PYTHON=/path/to/it"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[dev,slurm]'
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[dev,slurm,ray]'
 	@touch $(READY)
 
 demo: $(READY)  ## the main job offline on real digits, ending with a report and an HTML page (about a minute)
@@ -39,10 +39,10 @@ demo: $(READY)  ## the main job offline on real digits, ending with a report and
 test: $(READY)  ## the tests, in two processes (8 minutes)
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile $(ARGS)
 
-# Slurm's tests mostly wait for the queue: they begin first, in one of the processes, and the others share two cores
-test-all: $(READY)  ## what `make test` leaves out: Slurm, killed sweeps, browser, wheel, documentation (7 minutes)
+# Tests of clusters mostly wait: they begin first, in one of the processes, and the others share two cores
+test-all: $(READY)  ## what `make test` leaves out: clusters, killed sweeps, browser, wheel, documentation (7 minutes)
 	CHAOS_KILLS=$${CHAOS_KILLS:-4} CHAOS_DAMAGES=$${CHAOS_DAMAGES:-20} OMP_NUM_THREADS=1 $(RUN) -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
-	    -m 'slow or wheel or browser or slurm or chaos' $(ARGS)
+	    -m 'slow or wheel or browser or cluster or chaos' $(ARGS)
 
 test-oldest: .venv-oldest/.ready  ## a quick part of the tests with the oldest versions that pyproject.toml allows, in .venv-oldest
 	OMP_NUM_THREADS=1 $(OLDEST) -m pytest -W ignore::DeprecationWarning $(OLDEST_TESTS) $(ARGS)
@@ -52,8 +52,8 @@ test-oldest: .venv-oldest/.ready  ## a quick part of the tests with the oldest v
 	$(OLDEST) -m pip install --quiet --disable-pip-version-check --constraint constraints-oldest.txt --editable '.[dev,slurm,wandb]'
 	@touch $@
 
-slurm-test: $(READY)  ## sweeps on a real Slurm cluster of one node, which it installs (as root) and starts
-	OMP_NUM_THREADS=1 $(RUN) -m pytest -m slurm tests/slurm $(ARGS)
+launcher-test: $(READY)  ## sweeps of every launcher, their workers killed: on a Slurm cluster of one node, which it installs (as root), and a Ray cluster of two
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -m 'slow or cluster' tests/launchers $(ARGS)
 
 chaos-test: $(READY)  ## kill processes of sweeps 50 times and damage 200 files (CHAOS_KILLS=N, CHAOS_DAMAGES=N: less often): the same rows
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -m chaos tests/chaos $(ARGS)

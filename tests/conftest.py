@@ -240,5 +240,5 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slurm's tests mostly wait: they begin first, beside others."""
-    items.sort(key=lambda item: item.get_closest_marker("slurm") is None)
+    """Tests of clusters mostly wait: they begin first, beside others."""
+    items.sort(key=lambda item: item.get_closest_marker("cluster") is None)

@@ -18,6 +18,20 @@ class LocalLauncher(Plugin):
         return local.LocalLauncher(**options)
 
 
+class RayLauncher(Plugin):
+    """``hydra/launcher=ray``."""
+
+    def __new__(cls, **options: Any) -> Any:
+        """Make the launcher of hydra-ray-launcher, which is no part of dgbench."""
+        from dgbench.errors import ConfigError
+
+        try:
+            from hydra_plugins.hydra_ray_launcher import ray_launcher
+        except ImportError as error:
+            raise ConfigError(f"{error}; pip install 'dgbench[ray]'") from error
+        return ray_launcher.RayLauncher(**options)
+
+
 class SlurmLauncher(Plugin):
     """``hydra/launcher=slurm``."""
 

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,13 +15,13 @@ import pytest
 from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
-from dgbench.records.locks import is_locked, lock_holder
 from dgbench.sweeps import local
 from dgbench.sweeps import sizes as machine
 from dgbench.sweeps.local import LauncherKeys, LocalKeys
 from dgbench.sweeps.slurm import SlurmKeys
 from tests.complaints import one_line, refused
 from tests.datasets import broken_mnist
+from tests.launching import claimed, running, start, until
 
 TINY = (
     "dataset.base=digits",
@@ -34,14 +33,6 @@ TINY = (
     "trainer.checkpoint_seconds=0",
 )
 LOCAL = ("hydra/launcher=local", "hydra.launcher.workers=2")
-START = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may have inherited its being ignored
-sys.argv[0] = "train.py"
-from dgbench.cli.train import train
-train()
-"""
-
 Rows = Callable[[Path], dict[str, bytes]]
 
 
@@ -91,47 +82,20 @@ def test_a_job_of_several_studies(many: tuple[str, ...], command: Any, rows_of: 
 def sweep(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A sweep of three long jobs by two workers, in a process of its own."""
     words = ["-m", *TINY, *LOCAL, "protocol.folds=[full]", "seed=0,1,2", "trainer.steps=3000", "trainer.eval_every=20"]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with (
-        (tmp_path / "err").open("w") as err,
-        subprocess.Popen(
-            [sys.executable, "-c", START, *words], cwd=tmp_path, stderr=err, text=True, env=env
-        ) as process,
-    ):
+    with start(tmp_path, *words) as process:
         yield process
         process.kill()
-
-
-def claimed(folder: Path) -> list[tuple[Path, int]]:
-    """Runs being trained, with the process that trains each."""
-    found = [path.parent for path in folder.rglob("lock") if is_locked(path.parent)]
-    pids = [(path, re.search(r"process (\d+)", lock_holder(path))) for path in found]
-    return [(path, int(match[1])) for path, match in pids if match]
-
-
-def until(done: Callable[[], Any], process: subprocess.Popen[str]) -> Any:
-    while not (value := done()):
-        assert process.poll() is None, "the sweep ended early"
-        time.sleep(0.02)
-    return value
-
-
-def running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.mark.slow
 def test_a_job_whose_process_dies_twice_is_given_up(sweep: subprocess.Popen[str], tmp_path: Path) -> None:
     """The first job's process is killed, its replacement too; then Ctrl-C ends the rest with exit code 130."""
-    run, first = until(lambda: claimed(tmp_path), sweep)[0]
+    run, first = until(lambda: claimed(tmp_path), sweep, tmp_path)[0]
     os.kill(first, signal.SIGKILL)
-    second = until(lambda: [pid for path, pid in claimed(tmp_path) if path == run and pid != first], sweep)[0]
+    second = until(lambda: [pid for path, pid in claimed(tmp_path) if path == run and pid != first], sweep, tmp_path)[0]
     os.kill(second, signal.SIGKILL)
-    until(lambda: "its process died 2 times" in (tmp_path / "err").read_text(), sweep)
-    until(lambda: len(claimed(tmp_path)) == 2, sweep)  # its neighbor, and the third job
+    until(lambda: "its process died 2 times" in (tmp_path / "err").read_text(), sweep, tmp_path)
+    until(lambda: len(claimed(tmp_path)) == 2, sweep, tmp_path)  # its neighbor, and the third job
     pids = [pid for _, pid in claimed(tmp_path)]
     sweep.send_signal(signal.SIGINT)
     assert sweep.wait(30) == 130
@@ -143,7 +107,7 @@ def test_a_job_whose_process_dies_twice_is_given_up(sweep: subprocess.Popen[str]
 
 @pytest.mark.slow
 def test_workers_end_when_their_launcher_is_killed(sweep: subprocess.Popen[str], command: Any, tmp_path: Path) -> None:
-    pids = until(lambda: found if len(found := claimed(tmp_path)) == 2 else None, sweep)
+    pids = until(lambda: found if len(found := claimed(tmp_path)) == 2 else None, sweep, tmp_path)
     sweep.kill()
     sweep.wait()
     deadline = time.monotonic() + 30

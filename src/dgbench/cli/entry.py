@@ -13,8 +13,9 @@ import select
 import signal
 import sys
 import textwrap
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import hydra
@@ -78,18 +79,22 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
             wants_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
             os.environ["HYDRA_FULL_ERROR"] = "1"  # or Hydra prints its own report and exits before we see the error
             failures: list[str] = []
-            home = os.getpid()
+            home, folder = (os.uname().nodename, os.getpid()), os.getcwd()
             os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # large pages for tensors, before torch is imported
 
             @functools.wraps(task)
             def guarded(config: DictConfig) -> None:
+                away = (os.uname().nodename, os.getpid()) != home  # in a worker of another package's launcher
                 try:
+                    if away:
+                        with suppress(OSError):  # relative paths are meant from where the command was typed
+                            os.chdir(folder)
                     task(config)
                 except BrokenPipeError:
                     _end_if_unread()
                     raise  # a pipe of ours broke
                 except Exception as error:  # whatever broke this job, the others of a sweep are run
-                    if wants_traceback or os.getpid() != home:  # a launcher's worker tells its parent by raising
+                    if wants_traceback or away:  # a worker tells its command by raising
                         raise
                     failures.append(explain(error, config_name, sys.argv[1:]))
                     _say(failures[-1])
@@ -100,6 +105,8 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
                 sys.argv[1:] = sweep_first(open_keys(in_our_names(sys.argv[1:]), config_name))
                 if sys.argv[1:2] in (["-m"], ["--multirun"]):
                     sign_of_life("composing the jobs of the sweep ...")
+                # ray.yaml is merged into the defaults of hydra-ray-launcher's own, as it should be
+                warnings.filterwarnings("ignore", r"\s*'hydra/launcher/ray' is validated against ConfigStore schema")
                 hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(guarded)()
             if failures:
                 sys.exit(1)

@@ -26,6 +26,8 @@ SEE = "see docs/reference/configuration.md"
 
 def explain(error: BaseException, config_name: str, words: Sequence[str] = ()) -> str:
     """Explain an error in one line that names the fix; what was typed decides which keys there are."""
+    if isinstance(error, HydraException) and isinstance(error.__cause__, DgbenchError):
+        error = error.__cause__  # raised where Hydra makes an object
     if isinstance(error, DgbenchError) or is_out_of_memory(error):
         less_memory = "read fewer runs, or use a larger machine" if config_name == "report" else LESS_MEMORY
         return reason_of(error, less_memory)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
+from contextlib import redirect_stderr
+from io import StringIO
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,17 +13,19 @@ from typing import Any
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import RangeSweep
+from hydra.core.utils import JobReturn
 from hydra.utils import get_method
 from omegaconf import OmegaConf
 
 from dgbench.configuration import typed_words
 from dgbench.errors import ConfigError, DataError, DgbenchError, JobsFailedError, WeightsError
+from dgbench.plan.explain import explain
 from dgbench.plan.overrides import quoted
 from dgbench.plan.search import MOST_STUDIES
 from dgbench.plan.settings import check_configuration
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import PARTS, JobPlace, expect_jobs, forget_jobs
-from dgbench.sweeps.local import tell
+from dgbench.sweeps.local import labels, raise_failed, tell
 from dgbench.sweeps.sizes import JobSize
 
 
@@ -98,8 +102,7 @@ class StudySweeper(BasicSweeper):
         expect_jobs(open_places, self._typed())
         try:
             results = self.launcher.launch(left, initial_job_idx=0)
-            for result in results:
-                _ = result.return_value  # raises what the job raised
+            self._raise_failed(left, results)
         except JobsFailedError:
             self._close(map(planner.place, _parts(jobs, planner, sweep_dir)))
             raise
@@ -126,6 +129,23 @@ class StudySweeper(BasicSweeper):
             raise lacking[0]
         if here:
             planner.need_images()
+
+    def _raise_failed(self, jobs: Sequence[Sequence[str]], results: Sequence[JobReturn]) -> None:
+        """Name the jobs that failed in another package's launcher; those of dgbench say it and give no results."""
+        assert self.config is not None
+        failed, errors = list[str](), list[Exception]()
+        for name, result in zip(labels(jobs), results, strict=False):
+            try:
+                with redirect_stderr(StringIO()):  # Hydra repeats the overrides on it
+                    _ = result.return_value  # raises what the job raised
+            except Exception as error:
+                failed.append(name)
+                errors.append(error)
+                tell(f"{name}: FAILED: {explain(error, self.config.hydra.job.config_name)}")
+        try:
+            raise_failed(failed, len(jobs))
+        except JobsFailedError as error:
+            raise error from errors[0]
 
     def _close(self, places: Iterable[JobPlace]) -> None:
         """Say what was found; the jobs' own screens may be logs of other processes."""

@@ -1,14 +1,24 @@
-"""A Slurm cluster of one node from Debian's packages, without systemd: started for the tests and stopped after them."""
+"""Clusters on this machine, started for the tests and stopped after them: Slurm of one node, Ray of two.
+
+Slurm comes from Debian's packages and needs no systemd. The nodes of Ray are network namespaces, each with an address
+of its own; they share the files of this machine.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -57,7 +67,7 @@ PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def slurm_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Variables of the environment with which Slurm's commands find the cluster."""
     _need_packages()
     host = socket.gethostname().partition(".")[0]
@@ -135,3 +145,83 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@dataclass(frozen=True)
+class RayCluster:
+    """Two nodes of one core each; what is started on the first finds them."""
+
+    nodes: tuple[str, str]  #: network namespaces
+    address: str
+    env: dict[str, str]  #: variables with which a command may use the cluster: its clients must know a token
+    folder: Path  #: where its processes stand and write
+
+    def on(self, node: int) -> list[str]:
+        """What to put before a command that is to run on a node."""
+        return ["ip", "netns", "exec", self.nodes[node]]
+
+    def processes(self, node: int) -> list[int]:
+        """All processes of a node."""
+        return [int(pid) for pid in _ip("netns", "pids", self.nodes[node]).split()]
+
+    def start_node(self, node: int) -> None:
+        """Start Ray on a node; returns when it can run tasks."""
+        start = [sys.executable, "-m", "ray.scripts.scripts", "start"]
+        head = ["--head", f"--temp-dir={self.folder}", "--include-dashboard=false"]
+        role = [f"--address={self.address}"] if node else head
+        own = [f"--node-ip-address={_address(node)}", "--num-cpus=1", "--disable-usage-stats"]
+        ended = subprocess.run(
+            [*self.on(node), *start, *role, *own], cwd=self.folder, env={**os.environ, **self.env}, timeout=240,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        if ended.returncode:
+            raise RuntimeError(f"the node did not come up: {ended.stdout[-2000:]}")
+
+    def end_node(self, node: int) -> None:
+        """Kill all that runs on a node, as a power cut does."""
+        while alive := self.processes(node):
+            for pid in alive:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[RayCluster]:
+    if not importlib.util.find_spec("hydra_plugins.hydra_ray_launcher"):
+        pytest.skip("hydra-ray-launcher is not installed")
+    if os.getuid() or not shutil.which("ip"):
+        pytest.skip("nodes in network namespaces need root and iproute2")
+    mark = f"{os.getpid():x}"
+    nodes = (f"dgb{mark}a", f"dgb{mark}b")
+    folder = Path(tempfile.mkdtemp(prefix="ray"))  # not pytest's: the path of a socket has at most 107 letters
+    env = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    cluster = RayCluster(nodes, f"{_address(0)}:6379", env, folder)
+    try:
+        try:
+            for node in nodes:
+                _ip("netns", "add", node)
+                _ip("-n", node, "link", "set", "lo", "up")
+            _ip("link", "add", "eth0", "netns", nodes[0], "type", "veth", "peer", "name", "eth0", "netns", nodes[1])
+            for number, node in enumerate(nodes):
+                _ip("-n", node, "address", "add", f"{_address(number)}/24", "dev", "eth0")
+                _ip("-n", node, "link", "set", "eth0", "up")
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"no network namespaces here: {error.stderr.strip()}")
+        for number in range(2):
+            cluster.start_node(number)
+        yield cluster
+    finally:
+        for number, node in enumerate(nodes):
+            if Path("/run/netns", node).exists():
+                cluster.end_node(number)
+                _ip("netns", "delete", node)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ip(*words: str) -> str:
+    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout
+
+
+def _address(node: int) -> str:
+    return f"10.77.0.{node + 1}"

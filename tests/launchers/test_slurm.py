@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from dgbench.records.locks import is_locked, lock_holder
+from dgbench.records.locks import lock_holder
 from dgbench.records.status import read_status
 from tests.datasets import broken_mnist
+from tests.launching import claimed, start, until
 
-pytestmark = pytest.mark.slurm
+pytestmark = pytest.mark.cluster
 
-ROOT = Path(__file__).resolve().parents[2]
 TINY = ("dataset.base=digits", "execution=single", "backbone.width=8", "trainer.device=cpu", "protocol.folds=[0,full]")
 OFTEN = ("trainer.eval_every=20", "trainer.checkpoint_seconds=0")
 # scancel leaves a job KillWait seconds, since submitit lets SIGTERM pass
@@ -35,45 +34,18 @@ QUEUE = (
     "hydra.launcher.poll_seconds=0.5",
     "sweep.runs_per_job=1",  # as many jobs of the queue as of the sweep, however fast this machine is
 )
-START = """
-import importlib, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may have inherited its being ignored
-program = sys.argv.pop(1)
-sys.argv[0] = f"{program}.py"
-getattr(importlib.import_module(f"dgbench.cli.{program}"), program)()
-"""
-
-
-def start(folder: Path, cluster: dict[str, str], *words: str, program: str = "train") -> subprocess.Popen[str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "WANDB", "PYTEST"))}
-    env = {**kept, **cluster, "OMP_NUM_THREADS": "1"}
-    with (folder / "err").open("a") as err, (folder / "out").open("a") as out:
-        return subprocess.Popen(
-            [sys.executable, "-c", START, program, *words], cwd=folder, stdout=out, stderr=err, env=env
-        )
-
-
-def until(done: Callable[[], Any], process: subprocess.Popen[str], folder: Path) -> Any:
-    deadline = time.monotonic() + 240
-    while not (value := done()):
-        said = (folder / "err").read_text()
-        assert process.poll() is None, f"the sweep ended early\n{said}"
-        assert time.monotonic() < deadline, f"nothing happens\n{said}"
-        time.sleep(0.05)
-    return value
 
 
 def trained(folder: Path, seed: int) -> tuple[int, str] | None:
     """Process and Slurm job that train a run of a seed at this moment."""
-    for lock in folder.glob(f"multirun/*-s{seed}-*/fold-*/lock"):
-        said = re.search(r"process (\d+) job (\S+)", lock_holder(lock.parent))
-        if said and is_locked(lock.parent):
-            return int(said[1]), said[2]
+    for run, pid in claimed(folder, f"*-s{seed}-*"):
+        if job := re.search(r" job (\S+)", lock_holder(run)):
+            return pid, job[1]
     return None
 
 
-def slurm(cluster: dict[str, str], *words: str) -> str:
-    return subprocess.run(words, env={**os.environ, **cluster}, capture_output=True, text=True, timeout=30).stdout
+def slurm(slurm_cluster: dict[str, str], *words: str) -> str:
+    return subprocess.run(words, env={**os.environ, **slurm_cluster}, capture_output=True, text=True, timeout=30).stdout
 
 
 def warned(pid: int) -> bool:
@@ -99,7 +71,7 @@ def story(folder: Path) -> str:
 
 
 def test_every_run_is_done_exactly_once(
-    cluster: dict[str, str], command: Any, rows_of: Callable[[Path], dict[str, bytes]], tmp_path: Path
+    slurm_cluster: dict[str, str], command: Any, rows_of: Callable[[Path], dict[str, bytes]], tmp_path: Path
 ) -> None:
     """Seed 0 is cancelled with scancel, seed 1 stands still until Slurm warns of its time limit, seed 2 is killed."""
     shared, alone = tmp_path / "shared", tmp_path / "alone"
@@ -108,11 +80,11 @@ def test_every_run_is_done_exactly_once(
     done: set[str] = set()
     paused = cancelled = 0
     deadline = time.monotonic() + 180
-    first = start(shared, cluster, *SWEEP, *QUEUE)
+    first = start(shared, *SWEEP, *QUEUE, env=slurm_cluster)
     while len(done) < 3 or Path(f"/proc/{cancelled}").exists():
         if not cancelled and (found := trained(shared, 0)):
             cancelled = found[0]
-            slurm(cluster, "scancel", found[1])
+            slurm(slurm_cluster, "scancel", found[1])
             done.add("cancelled")
         if cancelled:
             with suppress(ProcessLookupError):  # or it is done before Slurm, which continues it once, kills it
@@ -138,19 +110,19 @@ def test_every_run_is_done_exactly_once(
         assert re.search(rf"^\[\d/3\] seed={seed}: done", err, re.M), story(shared)
     assert requeued(shared)
 
-    second = start(shared, cluster, *SWEEP, *QUEUE)
+    second = start(shared, *SWEEP, *QUEUE, env=slurm_cluster)
     process, _ = until(lambda: trained(shared, 0), second, shared)
     os.kill(process, signal.SIGSTOP)  # or it may be done before the third command asks the queue
     second.send_signal(signal.SIGINT)
     assert second.wait(60) == 130
     assert "the same command watches" in (shared / "err").read_text()
-    third = start(shared, cluster, *SWEEP, *QUEUE)
+    third = start(shared, *SWEEP, *QUEUE, env=slurm_cluster)
     until(lambda: "1 job is in the queue already" in (shared / "err").read_text(), third, shared)
     with suppress(ProcessLookupError):  # on a busy machine Slurm may have requeued it meanwhile
         os.kill(process, signal.SIGCONT)
     assert third.wait(240) == 0, story(shared)
     assert "2 of 3 jobs" in (shared / "err").read_text()
-    fourth = start(shared, cluster, *SWEEP, *QUEUE)
+    fourth = start(shared, *SWEEP, *QUEUE, env=slurm_cluster)
     assert fourth.wait(60) == 0
     assert (shared / "err").read_text().splitlines()[-1].endswith("all 3 jobs are done (retry=all)")
 
@@ -160,15 +132,15 @@ def test_every_run_is_done_exactly_once(
     assert ends == [1] * 6, "each was done by one process"
     assert command("train.py", *SWEEP, cwd=alone).code == 0
     assert rows_of(shared) == rows_of(alone)
-    assert not slurm(cluster, "squeue", "--noheader").strip()
+    assert not slurm(slurm_cluster, "squeue", "--noheader").strip()
 
 
-def test_small_runs_share_a_job(cluster: dict[str, str], tmp_path: Path) -> None:
+def test_small_runs_share_a_job(slurm_cluster: dict[str, str], tmp_path: Path) -> None:
     """Studies of two models, four models to a job of the queue. Those whose images are broken fail alone."""
     broken_mnist(tmp_path / "data")
     bases = ("paths.data_dir=data", "dataset.base=digits,mnist")
     words = ("-m", *TINY[1:], "trainer.steps=4", "trainer.eval_every=4", "seed=0,1", *bases)
-    assert start(tmp_path, cluster, *words, *QUEUE, "sweep.runs_per_job=4").wait(240) == 1
+    assert start(tmp_path, *words, *QUEUE, "sweep.runs_per_job=4", env=slurm_cluster).wait(240) == 1
     err = (tmp_path / "err").read_text()
     assert re.search("4 of .* submitted as [23] of ", err), err
     assert re.search("dataset.base=mnist: FAILED: .*MNIST/raw", err), err
@@ -177,16 +149,16 @@ def test_small_runs_share_a_job(cluster: dict[str, str], tmp_path: Path) -> None
     assert [read_status(path.parent).word for path in tmp_path.rglob("status")] == ["DONE"] * 4
 
 
-def test_what_slurm_refuses_is_told(cluster: dict[str, str], tmp_path: Path) -> None:
+def test_what_slurm_refuses_is_told(slurm_cluster: dict[str, str], tmp_path: Path) -> None:
     words = ("-m", *TINY, "seed=0", *QUEUE, "hydra.launcher.partition=none")
-    assert start(tmp_path, cluster, *words).wait(60) == 1
+    assert start(tmp_path, *words, env=slurm_cluster).wait(60) == 1
     first, *sbatch, line = (tmp_path / "err").read_text().splitlines()
     assert first.endswith("jobs of the sweep ...")
     assert all(each.startswith("sbatch: error: ") for each in sbatch)
     assert re.match(r"dgbench: Slurm refuses .*partition.*; see hydra\.launcher", line), line
 
 
-def test_a_command_that_does_not_wait(cluster: dict[str, str], command: Any, tmp_path: Path) -> None:
+def test_a_command_that_does_not_wait(slurm_cluster: dict[str, str], command: Any, tmp_path: Path) -> None:
     """Three jobs are left to the queue and one is cancelled: the same command submits that one again, and no other."""
     leaves = (*SWEEP, *QUEUE, "hydra.launcher.timeout_min=10", "wait=false")
 
@@ -197,26 +169,26 @@ def test_a_command_that_does_not_wait(cluster: dict[str, str], command: Any, tmp
     def told() -> int:
         return len((tmp_path / "err").read_text()) if (tmp_path / "err").exists() else 0
 
-    first = said(start(tmp_path, cluster, *leaves), 0)
+    first = said(start(tmp_path, *leaves, env=slurm_cluster), 0)
     assert re.search("3 of .* submitted as 3 of ", first), first
     assert re.search(r"^watch: .*report=status 'runs=\[multirun\]'$", first, re.M) and "end: scancel" in first
     submitted = command("report.py", "report=status", cwd=tmp_path)
     assert submitted.code == 2 and "3 jobs of sweeps" in submitted.out, submitted
     deadline = time.monotonic() + 180
     while not (found := trained(tmp_path, 0)):
-        assert time.monotonic() < deadline, slurm(cluster, "squeue")
+        assert time.monotonic() < deadline, slurm(slurm_cluster, "squeue")
         time.sleep(0.05)
-    slurm(cluster, "scancel", found[1])
-    while found[1] in slurm(cluster, "squeue", "--noheader", "--array", "--format", "%i").split():
-        assert time.monotonic() < deadline, slurm(cluster, "squeue")
+    slurm(slurm_cluster, "scancel", found[1])
+    while found[1] in slurm(slurm_cluster, "squeue", "--noheader", "--array", "--format", "%i").split():
+        assert time.monotonic() < deadline, slurm(slurm_cluster, "squeue")
         time.sleep(0.2)
     since = told()
-    again = said(start(tmp_path, cluster, *leaves), since)
+    again = said(start(tmp_path, *leaves, env=slurm_cluster), since)
     assert "(1 cancelled): submitted again" in again, again
     assert re.search("1 of .* submitted as 1 of ", again), again
 
     since = told()
-    said(start(tmp_path, cluster, *SWEEP, *QUEUE, "hydra.launcher.timeout_min=10"), since)  # this one waits
+    said(start(tmp_path, *SWEEP, *QUEUE, "hydra.launcher.timeout_min=10", env=slurm_cluster), since)  # this one waits
     assert (tmp_path / "out").read_text().rstrip().endswith("report: python report.py 'runs=[multirun]'")
     assert "3 of 3 jobs done: 6 of their 6 models" in (tmp_path / "out").read_text()
     logs = [(folder / "log.txt").read_text() for folder in sorted(tmp_path.glob("multirun/*/fold-*"))]
@@ -225,11 +197,11 @@ def test_a_command_that_does_not_wait(cluster: dict[str, str], command: Any, tmp
     assert (status.code, "All done." in status.out) == (0, True), status.out
 
 
-def test_estimates_of_shift_are_jobs_too(cluster: dict[str, str], tmp_path: Path) -> None:
+def test_estimates_of_shift_are_jobs_too(slurm_cluster: dict[str, str], tmp_path: Path) -> None:
     few = ("dataset.base=digits", "backbone.width=8", "trainer.device=cpu", "trials=1", "halves=0", "cache_dir=null")
     queue = [word for word in QUEUE if not word.startswith("sweep.")]
     words = ["-m", *few, "estimator.joint.steps=20", "dataset=sr_cmnist,cmnist_irm", *queue]
-    process = start(tmp_path, cluster, *words, program="shift")
+    process = start(tmp_path, *words, program="shift", env=slurm_cluster)
     assert process.wait(timeout=240) == 0, (tmp_path / "err").read_text()
     assert "2 of 2 jobs done" in (tmp_path / "out").read_text()
     assert len(list(tmp_path.glob("multirun/shift-*/shifts.jsonl"))) == 2
