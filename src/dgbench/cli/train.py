@@ -67,12 +67,13 @@ def run_command(command: Command) -> Ended:
 
     from dgbench.callbacks.loggers import build_logger
     from dgbench.callbacks.progress import StudyProgress
+    from dgbench.cli.halving import rung_ends, survivors
     from dgbench.cli.outcome import chosen_again, searches_of, summarize
     from dgbench.plan.building import build
     from dgbench.plan.folds import selection_note
     from dgbench.training.processes import prepare_process
     from dgbench.training.study import studies_of
-    from dgbench.training.train_runs import train_runs
+    from dgbench.training.train_runs import RunOutcomes, train_runs
 
     prepare_process()
     logger, selection = build_logger(config), build(config, "selection")
@@ -85,10 +86,15 @@ def run_command(command: Command) -> Ended:
     progress = StudyProgress(n_runs, studies[0].settings.steps, label)
     try:
         how = command.values()["execution"], progress, logger, config.retry, command.chooses_threads
-        outcomes = train_runs(studies, *how)
+        outcomes, going = RunOutcomes(), studies
+        for end in rung_ends(searches):
+            outcomes |= train_runs(going, *how, until=end)
+            going = survivors(going, searches, end, progress)
+        outcomes |= train_runs(going, *how)
         again = [study for search in searches for study in chosen_again(search)]
         outcomes |= train_runs(again, *how)
     finally:
         progress.close()
-    command.place().record_end([run.folder for study in [*studies, *again] for run in study.runs])
-    return summarize([*studies, *again], outcomes, selection, logger, searches)
+    ended = [*(going or studies), *again]
+    command.place().record_end([run.folder for study in ended for run in study.runs])
+    return summarize(ended, outcomes, selection, logger, searches)

@@ -91,6 +91,62 @@ class Scheme(Checked):
         ]
 
 
+class Halving(Scheme):
+    """Successive halving: all draws train to the first rung, the best go on to the next, and so on to the last step.
+
+    A rung ends where ``trainer.steps`` is divided by ``reduction`` once or more, at the next evaluation; one draw in
+    ``reduction`` goes on, judged by ``chosen_by`` on rows up to there, its mean over folds. A draw that goes on is the
+    run that it would be in a search without rungs.
+
+    Source: Jamieson & Talwalkar 2016, "Non-stochastic best arm identification and hyperparameter optimization".
+
+    Raises:
+        ConfigError: numbers that cannot be meant, or a choice that looks at test environments.
+    """
+
+    reduction: Annotated[int, Field(ge=2), Refusal("is not an integer >= 2", "give one, e.g. 3")]
+    rungs: Annotated[int, Field(ge=2), Refusal("is not an integer >= 2", "give one; hparams=search has no rungs")]
+
+    @model_validator(mode="after")
+    def _honest(self) -> Self:
+        if self.repeats:
+            raise ConfigError(
+                f"hparams.scheme.repeats={self.repeats} needs all draws; take hparams=search_yu2024, or 0"
+            )
+        if self.chosen_by.uses_test_environments:
+            raise ConfigError(
+                f"hparams.scheme.chosen_by={self.chosen_by.name} looks at test environments, which stop no draw; "
+                "take dgbench.analysis.selection.TrainVal"
+            )
+        if self.chosen_by.needs_other_runs:
+            raise ConfigError(
+                f"hparams.scheme.chosen_by={self.chosen_by.name} judges by runs of another protocol, which a rung does "
+                "not train; take dgbench.analysis.selection.TrainVal"
+            )
+        return self
+
+    def independent(self) -> dict[str, list[int]]:
+        """List numbers of the trials alone: draws are compared."""
+        return {"trials": _numbers(self.trials)}
+
+    def ends(self, steps: int, every: int) -> list[int]:
+        """List the steps at which the rungs but the last end, of runs that are evaluated every so many steps."""
+        parts = (-(-steps // self.reduction**n) for n in range(self.rungs - 1, 0, -1))
+        return [end for end in dict.fromkeys(-(-part // every) * every for part in parts) if end < steps]
+
+    def going_on(self, draws: int) -> int:
+        """Say how many of so many draws of a rung train on."""
+        return -(-draws // self.reduction)
+
+    def share(self, steps: int, every: int) -> float:
+        """Give the part of the steps of a search without rungs that is trained."""
+        draws = n = len(_numbers(self.draws))
+        trained, before = 0, 0
+        for end in [*self.ends(steps, every), steps]:
+            trained, before, n = trained + n * (end - before), end, self.going_on(n)
+        return trained / (draws * steps)
+
+
 def _numbers(numbers: int | Sequence[int]) -> list[int]:
     return list(range(numbers)) if isinstance(numbers, int) else list(numbers)
 

@@ -1,8 +1,8 @@
 """Keep how a run stands in its folder: its ``status``, and ``progress.json``, its sign of life.
 
 ``status`` is one line: RUNNING, DONE with its number of rows (``DONE at step 120, 24 rows`` of training that may end
-early), FAILED with the reason, or INTERRUPTED. ``progress.json`` says how far a run is, how fast, and when it last said
-so.
+early), FAILED with the reason, INTERRUPTED, or STOPPED by its search, with the reason. ``progress.json`` says how far a
+run is, how fast, and when it last said so.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from dgbench.records.rows import IDENTITY_FILE, ROW_FILE, SHIFT_FILE, parse_rows
 STATUS_FILE = "status"
 
 RUNNING, DONE, FAILED = "RUNNING", "DONE", "FAILED"
-INTERRUPTED = "INTERRUPTED"  # by Ctrl-C: stopped, not failed
+INTERRUPTED = "INTERRUPTED"  # by Ctrl-C, or between the rungs of its search: to be continued, not failed
+STOPPED = "STOPPED"  # by its search, which goes on with other draws
 NO_ROWS = f"{ROW_FILE} is missing or holds no rows"
-WORDS = (RUNNING, DONE, FAILED, INTERRUPTED)
+WORDS = (RUNNING, DONE, FAILED, INTERRUPTED, STOPPED)
 
 
 @dataclass(frozen=True)

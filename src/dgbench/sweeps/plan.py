@@ -16,6 +16,7 @@ from dgbench.data.description import DatasetInfo, with_base
 from dgbench.errors import ConfigError, reason_of
 from dgbench.plan.building import InitialWeights, build, conf_of, has_small_network, is_small
 from dgbench.plan.hyperparameters import late_phase
+from dgbench.plan.search import Halving
 from dgbench.plan.settings import Card, TrainerSettings
 from dgbench.plan.studies import Command, PlannedStudy, Planner
 from dgbench.records.spec import digest
@@ -226,12 +227,16 @@ def _images(kinds: Iterable[KindLeft]) -> Iterator[str]:
 
 
 def _searched(kinds: Iterable[KindLeft]) -> Iterator[str]:
-    """Why draws multiply with trials and seeds, of the first algorithm whose draws do."""
+    """Why draws multiply with trials and seeds, and how many stop early, of the first algorithm that is searched."""
     for search, kind in ((kind.left[0].search, kind) for kind in kinds if kind.left):
         if search:
             of_one, trials = len(search.scheme.studies(search.base)), len(search.scheme.independent()["trials"])
             times = [f"{of_one // trials} draws", f"{trials} trials", f"{kind.studies // of_one} seeds"]
             more = [factor for factor in times if not factor.startswith("1 ")]
+            if isinstance(search.scheme, Halving):
+                trainer = kind.left[0].config["trainer"]
+                share = search.scheme.share(trainer["steps"], trainer["eval_every"])
+                yield f"Counted to their end, also draws that hparams=halving stops: it trains {share:.0%} of the steps"
             if len(more) > 1:
                 yield (
                     "A search trains all its draws for each trial and each seed, since each of these chooses its own: "

@@ -25,12 +25,12 @@ from omegaconf import DictConfig, OmegaConf
 from dgbench.errors import DgbenchError, reason_of
 from dgbench.plan.folds import Fold
 from dgbench.plan.overrides import grammar
-from dgbench.plan.search import scheme_of
+from dgbench.plan.search import Halving, scheme_of
 from dgbench.plan.studies import PlannedStudy, Planner, grid_lists
 from dgbench.records.files import read_json, write_whole
 from dgbench.records.locks import is_locked
 from dgbench.records.spec import digest
-from dgbench.records.status import FAILED, INTERRUPTED, RUNNING, is_done, read_beat, read_status
+from dgbench.records.status import FAILED, INTERRUPTED, RUNNING, STOPPED, is_done, read_beat, read_status
 
 if TYPE_CHECKING:
     from dgbench.training.cost import Cost
@@ -94,6 +94,8 @@ class KindLeft:
             if begun:
                 folder = study.run_folder(fold)
                 state, step, rate = _state(folder)
+                if read_status(folder).word == STOPPED:
+                    state = "done" if study.search and isinstance(study.search.scheme, Halving) else "stopped"
             self.models[state] += 1
             if state != "done":
                 runs += 1

@@ -39,6 +39,7 @@ class Fit:
         metrics: of each run what is logged beside its rows; None for one that is finished. Empty logs nothing.
         safely: what guards the metrics.
         process: which process of a distributed run this is; None trains alone.
+        until: step to train to, at which an evaluation falls; None trains to the last.
     """
 
     def __init__(
@@ -50,10 +51,12 @@ class Fit:
         metrics: Sequence[RunMetrics | None] = (),
         safely: Guard | None = None,
         process: Process | None = None,
+        until: int | None = None,
     ) -> None:
         self.group, self.finished, self.others, self.process = group, finished, callbacks, process
         self.study, first = group.runs[0].study, process is None or process.rank == 0
         settings = self.settings = self.study.settings
+        self.until = settings.steps if until is None else until
         module = self.module = group_module(group)
         self.data = group_data(group)
         module.training_images = self.data.training_images
@@ -91,7 +94,7 @@ class Fit:
         """
         settings, module = self.settings, self.module
         done, every = module.steps_done, settings.eval_every
-        intervals = -(-settings.steps // every) - done // every if done < settings.steps else 0
+        intervals = -(-self.until // every) - done // every if done < self.until else 0
         trainer = make_trainer(settings, self.callbacks(), intervals, self.process, self.log)
         try:
             fit_quietly(trainer, module, self.data)
@@ -178,7 +181,7 @@ class Fit:
     def _evaluates_again(self) -> bool:
         """Whether training that ends before its last step is evaluated once more, now that this is its end."""
         settings = self.settings
-        early = self.module.steps_done < settings.steps
+        early = self.module.steps_done < self.until
         return early and (settings.eval_test == "best" or settings.predictions == "last")
 
     def snapshot(self, evaluates_again: bool = False) -> Snapshot:

@@ -21,6 +21,7 @@ from dgbench.records.metrics import METRICS_FILE, Lines, read_metrics, write_met
 from dgbench.records.predictions import PREDICTION_FILE, about_predictions
 from dgbench.records.status import (
     FAILED,
+    INTERRUPTED,
     RUNNING,
     finish,
     is_done,
@@ -67,6 +68,7 @@ def train_runs(
     logger: MetricsLogger | None,
     retry: str = "all",
     chooses_threads: bool = False,
+    until: int | None = None,
 ) -> RunOutcomes:
     """Train every run that is not done, in the groups that ``execution`` asks for.
 
@@ -80,11 +82,12 @@ def train_runs(
         logger: where it is logged besides; None logs nothing but rows.
         retry: ``all`` trains whatever is not done, ``failed`` only what failed before, ``none`` what did not fail.
         chooses_threads: clock how many CPU threads are fastest; False leaves torch's number.
+        until: step at which the runs pause, after its evaluation; None trains them to their end.
 
     Raises:
         ConfigError: the configuration cannot work.
     """
-    trainer = _Trainer(progress, logger, Threads(chooses_threads), len(studies))
+    trainer = _Trainer(progress, logger, Threads(chooses_threads), len(studies), until)
     runs = list({run.hash: run for study in studies for run in study.runs}.values())  # typed twice, trained once
     asked = {run.hash for run in runs if trainer.asks_for(run, retry)}
     if note := _lacking([run for run in runs if trainer.outcomes.complete.get(run.hash)]):
@@ -108,8 +111,10 @@ def train_runs(
 class _Trainer:
     """Trains groups one after the other, and notes how their runs ended."""
 
-    def __init__(self, progress: StudyProgress, logger: MetricsLogger | None, threads: Threads, studies: int) -> None:
-        self.progress, self.logger, self.threads = progress, logger, threads
+    def __init__(
+        self, progress: StudyProgress, logger: MetricsLogger | None, threads: Threads, studies: int, until: int | None
+    ) -> None:
+        self.progress, self.logger, self.threads, self.until = progress, logger, threads, until
         self.safely = Guard(METRICS_FILE)
         self.studies = studies
         self.outcomes, self.moved = RunOutcomes(), False
@@ -121,6 +126,8 @@ class _Trainer:
         """Whether a run is to be trained now; one that is not is noted as it stands."""
         failed = read_status(run.folder).word == FAILED
         done = is_done(run.folder, run.evaluations)
+        if self.until is not None and (done or last_step(run) >= self.until):
+            return False
         if done or (failed and retry == "none"):
             note = "failed before; retry=failed trains it again" if failed else "was done before"
             self.progress.end(self._named(run), note)
@@ -293,7 +300,9 @@ class _Trainer:
             metrics = [None if run.hash in finished else RunMetrics(run.info, live, self.safely) for run in group.runs]
         try:
             with processes(first.study.settings.devices, first.folder, snapshot is not None) as process:
-                result = Fit(group, snapshot, finished, [self.progress], metrics, self.safely, process).train()
+                result = Fit(
+                    group, snapshot, finished, [self.progress], metrics, self.safely, process, self.until
+                ).train()
             complete = True
             return result
         finally:
@@ -305,6 +314,10 @@ class _Trainer:
         problem = None if diverged is None else str(DivergedError(*diverged))
         if problem is None and (path := changed_since(final, run)):
             problem = f"{path} was changed by another while it trained; the same command trains it again"
+        pauses = self.until is not None and final is not None and self.until <= final.step < run.study.settings.steps
+        if problem is None and pauses:
+            write_status(run.folder, INTERRUPTED, f"at step {self.until}, between two rungs of its search")
+            return
         try:
             if problem is None and group.stacked and final is not None:
                 finish_run(run, final)

@@ -30,6 +30,7 @@ from dgbench.records.status import (
     INTERRUPTED,
     RUNNING,
     STATUS_FILE,
+    STOPPED,
     Beat,
     duration,
     lacking_rows,
@@ -113,12 +114,14 @@ def _state(
         reason = trained_again(lacking)
         problems.append(Problem("lost rows", printable(folder.path), reason))
         return RunState(folder.path, "waiting", reason)
+    if folder.status == STOPPED:
+        return RunState(folder.path, "done", f"stopped by its search {folder.reason}")
     if folder.status == FAILED:
         return RunState(folder.path, "failed", folder.reason or "no reason given")
     beat = read_beat(folder.path)
     if folder.status == INTERRUPTED:
         where = _where(beat) or " before its first step"
-        return RunState(folder.path, "interrupted", f"stopped by Ctrl-C{where}", beat)
+        return RunState(folder.path, "interrupted", folder.reason or f"stopped by Ctrl-C{where}", beat)
     if folder.status != RUNNING:
         return RunState(folder.path, "waiting", folder.reason)
     marked = now

@@ -19,7 +19,7 @@ from dgbench.errors import RecordError
 from dgbench.records.evaluations import RowKey
 from dgbench.records.files import read_json
 from dgbench.records.rows import DEFAULTS, IDENTITY_FILE, ROW_FILE, Role, identity_key, keys, shown
-from dgbench.records.status import DONE, FAILED, INTERRUPTED, RUNNING, lacking_rows, trained_again
+from dgbench.records.status import DONE, FAILED, INTERRUPTED, RUNNING, STOPPED, lacking_rows, trained_again
 from dgbench.reports.reading.folders import (
     UNREADABLE_FILE,
     Problem,
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
 _UNUSABLE = {
     FAILED: "failed run", RUNNING: "still running", INTERRUPTED: "interrupted run", DONE: "run that lacks rows",
+    STOPPED: "draw that was stopped",
 }  # fmt: skip
 
 

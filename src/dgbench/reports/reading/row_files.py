@@ -49,7 +49,7 @@ from dgbench.records.rows import (
     shown,
     whole,
 )
-from dgbench.records.status import DONE, WORDS, lacking_of
+from dgbench.records.status import DONE, STOPPED, WORDS, lacking_of
 from dgbench.reports.reading.folders import UNKNOWN, Problem, printable
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Run:
 
     folder: str
     identity: dict[str, Any]  #: the fields of :class:`~dgbench.records.rows.RunIdentity`
-    status: str  #: ``DONE``, ``RUNNING``, ``FAILED``, ``INTERRUPTED`` or ``UNKNOWN``
+    status: str  #: ``DONE``, ``RUNNING``, ``FAILED``, ``INTERRUPTED``, ``STOPPED`` or ``UNKNOWN``
     reason: str  #: what the status line says after the status
     last_step: int
     row_count: int
@@ -121,6 +121,8 @@ class Run:
             return f"{DONE}, but {self.lacking}" if self.lacking else ""
         if self.status == "FAILED":
             return f"failed: {self.reason or 'no reason given'}"
+        if self.status == STOPPED:
+            return f"stopped by its search {self.reason}"
         return f"unfinished (status {self.status}), last row at step {self.last_step}"
 
 

@@ -1,0 +1,136 @@
+"""``hparams=halving``: what stands between two rungs of a search. Draws are ranked, and those that lost are stopped."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from dgbench.analysis.columns import RunKey, records_of
+from dgbench.callbacks.progress import StudyProgress
+from dgbench.cli.outcome import Search, rows_of
+from dgbench.errors import ConfigError, is_divergence
+from dgbench.plan.search import Halving
+from dgbench.records.status import FAILED, INTERRUPTED, STOPPED, is_done, read_status, write_status
+from dgbench.training.checkpoints import last_step
+from dgbench.training.study import Run, Study
+
+log = logging.getLogger("dgbench")
+
+
+def rung_ends(searches: Sequence[Search]) -> list[int]:
+    """List the steps at which the rungs but the last of all searches end; empty without ``hparams=halving``.
+
+    Raises:
+        ConfigError: rungs that the runs cannot have.
+    """
+    ends = set()
+    for search in searches:
+        if not isinstance(search.scheme, Halving):
+            continue
+        for study in search.studies:
+            if study.settings.devices > 1:
+                raise ConfigError("hparams=halving pauses runs of one process; set trainer.devices=1")
+            if any(run.evaluations.every == 0 for run in study.runs):
+                raise ConfigError("hparams=halving needs evaluations while a run trains; set averaging=none")
+            ends.add(tuple(search.scheme.ends(study.settings.steps, study.settings.eval_every)))
+    if len(ends) > 1 or (ends and not all(isinstance(search.scheme, Halving) for search in searches)):
+        raise ConfigError(
+            "hparams=halving trains studies with the same rungs in one command; sweep over trainer.steps and "
+            "trainer.eval_every with -m"
+        )
+    return list(ends.pop()) if ends else []
+
+
+def survivors(studies: Sequence[Study], searches: Sequence[Search], end: int, progress: StudyProgress) -> list[Study]:
+    """Stop the draws that rank last at the end of a rung; the others go on, every fold of them.
+
+    Args:
+        studies: that trained in this rung.
+        searches: that they belong to.
+        end: step at which the rung ended.
+        progress: shows which stop.
+
+    Returns:
+        What goes on. Nothing where a run of the rung did not come to its end, so that nothing can be ranked.
+
+    Raises:
+        ConfigError: the selection has nothing to rank by.
+    """
+    waiting = [run for study in studies for run in study.runs if not _came_to(run, end)]
+    if waiting:
+        text = str(read_status(waiting[0].folder)) or "not started"
+        log.warning(
+            "a rung is not complete: %d models did not come to step %d (e.g. %s: %s); the same command continues",
+            len(waiting), end, waiting[0].title, text,
+        )  # fmt: skip
+        return []
+    going = []
+    for search in searches:
+        scheme, trials = search.scheme, defaultdict(list)
+        assert isinstance(scheme, Halving)
+        for study in studies:
+            if study.planned.search == search.planned:
+                trials[study.spec.trial].append(study)
+        for draws in trials.values():
+            accuracy = _accuracies(draws, scheme, end)
+            ranked = sorted(draws, key=lambda study: (accuracy[study.folder.name], study.spec.draw), reverse=True)
+            n = scheme.going_on(len(draws))
+            going += ranked[:n]
+            for place, study in enumerate(ranked[n:], n + 1):
+                value = accuracy[study.folder.name]
+                shown = "no validation accuracy" if value == -math.inf else f"validation accuracy {100 * value:.2f} %"
+                for run in study.runs:
+                    if read_status(run.folder).word == INTERRUPTED:
+                        reason = f"at step {end}: {shown}, place {place} of {len(draws)}, of which {n} go on"
+                        write_status(run.folder, STOPPED, reason)
+                    progress.end(run.title, str(read_status(run.folder)))
+    return [study for study in studies if study in going]
+
+
+def _came_to(run: Run, end: int) -> bool:
+    """Whether a run has trained to a step, or cannot: it diverged."""
+    status = read_status(run.folder)
+    if status.word == FAILED:
+        return is_divergence(status.reason)
+    return is_done(run.folder) or last_step(run) >= end
+
+
+def _accuracies(draws: Sequence[Study], scheme: Halving, end: int) -> dict[str, float]:
+    """Validation accuracy of draws, by the name of the folder: the mean over the folds that the selection can judge.
+
+    Args:
+        draws: of one trial.
+        scheme: says how they are judged.
+        end: last step whose rows count; a draw that is further already has more.
+    """
+    names = ("step", "env", "subset", "env_held_out", "seen", "wrong")
+    runs = [run for study in draws for run in study.runs]
+    numbers = {run.hash: number for number, run in enumerate(runs)}
+    keys = [
+        RunKey("", tuple(run.study.info.given), frozenset(run.fold.held_out), run.spec.seed, run.spec.draw)
+        for run in runs
+    ]
+    lines = [
+        {"run": numbers[row["run"]], **{name: row[name] for name in names}}
+        for study in draws
+        for row in rows_of(study.planned)
+        if row["step"] <= end
+    ]
+    choices = scheme.chosen_by.choose(records_of(pd.DataFrame(lines, columns=["run", *names]), keys))
+    judged = {run.fold.name for number, run in enumerate(runs) if choices.judged[number]}
+    if not judged:
+        raise ConfigError(
+            f"hparams.scheme.chosen_by={scheme.chosen_by.name} can rank no draw here: "
+            f"{next(iter(choices.why.values()), 'no rows')}"
+        )
+    values: dict[str, list[float]] = defaultdict(list)
+    for number, run in enumerate(runs):
+        if run.fold.name in judged:
+            value = float(choices.accuracy[number]) if choices.judged[number] else math.nan
+            values[run.study.folder.name].append(-math.inf if math.isnan(value) else value)
+    return {name: float(np.mean(of_folds)) for name, of_folds in values.items()}
