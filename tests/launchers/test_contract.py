@@ -102,7 +102,7 @@ def test_kills_change_no_row_and_no_work_is_left_behind_a_zero(
     sweep = engine.start(tmp_path, *SWEEP)
     until(lambda: claimed(tmp_path), sweep, tmp_path)
     sweep.send_signal(signal.SIGINT)
-    codes, killed, size, deadline = [sweep.wait(60)], 0, 0, time.monotonic() + 2 * SECONDS
+    codes, killed, size, deadline = [sweep.wait(60)], 0, 0, time.monotonic() + 4 * SECONDS
     while codes[-1]:
         assert unfinished(tmp_path), codes
         assert command("report.py", "report=status", cwd=tmp_path).code in (2, 3)
@@ -118,6 +118,7 @@ def test_kills_change_no_row_and_no_work_is_left_behind_a_zero(
                         time.sleep(0.02)
             time.sleep(0.05)
         codes.append(sweep.returncode)
+    assert not re.search("Traceback|HYDRA_FULL_ERROR", (tmp_path / "err").read_text())
     assert killed == KILLS and codes[0] == 130 and len(codes) > 2, codes
     assert unfinished(tmp_path) == 0
     assert rows_of(tmp_path) == rows_of(undisturbed)
@@ -143,6 +144,8 @@ def test_a_failed_job_is_named_and_stops_no_other(engine: Engine, command: Any, 
     one_line(err[-1], r"^dgbench: 1 of 2 jobs failed \(dataset\.base=mnist\); .*same command")
     assert len([line for line in err if re.search("dataset.base=mnist: FAILED: .*MNIST/raw", line)]) == 1
     assert "1 of 2 jobs done: 1 of their 1 models" in (shared / "out").read_text()
+    status = command("report.py", "report=status", cwd=shared)
+    assert (status.code, status.out.splitlines()[-1]) == (0, "  All done."), "the sweep has told which job failed"
     assert rows_of(shared) == rows_of(alone) and len(rows_of(shared)) == 1
 
 

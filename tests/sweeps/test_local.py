@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import time
@@ -20,7 +19,6 @@ from dgbench.sweeps import sizes as machine
 from dgbench.sweeps.local import LauncherKeys, LocalKeys
 from dgbench.sweeps.slurm import SlurmKeys
 from tests.complaints import one_line, refused
-from tests.datasets import broken_mnist
 from tests.launching import claimed, running, start, until
 
 TINY = (
@@ -37,34 +35,6 @@ Rows = Callable[[Path], dict[str, bytes]]
 
 
 @pytest.mark.slow
-def test_rows_are_those_of_one_process_and_a_failed_job_stops_no_other(
-    command: Any, rows_of: Rows, tmp_path: Path
-) -> None:
-    alone, shared = tmp_path / "alone", tmp_path / "shared"
-    alone.mkdir()
-    shared.mkdir()
-    broken_mnist(tmp_path / "data")
-    words = ("paths.data_dir=../data", "protocol.folds=[0,full]", "algorithm=erm,vrex", "dataset.base=digits,mnist")
-    sweep = ("-m", *TINY[1:], *words)
-    assert command("train.py", *sweep, cwd=alone).code == 1
-    ended = command("train.py", *sweep, *LOCAL, cwd=shared)
-    assert ended.code == 1
-    assert rows_of(shared / "multirun") == rows_of(alone / "multirun")
-    assert len(rows_of(shared)) == 4
-    one_line(*ended.complaints, r"^dgbench: 2 of 4 jobs failed \(algorithm=erm dataset\.base=mnist; algorithm=vrex ")
-    assert len([line for line in ended.err.splitlines() if re.search("FAILED: .*MNIST/raw", line)]) == 2
-    assert ended.out.splitlines()[0] == "2 of 4 jobs done: 4 of their 4 models", "what jobs print goes to their logs"
-    assert ended.out.splitlines()[-1] == "report: python report.py 'runs=[multirun]'"
-    assert [line.split()[:2] for line in ended.out.splitlines()[3:-1]] == [["erm", "1"], ["vrex", "1"]]
-    status = command("report.py", "report=status", "runs=[shared/multirun]", cwd=tmp_path)
-    assert (status.code, status.out.splitlines()[-1]) == (0, "  All done."), (
-        "the sweep has told which of its jobs failed"
-    )
-    logs = [log.read_text() for log in shared.glob("multirun/.jobs/*.log")]
-    assert sorted(re.findall(r"(\w+) seed 0 \(selection: last step\)", "".join(logs))) == ["erm", "vrex"]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("many", [("grid.seed=[0,1]",), ("hparams=search", "hparams.scheme.draws=2")])
 def test_a_job_of_several_studies(many: tuple[str, ...], command: Any, rows_of: Rows, tmp_path: Path) -> None:
     """Workers, which Hydra did not start, compose a grid and draw a search as the command itself does."""
@@ -73,8 +43,11 @@ def test_a_job_of_several_studies(many: tuple[str, ...], command: Any, rows_of: 
     shared.mkdir()
     sweep = ("-m", *TINY, "protocol.folds=[0]", "algorithm=erm,vrex", *many)
     assert command("train.py", *sweep, cwd=alone).code == 0
-    assert command("train.py", *sweep, *LOCAL, cwd=shared).code == 0
+    ended = command("train.py", *sweep, *LOCAL, cwd=shared)
+    assert ended.code == 0
     assert rows_of(shared / "multirun") == rows_of(alone / "multirun")
+    assert ended.out.startswith("2 of 2 jobs done"), "what jobs print goes to their logs"
+    assert all("rows: " in log.read_text() for log in shared.glob("multirun/.jobs/*.log"))
     assert len(rows_of(shared)) >= 4
 
 

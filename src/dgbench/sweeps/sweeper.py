@@ -14,11 +14,12 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import RangeSweep
 from hydra.core.utils import JobReturn
+from hydra.errors import HydraException
 from hydra.utils import get_method
 from omegaconf import OmegaConf
 
 from dgbench.configuration import typed_words
-from dgbench.errors import ConfigError, DataError, DgbenchError, JobsFailedError, WeightsError
+from dgbench.errors import ConfigError, DataError, DgbenchError, JobsFailedError, WeightsError, one_line
 from dgbench.plan.explain import explain
 from dgbench.plan.overrides import quoted
 from dgbench.plan.search import MOST_STUDIES
@@ -57,7 +58,8 @@ class StudySweeper(BasicSweeper):
         loader = self.hydra_context.config_loader
         sweep_dir = Path(self.config.hydra.sweep.dir)
         basic = type(self.launcher).__name__ == "BasicLauncher"
-        if not getattr(self.launcher, "in_this_folder", basic):  # of another engine: its workers may start elsewhere
+        ours = bool(getattr(self.launcher, "in_this_folder", basic))
+        if not ours:  # its workers may start elsewhere
             sweep_dir = sweep_dir.absolute()
             self.config.hydra.overrides.hydra.append(f"hydra.sweep.dir={quoted(str(sweep_dir))}")
         overrides = OverridesParser.create(config_loader=loader).parse_overrides([*self._parse_config(), *arguments])
@@ -106,6 +108,13 @@ class StudySweeper(BasicSweeper):
         except JobsFailedError:
             self._close(map(planner.place, _parts(jobs, planner, sweep_dir)))
             raise
+        except Exception as error:
+            if ours or isinstance(error, (DgbenchError, HydraException)):
+                raise
+            # another package's launcher lost a worker, and gives up the other jobs with it
+            raise JobsFailedError(
+                f"{one_line(error)}; jobs may be left, and the same command continues with them"
+            ) from error
         if self.config.wait:  # a launcher may have split jobs meanwhile
             ended = [planner.place(words) for words in _parts(jobs, planner, sweep_dir)]
             self._close(ended)
