@@ -79,7 +79,7 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
             wants_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
             os.environ["HYDRA_FULL_ERROR"] = "1"  # or Hydra prints its own report and exits before we see the error
             failures: list[str] = []
-            home, folder = (os.uname().nodename, os.getpid()), os.getcwd()
+            home, folder, variables = (os.uname().nodename, os.getpid()), os.getcwd(), _variables()
             os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # large pages for tensors, before torch is imported
 
             @functools.wraps(task)
@@ -87,8 +87,7 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
                 away = (os.uname().nodename, os.getpid()) != home  # in a worker of another package's launcher
                 try:
                     if away:
-                        with suppress(OSError):  # relative paths are meant from where the command was typed
-                            os.chdir(folder)
+                        _stand_in(folder, variables)
                     task(config)
                 except BrokenPipeError:
                     _end_if_unread()
@@ -114,6 +113,20 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
         return main
 
     return decorate
+
+
+def _variables() -> dict[str, str]:
+    """Those that stand for paths in ``conf/paths``."""
+    return {name: value for name, value in os.environ.items() if name.startswith("DGBENCH_")}
+
+
+def _stand_in(folder: str, variables: Mapping[str, str]) -> None:
+    """Give a worker, which may have begun anywhere, the folder and variables that a command was typed with."""
+    with suppress(OSError):  # another machine may lack it
+        os.chdir(folder)
+    for name in _variables():
+        del os.environ[name]
+    os.environ.update(variables)
 
 
 def plain_command(task: Callable[[list[str]], None], about: Callable[[], str]) -> None:
