@@ -144,7 +144,7 @@ def test_a_failed_job_is_named_and_stops_no_other(engine: Engine, command: Any, 
     one_line(err[-1], r"^dgbench: 1 of 2 jobs failed \(dataset\.base=mnist\); .*same command")
     assert len([line for line in err if re.search("dataset.base=mnist: FAILED: .*MNIST/raw", line)]) == 1
     assert "1 of 2 jobs done: 1 of their 1 models" in (shared / "out").read_text()
-    status = command("report.py", "report=status", cwd=shared)
+    status = command("report.py", "report=status", "runs=[multirun]", cwd=shared)
     assert (status.code, status.out.splitlines()[-1]) == (0, "  All done."), "the sweep has told which job failed"
     assert rows_of(shared) == rows_of(alone) and len(rows_of(shared)) == 1
 
