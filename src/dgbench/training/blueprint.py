@@ -77,6 +77,7 @@ class Blueprint:
         body = check_network(self.config, self.hparams, info, self.planned.weights)
         self._network_alone: str | None = getattr(body, "why_not_stackable", None)
         self.tuning.check_network(body)
+        # not self.sizes: a subclass may count images that are not here yet
         self.bare_sizes = replace(Blueprint.sizes(self, self.folds[0]), n_features=body.n_features)
         with torch.device("meta"):
             classifier = build_head(self.algorithm.networks_needed(self.bare_sizes, self.hparams)["classifier"])
