@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import re
@@ -217,8 +218,9 @@ def shared_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def hydra_once() -> None:
-    """Compose fast in the process of the tests, too."""
+def read_once() -> None:
+    """In the process of the tests, too."""
+    importlib.import_module("tests.read_once")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
