@@ -172,3 +172,14 @@ def test_values_that_cannot_be_meant(word: str, line: str, command: Any, tmp_pat
         assert (ended.code, list(tmp_path.iterdir())) == (1, [])
         (told,) = ended.complaints
         assert re.match(f"dgbench: {line}", told)
+
+
+def test_weights_that_are_absent_are_told_apart(tmp_path: Path) -> None:
+    """Table 3 of Yu et al.: 10 draws x 4 test domains x 2 tunings x 3 initial weights, 2 more seeds of the best."""
+    workload = Workload(Planner(composer(), tmp_path, fetch_weights=False))
+    workload.add(["experiment=yu2024_table3", "seed=0"])
+    kinds = workload.kinds.values()
+    assert (sum(kind.models.total() for kind in kinds), sum(kind.again for kind in kinds)) == (240, 48)
+    needing = [study.config["init"]["name"] for study in workload.needing.values()]
+    assert needing == ["supervised", "moco", "simclr"]
+    assert [kind.seeds for kind in kinds] == [{0}] * len(kinds)

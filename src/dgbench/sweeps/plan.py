@@ -67,8 +67,8 @@ def print_plan(
     print(_jobs(len(jobs), lengths, size) + _explained(clock, starts))
     if counted := [kind for kind in kinds if kind.cost]:
         print(_assumed(counted))
-    firsts = [kind.left[0] for kind in kinds if kind.left]
-    absent = dict.fromkeys(line for first in firsts for line in absent_files(first.config, first.info, first.weights))
+    needing = workload.needing.values()
+    absent = dict.fromkeys(line for study in needing for line in absent_files(study.config, study.info, study.weights))
     said = [*_images(kinds), *_searched(kinds), *absent, *speeds.notes(), *uncounted, *_late(kinds)]
     for note in (*said, *judged.cautions):
         print(note)
@@ -231,13 +231,15 @@ def _searched(kinds: Iterable[KindLeft]) -> Iterator[str]:
     for search, kind in ((kind.left[0].search, kind) for kind in kinds if kind.left):
         if search:
             of_one, trials = len(search.scheme.studies(search.base)), len(search.scheme.independent()["trials"])
-            times = [f"{of_one // trials} draws", f"{trials} trials", f"{kind.studies // of_one} seeds"]
+            seeds = len(kind.seeds)
+            times = [f"{of_one // trials} draws", f"{trials} trials", f"{seeds} seeds"]
+            times.append(f"{kind.studies // (of_one * seeds)} settings")
             more = [factor for factor in times if not factor.startswith("1 ")]
             if isinstance(search.scheme, Halving):
                 trainer = kind.left[0].config["trainer"]
                 share = search.scheme.share(trainer["steps"], trainer["eval_every"])
                 yield f"Counted to their end, also draws that hparams=halving stops: it trains {share:.0%} of the steps"
-            if len(more) > 1:
+            if max(trials, seeds) > 1:
                 yield (
                     "A search trains all its draws for each trial and each seed, since each of these chooses its own: "
                     f"{kind.algorithm} {' x '.join(more)} = {kind.studies} studies"

@@ -59,6 +59,7 @@ class KindLeft:
     rates: list[float] = field(default_factory=list)  # minibatches per second, of all models that train together
     sizes: list[int] = field(default_factory=list)  # bytes of a finished run
     again: int = 0  # models that searches train once they have chosen
+    seeds: set[int] = field(default_factory=set)  # those of searches, before a trial adds to them
     left: list[PlannedStudy] = field(default_factory=list)  # some studies with models to train, over the same images
     cost: Cost | None = None  # of a model, where it was counted
     guess: float | None = None  # seconds that what is left takes on a card whose speed is assumed
@@ -105,6 +106,8 @@ class KindLeft:
             if rate and len(self.rates) < SAMPLES:
                 self.rates.append(rate * len(fold.training))
         self.minibatches_left += minibatches
+        if study.search:
+            self.seeds.add(int(study.search.base.get("seed", study.spec.seed)))
         self.again += study.repeats * len(folds)
         if runs and len(self.left) < SAMPLES and (not self.left or study.dataset is self.left[0].dataset):
             self.left.append(study)
@@ -137,6 +140,8 @@ class Workload:
     planner: Planner
     judge: Callable[[PlannedStudy], None] | None = None  #: refuses what cannot work; None believes what was planned
     kinds: dict[Kind, KindLeft] = field(default_factory=dict)
+    #: a study with models to train of each dataset and each file of initial weights
+    needing: dict[tuple[int, int], PlannedStudy] = field(default_factory=dict)
     #: folds of the study in a folder; jobs may share a study
     _seen: dict[Path, set[str]] = field(default_factory=lambda: defaultdict(set))
 
@@ -157,6 +162,8 @@ class Workload:
                 models = self.kinds.setdefault(kind, KindLeft(study.spec.algorithm))
                 models.studies += not seen
                 runs, minibatches = models.add(study, new)
+                if runs:
+                    self.needing.setdefault((id(study.info), id(study.weights)), study)
                 left.runs += runs
                 left.minibatches[kind] += minibatches
                 seen.update(fold.name for fold in new)
