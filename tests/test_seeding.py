@@ -10,6 +10,7 @@ import torch
 
 from dgbench.errors import ConfigError
 from dgbench.seeding import derive
+from dgbench.training.groups import plan_groups
 from tests.studies import SMALL, make_plan, make_study
 
 
@@ -80,3 +81,10 @@ def test_each_choice_is_another_study_and_the_usual_one_is_the_study_before_the_
     assert "seed_moves" not in plans["all"].training
     with pytest.raises(ConfigError, match=r"^seed_moves=ordr .*order"):
         make_plan(tmp_path, *SMALL, "seed_moves=ordr")
+
+
+def test_runs_stack_whatever_their_seeds_move(digits: Any, tmp_path: Path) -> None:
+    words = (*SMALL, "protocol=multi_test", "protocol.k=1")
+    studies = [make_study(tmp_path, *words, f"seed_moves={moves}", source=digits) for moves in ("all", "order")]
+    [group] = plan_groups([run for study in studies for run in study.runs], studies[0].config["execution"])
+    assert len(group.runs) == 8

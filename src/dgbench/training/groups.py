@@ -123,7 +123,7 @@ def _shape(run: Run, template: SingleRun, network: str) -> tuple[Any, ...]:
         id(study.environments),
         len(run.fold.training),
         study.batch_size,
-        digest(run.spec.training),
+        digest({**run.spec.training, "seed_moves": ""}),  # runs of a stack have any seeds
         study.settings.device,
     )
 
