@@ -16,6 +16,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -54,7 +55,10 @@ def composed(*overrides: str, name: str = "train", hydra: bool = False) -> DictC
 @cache
 def _plain_value(word: str) -> Override | None:
     """The override of a word that sets a key of a group, and does nothing else."""
-    override = OverridesParser.create().parse_override(word) if "." in word.partition("=")[0] else None
+    try:
+        override = OverridesParser.create().parse_override(word) if "." in word.partition("=")[0] else None
+    except HydraException:  # said again where the configuration is composed
+        return None
     sets = override is not None and override.type is OverrideType.CHANGE and not override.is_sweep_override()
     return override if sets and "${" not in word and "@" not in word and not word.startswith("hydra") else None
 

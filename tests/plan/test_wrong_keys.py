@@ -34,7 +34,7 @@ WRONG = {
     "logger=csv logger.project=x": r"logger=csv.*project.*logger=wandb",
     "protocol.k=2": r"protocol=loo.*k.*folds.*k.*protocol=multi_test",
     "selection.environments=[a]": r"selection=last.*environments.*selection=ood_val",
-    "hparams.scheme.draws=3": r"hparams=default has no key scheme\.draws; .*belongs to hparams=search",
+    "hparams.scheme.draws=3": r"hparams=default has no key scheme\.draws; .*belongs to .*hparams=search,",
     "init.path=x": r"init=random.*path.*path.*init=file",
     "dataset.severity=3": r"dataset=sr_cmnist.*severity.*severity.*corruptions=hendrycks",
     "corruptions.severity=3": r"corruptions=null.*severity.*dataset\.severity\?",

@@ -120,10 +120,10 @@ def test_every_group_follows_the_schedule(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["single", "stacked"])
 def test_a_resumed_run_follows_the_schedule_exactly(mode: str, tmp_path: Path) -> None:
     """Stopped after the first of two intervals and resumed: the rows of the undisturbed run, bit for bit."""
-    words = ("algorithm=eqrm", "hparams.eqrm_burnin_iters=30", "trainer.schedule=cosine",
+    words = ("algorithm=eqrm", "hparams.eqrm_burnin_iters=9", "trainer.schedule=cosine",
              "trainer.gradient_clip=0.5", "trainer.checkpoint_seconds=0", "protocol.folds=[0]")  # fmt: skip
     whole, _ = run(tmp_path / "whole", mode, *words)
-    with stopping_at(30):
+    with stopping_at(9):
         _, complete = run(tmp_path / "cut", mode, *words)
     assert not any(complete.values())
     resumed, complete = run(tmp_path / "cut", mode, *words)
