@@ -156,7 +156,7 @@ def test_a_node_of_ray_is_lost(ray_cluster: RayCluster, undisturbed: Path, rows_
 
     def trained_there() -> bool:
         there = ray_cluster.processes(1)
-        return any((run / "errors.jsonl").exists() and pid in there for run, pid in claimed(tmp_path))
+        return any((run / "checkpoints" / "last.ckpt").exists() and pid in there for run, pid in claimed(tmp_path))
 
     until(trained_there, sweep, tmp_path)
     ray_cluster.end_node(1)
