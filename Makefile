@@ -29,7 +29,7 @@ install: $(READY)  ## make .venv and install dgbench with exact versions
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dgbench needs Python 3.11 or newer; set PYTHON=/path/to/it"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[dev,slurm,ray]'
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[dev,slurm]'
 	@touch $(READY)
 
 demo: $(READY)  ## the main job offline on real digits, ending with a report and an HTML page (about a minute)
@@ -53,6 +53,7 @@ test-oldest: .venv-oldest/.ready  ## a quick part of the tests with the oldest v
 	@touch $@
 
 launcher-test: $(READY)  ## sweeps of every launcher, their workers killed: on a Slurm cluster of one node, which it installs (as root), and a Ray cluster of two
+	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[ray]'
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -m 'slow or cluster' tests/launchers $(ARGS)
 
 chaos-test: $(READY)  ## kill processes of sweeps 50 times and damage 200 files (CHAOS_KILLS=N, CHAOS_DAMAGES=N: less often): the same rows

@@ -189,7 +189,7 @@ class RayCluster:
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[RayCluster]:
     if not importlib.util.find_spec("hydra_plugins.hydra_ray_launcher"):
-        pytest.skip("hydra-ray-launcher is not installed")
+        pytest.skip("hydra-ray-launcher is not installed; make launcher-test installs it")
     if os.getuid() or not shutil.which("ip"):
         pytest.skip("nodes in network namespaces need root and iproute2")
     mark = f"{os.getpid():x}"
