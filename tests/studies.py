@@ -42,10 +42,11 @@ def composed(*overrides: str, name: str = "train", hydra: bool = False) -> DictC
     it gets.
     """
     words = open_keys(overrides)
-    values = {} if hydra else {word: value for word in words if (value := _plain_value(word))}
-    config: DictConfig = pickle.loads(_composed(name, tuple(word for word in words if word not in values), hydra))
+    values = [None if hydra else _plain_value(word) for word in words]
+    others = tuple(word for word, value in zip(words, values, strict=True) if value is None)
+    config: DictConfig = pickle.loads(_composed(name, others, hydra))
     try:
-        for value in values.values():
+        for value in filter(None, values):
             OmegaConf.update(config, value.key_or_group, value.value(), merge=True)
     except OmegaConfBaseException:  # Hydra says what is wrong
         config = pickle.loads(_composed(name, tuple(words), hydra))

@@ -47,8 +47,13 @@ def build(config: Any, group: str, **extra: Any) -> Any:
         if located := re.match(r"Error locating target '(.+)', set env.*(?:\nfull_key: (\S+))?", str(error)):
             key = located[2] or group  # of the whole configuration, or within the group
             imported(located[1], f"{key}._target_" if key.startswith(group) else f"{group}.{key}._target_")
-        reason = " ".join((f"{type(cause).__name__}: {cause}" if cause else str(error).splitlines()[0]).split())
-        raise ConfigError(f"{group} cannot be built: {reason}; see the keys in conf/{group}") from error
+        raise _not_built(group, cause or str(error).splitlines()[0]) from error
+
+
+def _not_built(group: str, reason: BaseException | str) -> ConfigError:
+    """Say in one line that a group cannot be built: of an exception, its kind and what it says."""
+    text = reason if isinstance(reason, str) else f"{type(reason).__name__}: {reason}"
+    return ConfigError(f"{group} cannot be built: {' '.join(text.split())}; see the keys in conf/{group}")
 
 
 def build_plain(keys: Mapping[str, Any], group: str) -> Any:
@@ -69,8 +74,7 @@ def build_plain(keys: Mapping[str, Any], group: str) -> Any:
     except DgbenchError:
         raise
     except Exception as error:
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise ConfigError(f"{group} cannot be built: {reason}; see the keys in conf/{group}") from error
+        raise _not_built(group, error) from error
 
 
 def imported(path: str, key: str) -> Any:

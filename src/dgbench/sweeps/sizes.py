@@ -89,14 +89,13 @@ class KindLeft:
     def add(self, study: PlannedStudy, folds: Sequence[Fold]) -> tuple[int, int]:
         """Take in folds of a study: how many are not done, and how many minibatches they lack."""
         steps, begun = int(study.spec.training["steps"]), study.folder.is_dir()
+        halving = study.search is not None and isinstance(study.search.scheme, Halving)
         runs = minibatches = 0
         for fold in folds:
             state, step, rate = "missing", 0, None
             if begun:
                 folder = study.run_folder(fold)
-                state, step, rate = _state(folder)
-                if read_status(folder).word == STOPPED:
-                    state = "done" if study.search and isinstance(study.search.scheme, Halving) else "stopped"
+                state, step, rate = _state(folder, halving)
             self.models[state] += 1
             if state != "done":
                 runs += 1
@@ -114,11 +113,18 @@ class KindLeft:
         return runs, minibatches
 
 
-def _state(folder: Path) -> tuple[str, int, float | None]:
-    """How a run stands, its last known step, and its speed in models times steps per second."""
+def _state(folder: Path, halving: bool) -> tuple[str, int, float | None]:
+    """How a run stands, its last known step, and its speed in models times steps per second.
+
+    Args:
+        folder: of the run.
+        halving: whether its search is one that stops draws, so that one which was stopped has no more to do.
+    """
     word, beat = read_status(folder).word, read_beat(folder)
     if word == RUNNING:
         state = "running" if is_locked(folder) else "stopped"
+    elif word == STOPPED:
+        state = "done" if halving else "stopped"
     else:
         state = "done" if is_done(folder) else {FAILED: "failed", INTERRUPTED: "stopped"}.get(word, "missing")
     rate = beat.steps_per_s * beat.runs if beat and beat.steps_per_s is not None else None
