@@ -62,7 +62,7 @@ def setting(values: Values, given: Sequence[str] = ("a", "b", "c"), code: str = 
     variant = {key: value for key, value in changes.items() if key not in keys}
     identity: dict[str, Any] = {
         "dataset": "d", "variant": variant, "base": "b", "evaluation": "exact", "data_seed": 0, "split_seed": 0,
-        "given": list(given), "backbone": "n", "init": "random", "head": "random", "tuning": "ft",
+        "given": list(given), "backbone": "n", "init": "random", "head": "random", "tuning": "ft", "seed_moves": "all",
         "protocol": "loo", "folds": None,
         **{key: value for key, value in changes.items() if key in keys},
     }  # fmt: skip
