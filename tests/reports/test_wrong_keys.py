@@ -31,7 +31,7 @@ RIGHT = {
     "status.stuck_after": (1.5,),
     "reproduce.run": (-1, ""),  # looked for, and not found
     **{f"{name}.roots": ("",) for name in ("reproduce", "shift", "status")},
-    "leaderboard.shifts_from": ("",),
+    **{f"{name}.shifts_from": ("",) for name in ("leaderboard", "theory")},
 }
 
 
