@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.rows import LARGEST_COUNT, LONGEST
 from dgbench.reports.reading.folders import ASSUMED, Problem, printable
 from dgbench.validation import shown, some_of
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 #: what a column holds -> letters and digits of its usual names; those behind | count where none of the first is there
 ALIASES = {
@@ -199,8 +197,6 @@ class Columns:
             raise self.refusal(f"{name} is {value} in line {line}{more}, {fault}", fix)
 
     def names(self, key: str) -> pd.Series[Any]:
-        import pandas as pd
-
         codes, values = pd.factorize(self.frame[self.column[key]])
         self.refuse(codes < 0, key, "no name", "fill it in, or drop the line")
         texts = np.array([printable(text_of(value))[:LONGEST] for value in values.tolist()], dtype=object)
@@ -265,8 +261,6 @@ def parsed(column: pd.Series[Any], part: str = "mean") -> Floats:
         column: of cells.
         part: ``mean``, or ``error``: what ``84.7 ± 0.4``, ``84.7 (0.4)`` and LaTeX's like have after the mean.
     """
-    import pandas as pd
-
     if column.dtype.kind in "iuf":
         return column.to_numpy(dtype="float64") if part == "mean" else np.full(len(column), np.nan)
     plain = pd.to_numeric(column.astype(str).str.strip("% "), errors="coerce").to_numpy(dtype="float64", copy=True)

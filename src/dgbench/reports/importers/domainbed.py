@@ -30,9 +30,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from dgbench.errors import RecordError
 from dgbench.plan.names import our_name
@@ -53,10 +55,6 @@ from dgbench.reports.importers import IMPORTED
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem, printable, searched
 from dgbench.reports.reading.row_files import Fault, Run, bounded
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
 
 RESULTS = "results.jsonl"
 SUBSETS = ("train", "val", "test")
@@ -173,8 +171,6 @@ def _without_duplicates(sweeps: list[_Sweep], problems: list[Problem]) -> list[_
 
 def _rows(sweeps: Sequence[_Sweep]) -> pd.DataFrame:
     """Make the table of :class:`~dgbench.reports.reading.collect.Collection`, with the accuracy as read."""
-    import pandas as pd
-
     parts = []
     for number, sweep in enumerate(sweeps):
         unseen, count = sweep.held_out, len(sweep.steps)

@@ -9,14 +9,13 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from dgbench.errors import RecordError
 from dgbench.records.files import read_regular
 from dgbench.reports.reading.folders import ASSUMED, Problem, places, printable
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _RESULTS = "results.jsonl"  # of DomainBed, whose records are no table
 _COMMENTS = re.compile(r"\A(\s*#[^\n]*\n)+")  # before the names of the columns
@@ -33,8 +32,6 @@ def read_frames(path: Any, problems: list[Problem]) -> pd.DataFrame:
     Raises:
         RecordError: there is none, or one cannot be read.
     """
-    import pandas as pd
-
     if not places(path):
         raise RecordError("no table to import; name a file with import.path=FILE")
     files = [file for place in places(path) for file in _files(place)]
@@ -96,8 +93,6 @@ def check_names(names: Sequence[Any], where: str) -> None:
 
 
 def _csv(content: bytes, name: str, problems: list[Problem]) -> pd.DataFrame:
-    import pandas as pd
-
     encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
         text = content.decode(encoding)
@@ -117,8 +112,6 @@ def _csv(content: bytes, name: str, problems: list[Problem]) -> pd.DataFrame:
 
 
 def _json(content: bytes, name: str, problems: list[Problem]) -> pd.DataFrame:
-    import pandas as pd
-
     text = content.decode("utf-8-sig")
     records = json.loads(text) if text.lstrip().startswith("[") else [json.loads(x) for x in text.splitlines() if x]
     if not all(type(record) is dict for record in records):
@@ -127,22 +120,10 @@ def _json(content: bytes, name: str, problems: list[Problem]) -> pd.DataFrame:
     return pd.json_normalize(records) if nested else pd.DataFrame(records)
 
 
-def _parquet(content: bytes, name: str, problems: list[Problem]) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.read_parquet(io.BytesIO(content))
-
-
-def _excel(content: bytes, name: str, problems: list[Problem]) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.read_excel(io.BytesIO(content))
-
-
 #: ending of a file -> what reads its content
 READERS: dict[str, Callable[[bytes, str, list[Problem]], pd.DataFrame]] = {
     **dict.fromkeys((".csv", ".tsv", ".txt"), _csv),
     **dict.fromkeys((".jsonl", ".json"), _json),
-    ".parquet": _parquet,
-    ".xlsx": _excel,
+    ".parquet": lambda content, name, problems: pd.read_parquet(io.BytesIO(content)),
+    ".xlsx": lambda content, name, problems: pd.read_excel(io.BytesIO(content)),
 }

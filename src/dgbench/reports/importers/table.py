@@ -17,9 +17,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from dgbench.analysis.accuracy import SPREADS
 from dgbench.errors import ConfigError, RecordError
@@ -36,9 +37,6 @@ from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem, printable
 from dgbench.reports.reading.row_files import Run
 from dgbench.validation import shown, some_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _FINISHED = {"finished", "done", "completed", "success"}
 _EVERYWHERE = {"everywhere", "full", "all", "allenvironments"}
@@ -75,8 +73,6 @@ def read_table(
         ConfigError: an argument is unknown, or names what the table does not have.
         RecordError: there is no table, or a column or value of it cannot be used.
     """
-    import pandas as pd
-
     known = (("unit", unit, ("percent", "fraction")), ("values", values, ("error", "accuracy")), ("bar", bar, SPREADS))
     for key, value, choices in known:
         if value not in (None, *choices):
@@ -112,8 +108,6 @@ def _lines(table: Columns, named: Mapping[str, str]) -> pd.DataFrame:
     Raises:
         RecordError: a column is missing, or a value is none.
     """
-    import pandas as pd
-
     said = [f"{key} from {name}" for key, name in table.column.items() if key != name and not isinstance(name, list)]
     used = {name for name in table.column.values() if not isinstance(name, list)} | {*table.hparams.values()}
     unused = [str(name) for name in table.frame if name not in used and not str(name).startswith("Unnamed: ")]
@@ -185,8 +179,6 @@ def _with_held_out(table: Columns, lines: pd.DataFrame) -> pd.DataFrame:
     Raises:
         RecordError: no model is tested in an environment that it never saw.
     """
-    import pandas as pd
-
     names = {name: at for at, name in enumerate(lines["environment"].unique())}
     key = next((key for key in ("held_out", "role", "fold") if key in table.column), None)
     alone = lines["environment"].map({name: (name,) for name in names})
@@ -230,8 +222,6 @@ def _without(table: Columns, lines: pd.DataFrame, bad: pd.Series[bool], reason: 
 
 def _stated(table: Columns, lines: pd.DataFrame, seeds: int | None, bar: str) -> Collection:
     """Means with standard errors, which have no seeds: tables as those of papers."""
-    import pandas as pd
-
     papers = []
     if (again := lines.duplicated(["dataset", "algorithm", "environment"])).any():
         raise table.refusal(f"a mean is there twice ({_who(lines[again])})", "drop one, or name import.columns.seed")
@@ -251,8 +241,6 @@ def _stated(table: Columns, lines: pd.DataFrame, seeds: int | None, bar: str) ->
 
 def _collected(table: Columns, lines: pd.DataFrame) -> Collection:
     """Runs and their rows."""
-    import pandas as pd
-
     if "seed" not in table.column:
         table.assume("no column is the seed: one seed")
     of_run = ["dataset", "backbone", "init", "algorithm", "seed", "draw", "held_out"]
