@@ -5,103 +5,49 @@
 0.8
 """
 
-from dgbench.analysis.accuracy import (
-    Leakage,
-    domain_std,
-    oracle_leakage,
-    overall,
-    rank_changes,
-    ranking_score,
-    ranks,
-    spread,
-)
-from dgbench.analysis.comparison import (
-    Friedman,
-    Lead,
-    Separation,
-    critical_difference,
-    friedman,
-    indistinct_groups,
-    lead,
-    separated,
-    sign_test,
-)
-from dgbench.analysis.correlation import (
-    correlation_difference,
-    correlation_interval,
-    kendall,
-    pick_probability,
-    spearman,
-)
-from dgbench.analysis.intervals import Interval, Resamples, Sample, Statistics, compatible, resample
-from dgbench.analysis.measures import (
-    MEASURES,
-    PRACTICAL_MEASURES,
-    Measures,
-    average,
-    degradation,
-    gap,
-    ideal,
-    select,
-    worst,
-    worst_gap,
-)
-from dgbench.analysis.power import (
-    Pair,
-    detectable,
-    deviation_of,
-    evidence,
-    floor_of_lead,
-    noncentrality,
-    pairs,
-    seeds_needed,
-)
-
-__all__ = [
-    "MEASURES",
-    "PRACTICAL_MEASURES",
-    "Friedman",
-    "Interval",
-    "Lead",
-    "Leakage",
-    "Measures",
-    "Pair",
-    "Resamples",
-    "Sample",
-    "Separation",
-    "Statistics",
-    "average",
-    "compatible",
-    "correlation_difference",
-    "correlation_interval",
-    "critical_difference",
-    "degradation",
-    "detectable",
-    "deviation_of",
-    "domain_std",
-    "evidence",
-    "floor_of_lead",
-    "friedman",
-    "gap",
-    "ideal",
-    "indistinct_groups",
-    "kendall",
-    "lead",
-    "noncentrality",
-    "oracle_leakage",
-    "overall",
-    "pairs",
-    "pick_probability",
-    "rank_changes",
-    "ranking_score",
-    "ranks",
-    "resample",
-    "seeds_needed",
-    "select",
-    "separated",
-    "sign_test",
-    "spearman",
-    "spread",
-    "worst",
-    "worst_gap",
-]
+from dgbench.analysis.accuracy import Leakage as Leakage
+from dgbench.analysis.accuracy import domain_std as domain_std
+from dgbench.analysis.accuracy import oracle_leakage as oracle_leakage
+from dgbench.analysis.accuracy import overall as overall
+from dgbench.analysis.accuracy import rank_changes as rank_changes
+from dgbench.analysis.accuracy import ranking_score as ranking_score
+from dgbench.analysis.accuracy import ranks as ranks
+from dgbench.analysis.accuracy import spread as spread
+from dgbench.analysis.comparison import Friedman as Friedman
+from dgbench.analysis.comparison import Lead as Lead
+from dgbench.analysis.comparison import Separation as Separation
+from dgbench.analysis.comparison import critical_difference as critical_difference
+from dgbench.analysis.comparison import friedman as friedman
+from dgbench.analysis.comparison import indistinct_groups as indistinct_groups
+from dgbench.analysis.comparison import lead as lead
+from dgbench.analysis.comparison import separated as separated
+from dgbench.analysis.comparison import sign_test as sign_test
+from dgbench.analysis.correlation import correlation_difference as correlation_difference
+from dgbench.analysis.correlation import correlation_interval as correlation_interval
+from dgbench.analysis.correlation import kendall as kendall
+from dgbench.analysis.correlation import pick_probability as pick_probability
+from dgbench.analysis.correlation import spearman as spearman
+from dgbench.analysis.intervals import Interval as Interval
+from dgbench.analysis.intervals import Resamples as Resamples
+from dgbench.analysis.intervals import Sample as Sample
+from dgbench.analysis.intervals import Statistics as Statistics
+from dgbench.analysis.intervals import compatible as compatible
+from dgbench.analysis.intervals import resample as resample
+from dgbench.analysis.measures import MEASURES as MEASURES
+from dgbench.analysis.measures import PRACTICAL_MEASURES as PRACTICAL_MEASURES
+from dgbench.analysis.measures import Measures as Measures
+from dgbench.analysis.measures import average as average
+from dgbench.analysis.measures import degradation as degradation
+from dgbench.analysis.measures import gap as gap
+from dgbench.analysis.measures import ideal as ideal
+from dgbench.analysis.measures import select as select
+from dgbench.analysis.measures import worst as worst
+from dgbench.analysis.measures import worst_gap as worst_gap
+from dgbench.analysis.power import Pair as Pair
+from dgbench.analysis.power import detectable as detectable
+from dgbench.analysis.power import deviation_of as deviation_of
+from dgbench.analysis.power import evidence as evidence
+from dgbench.analysis.power import floor_of_lead as floor_of_lead
+from dgbench.analysis.power import noncentrality as noncentrality
+from dgbench.analysis.power import pairs as pairs
+from dgbench.analysis.power import seeds_needed as seeds_needed
