@@ -11,7 +11,8 @@ import pytest
 from dgbench import measures, results
 from dgbench.analysis import MEASURES, detectable
 from dgbench.reports import seeds, selected
-from dgbench.reports.over_seeds import by_seed, resolution, smallest_found
+from dgbench.reports.over_seeds import by_seed
+from dgbench.reports.resolution import resolution, smallest_found
 
 
 def matrix(values: list[list[float]]) -> pd.DataFrame:

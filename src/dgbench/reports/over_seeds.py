@@ -14,19 +14,13 @@ from numpy.typing import ArrayLike
 
 from dgbench.analysis import (
     Friedman,
-    Interval,
     Lead,
     Separation,
     critical_difference,
     degradation,
-    detectable,
-    deviation_of,
-    floor_of_lead,
     friedman,
     indistinct_groups,
     kendall,
-    pairs,
-    seeds_needed,
     select,
     separated,
     spearman,
@@ -36,7 +30,6 @@ from dgbench.analysis.measures import ROUNDING
 from dgbench.errors import MeasureError
 from dgbench.plan.folds import tested_by_fold
 from dgbench.reports.tables import entry
-from dgbench.seeding import ALL
 
 #: coefficients of rank correlation by name
 COEFFICIENTS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
@@ -420,110 +413,6 @@ def headline(leaders: Leaders, separation: Separation, by: str, *, among: str = 
 
 def _others(names: Sequence[str]) -> str:
     return " and ".join(names) if len(names) < 3 else f"{len(names)} others"
-
-
-#: what moves between repetitions, by their ``seed_moves``
-NOISE = {
-    "nothing": "rounding",
-    "order": "the order of minibatches",
-    "weights": "initial weights",
-    "inputs": "random inputs",
-}
-
-
-def no_verdict(identity: Mapping[str, Any]) -> list[str]:
-    """Say that seeds which move a part of their chance alone judge no algorithm; nothing where they move all of it."""
-    moves = identity["seed_moves"]
-    if moves == ALL:
-        return []
-    return [f"Seeds move {NOISE[moves]} alone: deviations are its noise, and no verdict on algorithms follows."]
-
-
-def below_noise(
-    values: pd.DataFrame, repetitions: Mapping[str, pd.DataFrame], what: str, highest: bool = False
-) -> list[str]:
-    """Say which part of a seed's chance alone makes leads as large as that of the first algorithm, if any does.
-
-    Args:
-        values: algorithm x seed, fractions.
-        repetitions: a key of :data:`NOISE` -> the same of runs that are alike but for that part.
-        what: the values are, e.g. ``worst+gap``.
-        highest: the highest mean leads.
-    """
-    judged = comparable(values)
-    if len(judged) < 2:
-        return []
-    level = means(judged)
-    leaders = Leaders.of(level, highest)
-    if not leaders.others:
-        return []
-    first, second = leaders.first, leaders.others[0]
-    lead, seeds = abs(level[first] - level[second]), judged.shape[1]
-    floors = []
-    for part, name in NOISE.items():
-        repeated = repetitions.get(part, values.iloc[:0])
-        if {first, second} <= set(repeated.index):
-            apart = (repeated.loc[first] - repeated.loc[second]).dropna()
-            if len(apart) > 1 and (floor := floor_of_lead(apart, seeds)) > lead:
-                floors.append(f"{100 * floor:.1f} by {name} alone ({len(apart)} repetitions, 95%)")
-    if not floors:
-        return []
-    return [
-        f"Below the noise floor: {first} leads {second} by {100 * lead:.1f} points of {what} over {seeds} "
-        f"seed{'s' * (seeds != 1)}; were they equal, leads would reach {', '.join(floors)}."
-    ]
-
-
-_WORTH = (5, 2, 1)  # points
-
-
-def smallest_found(values: pd.DataFrame, power: float = 0.8) -> Interval | None:
-    """Smallest difference of two of a table's algorithms that its seeds find, with the interval that they leave.
-
-    Args:
-        values: algorithm x seed.
-        power: probability of finding it.
-
-    Returns:
-        The difference, in the unit of the values; None where no two algorithms share 2 seeds, or none differ.
-    """
-    judged = comparable(values)
-    algorithms, seeds = judged.shape
-    if min(judged.shape) < 2:
-        return None
-    deviation = deviation_of([pair.deviation for pair in pairs(judged.to_numpy())], seeds)
-    if not deviation.estimate > 0:
-        return None
-    factor = detectable(1.0, seeds, algorithms, power=power)
-    return Interval(factor * deviation.estimate, factor * deviation.low, factor * deviation.high, deviation.level)
-
-
-def resolution(values: pd.DataFrame, what: str, power: float = 0.8) -> list[str]:
-    """What the seeds of a table can tell, in a sentence; none where no two algorithms share 2 seeds.
-
-    Args:
-        values: algorithm x seed, fractions.
-        what: they are, e.g. ``worst+gap``.
-        power: probability of finding a difference.
-    """
-    algorithms, seeds = comparable(values).shape
-    if min(algorithms, seeds) < 2:
-        return []
-    smallest = smallest_found(values, power)
-    if smallest is None:
-        return [f"Resolution: not known, since the differences of {what} are the same in all {seeds} seeds."]
-    deviation = smallest.estimate / detectable(1.0, seeds, algorithms, power=power)
-    among, of_two = "", ""
-    if algorithms > 3:  # of three, each pair is tested as two alone are
-        among = f" among {algorithms} algorithms"
-        of_two = f", {100 * detectable(deviation, seeds, power=power):.1f} between two named beforehand"
-    takes = (seeds_needed(100 * deviation, points, algorithms, power=power) for points in _WORTH)
-    five, two, one = (f"{count:,.0f}" for count in takes)
-    return [
-        f"Resolution, {100 * power:g}% power: {seeds} seeds find differences of {100 * smallest.estimate:.1f} "
-        f"points of {what}{among} ([{100 * smallest.low:.1f}, {100 * smallest.high:.1f}], so uncertain are "
-        f"deviations from {seeds} seeds){of_two}; 5 points take {five} seeds, 2 take {two}, 1 takes {one}."
-    ]
 
 
 def chance_of(leading: Lead) -> str:

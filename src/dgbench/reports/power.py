@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import combinations, count
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +17,7 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from dgbench.analysis import MEASURES, Interval, Pair, detectable, deviation_of, evidence, pairs, seeds_needed
+from dgbench.analysis import MEASURES, Pair, deviation_of, evidence, pairs
 from dgbench.analysis.accuracy import SPREADS, deviation_behind
 from dgbench.analysis.comparison import error_of_each
 from dgbench.analysis.selection import Selection, describe
@@ -29,12 +28,13 @@ from dgbench.reports.document import OF_RUNS, Document, Figure, Report, Section,
 from dgbench.reports.evaluation import PAIRS, Evaluation, Group, evaluate, groups_of
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import slug
-from dgbench.reports.over_seeds import by_seed, means, ranked_by, resolution
+from dgbench.reports.over_seeds import by_seed, means, ranked_by
 from dgbench.reports.published import Published, boards, published
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import adding_commands
 from dgbench.reports.reading.selected import SelectedRun, select_runs
 from dgbench.reports.render.drawing import canvas, colored, finish, grid
+from dgbench.reports.resolution import Pilot, pilot_of, resolution
 from dgbench.reports.tables import Column, Table, entry, interval_entry, table
 from dgbench.validation import Count1, Number, Refusal
 
@@ -49,38 +49,6 @@ WORDS = {
 _DRAWN = (3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 30, 40, 50)
 Seeds = Annotated[list[Annotated[int, Field(ge=2, lt=10_000)]], Field(min_length=1)]
 Points = Annotated[list[Annotated[Number, Field(gt=0)]], Field(min_length=1)]
-
-
-@dataclass(frozen=True)
-class Pilot:
-    """What is known of one quantity."""
-
-    title: str
-    deviation: Interval  #: of the difference of two algorithms; a fraction
-    pairs: int  #: that it is the median of
-    algorithms: int
-
-    def seeds(self, points: float, power: float) -> Interval:
-        """Seeds that find a difference, and between which numbers they lie."""
-        return self._of_each(lambda spread: seeds_needed(100 * spread, points, self.algorithms, power=power))
-
-    def finds(self, seeds: int, power: float) -> Interval:
-        """Smallest difference that so many seeds find; a fraction."""
-        return self._of_each(lambda spread: detectable(spread, seeds, self.algorithms, power=power))
-
-    def _of_each(self, function: Callable[[float], float]) -> Interval:
-        spread = self.deviation
-        return Interval(function(spread.estimate), function(spread.low), function(spread.high), spread.level)
-
-
-def pilot_of(title: str, values: pd.DataFrame) -> Pilot | None:
-    """Of algorithm x seed, NaN where there is none; None where no two algorithms share 2 seeds, or no seed differs."""
-    every = pairs(values.to_numpy())
-    deviations = [pair.deviation for pair in every]
-    if not any(deviations):
-        return None
-    deviation = deviation_of(deviations, [pair.seeds for pair in every])
-    return Pilot(title, deviation, len(every), len(values)) if deviation.estimate > 0 else None
 
 
 def published_pilots(theirs: Published) -> list[Pilot]:

@@ -43,7 +43,6 @@ from dgbench.reports.over_seeds import (
     complete,
     headline,
     means,
-    no_verdict,
     only_one_environment,
     ranked_by,
     selections,
@@ -53,6 +52,7 @@ from dgbench.reports.over_seeds import (
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import select_runs
+from dgbench.reports.resolution import no_verdict
 from dgbench.validation import Switch
 
 

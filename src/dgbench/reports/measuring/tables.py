@@ -25,7 +25,6 @@ from dgbench.reports.over_seeds import (
     COEFFICIENTS,
     Leaders,
     algorithms_of,
-    below_noise,
     by_seed,
     candidates,
     chance_of,
@@ -35,15 +34,14 @@ from dgbench.reports.over_seeds import (
     over_seeds,
     ranked_by,
     reasons,
-    resolution,
     seed_columns,
     seed_counts,
     seeds_of,
     selections,
     separation_words,
     side_by_side,
-    smallest_found,
 )
+from dgbench.reports.resolution import below_noise, resolution, smallest_found
 from dgbench.reports.tables import Column, Table, entries, entry, interval_entry, table
 from dgbench.validation import some_of
 

@@ -24,7 +24,6 @@ from dgbench.reports.over_seeds import (
     comparable,
     headline,
     known,
-    no_verdict,
     only_one_environment,
     separation_words,
     too_few,
@@ -49,6 +48,7 @@ from dgbench.reports.ranking.tables import (
 )
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.selected import select_runs
+from dgbench.reports.resolution import no_verdict
 from dgbench.validation import Folders, Refusal
 
 #: terms of the leaderboards, explained where they first stand

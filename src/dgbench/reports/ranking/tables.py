@@ -24,12 +24,10 @@ from dgbench.reports.hparams import Choice, choices_table
 from dgbench.reports.labels import slug, variant_text
 from dgbench.reports.measuring.tables import ALGORITHM
 from dgbench.reports.over_seeds import (
-    below_noise,
     by_seed,
     known,
     leader,
     reasons,
-    resolution,
     seed_columns,
     side_by_side,
     standard_deviation,
@@ -39,6 +37,7 @@ from dgbench.reports.ranking.published import Baseline
 from dgbench.reports.ranking.shift_kinds import OTHER, ShiftSplit
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.selected import Selected, finished_rows, of_environments
+from dgbench.reports.resolution import below_noise, resolution
 from dgbench.reports.tables import Column, Table, entries, entry, table
 
 _BOLD = "Bold: the highest, where the seeds separate it from every other one."
