@@ -26,13 +26,13 @@ from dgbench.records.rows import SUBSETS
 from dgbench.reports.archive.entries import packed, write_lines
 from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.measuring.report import MeasuresReport
-from dgbench.reports.progress.status import run_states, status_text
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.folders import Problem, RunFolder, filling_command, fold_of
 from dgbench.reports.reading.shifts import read_shifts, shift_settings
 from dgbench.reports.render.formats import write
 from dgbench.reports.results import measures, results
+from dgbench.reports.status import run_states, status_text
 from dgbench.shift.report import ShiftReport
 from tests.reports.mutations import mutated
 from tests.shift.synthetic import estimates, shift_identity, write_shifts

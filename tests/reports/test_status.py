@@ -18,7 +18,7 @@ import pytest
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.commands import expect_jobs, forget_jobs, unended_jobs
 from dgbench.records.locks import RunLocks, is_locked
-from dgbench.reports.progress.status import StatusReport, run_states, status_text
+from dgbench.reports.status import StatusReport, run_states, status_text
 from tests.rows import ROW, WHOLE
 
 NOW = 1_000_000.0

@@ -9,7 +9,7 @@ import pytest
 
 from dgbench.analysis.selection import Last
 from dgbench.records.metrics import write_metrics
-from dgbench.reports.progress.curves import CurvesReport, logged_values, mean_curves, run_labels, step_curves
+from dgbench.reports.curves import CurvesReport, logged_values, mean_curves, run_labels, step_curves
 from dgbench.reports.reading.collect import collect
 
 

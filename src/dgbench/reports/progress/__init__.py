@@ -1,1 +1,0 @@
-"""How training goes: what stands where, and curves over optimizer steps."""
