@@ -37,12 +37,12 @@ from dgbench.reports.ranking.published import (
     published_boards,
     standing_section,
 )
-from dgbench.reports.ranking.shift_kinds import shift_split
 from dgbench.reports.ranking.tables import (
     chosen_table,
     dataset_table,
     leaderboard_table,
     score_table,
+    shift_split,
     test_curves,
     variance_table,
 )
@@ -118,7 +118,7 @@ class LeaderboardReport(Report):
         shifts: dataset -> ``diversity`` or ``correlation``, the shift that dominates it.
         shifts_from: folders with ``shifts.jsonl``, whose estimates take the place of ``shifts``.
         shifts_estimator: which of them count where there are several, see
-            :func:`~dgbench.reports.ranking.shift_kinds.shift_split`.
+            :func:`~dgbench.reports.ranking.tables.shift_split`.
         epochs: evaluations at the end of a run over which its variance is taken.
         baseline: leaderboard that places are compared with: a published table's name or a title of ours.
         published: names of published tables to print beside ours.
