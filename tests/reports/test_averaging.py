@@ -9,7 +9,7 @@ from typing import Any
 from dgbench.analysis.selection import Last
 from dgbench.records.rows import DEFAULTS, ROW_FILE, read_rows
 from dgbench.reports.evaluation import evaluate
-from dgbench.reports.measuring.closing import closing_table
+from dgbench.reports.measuring.tables import closing_table
 from dgbench.reports.over_seeds import algorithms_of
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs

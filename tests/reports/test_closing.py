@@ -10,7 +10,7 @@ import pytest
 from dgbench.analysis.selection import Last, Oracle
 from dgbench.errors import RecordError
 from dgbench.records.rows import DEFAULTS
-from dgbench.reports.measuring.closing import closing_table
+from dgbench.reports.measuring.tables import closing_table
 
 
 def rows(make: Any, folds: str, **changes: Any) -> list[dict[str, Any]]:

@@ -11,8 +11,8 @@ import pytest
 from dgbench.analysis.selection import Last, TrainVal
 from dgbench.records.rows import DEFAULTS
 from dgbench.reports.document import TARGET_ORACLE, Document
-from dgbench.reports.measuring.closing import closing_table
 from dgbench.reports.measuring.report import MeasuresReport
+from dgbench.reports.measuring.tables import closing_table
 from dgbench.reports.ranking.leakage import LeakageReport
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import collect

@@ -64,7 +64,7 @@ EXAMPLES = (
 
 def _evaluate(words: Sequence[str]) -> None:
     from dgbench.analysis.selection import Last
-    from dgbench.reports.measuring.closing import closing_table
+    from dgbench.reports.measuring.tables import closing_table
 
     options, overrides = split(words)
     if not options.get("model"):

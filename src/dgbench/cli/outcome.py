@@ -29,7 +29,7 @@ from dgbench.records.status import FAILED, is_done, read_status
 from dgbench.reports.evaluation import Study as Evaluated
 from dgbench.reports.evaluation import evaluate_study, fold_ranges
 from dgbench.reports.hparams import Choice, choices, choices_table
-from dgbench.reports.measuring.closing import closing_table
+from dgbench.reports.measuring.tables import closing_table
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.render.formats import plain_table
