@@ -8,8 +8,19 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from dgbench.analysis.columns import Choices, Records, RunKey
-from dgbench.analysis.selection import Draws, Last, LooVal, OodVal, Oracle, TrainVal, Yu2024, choose_draws
+from dgbench.analysis.selection import (
+    Choices,
+    Draws,
+    Last,
+    LooVal,
+    OodVal,
+    Oracle,
+    Records,
+    RunKey,
+    TrainVal,
+    Yu2024,
+    choose_draws,
+)
 from dgbench.errors import ConfigError
 
 GIVEN = ("a", "b", "c")

@@ -12,8 +12,7 @@ import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from dgbench.analysis.columns import Records, RunKey, records_of
-from dgbench.analysis.selection import Last, Oracle, Selection, TrainVal, describe
+from dgbench.analysis.selection import Last, Oracle, Records, RunKey, Selection, TrainVal, describe, records_of
 
 CONF = Path(__file__).parents[2] / "conf" / "selection"
 

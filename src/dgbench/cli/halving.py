@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from dgbench.analysis.columns import RunKey, records_of
+from dgbench.analysis.selection import RunKey, records_of
 from dgbench.callbacks.progress import StudyProgress
 from dgbench.cli.outcome import Search, rows_of
 from dgbench.errors import ConfigError, is_divergence

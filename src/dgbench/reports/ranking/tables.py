@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from dgbench.analysis.accuracy import SPREADS, domain_std, mean, overall, rank_changes, ranking_score, ranks, spread
-from dgbench.analysis.columns import RunKey, first_best, records_of, scores
+from dgbench.analysis.selection import RunKey, first_best, records_of, scores
 from dgbench.analysis.shift_verdicts import DOMINANT
 from dgbench.errors import ConfigError, MeasureError
 from dgbench.plan.folds import LOO, tested, trained_on_tested

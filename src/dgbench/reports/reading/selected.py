@@ -16,9 +16,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dgbench.analysis.columns import RunKey, accuracies_of, records_of
 from dgbench.analysis.measures import ROUNDING
-from dgbench.analysis.selection import Draws, Last, Selection, choose_draws
+from dgbench.analysis.selection import Draws, Last, RunKey, Selection, accuracies_of, choose_draws, records_of
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import FULL, tested
 from dgbench.records.rows import EVALUATED, Role, identity_key, keys
