@@ -1,14 +1,15 @@
-"""``report=power``: how many seeds a study needs, from a pilot's rows or from the error bars of a published table.
+"""What seeds can tell: the resolution of a table, its noise floor, and ``report=power``, how many a study needs.
 
-And which pairs of a pilot are decided, by a test that may be looked at after every seed, with the command that adds
-seeds for the rest alone.
+The report reads a pilot's rows or the error bars of a published table. It also says which pairs of a pilot are decided,
+by a test that may be looked at after every seed, with the command that adds seeds for the rest alone.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations, count
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +18,17 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from dgbench.analysis import MEASURES, Pair, deviation_of, evidence, pairs
+from dgbench.analysis import (
+    MEASURES,
+    Interval,
+    Pair,
+    detectable,
+    deviation_of,
+    evidence,
+    floor_of_lead,
+    pairs,
+    seeds_needed,
+)
 from dgbench.analysis.accuracy import SPREADS, deviation_behind
 from dgbench.analysis.comparison import error_of_each
 from dgbench.analysis.selection import Selection, describe
@@ -28,14 +39,14 @@ from dgbench.reports.document import OF_RUNS, Document, Figure, Report, Section,
 from dgbench.reports.evaluation import PAIRS, Evaluation, Group, evaluate, groups_of
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import slug
-from dgbench.reports.over_seeds import by_seed, means, ranked_by
+from dgbench.reports.over_seeds import Leaders, by_seed, comparable, means, ranked_by
 from dgbench.reports.published import Published, boards, published
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import adding_commands
 from dgbench.reports.reading.selected import SelectedRun, select_runs
 from dgbench.reports.render.drawing import canvas, colored, finish, grid
-from dgbench.reports.resolution import Pilot, pilot_of, resolution
 from dgbench.reports.tables import Column, Table, entry, interval_entry, table
+from dgbench.seeding import ALL
 from dgbench.validation import Count1, Number, Refusal
 
 WORDS = {
@@ -45,10 +56,137 @@ WORDS = {
     "evidence": "how much more likely the differences are if the first algorithm is lower; it may be looked at after "
     "every seed (an e-value: mixture t, right Haar prior; Lai 1976, Wang & Ramdas 2025).",
 }
+_WORTH = (5, 2, 1)  # points
+#: what moves between repetitions, by their ``seed_moves``
+NOISE = {
+    "nothing": "rounding",
+    "order": "the order of minibatches",
+    "weights": "initial weights",
+    "inputs": "random inputs",
+}
 #: seeds of the figure
 _DRAWN = (3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 30, 40, 50)
 Seeds = Annotated[list[Annotated[int, Field(ge=2, lt=10_000)]], Field(min_length=1)]
 Points = Annotated[list[Annotated[Number, Field(gt=0)]], Field(min_length=1)]
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """What is known of one quantity."""
+
+    title: str
+    deviation: Interval  #: of the difference of two algorithms; a fraction
+    pairs: int  #: that it is the median of
+    algorithms: int
+
+    def seeds(self, points: float, power: float) -> Interval:
+        """Seeds that find a difference, and between which numbers they lie."""
+        return self._of_each(lambda spread: seeds_needed(100 * spread, points, self.algorithms, power=power))
+
+    def finds(self, seeds: int, power: float) -> Interval:
+        """Smallest difference that so many seeds find; a fraction."""
+        return self._of_each(lambda spread: detectable(spread, seeds, self.algorithms, power=power))
+
+    def _of_each(self, function: Callable[[float], float]) -> Interval:
+        spread = self.deviation
+        return Interval(function(spread.estimate), function(spread.low), function(spread.high), spread.level)
+
+
+def pilot_of(title: str, values: pd.DataFrame) -> Pilot | None:
+    """Of algorithm x seed, NaN where there is none; None where no two algorithms share 2 seeds, or no seed differs."""
+    every = pairs(values.to_numpy())
+    deviations = [pair.deviation for pair in every]
+    if not any(deviations):
+        return None
+    deviation = deviation_of(deviations, [pair.seeds for pair in every])
+    return Pilot(title, deviation, len(every), len(values)) if deviation.estimate > 0 else None
+
+
+def smallest_found(values: pd.DataFrame, power: float = 0.8) -> Interval | None:
+    """Smallest difference of two of a table's algorithms that its seeds find, with the interval that they leave.
+
+    Args:
+        values: algorithm x seed.
+        power: probability of finding it.
+
+    Returns:
+        The difference, in the unit of the values; None where no two algorithms share 2 seeds, or none differ.
+    """
+    judged = comparable(values)
+    pilot = pilot_of("", judged)
+    return pilot.finds(judged.shape[1], power) if pilot else None
+
+
+def resolution(values: pd.DataFrame, what: str, power: float = 0.8) -> list[str]:
+    """What the seeds of a table can tell, in a sentence; none where no two algorithms share 2 seeds.
+
+    Args:
+        values: algorithm x seed, fractions.
+        what: they are, e.g. ``worst+gap``.
+        power: probability of finding a difference.
+    """
+    judged = comparable(values)
+    algorithms, seeds = judged.shape
+    if min(algorithms, seeds) < 2:
+        return []
+    pilot = pilot_of(what, judged)
+    if pilot is None:
+        return [f"Resolution: not known, since the differences of {what} are the same in all {seeds} seeds."]
+    smallest, deviation = pilot.finds(seeds, power), pilot.deviation.estimate
+    among, of_two = "", ""
+    if algorithms > 3:  # of three, each pair is tested as two alone are
+        among = f" among {algorithms} algorithms"
+        of_two = f", {100 * detectable(deviation, seeds, power=power):.1f} between two named beforehand"
+    takes = (seeds_needed(100 * deviation, points, algorithms, power=power) for points in _WORTH)
+    five, two, one = (f"{count:,.0f}" for count in takes)
+    return [
+        f"Resolution, {100 * power:g}% power: {seeds} seeds find differences of {100 * smallest.estimate:.1f} "
+        f"points of {what}{among} ([{100 * smallest.low:.1f}, {100 * smallest.high:.1f}], so uncertain are "
+        f"deviations from {seeds} seeds){of_two}; 5 points take {five} seeds, 2 take {two}, 1 takes {one}."
+    ]
+
+
+def no_verdict(identity: Mapping[str, Any]) -> list[str]:
+    """Say that seeds which move a part of their chance alone judge no algorithm; nothing where they move all of it."""
+    moves = identity["seed_moves"]
+    if moves == ALL:
+        return []
+    return [f"Seeds move {NOISE[moves]} alone: deviations are its noise, and no verdict on algorithms follows."]
+
+
+def below_noise(
+    values: pd.DataFrame, repetitions: Mapping[str, pd.DataFrame], what: str, highest: bool = False
+) -> list[str]:
+    """Say which part of a seed's chance alone makes leads as large as that of the first algorithm, if any does.
+
+    Args:
+        values: algorithm x seed, fractions.
+        repetitions: a key of :data:`NOISE` -> the same of runs that are alike but for that part.
+        what: the values are, e.g. ``worst+gap``.
+        highest: the highest mean leads.
+    """
+    judged = comparable(values)
+    if len(judged) < 2:
+        return []
+    level = means(judged)
+    leaders = Leaders.of(level, highest)
+    if not leaders.others:
+        return []
+    first, second = leaders.first, leaders.others[0]
+    lead, seeds = abs(level[first] - level[second]), judged.shape[1]
+    floors = []
+    for part, name in NOISE.items():
+        repeated = repetitions.get(part, values.iloc[:0])
+        if {first, second} <= set(repeated.index):
+            apart = (repeated.loc[first] - repeated.loc[second]).dropna()
+            if len(apart) > 1 and (floor := floor_of_lead(apart, seeds)) > lead:
+                floors.append(f"{100 * floor:.1f} by {name} alone ({len(apart)} repetitions, 95%)")
+    if not floors:
+        return []
+    return [
+        f"Below the noise floor: {first} leads {second} by {100 * lead:.1f} points of {what} over {seeds} "
+        f"seed{'s' * (seeds != 1)}; were they equal, leads would reach {', '.join(floors)}."
+    ]
 
 
 def published_pilots(theirs: Published) -> list[Pilot]:
@@ -150,7 +288,7 @@ class PowerReport(Report):
         open_names = undecided(judged, every, needed)
         tables = [
             *self._tables(pilots),
-            self._cost(main, sum(models_by_algorithm(group).values()), hours_of(group.runs)),
+            self._cost(main, models_of_seed(group.runs), hours_of(group.runs)),
             pair_table(judged, every, needed, ranked_title),
         ]
         points, leader = self.differences[0], str(judged.index[0])
@@ -281,12 +419,10 @@ def repetitions(runs: Sequence[SelectedRun]) -> set[int]:
     return trials if len(trials) > 1 else {int(run.identity["seed"]) for run in runs}
 
 
-def models_by_algorithm(group: Group) -> dict[str, int]:
-    """Algorithm -> models of one seed: its folds, times the draws of a search."""
-    counts: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    for run in group.runs:
-        counts[run.label][run.identity["seed"]] += 1
-    return {label: max(of_seed.values()) for label, of_seed in counts.items()}
+def models_of_seed(runs: Sequence[SelectedRun]) -> int:
+    """Models of one seed: the folds of every algorithm, times the draws of a search."""
+    counts = pd.Series([run.identity["seed"] for run in runs]).groupby([run.label for run in runs]).value_counts()
+    return int(counts.groupby(level=0).max().sum())
 
 
 def hours_of(runs: Sequence[SelectedRun]) -> float | None:

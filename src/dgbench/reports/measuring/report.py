@@ -49,10 +49,10 @@ from dgbench.reports.over_seeds import (
     separation_words,
     too_few,
 )
+from dgbench.reports.power import no_verdict
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import select_runs
-from dgbench.reports.resolution import no_verdict
 from dgbench.validation import Switch
 
 

@@ -51,8 +51,8 @@ from dgbench.reports.over_seeds import (
     separation_words,
     side_by_side,
 )
+from dgbench.reports.power import below_noise, resolution, smallest_found
 from dgbench.reports.render.formats import plain_table
-from dgbench.reports.resolution import below_noise, resolution, smallest_found
 from dgbench.reports.tables import Column, Table, entries, entry, interval_entry, table
 from dgbench.validation import some_of
 

@@ -28,6 +28,7 @@ from dgbench.reports.over_seeds import (
     separation_words,
     too_few,
 )
+from dgbench.reports.power import no_verdict
 from dgbench.reports.ranking.figures import leaderboard_figures
 from dgbench.reports.ranking.leaderboards import Leaderboard, leaderboards
 from dgbench.reports.ranking.published import (
@@ -48,7 +49,6 @@ from dgbench.reports.ranking.tables import (
 )
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.selected import select_runs
-from dgbench.reports.resolution import no_verdict
 from dgbench.validation import Folders, Refusal
 
 #: terms of the leaderboards, explained where they first stand

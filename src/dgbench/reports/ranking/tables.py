@@ -34,6 +34,7 @@ from dgbench.reports.over_seeds import (
     side_by_side,
     standard_deviation,
 )
+from dgbench.reports.power import below_noise, resolution
 from dgbench.reports.ranking.leaderboards import Leaderboard, RankedDataset
 from dgbench.reports.ranking.published import Baseline
 from dgbench.reports.reading.collect import Collection
@@ -41,7 +42,6 @@ from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import BY_SEED
 from dgbench.reports.reading.selected import Selected, finished_rows, of_environments
 from dgbench.reports.reading.shifts import ShiftSetting, read_shifts, shift_settings, verdicts
-from dgbench.reports.resolution import below_noise, resolution
 from dgbench.reports.tables import Column, Table, entries, entry, table
 
 _BOLD = "Bold: the highest, where the seeds separate it from every other one."
