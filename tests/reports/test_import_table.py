@@ -19,8 +19,8 @@ from dgbench.analysis import Sample, compatible
 from dgbench.analysis.selection import Last, TrainVal
 from dgbench.errors import ConfigError, RecordError
 from dgbench.reports.evaluation import evaluate
-from dgbench.reports.importers.columns import ALIASES
 from dgbench.reports.importers.domainbed import read_domainbed
+from dgbench.reports.importers.frames import ALIASES
 from dgbench.reports.importers.table import read_table
 from dgbench.reports.ranking.leaderboards import leaderboards
 from dgbench.reports.ranking.published import standing_answer

@@ -1,4 +1,8 @@
-"""Files of tables as data frames: CSV, TSV, Parquet, JSON lines, Excel; several files are put one below the other."""
+"""Tables that somebody else wrote, as data frames: their files, what each column holds, and the values of their cells.
+
+Files are CSV, TSV, Parquet, JSON lines or Excel; several are put one below the other. Columns are found by their names
+(:data:`ALIASES`) or named by the user; whatever had to be assumed is said in one line; what is ambiguous is refused.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,51 @@ import io
 import json
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from dgbench.errors import RecordError
+from dgbench.errors import ConfigError, RecordError
 from dgbench.records.files import read_regular
+from dgbench.records.rows import LARGEST_COUNT, LONGEST
 from dgbench.reports.reading.folders import ASSUMED, Problem, places, printable
+from dgbench.validation import shown, some_of
 
+Floats = NDArray[np.float64]
+
+#: what a column holds -> letters and digits of its usual names; those behind | count where none of the first is there
+ALIASES = {
+    "algorithm": "algorithm | algo alg method model approach",
+    "seed": "seed trialseed | trial run repetition rep replicate randomseed",
+    "environment": "environment env domain",
+    "held_out": "heldout testenv testenvs testdomain testdomains testenvironment target targetdomain ted",
+    "role": "role",
+    "fold": "fold",
+    "error": "error | err testerror testerr errorrate",
+    "accuracy": "accuracy | acc testacc testaccuracy accavg top1 top1acc acc1",
+    "wrong": "wrong | misclassified nwrong",
+    "n": "n | seen images nimages ntest count total",
+    "standard_error": "standarderror | stderr se sem",
+    "dataset": "dataset | benchmark",
+    "subset": "subset split",
+    "step": "step | steps iteration epoch",
+    "draw": "draw hparamsseed paramindex",
+    "backbone": "backbone | network arch architecture",
+    "init": "init | pretraining weights",
+    "status": "status state",
+}
+AUTO = "auto"  #: of a key: its column is found by its usual names
+HPARAMS = "hparams."  #: what the column of a hyperparameter begins with
+_EXPORTED = re.compile(r"^(config|params|metrics|summary|args|tags)[./]")  # W&B's and MLflow's, before a name
+_DOMAINBED = re.compile(r"env\d+_(in|out)(_acc)?")
+_MARKS = re.compile(r"\\(textbf|textit|underline|mathbf)|[{}$*~]")
+_CELL = r"^\s*(?P<mean>[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+|inf))\s*%?\s*(?:[±(]\s*(?P<error>\d*\.?\d+)\s*%?\s*\)?)?$"
+_AVERAGE = {"avg", "average", "mean"}
+NOTHING = {"", "-", "\u2013", "\u2014", "nan", "none", "null", "n/a", "na"}  #: cells that hold no value
 _RESULTS = "results.jsonl"  # of DomainBed, whose records are no table
 _COMMENTS = re.compile(r"\A(\s*#[^\n]*\n)+")  # before the names of the columns
 _SAMPLE = 65536  # characters from which the separator of a file is told
@@ -127,3 +166,239 @@ READERS: dict[str, Callable[[bytes, str, list[Problem]], pd.DataFrame]] = {
     ".parquet": lambda content, name, problems: pd.read_parquet(io.BytesIO(content)),
     ".xlsx": lambda content, name, problems: pd.read_excel(io.BytesIO(content)),
 }
+
+
+class Columns:
+    """A table and what its columns hold.
+
+    Args:
+        frame: as it was read.
+        where: what it is called in messages.
+        problems: receives what is assumed and left out.
+    """
+
+    def __init__(self, frame: pd.DataFrame, where: str, problems: list[Problem]) -> None:
+        self.frame, self.where, self.problems = frame, where, problems
+        self.wide = False  #: each environment had a column
+        self.unit = ""  #: of the values, once they were read
+        self.height = len(frame)  #: lines, as they are counted in messages
+        self.column: dict[str, Any] = {}  #: key of :data:`ALIASES` -> column
+        self.hparams: dict[str, Any] = {
+            str(name).removeprefix(HPARAMS): name for name in frame if str(name).startswith(HPARAMS)
+        }
+
+    def assume(self, text: str) -> None:
+        """Say something that a reader must know."""
+        self.problems.append(Problem(ASSUMED, self.where, text))
+
+    def refusal(self, fault: str, fix: str) -> RecordError:
+        return RecordError(f"{self.where}: {fault}; {fix}")
+
+    def find(self, typed: Mapping[str, Any]) -> None:
+        """Find the column of every key.
+
+        Raises:
+            ConfigError: a typed one is not there.
+            RecordError: several may be meant.
+        """
+        if any(_DOMAINBED.fullmatch(str(name)) for name in self.frame):
+            raise self.refusal("it holds records of DomainBed", "use import=domainbed import.path=DIR")
+        typed = {key: column for key, column in typed.items() if column != AUTO}
+        for name, column in {**(typed.pop("hparams", None) or {})}.items():
+            typed[f"{HPARAMS}{name}"] = column
+        there = some_of([str(name) for name in self.frame], 12)
+        for key, column in typed.items():
+            if key not in ALIASES and not key.startswith(HPARAMS):
+                raise ConfigError(f"import.columns.{key} is unknown; choose {', '.join(ALIASES)} or {HPARAMS}NAME")
+            for name in column if isinstance(column, (list, tuple)) else [column]:
+                if name is not None and name not in self.frame:
+                    raise ConfigError(f"import.columns.{key}={shown(column)} is no column; the columns are {there}")
+            if key.startswith(HPARAMS):
+                self.hparams[key.removeprefix(HPARAMS)] = column
+            elif column is not None:
+                self.column[key] = column
+        named = [*self.column.values(), *self.hparams.values()]
+        free = {name: letters(name) for name in self.frame if name not in named}
+        for key, text in ALIASES.items():
+            for usual in text.split("|") if key not in typed else ():
+                if several := [name for name, of_name in free.items() if of_name in usual.split()]:
+                    if len(several) > 1:
+                        raise self.refusal(
+                            f"columns {' and '.join(map(str, several))} may each be the {key}",
+                            f"choose with import.columns.{key}={several[0]}, or rename one",
+                        )
+                    self.column[key] = several[0]
+                    break
+
+    def add(self, key: str, name: str) -> None:
+        """Say what no column says: ``name`` is the key of every line.
+
+        Raises:
+            ConfigError: a column says it.
+        """
+        if key in self.column:
+            raise ConfigError(f"import.{key}={name}, but {self.where} has a column {self.column[key]}; leave one out")
+        self.frame = self.frame.assign(**{key: name})
+        self.column[key] = key
+
+    def lengthen(self, values: str | None) -> None:
+        """Make one line for each environment where each has a column.
+
+        Raises:
+            RecordError: no column is the environment, and none may be that of one.
+        """
+        if "algorithm" not in self.column:
+            raise self.missing("algorithm")
+        wide = self.column.get("environment")
+        if "environment" not in self.column and "held_out" in self.column:
+            self.column["environment"] = self.column["held_out"]
+        if "environment" in self.column and not isinstance(wide, (list, tuple)):
+            return
+        used = {*self.column.values(), *self.hparams.values()} if wide is None else set()
+        names = wide or [
+            name
+            for name in self.frame
+            if name not in used and not str(name).startswith("Unnamed: ") and self._of_numbers(name)
+        ]
+        average = [name for name in names if letters(name) in _AVERAGE] if wide is None else []
+        names = [name for name in names if name not in average]
+        if len(names) < 2 or {"error", "accuracy", "wrong"} & self.column.keys():
+            raise self.missing("environment")
+        for name in average:
+            self._check_average(name, names)
+        self.assume(f"one column for each environment: {', '.join(map(str, names))}; they hold {values or 'accuracy'}")
+        holds = (values or "accuracy") + " (%)" * any("%" in str(name) for name in names)
+        others = [name for name in self.frame if name not in (*names, *average)]
+        self.frame = self.frame.melt(others, names, "environment", holds)
+        self.column |= {"environment": "environment", values or "accuracy": holds}
+        self.wide = True
+
+    def _of_numbers(self, name: Any) -> bool:
+        return not np.isnan(parsed(self.frame[name])).all()
+
+    def _check_average(self, name: Any, names: Sequence[Any]) -> None:
+        """Say where a printed average is not that of its line, by more than its rounding."""
+        values = np.column_stack([parsed(self.frame[column]) for column in names])
+        printed = parsed(self.frame[name])
+        digits = 0.1 if np.nanmax(printed) > 1 else 0.001
+        apart = np.abs(values.mean(axis=1) - printed) > digits
+        self.assume(f"column {name} is not read")
+        if apart.any():
+            line = int(np.argmax(apart))
+            text = (
+                f"{name}: line {line + 1} prints {printed[line]:g}, its environments average {values[line].mean():.4g}"
+            )
+            self.problems.append(Problem("average", self.where, text))
+
+    def missing(self, key: str) -> RecordError:
+        there = some_of([str(name) for name in self.frame], 12)
+        return self.refusal(
+            f"no column is the {key} (there are {there})",
+            f"name it with import.columns.{key}=COLUMN, or rename it {key}",
+        )
+
+    def refuse(self, bad: Any, key: str, fault: str, fix: str) -> None:
+        """Refuse the first line that is bad.
+
+        Raises:
+            RecordError: there is one.
+        """
+        if (where := np.flatnonzero(np.asarray(bad))).size:
+            name, line = self.column[key], where[0] % self.height + 1
+            value = shown(self.frame[name].iloc[where[0]])
+            more = f" (and {where.size - 1} more)" if where.size > 1 else ""
+            if self.wide and key in ("accuracy", "error"):
+                name = self.frame["environment"].iloc[where[0]]
+                fix = f"{fix}, or name the columns with import.columns.environment=[A,B,...]"
+            raise self.refusal(f"{name} is {value} in line {line}{more}, {fault}", fix)
+
+    def names(self, key: str) -> pd.Series[Any]:
+        codes, values = pd.factorize(self.frame[self.column[key]])
+        self.refuse(codes < 0, key, "no name", "fill it in, or drop the line")
+        texts = np.array([printable(text_of(value))[:LONGEST] for value in values.tolist()], dtype=object)
+        return pd.Series(texts[codes], dtype=object)
+
+    def whole(self, key: str) -> Any:
+        values = self.numbers(key)
+        bad = ~(np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) <= LARGEST_COUNT))
+        bad = bad | (values < 0) if key == "step" else bad
+        self.refuse(bad, key, "not a whole number", "number them 0, 1, 2, ...")
+        return values.astype("int64")
+
+    def numbers(self, key: str) -> Floats:
+        """The numbers of a column; NaN where a cell is empty.
+
+        Raises:
+            RecordError: a cell holds something else.
+        """
+        column = self.frame[self.column[key]]
+        values = parsed(column)
+        empty = column.isna().to_numpy()
+        if np.isnan(values).sum() > empty.sum():
+            text = column.astype(str).str.strip().str.lower()
+            self.refuse(np.isnan(values) & ~empty & ~text.isin(NOTHING), key, "no number", "correct it")
+        self.refuse(np.isinf(values), key, "not finite", "correct it")
+        return values
+
+    def fractions(self, key: str, unit: str | None) -> Floats:
+        """The values of a column as fractions; its unit is that of the whole column."""
+        values, name = self.numbers(key), self.column[key]
+        self.refuse(values < 0, key, "below 0", "correct it")
+        self.refuse(values > 100, key, "above 100", "correct it")
+        small, large = (values > 0) & (values <= 1), values > 1
+        cells = self.frame[name]
+        signs = np.zeros(len(cells), dtype=bool)
+        if cells.dtype.kind not in "iuf":
+            signs = cells.astype(str).str.contains("%").to_numpy() | np.isnan(values)
+        if unit is None:
+            headed = "%" in str(name)
+            unit = "percent" if headed or signs.any() or large.any() else "fraction"
+            if unit == "percent" and not signs.all():
+                alike = "write all alike, or add import.unit=percent"
+                self.refuse(small & ~signs, key, "a fraction where others are percent", alike)
+            self.assume(f"{name} is {'in percent' if unit == 'percent' else 'a fraction of 1'}")
+        self.unit = unit
+        if unit == "fraction":
+            self.refuse(large, key, "above 1", "leave out import.unit=fraction")
+            return values
+        return values / 100
+
+
+def letters(name: Any) -> str:
+    """The letters and digits of a column's name, without what W&B and MLflow put before it."""
+    text = str(name)
+    return "" if text.startswith(HPARAMS) else re.sub(r"[^a-z0-9]", "", _EXPORTED.sub("", text.lower()))
+
+
+def parsed(column: pd.Series[Any], part: str = "mean") -> Floats:
+    """The numbers among the cells of a column, NaN where there is none: 0.847, ``84.7 %``, ``84,7``.
+
+    Args:
+        column: of cells.
+        part: ``mean``, or ``error``: what ``84.7 ± 0.4``, ``84.7 (0.4)`` and LaTeX's like have after the mean.
+    """
+    if column.dtype.kind in "iuf":
+        return column.to_numpy(dtype="float64") if part == "mean" else np.full(len(column), np.nan)
+    plain = pd.to_numeric(column.astype(str).str.strip("% "), errors="coerce").to_numpy(dtype="float64", copy=True)
+    if not (other := np.isnan(plain)).any():
+        return plain if part == "mean" else np.full(len(column), np.nan)
+    text = column[other].astype(str).str.replace(_MARKS, "", regex=True).str.replace(r"\\pm|\+/-|\+-", "±", regex=True)
+    text = text.str.replace(r"(?<=\d),(?=\d)", ".", regex=True).str.extract(_CELL)[part]
+    plain = plain if part == "mean" else np.full(len(column), np.nan)
+    plain[other] = pd.to_numeric(text, errors="coerce")
+    return plain
+
+
+def mapped(cells: pd.Series[Any], function: Callable[[str], Any]) -> pd.Series[Any]:
+    """Every cell's value of a function, which is called once for each of the different ones."""
+    return cells.map({cell: function(cell) for cell in cells.unique()})
+
+
+def text_of(value: Any) -> str:
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
+
+
+def listed(cell: str) -> set[str]:
+    """The environments that a cell names: ``photo``, ``photo, sketch``, ``[0, 1]``, ``()``, nothing."""
+    text = re.sub(r"^[\[(]|[\])]$", "", cell)
+    return {name.strip(" '\"") for name in re.split(r"[,;+|]", text)} - NOTHING

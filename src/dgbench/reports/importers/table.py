@@ -29,8 +29,17 @@ from dgbench.plan.names import our_name
 from dgbench.records.rows import DEFAULTS, SUBSETS
 from dgbench.records.status import DONE, FAILED
 from dgbench.reports.importers import IMPORTED
-from dgbench.reports.importers.columns import HPARAMS, Columns, letters, listed, mapped, parsed, text_of
-from dgbench.reports.importers.frames import check_names, read_frames
+from dgbench.reports.importers.frames import (
+    HPARAMS,
+    Columns,
+    check_names,
+    letters,
+    listed,
+    mapped,
+    parsed,
+    read_frames,
+    text_of,
+)
 from dgbench.reports.labels import slug
 from dgbench.reports.published import Published, Value
 from dgbench.reports.reading.collect import Collection
