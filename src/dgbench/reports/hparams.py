@@ -10,6 +10,8 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from dgbench.analysis.accuracy import mean
@@ -26,17 +28,6 @@ from dgbench.reports.tables import Column, Table, entry, table
 
 #: what must be equal for choices to share a table, besides the dataset and its variant
 SETTING = tuple(key for key in keys(Role.DATA | Role.NETWORK | Role.PROTOCOL) if key not in ("dataset", "variant"))
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A model that the choice was made among."""
-
-    draw: int
-    step: int | None  #: chosen step; None where it has none
-    validation: float | None  #: validation accuracy in [0, 1]; None where there is none
-    run: str  #: its hash
-    why: str  #: why it does not count; empty for the one that does
 
 
 @dataclass(frozen=True)
@@ -59,7 +50,9 @@ class Choice:
     test: float | None  #: mean over the held-out environments
     run: str  #: hash
     folder: str
-    candidates: list[Candidate]  #: by draw
+    #: what it was chosen among, by draw: ``draw``, ``step`` and ``validation`` accuracy (None where it has none),
+    #: ``run`` (hash), and ``why`` it does not count (empty for the one that does)
+    candidates: list[dict[str, Any]]
 
 
 def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
@@ -83,12 +76,15 @@ def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
         reported = set(tested(identity)) - set(unreported)
         accuracies = [accuracy for env, accuracy in tests.get(index, ()) if env in reported]
         candidates = [
-            Candidate(
-                other.identity["draw"], None if other.step < 0 else other.step, _number(other.accuracy),
-                other.identity["run"], other.why,
-            )
+            {
+                "draw": other.identity["draw"],
+                "step": None if other.step < 0 else other.step,
+                "validation": _number(other.accuracy),
+                "run": other.identity["run"],
+                "why": other.why,
+            }
             for other in searches[run.label, identity_key(identity, names)]
-        ]  # fmt: skip
+        ]
         chosen.append(
             Choice(
                 **{key: identity[key] for key in ("dataset", "fold", "space", "trial", "seed", "draw", "run")},
@@ -101,7 +97,7 @@ def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
                 validation=_number(run.accuracy),
                 test=mean(accuracies) if accuracies else None,
                 folder=run.folder,
-                candidates=sorted(candidates, key=lambda candidate: candidate.draw),
+                candidates=sorted(candidates, key=itemgetter("draw")),
             )
         )
 
@@ -165,12 +161,11 @@ class HparamsReport(Report):
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         selected = select_runs(collection, selection, split_by)
         chosen = choices(selected, selection.validation_environments)
-        settings: dict[str, list[Choice]] = defaultdict(list)
-        for choice in chosen:
-            settings[json.dumps([choice.dataset, choice.variant, choice.setting], default=str)].append(choice)
-        shared = [{"dataset": o[0].dataset, "variant": o[0].variant, **o[0].setting} for o in settings.values()]
+        by_setting = groupby(chosen, lambda c: {"dataset": c.dataset, "variant": c.variant, **c.setting})
+        settings = [(identity, list(several)) for identity, several in by_setting]
+        titles = setting_titles([identity for identity, _ in settings])
         sections: list[Section] = []
-        for title, identity, of_setting in zip(setting_titles(shared), shared, settings.values(), strict=True):
+        for title, (identity, of_setting) in zip(titles, settings, strict=True):
             facts = [("dataset", variant_text(identity))]
             facts += [
                 (key, ", ".join(map(str, identity[key])) if isinstance(identity[key], list) else str(identity[key]))

@@ -123,28 +123,6 @@ def _headline(judged: Mapping[str, Verdict]) -> str:
     return f"Undecided: which shift dominates {some}{'; ' if parts else ''}{'; '.join(parts)}."
 
 
-def _distances(setting: ShiftSetting, source: Published | None) -> _Parts:
-    tables = [distance_table(setting), class_distance_table(setting), *pair_tables(setting, DISTANCE_TITLES)]
-    return tables, _distance_answer(setting), []
-
-
-def _concept(setting: ShiftSetting, source: Published | None) -> _Parts:
-    return [concept_table(setting), *pair_tables(setting, CONCEPT_TITLES)], _concept_answer(setting), []
-
-
-def _frechet(setting: ShiftSetting, source: Published | None) -> _Parts:
-    return [frechet_table(setting)], _frechet_answer(setting), []
-
-
-_BUILDERS: dict[str, Callable[[ShiftSetting, Published | None], _Parts]] = {
-    "joint": _plane,
-    "ood_bench": _plane,
-    "distances": _distances,
-    "concept": _concept,
-    "frechet": _frechet,
-}
-
-
 def _section(setting: ShiftSetting, source: Published | None) -> Section:
     """Tables and figures of one setting, whose estimator is one of :data:`_BUILDERS`."""
     tables, answer, figures = _BUILDERS[str(setting.identity["estimator"])](setting, source)
@@ -175,22 +153,23 @@ def _facts(setting: ShiftSetting) -> list[tuple[str, str]]:
     return [*facts, ("code", ", ".join(setting.codes))]
 
 
-def _distance_answer(setting: ShiftSetting) -> list[str]:
+def _distances(setting: ShiftSetting, source: Published | None) -> _Parts:
     """Which datasets the earth mover's distance tells from no shift."""
     titles: dict[bool, list[str]] = {True: [], False: []}
     for line in setting.lines:
         estimate, null = line.value("emd"), line.value("emd", HALVES)
         if estimate and null and estimate.ends and null.ends:
             titles[is_above(estimate, null)].append(line.title)
+    tables = [distance_table(setting), class_distance_table(setting), *pair_tables(setting, DISTANCE_TITLES)]
     sentences = []
     if titles[True]:
         sentences.append(f"EMD tells from no shift: {', '.join(titles[True])} (95% intervals apart).")
     if titles[False]:
         sentences.append(f"EMD does not tell from no shift: {', '.join(titles[False])}.")
-    return sentences or ["EMD has no null or no interval here: estimate with null=true and trials=5."]
+    return tables, sentences or ["EMD has no null or no interval here: estimate with null=true and trials=5."], []
 
 
-def _concept_answer(setting: ShiftSetting) -> list[str]:
+def _concept(setting: ShiftSetting, source: Published | None) -> _Parts:
     """Where classifiers of two sides disagree more than those of two halves of one distribution."""
     sentences = []
     for line in setting.lines:
@@ -204,12 +183,12 @@ def _concept_answer(setting: ShiftSetting) -> list[str]:
         else:
             words = "so concept shift cannot be told from estimation error"
         sentences.append(f"{line.title}: M_cpt min is {low}, without shift {noise} (95% intervals), {words}.")
-    return sentences
+    return [concept_table(setting), *pair_tables(setting, CONCEPT_TITLES)], sentences, []
 
 
-def _frechet_answer(setting: ShiftSetting) -> list[str]:
+def _frechet(setting: ShiftSetting, source: Published | None) -> _Parts:
     """The environments nearest to and farthest from the pretraining images, and their order in a paper's table."""
-    source, sentences = published(PRETRAINING), []
+    printed, sentences = published(PRETRAINING), []
     for line in setting.lines:
         distances = {}
         for pair, env in line.pairs["q"].items():
@@ -221,16 +200,25 @@ def _frechet_answer(setting: ShiftSetting) -> list[str]:
         text = f"{line.title}: nearest to the pretraining images is {order[0]} ({distances[order[0]]:.1f})"
         text += f", farthest {order[-1]} ({distances[order[-1]]:.1f})" if len(order) > 1 else ""
         rows = {env: f"{line.identity['dataset']}/{env}".replace(" ", "_") for env in distances}
-        gaps = {env: source.values[row]["gap"].mean for env, row in rows.items() if row in source.values}
+        gaps = {env: printed.values[row]["gap"].mean for env, row in rows.items() if row in printed.values}
         if len(gaps) > 2:
-            paper, *_, place = source.source.split(", ")
+            paper, *_, place = printed.source.split(", ")
             try:
                 rho = spearman({env: distances[env] for env in gaps}, gaps)
                 text += f"; rank correlation with the gap printed in {paper}, {place}: {rho:.2f} (n={len(gaps)})"
             except MeasureError:  # all distances are equal
                 pass
         sentences.append(f"{text}.")
-    return sentences
+    return [frechet_table(setting)], sentences, []
+
+
+_BUILDERS: dict[str, Callable[[ShiftSetting, Published | None], _Parts]] = {
+    "joint": _plane,
+    "ood_bench": _plane,
+    "distances": _distances,
+    "concept": _concept,
+    "frechet": _frechet,
+}
 
 
 def _count(number: int, word: str) -> str:
