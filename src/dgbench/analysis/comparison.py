@@ -195,7 +195,7 @@ def friedman(values: ArrayLike) -> Friedman:
     Raises:
         MeasureError: fewer than 2 blocks or 3 algorithms, a missing value, or ties throughout.
     """
-    from scipy.stats import chi2, f, rankdata
+    from scipy.stats import f, friedmanchisquare, rankdata
 
     table = np.asarray(values, dtype=float)
     if table.ndim != 2 or table.shape[0] < 2 or table.shape[1] < 3:
@@ -204,17 +204,13 @@ def friedman(values: ArrayLike) -> Friedman:
     if not np.isfinite(table).all():
         raise MeasureError("a block lacks an algorithm; leave the block or the algorithm out")
     n, k = table.shape
-    ranks = rankdata(table, axis=1)
-    ties = sum(float((counts**3 - counts).sum()) for counts in (np.unique(row, return_counts=True)[1] for row in table))
-    correction = 1 - ties / (n * k * (k * k - 1))
-    if correction <= 0:
+    if (table == table[:, :1]).all():
         raise MeasureError("all algorithms tie in every block; nothing can be ranked")
-    sums = ranks.sum(axis=0)
-    raw = 12 / (n * k * (k + 1)) * float((sums**2).sum()) - 3 * n * (k + 1)
-    statistic = max(0.0, raw / correction)
+    test = friedmanchisquare(*table.T)
+    statistic = max(0.0, float(test.statistic))
     rest = n * (k - 1) - statistic
     p_f = 0.0 if rest <= 1e-12 else float(f.sf((n - 1) * statistic / rest, k - 1, (n - 1) * (k - 1)))
-    return Friedman(statistic, float(chi2.sf(statistic, k - 1)), p_f, tuple(float(s / n) for s in sums), n)
+    return Friedman(statistic, float(test.pvalue), p_f, tuple(rankdata(table, axis=1).mean(axis=0).tolist()), n)
 
 
 def sign_test(wins: int, losses: int) -> float:
