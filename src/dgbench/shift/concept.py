@@ -10,15 +10,7 @@ from numpy.typing import NDArray
 from dgbench.errors import DataError
 from dgbench.seeding import derive
 from dgbench.shift.classifiers import LabelClassifier, SideClassifier, TargetClassifier
-from dgbench.shift.estimators import (
-    Estimate,
-    Estimator,
-    Fitted,
-    Fitting,
-    Sample,
-    Schedule,
-    Share,
-)
+from dgbench.shift.estimators import Estimate, Estimator, Fitted, Fitting, Sample, Schedule, Share
 from dgbench.shift.pairs import held_out_split
 from dgbench.validation import Count1, NotNegative
 

@@ -21,16 +21,7 @@ from dgbench.errors import DataError
 from dgbench.records.shift_rows import HALVES, LABELS, NO_NULL
 from dgbench.seeding import derive
 from dgbench.shift.classifiers import JointClassifier
-from dgbench.shift.estimators import (
-    Estimate,
-    Estimator,
-    Fitted,
-    Fitting,
-    Sample,
-    Schedule,
-    Share,
-    without_overlap,
-)
+from dgbench.shift.estimators import Estimate, Estimator, Fitted, Fitting, Sample, Schedule, Share, without_overlap
 from dgbench.shift.pairs import cross_fit, held_out_split
 from dgbench.validation import Count0, Count1, NotNegative, Number, Refusal
 

@@ -13,22 +13,8 @@ from dgbench.errors import DataError
 from dgbench.records.shift_rows import NO_NULL
 from dgbench.seeding import derive
 from dgbench.shift.classifiers import BottleneckClassifier
-from dgbench.shift.density import (
-    DensitiesAtPoints,
-    calibrated_thresholds,
-    densities_at,
-    from_densities,
-    standardized,
-)
-from dgbench.shift.estimators import (
-    Estimate,
-    Estimator,
-    Fitted,
-    Fitting,
-    Sample,
-    Schedule,
-    without_overlap,
-)
+from dgbench.shift.density import DensitiesAtPoints, calibrated_thresholds, densities_at, from_densities, standardized
+from dgbench.shift.estimators import Estimate, Estimator, Fitted, Fitting, Sample, Schedule, without_overlap
 from dgbench.shift.pairs import held_out_split
 from dgbench.validation import Count1, NotNegative, Refusal
 

@@ -25,15 +25,7 @@ from dgbench.reports.document import TARGET_ORACLE
 from dgbench.reports.hparams import Choice, choices_table
 from dgbench.reports.labels import slug, variant_text
 from dgbench.reports.measuring.tables import ALGORITHM
-from dgbench.reports.over_seeds import (
-    by_seed,
-    known,
-    leader,
-    reasons,
-    seed_columns,
-    side_by_side,
-    standard_deviation,
-)
+from dgbench.reports.over_seeds import by_seed, known, leader, reasons, seed_columns, side_by_side, standard_deviation
 from dgbench.reports.power import below_noise, resolution
 from dgbench.reports.ranking.leaderboards import Leaderboard, RankedDataset
 from dgbench.reports.ranking.published import Baseline
