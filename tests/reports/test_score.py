@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from scipy.stats import binomtest
+from scipy.stats import beta
 
 import dgbench
-from dgbench.analysis.intervals import clopper_pearson
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.predictions import PREDICTION_FILE
 
@@ -48,12 +47,12 @@ def test_one_model_trained_on_some() -> None:
 
 @pytest.mark.parametrize("n", [1, 7, 200])
 def test_the_interval_is_exact(n: int) -> None:
+    """Clopper & Pearson 1934: quantiles of beta distributions."""
     for wrong in {0, 1, n // 3, n}:
-        expected = binomtest(wrong, n).proportion_ci(method="exact")
-        assert clopper_pearson(wrong, n) == pytest.approx((expected.low, expected.high), abs=1e-12)
-    rng = np.random.default_rng(n)
-    holds = [low <= 0.1 <= high for low, high in (clopper_pearson(int(k), n) for k in rng.binomial(n, 0.1, 500))]
-    assert np.mean(holds) >= 0.93
+        scored = dgbench.score([0] * n, [1] * wrong + [0] * (n - wrong), ["a"] * n).loc[("environment", "a")]
+        low = beta.ppf(0.025, wrong, n - wrong + 1) if wrong else 0
+        high = beta.isf(0.025, wrong + 1, n - wrong) if wrong < n else 1
+        assert scored[["low", "high"]].tolist() == pytest.approx([low, high], abs=1e-11)
 
 
 def test_worst_group_as_wilds() -> None:

@@ -216,26 +216,6 @@ def wilson(count: float, n: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def clopper_pearson(count: int, n: int, level: float = 0.95) -> tuple[float, float]:
-    """Exact binomial interval of a proportion: it holds the truth in at least that share of samples, for any n.
-
-    Source: Clopper & Pearson, 1934.
-
-    Args:
-        count: images of a kind, 0 to n.
-        n: images, at least 1.
-        level: nominal coverage.
-
-    Returns:
-        Lower and upper end, in [0, 1].
-    """
-    from scipy.stats import beta
-
-    tail = (1 - level) / 2
-    low = float(beta.ppf(tail, count, n - count + 1)) if count else 0.0
-    return low, float(beta.isf(tail, count + 1, n - count)) if count < n else 1.0
-
-
 class Statistics(Checked):
     """Settings of the bootstrap.
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 
 from dgbench.analysis import MEASURES, Measures
-from dgbench.analysis.intervals import clopper_pearson
 from dgbench.errors import ConfigError
 from dgbench.records.predictions import about_predictions, need_pyarrow, read_predictions
 from dgbench.validation import Refusal, Several, checked, shown
@@ -115,8 +115,8 @@ def _lines(labels: NDArray[np.str_], wrong: NDArray[np.bool_]) -> dict[str, dict
 
 def _counted(wrong: NDArray[np.bool_]) -> dict[str, Any]:
     n, count = len(wrong), int(wrong.sum())
-    low, high = clopper_pearson(count, n)
-    return {"n": n, "wrong": count, "error": count / n, "low": low, "high": high}
+    interval = binomtest(count, n).proportion_ci(0.95, method="exact")
+    return {"n": n, "wrong": count, "error": count / n, "low": float(interval.low), "high": float(interval.high)}
 
 
 def _read(path: Path, groups: Any, given: Any) -> tuple[Any, Any, Any, Any, Any]:
