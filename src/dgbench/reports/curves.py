@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -45,7 +45,7 @@ class CurvesReport(Report):
 
     name: Name = "curves"
     baseline: Name = "erm"
-    unread: ClassVar[Sequence[str]] = ("selection",)
+    unread = ("selection",)
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         check_key(split_by)

@@ -68,7 +68,7 @@ class Section:
 
 
 class Report(Checked):
-    """What makes a document of runs; its fields are the keys of ``conf/report/NAME.yaml``.
+    """What makes a document, or has ``show``; its fields are the keys of ``conf/report/NAME.yaml``.
 
     Args:
         name: names the output folder.
@@ -76,6 +76,7 @@ class Report(Checked):
 
     key = "report"
     of_means: ClassVar[bool] = False  #: whether it takes tables of means without seeds
+    unread: ClassVar[Sequence[str]] = ()  #: keys of ``conf/report.yaml`` that it does not read
 
     name: Name
 

@@ -223,8 +223,7 @@ class PowerReport(Report):
     published: Name | None = None
 
     @property
-    def unread(self) -> Sequence[str]:
-        """Keys of ``conf/report.yaml`` that are not read."""
+    def unread(self) -> Sequence[str]:  # type: ignore[override]
         return OF_RUNS if self.published else ()
 
     def __call__(self, collection: Collection | None, selection: Selection, split_by: str | None = None) -> Document:

@@ -17,7 +17,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar
 
 from dgbench.errors import RecordError
 from dgbench.plan.settings import Name
@@ -37,7 +36,7 @@ from dgbench.records.status import (
     read_beat,
     trained_again,
 )
-from dgbench.reports.document import OF_DOCUMENTS
+from dgbench.reports.document import OF_DOCUMENTS, Report
 from dgbench.reports.reading.folders import (
     HIDING,
     UNREADABLE_PLAN,
@@ -49,7 +48,7 @@ from dgbench.reports.reading.folders import (
     printable,
 )
 from dgbench.reports.tables import aligned
-from dgbench.validation import Checked, Count1, Folders, Positive
+from dgbench.validation import Count1, Folders, Positive
 
 ALL_DONE, UNFINISHED, BROKEN = 0, 2, 3  #: exit codes; 1 is a command that cannot work
 COMMANDS = 5  # that continue what was interrupted, spelled out
@@ -226,7 +225,7 @@ def _below(root: Path, name: str) -> list[Path]:
     return [file for pattern in (name, f"*/{name}", f"*/*/{name}") for file in sorted(root.glob(pattern))]
 
 
-class StatusReport(Checked):
+class StatusReport(Report):
     """Prints a line for every dataset, algorithm and network, then what runs, what failed and what is stuck.
 
     Args:
@@ -238,15 +237,13 @@ class StatusReport(Checked):
         most: lines printed of what runs, failed or is stuck, each.
     """
 
-    key = "report"
-
     roots: Folders
     is_locked: Callable[[Path], bool]
     name: Name = "status"
     every: Positive | None = None
     stuck_after: Positive = 600.0
     most: Count1 = 20
-    unread: ClassVar[Sequence[str]] = OF_DOCUMENTS
+    unread = OF_DOCUMENTS
 
     def show(self) -> int:
         """Print the table until nothing runs any more (once without ``every``).

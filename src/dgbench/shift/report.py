@@ -7,7 +7,6 @@ sentences are made of estimates, never of rendered text.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
 
 from dgbench.analysis import spearman
 from dgbench.analysis.selection import Selection
@@ -15,7 +14,7 @@ from dgbench.analysis.shift_verdicts import DOMINANT, is_above
 from dgbench.errors import MeasureError
 from dgbench.plan.settings import Name
 from dgbench.records.shift_rows import HALVES
-from dgbench.reports.document import Document, Figure, Section, leads, problem_table
+from dgbench.reports.document import Document, Figure, Report, Section, leads, problem_table
 from dgbench.reports.labels import variant_text, words_of
 from dgbench.reports.published import Published, published
 from dgbench.reports.reading.collect import Collection
@@ -47,7 +46,7 @@ from dgbench.shift.tables import (
     refusal_table,
     shift_table,
 )
-from dgbench.validation import Checked, Folders
+from dgbench.validation import Folders
 
 WORDS = {
     "diversity shift": "share of images with features that occur on one side alone (Ye et al. 2022, Definition 1).",
@@ -62,15 +61,13 @@ WORDS = {
 }
 
 
-class ShiftReport(Checked):
+class ShiftReport(Report):
     """Builds the tables and figures of estimated shift; ``conf/report/shift.yaml`` explains the keys."""
-
-    key = "report"
 
     name: Name = "shift"
     roots: Folders = "multirun"
     published: Name | None = "ye2022_table8"
-    unread: ClassVar[Sequence[str]] = ("import", "same_code", "selection")
+    unread = ("import", "same_code", "selection")
 
     def __call__(
         self, collection: Collection | None, selection: Selection | None, split_by: str | None = None

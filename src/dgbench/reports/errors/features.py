@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -37,7 +36,7 @@ class FeaturesReport(Report):
     name: Name = "features"
     map: Literal["pca", "umap"] = "pca"
     runs: Count1 = 12
-    unread: ClassVar[Sequence[str]] = ("selection", "split_by")
+    unread = ("selection", "split_by")
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         runs = [run for run in collection.runs if (Path(run.folder) / FEATURE_FILE).exists()]

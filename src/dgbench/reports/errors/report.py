@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -86,7 +86,7 @@ class ErrorsReport(Report):
         Annotated[list[Name], Field(min_length=2, max_length=2)] | None,
         Refusal("is not two algorithms", "write e.g. [erm,vrex], or null for those with the most runs"),
     ] = None
-    unread: ClassVar[Sequence[str]] = ("selection",)
+    unread = ("selection",)
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         check_key(split_by)

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -168,7 +168,7 @@ class ClaimsReport(Report):
     name: Name = "claims"
     tables: Annotated[list[Name] | None, Refusal("is no list of published tables", "write e.g. [NAME]")] = Field(None)
 
-    unread: ClassVar[Sequence[str]] = OF_RUNS
+    unread = OF_RUNS
 
     def __call__(self, collection: Collection | None, selection: Selection, split_by: str | None = None) -> Document:
         having = [paper for name in names() if (paper := published(name)).bar]
