@@ -102,15 +102,14 @@ def correlation_difference(
     ideal: ArrayLike,
     rng: np.random.Generator,
     *,
-    coefficient: Coefficient = "spearman",
     draws: int = 1000,
     level: float = 0.95,
 ) -> Interval:
-    """By how much the first measure's rank correlation with the ideal one exceeds the other's, over the same resamples.
+    """By how much the first measure's Spearman correlation with the ideal exceeds the other's, over the same resamples.
 
     Args and Raises as :func:`correlation_interval`.
     """
-    estimates, drawn = _correlations([first, other], ideal, rng, coefficient, draws)
+    estimates, drawn = _correlations([first, other], ideal, rng, "spearman", draws)
     differences = drawn[0] - drawn[1]
     return interval_of(float(estimates[0] - estimates[1]), differences[np.isfinite(differences)], level, inside=True)
 

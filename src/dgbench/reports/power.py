@@ -102,19 +102,18 @@ def pilot_of(title: str, values: pd.DataFrame) -> Pilot | None:
     return Pilot(title, deviation, len(every), len(values)) if deviation.estimate > 0 else None
 
 
-def smallest_found(values: pd.DataFrame, power: float = 0.8) -> Interval | None:
-    """Smallest difference of two of a table's algorithms that its seeds find, with the interval that they leave.
+def smallest_found(values: pd.DataFrame) -> Interval | None:
+    """Smallest difference of two of a table's algorithms that its seeds find with 80% power, with its interval.
 
     Args:
         values: algorithm x seed.
-        power: probability of finding it.
 
     Returns:
         The difference, in the unit of the values; None where no two algorithms share 2 seeds, or none differ.
     """
     judged = comparable(values)
     pilot = pilot_of("", judged)
-    return pilot.finds(judged.shape[1], power) if pilot else None
+    return pilot.finds(judged.shape[1], 0.8) if pilot else None
 
 
 def resolution(values: pd.DataFrame, what: str, power: float = 0.8) -> list[str]:
