@@ -24,6 +24,7 @@ from dgbench.plan.folds import Fold, planned_folds
 from dgbench.plan.hyperparameters import hyperparameters
 from dgbench.plan.settings import TrainerSettings
 from dgbench.reports.published import published
+from dgbench.shift.plan import planned_shift
 from dgbench.training.modules import SingleRun
 from tests.studies import composed, plain
 
@@ -82,6 +83,20 @@ def test_every_combination_has_its_settings(path: Path) -> None:
         assert values["lr"] > 0
         assert all(fold.training for fold in folds(config))
         instantiate(config.selection)
+
+
+SHIFTS = sorted((CONF / "shift_experiment").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", SHIFTS, ids=lambda path: path.stem)
+def test_the_header_counts_the_estimates(path: Path) -> None:
+    """``dataset=pacs: 6 pairs x 5 estimates``, against what the words of each such line plan."""
+    lines = re.findall(r"^#   (.+): (\d+) pairs? x (\d+) estimates$", path.read_text(), re.MULTILINE)
+    assert lines
+    for words, pairs, of_each in lines:
+        config = plain(composed(f"shift_experiment={path.stem}", *words.split(), name="shift"))
+        (planned,) = planned_shift(config, [], Path("outputs")).estimators
+        assert (len(planned.pairs), len(planned.slots)) == (int(pairs), int(of_each)), words
 
 
 def test_what_the_papers_say_of_single_datasets() -> None:
