@@ -28,9 +28,8 @@ from dgbench.analysis.selection import Last
 from dgbench.data.datasets.features import columns_of
 from dgbench.errors import DgbenchError
 from dgbench.records.predictions import PREDICTION_FILE, about_predictions, read_predictions
-from dgbench.reports.archive.check import check_archive, check_entry
 from dgbench.reports.archive.entries import pack
-from dgbench.reports.archive.index import index_files, write_index
+from dgbench.reports.archive.upkeep import check_archive, check_entry, index_files, write_index
 from dgbench.reports.errors.features import FeaturesReport
 from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.measuring.report import MeasuresReport

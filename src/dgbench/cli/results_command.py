@@ -69,7 +69,7 @@ def _pack(options: argparse.Namespace) -> None:
 
 def _check(options: argparse.Namespace) -> None:
     sign_of_life("computing everything again ...")
-    from dgbench.reports.archive.check import check_archive
+    from dgbench.reports.archive.upkeep import check_archive
 
     findings = check_archive(options.results, options.entry)
     for finding in findings:
@@ -81,7 +81,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _index(options: argparse.Namespace) -> None:
-    from dgbench.reports.archive.index import write_index
+    from dgbench.reports.archive.upkeep import write_index
 
     changed = write_index(options.results)
     print("\n".join(f"written: {path}" for path in changed) or "nothing to write")

@@ -24,7 +24,7 @@ from dgbench.reports.archive.entries import (
     tables_of,
     write_lines,
 )
-from dgbench.reports.archive.index import write_index
+from dgbench.reports.archive.upkeep import write_index
 from dgbench.reports.reading.collect import collect
 
 GIVEN = ["0.80", "0.90", "0.8250", "0.10"]

@@ -12,10 +12,9 @@ import pytest
 
 from dgbench.errors import RecordError
 from dgbench.records.spec import RunSpec
-from dgbench.reports.archive import check
-from dgbench.reports.archive.check import check_archive
+from dgbench.reports.archive import upkeep
 from dgbench.reports.archive.entries import PackedRun, each_line, pack, write_lines
-from dgbench.reports.archive.index import write_index
+from dgbench.reports.archive.upkeep import check_archive, write_index
 from tests.complaints import one_line
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -235,7 +234,7 @@ def test_what_entries_say_of_one_another(archive: Any, study: Path) -> None:
 
 def test_what_does_not_belong_into_an_archive(archive: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (archive.results / "notes.txt").write_text("hello")
-    monkeypatch.setattr(check, "LARGEST", 10)
+    monkeypatch.setattr(upkeep, "LARGEST", 10)
     first, second = found(archive, "")
     assert first.startswith("results: notes.txt is no")
     assert second.startswith("results: it is 0.0 MB, more than 0 MB")

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from dgbench.errors import DgbenchError, RecordError
-from dgbench.reports.archive.check import check_entry
 from dgbench.reports.archive.entries import each_line, pack
+from dgbench.reports.archive.upkeep import check_entry
 from tests.reports.archive.conftest import fill_in, spec_of, write_run, write_study
 
 

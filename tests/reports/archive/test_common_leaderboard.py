@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dgbench.reports.archive.entries import pack
-from dgbench.reports.archive.index import write_index
+from dgbench.reports.archive.upkeep import write_index
 from tests.reports.archive.conftest import fill_in, write_study
 
 
