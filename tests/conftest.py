@@ -35,6 +35,7 @@ def double() -> Iterator[None]:
 SERVER = f"""
 import gc, json, os, runpy, signal, sys, traceback
 runpy.run_path({str(ROOT / "tests" / "read_once.py")!r})
+runpy.run_path({str(ROOT / "tests" / "start_once.py")!r})
 import timm, torch, pytorch_lightning, torchvision, sklearn.datasets, pandas
 import dgbench.cli.outcome, dgbench.training.train_runs, dgbench.training.study, dgbench.data.datasets.spurious
 import dgbench.reports.reading.collect

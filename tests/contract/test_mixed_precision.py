@@ -24,9 +24,9 @@ from dgbench.training.modules import SingleRun
 
 FOLDER = Path(__file__).parents[2] / "conf" / "algorithm"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
-SIZES, IMAGE, K = (24, 24, 24), (2, 14, 14), 2
+SIZES, IMAGE, K = (8, 8, 8), (2, 14, 14), 2
 N = sum(SIZES)
-WARM, LATE = 20, 10_000  # steps trained before, in float32; a step behind every annealing
+WARM, LATE = 5, 10_000  # steps trained before, in float32; a step behind every annealing
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*val_dataloader", "ignore:.*does not have many workers", "ignore:.*number of training batches",
     "ignore:.*LeafSpec", "ignore:.*Trying to infer the `batch_size`",
@@ -57,7 +57,7 @@ def _trained(name: str, norm: type[nn.Module] | None = None) -> SingleRun:
     rates = {key: 1e-3 for key in ("lr", "lr_g", "lr_d", "lr_c", "lr_cp") if key == "lr" or key in config.hparams}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        body = MNISTCNN((3 if name == "arm" else 2, *IMAGE[1:]), width=16)
+        body = MNISTCNN((3 if name == "arm" else 2, *IMAGE[1:]), width=8)
         if norm:
             body.norms = nn.ModuleList(norm(layer.num_channels) for layer in body.norms)
     run: SingleRun = instantiate(
