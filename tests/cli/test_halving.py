@@ -94,7 +94,9 @@ def test_a_halved_search_is_done(command: Any, rows_of: Rows, tmp_path: Path) ->
     assert command("report.py", "report=status", cwd=tmp_path).code == 0
     report = command("report.py", "report=hparams", "selection=train_val", "output=report", cwd=tmp_path)
     assert report.code == 0, report.err
-    (choice, *_) = json.loads((tmp_path / "report" / "hparams.json").read_text())["choices"]
+    saved = json.loads((tmp_path / "report" / "hparams.json").read_text())
+    assert report.out.count("draws that were stopped") == 1, "six of them are one problem"
+    (choice, *_) = saved["choices"]
     reasons = [candidate["why"] for candidate in choice["candidates"]]
     assert len([why for why in reasons if "place" in why and "go on" in why]) == 3 and reasons.count("") == 1
 

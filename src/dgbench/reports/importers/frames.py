@@ -294,7 +294,8 @@ class Columns:
         there = some_of([str(name) for name in self.frame], 12)
         return self.refusal(
             f"no column is the {key} (there are {there})",
-            f"name it with import.columns.{key}=COLUMN, or rename it {key}",
+            f"name it with import.columns.{key}=COLUMN, or rename it {key}"
+            + (", or say what trained all models with import.algorithm=NAME" if key == "algorithm" else ""),
         )
 
     def refuse(self, bad: Any, key: str, fault: str, fix: str) -> None:

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
 _UNUSABLE = {
     FAILED: "failed run", RUNNING: "still running", INTERRUPTED: "interrupted run", DONE: "run that lacks rows",
-    STOPPED: "draw that was stopped",
 }  # fmt: skip
 
 
@@ -93,6 +92,9 @@ def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repea
         raise RecordError(
             f"{nothing_found(where, problems)}; train some with `{train}` or name a folder with runs=[DIR]"
         )
+    if stopped := sum(folder.status == STOPPED for folder in folders):
+        reason = f"{stopped} ended early, as their search says; hparams=search in the same folder trains them on"
+        problems.append(Problem("draws that were stopped", ", ".join(map(printable, where)), reason))
     named = {problem.where for problem in problems}
     caches = {root: RowCache(root, names, cache) for root in {folder.root for folder in folders}}
     for folder in folders:
@@ -169,7 +171,7 @@ def _read_folder(folder: RunFolder, cache: RowCache) -> tuple[list[Record], list
         reason = trained_again(lacking_rows(folder.path)) if folder.status == DONE else folder.reason or "no rows yet"
         problems.append(Problem(f"{folder.status.lower()} run without rows", where, reason))
     for run, _ in records:
-        if run.unusable:
+        if run.unusable and run.status != STOPPED:  # those of a search are one problem
             reason = trained_again(run.lacking) if run.status == DONE else run.unusable
             problems.append(Problem(_UNUSABLE.get(run.status, "no status"), where, reason))
     return records, problems
