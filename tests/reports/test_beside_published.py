@@ -17,6 +17,7 @@ from dgbench.reports.published import boards, published
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.tables import Table
+from tests.shift.synthetic import shift_identity, shift_row, write_shifts
 from tests.tables import line
 
 PACS = ["art_painting", "cartoon", "photo", "sketch"]
@@ -194,3 +195,51 @@ def test_leave_one_domain_out_selection_of_the_presets(make: Any, tmp_path: Path
         shown = {table.name: table for table in document.sections[place].tables}
         assert line(shown[f"beside_{name}"], "erm")["pacs ours"].value == pytest.approx(accuracy)
         assert "here as there" in shown[f"beside_{name}_pacs"].notes[0]
+
+
+OFFICE = ["Art", "Clipart", "Product", "Real World"]
+
+
+def write_tunings(make: Any, root: Path, algorithm: str = "erm") -> None:
+    """Accuracies of linear probing .6, of fine-tuning .5, .6, .7 and .8 in the domains of OfficeHome."""
+    for tuning, errors in (("lp", [0.4] * 4), ("ft", [0.5, 0.4, 0.3, 0.2])):
+        write(make, root, "office_home", dict(zip(OFFICE, errors, strict=True)), algorithm, tuning=tuning)
+
+
+def test_tables_of_networks_stand_beside_their_network(make: Any, tmp_path: Path) -> None:
+    """Yu et al.'s Tables 1 and 3: 64.0 ± 0.4 by linear probing and 61.1 by fine-tuning in Art; they have no places."""
+    write_tunings(make, tmp_path)
+    sections = report(tmp_path, ["yu2024_table1", "yu2024_table3"]).sections
+    theirs = {
+        (section.title, table.name): line(table, "erm")["Art theirs"].value
+        for section in sections
+        for table in section.tables
+        if table.name in ("beside_yu2024_table1_office_home", "beside_yu2024_table3")
+    }
+    assert sorted(theirs.values()) == pytest.approx([0.611, 0.611, 0.64, 0.64])
+    assert "agreement" in [section.name for section in sections]
+    places = next(table for section in sections for table in section.tables if table.name == "places")
+    assert [column.name for column in places.columns[1:]] == [section.title for section in sections[:2]]
+
+
+def test_relative_gap_beside_the_frechet_distance(make: Any, tmp_path: Path) -> None:
+    """(.6 - .5) / .5, ...; the paper prints .047 and 62.22 for Art. Distances order the gaps here."""
+    write_tunings(make, tmp_path)
+    write_tunings(make, tmp_path, "vrex")
+    who = shift_identity("office_home", OFFICE, estimator="frechet", settings={})
+    rows = [shift_row(who, env, {"d2": 40.0 - at}) for at, env in enumerate(OFFICE)]
+    write_shifts(tmp_path / "shift", rows)
+    keys = {"distances_from": str(tmp_path / "shift")}
+    document = LeaderboardReport(**keys)(collect([tmp_path]), TrainVal())
+    (section,) = [section for section in document.sections if section.name == "relative_gap"]
+    (found,) = section.tables
+    art = next(
+        row for row in found.frame.to_dict("records") if (row["environment"], row["algorithm"]) == ("Art", "erm")
+    )
+    names = ("lp", "ft", "gap", "gap published", "distance", "distance published")
+    assert [art[name] for name in names] == pytest.approx([0.6, 0.5, 0.2, 0.047, 40, 62.22])
+    assert "gap and distance: 1.00 (n=8)" in found.notes[-1]
+
+
+def test_no_gap_without_both_tunings(pacs: Path) -> None:
+    assert "relative_gap" not in [section.name for section in report(pacs, []).sections]

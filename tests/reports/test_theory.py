@@ -110,7 +110,9 @@ def test_bound_by_covariate_and_concept_shift(lines: Path) -> None:
 def test_estimates_that_are_not_of_one_setting(lines: Path) -> None:
     write_concept(lines / "shift")
     write_concept(lines / "shift", backbone="other")
-    with pytest.raises(ConfigError, match=r"report\.shifts_from.* 2 settings .*one is needed") as error:
+    with pytest.raises(
+        ConfigError, match=r"report\.shifts_from.* 2 settings of estimator=concept, one is needed"
+    ) as error:
         report(lines, shifts_from=str(lines / "shift"))
     assert "\n" not in str(error.value)
 

@@ -32,6 +32,7 @@ RIGHT = {
     "reproduce.run": (-1, ""),  # looked for, and not found
     **{f"{name}.roots": ("",) for name in ("reproduce", "shift", "status")},
     **{f"{name}.shifts_from": ("",) for name in ("leaderboard", "theory")},
+    "leaderboard.distances_from": ("",),
 }
 
 

@@ -272,3 +272,21 @@ def test_the_command(command: Any, tmp_path: Path) -> None:
 def test_nothing_found() -> None:
     with pytest.raises(RecordError, match="folder with runs="):
         ShiftReport(roots=[])(None, None)
+
+
+def test_networks_of_papers_stand_beside_ours(tmp_path: Path) -> None:
+    """Table 4 of Ye et al., perceptron of width 16: mean of .8280 .7838 .7752 .8004 .7727; of no other estimator."""
+    keys = {"estimator": "ood_bench", "settings": {"formula": "ye2022"}, "features": "trained", "backbone": "mlp-390"}
+    ours = joint("cmnist_irm", 0.01, 0.6, who=keys)
+    document = report(tmp_path, ours, joint("cmnist_irm", 0.01, 0.6), joint("pacs", 0.9, 0.0, who=keys))
+    by_name = [[item for item in section.tables if item.name == "networks"] for section in document.sections]
+    (found,) = [item for items in by_name for item in items]
+    assert sorted(map(len, by_name)) == [0, 1]
+    first = found.frame.iloc[0]
+    assert (first["network"], first["source"], first["cor"]) == ("mlp-390", "ours", pytest.approx(0.6))
+    of_paper = found.frame.set_index(["dataset", "network"])["cor"]
+    assert of_paper["cmnist_irm", "mlp-16"] == pytest.approx(0.79202)
+    assert of_paper["cmnist_irm", "efficientnet_b0@4000"] == pytest.approx(0.89884)
+    # of ResNet-18 on PACS two numbers of one environment are readable: no mean over environments
+    resnet = line(found, "pacs", "resnet18")
+    assert (resnet["div"].value, resnet["cor"].value) == (None, pytest.approx(0.0006, abs=0.0001))

@@ -377,7 +377,7 @@ def one_code(runs: Sequence[SelectedRun], shared: Mapping[str, Any]) -> tuple[st
         listed = ", ".join(f"{code} (e.g. {folder})" for code, folder in sorted(folders.items()))
         raise RecordError(
             f"{shared['dataset']} results of {len(folders)} code versions would share a table: {listed}; "
-            f"give them tables of their own with {ADVICE}"
+            f"give them tables of their own with {ADVICE.replace('...', ','.join(sorted(folders)))}"
         )
     return tuple(folders)
 

@@ -17,7 +17,6 @@ import pandas as pd
 
 from dgbench.analysis.accuracy import mean
 from dgbench.analysis.selection import Selection, describe
-from dgbench.errors import ConfigError
 from dgbench.plan.folds import FULL, tested
 from dgbench.plan.settings import Name
 from dgbench.records.rows import identity_key
@@ -28,7 +27,7 @@ from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import BY_SEED
 from dgbench.reports.reading.selected import Identity, Selected, select_runs
-from dgbench.reports.reading.shifts import read_shifts, shift_settings
+from dgbench.reports.reading.shifts import estimates_of
 from dgbench.reports.tables import Column, Table, entries, entry, table
 from dgbench.validation import Folders
 
@@ -198,28 +197,20 @@ def shifts_of(folders: Any) -> tuple[Shifts, list[Problem]]:
         folders: with ``shifts.jsonl``; None is none.
 
     Raises:
-        RecordError: there are no rows.
-        ConfigError: no concept shift was estimated, or with several settings.
+        RecordError, ConfigError: see :func:`~dgbench.reports.reading.shifts.estimates_of`.
     """
     if folders is None:
         return {}, []
-    collected = read_shifts(folders)
-    settings, odd = shift_settings(collected.rows)
-    settings = [setting for setting in settings if setting.identity["estimator"] == "concept"]
-    if len(settings) != 1:
-        raise ConfigError(
-            f"report.shifts_from={folders} holds {len(settings)} settings of concept shift, one is needed; name the "
-            "folder of one, or estimate it with python shift.py 'estimator=[concept]'"
-        )
+    setting, problems = estimates_of(folders, "concept", "report.shifts_from")
     shifts: dict[tuple[str, frozenset[str], frozenset[str]], tuple[float, float]] = {}
-    for line in settings[0].lines:
+    for line in setting.lines:
         for pair, facts in line.pairs.iterrows():
             covariate, concept = (line.value(name, pair=str(pair)) for name in ("tv", "min"))
             if covariate and concept:
                 p, q = (frozenset(str(facts[side]).split("+")) for side in "pq")
                 for form in (line.identity, {**line.identity, "data_seed": BY_SEED}):  # also of data by seed
                     shifts[identity_key(form, _FORM), p, q] = covariate.value, concept.value
-    return shifts, [*collected.problems, *odd]
+    return shifts, problems
 
 
 def _holds(cases: pd.DataFrame, name: str = "holds") -> dict[str, Any]:

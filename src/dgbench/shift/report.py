@@ -39,6 +39,7 @@ from dgbench.shift.tables import (
     concept_table,
     distance_table,
     frechet_table,
+    network_table,
     number_table,
     pair_tables,
     pair_text,
@@ -102,7 +103,8 @@ _Parts = tuple[Sequence[Table | None], list[str], Sequence[Figure | None]]
 
 def _plane(setting: ShiftSetting, source: Published | None) -> _Parts:
     names = dict(zip(setting.axes or (), ("diversity", "correlation"), strict=False))
-    tables = [shift_table(setting, source), *pair_tables(setting, names), number_table(setting, VALUE)]
+    tables = [shift_table(setting, source), network_table(setting), *pair_tables(setting, names)]
+    tables.append(number_table(setting, VALUE))
     judged = verdicts(setting)
     answer = [_headline(judged), *(verdict.sentence for verdict in judged.values())]
     return tables, answer, [shift_plane(setting, source), *shift_matrices(setting)]

@@ -7,7 +7,7 @@ dataset tells it, and what papers printed.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,8 +16,8 @@ from dgbench.analysis.shift_verdicts import HALF_SAMPLING, NO_INTERVAL, SPREAD
 from dgbench.errors import ConfigError
 from dgbench.records.shift_rows import HALVES, LABELS, NO_NULL
 from dgbench.reports.labels import slug
-from dgbench.reports.over_seeds import standard_deviation
-from dgbench.reports.published import Published, published, shifts
+from dgbench.reports.over_seeds import over_seeds, standard_deviation
+from dgbench.reports.published import Published, Value, published, shifts
 from dgbench.reports.reading.shifts import ALL_PAIRS, DIAGNOSTIC, VALUE, ShiftLine, ShiftSetting, verdicts
 from dgbench.reports.tables import Column, Table, entry, table
 
@@ -26,6 +26,7 @@ NULL_HELP = "the same estimate between two halves of both sides together, where 
 OTHER_FEATURES = "(other features)"
 #: what stands beside the estimators that have no choice of sources
 COVARIATE_AND_CONCEPT, DISTANCES, PRETRAINING = "zhang2023_table1", "ye2022_table3", "yu2024_table2"
+NETWORKS = ("ye2022_table4", "ye2022_table6", "ye2022_table7")
 AXES = (("div", "diversity"), ("cor", "correlation"))
 DISTANCE_TITLES = {"emd": "EMD", "mmd2": "MMD²", "ni": "NI"}
 CONCEPT_TITLES = {
@@ -255,6 +256,39 @@ def pair_tables(setting: ShiftSetting, names: Mapping[str, str]) -> list[Table]:
         file, title = f"pairs_{slug(line.title)}", f"Pairs of {line.title}"
         tables.append(table(lines, file, title, filled(columns, lines), [_NO_SHIFT], detail=True))
     return tables
+
+
+def network_table(setting: ShiftSetting) -> Table | None:
+    """Both shifts of a dataset by this network and by those of papers, mean and deviation over splits (Ye et al. 2022).
+
+    None for other estimators than theirs, and where no paper has the dataset by network.
+    """
+    lines = []
+    for line in setting.lines if setting.identity["estimator"] == "ood_bench" and setting.axes else ():
+        dataset, printed_lines = line.identity["dataset"], []
+        for source in map(published, NETWORKS):
+            of_network: dict[str, list[Mapping[str, Value]]] = defaultdict(list)
+            for row, values in source.values.items():
+                name, network, *_ = row.split("/")  # one row for each environment
+                if name == dataset:
+                    of_network[network].append(values)
+            for network, rows in of_network.items():
+                cells: dict[str, Any] = {"dataset": line.title, "network": network, "source": source.source}
+                for axis, _ in AXES:
+                    splits = [f"{axis}_{split}" for split in range(5)]
+                    whole = [split for split in splits if all(split in values for values in rows)]
+                    means = [mean([values[split].mean for values in rows]) for split in whole]
+                    cells |= over_seeds(axis, means, len(splits), "not readable")
+                printed_lines.append(cells)
+        if printed_lines:
+            cells = {"dataset": line.title, "network": setting.identity["backbone"], "source": "ours"}
+            for (axis, _), name in zip(AXES, setting.axes or (), strict=True):
+                cells |= value_cell(line, axis, name)
+            lines += [cells, *printed_lines]
+    columns = [DATASET, Column("network", key=True), *(Column(axis, title, "distance") for axis, title in AXES)]
+    notes = ["Published: mean ± standard deviation over splits, of means over environments; features trained."]
+    title = "Both shifts by network, ours and published"
+    return table(lines, "networks", title, [*columns, Column("source")], notes, detail=True) if lines else None
 
 
 def number_table(setting: ShiftSetting, part: str) -> Table | None:

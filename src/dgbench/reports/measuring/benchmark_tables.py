@@ -37,6 +37,8 @@ RANKED_BY = {"ideal": "ideal", **COMPARED}
 _SAME = ("evaluation", *(key for key in keys(Role.NETWORK | Role.PROTOCOL) if key != "backbone"))
 _RESAMPLES = "survey_intervals"  # names the generator of resamples: another word would change every interval
 AGREES, DIFFERS = "agrees", "differs"
+TERMS, SELECTED = "hwang2024_table5", "hwang2024_table6"
+_WHOSE = ("ours", "paper")
 
 
 def _table(
@@ -381,9 +383,61 @@ def _verdict(ranking: Ranking) -> str:
 
 
 def benchmark_published_tables(benchmark: Benchmark) -> list[Table]:
-    """One table for every published one (the paper's Tables 1 and 2) that holds a setting of this benchmark."""
-    tables = [published(name) for name in names()]
-    return [frame for paper in tables if paper.match and (frame := _beside(benchmark, paper)) is not None]
+    """One table for every published one (the paper's Tables 1 to 6) that holds a setting of this benchmark."""
+    papers = [published(name) for name in names()]
+    tables = [_beside(benchmark, paper) for paper in papers if paper.match and paper.quantity == "correlation"]
+    tables += [_terms_beside(benchmark, published(TERMS)), _selections_beside(benchmark, published(SELECTED))]
+    return [table for table in tables if table is not None]
+
+
+def _terms_beside(benchmark: Benchmark, paper: Published) -> Table | None:
+    """Correlations of worst and gap alone and of both, means over settings (the paper's Table 5)."""
+    shown = {measure: SHOWN[measure] for measure in ("worst", "gap", "worst_gap")}
+    lines: list[dict[str, Any]] = []
+    for coefficient in COEFFICIENTS:
+        theirs = paper.values.get(f"{coefficient.lower()}/{benchmark.identity['dataset']}")
+        if theirs is None:
+            return None
+        lines.append({"coefficient": coefficient})
+        for measure, title in shown.items():
+            of_lines = [line.correlations[coefficient, measure] for line in benchmark.lines]
+            levels = [mean(list(rho.values())) for rho, _ in of_lines if rho]
+            lines[-1] |= over_seeds(f"{title} ours", levels, len(benchmark.lines), of_lines[0][1])
+            lines[-1] |= entry(f"{title} paper", theirs[measure].mean)
+    both = [
+        (f"{title} {whose}", paper.source if whose == "paper" else "") for title in shown.values() for whose in _WHOSE
+    ]
+    columns = [Column("coefficient", key=True), *(Column(name, unit="correlation", help=text) for name, text in both)]
+    notes = [
+        f"Ours: mean ± standard deviation over {len(benchmark.lines)} settings. Paper: {paper.source}; {paper.note}."
+    ]
+    return table(lines, "published_terms", f"Beside the paper: {paper.title}", columns, notes)
+
+
+def _selections_beside(benchmark: Benchmark, paper: Published) -> Table | None:
+    """The algorithms that measures select on the mean over seeds and seed by seed (the paper's Table 6)."""
+    lines = []
+    for line in benchmark.lines:
+        if theirs := paper.words.get(_row(line, paper)):
+            lines.append({**line.values, "N": line.count})
+            for measure, title in RANKED_BY.items():
+                seeds = [" = ".join(line.selections[measure, seed].names) or "-" for seed in line.seeds]
+                chosen = line.selections[measure, None].names
+                agrees = theirs[f"seed_average_{measure}"] in chosen
+                lines[-1] |= entry(
+                    f"{title} ours", " = ".join(chosen) or None, best=agrees, flag=f"({', '.join(seeds)})"
+                )
+                words = ", ".join(theirs[f"seed_{seed}_{measure}"] for seed in range(3))
+                lines[-1] |= entry(f"{title} paper", theirs[f"seed_average_{measure}"], flag=f"({words})")
+    if not lines:
+        return None
+    columns = [Column(f"{title} {whose}") for title in RANKED_BY.values() for whose in _WHOSE]
+    same = sum(bool(line.get(f"{title} ours.best")) for line in lines for title in RANKED_BY.values())
+    notes = [
+        f"On the mean over seeds, and in brackets for each. The mean selects the paper's algorithm in {same} of "
+        f"{len(lines) * len(RANKED_BY)} cases (bold). Paper: {paper.source}."
+    ]
+    return _table(benchmark, lines, "published_selections", f"Beside the paper: {paper.title}", columns, notes)
 
 
 def _beside(benchmark: Benchmark, paper: Published) -> Table | None:

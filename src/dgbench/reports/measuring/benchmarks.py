@@ -159,6 +159,13 @@ def benchmarks(evaluation: Evaluation, size_axis: str | None = None) -> list[Ben
     return all_benchmarks
 
 
+def benchmark_of_one(evaluation: Evaluation) -> Benchmark:
+    """A setting that no other shares its dataset with, as a benchmark of one line."""
+    (setting,) = evaluation.settings
+    shared = {key: value for key, value in setting.identity.items() if key not in _FORM}
+    return _benchmark(setting.title, shared, [evaluation], None)
+
+
 def _benchmark(
     title: str, identity: dict[str, Any], evaluations: Sequence[Evaluation], size_axis: str | None
 ) -> Benchmark:

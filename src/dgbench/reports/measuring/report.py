@@ -19,12 +19,13 @@ from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.labels import network_text, variant_text
 from dgbench.reports.measuring.benchmark_tables import (
     RANKED_BY,
+    benchmark_published_tables,
     benchmark_tables,
     correct_selections,
     overview_table,
     rankings,
 )
-from dgbench.reports.measuring.benchmarks import Benchmark, benchmarks
+from dgbench.reports.measuring.benchmarks import Benchmark, benchmark_of_one, benchmarks
 from dgbench.reports.measuring.figures import (
     asymptotic_figure,
     baseline_figures,
@@ -270,10 +271,11 @@ class MeasuresReport(Report):
         colors = highlighted((benchmark or evaluation).studies, self.baseline)
         # of many settings, a benchmark's picture shows each one's curves already
         figure = None if folded and benchmark and benchmark.side_by_side(setting) else error_curves(evaluation, colors)
+        beside = [] if benchmark else benchmark_published_tables(benchmark_of_one(evaluation))
         return Section(
             name=setting.name,
             title=f"TARGET ORACLE {setting.title}" if oracle else setting.title,
-            tables=setting_tables(evaluation, self.statistics, noise),
+            tables=[*setting_tables(evaluation, self.statistics, noise), *beside],
             figures=[figure] if figure else [],
             answer=measures_answer(evaluation, self.statistics),
             facts=setting_facts(evaluation),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,13 @@ from dgbench.reports.document import Document, Report, Section, leads, problem_t
 from dgbench.reports.evaluation import one_code
 from dgbench.reports.labels import dataset_titles, network_text, slug
 from dgbench.reports.measuring.tables import ALGORITHM
+from dgbench.reports.published import published
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import Selected, select_runs
 from dgbench.reports.tables import Column, Table, entries, entry, table
 
+PRINTED = "yu2024_table4"  # stands beside ours
 _LEAKAGE = "average less that of the honest choice, percentage points"
 _CHANGE = "leakage against that of K=1"
 _CHOSEN_BY = Column("chosen by", key=True)
@@ -68,21 +71,28 @@ def leakage_table(models: pd.DataFrame, kind: str) -> Table:
     return table(lines, "leakage", "Oracle leakage with K test domains", columns, notes)
 
 
-def domain_table(models: pd.DataFrame, given: Sequence[str], kind: str) -> Table:
-    """One line per algorithm, set of test domains and way of choosing: accuracy of each domain (Table 4).
+def domain_table(models: pd.DataFrame, identity: Mapping[str, Any], kind: str) -> Table:
+    """One line per algorithm, set of test domains and way of choosing: accuracy of each domain, beside Table 4's.
 
     Args:
         models: of :func:`leakages`.
-        given: the given environments.
+        identity: of the setting.
         kind: deviation over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
     """
     lines: list[dict[str, Any]] = []
-    finished = models[models["average"].notna()]
+    finished, given = models[models["average"].notna()], identity["given"]
+    theirs, printed = published(PRINTED), {}
+    for row, values in theirs.printed.items():
+        dataset, domains, chosen_by = row.split("/")
+        printed[dataset, frozenset(domains.split(",")), chosen_by] = values
     key: Any
     for key, group in finished.groupby(["algorithm", "held out"]):
         algorithm, held_out = key
         for size in _sizes(group):
             lines.append({"algorithm": algorithm, "test domains": ", ".join(held_out)} | _summary(group, size, kind))
+            place = identity["dataset"], frozenset(held_out), str(size or "iid")
+            for name, value in printed.get(place, {}).items():
+                lines[-1] |= entry(f"{name} published", value / 100)
             here = group[group["K"] == size]
             for env in given:
                 at = held_out.index(env) if env in held_out else None
@@ -97,6 +107,9 @@ def domain_table(models: pd.DataFrame, given: Sequence[str], kind: str) -> Table
     notes = [
         f"Mean over seeds, ± {SPREADS[kind]}. The accuracy of a domain at K is its mean over the sets of K with it."
     ]
+    if any("leakage published" in line for line in lines):
+        columns += [replace(c, name=f"{c.name} published", title=f"{c.title or c.name}, published") for c in _RESULTS]
+        notes.append(f"Published: {theirs.source}; which algorithm it is of is not said.")
     return table(lines, "leakage_domains", "Oracle leakage in each test domain", columns, notes, detail=True)
 
 
@@ -171,7 +184,7 @@ class LeakageReport(Report):
         titles = dataset_titles([identity for identity, _ in settings], keys(Role.SETTING))
         sections = []
         for (identity, models), title in zip(settings, titles, strict=True):
-            tables = [leakage_table(models, self.spread), domain_table(models, identity["given"], self.spread)]
+            tables = [leakage_table(models, self.spread), domain_table(models, identity, self.spread)]
             sections.append(Section(slug(title), title, tables, answer=leakage_answer(models), facts=_facts(identity)))
         what = f"The {selection.title} of each model's draws against an oracle that looks at K of its test domains"
         return Document(

@@ -13,6 +13,7 @@ import numpy as np
 from dgbench.analysis import Sample, compatible, noncentrality, spearman
 from dgbench.analysis.accuracy import deviation_behind, ranks
 from dgbench.errors import ConfigError, MeasureError
+from dgbench.records.rows import identity_key
 from dgbench.reports.document import Section
 from dgbench.reports.importers.frames import is_table
 from dgbench.reports.importers.table import read_table
@@ -22,9 +23,12 @@ from dgbench.reports.over_seeds import by_seed, means, too_few
 from dgbench.reports.published import Published, Value, published
 from dgbench.reports.ranking.claims import averages_of, contests
 from dgbench.reports.ranking.leaderboards import Leaderboard
+from dgbench.reports.reading.folders import Problem
+from dgbench.reports.reading.shifts import estimates_of
 from dgbench.reports.tables import Column, Table, entry, table
 from dgbench.validation import some_of
 
+PRETRAINING = "yu2024_table2"
 _MANY = 1_000_000  # seeds, where it is not known how many: standard errors then count as exact
 
 
@@ -144,8 +148,20 @@ def beside_tables(leaderboard: Leaderboard, theirs: Published, selection: str) -
         One frame for each table with which the leaderboard shares something.
     """
     note = _settings_note(leaderboard, theirs, selection)
-    frames = [_beside(leaderboard, paper, note) for paper in (theirs, *theirs.domains)]
+    papers = [_of_network(leaderboard, paper) for paper in (theirs, *theirs.domains)]
+    frames = [_beside(leaderboard, paper, note) for paper in papers]
     return [frame for frame in frames if frame is not None]
+
+
+def _of_network(leaderboard: Leaderboard, theirs: Published) -> Published:
+    """The line of a leaderboard's network in a table of networks, which are of ERM; other tables as they are."""
+    row = theirs.match.format(**_network(leaderboard))
+    return replace(theirs, values={"erm": theirs.values[row]} if row in theirs.values else {}) if row else theirs
+
+
+def _network(leaderboard: Leaderboard) -> dict[str, Any]:
+    """Network and protocol of a leaderboard, its initial weights without the hash of their file."""
+    return {**leaderboard.identity, "init": str(leaderboard.identity["init"]).partition(":")[0]}
 
 
 def _beside(leaderboard: Leaderboard, theirs: Published, settings: str) -> Table | None:
@@ -178,6 +194,80 @@ def _beside(leaderboard: Leaderboard, theirs: Published, settings: str) -> Table
     return table(lines, f"beside_{theirs.name}", f"Beside {_short(theirs)}, {theirs.title}", columns, notes)
 
 
+def gap_section(boards: Sequence[Leaderboard], folders: Any) -> tuple[Section | None, list[Problem]]:
+    """What linear probing gains over fine-tuning in every environment, beside distances (Yu et al. 2024, Table 2).
+
+    Args:
+        boards: leaderboards; those that differ in nothing but tuning are compared.
+        folders: with ``shifts.jsonl`` of ``estimator=[frechet]``; None leaves our distances out.
+
+    Returns:
+        None where no algorithm was tuned both ways; and problems of the folders.
+    """
+    distances, problems = _distances(folders)
+    paper, lines = published(PRETRAINING), list[dict[str, Any]]()
+    fine_tuned = {_untuned(board): board for board in boards if board.identity["tuning"] == "ft"}
+    for probed in boards:
+        tuned = fine_tuned.get(_untuned(probed))
+        if probed.identity["tuning"] != "lp" or tuned is None:
+            continue
+        of_tuned = _accuracies(tuned)
+        for (dataset, env, algorithm), lp in _accuracies(probed).items():
+            if ft := of_tuned.get((dataset, env, algorithm)):
+                theirs = paper.values.get(f"{dataset}/{env}".replace(" ", "_"), {})
+                line = {"network": tuned.title, "dataset": dataset, "environment": env, "algorithm": algorithm}
+                numbers = {"lp": lp, "ft": ft, "gap": (lp - ft) / ft, "distance": distances.get((dataset, env))}
+                printed = {"gap published": theirs.get("gap"), "distance published": theirs.get("fid")}
+                lines.append({**line, **numbers, **{name: value and value.mean for name, value in printed.items()}})
+    if not lines:
+        return None, problems
+    columns = [
+        *(Column(name, key=True) for name in ("network", "dataset", "environment", "algorithm")),
+        Column("lp", "linear probing", "percent"),
+        Column("ft", "fine-tuning", "percent"),
+        Column("gap", unit="distance", help="(linear probing - fine-tuning) / fine-tuning"),
+        Column("gap published", unit="distance", help=paper.source),
+        Column("distance", unit="distance", help="Frechet, of the pretraining images (report.distances_from)"),
+        Column("distance published", unit="distance", help=f"{paper.source}, by an unknown network"),
+    ]
+    notes = [f"Published: {paper.source}; {paper.note}."]
+    both = {str(at): line for at, line in enumerate(lines) if line["distance"] is not None}
+    if len(both) > 2:
+        rho = spearman(*({at: line[name] for at, line in both.items()} for name in ("gap", "distance")))
+        notes.append(f"Rank correlation of gap and distance: {rho:.2f} (n={len(both)}).")
+    title = "Linear probing against fine-tuning, and distance to the pretraining images"
+    columns = [c for c in columns if any(line[c.name] is not None for line in lines)]
+    return Section("relative_gap", title, [table(lines, "relative_gap", title, columns, notes)]), problems
+
+
+def _distances(folders: Any) -> tuple[dict[tuple[str, str], float], list[Problem]]:
+    """Dataset and environment -> Frechet distance; none where no folders are named."""
+    if folders is None:
+        return {}, []
+    distances = {}
+    setting, problems = estimates_of(folders, "frechet", "report.distances_from")
+    for line in setting.lines:
+        for pair, env in line.pairs["q"].items():
+            if estimate := line.value("d2_inf", pair=str(pair)) or line.value("d2", pair=str(pair)):
+                distances[str(line.identity["dataset"]), str(env)] = estimate.value
+    return distances, problems
+
+
+def _untuned(leaderboard: Leaderboard) -> str:
+    """What a leaderboard shares with the one of another tuning."""
+    return identity_key(leaderboard.identity, [key for key in leaderboard.identity if key != "tuning"])
+
+
+def _accuracies(leaderboard: Leaderboard) -> dict[tuple[str, str, str], float]:
+    """Dataset, environment and algorithm -> mean accuracy over seeds."""
+    return {
+        (str(dataset.identity["dataset"]), str(env), algorithm): level
+        for dataset in leaderboard.datasets
+        for env, here in dataset.accuracies.groupby("env", sort=False)
+        for algorithm, level in means(by_seed(here, "accuracy")).items()
+    }
+
+
 def agreement_section(levels: Mapping[str, Mapping[str, float]], tables: Sequence[Published]) -> Section | None:
     """Places on every leaderboard and Spearman's correlation of each pair; None for fewer than two leaderboards.
 
@@ -185,6 +275,7 @@ def agreement_section(levels: Mapping[str, Mapping[str, float]], tables: Sequenc
         levels: title of our leaderboard -> algorithm -> mean accuracy.
         tables: published ones.
     """
+    tables = [paper for paper in tables if not paper.match]  # whose lines are algorithms
     boards = {**levels, **{_title(paper): paper.averages() for paper in tables}}
     if len(boards) < 2:
         return None
@@ -197,7 +288,7 @@ def _settings_note(leaderboard: Leaderboard, theirs: Published, selection: str) 
     """In what our settings differ from those that a published table names."""
     if not theirs.settings:
         return "Networks, data and budgets may differ: see the facts above."
-    ours = {**leaderboard.identity, "init": str(leaderboard.identity["init"]).partition(":")[0], "selection": selection}
+    ours = {**_network(leaderboard), "selection": selection}
     other = [f"{key} {ours[key]} here, {said} there" for key, said in theirs.settings.items() if ours[key] != said]
     if other:
         return f"Not the same settings: {'; '.join(other)}. Data and budgets may differ too: see the facts above."

@@ -35,6 +35,7 @@ from dgbench.reports.ranking.published import (
     agreement_section,
     baseline_of,
     beside_tables,
+    gap_section,
     published_boards,
     standing_section,
 )
@@ -119,6 +120,7 @@ class LeaderboardReport(Report):
         shifts_from: folders with ``shifts.jsonl``, whose estimates take the place of ``shifts``.
         shifts_estimator: which of them count where there are several, see
             :func:`~dgbench.reports.ranking.tables.shift_split`.
+        distances_from: folders with ``shifts.jsonl`` of ``estimator=[frechet]``, beside what linear probing gains.
         epochs: evaluations at the end of a run over which its variance is taken.
         baseline: leaderboard that places are compared with: a published table's name or a title of ours.
         published: names of published tables to print beside ours.
@@ -133,6 +135,7 @@ class LeaderboardReport(Report):
     shifts: dict[str, Literal["diversity", "correlation"]] = Field({})
     shifts_from: Folders | None = None
     shifts_estimator: Name | None = None
+    distances_from: Folders | None = None
     epochs: Annotated[int, Field(ge=2), Refusal("has no variance", "give 2 or more")] = 10
     baseline: Name | None = None
     published: Annotated[list[Name], Refusal("is no list of published tables", "write e.g. [NAME]")] = Field([])
@@ -178,15 +181,16 @@ class LeaderboardReport(Report):
             sections.append(
                 Section(slug(leaderboard.title), leaderboard.title, tables, figures, answer, facts=_facts(leaderboard))
             )
+        gaps, odd = gap_section(results, self.distances_from)
         agreement = agreement_section(levels, theirs)
-        problems = [*collection.problems, *missing, *split.problems]
+        problems = [*collection.problems, *missing, *split.problems, *odd]
         counting = sum(not run.why for run in selected.runs)
         used = f"{counting} of {len(collection.runs)} runs count"
         used += ": one hyperparameter draw of each search" * selection.chooses_draws
         return Document(
             title="Leaderboards of domain generalization: accuracy, higher is better",
             selection=describe(selection),
-            sections=[*sections, *([agreement] if agreement else [])],
+            sections=[*sections, *(section for section in (gaps, agreement) if section)],
             problems=problem_table(problems),
             warnings=warnings(selection, collection, any(leaderboard.trained_on_tested for leaderboard in results)),
             lead=leads(used, problems),

@@ -27,6 +27,7 @@ from dgbench.reports.labels import slug, variant_text
 from dgbench.reports.measuring.tables import ALGORITHM
 from dgbench.reports.over_seeds import by_seed, known, leader, reasons, seed_columns, side_by_side, standard_deviation
 from dgbench.reports.power import below_noise, resolution
+from dgbench.reports.published import published
 from dgbench.reports.ranking.leaderboards import Leaderboard, RankedDataset
 from dgbench.reports.ranking.published import Baseline
 from dgbench.reports.reading.collect import Collection
@@ -410,7 +411,7 @@ def test_curves(collection: Collection, selected: Selected, unreported: Sequence
 
 
 def variance_table(leaderboard: Leaderboard, curves: pd.DataFrame, epochs: int) -> Table:
-    """Per dataset: standard deviation over the last evaluations, over seeds, and the gain of an oracle, in points.
+    """Per dataset: standard deviation over the last evaluations, over seeds, gain of an oracle, beside published ones.
 
     Args:
         curves: of :func:`test_curves`.
@@ -423,7 +424,7 @@ def variance_table(leaderboard: Leaderboard, curves: pd.DataFrame, epochs: int) 
         "gap": "best evaluation of any draw by test accuracy less the selected one",
     }
     runs = leaderboard.runs.merge(curves, on=["run", "folder"])
-    names = leaderboard.algorithms
+    names, theirs = leaderboard.algorithms, published("zhang2023_table4")
     lines: list[dict[str, Any]] = [{"algorithm": name} for name in names]
     columns = [ALGORITHM]
     for dataset in leaderboard.datasets:
@@ -435,7 +436,14 @@ def variance_table(leaderboard: Leaderboard, curves: pd.DataFrame, epochs: int) 
             line |= _mean(f"{dataset.title} epoch", here["deviation"], "fewer than 2 evaluations a run")
             line |= entry(f"{dataset.title} seed", deviation, n=n, reason="fewer than 2 whole seeds")
             line |= _mean(f"{dataset.title} gap", here["gap"], "no finished run")
-        columns += [Column(f"{dataset.title} {kind}", unit="points", help=text) for kind, text in helps.items()]
+            printed = theirs.values.get(line["algorithm"], {})
+            for kind in helps:
+                if value := printed.get(f"{dataset.identity['dataset']}_{kind}"):
+                    line |= entry(f"{dataset.title} {kind} published", value.mean / 100)
+        for kind, text in helps.items():
+            columns.append(Column(name := f"{dataset.title} {kind}", unit="points", help=text))
+            if any(f"{name} published" in line for line in lines):
+                columns.append(Column(f"{name} published", unit="points", help=theirs.source))
     notes = [
         f"In percentage points of accuracy. epoch: the last {epochs} evaluations of a run, divisor n-1, mean over "
         "runs; seed: divisor n-1; gap: what choosing step and draw by test accuracy itself would gain (Zhang et al. "

@@ -232,6 +232,29 @@ def shift_settings(rows: Sequence[ShiftRow], split_by: str | None = None) -> tup
     return settings, problems
 
 
+def estimates_of(folders: Any, estimator: str, key: str) -> tuple[ShiftSetting, list[Problem]]:
+    """The estimates of one estimator, all of one setting, and what is odd in their folders.
+
+    Args:
+        folders: with ``shifts.jsonl``.
+        estimator: its name in the rows.
+        key: that names the folders, for a complaint.
+
+    Raises:
+        RecordError: there are no rows.
+        ConfigError: that estimator made none, or with several settings.
+    """
+    collected = read_shifts(folders)
+    settings, odd = shift_settings(collected.rows)
+    settings = [setting for setting in settings if setting.identity["estimator"] == estimator]
+    if len(settings) != 1:
+        raise ConfigError(
+            f"{key}={folders} holds {len(settings)} settings of estimator={estimator}, one is needed; name the folder "
+            f"of one, or estimate it with python shift.py 'estimator=[{estimator}]'"
+        )
+    return settings[0], [*collected.problems, *odd]
+
+
 def _grouped(
     identities: Iterable[Mapping[str, Any]], rows: Sequence[ShiftRow]
 ) -> list[tuple[Mapping[str, Any], list[ShiftRow]]]:
