@@ -36,7 +36,7 @@ def test_equation_39_with_and_without_its_gap(small_study: Path) -> None:
     document = report(small_study)
     assert values(statement(document, "eq. 39")) == pytest.approx([1, 4, (0.07 + 0.2) / 2, 0.05])
     assert values(statement(document, "eq. 39 without the gap")) == pytest.approx([0.5, 4, -0.04, -0.1])
-    assert "In 2 of 4 worst+gap is 100% or more" in document.sections[0].answer[1]
+    assert "in 2 of 4 the bound is 100% or more" in document.sections[0].answer[1]
 
 
 def test_theorem_3_4_of_one_model(small_study: Path) -> None:
