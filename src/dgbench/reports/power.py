@@ -85,7 +85,8 @@ class Pilot:
 
     def finds(self, seeds: int, power: float) -> Interval:
         """Smallest difference that so many seeds find; a fraction."""
-        return self._of_each(lambda spread: detectable(spread, seeds, self.algorithms, power=power))
+        factor = detectable(1.0, seeds, self.algorithms, power=power)
+        return self._of_each(lambda spread: factor * spread)
 
     def _of_each(self, function: Callable[[float], float]) -> Interval:
         spread = self.deviation
