@@ -28,8 +28,8 @@ T0, STEPS = 2, 4
 
 @pytest.fixture
 def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Double precision, and translators of an eighth of the published width."""
-    monkeypatch.setattr(translators, "WIDTH", 32)
+    """Double precision, and translators of a sixteenth of the published width."""
+    monkeypatch.setattr(translators, "WIDTH", 16)
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
     yield
