@@ -22,7 +22,7 @@ from tests.cli.test_processes import FORK
 from tests.damage import CHECKPOINTS, EVERYTHING, ROWS, damage
 from tests.studies import groups_of, small_study, stopping_at, train_study
 
-DAMAGES = int(os.environ.get("DAMAGES", "12"))  # of each mode
+DAMAGES = int(os.environ.get("DAMAGES", "6"))  # of each mode
 SECONDS = 60  # after which it hangs
 STEP = 20  # of 24, before which training fails; the last checkpoint is of step 19
 IRM = (
