@@ -16,6 +16,8 @@ from tests.chaos.test_stack_kills import AIMED
 from tests.complaints import one_line
 from tests.conftest import rows_in
 
+pytestmark = pytest.mark.slow
+
 SEARCH = (
     "dataset.base=digits",
     "backbone.width=8",

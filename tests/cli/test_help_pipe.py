@@ -10,6 +10,8 @@ import pytest
 
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 RESULTS_CHECK = ("-m", "dgbench.cli.main", "results", "check", "--entry", "sr_cmnist_14_four_algorithms")
 
 

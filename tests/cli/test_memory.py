@@ -14,6 +14,8 @@ import pytest
 from dgbench.records.status import DONE, FAILED, read_status
 from tests.conftest import Command
 
+pytestmark = pytest.mark.slow
+
 #: a process that may take only so many bytes more than it has, from now on
 LIMIT = """
 import resource

@@ -10,6 +10,8 @@ import pytest
 from tests.complaints import one_line
 from tests.conftest import Command
 
+pytestmark = pytest.mark.slow
+
 SMALL = ("dataset.base=digits", "backbone.width=32", "trainer.steps=150", "trainer.eval_every=75", "trainer.device=cpu")
 
 

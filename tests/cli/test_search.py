@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SMALL = ["dataset.base=digits", "backbone.width=8", "trainer.steps=8", "trainer.eval_every=4", "trainer.device=cpu"]
 YU = [*SMALL, "hparams=search_yu2024", "hparams.scheme.draws=[1,2,3]", "protocol.folds=[0,1]"]
 

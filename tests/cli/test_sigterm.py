@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 KILL = """
 import importlib, os, signal, time
 owner = importlib.import_module("{module}")

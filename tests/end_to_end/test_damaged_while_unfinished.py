@@ -72,6 +72,7 @@ def no_waiting() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ways", [ROWS, CHECKPOINTS, EVERYTHING], ids=["rows", "checkpoints", "anything"])
 def test_damage_changes_no_row(ways: Any, studies: Any, rows_of: Rows, tmp_path: Path) -> None:
     mode, whole, half = studies

@@ -10,6 +10,8 @@ import pytest
 from tests.conftest import rows_in
 from tests.data.layouts import image
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("dataset", "sizes"),

@@ -11,6 +11,8 @@ import pytest
 from tests.complaints import one_line
 from tests.conftest import rows_in
 
+pytestmark = pytest.mark.slow
+
 CLASSES = {"cat": 7, "dog": 6}
 
 

@@ -12,6 +12,8 @@ import yaml
 
 from tests.complaints import one_line
 
+pytestmark = pytest.mark.slow
+
 GIVEN = ["0.80", "0.85", "0.90", "0.10"]
 
 

@@ -13,6 +13,8 @@ from dgbench.records.rows import ROW_FILE
 from dgbench.records.status import read_status, write_status
 from tests.complaints import one_line
 
+pytestmark = pytest.mark.slow
+
 WORDS = ("protocol.folds=[0,full]", "algorithm=vrex")
 DIE = "import os\nfrom dgbench.callbacks import recorder as r\n"
 DIE += "r.append_rows = lambda *_: os.kill(os.getpid(), 9)"

@@ -11,6 +11,8 @@ import pytest
 
 from tests.complaints import one_line
 
+pytestmark = pytest.mark.slow
+
 TINY = ("dataset.base=digits", "backbone.width=16", "trainer.device=cpu", "trials=2", "halves=2", "cache_dir=null")
 JOINT = ("estimator.joint.steps=60", "estimator.joint.width=8")
 DIE = """

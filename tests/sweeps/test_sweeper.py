@@ -15,6 +15,8 @@ from tests.datasets import broken_mnist
 from tests.rows import WHOLE
 from tests.scripts import NO_TORCH
 
+pytestmark = pytest.mark.slow
+
 SWEEP = (
     "-m",
     "dataset.base=digits",
