@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from dgbench.errors import DgbenchError, RecordError
-from dgbench.reports.archive.entries import each_line, pack
+from dgbench.reports.archive.entries import each_line, pack, write_lines
 from dgbench.reports.archive.upkeep import check_entry
+from tests.conftest import TINY
 from tests.reports.archive.conftest import fill_in, spec_of, write_run, write_study
 
 
@@ -23,6 +24,20 @@ def test_only_what_a_human_must_say_is_left_blank(study: Path, tmp_path: Path) -
     assert blanks == {"title", "who", "license", "obtained", "notes", "README"}
     fill_in(folder)
     assert check_entry(folder) == []
+
+
+def test_runs_of_a_folder_of_images(command: Any, image_tree: Any, tmp_path: Path) -> None:
+    """Their rows say how many images there were, and a hash of them; the specification has that of the whole dataset."""
+    words = ("dataset=image_folder", f"dataset.root={image_tree(a={'cat': 9, 'dog': 9}, b={'cat': 9, 'dog': 9})}")
+    small = ("dataset.image_size=8", "backbone=mlp", "init=random", "hparams.batch_size=2", "protocol.folds=[0]")
+    assert command("train.py", *TINY[1:], *words, *small, cwd=tmp_path).code == 0
+    folder, _ = pack("mine", [tmp_path / "outputs"], tmp_path / "results")
+    fill_in(folder)
+    assert [fault for fault in check_entry(folder) if "differ in" in fault] == []
+    lines = list(each_line(folder / "rows.jsonl.xz"))
+    lines[0].identity["variant"]["image_size"] = 16
+    write_lines(lines, folder / "rows.jsonl.xz")
+    assert [fault for fault in check_entry(folder) if "differ in variant" in fault]
 
 
 def test_what_runs_say_is_recorded(study: Path, tmp_path: Path) -> None:
