@@ -27,7 +27,7 @@ def test_only_what_a_human_must_say_is_left_blank(study: Path, tmp_path: Path) -
 
 
 def test_runs_of_a_folder_of_images(command: Any, image_tree: Any, tmp_path: Path) -> None:
-    """Their rows say how many images there were, and a hash of them; the specification has that of the whole dataset."""
+    """Their rows say how many images there were, and a hash of them; the specification hashes the dataset."""
     words = ("dataset=image_folder", f"dataset.root={image_tree(a={'cat': 9, 'dog': 9}, b={'cat': 9, 'dog': 9})}")
     small = ("dataset.image_size=8", "backbone=mlp", "init=random", "hparams.batch_size=2", "protocol.folds=[0]")
     assert command("train.py", *TINY[1:], *words, *small, cwd=tmp_path).code == 0
