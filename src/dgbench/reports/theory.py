@@ -19,15 +19,13 @@ from dgbench.analysis.accuracy import mean
 from dgbench.analysis.selection import Selection, describe
 from dgbench.plan.folds import FULL, tested
 from dgbench.plan.settings import Name
-from dgbench.records.rows import identity_key
 from dgbench.reports.document import Document, Report, Section, leads, problem_table, warnings
 from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.labels import setting_labels, sortable
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.row_files import BY_SEED
 from dgbench.reports.reading.selected import Identity, Selected, select_runs
-from dgbench.reports.reading.shifts import estimates_of
+from dgbench.reports.reading.shifts import estimates_of, form_of, forms_of
 from dgbench.reports.tables import Column, Table, entries, entry, table
 from dgbench.validation import Folders
 
@@ -52,7 +50,6 @@ _TERMS = ("training", "covariate", "concept")  # of Theorem 4.2's right side
 #: names of environments are rounded to 4 digits, so that errors in them are off a straight line by as much
 TOLERANCE = 1e-4
 _COLUMNS = ("statement", "setting", "algorithm", "seed", "env", "left", "right", "reason", *_TERMS)
-_FORM = ("dataset", "variant", "base", "data_seed", "given")  # what an estimate of shift is of
 
 #: M_cov and M_cpt min, by form of the dataset and the environments of either side
 Shifts = Mapping[tuple[str, frozenset[str], frozenset[str]], tuple[float, float]]
@@ -180,7 +177,7 @@ def _shifted(
     """Theorem 4.2 of a model: its mean errors where it is tested and where it was trained (validation images there)."""
     held_out = frozenset(tested(identity))
     training = frozenset(identity["given"]) - held_out - frozenset(identity["held_out"])
-    estimate = shifts.get((identity_key(identity, _FORM), training, held_out))
+    estimate = shifts.get((form_of(identity), training, held_out))
     unseen = {env: tests[env] if env in tests else validation[env] for env in training if env in {*tests, *validation}}
     if estimate is None or not held_out <= tests.keys() or unseen.keys() != training:
         reason = "no estimate of M_cov and M_cpt for these environments" if estimate is None else "an error is missing"
@@ -208,8 +205,8 @@ def shifts_of(folders: Any) -> tuple[Shifts, list[Problem]]:
             covariate, concept = (line.value(name, pair=str(pair)) for name in ("tv", "min"))
             if covariate and concept:
                 p, q = (frozenset(str(facts[side]).split("+")) for side in "pq")
-                for form in (line.identity, {**line.identity, "data_seed": BY_SEED}):  # also of data by seed
-                    shifts[identity_key(form, _FORM), p, q] = covariate.value, concept.value
+                for form in forms_of(line.identity):
+                    shifts[form, p, q] = covariate.value, concept.value
     return shifts, problems
 
 

@@ -32,9 +32,8 @@ from dgbench.reports.ranking.leaderboards import Leaderboard, RankedDataset
 from dgbench.reports.ranking.published import Baseline
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.row_files import BY_SEED
 from dgbench.reports.reading.selected import Selected, finished_rows, of_environments
-from dgbench.reports.reading.shifts import ShiftSetting, read_shifts, shift_settings, verdicts
+from dgbench.reports.reading.shifts import ShiftSetting, form_of, forms_of, read_shifts, shift_settings, verdicts
 from dgbench.reports.tables import Column, Table, entries, entry, table
 
 _BOLD = "Bold: the highest, where the seeds separate it from every other one."
@@ -217,8 +216,6 @@ def _notes(leaderboard: Leaderboard, order: Sequence[str], baseline: Baseline | 
 
 
 OTHER = "other"
-#: what a verdict is of
-_FORM = ("dataset", "variant", "base", "data_seed", "given")
 
 
 @dataclass(frozen=True)
@@ -235,7 +232,7 @@ class ShiftSplit:
         """``diversity``, ``correlation`` or :data:`OTHER`."""
         if self.estimated is None:
             return self.named.get(str(identity["dataset"]), OTHER)
-        return self.estimated.get(identity_key(identity, _FORM), OTHER)
+        return self.estimated.get(form_of(identity), OTHER)
 
     @property
     def notes(self) -> list[str]:
@@ -271,9 +268,8 @@ def shift_split(
     kinds: dict[str, set[str]] = {}
     identities = {line.title: line.identity for line in setting.lines}
     for title, verdict in verdicts(setting).items():
-        identity = identities[title]
-        for form in (identity, {**identity, "data_seed": BY_SEED}):  # of runs whose data are drawn for every seed
-            kinds.setdefault(identity_key(form, _FORM), set()).add(verdict.kind)
+        for form in forms_of(identities[title]):
+            kinds.setdefault(form, set()).add(verdict.kind)
     dominant = {
         form: next(iter(of_form)) for form, of_form in kinds.items() if len(of_form) == 1 and of_form <= set(DOMINANT)
     }

@@ -19,6 +19,7 @@ import pandas as pd
 from dgbench.analysis.shift_verdicts import Estimate, interval, verdict_kind, verdict_words
 from dgbench.configuration import command_words
 from dgbench.errors import ConfigError, RecordError
+from dgbench.records.rows import identity_key
 from dgbench.records.shift_rows import (
     HALF,
     HALVES,
@@ -32,6 +33,7 @@ from dgbench.records.shift_rows import (
 from dgbench.records.status import DONE, STATUS_FILE, read_status
 from dgbench.reports.labels import dataset_titles, slug, words_of
 from dgbench.reports.reading.folders import UNREADABLE_FILE, Problem, nothing_found, places, printable, searched
+from dgbench.reports.reading.row_files import BY_SEED
 
 TOLERANCE = 1e-9  # that sums in another order may change
 ALL_PAIRS = ""  #: in place of a pair's name: mean over the pairs of a dataset
@@ -230,6 +232,16 @@ def shift_settings(rows: Sequence[ShiftRow], split_by: str | None = None) -> tup
         versions = sorted({version for versions in codes.values() for version in versions})
         settings.append(ShiftSetting(title, identity, tuple(line for line, _ in lines), tuple(versions)))
     return settings, problems
+
+
+def form_of(identity: Mapping[str, Any]) -> str:
+    """What of a run's identity decides which estimate of shift is of its data."""
+    return identity_key(identity, ("dataset", "variant", "base", "data_seed", "given"))
+
+
+def forms_of(identity: Mapping[str, Any]) -> tuple[str, str]:
+    """The forms of the runs that an estimate is of: its own, and that of data drawn anew for every seed."""
+    return form_of(identity), form_of({**identity, "data_seed": BY_SEED})
 
 
 def estimates_of(folders: Any, estimator: str, key: str) -> tuple[ShiftSetting, list[Problem]]:
