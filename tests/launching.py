@@ -14,6 +14,7 @@ from dgbench.records.locks import is_locked, lock_holder
 from tests.conftest import clean_environment
 
 SECONDS = 240  # after which nothing happens
+STARTED: list[subprocess.Popen[str]] = []  # by the test that runs
 START = """
 import importlib, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may have inherited its being ignored
@@ -37,7 +38,16 @@ def start(
     """
     command = [*before, sys.executable, "-c", START, program, *words]
     with (folder / "err").open("a") as err, (folder / "out").open("a") as out:
-        return subprocess.Popen(command, cwd=folder, stdout=out, stderr=err, env=clean_environment(env))
+        STARTED.append(subprocess.Popen(command, cwd=folder, stdout=out, stderr=err, env=clean_environment(env)))
+    return STARTED[-1]
+
+
+def end_all() -> None:
+    """End what a failed test leaves running; a test after it would be slowed down and warned of it."""
+    for process in STARTED:
+        process.kill()
+        process.wait()
+    STARTED.clear()
 
 
 def until(done: Callable[[], Any], process: subprocess.Popen[str], folder: Path) -> Any:

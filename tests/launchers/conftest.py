@@ -23,6 +23,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.launching import end_all
+
 PACKAGES = ("slurm-wlm", "slurmctld", "slurmd", "slurm-client", "munge")
 DAEMONS = ("slurmd", "slurmctld", "munged")
 SECONDS = 60  # for the node to come up
@@ -64,6 +66,12 @@ SlurmdParameters=config_overrides
 NodeName={host} NodeAddr=127.0.0.1 CPUs=4 RealMemory=1000 State=UNKNOWN
 PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP
 """
+
+
+@pytest.fixture(autouse=True)
+def no_process_left() -> Iterator[None]:
+    yield
+    end_all()
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,22 @@ QUEUE = (
     "hydra/launcher=slurm",
     "hydra.launcher.partition=main",
     "hydra.launcher.cpus_per_task=1",
-    "hydra.launcher.timeout_min=1",
-    "hydra.launcher.signal_delay_s=25",  # up to 30 seconds earlier in fact: 5 to 35 seconds after the start
+    "hydra.launcher.timeout_min=10",
     "hydra.launcher.poll_seconds=0.5",
     "sweep.runs_per_job=1",  # as many jobs of the queue as of the sweep, however fast this machine is
 )
+# Slurm warns up to 30 seconds earlier: 60 to 90 seconds after the start, which may take half of that on a busy machine
+BRIEF = ("hydra.launcher.timeout_min=2", "hydra.launcher.signal_delay_s=30")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(slurm_cluster: dict[str, str]) -> Iterator[None]:
+    """End what a test leaves in the queue, or the next one waits behind it."""
+    yield
+    slurm(slurm_cluster, "scancel", "--user", "root")
+    deadline = time.monotonic() + 30
+    while slurm(slurm_cluster, "squeue", "--noheader").strip() and time.monotonic() < deadline:
+        time.sleep(0.2)
 
 
 def trained(folder: Path, seed: int) -> tuple[int, str] | None:
@@ -79,8 +90,8 @@ def test_every_run_is_done_exactly_once(
     alone.mkdir()
     done: set[str] = set()
     paused = cancelled = 0
-    deadline = time.monotonic() + 180
-    first = start(shared, *SWEEP, *QUEUE, env=slurm_cluster)
+    deadline = time.monotonic() + 400
+    first = start(shared, *SWEEP, *QUEUE, *BRIEF, env=slurm_cluster)
     while len(done) < 3 or Path(f"/proc/{cancelled}").exists():
         if not cancelled and (found := trained(shared, 0)):
             cancelled = found[0]
@@ -110,19 +121,19 @@ def test_every_run_is_done_exactly_once(
         assert re.search(rf"^\[\d/3\] seed={seed}: done", err, re.M), story(shared)
     assert requeued(shared)
 
-    second = start(shared, *SWEEP, *QUEUE, env=slurm_cluster)
+    second = start(shared, *SWEEP, *QUEUE, *BRIEF, env=slurm_cluster)
     process, _ = until(lambda: trained(shared, 0), second, shared)
     os.kill(process, signal.SIGSTOP)  # or it may be done before the third command asks the queue
     second.send_signal(signal.SIGINT)
     assert second.wait(60) == 130
     assert "the same command watches" in (shared / "err").read_text()
-    third = start(shared, *SWEEP, *QUEUE, env=slurm_cluster)
+    third = start(shared, *SWEEP, *QUEUE, *BRIEF, env=slurm_cluster)
     until(lambda: "1 job is in the queue already" in (shared / "err").read_text(), third, shared)
     with suppress(ProcessLookupError):  # on a busy machine Slurm may have requeued it meanwhile
         os.kill(process, signal.SIGCONT)
     assert third.wait(240) == 0, story(shared)
     assert "2 of 3 jobs" in (shared / "err").read_text()
-    fourth = start(shared, *SWEEP, *QUEUE, env=slurm_cluster)
+    fourth = start(shared, *SWEEP, *QUEUE, *BRIEF, env=slurm_cluster)
     assert fourth.wait(60) == 0
     assert (shared / "err").read_text().splitlines()[-1].endswith("all 3 jobs are done (retry=all)")
 
@@ -160,7 +171,7 @@ def test_what_slurm_refuses_is_told(slurm_cluster: dict[str, str], tmp_path: Pat
 
 def test_a_command_that_does_not_wait(slurm_cluster: dict[str, str], command: Any, tmp_path: Path) -> None:
     """Three jobs are left to the queue and one is cancelled: the same command submits that one again, and no other."""
-    leaves = (*SWEEP, *QUEUE, "hydra.launcher.timeout_min=10", "wait=false")
+    leaves = (*SWEEP, *QUEUE, "wait=false")
 
     def said(process: subprocess.Popen[str], since: int) -> str:
         assert process.wait(120) == 0, (tmp_path / "err").read_text()
@@ -188,7 +199,7 @@ def test_a_command_that_does_not_wait(slurm_cluster: dict[str, str], command: An
     assert re.search("1 of .* submitted as 1 of ", again), again
 
     since = told()
-    said(start(tmp_path, *SWEEP, *QUEUE, "hydra.launcher.timeout_min=10", env=slurm_cluster), since)  # this one waits
+    said(start(tmp_path, *SWEEP, *QUEUE, env=slurm_cluster), since)  # this one waits
     assert (tmp_path / "out").read_text().rstrip().endswith("report: python report.py 'runs=[multirun]'")
     assert "3 of 3 jobs done: 6 of their 6 models" in (tmp_path / "out").read_text()
     logs = [(folder / "log.txt").read_text() for folder in sorted(tmp_path.glob("multirun/*/fold-*"))]
