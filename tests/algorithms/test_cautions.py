@@ -1,4 +1,4 @@
-"""Values that leave a method out without an error are said: a second phase that would begin after the last step."""
+"""What leaves a method out is said: phases after the last step, losses of features that stand still."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+import dgbench
 from dgbench.objectives.contract import Algorithm
 from dgbench.plan.building import class_at
-from dgbench.plan.hyperparameters import entry_of, late_phase
+from dgbench.plan.hyperparameters import entry_of, without_effect
 from tests.complaints import one_line
 from tests.conftest import Command
 
@@ -33,9 +34,10 @@ def test_a_second_phase_that_never_begins_is_said(name: str) -> None:
     """
     kind, values = declared(name)
     content = yaml.safe_load((CONF / f"{name}.yaml").read_text())
-    said = late_phase({"algorithm": content, "trainer": {"steps": 1}}, values)
+    config = {"algorithm": content, "tuning": {"name": "ft"}}
+    said = "; ".join(without_effect({**config, "trainer": {"steps": 1}}, values))
     assert {key for key in kind.resets() if values[key] >= 1} <= set(re.findall(r"hparams\.(\w+)=", said))  # type: ignore[operator]
-    assert "\n" not in said and not late_phase({"algorithm": content, "trainer": {"steps": 5000}}, values)
+    assert "\n" not in said and not [*without_effect({**config, "trainer": {"steps": 5000}}, values)]
 
 
 def test_a_plan_says_it_and_why_draws_multiply(command: Command, tmp_path: Path) -> None:
@@ -47,3 +49,37 @@ def test_a_plan_says_it_and_why_draws_multiply(command: Command, tmp_path: Path)
     (line,) = [line for line in searched if "draws" in line]
     one_line(line, r"erm 20 draws x 3 trials x 2 seeds = 120 studies")
     assert len([line for line in searched if "phase" in line]) == 1, "random draws may be late"
+
+
+OF_FEATURES = {
+    "mmd_gamma": ["coral", "mmd", "caus_irl_coral", "caus_irl_mmd"],
+    "lmbda": ["cad", "cond_cad"],
+    "lambda": ["dann", "cdann"],
+    "ib_lambda": ["ib_erm", "ib_irm"],
+    "ld": ["miro"],
+}
+
+
+def test_every_loss_of_features_is_tried() -> None:
+    files = {path.stem: yaml.safe_load(path.read_text()).get("hparams") or {} for path in CONF.glob("*.yaml")}
+    flagged = {(key, name) for name, keys in files.items() for key in keys if entry_of(keys[key], key).of_features}
+    assert flagged == {(key, name) for key, names in OF_FEATURES.items() for name in names}
+
+
+@pytest.mark.parametrize("weight", OF_FEATURES)
+def test_a_loss_of_features_has_no_effect_where_they_stand_still(weight: str, command: Command, tmp_path: Path) -> None:
+    """Two weights give the same predictions; training and plan say so, once for each algorithm."""
+    names = OF_FEATURES[weight]
+    words = (
+        "dataset.base=digits", "backbone.width=8", "trainer.steps=12", "protocol.folds=[full]", "tuning=lp",
+        f"grid.algorithm=[{','.join(names)}]", f"grid.hparams.{weight}=[0.5,50]",
+        *(["hparams.ib_penalty_anneal_iters=3"] if weight.startswith("ib") else []),
+    )  # fmt: skip
+    planned = command("train.py", *words, "plan=true", cwd=tmp_path)
+    ended = command("train.py", *words, cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    for name in names:
+        pattern = rf"^.*{name}: hparams\.{weight} weighs.* features alone"
+        assert re.search(pattern, planned.out, re.M) and re.search(pattern, ended.err, re.M), (planned.out, ended.err)
+    losses = dgbench.results(tmp_path / "outputs", "last").groupby(["algorithm", "env", "subset"]).loss
+    assert set(losses.count()) == {2} and set(losses.nunique()) == {1}

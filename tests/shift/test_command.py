@@ -148,7 +148,10 @@ def test_frechet_against_a_folder_and_its_moments(command: Any, tmp_path: Path, 
     import numpy as np
 
     root = image_tree(a={"cat": 60, "dog": 60}, b={"cat": 70, "dog": 60})
-    reference = image_tree("reference", all={"cat": 120})
+    elsewhere, reference = image_tree("elsewhere", all={"cat": 120}), tmp_path / "reference"
+    reference.mkdir()
+    for link in ("cats", "the same cats"):
+        (reference / link).symlink_to(elsewhere / "all")
     common = (
         "dataset=image_folder", f"dataset.root={root}", "dataset.image_size=8", "backbone=mlp", "backbone.width=8",
         "init=random", "trials=1", "halves=0", "trainer.device=cpu", "estimator=frechet", "cache_dir=null",
@@ -159,7 +162,8 @@ def test_frechet_against_a_folder_and_its_moments(command: Any, tmp_path: Path, 
     assert {tuple(row["p"]) for row in rows} == {("reference",)}
     assert all(row["values"]["d2"] > 0 for row in rows if row["null"] == "none")
     assert all("too few" in row["refused"] for row in rows if row["null"] == "halves")
-    assert {row["diagnostics"]["n"] for row in rows if row["null"] == "none"} == {120}
+    sizes = {tuple(row["diagnostics"][key] for key in ("n", "n_reference")) for row in rows if row["null"] == "none"}
+    assert sizes == {(120, 120)}
     moments = tmp_path / "moments.npz"
     np.savez(moments, mean=np.zeros(8), cov=np.eye(8), n=500, features="resnet50/supervised")
     other = command("shift.py", *common, f"estimator.frechet.reference={moments}", cwd=tmp_path)
@@ -189,6 +193,10 @@ def test_frechet_against_a_folder_and_its_moments(command: Any, tmp_path: Path, 
         (("estimator=ood_bench", "estimator.ood_bench.thresholds=calibrated", "null=false"), "set null=true"),
         (("estimator=distances", "features=trained"), "estimator=distances compares fixed features"),
         (("estimator=frechet",), "estimator.frechet.reference=PATH"),
+        (
+            ("shift_experiment=ye2022_table3", "estimator=joint"),
+            r"estimator\.ood_bench has.*recipe.*~estimator\.ood_bench",
+        ),
         (("dataset.given=[0.1]",), "at least 2 given environments"),
         (("algorithm=vrex",), r"algorithm.*group.*shift\.py.*groups.*backbone, corruptions"),
         (("trainer.steps=100",), r"trainer\.steps says.*algorithms.*trained; a shift reads trainer\.device"),

@@ -2,7 +2,7 @@
 
 An entry of ``conf/algorithm`` or ``conf/hparams`` is a default, ``tau: 1.0``, or a default with its range and meaning:
 ``tau: {default: 1.0, range: number >= 0 and <= 1, help: "..."}``; with ``phase: true`` it is the step at which a second
-phase of the method begins. A range is one of
+phase of the method begins, with ``of_features: true`` the weight of a loss of features alone. A range is one of
 
 - ``number``, ``integer``, each with bounds or none: ``integer >= 1``, ``number > 0 and < 1``; numbers are finite;
 - options: ``separate | together``, ``true | false``.
@@ -25,7 +25,7 @@ import hashlib
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -52,6 +52,7 @@ class Entry:
     range: str = ""  #: in the words of this module; empty where the file gives none
     help: str = ""  #: what it means
     phase: bool = False  #: a second phase of the method begins at this step
+    of_features: bool = False  #: it weighs a loss of features alone, without a gradient where the featurizer is frozen
 
 
 def entry_of(declared: Any, name: str = "a hyperparameter") -> Entry:
@@ -62,14 +63,15 @@ def entry_of(declared: Any, name: str = "a hyperparameter") -> Entry:
     """
     if not (isinstance(declared, Mapping) and "default" in declared):
         return Entry(declared)
-    unknown = set(declared) - {"default", "range", "help", "phase"}
+    unknown = set(declared) - {"default", "range", "help", "phase", "of_features"}
     if unknown:
         raise ConfigError(
-            f"{name} has default, range, help and phase, not {', '.join(sorted(map(str, unknown)))}; to give another "
-            f"default write {name}: {{default: ...}}"
+            f"{name} has default, range, help, phase and of_features, not {', '.join(sorted(map(str, unknown)))}; to "
+            f"give another default write {name}: {{default: ...}}"
         )
     allowed, meaning = (str(declared.get(key) or "") for key in ("range", "help"))
-    return Entry(declared["default"], allowed, meaning, declared.get("phase") is True)
+    phase, of_features = (declared.get(key) is True for key in ("phase", "of_features"))
+    return Entry(declared["default"], allowed, meaning, phase, of_features)
 
 
 def checked(name: str, value: Any, entry: Entry) -> Any:
@@ -248,22 +250,25 @@ def _check_option(what: str, value: Any, options: Sequence[str]) -> None:
         raise ConfigError(f"{what} {value} is unknown; choose from {', '.join(options)}")
 
 
-def late_phase(config: Mapping[str, Any], values: Mapping[str, Any]) -> str:
-    """Say which phases of a study's algorithm would begin after its last step; nothing where all begin.
+def without_effect(config: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[str]:
+    """Say what leaves the method of a study out: phases after its last step, losses of features that stand still.
 
     Args:
         config: the resolved configuration, plain values by top-level key.
         values: resolved hyperparameters.
     """
     declared, steps = config["algorithm"].get("hparams") or {}, config["trainer"]["steps"]
-    late = [name for name, entry in declared.items() if entry_of(entry, name).phase and values.get(name, 0) >= steps]
-    if not late:
-        return ""
-    named = " and ".join(f"hparams.{name}={values[name]:g}" for name in late)
-    return (
-        f"{named}: the second phase would begin after the last of {steps} steps, so the method is not tried; lower it, "
-        "or train longer"
-    )
+    entries = {name: entry_of(entry, name) for name, entry in declared.items() if values.get(name)}
+    if late := [name for name, entry in entries.items() if entry.phase and values[name] >= steps]:
+        named = " and ".join(f"hparams.{name}={values[name]:g}" for name in late)
+        yield (
+            f"{named}: the second phase would begin after the last of {steps} steps, so the method is not tried; lower "
+            "it, or train longer"
+        )
+    if config["tuning"].get("freeze_stages") == "all":
+        named = " and ".join(f"hparams.{name}" for name, entry in entries.items() if entry.of_features)
+        if named:
+            yield f"{named} weighs a loss of features alone, which stand still, in vain; train the featurizer too"
 
 
 SHARED = ("lr", "weight_decay", "batch_size")  #: what an algorithm reads of the shared ones unless it says otherwise

@@ -7,7 +7,8 @@ of balanced sides. Fréchet distance: Heusel et al. 2017, equation 6; Yu et al. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -321,7 +322,7 @@ def _reference(
     path: Path, features_of: Callable[[Sequence[Path]], np.ndarray], features: str
 ) -> tuple[Floats, Floats, int]:
     if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.suffix.lower() in PICTURES)
+        files = sorted(_pictures_below(path))
         if len(files) <= FEWEST_IMAGES:
             raise DataError(f"{path} holds {len(files)} images, too few for moments; give more than {FEWEST_IMAGES}")
         z = features_of(files)
@@ -334,6 +335,18 @@ def _reference(
     if of_features != features:
         raise DataError(f"{path} holds moments of {of_features}, and these are features of {features}; make them anew")
     return mean, cov, n
+
+
+def _pictures_below(folder: Path) -> Iterator[Path]:
+    """Image files below a folder; links to folders are followed, each folder counts once."""
+    seen = set[str]()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        folders.sort()
+        if (real := os.path.realpath(place)) in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        yield from (Path(place, name) for name in names if name.lower().endswith(PICTURES))
 
 
 def _moments(z: Floats) -> tuple[Floats, Floats]:

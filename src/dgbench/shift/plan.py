@@ -123,6 +123,13 @@ def planned_shift(
     dataset = dataset_options(config["dataset"])
     info = described(dataset, absent_ok=not download, download=download)
     settings = TrainerSettings(**config["trainer"])
+    for name, keys in config["estimator"].items():
+        if "_target_" not in keys:  # a preset's settings of an estimator that other words took away
+            chosen = ",".join(word for word, keys in config["estimator"].items() if "_target_" in keys)
+            raise ConfigError(
+                f"estimator.{name} has settings ({', '.join(keys)}) and is not chosen; "
+                f"add it, estimator=[{chosen},{name}], or leave it out, ~estimator.{name}"
+            )
     estimators: list[Estimator] = [build(config["estimator"], name, _convert_="all") for name in config["estimator"]]
     for estimator in estimators:
         if config["features"] not in estimator.kinds:

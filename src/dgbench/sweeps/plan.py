@@ -15,7 +15,7 @@ from dgbench.configuration import CONF
 from dgbench.data.description import DatasetInfo, with_base
 from dgbench.errors import ConfigError, reason_of
 from dgbench.plan.building import InitialWeights, build, conf_of, has_small_network, is_small
-from dgbench.plan.hyperparameters import late_phase
+from dgbench.plan.hyperparameters import without_effect
 from dgbench.plan.search import Halving
 from dgbench.plan.settings import Card, TrainerSettings
 from dgbench.plan.studies import Command, PlannedStudy, Planner
@@ -69,7 +69,7 @@ def print_plan(
         print(_assumed(counted))
     needing = workload.needing.values()
     absent = dict.fromkeys(line for study in needing for line in absent_files(study.config, study.info, study.weights))
-    said = [*_images(kinds), *_searched(kinds), *absent, *speeds.notes(), *uncounted, *_late(kinds)]
+    said = [*_images(kinds), *_searched(kinds), *absent, *speeds.notes(), *uncounted, *_without_effect(kinds)]
     for note in (*said, *judged.cautions):
         print(note)
     if clock and not size.can_clock:
@@ -247,13 +247,14 @@ def _searched(kinds: Iterable[KindLeft]) -> Iterator[str]:
             return
 
 
-def _late(kinds: Iterable[KindLeft]) -> Iterator[str]:
-    """Phases that would begin after the last step; not of random draws, which may."""
+def _without_effect(kinds: Iterable[KindLeft]) -> Iterator[str]:
+    """Phases and losses that cannot do anything; not of random draws, which may."""
     said = (
         f"{kind.algorithm}: {caution}"
         for kind in kinds
         for study in kind.left
-        if not study.spec.draw and (caution := late_phase(study.config, study.spec.hparams))
+        if not study.spec.draw
+        for caution in without_effect(study.config, study.spec.hparams)
     )
     yield from dict.fromkeys(said)
 

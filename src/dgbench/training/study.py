@@ -23,7 +23,7 @@ from dgbench.data.partial import partial
 from dgbench.network_specs import Sizes
 from dgbench.plan.building import built
 from dgbench.plan.folds import Fold
-from dgbench.plan.hyperparameters import late_phase
+from dgbench.plan.hyperparameters import without_effect
 from dgbench.plan.identity import callback_values
 from dgbench.plan.settings import TrainerSettings
 from dgbench.plan.studies import PlannedStudy
@@ -128,9 +128,9 @@ class Study(Blueprint):
     def __init__(self, planned: PlannedStudy, source: Environments | None = None) -> None:
         super().__init__(planned)
         self.folder = planned.folder
-        for caution in (late_phase(self.config, self.hparams), self.algorithm.caution(self.bare_sizes, self.hparams)):
-            if caution:
-                log.warning("%s: %s", self.spec.algorithm, caution)
+        of_values = self.algorithm.caution(self.bare_sizes, self.hparams)
+        for caution in (*without_effect(self.config, self.hparams), *([of_values] if of_values else [])):
+            log.warning("%s: %s", self.spec.algorithm, caution)
         self.source: Environments = source or built(planned.dataset)
         self.info = self.source.info
         self.environments = self._cached() if self.tuning.cache_features else self.source
