@@ -29,8 +29,8 @@ _HEAD = """# Gallery
 
 <!-- Written by `make gallery` from gallery.yaml; edit that. -->
 
-Finished reports, each with the commands that made it. A report is one HTML file that needs no network. Those of an entry of
-`results/` show results to build on; the others come from small runs, some minutes on two cores.
+Finished reports, each with the commands that made it. A report is one HTML file that needs no network. Those of an
+entry of `results/` show results to build on; the others come from small runs, some minutes on two cores.
 """
 
 
@@ -40,11 +40,12 @@ def run(command: str, folder: Path) -> None:
     Raises:
         SystemExit: it fails.
     """
-    script, *words = shlex.split(command)[1:]
+    program, *words = shlex.split(command)
+    start = [str(ROOT / words.pop(0))] if program == "python" else ["-c", "import dgbench.cli.main as cli; cli.main()"]
     path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
     print(command, flush=True)
     ended = subprocess.run(
-        [sys.executable, str(ROOT / script), *words],
+        [sys.executable, *start, *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.DEVNULL,

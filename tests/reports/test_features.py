@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,16 @@ def test_the_page_shows_every_run(kept: Path, tmp_path: Path) -> None:
     paths = write(document, str(tmp_path / "out"))
     assert len([path for path in paths if str(path).endswith(".png")]) == 2
     assert "feature space share" in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("names", ["ab", "ba"])
+def test_they_are_found_beside_the_runs_that_were_trained(names: str, kept: Path, tmp_path: Path) -> None:
+    """The rows of an evaluation may be those of the training: one run, whichever folder comes first."""
+    for name, folder in zip(names, (kept.parent / "trained", kept), strict=True):
+        shutil.copytree(folder, tmp_path / name)
+    collection = collect([tmp_path])
+    assert {len(run.copies) for run in collection.runs} == {1}
+    assert len(FeaturesReport()(collection, Last()).sections) == 2
 
 
 def test_a_damaged_file_is_a_problem(kept: Path, tmp_path: Path) -> None:

@@ -39,19 +39,19 @@ class FeaturesReport(Report):
     unread = ("selection", "split_by")
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
-        runs = [run for run in collection.runs if (Path(run.folder) / FEATURE_FILE).exists()]
-        runs.sort(key=lambda run: [str(run.identity[key]) for key in ("dataset", "algorithm", "seed", "fold")])
+        runs = [(run, file) for run in collection.runs if (file := run.file(FEATURE_FILE))]
+        runs.sort(key=lambda one: [str(one[0].identity[key]) for key in ("dataset", "algorithm", "seed", "fold")])
         if not runs:
             raise RecordError(
                 "no run here has kept features; write some with dgbench evaluate model=RUN features=200, and name the "
                 "folder of its rows with runs="
             )
         sections, problems = [], list(collection.problems)
-        for run in runs[: self.runs]:
+        for run, file in runs[: self.runs]:
             try:
-                sections.append(_section(run, self.map))
+                sections.append(_section(run, file, self.map))
             except (RecordError, OSError, ValueError, KeyError, TypeError, IndexError) as error:
-                problems.append(Problem("features", run.folder, f"{FEATURE_FILE} cannot be read: {error}"))
+                problems.append(Problem("features", str(file.parent), f"{FEATURE_FILE} cannot be read: {error}"))
         left = f", {len(runs) - self.runs} more left out (report.runs)" if len(runs) > self.runs else ""
         return Document(
             title="Features by environment and class",
@@ -62,11 +62,11 @@ class FeaturesReport(Report):
         )
 
 
-def _section(run: Run, kind: str) -> Section:
-    file = read_arrays(Path(run.folder) / FEATURE_FILE)
-    about = json.loads(str(file["about"]))
-    features = file["features"].astype(np.float64)
-    env, held_out, label, predicted = (file[key] for key in ("env", "held_out", "label", "predicted"))
+def _section(run: Run, file: Path, kind: str) -> Section:
+    arrays = read_arrays(file)
+    about = json.loads(str(arrays["about"]))
+    features = arrays["features"].astype(np.float64)
+    env, held_out, label, predicted = (arrays[key] for key in ("env", "held_out", "label", "predicted"))
     title = "{algorithm} seed {seed} fold {fold} on {dataset}".format_map(run.identity)
     places, how = two_dimensions(features, kind)
     name = f"features_{slug(title)}_{run.identity['run']}"

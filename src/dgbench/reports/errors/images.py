@@ -55,6 +55,7 @@ class PredictedRun:
     """A run that has predictions."""
 
     run: Run  #: as it was collected
+    file: Path  #: beside its rows, or beside a copy of them
     about: Mapping[str, Any]  #: what its file says, see :func:`~dgbench.records.predictions.about_predictions`
 
     @property
@@ -73,7 +74,7 @@ class PredictedRun:
         Raises:
             RecordError: the file cannot be read.
         """
-        table = read_predictions(Path(self.run.folder) / PREDICTION_FILE)
+        table = read_predictions(self.file)
         top, probability = (_rows(table.column(name)) for name in ("top", "probability"))
         frame = table.drop_columns(["top", "probability"]).to_pandas()
         frame = frame.astype({"label": "int64", "predicted": "int64", "image": object})
@@ -116,16 +117,15 @@ def predicted_runs(collection: Collection) -> tuple[list[PredictedRun], list[Pro
     runs, problems = [], list(collection.problems)
     lacking: dict[Path, int] = defaultdict(int)
     for run in collection.runs:
-        file = Path(run.folder) / PREDICTION_FILE
         if run.unusable or not tested(run.identity):
             continue
-        if not file.is_file():
-            lacking[file.parent.parent] += 1
+        if not (file := run.file(PREDICTION_FILE)):
+            lacking[Path(run.folder).parent] += 1
             continue
         try:
-            runs.append(PredictedRun(run, about_predictions(file)))
+            runs.append(PredictedRun(run, file, about_predictions(file)))
         except RecordError as error:
-            problems.append(Problem("unreadable predictions", run.folder, str(error)))
+            problems.append(Problem("unreadable predictions", str(file.parent), str(error)))
     for folder, count in lacking.items():
         problems.append(Problem("no predictions", str(folder), f"{count} finished run(s) have none; {_WAYS}"))
     if not runs:

@@ -217,12 +217,13 @@ def without_duplicates(records: list[Record], names: Sequence[str]) -> tuple[lis
         records = []
         for group in groups.values():
             group.sort(key=lambda record: (record[0].unusable != "", -record[0].last_step, record[0].folder))
-            used = group[0]
-            records.append(used)
+            used, copies = group[0], list[str]()
             for other in group[1:]:
                 difference = _contradiction(used[0], other[0]) or _difference(used, other, names)
                 text = f"{reason} as {used[0].folder}, which is used" + (f"; {difference}" if difference else "")
                 problems.append(Problem("disagreement" if difference else "duplicate", other[0].folder, text))
+                copies += [] if difference else [other[0].folder, *other[0].copies]
+            records.append((replace(used[0], copies=(*used[0].copies, *copies)), used[1]))
     return records, problems
 
 

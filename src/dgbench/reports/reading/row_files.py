@@ -113,6 +113,12 @@ class Run:
     row_count: int
     together: int | None = None  #: how many runs trained together at its last step; None where the rows do not say
     lacking: str = ""  #: what is missing among the rows of a finished run, in words
+    copies: tuple[str, ...] = ()  #: other folders with the same rows, as ``dgbench evaluate`` writes them
+
+    def file(self, name: str) -> Path | None:
+        """Find a file beside its rows, in its own folder first."""
+        files = (Path(folder, name) for folder in (self.folder, *self.copies))
+        return next((file for file in files if file.exists()), None)
 
     @property
     def unusable(self) -> str:
