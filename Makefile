@@ -40,7 +40,7 @@ test: $(READY)  ## the tests, in two processes (a quarter of an hour)
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile $(ARGS)
 
 # tests of clusters mostly wait for the queue: they begin first, in one of the two processes
-test-all: $(READY)  ## what `make test` leaves out: whole sweeps, clusters, kills, browser, wheel, documentation (as long again)
+test-all: $(READY)  ## what `make test` leaves out: whole sweeps, clusters, kills, browser, wheel, documentation (half an hour)
 	CHAOS_KILLS=$${CHAOS_KILLS:-4} CHAOS_DAMAGES=$${CHAOS_DAMAGES:-20} OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
 	    -m 'slow or wheel or browser or cluster or chaos' $(ARGS)
 
