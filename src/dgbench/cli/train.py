@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from dgbench.plan.studies import Command, Ended, PlannedStudy
+
+log = logging.getLogger("dgbench")
 
 
 @hydra_main(config_name="train")
@@ -80,6 +83,8 @@ def run_command(command: Command) -> Ended:
     if note := selection_note(selection, [fold for study in planned for fold in study.folds]):
         print(f"note: {note}", file=sys.stderr)
     studies = studies_of(planned)
+    for caution in dict.fromkeys(line for study in studies for line in study.cautions()):
+        log.warning(caution)
     searches = searches_of(studies)
     n_runs = sum(len(study.runs) for study in studies) + sum(search.repeats for search in searches)
     label = studies[0].spec.algorithm if len(studies) == 1 else f"{len(studies)} studies"

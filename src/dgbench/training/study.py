@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,7 +36,6 @@ from dgbench.training.processes import make_trainer
 
 #: what rows say of a run as its specification does
 OF_SPEC = ("algorithm", "draw", "space", "trial", "backbone", "init", "protocol", "seed", "user_code")
-log = logging.getLogger("dgbench")
 
 
 @dataclass(frozen=True)
@@ -128,13 +126,16 @@ class Study(Blueprint):
     def __init__(self, planned: PlannedStudy, source: Environments | None = None) -> None:
         super().__init__(planned)
         self.folder = planned.folder
-        of_values = self.algorithm.caution(self.bare_sizes, self.hparams)
-        for caution in (*without_effect(self.config, self.hparams), *([of_values] if of_values else [])):
-            log.warning("%s: %s", self.spec.algorithm, caution)
         self.source: Environments = source or built(planned.dataset)
         self.info = self.source.info
         self.environments = self._cached() if self.tuning.cache_features else self.source
         self.runs = [self._run(fold) for fold in self.folds]
+
+    def cautions(self) -> Iterator[str]:
+        """Say what leaves its method out, a line each."""
+        of_values = self.algorithm.caution(self.bare_sizes, self.hparams)
+        for caution in (*without_effect(self.config, self.hparams), *([of_values] if of_values else [])):
+            yield f"{self.spec.algorithm}: {caution}"
 
     def columns(self) -> dict[str, Any]:
         """The configuration, and flat names for what a dashboard groups and filters by."""
