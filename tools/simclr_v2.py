@@ -24,15 +24,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgbench.errors import WeightsError
+
 BLOCKS = (3, 4, 6, 3)  # of ResNet-50, by stage
 STATISTICS = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
 VARIABLE = re.compile(
     r"base_model/(conv2d|batch_normalization)(?:_(\d+))?/(kernel|gamma|beta|moving_mean|moving_variance)"
 )
-
-
-class Unfit(Exception):
-    """The checkpoint is of another network."""
 
 
 def main() -> int:
@@ -52,7 +50,7 @@ def main() -> int:
         reader = load_checkpoint(options.checkpoint)
         names = [name for name in reader.get_variable_to_shape_map() if VARIABLE.fullmatch(name)]
         tensors = converted({name: reader.get_tensor(name) for name in names})
-    except (Unfit, ValueError) as error:
+    except (WeightsError, ValueError) as error:
         print(f"{options.checkpoint}: {error}", file=sys.stderr)
         return 1
     save_file(tensors, options.file)
@@ -67,7 +65,7 @@ def converted(variables: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
         variables: at least those of the encoder, ``base_model/...``; kernels are (height, width, in, out).
 
     Raises:
-        Unfit: they are not those of a ResNet-50.
+        WeightsError: they are not those of a ResNet-50.
     """
     layers = list(convolutions())
     tensors: dict[str, Tensor] = {}
@@ -76,13 +74,13 @@ def converted(variables: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
             continue
         kind, number, what = match[1], int(match[2] or 0), match[3]
         if number >= len(layers):
-            raise Unfit(f"{name} is the layer after the last of ResNet-50; only r50_1x_sk0 has its layers")
+            raise WeightsError(f"{name} is the layer after the last of ResNet-50; only r50_1x_sk0 has its layers")
         convolution, norm = layers[number]
         place = f"{convolution}.weight" if kind == "conv2d" else f"{norm}.{STATISTICS[what]}"
         tensor = torch.from_numpy(np.array(value))
         tensors[place] = tensor.permute(3, 2, 0, 1).contiguous() if kind == "conv2d" else tensor
     if lacking := 5 * len(layers) - len(tensors):
-        raise Unfit(f"{lacking} of the {5 * len(layers)} variables of ResNet-50 are not there")
+        raise WeightsError(f"{lacking} of the {5 * len(layers)} variables of ResNet-50 are not there")
     return tensors
 
 

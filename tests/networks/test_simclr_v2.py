@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tools.simclr_v2 import Unfit, converted
+from dgbench.errors import WeightsError
+from tools.simclr_v2 import converted
 
 BLOCKS = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))  # filters, blocks, stride of the first
 
@@ -71,7 +72,7 @@ def test_features_are_those_of_the_checkpoint(checkpoint: tuple[Mapping[str, np.
 
 def test_other_networks_are_refused(checkpoint: tuple[Mapping[str, np.ndarray], Tensor, Tensor]) -> None:
     variables = checkpoint[0]
-    with pytest.raises(Unfit, match="only r50_1x_sk0"):
+    with pytest.raises(WeightsError, match="only r50_1x_sk0"):
         converted({**variables, "base_model/conv2d_53/kernel": np.zeros((1, 1, 2, 2), "float32")})
-    with pytest.raises(Unfit, match="1 of the 265 variables"):
+    with pytest.raises(WeightsError, match="1 of the 265 variables"):
         converted({name: value for name, value in variables.items() if name != "base_model/conv2d_7/kernel"})

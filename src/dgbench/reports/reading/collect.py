@@ -217,13 +217,17 @@ def without_duplicates(records: list[Record], names: Sequence[str]) -> tuple[lis
         records = []
         for group in groups.values():
             group.sort(key=lambda record: (record[0].unusable != "", -record[0].last_step, record[0].folder))
-            used, copies = group[0], list[str]()
+            used = group[0]
+            copies: list[str] = []
             for other in group[1:]:
                 difference = _contradiction(used[0], other[0]) or _difference(used, other, names)
                 text = f"{reason} as {used[0].folder}, which is used" + (f"; {difference}" if difference else "")
                 problems.append(Problem("disagreement" if difference else "duplicate", other[0].folder, text))
-                copies += [] if difference else [other[0].folder, *other[0].copies]
-            records.append((replace(used[0], copies=(*used[0].copies, *copies)), used[1]))
+                if not difference:
+                    copies += [other[0].folder, *other[0].copies]
+            if copies:
+                used = replace(used[0], copies=(*used[0].copies, *copies)), used[1]
+            records.append(used)
     return records, problems
 
 
