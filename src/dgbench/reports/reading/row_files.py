@@ -424,7 +424,8 @@ def _pack(files: dict[str, RowFile], names: Names) -> bytes:
             "folder": key,
             "stamp": file.stamp,
             "faults": [astuple(fault) for fault in file.faults],
-            "runs": [list(vars(run).values()) for run, _ in file.runs],
+            # copies are known once all files are read
+            "runs": [{key: value for key, value in vars(run).items() if key != "copies"} for run, _ in file.runs],
         }
         for key, file in files.items()
     ]
@@ -448,7 +449,7 @@ def _loaded(path: Path, names: Names) -> dict[str, RowFile]:
         files, start = {}, 0
         for entry in index["files"]:
             runs = []
-            for run in (Run(*fields) for fields in entry["runs"]):
+            for run in (Run(**fields) for fields in entry["runs"]):
                 runs.append((run, rows[start : start + run.row_count]))
                 start += run.row_count
             faults = [Fault(*fault) for fault in entry["faults"]]
