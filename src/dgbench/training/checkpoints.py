@@ -228,11 +228,14 @@ def forget(runs: Sequence[Run]) -> None:
             folder.rmdir()
 
 
-def last_step(run: Run) -> int:
-    """The step that a run would continue from; 0 for its beginning."""
-    path = _located(run)
-    snapshot = Snapshot.load(path, glance=True) if path else None
-    return snapshot.step if snapshot else 0
+def last_steps(runs: Sequence[Run]) -> dict[str, int]:
+    """The step that each run would continue from, by its hash; 0 for its beginning.
+
+    The file of a stack is read once for all of its runs: that takes a second where there are a hundred.
+    """
+    files = {run.hash: _located(run) for run in runs}
+    snapshots = {path: Snapshot.load(path, glance=True) for path in set(files.values()) if path}
+    return {name: snapshot.step if path and (snapshot := snapshots[path]) else 0 for name, path in files.items()}
 
 
 def _pointed(run: Run) -> Path | None:
