@@ -101,7 +101,7 @@ def table(
 
     frame = lines if isinstance(lines, pd.DataFrame) else pd.DataFrame(list(lines))
     shown = [column.name for column in columns]
-    frame = frame.reindex(columns=[*shown, *(column for column in frame.columns if column not in shown)])
+    frame = frame.reindex(columns=[*shown, *frame.columns.difference(shown, sort=False)])
     return Table(frame, name, title, tuple(columns), tuple(notes), detail)
 
 

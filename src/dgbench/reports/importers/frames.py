@@ -311,7 +311,7 @@ class Columns:
             if self.wide and key in ("accuracy", "error"):
                 name = self.frame["environment"].iloc[where[0]]
                 fix = f"{fix}, or name the columns with import.columns.environment=[A,B,...]"
-            raise self.refusal(f"{name} is {value} in line {line}{more}, {fault}", fix)
+            raise self.refusal(f"{name} is {value} in line {line} of the values{more}, {fault}", fix)
 
     def names(self, key: str) -> pd.Series[Any]:
         codes, values = pd.factorize(self.frame[self.column[key]])

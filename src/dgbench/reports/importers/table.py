@@ -224,7 +224,8 @@ def _without(table: Columns, lines: pd.DataFrame, bad: pd.Series[bool], reason: 
     if bad.all():
         raise table.refusal(f"no line can be used: {reason}", "see import.columns.held_out")
     if bad.any():
-        left_out = f"{int(bad.sum())} lines, e.g. of {_who(lines[bad])}: {reason}"
+        count = int(bad.sum())
+        left_out = f"{count} line{'s' if count > 1 else ''}, e.g. of {_who(lines[bad])}: {reason}"
         table.problems.append(Problem("lines left out", table.where, left_out))
     return lines[~bad]
 
@@ -260,7 +261,7 @@ def _collected(table: Columns, lines: pd.DataFrame) -> Collection:
     if (differ := again & ~lines.duplicated([*place, "accuracy"])).any():
         line = int(lines.index[differ.to_numpy()][0]) % table.height + 1
         raise table.refusal(
-            f"line {line} is of the same model and environment as one before, with another value "
+            f"line {line} of the values is of the same model and environment as one before, with another value "
             f"({_who(lines[differ])})",
             "drop one, or name the column that tells them apart, e.g. import.columns.seed=COLUMN",
         )
