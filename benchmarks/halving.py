@@ -25,7 +25,7 @@ from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
 
 ROOT = Path(__file__).resolve().parents[1]
-ALGORITHMS = "erm,irm,vrex,group_dro,coral,mmd,mixup,mldg,dann,sag_net"
+ALGORITHMS = "erm,irm,vrex,group_dro,coral,mmd,mixup,mldg,sag_net,ib_erm"
 DRAWS = 20
 SMALL = ("dataset.base=digits", "backbone.width=32", "trainer.device=cpu", "protocol.folds=[0,1,2,3]")
 Key = tuple[str, int]  #: algorithm, search
