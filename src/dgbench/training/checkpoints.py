@@ -8,6 +8,7 @@ rows and predictions stood before it: where these are gone, nothing continues fr
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
@@ -70,7 +71,7 @@ class Snapshot:
 
         Args:
             path: of the file.
-            glance: leave tensors on the disk, and their bytes unchecked: for all but to continue from it.
+            glance: leave tensors on the disk, and their bytes unchecked (see :func:`contents`).
         """
         if not path.exists():
             return None
@@ -220,22 +221,36 @@ def forget(runs: Sequence[Run]) -> None:
     places = dict.fromkeys(place for run in runs for place in (run.folder.parent, run.folder.parent.parent))
     for folder in [place / STACKS for place in places if (place / STACKS).is_dir()]:
         settled = {run.hash for run in runs if is_done(run.folder) or is_divergence(read_status(run.folder).reason)}
-        for path in filter(Path.is_file, folder.glob("*.ckpt")):
-            snapshot = Snapshot.load(path, glance=True)
-            if snapshot and snapshot.runs.keys() <= settled:
+        for path in filter(Path.is_file, folder.glob("*.ckpt")) if settled else ():
+            _, members = contents(path)
+            if members and members <= settled:
                 path.unlink(missing_ok=True)
         with suppress(OSError):  # others are in there
             folder.rmdir()
 
 
 def last_steps(runs: Sequence[Run]) -> dict[str, int]:
-    """The step that each run would continue from, by its hash; 0 for its beginning.
-
-    The file of a stack is read once for all of its runs: that takes a second where there are a hundred.
-    """
+    """The step that each run would continue from, by its hash; 0 for its beginning."""
     files = {run.hash: _located(run) for run in runs}
-    snapshots = {path: Snapshot.load(path, glance=True) for path in set(files.values()) if path}
-    return {name: snapshot.step if path and (snapshot := snapshots[path]) else 0 for name, path in files.items()}
+    return {name: contents(path)[0] if path else 0 for name, path in files.items()}
+
+
+def contents(path: Path) -> tuple[int, frozenset[str]]:
+    """The step of a checkpoint and the hashes of its runs; 0 and none where it cannot be read.
+
+    To read one takes a second where it has a hundred runs, so what it says is kept in memory until it is replaced.
+    """
+    try:
+        status = path.stat()
+    except OSError:  # gone
+        return 0, frozenset()
+    return _contents(path, (status.st_ino, status.st_size, status.st_mtime_ns))
+
+
+@functools.lru_cache(maxsize=1024)
+def _contents(path: Path, stamp: tuple[int, int, int]) -> tuple[int, frozenset[str]]:
+    snapshot = Snapshot.load(path, glance=True)
+    return (snapshot.step, frozenset(snapshot.runs)) if snapshot else (0, frozenset())
 
 
 def _pointed(run: Run) -> Path | None:
