@@ -1,6 +1,6 @@
 """What ``hparams=halving`` saves against a whole search, and what the draws that it chooses are worth.
 
-python benchmarks/halving.py [--folder DIR] [--algorithms erm,vrex] [--searches 5] [--steps 640]
+python benchmarks/halving.py [--folder DIR] [--algorithms erm,vrex] [--searches 5] [--steps 480]
 
 Both searches have the same 20 draws of each algorithm and search; the draw and the step of every fold are chosen by
 training-domain validation, and their test error is that of the held-out environment. The batch size is fixed, so that
@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--algorithms", default=ALGORITHMS)
     parser.add_argument("--searches", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=640)
+    parser.add_argument("--steps", type=int, default=480)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = (given.folder or Path(name)).absolute()
