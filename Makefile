@@ -36,11 +36,11 @@ demo: $(READY)  ## the main job offline on real digits, ending with a report and
 	$(RUN) train.py -m experiment=demo hydra/launcher=local algorithm=erm,irm,vrex,group_dro grid.seed=[0,1,2]
 	$(RUN) report.py runs=[multirun/demo] output=reports/demo
 
-test: $(READY)  ## the tests, in two processes (a quarter of an hour)
+test: $(READY)  ## the tests, in two processes (20 minutes)
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile $(ARGS)
 
 # tests of clusters mostly wait for the queue: they begin first, in one of the two processes
-test-all: $(READY)  ## what `make test` leaves out: whole sweeps, clusters, kills, browser, wheel, documentation (half an hour)
+test-all: $(READY)  ## what `make test` leaves out: whole sweeps, clusters, kills, browser, wheel, documentation (45 minutes)
 	CHAOS_KILLS=$${CHAOS_KILLS:-4} CHAOS_DAMAGES=$${CHAOS_DAMAGES:-20} OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
 	    -m 'slow or wheel or browser or cluster or chaos' $(ARGS)
 
