@@ -109,6 +109,7 @@ def main() -> None:
         for kind in reversed(KINDS):
             _, status, usage = os.wait4(commands[kind].pid, 0)
             if os.waitstatus_to_exitcode(status):
+                commands["search"].kill()
                 raise SystemExit((folder / f"{kind}.log").read_text()[-2000:])
             seconds[kind] = usage.ru_utime + usage.ru_stime
         table(folder)

@@ -16,7 +16,7 @@ import torch
 from dgbench.records.rows import read_rows
 from dgbench.records.status import is_done, read_status, write_status
 from dgbench.training import checkpoints, train_runs
-from dgbench.training.checkpoints import POINTER, STACKS, Snapshot, group_file, last_steps, own_file, resumable
+from dgbench.training.checkpoints import POINTER, STACKS, Snapshot, group_file, last_step, own_file, resumable
 from dgbench.training.modules import StackedRuns
 from dgbench.training.study import Run, Study
 from tests.damage import ROWS, Way, disagreeing_line, repeat_line
@@ -87,7 +87,7 @@ def test_a_stopped_stack_resumes_as_it_was(step: int, undisturbed: Any, tmp_path
     """At any step, in float32: the same four runs together again, to rows that are equal bit for bit."""
     study = stopped(tmp_path, step)
     (group,) = groups_of(study)
-    assert list(last_steps(study.runs).values()) == [saved_before(step)] * 4
+    assert [last_step(run) for run in study.runs] == [saved_before(step)] * 4
     (part,) = resumable(group, study.runs)
     assert part[0] == group and part[1] is not None and part[1].step == saved_before(step)
     assert all(train_study(study).values())
@@ -168,7 +168,7 @@ def test_a_broken_checkpoint_of_a_run_alone(tmp_path: Path, caplog: pytest.LogCa
     whole = irm(tmp_path / "whole", *words)
     train_study(whole)
     study = stopped(tmp_path / "cut", 13, *words)
-    assert last_steps(study.runs)[study.runs[0].hash] == 11
+    assert last_step(study.runs[0]) == 11
     own_file(study.runs[0]).write_bytes(b"")
     with caplog.at_level(logging.WARNING, "dgbench"):
         assert all(train_study(study).values())
@@ -203,7 +203,7 @@ def test_a_pointer_to_the_checkpoint_of_other_runs_is_refused(undisturbed: Any, 
     assert not any(train_study(study).values())
     assert f"not of {wrong.hash}" in read_status(wrong.folder).reason
     (wrong.folder / POINTER).write_text(kept)
-    assert last_steps([wrong])[wrong.hash] == 11
+    assert last_step(wrong) == 11
     assert all(train_study(study).values())
     assert rows(study) == rows(undisturbed())
 
@@ -213,7 +213,7 @@ def test_a_pointer_to_nowhere_starts_its_run_over(tmp_path: Path, undisturbed: A
     study = stopped(tmp_path, 13, DOUBLE)
     (study.runs[1].folder / POINTER).write_text('{"checkpoint": "absent.ckpt"}')
     group_file(groups_of(study)[0]).unlink()
-    assert list(last_steps(study.runs).values()) == [0] * 4
+    assert [last_step(run) for run in study.runs] == [0] * 4
     assert all(train_study(study).values())
     assert errors(study) == errors(undisturbed(DOUBLE))
 
@@ -334,7 +334,7 @@ def test_halves_that_are_stopped_resume_as_halves(undisturbed: Any, tmp_path: Pa
     halves = irm(tmp_path, DOUBLE, "execution.max_runs=2")
     with stopping_at(20):
         assert not any(train_study(halves).values())
-    assert list(last_steps(study.runs).values()) == [19] * 4
+    assert [last_step(run) for run in study.runs] == [19] * 4
     parts = resumable(groups_of(study)[0], study.runs)
     assert [([run.hash for run in group.runs], snapshot and snapshot.step) for group, snapshot in parts] == [
         ([run.hash for run in study.runs[:2]], 19), ([run.hash for run in study.runs[2:]], 19),
@@ -350,7 +350,7 @@ def test_one_mode_continues_what_the_other_began(modes: tuple[str, str], undistu
     first, second = modes
     stopped(tmp_path, 13, DOUBLE, f"execution={first}")
     study = irm(tmp_path, DOUBLE, f"execution={second}")
-    assert list(last_steps(study.runs).values()) == [11] * 4
+    assert [last_step(run) for run in study.runs] == [11] * 4
     assert all(train_study(study).values())
     assert errors(study) == errors(undisturbed(DOUBLE))
     for run in study.runs:
@@ -376,7 +376,7 @@ def test_a_write_that_breaks_off_leaves_the_checkpoint_before(tmp_path: Path, un
         assert not any(train_study(study).values())
     assert {read_status(run.folder).word for run in study.runs} == {"FAILED"}
     assert "No space left" in read_status(study.runs[0].folder).reason
-    assert list(last_steps(study.runs).values()) == [8] * 4
+    assert [last_step(run) for run in study.runs] == [8] * 4
     assert all(train_study(study).values())
     assert rows(study) == rows(undisturbed())
 

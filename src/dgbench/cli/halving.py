@@ -16,7 +16,7 @@ from dgbench.cli.outcome import Search, rows_of
 from dgbench.errors import ConfigError, is_divergence
 from dgbench.plan.search import Halving
 from dgbench.records.status import FAILED, INTERRUPTED, STOPPED, is_done, read_status, write_status
-from dgbench.training.checkpoints import last_steps
+from dgbench.training.checkpoints import last_step
 from dgbench.training.study import Run, Study
 
 log = logging.getLogger("dgbench")
@@ -61,9 +61,7 @@ def survivors(studies: Sequence[Study], searches: Sequence[Search], end: int, pr
     Raises:
         ConfigError: the selection has nothing to rank by.
     """
-    runs = [run for study in studies for run in study.runs]
-    steps = last_steps(runs)
-    waiting = [run for run in runs if not _came_to(run, steps[run.hash], end)]
+    waiting = [run for study in studies for run in study.runs if not _came_to(run, end)]
     if waiting:
         text = str(read_status(waiting[0].folder)) or "not started"
         log.warning(
@@ -94,12 +92,12 @@ def survivors(studies: Sequence[Study], searches: Sequence[Search], end: int, pr
     return [study for study in studies if study in going]
 
 
-def _came_to(run: Run, step: int, end: int) -> bool:
-    """Whether a run with a checkpoint of some step has trained to the end of a rung, or cannot: it diverged."""
+def _came_to(run: Run, end: int) -> bool:
+    """Whether a run has trained to a step, or cannot: it diverged."""
     status = read_status(run.folder)
     if status.word == FAILED:
         return is_divergence(status.reason)
-    return is_done(run.folder) or step >= end
+    return is_done(run.folder) or last_step(run) >= end
 
 
 def _accuracies(draws: Sequence[Study], scheme: Halving, end: int) -> dict[str, float]:

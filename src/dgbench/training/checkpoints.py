@@ -221,7 +221,7 @@ def forget(runs: Sequence[Run]) -> None:
     places = dict.fromkeys(place for run in runs for place in (run.folder.parent, run.folder.parent.parent))
     for folder in [place / STACKS for place in places if (place / STACKS).is_dir()]:
         settled = {run.hash for run in runs if is_done(run.folder) or is_divergence(read_status(run.folder).reason)}
-        for path in filter(Path.is_file, folder.glob("*.ckpt")) if settled else ():
+        for path in filter(Path.is_file, folder.glob("*.ckpt")):
             _, members = contents(path)
             if members and members <= settled:
                 path.unlink(missing_ok=True)
@@ -229,10 +229,10 @@ def forget(runs: Sequence[Run]) -> None:
             folder.rmdir()
 
 
-def last_steps(runs: Sequence[Run]) -> dict[str, int]:
-    """The step that each run would continue from, by its hash; 0 for its beginning."""
-    files = {run.hash: _located(run) for run in runs}
-    return {name: contents(path)[0] if path else 0 for name, path in files.items()}
+def last_step(run: Run) -> int:
+    """The step that a run would continue from; 0 for its beginning."""
+    path = _located(run)
+    return contents(path)[0] if path else 0
 
 
 def contents(path: Path) -> tuple[int, frozenset[str]]:

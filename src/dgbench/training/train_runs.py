@@ -36,7 +36,7 @@ from dgbench.training.checkpoints import (
     finish_run,
     forget,
     group_file,
-    last_steps,
+    last_step,
     resumable,
 )  # fmt: skip
 from dgbench.training.fit import Fit
@@ -89,8 +89,6 @@ def train_runs(
     """
     trainer = _Trainer(progress, logger, Threads(chooses_threads), len(studies), until)
     runs = list({run.hash: run for study in studies for run in study.runs}.values())  # typed twice, trained once
-    if until is not None:
-        trainer.reached = last_steps(runs)
     asked = {run.hash for run in runs if trainer.asks_for(run, retry)}
     if note := _lacking([run for run in runs if trainer.outcomes.complete.get(run.hash)]):
         progress.note(note)
@@ -119,9 +117,6 @@ class _Trainer:
         self.progress, self.logger, self.threads, self.until = progress, logger, threads, until
         self.safely = Guard(METRICS_FILE)
         self.studies = studies
-        self.reached: dict[
-            str, int
-        ] = {}  #: where there is an ``until``: the step of each run's checkpoint, by its hash
         self.outcomes, self.moved = RunOutcomes(), False
         self.reasons: list[tuple[Study, str]] = []  # why runs failed, each shown once
         self.littered = False  #: by a group that was trained since memory was last cleared
@@ -131,7 +126,7 @@ class _Trainer:
         """Whether a run is to be trained now; one that is not is noted as it stands."""
         failed = read_status(run.folder).word == FAILED
         done = is_done(run.folder, run.evaluations)
-        if self.until is not None and (done or self.reached[run.hash] >= self.until):
+        if self.until is not None and (done or last_step(run) >= self.until):
             return False
         if done or (failed and retry == "none"):
             note = "failed before; retry=failed trains it again" if failed else "was done before"
@@ -267,9 +262,7 @@ class _Trainer:
         except KeyboardInterrupt:
             for run in runs:
                 mark_interrupted(run.folder)
-            self.progress.note(
-                f"{title}: interrupted; the same command resumes it from step {last_steps(runs)[runs[0].hash]}"
-            )
+            self.progress.note(f"{title}: interrupted; the same command resumes it from step {last_step(runs[0])}")
             raise
         except Exception as error:  # whatever broke this group, others are trained
             if is_out_of_memory(error):
