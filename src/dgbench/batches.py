@@ -62,6 +62,8 @@ class EvalBatch:
     index: int  #: number of the batch within the eval set
     #: (n,) int64 positions of the images in their store; None where they come from none
     positions: Tensor | None = None
+    #: (n,) int64 numbers of pictures that several eval sets show, the same one in each; None where one alone shows them
+    pictures: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -298,6 +298,13 @@ def test_arm() -> None:
         torch.testing.assert_close(value, expected, rtol=0, atol=1e-12)
     context.eval()
     torch.testing.assert_close(toy.module.eval()(x), adapted(x), rtol=0, atol=1e-12)
+    shuffled = torch.randperm(N * B)  # contexts of single images, computed in another order than that of the groups
+    run, pictures = toy.module, torch.arange(N * B)
+    run.predict_logits(x[shuffled], "order", 0, pictures=pictures[shuffled])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run.networks.context, "forward", None)  # every picture is known
+        known = run.predict_logits(x, "known", 0, pictures=pictures)[0]
+    torch.testing.assert_close(known, adapted(x), rtol=0, atol=1e-12)
 
 
 # ---- ADRMX ------------------------------------------------------------------------------------------------------

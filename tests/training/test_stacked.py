@@ -20,12 +20,13 @@ from dgbench.batches import EnvBatch
 from dgbench.configuration import CONF
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.errors import ConfigError
+from dgbench.networks.context import ContextNetwork
+from dgbench.objectives.contract import Algorithm
 from dgbench.records.rows import read_rows
 from dgbench.records.status import read_status
 from dgbench.training import fit as fit_file
 from dgbench.training.groups import Group
-from dgbench.training.modules import SingleRun, StackedRuns
-from dgbench.training.modules import predicting as activations
+from dgbench.training.modules import SingleRun, StackedRuns, predicting
 from dgbench.training.study import Run, Study
 from tests.studies import groups_of, small_study, stopping_at, train_study
 
@@ -278,6 +279,39 @@ def test_an_algorithm_that_sees_groups_is_scored_in_drawn_colors(tmp_path: Path)
             assert all(float(row["wrong"]).is_integer() for row in rows) == grouped
 
 
+@pytest.mark.parametrize("mode", ["single", "stacked"])
+def test_a_picture_of_many_environments_meets_the_context_network_once(
+    mode: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Four environments show two pictures of each image; errors are those of one pass for each environment."""
+    settings = (*ONCE, "algorithm=arm", "protocol.folds=[0,1]", DOUBLE)
+    met = {"single": 0, "grouped": 0}  # pictures
+    forward = ContextNetwork.forward
+
+    def counted(self: ContextNetwork, x: torch.Tensor, groups: tuple[int, ...]) -> torch.Tensor:
+        met["single" if len(groups) == len(x) else "grouped"] += 0 if self.training else len(x)
+        return forward(self, x, groups)
+
+    monkeypatch.setattr(ContextNetwork, "forward", counted)
+    kept, _ = run(tmp_path / "kept", mode, *settings)
+    rows = rows_of(kept.runs[0])
+    pool, passes = next(row["seen"] for row in rows if row["subset"] == "test"), len({row["step"] for row in rows})
+    calls = 1 if mode == "stacked" else 2
+    assert pool * passes * calls < met["single"] <= 2 * pool * passes * calls
+
+    monkeypatch.setattr(predicting, "KEPT_BYTES", 0)
+    forgotten, _ = run(tmp_path / "forgotten", mode, *settings)
+    met["single"] = 0
+    monkeypatch.setattr(kept.algorithm, "per_image", Algorithm.per_image)
+    grouped, _ = run(tmp_path / "grouped", mode, *settings)
+    assert met["single"] == 0
+    for other in (forgotten, grouped):
+        for one, two in zip(kept.runs, other.runs, strict=True):
+            for found, expected in zip(rows_of(one), rows_of(two), strict=True):
+                assert (found["env"], found["wrong"]) == (expected["env"], expected["wrong"])
+                assert found["loss"] == pytest.approx(expected["loss"], rel=1e-9)
+
+
 def test_a_run_that_diverges_harms_no_other(tmp_path: Path) -> None:
     """One run's weights are NaN from the start: it FAILS at step 0, the others' rows are bit for bit the same."""
     quiet, _ = run(tmp_path / "quiet", "stacked", *ONCE)
@@ -359,7 +393,7 @@ def test_scoring_in_parts_gives_the_same_rows(name: str, mode: str, tmp_path: Pa
         calls.append(len(s.x))
         return predict(self, s)
 
-    monkeypatch.setattr(activations, "CPU_BYTES", 4 * 128 * 100)  # 100 images of 8 x 8 x 2 pixels
+    monkeypatch.setattr(predicting, "CPU_BYTES", 4 * 128 * 100)  # 100 images of 8 x 8 x 2 pixels
     monkeypatch.setattr(whole.algorithm, "predict", counted)
     parts, _ = run(tmp_path / "parts", mode, *settings)
     assert max(calls) > 100 if name == "arm" else max(calls) == 100

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dgbench.containers import AnyNetworks
 from dgbench.network_specs import ContextSpec, LinearSpec, NetworkSpec, Sizes
+from dgbench.networks.context import means
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup
 from dgbench.objectives.step import Outcome, Prediction, Step
 
@@ -50,14 +51,25 @@ class ARM(Algorithm):
     def objective(self, s: Step) -> Outcome:
         return Outcome(s.risk(self._adapted_logits(s.networks, s.x, s.sizes)))
 
+    def per_image(self, s: Prediction) -> Tensor:
+        """(n, C, H, W) -> (n, 1, H, W) contexts of groups of one image, whose means are those of larger groups."""
+        return s.networks.context(s.x, (1,) * len(s.x))
+
     def predict(self, s: Prediction) -> Tensor:
         size = self.values["batch_size"]
         groups = (size,) * (len(s.x) // size) if len(s.x) % size == 0 else (len(s.x),)
-        return self._adapted_logits(s.networks, s.x, groups)
+        if s.per_image is None:
+            return self._adapted_logits(s.networks, s.x, groups)
+        return _logits(s.networks, s.x, means(s.per_image, groups), groups)
 
     def _adapted_logits(self, networks: AnyNetworks, x: Tensor, groups: tuple[int, ...]) -> Tensor:
         """(n, C, H, W) -> (n, K); ``groups`` are the sizes of the consecutive groups."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.values["variant"] == "fixed"):
             context = networks.context(x, groups)
-        rows = torch.cat([c.expand(size, -1, -1, -1) for c, size in zip(context, groups, strict=True)])
-        return networks.logits(torch.cat([x, rows], 1))
+        return _logits(networks, x, context, groups)
+
+
+def _logits(networks: AnyNetworks, x: Tensor, context: Tensor, groups: tuple[int, ...]) -> Tensor:
+    """(n, C, H, W) images and the (G, 1, H, W) contexts of their groups -> (n, K)."""
+    rows = torch.cat([c.expand(size, -1, -1, -1) for c, size in zip(context, groups, strict=True)])
+    return networks.logits(torch.cat([x, rows], 1))

@@ -22,10 +22,13 @@ class EvalSet:
 
     indices: Tensor  #: (n,) positions in the store
     feature: Tensor | None = None  #: (n,) spurious feature to paint instead of the images' own, or None
+    #: (n,) numbers that tell which pictures other eval sets show too, as of :class:`~dgbench.batches.EvalBatch`
+    pictures: Tensor | None = None
 
     def at(self, rows: Tensor | slice) -> EvalSet:
         """Some of the images, in the order of ``rows``."""
-        return EvalSet(self.indices[rows], None if self.feature is None else self.feature[rows])
+        feature, pictures = (None if values is None else values[rows] for values in (self.feature, self.pictures))
+        return EvalSet(self.indices[rows], feature, pictures)
 
 
 class Table:

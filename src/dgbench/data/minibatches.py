@@ -307,4 +307,4 @@ class EvalSetLoader:
         for number, part in zip(self._numbers, slices, strict=True):
             batch = self.scored.at(part)
             x, y = self.store.gather(batch.indices, batch.feature)
-            yield EvalBatch(x, y, self.name, number, batch.indices)
+            yield EvalBatch(x, y, self.name, number, batch.indices, batch.pictures)

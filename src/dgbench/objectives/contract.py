@@ -204,6 +204,14 @@ class Algorithm:
         """The loss of one step; see the module's docstring. Other update functions have the same signature."""
         raise NotImplementedError(f"{type(self).__name__} needs an objective")
 
+    def per_image(self, s: Prediction) -> Tensor:
+        """(n, C, H, W) -> (n, ...) what :meth:`predict` takes of each image alone, whatever it is seen with.
+
+        A method that predicts groups may offer it. Where many environments show the same pictures, in other groups
+        each, it is then computed once per picture and reaches :meth:`predict` as ``s.per_image``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} takes nothing of each image alone")
+
     def predict(self, s: Prediction) -> Tensor:
         """(n, C, H, W) -> (n, K) logits."""
         return s.networks.logits(s.x)

@@ -139,6 +139,8 @@ class Prediction:
     hp: Hyperparameters
     state: Tensors
     random: Tensors  #: the random inputs that the algorithm declared for predictions
+    #: (n, ...) what :meth:`Algorithm.per_image` made of the images; None where it was not called
+    per_image: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,8 @@ class PaintedTable(Table):
         labels, n_classes = self.labels[pool], self.info.n_classes
         if env:
             rng = np.random.default_rng(derive(self.info.data_seed, "pool feature", env))
-            return EvalSet(pool, replaced(labels, self.disagreement[env], n_classes, rng))
+            feature = replaced(labels, self.disagreement[env], n_classes, rng)
+            return EvalSet(pool, feature, pictures=torch.arange(len(pool)) * n_classes + feature)
         return EvalSet(pool, (labels + int(subset.removeprefix("test+"))) % n_classes)
 
 

@@ -30,6 +30,7 @@ TrainingImagesOf = Callable[[int], Iterable[TrainingImages]]  # number of a run 
 
 CPU_BYTES = 32 * 2**20  # of one layer: what is larger is new memory each time, which the kernel has to clear
 DEVICE_BYTES = 512 * 2**20
+KEPT_BYTES = 2**31  # of what is kept of the pictures of an evaluation; more is computed again in each environment
 BLOCK = 64  # steps whose random inputs come from one generator; the draw of a step depends on nothing else
 LARGE, SHORT_BLOCK = 2**19, 4  # numbers of one step from which on a block is shorter, so that few are kept
 
@@ -83,6 +84,38 @@ def as_tensors(arrays: Mapping[str, np.ndarray], like: Tensor) -> dict[str, Tens
     }
 
 
+class Pictures:
+    """What predictions take of each picture alone, computed when it is first shown in an evaluation."""
+
+    def __init__(self) -> None:
+        self._known = torch.zeros(0, dtype=torch.bool)  # by number
+        self._values = torch.zeros(0)  # (R, numbers, ...)
+
+    def of(self, pictures: Tensor, x: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        """(R, n, ...) values of the pictures ``x``, those that are not known by ``compute``.
+
+        Args:
+            pictures: (n,) their numbers, on the CPU.
+            x: (n, C, H, W).
+            compute: (m, C, H, W) -> (R, m, ...).
+        """
+        count = max(len(self._known), int(pictures.max()) + 1)
+        known = F.pad(self._known, (0, count - len(self._known)))
+        new = ~known[pictures]
+        if new.any():
+            values = compute(x[new.to(x.device)])
+            if count * values[:, :1].numel() * values.element_size() > KEPT_BYTES:
+                return values if new.all() else compute(x)
+            if count > len(self._known):
+                grown = values.new_empty(len(values), count, *values.shape[2:])
+                if len(self._known):
+                    grown[:, : len(self._known)] = self._values
+                self._values, self._known = grown, known
+            self._values[:, pictures[new].to(x.device)] = values
+            self._known[pictures] = True
+        return self._values[:, pictures.to(x.device)]
+
+
 class OneRun(Protocol):
     """A single run: :class:`~dgbench.training.modules.single.SingleRun`."""
 
@@ -107,6 +140,7 @@ class PredictingModule(pl.LightningModule, ABC):
         self.gives_logits = False  #: whether validation steps also return ``logits``; not part of a state
         #: the training images of each run, for algorithms with surveys; not part of a state
         self.training_images: TrainingImagesOf | None = None
+        self._pictures = Pictures()
 
     @property
     @abstractmethod
@@ -126,6 +160,12 @@ class PredictingModule(pl.LightningModule, ABC):
         """R."""
         return len(self.runs)
 
+    def on_validation_epoch_start(self) -> None:
+        self._pictures = Pictures()
+
+    def on_validation_epoch_end(self) -> None:
+        self._pictures = Pictures()  # gives its memory back
+
     def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> dict[str, Tensor]:
         """Count what is wrong in one batch.
 
@@ -140,7 +180,7 @@ class PredictingModule(pl.LightningModule, ABC):
         if not isinstance(batch, EvalBatch):
             x, y = batch
             images = EvalBatch(x, y, "validation", batch_idx)
-        logits, n = self.predict_logits(images.x, images.name, images.index), len(images.y)
+        logits, n = self.predict_logits(images.x, images.name, images.index, pictures=images.pictures), len(images.y)
         wrong = (logits.argmax(2) != images.y).sum(1)
         losses = F.cross_entropy(logits.flatten(0, 1), images.y.repeat(self.size), reduction="none")
         if images is not batch:
@@ -148,19 +188,34 @@ class PredictingModule(pl.LightningModule, ABC):
         counts = {"seen": torch.tensor(n), "wrong": wrong, "loss": losses.view(self.size, n).double().sum(1)}
         return {**counts, "logits": logits} if self.gives_logits else counts
 
-    def predict_logits(self, x: Tensor, *purpose: str | int) -> Tensor:
-        """(n, C, H, W) -> (R, n, K); ``purpose`` names the batch, on which random predictions depend."""
+    def predict_logits(self, x: Tensor, *purpose: str | int, pictures: Tensor | None = None) -> Tensor:
+        """(n, C, H, W) -> (R, n, K).
+
+        Args:
+            x: the images.
+            purpose: names the batch, on which random predictions depend.
+            pictures: (n,) their numbers, as of :class:`~dgbench.batches.EvalBatch`.
+        """
         n, like = len(x), x.new_empty((), dtype=self.runs[0].networks.dtype)
-        drawn = [run.draws.for_prediction(n, like, *purpose) for run in self.runs]
+        drawn, alone = [run.draws.for_prediction(n, like, *purpose) for run in self.runs], {}
         random = {name: torch.stack([numbers[name] for numbers in drawn]) for name in drawn[0]}
         size = n if self.algorithm.group_size(self.algorithm.values) else self.images_at_once(x)
         rows = [slice(first, first + size) for first in range(0, n, size)]  # of what one call of ``predict`` gets
-        parts = [self._predict(x[cut], {name: values[:, cut] for name, values in random.items()}) for cut in rows]
+        if pictures is not None and type(self.algorithm).per_image is not Algorithm.per_image:
+            alone = {"per_image": self._pictures.of(pictures, x, self._per_image)}
+        parts = [
+            self._predict(x[cut], *({name: values[:, cut] for name, values in of.items()} for of in (random, alone)))
+            for cut in rows
+        ]
         return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
     @abstractmethod
-    def _predict(self, x: Tensor, random: Tensors) -> Tensor:
-        """(n, C, H, W) and (R, n, ...) random inputs -> (R, n, K)."""
+    def _predict(self, x: Tensor, random: Tensors, alone: Tensors) -> Tensor:
+        """(n, C, H, W), (R, n, ...) random inputs and, where it was computed, ``per_image`` -> (R, n, K)."""
+
+    @abstractmethod
+    def _per_image(self, x: Tensor) -> Tensor:
+        """(n, C, H, W) -> (R, n, ...) what predictions take of each image alone."""
 
     def images_at_once(self, x: Tensor) -> int:
         """Images like those of ``x`` that are predicted at once, so that no layer puts out too much."""

@@ -9,7 +9,7 @@ the rows of a micro-batch. Each process of a distributed run holds an equal part
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -195,10 +195,20 @@ class SingleRun(RunModule):
 
     # ---- evaluation ---------------------------------------------------------------------------------------------
 
-    def _predict(self, x: Tensor, random: Tensors) -> Tensor:
-        numbers, hp = {name: values[0] for name, values in random.items()}, Hyperparameters(self.hp.tensors())
+    def _predict(self, x: Tensor, random: Tensors, alone: Tensors) -> Tensor:
+        return self._evaluated(self.algorithm.predict, x, random, alone)
+
+    def _per_image(self, x: Tensor) -> Tensor:
+        return self._evaluated(self.algorithm.per_image, x, {}, {})
+
+    def _evaluated(
+        self, function: Callable[[Prediction], Tensor], x: Tensor, random: Tensors, alone: Tensors
+    ) -> Tensor:
+        """(n, C, H, W) and (1, n, ...) tensors -> (1, n, ...) what the algorithm's function says."""
+        random, alone = ({name: values[0] for name, values in of.items()} for of in (random, alone))
+        hp = Hyperparameters(self.hp.tensors())
         with half_for_networks(self.networks, self.device) as networks:
-            return self.algorithm.predict(Prediction(networks, x, hp, self.memory.tensors(), numbers))[None]
+            return function(Prediction(networks, x, hp, self.memory.tensors(), random, **alone))[None]
 
     # ---- state --------------------------------------------------------------------------------------------------
 

@@ -198,22 +198,31 @@ class StackedRuns(RunModule):
 
     # ---- evaluation ---------------------------------------------------------------------------------------------
 
-    def _predict(self, x: Tensor, random: Tensors) -> Tensor:
-        """As many runs at a time as memory is meant for."""
+    def _predict(self, x: Tensor, random: Tensors, alone: Tensors) -> Tensor:
+        return self._evaluated(self.algorithm.predict, x, random, alone)
+
+    def _per_image(self, x: Tensor) -> Tensor:
+        return self._evaluated(self.algorithm.per_image, x, {}, {})
+
+    def _evaluated(
+        self, function: Callable[[Prediction], Tensor], x: Tensor, random: Tensors, alone: Tensors
+    ) -> Tensor:
+        """(n, C, H, W) and (R, n, ...) tensors -> (R, n, ...); as many runs at a time as memory is meant for."""
         networks = self._runs[0].networks.eval()
 
         def one_run(
-            params: Tensors, constants: Tensors, buffers: Tensors, hp: Tensors, state: Tensors, random: Tensors
-        ) -> Tensor:
+            params: Tensors, constants: Tensors, buffers: Tensors, hp: Tensors, state: Tensors, random: Tensors,
+            alone: Tensors,
+        ) -> Tensor:  # fmt: skip
             nets = BoundNetworks(networks, {**params, **constants, **buffers})
-            return self.algorithm.predict(Prediction(nets, x, Hyperparameters(hp), state, random))
+            return function(Prediction(nets, x, Hyperparameters(hp), state, random, **alone))
 
-        axes = (0, self._constant_axes, 0, 0, 0, 0)
+        axes = (0, self._constant_axes, 0, 0, 0, 0, 0)
         at_once = max(1, self.images_at_once(x) // len(x))
         mapped = vmap(one_run, in_dims=axes, chunk_size=at_once, randomness="different")
         with branches_refused():
-            logits: Tensor = mapped(self.params, self.constants, self.buffers_, self.hp, self.memory, random)
-        return logits
+            values: Tensor = mapped(self.params, self.constants, self.buffers_, self.hp, self.memory, random, alone)
+        return values
 
     # ---- states of runs -----------------------------------------------------------------------------------------
 
