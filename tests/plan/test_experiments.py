@@ -85,6 +85,21 @@ def test_every_combination_has_its_settings(path: Path) -> None:
         instantiate(config.selection)
 
 
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+def test_what_differs_between_algorithms_reaches_the_one_that_is_meant(path: Path) -> None:
+    """What stands under ``per_algorithm`` is read by that algorithm, and by no other of the grid."""
+    config = composed(f"experiment={path.stem}")
+    special, grid = plain(config).get("per_algorithm", {}), config.grid.get("algorithm", [])
+    assert special.keys() <= set(grid)
+    keys = {key for values in special.values() for key in values}
+    for algorithm in grid if special else ():
+        values = values_of(composed(f"experiment={path.stem}", f"algorithm={algorithm}"))
+        asked = special.get(algorithm, {})
+        assert {key: values[key] for key in asked} == asked
+        own = (CONF / "algorithm" / f"{algorithm}.yaml").read_text()
+        assert all(f"{key}:" in own for key in keys & values.keys())
+
+
 SHIFTS = sorted((CONF / "shift_experiment").glob("*.yaml"))
 
 

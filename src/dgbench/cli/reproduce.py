@@ -31,9 +31,9 @@ _STUDY = re.compile(r"^.+-s\d+-(?P<hash>[0-9a-f]{12})$")
 #: keys that a command need not repeat
 NOT_TYPED = frozenset(
     {
-        "hydra", "paths", "logger", "selection", "execution", "grid", "per_dataset", "plan", "retry", "wait", "sweep",
-        "card", "hparams.scheme", "init.cache_dir", "init.timeout", "protocol.folds", "trainer.checkpoint_seconds",
-        "trainer.predictions",
+        "hydra", "paths", "logger", "selection", "execution", "grid", "per_dataset", "per_algorithm", "plan", "retry",
+        "wait", "sweep", "card", "hparams.scheme", "init.cache_dir", "init.timeout", "protocol.folds",
+        "trainer.checkpoint_seconds", "trainer.predictions",
         "tuning.cache_dir", "tuning.cache_features", "tuning.cache_gb",
     }
 )  # fmt: skip

@@ -31,6 +31,7 @@ NO_RESULT: Mapping[str, str] = {
     "sweep": "how jobs are packed and split",
     "card": "which GPU plans tell hours of",
     "per_dataset": "what presets look up for a dataset; it counts where it lands",
+    "per_algorithm": "what presets look up for an algorithm; it counts where it lands",
     "hydra": "how a command is run",
     "algorithm._target_": "the training module, the same for every algorithm",
     "algorithm.search": "distributions; the values drawn from them count",

@@ -102,7 +102,7 @@ def _tops() -> frozenset[str]:
     """List everything that may stand before the first dot of a key."""
     roots = [yaml.safe_load(path.read_text()) for path in CONF.glob("*.yaml")]
     groups = [path.name for path in CONF.iterdir() if path.is_dir()]
-    return frozenset({"per_dataset", *groups, *(key for root in roots for key in root)} - {"defaults"})
+    return frozenset({"per_dataset", "per_algorithm", *groups, *(key for root in roots for key in root)} - {"defaults"})
 
 
 def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
