@@ -154,9 +154,22 @@ def test_swad_writes_the_rows_of_its_average_alone(tmp_path: Path) -> None:
     assert _equal(_params(run.module), run.path[-1])
 
 
-def test_swads_loss_is_the_mean_over_training_environments_of_the_live_weights(tmp_path: Path) -> None:
+def test_swads_loss_is_the_mean_over_training_environments_of_the_live_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """6 val images in each of 2 environments: the mean of their two mean cross entropies."""
+    gathered: list[int] = []
+    gather = TensorStore.gather
+
+    def counted(self: TensorStore, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        gathered.append(len(indices))
+        return gather(self, indices, feature)
+
+    monkeypatch.setattr(TensorStore, "gather", counted)
     run = _Run(tmp_path, Swad(n_converge=99))
+    judged = 2 * 6 * (STEPS // EVERY)
+    trained = 2 * 5 * STEPS
+    assert sum(gathered) - trained - sum(row["seen"] for row in run.rows()) == judged  # no other image in training
     segments = run.rule.recent
     run.module.load_state_dict({**run.module.state_dict(), **run.path[1]})
     toy, losses = _toy(), []

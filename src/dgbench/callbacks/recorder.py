@@ -40,8 +40,8 @@ class Recorder(pl.Callback):
 
     Args:
         runs: in the order of the module.
-        final_only: evaluations during training judge weights that are not the result: they leave ``val/loss`` and no
-            rows, and only an evaluation after training is recorded.
+        final_only: evaluations during training judge weights that are not the result: they are made on the ``val``
+            subsets of training environments alone and leave ``val/loss``; only one after training is recorded.
         eval_test: ``always``; or ``best``, and ``test`` is recorded only where the error on ``val`` is the lowest so
             far and at the last step: all that training-domain validation and oracle selection ask for. The runs of a
             stack are scored on ``test`` where any of them is at its best.
@@ -55,6 +55,7 @@ class Recorder(pl.Callback):
         self._lowest = [math.inf] * len(self.runs)
         self._sums: dict[str, dict[str, Any]] = {}
         self._only_test: set[str] = set()
+        self._of_training: set[str] = set()  # eval sets of ``val`` of training environments
         self._decided = -1, False  # at which step, and whether ``test`` was wanted
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
@@ -64,10 +65,12 @@ class Recorder(pl.Callback):
             if run.file is not None:
                 keep_beginning(run.file, self.written[i].size)
                 self._lowest[i] = lowest_validation_error(run.file)
-        if self.eval_test == "best":
-            recipes = [recipe for run in self.runs for recipe in run.recipes]
-            needed = {name for recipe in recipes if recipe.subset != "test" for name in recipe.mixture}
-            self._only_test = {name for recipe in recipes for name in recipe.mixture} - needed
+        if self.eval_test == "best" or self.final_only:
+            recipes = [(run.identity, recipe) for run in self.runs for recipe in run.recipes]
+            needed = {name for _, recipe in recipes if recipe.subset != "test" for name in recipe.mixture}
+            self._only_test = {name for _, recipe in recipes for name in recipe.mixture} - needed
+            judging = [recipe for of, recipe in recipes if recipe.subset == "val" and not is_held_out(recipe, of)]
+            self._of_training = {name for recipe in judging for name in recipe.mixture}
             trainer.datamodule.wanted = partial(self._wanted, trainer, pl_module)  # type: ignore[attr-defined]
 
     def _wanted(self, trainer: pl.Trainer, pl_module: Any, name: str) -> bool:
@@ -75,6 +78,8 @@ class Recorder(pl.Callback):
 
         It is decided once per evaluation, at the first pass that only ``test`` needs; ``val`` has been scored by then.
         """
+        if self.final_only:
+            return trainer.state.fn != TrainerFn.FITTING or name in self._of_training
         if name not in self._only_test or is_last(trainer, pl_module):
             return True
         step = int(pl_module.steps_done)
@@ -148,8 +153,8 @@ class Recorder(pl.Callback):
         names = list(dict.fromkeys(name for recipe in self.runs[0].recipes for name in recipe.mixture))
         counts = [[float(self._sums[name][key]) for key in COUNTED] for name in names]
         table = trainer.strategy.reduce(torch.tensor(counts, dtype=torch.float64, device=device), reduce_op="sum")
-        for name, row in zip(names, table, strict=True):
-            self._sums[name] = dict(zip(COUNTED, row, strict=True))
+        sums = {name: dict(zip(COUNTED, row, strict=True)) for name, row in zip(names, table, strict=True)}
+        self._sums = {name: counts for name, counts in sums.items() if counts["seen"]}  # what was not wanted is in none
 
 
 TIE = 1e-9  # errors this close may change places by rounding
@@ -198,19 +203,25 @@ def _mixed_row(identity: RunIdentity, step: int, recipe: ErrorRecipe, counts: Co
     if len(seen) != 1:
         raise ValueError(f"eval sets {list(recipe.mixture)} hold different numbers of images: {seen}")
     n = seen.pop()
-    held_out = recipe.env not in identity.given or recipe.env in identity.held_out
     wrong = sum(weight * counts[name]["wrong"] for name, weight in recipe.mixture.items())
     return Row(
         identity=identity,
         step=step,
         env=recipe.env,
         subset=recipe.subset,
-        held_out=held_out if recipe.held_out is None else recipe.held_out,
+        held_out=is_held_out(recipe, identity),
         seen=int(n),
         wrong=min(wrong, n),  # weights that sum to 1 may give a rounding error more
         loss=sum(weight * counts[name]["loss"] for name, weight in recipe.mixture.items()) / n,
         together=together,
     )
+
+
+def is_held_out(recipe: ErrorRecipe, identity: RunIdentity) -> bool:
+    """Whether the run never trained on what a recipe scores."""
+    if recipe.held_out is not None:
+        return recipe.held_out
+    return recipe.env not in identity.given or recipe.env in identity.held_out
 
 
 def training_validation_error(rows: Sequence[Row]) -> float:
