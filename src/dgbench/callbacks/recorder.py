@@ -59,12 +59,6 @@ class Recorder(pl.Callback):
         self._decided = -1, False  # at which step, and whether ``test`` was wanted
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        if not trainer.is_global_zero:
-            return
-        for i, run in enumerate(self.runs):
-            if run.file is not None:
-                keep_beginning(run.file, self.written[i].size)
-                self._lowest[i] = lowest_validation_error(run.file)
         if self.eval_test == "best" or self.final_only:
             recipes = [(run.identity, recipe) for run in self.runs for recipe in run.recipes]
             needed = {name for _, recipe in recipes if recipe.subset != "test" for name in recipe.mixture}
@@ -72,11 +66,18 @@ class Recorder(pl.Callback):
             judging = [recipe for of, recipe in recipes if recipe.subset == "val" and not is_held_out(recipe, of)]
             self._of_training = {name for recipe in judging for name in recipe.mixture}
             trainer.datamodule.wanted = partial(self._wanted, trainer, pl_module)  # type: ignore[attr-defined]
+        if not trainer.is_global_zero:
+            return
+        for i, run in enumerate(self.runs):
+            if run.file is not None:
+                keep_beginning(run.file, self.written[i].size)
+                self._lowest[i] = lowest_validation_error(run.file)
 
     def _wanted(self, trainer: pl.Trainer, pl_module: Any, name: str) -> bool:
         """Whether the data give the pass of this name; those of ``test`` at the last step and where ``val`` is best.
 
         It is decided once per evaluation, at the first pass that only ``test`` needs; ``val`` has been scored by then.
+        Where evaluations in training are not recorded, they have what ``val/loss`` needs.
         """
         if self.final_only:
             return trainer.state.fn != TrainerFn.FITTING or name in self._of_training

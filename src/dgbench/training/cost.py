@@ -194,5 +194,5 @@ def _prediction(module: SingleRun, batch: EnvBatch) -> float:
     n = len(batch.y)
     random = module.eval().draws.for_prediction(n, batch.x.new_empty(()), "cost")
     with torch.no_grad(), Meter() as meter:
-        module._predict(batch.x, {name: values[None] for name, values in random.items()}, {})
+        module.predicted(module.algorithm.predict, batch.x, {name: values[None] for name, values in random.items()}, {})
     return float(meter.flops / n)

@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -202,20 +203,27 @@ class PredictingModule(pl.LightningModule, ABC):
         size = n if self.algorithm.group_size(self.algorithm.values) else self.images_at_once(x)
         rows = [slice(first, first + size) for first in range(0, n, size)]  # of what one call of ``predict`` gets
         if pictures is not None and type(self.algorithm).per_image is not Algorithm.per_image:
-            alone = {"per_image": self._pictures.of(pictures, x, self._per_image)}
-        parts = [
-            self._predict(x[cut], *({name: values[:, cut] for name, values in of.items()} for of in (random, alone)))
-            for cut in rows
-        ]
+            per_image = partial(self.predicted, self.algorithm.per_image, random={}, alone={})
+            alone = {"per_image": self._pictures.of(pictures, x, per_image)}
+        parts = []
+        for cut in rows:
+            of_cut = ({name: values[:, cut] for name, values in tensors.items()} for tensors in (random, alone))
+            parts.append(self.predicted(self.algorithm.predict, x[cut], *of_cut))
         return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
     @abstractmethod
-    def _predict(self, x: Tensor, random: Tensors, alone: Tensors) -> Tensor:
-        """(n, C, H, W), (R, n, ...) random inputs and, where it was computed, ``per_image`` -> (R, n, K)."""
+    def predicted(self, function: Callable[[Prediction], Tensor], x: Tensor, random: Tensors, alone: Tensors) -> Tensor:
+        """Call a function of the algorithm, ``predict`` or ``per_image``, with every run.
 
-    @abstractmethod
-    def _per_image(self, x: Tensor) -> Tensor:
-        """(n, C, H, W) -> (R, n, ...) what predictions take of each image alone."""
+        Args:
+            function: (n, C, H, W) -> (n, ...).
+            x: (n, C, H, W).
+            random: (R, n, ...) random inputs.
+            alone: (R, n, ...) ``per_image``, where it was computed before.
+
+        Returns:
+            (R, n, ...)
+        """
 
     def images_at_once(self, x: Tensor) -> int:
         """Images like those of ``x`` that are predicted at once, so that no layer puts out too much."""

@@ -195,16 +195,7 @@ class SingleRun(RunModule):
 
     # ---- evaluation ---------------------------------------------------------------------------------------------
 
-    def _predict(self, x: Tensor, random: Tensors, alone: Tensors) -> Tensor:
-        return self._evaluated(self.algorithm.predict, x, random, alone)
-
-    def _per_image(self, x: Tensor) -> Tensor:
-        return self._evaluated(self.algorithm.per_image, x, {}, {})
-
-    def _evaluated(
-        self, function: Callable[[Prediction], Tensor], x: Tensor, random: Tensors, alone: Tensors
-    ) -> Tensor:
-        """(n, C, H, W) and (1, n, ...) tensors -> (1, n, ...) what the algorithm's function says."""
+    def predicted(self, function: Callable[[Prediction], Tensor], x: Tensor, random: Tensors, alone: Tensors) -> Tensor:
         random, alone = ({name: values[0] for name, values in of.items()} for of in (random, alone))
         hp = Hyperparameters(self.hp.tensors())
         with half_for_networks(self.networks, self.device) as networks:

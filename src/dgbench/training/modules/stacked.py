@@ -198,16 +198,8 @@ class StackedRuns(RunModule):
 
     # ---- evaluation ---------------------------------------------------------------------------------------------
 
-    def _predict(self, x: Tensor, random: Tensors, alone: Tensors) -> Tensor:
-        return self._evaluated(self.algorithm.predict, x, random, alone)
-
-    def _per_image(self, x: Tensor) -> Tensor:
-        return self._evaluated(self.algorithm.per_image, x, {}, {})
-
-    def _evaluated(
-        self, function: Callable[[Prediction], Tensor], x: Tensor, random: Tensors, alone: Tensors
-    ) -> Tensor:
-        """(n, C, H, W) and (R, n, ...) tensors -> (R, n, ...); as many runs at a time as memory is meant for."""
+    def predicted(self, function: Callable[[Prediction], Tensor], x: Tensor, random: Tensors, alone: Tensors) -> Tensor:
+        """As many runs at a time as memory is meant for."""
         networks = self._runs[0].networks.eval()
 
         def one_run(
