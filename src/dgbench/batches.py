@@ -6,7 +6,7 @@ N = sum of the environments' minibatch sizes, K classes, m features, C x H x W i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -78,3 +78,7 @@ class ErrorRecipe:
     #: whether the run never trained on what is scored; None where all of the environment was held out, or none of it,
     #: as the run's identity says
     held_out: bool | None = None
+
+    def never_trained_on(self, training: Collection[str]) -> bool:
+        """Whether a run with these training environments never trained on what is scored."""
+        return self.env not in training if self.held_out is None else self.held_out

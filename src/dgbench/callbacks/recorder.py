@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -54,17 +54,18 @@ class Recorder(pl.Callback):
         self.improved: list[int] = []  #: runs whose validation error was lower than ever at the evaluation just made
         self._lowest = [math.inf] * len(self.runs)
         self._sums: dict[str, dict[str, Any]] = {}
-        self._only_test: set[str] = set()
-        self._of_training: set[str] = set()  # eval sets of ``val`` of training environments
+        self._needed: set[str] = set()  # eval sets of every evaluation; others are asked for one by one
         self._decided = -1, False  # at which step, and whether ``test`` was wanted
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if self.eval_test == "best" or self.final_only:
-            recipes = [(run.identity, recipe) for run in self.runs for recipe in run.recipes]
-            needed = {name for _, recipe in recipes if recipe.subset != "test" for name in recipe.mixture}
-            self._only_test = {name for _, recipe in recipes for name in recipe.mixture} - needed
-            judging = [recipe for of, recipe in recipes if recipe.subset == "val" and not is_held_out(recipe, of)]
-            self._of_training = {name for recipe in judging for name in recipe.mixture}
+            self._needed = {
+                name
+                for run in self.runs
+                for recipe in run.recipes
+                if self._always(recipe, trained_on(run.identity))
+                for name in recipe.mixture
+            }
             trainer.datamodule.wanted = partial(self._wanted, trainer, pl_module)  # type: ignore[attr-defined]
         if not trainer.is_global_zero:
             return
@@ -73,15 +74,23 @@ class Recorder(pl.Callback):
                 keep_beginning(run.file, self.written[i].size)
                 self._lowest[i] = lowest_validation_error(run.file)
 
+    def _always(self, recipe: ErrorRecipe, training: Collection[str]) -> bool:
+        """Whether every evaluation makes the passes of a recipe: of all but ``test``, or of what ``val/loss`` needs."""
+        if self.final_only:
+            return recipe.subset == "val" and not recipe.never_trained_on(training)
+        return recipe.subset != "test"
+
     def _wanted(self, trainer: pl.Trainer, pl_module: Any, name: str) -> bool:
         """Whether the data give the pass of this name; those of ``test`` at the last step and where ``val`` is best.
 
         It is decided once per evaluation, at the first pass that only ``test`` needs; ``val`` has been scored by then.
         Where evaluations in training are not recorded, they have what ``val/loss`` needs.
         """
+        if name in self._needed:
+            return True
         if self.final_only:
-            return trainer.state.fn != TrainerFn.FITTING or name in self._of_training
-        if name not in self._only_test or is_last(trainer, pl_module):
+            return bool(trainer.state.fn != TrainerFn.FITTING)
+        if is_last(trainer, pl_module):
             return True
         step = int(pl_module.steps_done)
         if self._decided[0] != step:
@@ -210,7 +219,7 @@ def _mixed_row(identity: RunIdentity, step: int, recipe: ErrorRecipe, counts: Co
         step=step,
         env=recipe.env,
         subset=recipe.subset,
-        held_out=is_held_out(recipe, identity),
+        held_out=recipe.never_trained_on(trained_on(identity)),
         seen=int(n),
         wrong=min(wrong, n),  # weights that sum to 1 may give a rounding error more
         loss=sum(weight * counts[name]["loss"] for name, weight in recipe.mixture.items()) / n,
@@ -218,11 +227,9 @@ def _mixed_row(identity: RunIdentity, step: int, recipe: ErrorRecipe, counts: Co
     )
 
 
-def is_held_out(recipe: ErrorRecipe, identity: RunIdentity) -> bool:
-    """Whether the run never trained on what a recipe scores."""
-    if recipe.held_out is not None:
-        return recipe.held_out
-    return recipe.env not in identity.given or recipe.env in identity.held_out
+def trained_on(identity: RunIdentity) -> set[str]:
+    """The given environments that a run did not hold out."""
+    return set(identity.given) - set(identity.held_out)
 
 
 def training_validation_error(rows: Sequence[Row]) -> float:

@@ -56,10 +56,10 @@ def write_features(
         (name,) = recipe.mixture
         scored = environments.eval_sets([name])[name]
         order = np.random.default_rng(derive(0, "features", name)).permutation(len(scored.indices))[:most]
-        held_out = recipe.env not in model.record.training if recipe.held_out is None else recipe.held_out
+        held_out = recipe.never_trained_on(model.record.training)
         for rows in map(torch.from_numpy, np.split(order, range(AT_ONCE, len(order), AT_ONCE))):
-            feature = None if scored.feature is None else scored.feature[rows]
-            x, y = environments.store.gather(scored.indices[rows], feature)
+            batch = scored.at(rows)
+            x, y = environments.store.gather(batch.indices, batch.feature)
             features = model.features(x.to(model.run.networks.dtype))
             logits = model.run.networks.classifier(features)
             parts["features"].append(features.to(torch.float16).cpu().numpy())

@@ -219,9 +219,11 @@ def forget(runs: Sequence[Run]) -> None:
     A run that failed continues from there once the cause is gone, unless it diverged: it would diverge again.
     """
     places = dict.fromkeys(place for run in runs for place in (run.folder.parent, run.folder.parent.parent))
-    for folder in [place / STACKS for place in places if (place / STACKS).is_dir()]:
-        settled = {run.hash for run in runs if is_done(run.folder) or is_divergence(read_status(run.folder).reason)}
-        for path in filter(Path.is_file, folder.glob("*.ckpt")):
+    folders = [place / STACKS for place in places if (place / STACKS).is_dir()]
+    judged = runs if folders else ()
+    settled = {run.hash for run in judged if is_done(run.folder) or is_divergence(read_status(run.folder).reason)}
+    for folder in folders:
+        for path in filter(Path.is_file, folder.glob("*.ckpt")) if settled else ():
             _, members = contents(path)
             if members and members <= settled:
                 path.unlink(missing_ok=True)

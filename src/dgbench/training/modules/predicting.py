@@ -89,6 +89,10 @@ class Pictures:
     """What predictions take of each picture alone, computed when it is first shown in an evaluation."""
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Give back the memory of what was computed."""
         self._known = torch.zeros(0, dtype=torch.bool)  # by number
         self._values = torch.zeros(0)  # (R, numbers, ...)
 
@@ -106,6 +110,7 @@ class Pictures:
         if new.any():
             values = compute(x[new.to(x.device)])
             if count * values[:, :1].numel() * values.element_size() > KEPT_BYTES:
+                self.forget()  # so that no picture of later batches is computed twice
                 return values if new.all() else compute(x)
             if count > len(self._known):
                 grown = values.new_empty(len(values), count, *values.shape[2:])
@@ -162,10 +167,10 @@ class PredictingModule(pl.LightningModule, ABC):
         return len(self.runs)
 
     def on_validation_epoch_start(self) -> None:
-        self._pictures = Pictures()
+        self._pictures.forget()
 
     def on_validation_epoch_end(self) -> None:
-        self._pictures = Pictures()  # gives its memory back
+        self._pictures.forget()
 
     def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> dict[str, Tensor]:
         """Count what is wrong in one batch.
