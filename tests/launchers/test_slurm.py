@@ -174,7 +174,7 @@ def test_a_command_that_does_not_wait(slurm_cluster: dict[str, str], command: An
     leaves = (*SWEEP, *QUEUE, "wait=false")
 
     def said(process: subprocess.Popen[str], since: int) -> str:
-        assert process.wait(120) == 0, (tmp_path / "err").read_text()
+        assert process.wait(240) == 0, story(tmp_path)
         return (tmp_path / "err").read_text()[since:]
 
     def told() -> int:

@@ -22,7 +22,7 @@ class EvalSet:
 
     indices: Tensor  #: (n,) positions in the store
     feature: Tensor | None = None  #: (n,) spurious feature to paint instead of the images' own, or None
-    #: (n,) numbers that tell which pictures other eval sets show too, as of :class:`~dgbench.batches.EvalBatch`
+    #: (n,) numbers that tell which pictures other eval sets show too, as in ``EvalBatch``
     pictures: Tensor | None = None
 
     def at(self, rows: Tensor | slice) -> EvalSet:
