@@ -36,16 +36,17 @@ demo: $(READY)  ## the main job offline on real digits, ending with a report and
 	$(RUN) train.py -m experiment=demo hydra/launcher=local algorithm=erm,irm,vrex,group_dro grid.seed=[0,1,2]
 	$(RUN) report.py runs=[multirun/demo] output=reports/demo
 
-test: $(READY)  ## the tests, in two processes (20 minutes)
+test: $(READY)  ## the tests, in two processes (8 minutes)
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile $(ARGS)
 
 # tests of clusters mostly wait for the queue: they begin first, in one of the two processes
-test-all: $(READY)  ## what `make test` leaves out: whole sweeps, clusters, kills, browser, wheel, documentation (45 minutes)
+test-all: $(READY)  ## what `make test` leaves out: every case, whole sweeps, clusters, kills, browser, wheel, documentation (an hour)
 	CHAOS_KILLS=$${CHAOS_KILLS:-4} CHAOS_DAMAGES=$${CHAOS_DAMAGES:-20} OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
-	    -m 'slow or wheel or browser or cluster or chaos' $(ARGS)
+	    -m 'thorough or slow or wheel or browser or cluster or chaos' $(ARGS)
 
 test-oldest: .venv-oldest/.ready  ## a quick part of the tests with the oldest versions that pyproject.toml allows, in .venv-oldest
-	OMP_NUM_THREADS=1 $(OLDEST) -m pytest -W ignore::DeprecationWarning $(OLDEST_TESTS) $(ARGS)
+	OMP_NUM_THREADS=1 $(OLDEST) -m pytest -W ignore::DeprecationWarning \
+	    -m 'not (slow or wheel or browser or cluster or chaos)' $(OLDEST_TESTS) $(ARGS)
 
 .venv-oldest/.ready: pyproject.toml constraints-oldest.txt
 	$(OLDEST_PYTHON) -m venv .venv-oldest

@@ -40,6 +40,7 @@ def test_a_second_phase_that_never_begins_is_said(name: str) -> None:
     assert "\n" not in said and not [*without_effect({**config, "trainer": {"steps": 5000}}, values)]
 
 
+@pytest.mark.thorough
 def test_a_plan_says_it_and_why_draws_multiply(command: Command, tmp_path: Path) -> None:
     plan = ("dataset.base=digits", "trainer.steps=300", "grid.algorithm=[erm,vrex]", "plan=true")
     lines = command("train.py", *plan, cwd=tmp_path).out.splitlines()
@@ -66,6 +67,7 @@ def test_every_loss_of_features_is_tried() -> None:
     assert flagged == {(key, name) for key, names in OF_FEATURES.items() for name in names}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("weight", OF_FEATURES)
 def test_a_loss_of_features_has_no_effect_where_they_stand_still(weight: str, command: Command, tmp_path: Path) -> None:
     """Two weights give the same predictions; training and plan say so, once for each algorithm."""

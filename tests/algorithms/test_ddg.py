@@ -76,6 +76,7 @@ def train(module: SingleRun | StackedRuns, batches: list[EnvBatch]) -> None:
     module.train_steps(batches, dict(zip(module.trained_groups(), module.configure_optimizers(), strict=True)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "hparams"),
     [
@@ -110,6 +111,7 @@ def test_stacked_equals_single(double: None, kind: str, hparams: dict[str, Any])
         assert "initial_featurizer" not in changed
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", IMAGES)
 def test_the_second_stage_keeps_the_translator_of_its_start(double: None, kind: str) -> None:
     run = made(kind)

@@ -23,6 +23,7 @@ RUNS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("double")
 @pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
 @pytest.mark.parametrize("name", RUNS)

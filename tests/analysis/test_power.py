@@ -61,6 +61,7 @@ def test_predicted_seeds_are_those_that_simulated_studies_need() -> None:
     assert np.mean(close) >= 0.95
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seeds", [3, 5, 10])
 def test_the_interval_of_a_deviation_holds_it(seeds: int) -> None:
     """Exactly 95% for two algorithms; at least that for the typical pair of several, which share seeds."""

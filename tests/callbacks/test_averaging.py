@@ -197,6 +197,7 @@ def test_a_dead_valley_ends_training_also_after_a_resume(tmp_path: Path) -> None
     assert again.rows() == run.rows()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "make",
     [

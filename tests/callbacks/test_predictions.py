@@ -64,6 +64,7 @@ def check(study: Study, steps: int = 8) -> list[Path]:
     return [run.folder / PREDICTION_FILE for run in study.runs]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["single", "stacked"])
 @pytest.mark.parametrize("algorithm", ["erm", "arm"])
 def test_painted_digits(tmp_path: Path, mode: str, algorithm: str) -> None:
@@ -94,6 +95,7 @@ def tree(image_tree: Callable[..., Path]) -> Path:
     return image_tree(**{env: {f"class_{k:02}": 3 for k in range(12)} for env in "abc"})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", [("execution=single",), ("execution=stacked",), ("algorithm=arm",)], ids="-".join)
 def test_files_are_named_by_their_paths(tree: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
     """Each fold lists its held-out environment's images under ``test``, as a tree names them."""
@@ -157,6 +159,7 @@ def test_averaged_weights_are_evaluated_after_training(tmp_path: Path) -> None:
     assert about_predictions(check(study)[0])["evaluation"] == "best"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["single", "stacked"])
 def test_the_best_evaluation_is_that_of_the_lowest_validation_error(tmp_path: Path, mode: str) -> None:
     """The first of the lowest, and every run of a stack has its own; test is scored there, whatever eval_test says."""
@@ -180,6 +183,7 @@ def test_the_best_evaluation_is_that_of_the_lowest_validation_error(tmp_path: Pa
     assert len(chosen) > 1, "the runs differ in their best step"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("which", ["last", "best"])
 @pytest.mark.parametrize("mode", ["single", "stacked"])
 def test_a_resumed_run_writes_the_same_file(tmp_path: Path, mode: str, which: str) -> None:

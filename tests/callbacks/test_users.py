@@ -76,6 +76,7 @@ def _forget() -> None:
     Watches.metrics.clear()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("algorithm", ["vrex", "dann", "sag_net"])
 def test_a_watching_callback_counts_steps_and_changes_no_row(algorithm: str, mode: str, tmp_path: Path) -> None:
@@ -124,6 +125,7 @@ def test_early_stopping_follows_a_value_by_the_name_that_loggers_use(tmp_path: P
     assert "step 20 of 30" in lacking_rows(first) and not is_done(first)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("at", [5, 15, "stopped"])
 @pytest.mark.parametrize(
     "more", [(), ("trainer.eval_test=best", "trainer.predictions=last")], ids=["", "test at the end"]

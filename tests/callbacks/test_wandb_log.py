@@ -46,6 +46,7 @@ def one(folder: Path, pattern: str) -> Path:
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("fold", "environments"),
     [("0", ["0.10", "0.80", "0.85", "0.90"]), ("full", [f"{i / 100:.2f}" for i in range(101)])],
@@ -126,6 +127,7 @@ def test_reports_see_no_runs_in_wandbs_folders(offline: Path, command: Any) -> N
     assert "wandb" not in ended.out
 
 
+@pytest.mark.thorough
 def test_a_stack_that_was_killed_continues_in_the_same_runs(train: Any, tmp_path: Path) -> None:
     """One W&B run per run and one of the study, whichever command logged them; ids are the hashes of the folders."""
     words = ("logger=wandb", "execution=stacked", "protocol.folds=[0,1]")
@@ -205,6 +207,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", BROKEN)
 def test_a_broken_wandb_never_stops_training(train: Any, tmp_path: Path, rows_of: Any, kind: str) -> None:
     """One warning for the whole job, and the rows of a run without W&B."""

@@ -81,6 +81,7 @@ def test_a_corrupt_idx_file(train: Any, tmp_path: Path, content: bytes) -> None:
     assert_one_line(ended, r"data/MNIST/raw/train-images-idx3-ubyte is cut short or corrupt; delete it and fetch MNIST")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("keep", [0, 100, 0.5])
 def test_a_checkpoint_cut_in_half(train: Any, rows_of: Any, tmp_path: Path, keep: float) -> None:
     """It is named, and fold 0 starts without it; its rows are those that it had."""
@@ -99,6 +100,7 @@ def test_a_checkpoint_cut_in_half(train: Any, rows_of: Any, tmp_path: Path, keep
     assert rows.items() <= rows_of(tmp_path).items()
 
 
+@pytest.mark.thorough
 def test_a_checkpoint_of_another_run(train: Any, tmp_path: Path) -> None:
     """It is refused, and fold full is trained; without the foreign file the same command completes."""
     words = ("protocol.folds=[0,full]",)

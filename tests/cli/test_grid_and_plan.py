@@ -30,6 +30,7 @@ def rows_of(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+@pytest.mark.thorough
 def test_a_grid_leaves_what_single_studies_leave(command: Any, tmp_path: Path) -> None:
     """Two algorithms times two seeds: four studies of five runs, in the folders that they would have alone."""
     ended = command("train.py", *GRID, "execution=stacked", "paths.output_dir=together", cwd=tmp_path)

@@ -155,6 +155,7 @@ def test_published_versions_of_each_network(monkeypatch: pytest.MonkeyPatch) -> 
         version("init=moco", "backbone=vit_b16", "init.version=v1")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("norm", ["train", "frozen"])
 def test_a_stack_of_resnets_starts_and_steps_as_its_runs_do(small: list[str], tmp_path: Path, norm: str) -> None:
     """Planning leaves no trace in the running statistics; then rows of stacked and single runs agree."""

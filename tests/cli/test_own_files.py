@@ -33,6 +33,7 @@ def write(folder: Path, line: str) -> tuple[str, ...]:
     return "algorithm=mine", "protocol.folds=[0,1]", "--config-dir", str(folder / "conf")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("launcher", [(), ("-m", "hydra/launcher=local", "hydra.launcher.workers=1")])
 def test_it_is_found_beside_the_configuration(launcher: tuple[str, ...], train: Any, tmp_path: Path) -> None:
     """Also from another folder, by the processes of a sweep, and when the model is loaded."""
@@ -47,6 +48,7 @@ def test_it_is_found_beside_the_configuration(launcher: tuple[str, ...], train: 
         dgbench.load(run, trust=True)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "line",
     ["if loss > 1: loss = 2 * loss", "loss.item()", "loss = s.x[s.x > 0].mean()"],
@@ -80,6 +82,7 @@ BROKEN = {
 KEYS = ("backbone._target_", "averaging._target_", "+callbacks.x._target_", "logger._target_")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("key", "kind"), [*(("algorithm.objective", kind) for kind in BROKEN), *((key, "package") for key in KEYS)]
 )

@@ -80,6 +80,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("base", "words", "said"), WRONG, ids=[" ".join(words) for _, words, _ in WRONG])
 def test_a_plan_refuses_what_training_refuses(
     base: list[str], words: list[str], said: str, files: Path, shared_tree: Path, tmp_path: Path,

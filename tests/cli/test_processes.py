@@ -56,6 +56,7 @@ def _rows(folder: Path) -> list[dict[str, object]]:
     return read_rows(file)[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", [("algorithm=erm",), ("algorithm=erm", "tuning=lp", "averaging=swad")], ids=" ".join)
 def test_two_processes_give_the_rows_of_one(words: tuple[str, ...], train: Command, tmp_path: Path) -> None:
     """ERM in double precision, 12 steps, three evaluations in three batches a pass; also averaged ones at the end."""
@@ -78,6 +79,7 @@ def _made(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_other_methods_train_on_parts_and_resume_exactly(train: Command, tmp_path: Path) -> None:
     """Parameter groups, states and noise of SagNet in two processes; killed at the first evaluation and resumed."""
     words = (*TWO, "algorithm=sag_net", "trainer.schedule=cosine")

@@ -47,6 +47,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", REFUSED)
 def test_nothing_is_left(kind: str, command: Any, tmp_path: Path) -> None:
     script, *words = REFUSED[kind]

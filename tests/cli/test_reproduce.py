@@ -38,6 +38,7 @@ def back(config: DictConfig) -> list[str]:
     return shortest_words(saved, composed, _matters)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(4))
 def test_random_configurations_compose_to_the_same_hash(seed: int) -> None:
     rng = random.Random(seed)

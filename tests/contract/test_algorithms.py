@@ -428,6 +428,7 @@ def _functional(algorithm: SingleRun, update: Update, sizes: tuple[int, ...], st
     return gradients
 
 
+@pytest.mark.thorough
 def test_stacked_equals_looped(name: str) -> None:
     """Three runs mapped by vmap have the gradients and state that each has alone, and that modules have."""
     runs = [_algorithm(name, seed=seed) for seed in range(3)]
@@ -457,6 +458,7 @@ def test_stacked_equals_looped(name: str) -> None:
         torch.testing.assert_close(_gradients(first, update, out), alone[0][0], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_raised_says_so(name: str) -> None:
     """Own gradients are ``why_not_sharp``; so is nothing that follows the slope of its loss."""
     kind = _kind(name)
@@ -527,6 +529,7 @@ def _error(algorithm: SingleRun) -> float:
         return float((algorithm.eval()(batch.x).argmax(1) != batch.y).double().mean())
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::UserWarning:pytorch_lightning", "ignore::FutureWarning")
 def test_learns_and_survives_a_checkpoint(name: str, tmp_path: Path) -> None:
     algorithm = _algorithm(name, norm=False, **_fast(name))
@@ -553,6 +556,7 @@ def _advance(run: SingleRun, first: int, n: int) -> None:
         run.train().train_steps([_batch((6, 6, 6), seed=step)], optimizers)
 
 
+@pytest.mark.thorough
 def test_resumes_bit_for_bit(name: str) -> None:
     """From the state that a checkpoint holds, weights, memory and optimizers go on as if nothing had happened."""
     straight, first = (_algorithm(name, **_fast(name)) for _ in range(2))

@@ -108,6 +108,7 @@ def _gradients(trained: SingleRun, step: int, precision: Any, round_networks: bo
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", NAMES)
 def test_networks_alone_are_rounded_under_mixed_precision(name: str) -> None:
     """Penalties are small differences: MMD of bfloat16 features trained like ERM, DNA's divergence became NaN."""

@@ -89,6 +89,7 @@ BREAKS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [FILES[2], FILES[3]])
 @pytest.mark.parametrize("kind", BREAKS)
 def test_a_broken_file_is_one_line_that_names_it(raw: Path, name: str, kind: str) -> None:

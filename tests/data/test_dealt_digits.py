@@ -130,6 +130,7 @@ def reference(images: torch.Tensor, angle: float) -> torch.Tensor:
     return torch.from_numpy(np.stack([np.asarray(picture) for picture in pictures]))[:, None]
 
 
+@pytest.mark.thorough
 @pytest.mark.mnist
 @pytest.mark.skipif(not (REAL / "MNIST" / "raw").is_dir(), reason="no MNIST in DGBENCH_DATA_DIR")
 def test_mnist() -> None:

@@ -105,6 +105,7 @@ def agree(config: DictConfig) -> Environments:
     return environments
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", DATASETS)
 def test_a_description_agrees_with_what_is_built(make: Make, name: str) -> None:
     agree(make(name))
@@ -142,6 +143,7 @@ def test_describing_imports_no_torch(make: Make, tmp_path: Path) -> None:
     assert (ended.stdout.strip(), ended.returncode) == (f"{len(configs)} []", 0), ended.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("folder", "words"),
     [

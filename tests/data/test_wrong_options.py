@@ -242,6 +242,7 @@ def tree(root: Path) -> None:
                 picture.save(root / env / label / f"{i}.ppm" if i else root / env / label / "0.png")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("words", "said"), CASES)
 def test_one_line_and_nothing_written(plan: Plan, home: Path, words: list[str], said: str) -> None:
     before = sorted(home.rglob("*"))

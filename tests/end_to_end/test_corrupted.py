@@ -29,6 +29,7 @@ def train(command: Any, image_tree: Callable[..., Path], tmp_path: Path) -> Call
     return run
 
 
+@pytest.mark.thorough
 def test_the_full_fold_is_judged_everywhere(train: Any, command: Any, tmp_path: Path) -> None:
     """3 domains x (clean, 2 corruptions) = 9 environments; 20 images a domain: 4 in the pool, 13 train, 3 val.
 

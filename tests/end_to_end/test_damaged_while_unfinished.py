@@ -103,6 +103,7 @@ def checkpoint(study: Study) -> Path:
     return next(group_file(group) for group in groups_of(study) if study.runs[1] in group.runs)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("file_of", [rows_file, predictions, checkpoint])
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir], ids=["pipe", "folder"])
 def test_what_is_no_file_is_named(
@@ -161,6 +162,7 @@ def test_rows_that_are_changed_while_a_run_trains_fail_it(
     assert rows_of(tmp_path / "half") == rows_of(whole)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", [("trainer=ddp", "protocol.folds=[0]", "algorithm=erm")], ids=["two processes"])
 def test_damage_to_a_run_of_two_processes(words: tuple[str, ...], train: Any, rows_of: Rows, tmp_path: Path) -> None:
     """Killed at step 8 of 12 between its checkpoint and the next evaluation: rows, then the checkpoint are damaged."""

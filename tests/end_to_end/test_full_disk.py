@@ -34,6 +34,7 @@ def fill(disk: Path, left: int) -> Path:
     return file
 
 
+@pytest.mark.thorough
 def test_a_full_disk_loses_nothing_that_was_written(
     train: Any, rows_of: Callable[[Path], dict[str, bytes]], disk: Path, tmp_path: Path
 ) -> None:

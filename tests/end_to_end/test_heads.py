@@ -97,6 +97,7 @@ def test_training_starts_from_the_text_encoder_and_other_heads_are_other_runs(wo
     assert ["-zero_shot-" in run.parent.name for run in runs] == [True, True, False]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("more", "says"),
     [

@@ -142,6 +142,7 @@ def test_the_same_command_again_trains_nothing(train: Any, whole: tuple[Path, An
     assert len(list((folder / "outputs").glob("[!.]*"))) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("moment", KILLS)
 def test_a_killed_study_continues_to_the_same_rows(
     train: Any, whole: tuple[Path, Any], rows_of: Rows, tmp_path: Path, moment: str
@@ -173,6 +174,7 @@ SingleRun._step = counted
     ]
 
 
+@pytest.mark.thorough
 def test_kill_9_from_outside(train: Any, rows_of: Rows, tmp_path: Path) -> None:
     """A process of its own, killed as soon as its first rows are on disk; then the same command to its end."""
     longer = ["trainer.steps=400", "trainer.eval_every=100", "protocol.folds=[0]"]
@@ -290,6 +292,7 @@ def test_a_failing_job_is_reported_at_once_and_stops_no_other(train: Any, tmp_pa
     assert len(list(tmp_path.rglob("errors.jsonl"))) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("press", "code"), [("how = signal.SIGKILL\n", -9), ("how = signal.SIGINT\n", 130)])
 def test_a_stack_that_is_stopped_continues_to_the_same_rows(
     train: Any, rows_of: Rows, tmp_path: Path, press: str, code: int

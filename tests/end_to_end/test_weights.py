@@ -69,6 +69,7 @@ def test_mixstyle_trains_on_a_resnet(resnet: Any, tmp_path: Path) -> None:
     assert losses[0] != losses[1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "says"),
     [

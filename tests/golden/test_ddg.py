@@ -139,6 +139,7 @@ def _sums(port: Port, network: str) -> tuple[float, float]:
     return float(values.sum()), float(values.square().sum())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_translator_first(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     port = _port(case, translator_steps=5)
@@ -153,6 +154,7 @@ def test_translator_first(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
         assert _sums(port, name) == pytest.approx(case.sums[f"0 {name}"], rel=1e-10, abs=2e-8)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_classifier_then(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     port = _port(case, translator_steps=0)

@@ -69,6 +69,7 @@ def fast(found: Composed) -> tuple[dict[str, Any], str, str]:
     return found.plain(), found.parent, found.key
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", range(12))
 def test_random_sweeps_are_composed_as_hydra_does(number: int, counted: tuple[Composer, list[int]]) -> None:
     """Up to 6 keys in random order with random values, 3 jobs each; one composer sees them all."""
@@ -81,6 +82,7 @@ def test_random_sweeps_are_composed_as_hydra_does(number: int, counted: tuple[Co
         assert fast(found) == slow(words), words
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "words",
     [

@@ -54,6 +54,7 @@ def compositions() -> list[list[str]]:
     return [*rows, *([f"{group}={name}"] for group, name in alone)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("choices", compositions(), ids=" ".join)
 def test_every_choice_composes_and_resolves_and_refuses_a_mistyped_key(choices: list[str]) -> None:
     groups = [choice.partition("=")[0] for choice in choices]
@@ -82,6 +83,7 @@ BUILD: dict[str, Callable[[DictConfig], Any]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("group", "name"), [c for c in CHOICES if c[0] in BUILD], ids=str)
 def test_what_stands_alone_is_built(group: str, name: str) -> None:
     words = ["selection.environments=[a]"] if name == "ood_val" else []
@@ -98,6 +100,7 @@ def test_what_stands_alone_is_built(group: str, name: str) -> None:
 STUDY = ("dataset.base=digits", "trainer.steps=2", "trainer.eval_every=1", "trainer.device=cpu")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "words",
     [
@@ -117,6 +120,7 @@ def test_a_study_is_built_from_every_choice(tmp_path: Path, words: tuple[str, ..
     assert not list(tmp_path.iterdir()), "building a study writes nothing"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [name for group, name in CHOICES if group == "backbone"])
 def test_every_backbone_is_built(name: str) -> None:
     """On the meta device, which has shapes and no memory."""

@@ -92,6 +92,7 @@ def is_refused(planner: Planner, choice: list[str], key: str) -> bool:
     return bool(refused)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("group", GROUPS)
 def test_what_is_refused_when_typed_is_refused_everywhere(group: str, planner: Planner) -> None:
     taken = []

@@ -62,6 +62,7 @@ def models(config: DictConfig) -> int:
     return len(folds(config)) * (draws * trials + scheme.repeats)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
 def test_the_header_counts_the_models(path: Path) -> None:
     """``6,804 models``, against what the grid, the protocol and the search ask for."""
@@ -73,6 +74,7 @@ def test_the_header_counts_the_models(path: Path) -> None:
     assert times * sum(models(config) for config in configs) == int(told.replace(",", ""))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
 def test_every_combination_has_its_settings(path: Path) -> None:
     """Steps, folds that leave something to train on, hyperparameters that resolve, and a selection that is built."""
@@ -85,6 +87,7 @@ def test_every_combination_has_its_settings(path: Path) -> None:
         instantiate(config.selection)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
 def test_what_differs_between_algorithms_reaches_the_one_that_is_meant(path: Path) -> None:
     """What stands under ``per_algorithm`` is read by that algorithm, and not by one that has no such key."""
@@ -103,6 +106,7 @@ def test_what_differs_between_algorithms_reaches_the_one_that_is_meant(path: Pat
 SHIFTS = sorted((CONF / "shift_experiment").glob("*.yaml"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", SHIFTS, ids=lambda path: path.stem)
 def test_the_header_counts_the_estimates(path: Path) -> None:
     """``dataset=pacs: 6 pairs x 5 estimates``, against what the words of each such line plan."""

@@ -350,6 +350,7 @@ BESIDE: dict[str, list[str]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("group", "name"), FILES, ids=str)
 def test_every_leaf_of_every_file(
     group: str, name: str, tree: Path, weights: Path, fake_mnist: Path, tmp_path: Path
@@ -385,6 +386,7 @@ def test_every_leaf_of_every_file(
     check_every_leaf(config, tmp_path, special, top=f"{group}.")
 
 
+@pytest.mark.thorough
 def test_no_reason_is_stale(tree: Path) -> None:
     """Every entry of NO_RESULT stands in a configuration that some choice of files composes."""
     configs: list[Any] = [composed(*TREE, f"dataset.root={tree}", "corruptions=hendrycks", "experiment=ye2022_table1")]

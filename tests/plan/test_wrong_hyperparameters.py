@@ -47,6 +47,7 @@ TYPED = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["single", "stacked"])
 @pytest.mark.parametrize(("typed", "said"), TYPED, ids=[typed for typed, _ in TYPED])
 def test_refused_before_training(tmp_path: Path, typed: str, said: str, mode: str) -> None:

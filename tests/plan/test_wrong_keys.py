@@ -237,6 +237,7 @@ WRONG = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("typed", WRONG)
 def test_a_wrong_word_gets_one_line_and_nothing_is_written(
     typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -27,6 +27,7 @@ def kept() -> pd.DataFrame:
     return lines.assign(**{number: lines[number].map(float) for number in NUMBERS})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "report", "count"),
     [

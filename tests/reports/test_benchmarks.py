@@ -294,6 +294,7 @@ def test_distance_to_the_ideal_by_hand() -> None:
     assert distances(line[0].lines[0], "average") == pytest.approx({0: 0.3, 1: 0.3})
 
 
+@pytest.mark.thorough
 def test_figures_of_the_paper() -> None:
     [benchmark] = benchmarks(table_6())
     assert len(baseline_figures(benchmark, "A")) == 4

@@ -218,6 +218,7 @@ def test_algorithms_to_compare_must_be_there(study: Path) -> None:
         document(study, compare=["erm", "irm"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["exact", "images"])
 def test_accuracy_is_that_of_the_rows(kind: str, image_tree: Callable[..., Path], tmp_path: Path) -> None:
     """To the last image, of every held-out environment; painted digits by the expected number."""
@@ -247,6 +248,7 @@ def test_accuracy_is_that_of_the_rows(kind: str, image_tree: Callable[..., Path]
     assert ("<image" in page) == (kind == "images") or kind == "exact"
 
 
+@pytest.mark.thorough
 def test_the_commands(train: Any, command: Any, tmp_path: Path) -> None:
     """As a user types them."""
     ended = train("grid.algorithm=[erm,vrex]", "trainer.predictions=best", "protocol.folds=[3]", cwd=tmp_path)

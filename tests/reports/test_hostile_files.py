@@ -167,6 +167,7 @@ def test_a_number_of_400_digits_costs_its_packed_run_only(entry: Path, place: tu
     one_line([*(problem.reason for problem in found.problems), *check_entry(entry)])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("key", ["step", "seen", "wrong", "loss", "together", "seed", "n_trainable", "draw"])
 @pytest.mark.parametrize("digits", [str(HUGE), LONGER, f"-{HUGE}", "1e999", "[" * 100_000])
 def test_a_row_of_long_numbers_costs_itself_only(study: Path, tmp_path: Path, key: str, digits: str) -> None:

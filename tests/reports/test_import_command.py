@@ -38,6 +38,7 @@ def sweep(tmp_path: Path) -> Path:
     return tmp_path / "sweep"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("report", ["leaderboard", "leakage", "measures"])
 def test_a_sweep_becomes_a_report(command: Any, sweep: Path, tmp_path: Path, report: str) -> None:
     words = ["import=domainbed", f"import.path={sweep}", f"report={report}", "selection=train_val", "output=page"]

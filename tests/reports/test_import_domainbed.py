@@ -167,6 +167,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Record]]
 WAYS = [(TrainVal(), train_val), (LooVal(), loo_val), (Oracle(), oracle)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("selection", "way"), WAYS, ids=[selection.name for selection, _ in WAYS])
 def test_every_search_reports_what_domainbed_reports(sweep: Any, selection: Any, way: Way) -> None:
     root, records = sweep
@@ -188,6 +189,7 @@ def test_every_search_reports_what_domainbed_reports(sweep: Any, selection: Any,
     assert compared > 40
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("selection", "way"), WAYS, ids=[selection.name for selection, _ in WAYS])
 def test_tables_equal_domainbeds(sweep: Any, selection: Any, way: Way) -> None:
     """Cells: mean ± population std / sqrt(trials). Averages: per trial first. ERM is whole but for loo_val on PACS."""

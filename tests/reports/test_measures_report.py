@@ -317,6 +317,7 @@ def test_names_are_escaped(make: Any, tmp_path: Path) -> None:
     assert "<script>x" not in render_html(build(tmp_path))
 
 
+@pytest.mark.thorough
 def test_a_report_never_imports_torch(make: Any, tmp_path: Path) -> None:
     """In a fresh process, from the rows to the page; `make bench-report` times it."""
     for seed in range(2):

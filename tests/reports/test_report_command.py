@@ -14,6 +14,7 @@ import pytest
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "report_speed.py"
 
 
+@pytest.mark.thorough
 def test_one_table_by_the_command_of_its_caption(command: Any, small_study: Path, tmp_path: Path) -> None:
     whole, part = tmp_path / "whole", tmp_path / "part"
     ended = command("report.py", f"runs=[{small_study}]", f"output={whole}", cwd=tmp_path)

@@ -48,6 +48,7 @@ def test_means_over_folds_then_seeds(study: Path) -> None:
     assert (line["error"], line["error.std"], line["runs"]) == pytest.approx((0.35, 0.1 / 2**0.5, 4))
 
 
+@pytest.mark.thorough
 def test_the_report_draws_both_and_keeps_unfinished_runs(study: Path) -> None:
     document = CurvesReport()(collect([study]), Last())
     [section] = document.sections

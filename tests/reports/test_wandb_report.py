@@ -32,6 +32,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("default")  # W&B's own
 def test_an_offline_run_holds_tables_figures_and_files(
     document: Document, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -112,6 +112,7 @@ WITHOUT_EFFECT = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", WITHOUT_EFFECT)
 def test_words_without_effect(words: str, command: Any, small_study: Path, tmp_path: Path) -> None:
     runs = () if "import=" in words else (f"runs=[{small_study}]",)

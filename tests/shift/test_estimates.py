@@ -41,6 +41,7 @@ def means(rows: Sequence[ShiftRow], null: str = NO_NULL, kind: str = TRIAL) -> d
     return {name: statistics.fmean(values[name] for values in own) for name in own[0]}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("e", "exact", "plus"), [(0.9, 0.6547, 0.3165), (0.5, 0.3204, 0.0845)])
 def test_correlation_shift_of_colored_classes(e: float, exact: float, plus: float) -> None:
     rng = np.random.default_rng(3)
@@ -55,6 +56,7 @@ def test_correlation_shift_of_colored_classes(e: float, exact: float, plus: floa
         assert means(rows, null)["cor_plugin"] < 0.06
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("a", "b", "exact"), [(0.2, 0.5, 0.35), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)])
 def test_diversity_shift_of_novel_images(a: float, b: float, exact: float) -> None:
     rng = np.random.default_rng(4)
@@ -67,6 +69,7 @@ def test_diversity_shift_of_novel_images(a: float, b: float, exact: float) -> No
         assert any("no correlation shift" in flag for row in rows for flag in row.flags if row.null == NO_NULL)
 
 
+@pytest.mark.thorough
 def test_opposite_labels_in_eight_dimensions() -> None:
     """Where densities in R^8 are too low for the thresholds of OoD-Bench, posteriors still tell."""
     rng = np.random.default_rng(5)
@@ -79,6 +82,7 @@ def test_opposite_labels_in_eight_dimensions() -> None:
     assert found["cor"] > 0.85
 
 
+@pytest.mark.thorough
 def test_many_classes_with_rolled_labels() -> None:
     rng = np.random.default_rng(6)
     centers = rng.standard_normal((7, 32))
@@ -95,6 +99,7 @@ def test_many_classes_with_rolled_labels() -> None:
     assert abs(same["cor"]) < 0.03
 
 
+@pytest.mark.thorough
 def test_swapping_the_sides_changes_draws_only() -> None:
     rng = np.random.default_rng(7)
     p, q = colored(0.1, 3000, rng), colored(0.5, 3000, rng)
@@ -186,6 +191,7 @@ def test_refusals_are_rows(n: int, labels_q: list[int], features: float | None, 
     assert rows[0].values == {}
 
 
+@pytest.mark.thorough
 def test_a_class_on_one_side_is_dropped_and_named() -> None:
     rng = np.random.default_rng(14)
     y_p, y_q = np.arange(300) % 3, np.where(np.arange(300) % 3 == 2, 3, np.arange(300) % 3)

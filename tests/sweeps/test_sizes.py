@@ -147,6 +147,7 @@ def test_a_job_that_was_split_stays_split(command: Any, tmp_path: Path) -> None:
     assert again.err.splitlines()[-1].endswith("all 3 jobs are done (retry=all)")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("word", "line"),
     [

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
+@pytest.mark.thorough
 def test_every_benchmark_can_be_imported() -> None:
     names = ", ".join(sorted(file.stem for file in BENCHMARKS.glob("*.py")))
     ended = subprocess.run(

@@ -77,6 +77,7 @@ def counts(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [(row["env"], row["subset"], row["env_held_out"], row["seen"], pytest.approx(row["wrong"])) for row in found]
 
 
+@pytest.mark.thorough
 def test_uniform_is_the_mean_of_the_draws_of_a_fold(trained: dict[str, list[Path]], tmp_path: Path) -> None:
     found = dgbench.evaluate(place(trained), averaging="diwa_uniform", output=tmp_path / "all")
     assert len(found.folders) == 2

@@ -123,6 +123,7 @@ torch.save({**found, "labels": local.pretrained_cfg["label_names"]}, f"{folder}/
 """
 
 
+@pytest.mark.thorough
 def test_plain_timm_reads_the_folder(pictures_run: Path, resnet: Path, pictures: Path, tmp_path: Path) -> None:
     """In a process that has no dgbench: bit-equal logits, also from picture files through timm's own transform."""
     folder = Path(shutil.copytree(resnet, tmp_path / "elsewhere"))
@@ -157,6 +158,7 @@ def test_what_is_exported_says_no_path_of_this_machine(resnet: Path, pictures: P
     assert not [name for name in names if "discriminator" in name or "networks" in name]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_programs_have_the_same_logits_for_any_batch(n: int, trained: Trained, mlp: Path) -> None:
     own = dgbench.load(trained())

@@ -349,6 +349,7 @@ def one_line(words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: 
     return line
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", SPOILT)
 def test_a_hostile_model_is_one_line(
     name: str, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

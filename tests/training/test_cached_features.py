@@ -22,6 +22,7 @@ CNN = ("backbone=mnist_cnn", "backbone.min_size=8")  # four stages
 CACHED = "tuning.cache_features=true"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("tuning", [("tuning=lp",), ("tuning=freeze", "tuning.freeze_stages=2")], ids=" ".join)
 @pytest.mark.parametrize("algorithm", ["erm", "fishr", "mldg", "dann"])
 def test_it_equals_training_on_images(algorithm: str, tuning: tuple[str, ...], double: None, tmp_path: Path) -> None:
@@ -53,6 +54,7 @@ def test_stacked_heads_over_one_set_of_features(double: None, tmp_path: Path) ->
     assert sizes == {"cached": [4, 1], "images": [1] * 5}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["single", "stacked"])
 def test_rows_are_the_same(mode: str, tmp_path: Path) -> None:
     """In double precision, through training, evaluation with painted colors, and checkpoints."""

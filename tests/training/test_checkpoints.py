@@ -82,6 +82,7 @@ def saved_before(step: int) -> int:
     return max(k for k in intervals if k <= step)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("step", sorted(random.Random(0).sample(range(4, STEPS), 5)))
 def test_a_stopped_stack_resumes_as_it_was(step: int, undisturbed: Any, tmp_path: Path) -> None:
     """At any step, in float32: the same four runs together again, to rows that are equal bit for bit."""

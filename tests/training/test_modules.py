@@ -95,6 +95,7 @@ def distance(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
     return max(float((a[key] - b[key]).abs().max()) for key in a if a[key].numel())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", NAMES)
 def test_stacked_equals_single_with_batchnorm(name: str) -> None:
     """Two seeds, five steps, float64, through a real trainer: every tensor of each run."""

@@ -57,6 +57,7 @@ def far(one: SingleRun, other: SingleRun) -> float:
     return max(float((a - b).abs().max()) for a, b in pairs)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("around", "algorithm"),
     [
@@ -92,6 +93,7 @@ def test_no_climb_is_the_algorithm_itself(double: None, tmp_path: Path) -> None:
         assert far(raised, trained(tmp_path, *words)) < 1e-9, name
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["sam", "gsam", "sagm"])
 @pytest.mark.parametrize("algorithm", ["vrex", "dann", "mtl"])
 def test_a_stack_equals_single_runs(algorithm: str, method: str, double: None, tmp_path: Path) -> None:
@@ -102,6 +104,7 @@ def test_a_stack_equals_single_runs(algorithm: str, method: str, double: None, t
     assert both_ways(modules_of(runs), [own.data for own in runs], 4) < 1e-9
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("algorithm", SHARP)
 def test_every_algorithm_that_allows_it(algorithm: str, double: None, tmp_path: Path) -> None:
     """Finite, unlike the plain one, and in a stack as alone."""

@@ -98,6 +98,7 @@ def both_ways(modules: list[SingleRun], data: list[EnvironmentData], steps: int)
     return max([*weights, *map(float, values)])
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_algorithm_equals_its_single_runs(algorithm: str, double: None, tmp_path: Path) -> None:
@@ -136,6 +137,7 @@ def other_ways() -> Iterator[tuple[str, ...]]:
 STEPS = [*((f"algorithm={name}",) for name in ALGORITHMS), *other_ways(), ("backbone=mnist_cnn", "backbone.min_size=8")]
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(torch.__version__.startswith("2.6."), reason="vmap of torch 2.6 indexes with tensors of the host")
 @pytest.mark.parametrize("overrides", STEPS, ids=" ".join)
 def test_a_step_stays_on_its_device(overrides: tuple[str, ...], tmp_path: Path) -> None:
@@ -250,6 +252,7 @@ def test_best_scores_test_where_val_is_best_and_at_the_last_step(tmp_path: Path)
     assert left_out > 5
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("eval_test", ["always", "best"])
 @pytest.mark.parametrize("second", ["stacked", "single"])
 def test_a_stopped_stack_continues_together_or_alone(
@@ -279,6 +282,7 @@ def test_an_algorithm_that_sees_groups_is_scored_in_drawn_colors(tmp_path: Path)
             assert all(float(row["wrong"]).is_integer() for row in rows) == grouped
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("mode", "folds"), [("single", "[0]"), ("stacked", "[0,1]")])
 def test_a_picture_of_many_environments_meets_the_context_network_once(
     mode: str, folds: str, tmp_path: Path, monkeypatch: Any
@@ -379,6 +383,7 @@ def test_what_a_stack_says_stands_in_the_log_of_every_run(tmp_path: Path) -> Non
         assert "4 runs together, from" in (own.folder / "log.txt").read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["single", "stacked"])
 @pytest.mark.parametrize("name", ["erm", "mtl", "arm"])
 def test_scoring_in_parts_gives_the_same_rows(name: str, mode: str, tmp_path: Path, monkeypatch: Any) -> None:

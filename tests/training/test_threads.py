@@ -104,6 +104,7 @@ def test_groups_of_one_kind_are_clocked_once(tmp_path: Path, monkeypatch: pytest
     assert [group.runs[0].fold.name for group in seen] == ["0", "full"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", [("algorithm=dann",), ("algorithm=irm", "execution=stacked")])
 def test_clocking_leaves_runs_and_generators_as_they_are(tmp_path: Path, words: tuple[str, ...]) -> None:
     study = small_study(tmp_path, "protocol.folds=[0,1]", "trainer.steps=8", *words)

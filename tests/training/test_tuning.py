@@ -43,6 +43,7 @@ def _featurizer(module: SingleRun) -> dict[str, Tensor]:
     return {key: value.clone() for key, value in module.networks["featurizer"].state_dict().items()}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_linear_probing_moves_heads_only(algorithm: str, tmp_path: Path) -> None:
     """Three steps with weight decay: the featurizer's tensors bit for bit, the classifier's not."""

@@ -49,6 +49,7 @@ def alike(words: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> t
     return make_study(folder, *own).source, own
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "backbone"), [*((name, "feature_mlp") for name in ALGORITHMS), *((name, "linear") for name in EMPTY)]
 )

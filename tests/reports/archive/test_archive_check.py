@@ -33,6 +33,7 @@ def test_nothing_is_wrong_with_what_pack_wrote(archive: Any) -> None:
     assert found(archive) == found(archive, "") == []
 
 
+@pytest.mark.thorough
 def test_nothing_is_wrong_with_the_archive_of_this_repository() -> None:
     assert check_archive(ROOT / "results") == []
 
@@ -71,6 +72,7 @@ CHANGED: list[tuple[str, Callable[[list[PackedRun]], object], str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("change", "what"), [case[1:] for case in CHANGED], ids=[case[0] for case in CHANGED])
 def test_what_a_run_says_of_itself_agrees(archive: Any, change: Callable[[list[PackedRun]], object], what: str) -> None:
     archive.forge(change)
@@ -94,6 +96,7 @@ def test_a_new_hash_of_a_changed_specification_still_differs_from_the_rows(archi
     assert any("specification differ in hparams" in line for line in found(archive))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("change", "key"),
     [

@@ -100,6 +100,7 @@ def test_what_is_no_archive_is_named(tmp_path: Path, content: bytes) -> None:
         collect([file])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kept", [-20, 0.5])
 def test_of_a_cut_archive_the_runs_before_the_cut_are_used(make: Any, tmp_path: Path, kept: float) -> None:
     """Without its end, where all runs are whole; and cut within a later one of runs that are hard to compress."""
