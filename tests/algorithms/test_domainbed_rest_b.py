@@ -82,6 +82,7 @@ STACKS: dict[str, tuple[str, dict[str, Any], dict[str, list[float]]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sizes", [SIZES, (4, 4)])
 @pytest.mark.parametrize("case", STACKS)
 def test_stack_equals_single_runs(case: str, sizes: tuple[int, ...]) -> None:

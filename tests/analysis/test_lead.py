@@ -141,6 +141,7 @@ def test_one_seed_or_one_algorithm_separates_nothing() -> None:
     assert separated([[0.1, 0.2]]).candidates == (0,)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["normal", "heavy-tailed"])
 @pytest.mark.parametrize("seeds", [3, 5, 10])
 @pytest.mark.parametrize("deviations", ["equal", "unequal"])

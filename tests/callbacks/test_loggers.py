@@ -112,6 +112,7 @@ TRAINING = {"train/loss", "train/penalty", "train/penalty_weight", "lr/model"}
 TRAINING |= {"speed/steps_per_s", "speed/images_per_s"}
 
 
+@pytest.mark.thorough
 def test_all_loggers_show_the_same(train: Any, tmp_path: Path, rows_of: Any) -> None:
     """12 steps with lines at 5, 10 and 12 and evaluations at 4, 8 and 12; no logger changes a row."""
     words = ("protocol.folds=[0]", "algorithm=vrex", "trainer.log_every=5")
@@ -166,6 +167,7 @@ LOGGED = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("algorithm", LOGGED)
 def test_what_algorithms_log(algorithm: str, tmp_path: Path) -> None:
     study = small_study(tmp_path, *f"algorithm={algorithm}".split(), "protocol.folds=[0]", "trainer.steps=3")
@@ -207,6 +209,7 @@ def test_values_are_means_over_the_steps_since_the_last_line(tmp_path: Path) -> 
     assert every[1][1]["lr/model"] == 0.01 and every[1][5]["lr/model"] == pytest.approx(0.005)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("mode", "checkpoint_seconds"), [("single", 0), ("stacked", 0), ("single", 100000)])
 def test_a_resumed_run_logs_what_an_undisturbed_one_does(mode: str, checkpoint_seconds: int, tmp_path: Path) -> None:
     """Stopped at step 15 of 20, then on from a checkpoint between two lines, or from the beginning: no step twice."""

@@ -85,6 +85,7 @@ def test_a_run_is_logged_with_its_errors(offline: Path, fold: str, environments:
     assert logged == {key: pytest.approx(value, abs=1e-12) for key, value in final.items()}
 
 
+@pytest.mark.thorough
 def test_the_study_is_a_run_with_its_measures(offline: Path) -> None:
     """From the rows by hand: held-out errors h of folds 0 to 3, errors of fold full everywhere.
 

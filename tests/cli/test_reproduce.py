@@ -70,6 +70,7 @@ def test_random_configurations_compose_to_the_same_hash(seed: int) -> None:
     assert len(found) <= len(science_words) + 1, f"{found} says more than {words}"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("typed", "words"),
     [

@@ -111,6 +111,7 @@ def test_a_description_agrees_with_what_is_built(make: Make, name: str) -> None:
     agree(make(name))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", DATASETS)
 def test_describing_decodes_nothing(make: Make, name: str) -> None:
     config = make(name)

@@ -126,6 +126,7 @@ def test_what_is_no_file_is_named(
         assert not complete[study.runs[1].hash] and failed.word == "FAILED" and str(file) in failed.reason
 
 
+@pytest.mark.thorough
 def test_rows_that_are_lost_are_named(studies: Any, rows_of: Rows, tmp_path: Path, caplog: Any) -> None:
     """Of two runs, in one line where they train together; the whole folder of one is gone."""
     mode, whole, half = studies

@@ -133,6 +133,7 @@ def test_every_backbone_is_built(name: str) -> None:
     assert 1 <= len(featurizer.stages()) <= 7
 
 
+@pytest.mark.thorough
 def test_published_settings_insist_on_mnist() -> None:
     """Two of our own train on the digits that are always there; other datasets than digits have one base only."""
     for path in sorted((CONF / "experiment").glob("*.yaml")):

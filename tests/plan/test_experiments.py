@@ -151,6 +151,7 @@ MIRO_SWAD = {
 }
 
 
+@pytest.mark.thorough
 def test_what_the_commands_of_swad_and_miro_say() -> None:
     for config in combinations("cha2021_swad")[0]:
         rule = config.averaging.rule
@@ -174,6 +175,7 @@ def test_what_the_commands_of_swad_and_miro_say() -> None:
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name", ["domainbed2020", "cha2021_swad", "cha2022_miro", "teterwak2023_erm_pp", "rame2022_diwa"]
 )

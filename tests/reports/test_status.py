@@ -290,6 +290,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         StatusReport(roots=[str(tmp_path)], is_locked=is_locked, every=0)
 
 
+@pytest.mark.thorough
 def test_as_a_user_has_it(train: Any, command: Any, tmp_path: Path) -> None:
     """Killed in the middle: a stuck run and waiting ones, exit code 3; after the same command all done, 0."""
     die = "from dgbench.callbacks.recorder import Recorder as r\nimport os\n"

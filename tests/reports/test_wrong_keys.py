@@ -122,6 +122,7 @@ def test_words_without_effect(words: str, command: Any, small_study: Path, tmp_p
     assert not (tmp_path / "reports").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", ["report.baseline=erm", "report=leaderboard report.reference=erm", "report=curves"])
 def test_the_usual_algorithm_may_be_absent(words: str, command: Any, make: Any, tmp_path: Path) -> None:
     for fold, env in enumerate(make.GIVEN):

@@ -36,6 +36,7 @@ def runs_of(planner: Planner, words: Sequence[str]) -> list[Path]:
     return [study.run_folder(fold) for study in planner.studies(words) for fold in study.folds]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "seconds", "parts", "last"),
     [

@@ -98,6 +98,7 @@ def test_uniform_is_the_mean_of_the_draws_of_a_fold(trained: dict[str, list[Path
     assert again.folders == found.folders
 
 
+@pytest.mark.thorough
 def test_greedy_keeps_what_does_not_hurt(trained: dict[str, list[Path]], tmp_path: Path) -> None:
     """Against a plain loop over evaluated models."""
     found = dgbench.evaluate(trained["2"], averaging="diwa_greedy", output=tmp_path / "all")

@@ -177,6 +177,7 @@ def errors_in(folder: Path, step: int) -> dict[tuple[Any, ...], float]:
     return {(row["env"], row["subset"], row["seen"], row["wrong"]): round(row["loss"], 5) for row in rows}
 
 
+@pytest.mark.thorough
 def test_exports_are_evaluated_as_the_run_was(trained: Trained, mlp: Path, tmp_path: Path) -> None:
     """The folder on the dataset that it names, the program on the same one, typed."""
     expected = errors_in(trained(), 4)

@@ -130,6 +130,7 @@ def test_the_best_step(trained: Trained) -> None:
 # ---- it is what was evaluated ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", VARIANTS, ids=lambda words: words[0] if words else "erm")
 def test_every_eval_set_has_the_errors_of_the_rows(words: tuple[str, ...], trained: Trained, tmp_path: Path) -> None:
     """Averages as they were scored (the live weights say something else), ARM in its groups, MTL with its noise."""

@@ -277,6 +277,7 @@ def test_finished_runs_inside_a_stack_keep_their_files(undisturbed: Any, tmp_pat
     assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in kept} == kept
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", ROWS["fold-*/errors.jsonl"])
 def test_a_finished_run_that_lacks_rows_is_trained_again(way: Way, undisturbed: Any, tmp_path: Path) -> None:
     """No checkpoint has them: its stack is computed from the beginning, and the others keep their files."""
@@ -345,6 +346,7 @@ def test_halves_that_are_stopped_resume_as_halves(undisturbed: Any, tmp_path: Pa
     assert not (study.folder / STACKS).exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("modes", [("stacked", "single"), ("single", "stacked")], ids=" to ".join)
 def test_one_mode_continues_what_the_other_began(modes: tuple[str, str], undisturbed: Any, tmp_path: Path) -> None:
     """The layout of a run's state is the same; in double precision so are the errors. Begun alone, it stays alone."""

@@ -160,6 +160,7 @@ def test_a_broken_run_does_not_touch_the_others() -> None:
     assert torch.cat([found["a"][1], found["b"][1]]).tolist() == pytest.approx([0.6, 0.8], abs=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_clipped_and_scheduled_stacks_equal_single_runs(algorithm: str, double: None, tmp_path: Path) -> None:
     words = (f"algorithm={algorithm}", DOUBLE, "trainer.gradient_clip=0.05", "trainer.schedule=cosine",

@@ -205,6 +205,7 @@ def test_a_row_that_is_no_row(archive: Any) -> None:
     assert any("rows.jsonl.xz:1: counts more" in line for line in found(archive))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["README.md", "LEADERBOARD.md", "all_measures.csv", "all_leaderboard.csv"])
 def test_a_generated_file_that_was_changed_is_stale(archive: Any, name: str) -> None:
     (archive.results / name).write_text((archive.results / name).read_text().replace("erm", "mre", 1) + " ")
