@@ -12,6 +12,8 @@ OLDEST_TESTS := tests/test_api.py tests/test_oldest_versions.py tests/records te
 	tests/data/test_features.py tests/data/test_from_parquet.py tests/data/test_decoding.py tests/reports/test_tables.py \
 	tests/reports/test_saving.py tests/reports/test_renderers.py tests/reports/test_results.py tests/sweeps/test_sweeper.py \
 	tests/end_to_end/test_study.py
+# markers of what neither `make test` nor `make test-oldest` runs
+LONG := slow or wheel or browser or cluster or chaos
 
 .PHONY: help install demo test test-all launcher-test chaos-test lint types bench bench-algorithms bench-cached bench-execution bench-gpu bench-images bench-plan bench-report bench-stacked bench-statistics bench-sweeps docs readme outputs notebook gallery site site-links lock lock-oldest test-oldest release rehearse clean
 .DEFAULT_GOAL := help
@@ -42,11 +44,11 @@ test: $(READY)  ## the tests, in two processes (8 minutes)
 # tests of clusters mostly wait for the queue: they begin first, in one of the two processes
 test-all: $(READY)  ## what `make test` leaves out: every case, whole sweeps, clusters, kills, browser, wheel, documentation (an hour)
 	CHAOS_KILLS=$${CHAOS_KILLS:-4} CHAOS_DAMAGES=$${CHAOS_DAMAGES:-20} OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
-	    -m 'thorough or slow or wheel or browser or cluster or chaos' $(ARGS)
+	    -m 'thorough or $(LONG)' $(ARGS)
 
 test-oldest: .venv-oldest/.ready  ## a quick part of the tests with the oldest versions that pyproject.toml allows, in .venv-oldest
 	OMP_NUM_THREADS=1 $(OLDEST) -m pytest -W ignore::DeprecationWarning \
-	    -m 'not (slow or wheel or browser or cluster or chaos)' $(OLDEST_TESTS) $(ARGS)
+	    -m 'not ($(LONG))' $(OLDEST_TESTS) $(ARGS)
 
 .venv-oldest/.ready: pyproject.toml constraints-oldest.txt
 	$(OLDEST_PYTHON) -m venv .venv-oldest

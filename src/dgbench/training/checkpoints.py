@@ -220,8 +220,9 @@ def forget(runs: Sequence[Run]) -> None:
     """
     places = dict.fromkeys(place for run in runs for place in (run.folder.parent, run.folder.parent.parent))
     folders = [place / STACKS for place in places if (place / STACKS).is_dir()]
-    judged = runs if folders else ()
-    settled = {run.hash for run in judged if is_done(run.folder) or is_divergence(read_status(run.folder).reason)}
+    if not folders:
+        return
+    settled = {run.hash for run in runs if is_done(run.folder) or is_divergence(read_status(run.folder).reason)}
     for folder in folders:
         for path in filter(Path.is_file, folder.glob("*.ckpt")) if settled else ():
             _, members = contents(path)
