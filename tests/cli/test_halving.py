@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dgbench.records.status import read_status
+from dgbench.records.status import DONE, FAILED, RUNNING, read_status, write_status
 from tests.chaos.test_stack_kills import AIMED
 from tests.complaints import one_line
 from tests.conftest import rows_in
@@ -75,12 +76,15 @@ def test_what_is_trained_is_the_beginning_of_a_whole_search(
     halved: tuple[Path, Any], command: Any, rows_of: Rows, tmp_path: Path
 ) -> None:
     """And a whole search in the folder of a halved one trains what is left of it."""
-    before = rows_of(halved[0])
-    whole = command("train.py", *SEARCH, "hparams=search", cwd=halved[0])
+    folder, alone = tmp_path / "halved", tmp_path / "alone"
+    shutil.copytree(halved[0], folder)
+    alone.mkdir()
+    before = rows_of(folder)
+    whole = command("train.py", *SEARCH, "hparams=search", cwd=folder)
     assert whole.code == 0, whole.err
-    after = rows_of(halved[0])
-    assert command("train.py", *SEARCH, "hparams=search", cwd=tmp_path).code == 0
-    assert after == rows_of(tmp_path)
+    after = rows_of(folder)
+    assert command("train.py", *SEARCH, "hparams=search", cwd=alone).code == 0
+    assert after == rows_of(alone)
     assert before.keys() == after.keys() and all(after[file].startswith(rows) for file, rows in before.items())
     assert Counter(rows == after[file] for file, rows in before.items()) == {True: 2, False: 6}
 
@@ -101,6 +105,21 @@ def test_a_halved_search_is_done(command: Any, rows_of: Rows, tmp_path: Path) ->
     (choice, *_) = saved["choices"]
     reasons = [candidate["why"] for candidate in choice["candidates"]]
     assert len([why for why in reasons if "place" in why and "go on" in why]) == 3 and reasons.count("") == 1
+
+
+def test_a_run_that_failed_or_died_after_a_rung_is_no_dead_end(
+    halved: tuple[Path, Any], command: Any, rows_of: Rows, tmp_path: Path
+) -> None:
+    """The same command continues it where it goes on, and stops it where it does not."""
+    shutil.copytree(halved[0], tmp_path, dirs_exist_ok=True)
+    folders = sorted((tmp_path / "outputs").glob("sr_cmnist-*/fold-*"))
+    before = {folder: read_status(folder) for folder in folders}
+    for folder, status in before.items():
+        write_status(folder, *((FAILED, "OSError: No space left on device") if status.word == DONE else (RUNNING,)))
+    again = command("train.py", *HALVING, cwd=tmp_path)
+    assert again.code == 0, again.err
+    assert {folder: read_status(folder) for folder in folders} == before
+    assert rows_of(tmp_path) == rows_of(halved[0])
 
 
 @pytest.mark.chaos

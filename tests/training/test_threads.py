@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +130,33 @@ def test_what_cannot_be_clocked_keeps_all(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(threads, "step_seconds", refuse)
     train(small_study(tmp_path, *WORDS))
     assert recorded(tmp_path) == [2]
+
+
+@pytest.mark.parametrize(
+    ("one", "more", "used"),
+    [
+        (0.06, 1.2, 1),  # of small operations, beside others who compute: threads wait for each other
+        (0.06, 0.04, 2),
+        (0.6, 1.2, 2),  # of large operations, which are not clocked
+    ],
+)
+def test_a_busy_machine_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: float, more: float, used: int
+) -> None:
+    """A step that is slow because threads wait is no step that needs them; the clock here is moved by the steps."""
+    group = groups_of(small_study(tmp_path, *WORDS))[0]
+    now, steps = [0.0], []
+
+    class Steps:
+        def __getattr__(self, name: str) -> Any:
+            return lambda *_: {}
+
+        def train_steps(self, batches: Sequence[Any], _: object) -> None:
+            assert len(batches) == 1
+            steps.append(torch.get_num_threads())
+            now[0] += one if steps[-1] == 1 else more
+
+    monkeypatch.setattr(threads, "group_module", lambda _: Steps())
+    monkeypatch.setattr(threads.time, "perf_counter", lambda: now[0])
+    assert threads._faster(group, 2)[0] == used
+    assert now[0] < 3, "seconds, after which the choice is clear"

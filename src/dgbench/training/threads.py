@@ -7,7 +7,9 @@ Another number of threads rounds otherwise, so runs keep the number that they be
 from __future__ import annotations
 
 import logging
+import math
 import os
+import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +27,7 @@ from dgbench.training.run_folder import first_threads
 EXPLICIT = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 SECONDS = 0.3  # clocked in all, of each kind of group
 STEPS = 4  # clocked at a time; some algorithms take their updates in turns
-SLOW_STEP = 0.5  # seconds; longer ones have enough to compute for every thread
+SLOW_STEP = 0.5  # seconds with one thread; longer ones have enough to compute for every thread
 GAIN = 1.1  # times as fast that one thread must be
 
 log = logging.getLogger("dgbench")
@@ -86,7 +88,7 @@ def _faster(group: Group, everything: int) -> tuple[int, str]:
         except DgbenchError:  # training meets it, too, and says so
             return everything, "not clocked"
     if seconds is None:
-        return everything, f"not clocked, a step takes more than {SLOW_STEP} s"
+        return everything, f"not clocked, a step takes one thread more than {SLOW_STEP} s"
     one, more = seconds
     chosen = 1 if one * GAIN < more else everything
     return chosen, f"a step took {1000 * one:.2f} ms with 1, {1000 * more:.2f} ms with {everything}"
@@ -95,7 +97,8 @@ def _faster(group: Group, everything: int) -> tuple[int, str]:
 def step_seconds(group: Group, everything: int) -> tuple[float, float] | None:
     """Seconds of a step with one thread and with all, of a copy of the group; None where a step is slow.
 
-    The two take turns, since a machine is busy at one moment and not at the next. Leaves torch's number changed.
+    The two take turns, since a machine is busy at one moment and not at the next. Whether a step is slow is asked of
+    one thread, which others on the machine hold up least. Leaves torch's number changed.
 
     Raises:
         DgbenchError: a step cannot be computed.
@@ -105,20 +108,24 @@ def step_seconds(group: Group, everything: int) -> tuple[float, float] | None:
     optimizers = dict(zip(module.trained_groups(), module.configure_optimizers(), strict=True))
     batches = group_data(group).batches(0, 1) * STEPS
 
-    def clocked(threads: int, n: int) -> float:
+    def clocked(threads: int, n: int = STEPS, most: float = math.inf) -> float:
+        """Average seconds of ``n`` steps, fewer where these have taken more than ``most``."""
         torch.set_num_threads(threads)
-        begun = time.perf_counter()
-        module.train_steps(batches[:n], optimizers)
-        return time.perf_counter() - begun
+        begun, seconds, done = time.perf_counter(), 0.0, 0
+        while done < n and seconds <= most:
+            module.train_steps(batches[done : done + 1], optimizers)
+            seconds, done = time.perf_counter() - begun, done + 1
+        return seconds / done
 
-    if clocked(everything, 1) > SLOW_STEP:
+    if clocked(1, 1) > SLOW_STEP:  # it includes making Adam's moments
         return None
-    taken = {1: 0.0, everything: 0.0}
-    for threads in taken:
-        clocked(threads, STEPS)  # a pool of threads starts, and Adam makes its moments
-    rounds = 0
-    while rounds < 2 or sum(taken.values()) < SECONDS:
-        for threads in taken:
-            taken[threads] += clocked(threads, STEPS)
-        rounds += 1
-    return taken[1] / (rounds * STEPS), taken[everything] / (rounds * STEPS)
+    clocked(everything, 1)  # a pool of threads starts
+    rounds: list[tuple[float, float]] = []
+    while len(rounds) < 2 or STEPS * sum(map(sum, rounds)) < SECONDS:
+        one = clocked(1)
+        most = max(SECONDS, 2 * STEPS * one)
+        more = clocked(everything, most=most)
+        rounds.append((one, more))
+        if STEPS * more > most:  # it is clear
+            break
+    return statistics.mean(one for one, _ in rounds), statistics.mean(more for _, more in rounds)
