@@ -183,6 +183,17 @@ def test_ctrl_c_ends_training_with_a_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_during_the_last_evaluation_is_not_forgotten(tmp_path: Path) -> None:
+    group = Group(tmp_path, seconds=1e9)
+    group.start()
+    group.evaluate(STEPS)
+    signal.raise_signal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        group.callback.on_train_end(group.untyped(), group.untyped())
+    assert group.saved == [STEPS]
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_before_an_evaluation_leaves_no_checkpoint_that_skips_it(tmp_path: Path) -> None:
     group = Group(tmp_path, seconds=0)
     group.start()

@@ -15,11 +15,16 @@ owner = importlib.import_module("{module}")
 for part in "{name}".split(".")[:-1]:
     owner = getattr(owner, part)
 
-def kill(*_, **__):
-    time.sleep(1)  # for processes of a sweep to begin
-    os.kill(os.getpid(), signal.SIGTERM)
+called = "{name}".rpartition(".")[2]
+original, command = getattr(owner, called), os.getpid()
 
-setattr(owner, "{name}".rpartition(".")[2], kill)
+def kill(*arguments, **named):
+    if os.getpid() == command:  # not a worker of a sweep, which is a fork of the command here
+        time.sleep(1)  # for processes of a sweep to begin
+        os.kill(command, signal.SIGTERM)
+    return original(*arguments, **named)
+
+setattr(owner, called, kill)
 """
 TINY = ("dataset.base=digits", "backbone.width=8", "trainer.steps=12")
 #: what it is doing -> what is typed, and what it calls meanwhile
@@ -27,6 +32,10 @@ DOING = {
     "planning": (("train.py", *TINY), "dgbench.plan.studies:planned_studies"),
     "loading": (("train.py", *TINY), "dgbench.training.study:built"),
     "training": (("train.py", *TINY), "dgbench.training.modules.base:RunModule.train_steps"),
+    "an evaluation after training": (
+        ("train.py", *TINY, "trainer.eval_every=4", "averaging=swad"),
+        "pytorch_lightning:Trainer._validate_impl",
+    ),
     "a sweep": (("train.py", "-m", *TINY, "seed=0,1", "hydra/launcher=local"), "dgbench.sweeps.pool:wait"),
     "shift": (("shift.py", "dataset.base=digits"), "dgbench.shift.job:make_estimates"),
     "reporting": (("report.py",), "dgbench.plan.building:build"),

@@ -82,6 +82,7 @@ class Checkpointer(pl.Callback):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         self.write(trainer, pl_module)
+        self._stop_if_interrupted()
 
     def teardown(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
         if self._handler is not None:

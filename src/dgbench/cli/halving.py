@@ -13,9 +13,9 @@ import pandas as pd
 from dgbench.analysis.selection import RunKey, records_of
 from dgbench.callbacks.progress import StudyProgress
 from dgbench.cli.outcome import Search, rows_of
-from dgbench.errors import ConfigError, is_divergence
+from dgbench.errors import ConfigError
 from dgbench.plan.search import Halving
-from dgbench.records.status import FAILED, STOPPED, is_done, read_status, write_status
+from dgbench.records.status import STOPPED, is_settled, read_status, write_status
 from dgbench.training.checkpoints import last_step
 from dgbench.training.study import Run, Study
 
@@ -85,7 +85,7 @@ def survivors(studies: Sequence[Study], searches: Sequence[Search], end: int, pr
                 value = accuracy[study.folder.name]
                 shown = "no validation accuracy" if value == -math.inf else f"validation accuracy {100 * value:.2f} %"
                 for run in study.runs:
-                    if not (is_done(run.folder) or _diverged(run)):
+                    if not is_settled(run.folder):
                         reason = f"at step {end}: {shown}, place {place} of {len(draws)}, of which {n} go on"
                         write_status(run.folder, STOPPED, reason)
                     progress.end(run.title, str(read_status(run.folder)))
@@ -94,12 +94,7 @@ def survivors(studies: Sequence[Study], searches: Sequence[Search], end: int, pr
 
 def _came_to(run: Run, end: int) -> bool:
     """Whether a run has trained to a step, or cannot; one that failed later than there is tried again by its rung."""
-    return is_done(run.folder) or _diverged(run) or last_step(run) >= end
-
-
-def _diverged(run: Run) -> bool:
-    status = read_status(run.folder)
-    return status.word == FAILED and is_divergence(status.reason)
+    return is_settled(run.folder) or last_step(run) >= end
 
 
 def _accuracies(draws: Sequence[Study], scheme: Halving, end: int) -> dict[str, float]:

@@ -17,7 +17,7 @@ from dgbench.analysis import MEASURES
 from dgbench.analysis.selection import Selection, describe
 from dgbench.configuration import command_words
 from dgbench.data.description import with_base
-from dgbench.errors import DgbenchError, is_divergence
+from dgbench.errors import DgbenchError
 from dgbench.plan.building import build
 from dgbench.plan.search import Scheme
 from dgbench.plan.studies import TABLES, Ended, PlannedSearch, PlannedStudy
@@ -25,7 +25,7 @@ from dgbench.records.files import write_whole
 from dgbench.records.locks import alone
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.records.spec import code_version
-from dgbench.records.status import FAILED, is_done, read_status
+from dgbench.records.status import FAILED, is_done, is_settled, read_status
 from dgbench.reports.evaluation import Study as Evaluated
 from dgbench.reports.evaluation import evaluate_study, fold_ranges
 from dgbench.reports.hparams import Choice, choices, choices_table
@@ -108,9 +108,8 @@ def choices_of(search: Search) -> list[Choice]:
 def _complete(search: Search) -> bool:
     waiting = {}
     for run in (run for study in search.studies for run in study.runs):
-        status = read_status(run.folder)
-        if not is_done(run.folder) and not (status.word == FAILED and is_divergence(status.reason)):
-            waiting[run.folder] = str(status) or "not started"
+        if not is_settled(run.folder):
+            waiting[run.folder] = str(read_status(run.folder)) or "not started"
     if waiting:
         log.warning(
             "the search of %s is not complete: %d models to train (e.g. %s: %s); the same command continues and then "

@@ -23,6 +23,7 @@ from typing import Annotated, Any, Self
 from annotated_types import Predicate
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from dgbench.errors import is_divergence
 from dgbench.records.evaluations import Evaluations, RowKey
 from dgbench.records.files import read_json, read_regular, write_whole
 from dgbench.records.rows import IDENTITY_FILE, ROW_FILE, SHIFT_FILE, parse_rows
@@ -79,6 +80,12 @@ def is_done(folder: Path, evaluations: Evaluations | None = None) -> bool:
         evaluations: of the run; None takes them as :func:`lacking_rows` does.
     """
     return read_status(folder).word == DONE and not lacking_rows(folder, evaluations)
+
+
+def is_settled(folder: Path) -> bool:
+    """Whether the run in a folder is over: it is done, or its loss diverged and would diverge again."""
+    status = read_status(folder)
+    return is_done(folder) or (status.word == FAILED and is_divergence(status.reason))
 
 
 def lacking_rows(folder: Path, evaluations: Evaluations | None = None) -> str:

@@ -31,7 +31,7 @@ from dgbench.seeding import derive
 from dgbench.shift.classifiers import ShiftClassifier
 from dgbench.shift.estimators import Fitted, Fitting, Labeled, Schedule
 from dgbench.training.checkpoints import Snapshot
-from dgbench.training.fit import fit_quietly
+from dgbench.training.fit import interruptible
 from dgbench.training.groups import CPU_PARAMETERS
 from dgbench.training.modules import RunModule, SingleRun, StackedRuns
 from dgbench.training.modules.predicting import images_at_once
@@ -347,7 +347,8 @@ def _train(training: ClassifierTraining, fittings: Sequence[Fitting]) -> list[Fi
     begins = f" from step {module.steps_done}" if module.steps_done else ""
     training.tell(f"training {what}{begins}, {schedule.steps} steps")
     try:
-        fit_quietly(trainer, module, data)
+        with interruptible():
+            trainer.fit(module, datamodule=data)
     except DivergedError:
         return [None] * n
     finally:

@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 import torch
 
 from dgbench.plan.studies import PlannedStudy
-from dgbench.training.fit import fit_quietly, group_data, group_module
+from dgbench.training.fit import group_data, group_module, interruptible
 from dgbench.training.groups import Group, plan_groups
 from dgbench.training.processes import make_trainer, prepare_process
 from dgbench.training.study import studies_of
@@ -58,5 +58,6 @@ def _step_seconds(group: Group) -> float:
     trainer = make_trainer(group.runs[0].study.settings, [probe], epochs=1)
     trainer.limit_val_batches = 0
     trainer.limit_train_batches = PROBE_CHUNKS
-    fit_quietly(trainer, group_module(group), group_data(group))
+    with interruptible():
+        trainer.fit(group_module(group), datamodule=group_data(group))
     return probe.step_seconds()

@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 
-from dgbench.errors import RecordError, is_divergence, is_out_of_memory
+from dgbench.errors import RecordError, is_out_of_memory
 from dgbench.records.files import NOT_REGULAR, Checksum, check_seal, read_json, write_sealed, write_whole
 from dgbench.records.predictions import PREDICTION_FILE, about_predictions
 from dgbench.records.rows import ROW_FILE
-from dgbench.records.status import DONE, is_done, lacking_rows, read_status, trained_again
+from dgbench.records.status import DONE, is_done, is_settled, lacking_rows, read_status, trained_again
 from dgbench.training.groups import Group
 from dgbench.training.study import Run
 
@@ -222,7 +222,7 @@ def forget(runs: Sequence[Run]) -> None:
     folders = [place / STACKS for place in places if (place / STACKS).is_dir()]
     if not folders:
         return
-    settled = {run.hash for run in runs if is_done(run.folder) or is_divergence(read_status(run.folder).reason)}
+    settled = {run.hash for run in runs if is_settled(run.folder)}
     for folder in folders:
         for path in filter(Path.is_file, folder.glob("*.ckpt")) if settled else ():
             _, members = contents(path)

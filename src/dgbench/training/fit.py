@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -97,9 +98,10 @@ class Fit:
         intervals = -(-self.until // every) - done // every if done < self.until else 0
         trainer = make_trainer(settings, self.callbacks(), intervals, self.process, self.log)
         try:
-            fit_quietly(trainer, module, self.data)
-            if self.final_only or self._evaluates_again or not settings.steps:  # it is known to be the last evaluation
-                trainer.validate(module, datamodule=self.data, verbose=False)
+            with interruptible():
+                trainer.fit(module, datamodule=self.data)
+                if self.final_only or self._evaluates_again or not settings.steps:  # known to be the last evaluation
+                    trainer.validate(module, datamodule=self.data, verbose=False)
         finally:
             # data and progress outlive this training, and would keep its weights and moments
             self.data.trainer = None
@@ -237,9 +239,10 @@ def group_data(group: Group) -> EnvironmentData:
     return EnvironmentData.stack(data) if group.stacked else data[0]
 
 
-def fit_quietly(trainer: pl.Trainer, module: pl.LightningModule, data: pl.LightningDataModule) -> None:
-    """``trainer.fit``, with Ctrl-C as what it is."""
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise Ctrl-C as ``KeyboardInterrupt``; inside, Lightning's ``Trainer`` turns it into an exit."""
     try:
-        trainer.fit(module, datamodule=data)
-    except SystemExit as stop:  # Lightning turns Ctrl-C into an exit
+        yield
+    except SystemExit as stop:
         raise KeyboardInterrupt from stop

@@ -29,6 +29,7 @@ SECONDS = 0.3  # clocked in all, of each kind of group
 STEPS = 4  # clocked at a time; some algorithms take their updates in turns
 SLOW_STEP = 0.5  # seconds with one thread; longer ones have enough to compute for every thread
 GAIN = 1.1  # times as fast that one thread must be
+CLEAR_GAIN = 2.0  # times as fast with which nothing more is clocked
 
 log = logging.getLogger("dgbench")
 
@@ -121,11 +122,11 @@ def step_seconds(group: Group, everything: int) -> tuple[float, float] | None:
         return None
     clocked(everything, 1)  # a pool of threads starts
     rounds: list[tuple[float, float]] = []
-    while len(rounds) < 2 or STEPS * sum(map(sum, rounds)) < SECONDS:
+    is_clear = False
+    while not is_clear and (len(rounds) < 2 or STEPS * sum(map(sum, rounds)) < SECONDS):
         one = clocked(1)
-        most = max(SECONDS, 2 * STEPS * one)
+        most = max(SECONDS, CLEAR_GAIN * STEPS * one)
         more = clocked(everything, most=most)
         rounds.append((one, more))
-        if STEPS * more > most:  # it is clear
-            break
+        is_clear = STEPS * more > most
     return statistics.mean(one for one, _ in rounds), statistics.mean(more for _, more in rounds)
