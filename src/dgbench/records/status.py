@@ -32,7 +32,7 @@ STATUS_FILE = "status"
 
 RUNNING, DONE, FAILED = "RUNNING", "DONE", "FAILED"
 INTERRUPTED = "INTERRUPTED"  # by Ctrl-C, or between the rungs of its search: to be continued, not failed
-STOPPED = "STOPPED"  # by its search, which goes on with other draws
+STOPPED = "STOPPED"  # by its search, which continues with other draws
 NO_ROWS = f"{ROW_FILE} is missing or holds no rows"
 WORDS = (RUNNING, DONE, FAILED, INTERRUPTED, STOPPED)
 

@@ -81,7 +81,7 @@ class SingleRun(RunModule):
 
     def train_steps(self, batches: Sequence[EnvBatch], optimizers: Mapping[str, Any]) -> Tensor:
         losses = super().train_steps(batches, optimizers)
-        if self._trainer is not None and not self.collects:  # else all values are told together
+        if self._trainer is not None and not self.collects:  # else all values are logged together
             self.log("train/loss", losses.mean())
         return losses
 
