@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -118,6 +119,14 @@ def test_intervals_are_shown_and_kept(tmp_path: Path) -> None:
     assert (line["scale"], line["rho"]) == ("1", "-0.25")
     assert (line["rho.low"], line["rho.high"], line["rho.std"]) == ("-0.5", "0.125", "0.1")
     assert "| <u>-0.25 [-0.50, 0.12] ± 0.10</u> |" in markdown_table(made())
+
+
+@pytest.mark.parametrize(
+    "number", [0.0325, np.nextafter(0.0325, 1), np.nextafter(0.0325, 0), 0.0325 + 1e-13, 0.0325 - 1e-13]
+)
+def test_the_last_bits_of_a_number_decide_nothing(number: float) -> None:
+    """Of 3.25 points a sum on another processor makes 3.2500000000000004."""
+    assert show(Cell(float(number), low=float(-number), high=float(number)), "points") == "3.2 [-3.2, 3.2]"
 
 
 def test_every_caption_has_its_command(document: Document, tmp_path: Path) -> None:

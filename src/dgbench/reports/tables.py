@@ -179,13 +179,22 @@ def show(cell: Cell, unit: Unit) -> str:
     factor = 100.0 if unit in ("percent", "points") else 1.0
     whole_rank = unit == "rank" and cell.low is not None and cell.value.is_integer()
     places = 0 if whole_rank else _PLACES.get(unit, 0)
-    text = f"{cell.value * factor + 0.0:.{places}f}"
+    text = _decimal(cell.value * factor, places)
     if cell.low is not None and cell.high is not None:
         ends = 0 if unit == "rank" else places
-        text += f" [{cell.low * factor + 0.0:.{ends}f}, {cell.high * factor + 0.0:.{ends}f}]"
+        text += f" [{_decimal(cell.low * factor, ends)}, {_decimal(cell.high * factor, ends)}]"
     if cell.std is not None:
-        text += f" ± {cell.std * factor:.{places}f}"
+        text += f" ± {_decimal(cell.std * factor, places)}"
     return text + (f" {cell.flag}" if cell.flag else "")
+
+
+def _decimal(number: float, places: int) -> str:
+    """A number with so many decimal places, the same on every machine.
+
+    Processors differ in the last bits of a float, which would decide about 3.25 between 3.2 and 3.3; so these bits are
+    cut off first.
+    """
+    return f"{round(number, 9) + 0.0:.{places}f}"
 
 
 def aligned(lines: Sequence[Sequence[str]], numeric: Sequence[bool]) -> list[str]:
