@@ -73,7 +73,12 @@ class Case:
         return self.module.train_steps([self.batch] * n, self.optimizers).flatten()
 
     def seconds(self) -> float:
-        """Of CPU that one step takes in one thread, its optimizers included; others may use the machine meanwhile."""
+        """Of CPU that one step takes in one thread, its optimizers included; others may use the machine meanwhile.
+
+        A step before it is not clocked: it gets from the system the memory that another case gave back, which a step
+        of training finds at hand.
+        """
+        self.steps()
         begun = time.process_time()
         self.steps()
         return time.process_time() - begun
@@ -85,8 +90,6 @@ def main() -> None:
     torch.set_num_threads(1)
     chosen = [case for case in CASES if case[0] in (sys.argv[1:] or [case[0]])]
     cases = [Case([f"dataset.image_size={side}", *words]) for _, side, _, words in chosen]
-    for case in cases:
-        case.seconds()
     times = [[case.seconds() for case in cases] for _ in range(REPEATS)]
     clocked = [statistics.median(column) for column in zip(*times, strict=True)]
     rates = [case.cost.step / seconds for case, seconds in zip(cases, clocked, strict=True)]
