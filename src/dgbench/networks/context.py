@@ -71,12 +71,13 @@ class OneByOne(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Tensor, int]:
-        """One call for each run."""
+        """One call for each run; under ``grad``, functorch calls this with gradients on, which nobody takes."""
         runs = [
             [v.select(dim, r) if isinstance(dim, int) else v for v, dim in zip(inputs, in_dims, strict=True)]
             for r in range(info.batch_size)
         ]
-        return torch.stack([OneByOne.forward(*run) for run in runs]), 0
+        with torch.no_grad():
+            return torch.stack([OneByOne.forward(*run) for run in runs]), 0
 
 
 class SameConv2d(nn.Conv2d):
