@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from dgbench.records.rows import PLAN_FILE
 from dgbench.records.status import DONE, RUNNING, Beat, write_beat, write_status
 from dgbench.sweeps import progress
 from dgbench.sweeps.progress import SweepProgress
@@ -17,7 +15,6 @@ def study(folder: Path, name: str, *words: str) -> None:
     """A study of four models of which some have a status."""
     runs = [f"fold-{n}" for n in range(4)]
     (folder / name).mkdir(parents=True)
-    (folder / name / PLAN_FILE).write_text(json.dumps({"runs": runs}))
     for run, word in zip(runs, words, strict=False):
         (folder / name / run).mkdir()
         write_status(folder / name / run, word)
@@ -26,11 +23,11 @@ def study(folder: Path, name: str, *words: str) -> None:
 def test_a_line_a_minute_says_models_and_time_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two jobs of four models; one was done before. After 60 s, two more and a half: 8 - 2.5 models at 24 s each."""
+    """Two jobs lack seven models and another's was done before. After 60 s, 2.5: then 4.5 are left, at 24 s each."""
     now = [1000.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     study(tmp_path, "before", DONE)
-    shown = SweepProgress(tmp_path, 2)
+    shown = SweepProgress(tmp_path, 2, 7)
     now[0] += 30
     shown.look()
     assert capsys.readouterr().err == ""
@@ -38,7 +35,7 @@ def test_a_line_a_minute_says_models_and_time_left(
     write_beat(tmp_path / "now" / "fold-2", Beat(step=50, steps=100, steps_per_s=1.0))
     now[0] += 30
     shown.look()
-    assert capsys.readouterr().err == "[0/2] 2 models done, about 2 min left\n"
+    assert capsys.readouterr().err == "[0/2] 2 of 7 models done, about 2 min left\n"
     shown.look()
     shown.end_job("seed=0: done")
     assert capsys.readouterr().err == "[1/2, 60 s left] seed=0: done\n"

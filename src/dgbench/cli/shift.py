@@ -63,14 +63,15 @@ def print_end(n_jobs: int, done: int, folders: Sequence[Path], config: DictConfi
     print_estimates([folder / SHIFT_FILE for folder in folders])
 
 
-def job_check(planner: Planner, *, here: bool) -> Callable[[Sequence[str]], None]:
-    """Make the function that refuses jobs of a sweep, as :func:`dgbench.sweeps.plan.job_check`."""
+def job_check(planner: Planner, *, here: bool) -> Callable[[Sequence[str]], int]:
+    """Make the function that refuses jobs of a sweep, as :func:`dgbench.sweeps.plan.job_check`; they train no model."""
     from dgbench.shift.plan import planned_shift
 
-    def check(words: Sequence[str]) -> None:
+    def check(words: Sequence[str]) -> int:
         caution = caution_of(planned_shift(planner.compose(words).plain(), words, Path()))
         if here and caution:
             raise ConfigError(caution)
+        return 0
 
     return check
 

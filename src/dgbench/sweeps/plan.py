@@ -20,7 +20,7 @@ from dgbench.plan.search import Halving
 from dgbench.plan.settings import Card, TrainerSettings
 from dgbench.plan.studies import Command, PlannedStudy, Planner
 from dgbench.records.spec import digest
-from dgbench.records.status import duration, roughly
+from dgbench.records.status import duration, is_done, roughly
 from dgbench.sweeps.sizes import JobSize, KindLeft, Speeds, Workload, clocked_here, packed, parts
 
 if TYPE_CHECKING:
@@ -80,10 +80,11 @@ def print_plan(
     sys.stdout.flush()
 
 
-def job_check(planner: Planner, *, here: bool) -> Callable[[Sequence[str]], None]:
+def job_check(planner: Planner, *, here: bool) -> Callable[[Sequence[str]], int]:
     """Make the function that refuses jobs of a sweep, by their overrides, before anything is written.
 
-    It raises ConfigError for a value that cannot work, DataError and WeightsError for files that are missing or broken.
+    It raises ConfigError for a value that cannot work, DataError and WeightsError for files that are missing or broken,
+    and else returns how many models the job has to train.
 
     Args:
         planner: plans their studies.
@@ -91,11 +92,15 @@ def job_check(planner: Planner, *, here: bool) -> Callable[[Sequence[str]], None
     """
     judged, planner = Judged(), replace(planner, fetch_weights=False)
 
-    def check(words: Sequence[str]) -> None:
+    def check(words: Sequence[str]) -> int:
+        models = 0
         for study in planner.studies(words):
             judged.add(study)
+            begun = study.folder.is_dir()
+            models += sum(not (begun and is_done(study.run_folder(fold))) for fold in study.folds)
         if here and judged.cautions:
             raise ConfigError(next(iter(judged.cautions)))
+        return models
 
     return check
 

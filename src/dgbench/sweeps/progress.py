@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from dgbench.records.rows import PLAN_FILE
 from dgbench.records.status import DONE, RUNNING, STATUS_FILE, read_beat, read_status, roughly
 
 LOOK_SECONDS = 5.0  #: between two looks at the models
@@ -19,10 +16,16 @@ LINE_SECONDS = 60.0  #: without another line, after which one says how far they 
 
 
 class SweepProgress:
-    """Counts the models that the jobs of a sweep finish."""
+    """Counts the models that the jobs of a sweep finish.
 
-    def __init__(self, folder: Path, jobs: int) -> None:
-        self.folder, self.jobs = folder, jobs
+    Args:
+        folder: of the sweep.
+        jobs: how many there are.
+        models: that they have to train; 0 where they train none.
+    """
+
+    def __init__(self, folder: Path, jobs: int, models: int) -> None:
+        self.folder, self.jobs, self.models = folder, jobs, models
         self.ended = 0
         self._began = self._spoke = time.monotonic()
         self._before = self._models()[0]
@@ -46,12 +49,11 @@ class SweepProgress:
     def look(self) -> None:
         """Show the models that are done by now."""
         on_time = time.monotonic() - self._spoke >= LINE_SECONDS
-        if self._bar.disable and not on_time:
+        if not self.models or (self._bar.disable and not on_time):
             return
-        done, running, a_job = self._models()
+        done, running = self._models()
         done = max(0, done - self._before)
-        left = self._left(done + running, a_job * self.jobs)
-        text = f"{done} {'model' if done == 1 else 'models'} done{left}"
+        text = f"{done} of {self.models} models done{self._left(done + running)}"
         if self._bar.disable:
             self.say(f"[{self.ended}/{self.jobs}] {text}")
         else:
@@ -61,21 +63,18 @@ class SweepProgress:
         """Leave the terminal tidy."""
         self._bar.close()
 
-    def _left(self, done: float, models: float) -> str:
-        if not 0 < done <= models:
+    def _left(self, done: float) -> str:
+        if not 0 < done <= self.models:
             return ""
         seconds = time.monotonic() - self._began
-        return f", about {roughly(seconds / done * (models - done))} left"
+        return f", about {roughly(seconds / done * (self.models - done))} left"
 
-    def _models(self) -> tuple[int, float, float]:
-        """Models that are done, what share of others is, and models to a study."""
-        done, running, planned = 0, 0.0, list[int]()
-        for study in self.folder.glob(f"*/{PLAN_FILE}"):
-            with suppress(OSError, ValueError, KeyError, TypeError):
-                planned.append(len(json.loads(study.read_text())["runs"]))
+    def _models(self) -> tuple[int, float]:
+        """Models that are done, and what share of others is."""
+        done, running = 0, 0.0
         for file in self.folder.glob(f"*/*/{STATUS_FILE}"):
             word = read_status(file.parent).word
             done += word == DONE
             if word == RUNNING and (beat := read_beat(file.parent)) is not None and beat.steps:
                 running += beat.step / beat.steps
-        return done, running, sum(planned) / len(planned) if planned else 0.0
+        return done, running

@@ -26,7 +26,7 @@ from dgbench.plan.search import MOST_STUDIES
 from dgbench.plan.settings import check_configuration
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import PARTS, JobPlace, expect_jobs, forget_jobs
-from dgbench.sweeps.local import labels, raise_failed, tell
+from dgbench.sweeps.local import LocalLauncher, labels, raise_failed, tell
 from dgbench.sweeps.sizes import JobSize
 
 
@@ -97,7 +97,9 @@ class StudySweeper(BasicSweeper):
             return []
         if len(left) < len(places):
             tell(f"{len(places) - len(left)} of {len(places)} jobs were done before")
-        self._refuse(left, planner, here=not queue)
+        models = self._refuse(left, planner, here=not queue)
+        if isinstance(self.launcher, LocalLauncher):
+            self.launcher.models = models
         getattr(self.launcher, "look", lambda: None)()
         sweep_dir.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, sweep_dir / "multirun.yaml")
@@ -126,18 +128,23 @@ class StudySweeper(BasicSweeper):
                 )
         return [results]
 
-    def _refuse(self, jobs: Sequence[Sequence[str]], planner: Planner, here: bool) -> None:
-        """Raise what is wrong with a value of any job; a job whose files are missing does not keep the others."""
-        check, lacking = get_method(self.checking)(planner, here=here), list[DgbenchError]()
+    def _refuse(self, jobs: Sequence[Sequence[str]], planner: Planner, here: bool) -> int:
+        """Raise what is wrong with a value of any job; a job whose files are missing does not keep the others.
+
+        Returns:
+            How many models the jobs have to train, of those whose files are there.
+        """
+        check, lacking, models = get_method(self.checking)(planner, here=here), list[DgbenchError](), 0
         for words in jobs:
             try:
-                check(words)
+                models += check(words)
             except (DataError, WeightsError) as error:
                 lacking.append(error)
         if len(lacking) == len(jobs):
             raise lacking[0]
         if here:
             planner.need_images()
+        return models
 
     def _raise_failed(self, jobs: Sequence[Sequence[str]], results: Sequence[JobReturn]) -> None:
         """Name the jobs that failed in another package's launcher; those of dgbench say it and give no results."""
