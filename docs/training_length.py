@@ -1,0 +1,121 @@
+"""How training length and the selected step move what measures are worth: ``python docs/training_length.py``.
+
+Draws docs/figures/training_length.png and prints its numbers: the rank correlation of two measures with the ideal one,
+had training ended at each evaluated step. All follows from the rows of a committed entry of results/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import dgbench
+from dgbench.analysis.correlation import correlation_difference, correlation_interval
+from dgbench.analysis.selection import Choices, Last, Records, Selection, TrainVal
+from dgbench.reports.render.drawing import MEASURE_STYLE, canvas, grid
+
+ROOT = Path(__file__).resolve().parents[1]
+ENTRY = ROOT / "results" / "hwang2024_table1_scale1_length"
+STEPS = range(500, 5001, 500)  #: evaluated ones
+MEASURES = {"average": "average", "worst_gap": "worst+gap"}
+SELECTIONS = (Last(), TrainVal())
+#: mean and standard deviation over seeds of Spearman's correlation in the paper's Table 1, SR-CMNIST 3:1
+PUBLISHED = {"average": (0.17, 0.09), "worst_gap": (0.42, 0.17)}
+WITHOUT = "arm"  # its predictions see other images, see the entry
+
+
+@dataclass(frozen=True)
+class Until(Selection):
+    """What another selection would choose, had training ended after so many steps."""
+
+    inner: Selection
+    end: int  #: last step that counts
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self.inner.name
+
+    @property
+    def title(self) -> str:
+        return f"{self.inner.title}, of {self.end:,} steps"
+
+    def choose(self, records: Records) -> Choices:
+        kept = records.step <= self.end
+        columns = ("run", "step", "env", "subset", "held_out", "accuracy", "seen")
+        return self.inner.choose(replace(records, **{name: getattr(records, name)[kept] for name in columns}))
+
+
+def studies(selection: Selection) -> pd.DataFrame:
+    """Measures of every algorithm and seed, at the steps that the selection chooses."""
+    return dgbench.measures(dgbench.results(ENTRY, selection=selection))
+
+
+def tables_of(of_studies: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Measure -> algorithm x seed, of those seeds that every algorithm has."""
+    wide = of_studies.pivot(index="label", columns="seed", values=[*MEASURES, "ideal"])
+    whole = [seed for seed in wide["ideal"] if wide.xs(seed, axis="columns", level="seed").notna().all(axis=None)]
+    return {measure: wide[measure][whole] for measure in (*MEASURES, "ideal")}
+
+
+def correlations(steps: Iterable[int]) -> Iterator[dict[str, Any]]:
+    """Correlations of each measure with the ideal one by selection and length, with all algorithms and without one."""
+    for selection in SELECTIONS:
+        for end in steps:
+            everything = studies(Until(selection, end))
+            for algorithms, chosen in (("all", everything), ("without", everything[everything["label"] != WITHOUT])):
+                tables = tables_of(chosen)
+                place = {"selection": selection.name, "step": end, "algorithms": algorithms}
+                for measure in MEASURES:
+                    rng = np.random.default_rng(0)
+                    interval = correlation_interval(tables[measure], tables["ideal"], rng)
+                    yield place | {"what": measure} | vars(interval)
+                rng = np.random.default_rng(0)
+                interval = correlation_difference(tables["worst_gap"], tables["average"], tables["ideal"], rng)
+                yield place | {"what": "difference"} | vars(interval)
+
+
+def draw(lines: pd.DataFrame, out: Path) -> None:
+    """One picture for each selection, without ARM: with intervals; the paper's, with ARM, at the right end."""
+    shown = lines[lines["algorithms"] == "without"]
+    with canvas("training_length", 9, 3.6) as drawn:
+        for place, selection in enumerate(SELECTIONS, start=1):
+            axes = drawn.add_subplot(1, len(SELECTIONS), place)
+            here = shown[shown["selection"] == selection.name]
+            end = here["step"].max()
+            for shift, (measure, title) in enumerate(MEASURES.items()):
+                color, marker, line = MEASURE_STYLE[measure]
+                curve = here[here["what"] == measure]
+                axes.fill_between(curve["step"], curve["low"], curve["high"], color=color, alpha=0.12, linewidth=0)
+                axes.plot(curve["step"], curve["estimate"], marker=marker, linestyle=line, color=color, label=title)
+                mean, deviation = PUBLISHED[measure]
+                at = end * (1.06 + 0.03 * shift)
+                axes.errorbar(at, mean, deviation, marker=marker, color=color, capsize=3, markerfacecolor="none")
+            axes.axhline(0, color="gray", linewidth=0.8)
+            axes.set_ylim(-1.05, 1.05)
+            axes.set_xlabel("training steps")
+            axes.set_ylabel("Spearman correlation with ideal" if place == 1 else "")
+            axes.set_title(selection.title)
+            axes.xaxis.set_major_formatter("{x:,g}")
+            grid(axes)
+        drawn.legend(*axes.get_legend_handles_labels(), frameon=False, loc="outside upper center", ncols=2)
+        drawn.savefig(out, dpi=110)
+
+
+def main() -> None:
+    lines = pd.DataFrame(correlations(STEPS))
+    draw(lines, ROOT / "docs" / "figures" / "training_length.png")
+    for algorithms, title in (("all", "all algorithms"), ("without", f"without {WITHOUT}")):
+        part = lines[lines["algorithms"] == algorithms]
+        text = part.apply(lambda line: f"{line.estimate:+.2f} [{line.low:+.2f}, {line.high:+.2f}]", axis=1)
+        table = part.assign(text=text).pivot(index="step", columns=["selection", "what"], values="text")
+        print(f"{title}: Spearman correlation with the ideal measure, mean over seeds, 95% interval")
+        print(table.rename(columns=MEASURES, level="what").to_string(), end="\n\n")
+
+
+if __name__ == "__main__":
+    main()
