@@ -71,7 +71,7 @@ class OneByOne(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Tensor, int]:
-        """One call for each run; under ``grad``, functorch calls this with gradients on, which nobody takes."""
+        """One call for each run; under ``grad``, functorch calls this with gradients on, of which there are none."""
         runs = [
             [v.select(dim, r) if isinstance(dim, int) else v for v, dim in zip(inputs, in_dims, strict=True)]
             for r in range(info.batch_size)

@@ -20,7 +20,7 @@ from dgbench.plan.search import Halving
 from dgbench.plan.settings import Card, TrainerSettings
 from dgbench.plan.studies import Command, PlannedStudy, Planner
 from dgbench.records.spec import digest
-from dgbench.records.status import duration, is_done, roughly
+from dgbench.records.status import duration, roughly
 from dgbench.sweeps.sizes import JobSize, KindLeft, Speeds, Workload, clocked_here, packed, parts
 
 if TYPE_CHECKING:
@@ -90,17 +90,14 @@ def job_check(planner: Planner, *, here: bool) -> Callable[[Sequence[str]], int]
         planner: plans their studies.
         here: they are to run on this machine, not in a queue: their device must be here.
     """
-    judged, planner = Judged(), replace(planner, fetch_weights=False)
+    judged = Judged()
+    workload = Workload(replace(planner, fetch_weights=False), judged.add)
 
     def check(words: Sequence[str]) -> int:
-        models = 0
-        for study in planner.studies(words):
-            judged.add(study)
-            begun = study.folder.is_dir()
-            models += sum(not (begun and is_done(study.run_folder(fold))) for fold in study.folds)
+        left = workload.add(words)
         if here and judged.cautions:
             raise ConfigError(next(iter(judged.cautions)))
-        return models
+        return left.runs
 
     return check
 
