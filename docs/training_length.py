@@ -14,9 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-import dgbench
-from dgbench.analysis.correlation import correlation_difference, correlation_interval
+from dgbench.analysis.correlation import correlation_difference, correlation_interval, spearman
 from dgbench.analysis.selection import Choices, Last, Records, Selection, TrainVal
+from dgbench.reports.evaluation import evaluate
+from dgbench.reports.published import published
+from dgbench.reports.reading.collect import collect
+from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.render.drawing import MEASURE_STYLE, canvas, grid
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,8 +27,7 @@ ENTRY = ROOT / "results" / "hwang2024_table1_scale1_length"
 STEPS = range(500, 5001, 500)  #: evaluated ones
 MEASURES = {"average": "average", "worst_gap": "worst+gap"}
 SELECTIONS = (Last(), TrainVal())
-#: mean and standard deviation over seeds of Spearman's correlation in the paper's Table 1, SR-CMNIST 3:1
-PUBLISHED = {"average": (0.17, 0.09), "worst_gap": (0.42, 0.17)}
+PAPER = published("hwang2024_table1").values["sr_cmnist/1/3:1"]
 WITHOUT = "arm"  # its predictions see other images, see the entry
 
 
@@ -50,32 +52,29 @@ class Until(Selection):
         return self.inner.choose(replace(records, **{name: getattr(records, name)[kept] for name in columns}))
 
 
-def studies(selection: Selection) -> pd.DataFrame:
-    """Measures of every algorithm and seed, at the steps that the selection chooses."""
-    return dgbench.measures(dgbench.results(ENTRY, selection=selection))
-
-
-def tables_of(of_studies: pd.DataFrame) -> dict[str, pd.DataFrame]:
+def tables_of(studies: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Measure -> algorithm x seed, of those seeds that every algorithm has."""
-    wide = of_studies.pivot(index="label", columns="seed", values=[*MEASURES, "ideal"])
+    wide = studies.pivot(index="algorithm", columns="seed", values=[*MEASURES, "ideal"])
     whole = [seed for seed in wide["ideal"] if wide.xs(seed, axis="columns", level="seed").notna().all(axis=None)]
     return {measure: wide[measure][whole] for measure in (*MEASURES, "ideal")}
 
 
 def correlations(steps: Iterable[int]) -> Iterator[dict[str, Any]]:
     """Correlations of each measure with the ideal one by selection and length, with all algorithms and without one."""
+    collection = collect(ENTRY)
     for selection in SELECTIONS:
         for end in steps:
-            everything = studies(Until(selection, end))
-            for algorithms, chosen in (("all", everything), ("without", everything[everything["label"] != WITHOUT])):
+            studies = evaluate(select_runs(collection, Until(selection, end))).studies
+            for algorithms, chosen in (("all", studies), ("without", studies[studies["algorithm"] != WITHOUT])):
                 tables = tables_of(chosen)
+                ideal = tables["ideal"]
                 place = {"selection": selection.name, "step": end, "algorithms": algorithms}
                 for measure in MEASURES:
-                    rng = np.random.default_rng(0)
-                    interval = correlation_interval(tables[measure], tables["ideal"], rng)
-                    yield place | {"what": measure} | vars(interval)
-                rng = np.random.default_rng(0)
-                interval = correlation_difference(tables["worst_gap"], tables["average"], tables["ideal"], rng)
+                    interval = correlation_interval(tables[measure], ideal, np.random.default_rng(0))
+                    seeds = [spearman(tables[measure][seed].tolist(), ideal[seed].tolist()) for seed in ideal]
+                    yield place | {"what": measure, "seeds": seeds} | vars(interval)
+                two = (tables["worst_gap"], tables["average"])
+                interval = correlation_difference(*two, ideal, np.random.default_rng(0))
                 yield place | {"what": "difference"} | vars(interval)
 
 
@@ -92,9 +91,10 @@ def draw(lines: pd.DataFrame, out: Path) -> None:
                 curve = here[here["what"] == measure]
                 axes.fill_between(curve["step"], curve["low"], curve["high"], color=color, alpha=0.12, linewidth=0)
                 axes.plot(curve["step"], curve["estimate"], marker=marker, linestyle=line, color=color, label=title)
-                mean, deviation = PUBLISHED[measure]
-                at = end * (1.06 + 0.03 * shift)
-                axes.errorbar(at, mean, deviation, marker=marker, color=color, capsize=3, markerfacecolor="none")
+                paper, at = PAPER[f"spearman_{measure}"], end * (1.06 + 0.03 * shift)
+                axes.errorbar(
+                    at, paper.mean, paper.error, marker=marker, color=color, capsize=3, markerfacecolor="none"
+                )
             axes.axhline(0, color="gray", linewidth=0.8)
             axes.set_ylim(-1.05, 1.05)
             axes.set_xlabel("training steps")
@@ -115,6 +115,10 @@ def main() -> None:
         table = part.assign(text=text).pivot(index="step", columns=["selection", "what"], values="text")
         print(f"{title}: Spearman correlation with the ideal measure, mean over seeds, 95% interval")
         print(table.rename(columns=MEASURES, level="what").to_string(), end="\n\n")
+    part = lines[(lines["algorithms"] == "without") & (lines["what"] != "difference")]
+    text = part["seeds"].map(lambda seeds: " ".join(f"{value:+.2f}" for value in seeds))
+    table = part.assign(text=text).pivot(index="step", columns=["selection", "what"], values="text")
+    print(f"without {WITHOUT}: each seed\n{table.rename(columns=MEASURES, level='what').to_string()}")
 
 
 if __name__ == "__main__":
