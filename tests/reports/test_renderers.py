@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import dgbench.reports
 from dgbench.analysis.selection import Last
 from dgbench.errors import ConfigError
 from dgbench.reports.document import Document, Section, keep, problem_table, remake
@@ -27,7 +28,7 @@ from dgbench.reports.render.formats import (
     plain_document,
     write,
 )
-from dgbench.reports.tables import Cell, Column, Table, cells, entry, is_negative, show, table
+from dgbench.reports.tables import Cell, Column, Table, cells, entry, is_negative, percent, show, table
 
 
 def made(lines: int = 1) -> Table:
@@ -127,6 +128,15 @@ def test_intervals_are_shown_and_kept(tmp_path: Path) -> None:
 def test_the_last_bits_of_a_number_decide_nothing(number: float) -> None:
     """Of 3.25 points a sum on another processor makes 3.2500000000000004."""
     assert show(Cell(float(number), low=float(-number), high=float(number)), "points") == "3.2 [-3.2, 3.2]"
+    assert percent(float(number)) == "3.2"
+
+
+def test_sentences_show_percent_as_tables_do() -> None:
+    """A sentence that formats a fraction by itself may differ from its table where two decimals are equally near."""
+    package = Path(dgbench.reports.__file__).parent
+    by_hand = re.compile(r"\{100(\.0)? \* [^{}]*:\.\df\}")
+    sources = {path.name: path.read_text() for path in package.rglob("*.py")}
+    assert not {name: by_hand.findall(text) for name, text in sources.items() if by_hand.search(text)}
 
 
 def test_every_caption_has_its_command(document: Document, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import adding_commands
 from dgbench.reports.reading.selected import SelectedRun, select_runs
 from dgbench.reports.render.drawing import canvas, colored, finish, grid
-from dgbench.reports.tables import Column, Table, entry, interval_entry, table
+from dgbench.reports.tables import Column, Table, entry, interval_entry, percent, table
 from dgbench.seeding import ALL
 from dgbench.validation import Count1, Number, Refusal
 
@@ -136,12 +136,12 @@ def resolution(values: pd.DataFrame, what: str, power: float = 0.8) -> list[str]
     among, of_two = "", ""
     if algorithms > 3:  # of three, each pair is tested as two alone are
         among = f" among {algorithms} algorithms"
-        of_two = f", {100 * detectable(deviation, seeds, power=power):.1f} between two named beforehand"
+        of_two = f", {percent(detectable(deviation, seeds, power=power))} between two named beforehand"
     takes = (seeds_needed(100 * deviation, points, algorithms, power=power) for points in _WORTH)
     five, two, one = (f"{count:,.0f}" for count in takes)
     return [
-        f"Resolution, {100 * power:g}% power: {seeds} seeds find differences of {100 * smallest.estimate:.1f} "
-        f"points of {what}{among} ([{100 * smallest.low:.1f}, {100 * smallest.high:.1f}], so uncertain are "
+        f"Resolution, {100 * power:g}% power: {seeds} seeds find differences of {percent(smallest.estimate)} "
+        f"points of {what}{among} ([{percent(smallest.low)}, {percent(smallest.high)}], so uncertain are "
         f"deviations from {seeds} seeds){of_two}; 5 points take {five} seeds, 2 take {two}, 1 takes {one}."
     ]
 
@@ -180,11 +180,11 @@ def below_noise(
         if {first, second} <= set(repeated.index):
             apart = (repeated.loc[first] - repeated.loc[second]).dropna()
             if len(apart) > 1 and (floor := floor_of_lead(apart, seeds)) > lead:
-                floors.append(f"{100 * floor:.1f} by {name} alone ({len(apart)} repetitions, 95%)")
+                floors.append(f"{percent(floor)} by {name} alone ({len(apart)} repetitions, 95%)")
     if not floors:
         return []
     return [
-        f"Below the noise floor: {first} leads {second} by {100 * lead:.1f} points of {what} over {seeds} "
+        f"Below the noise floor: {first} leads {second} by {percent(lead)} points of {what} over {seeds} "
         f"seed{'s' * (seeds != 1)}; were they equal, leads would reach {', '.join(floors)}."
     ]
 
@@ -379,8 +379,8 @@ class PowerReport(Report):
             f"With {needed.estimate:,.0f} seeds, a paired t-test over seeds (one-sided, 0.05 / "
             f"{max(2, pilot.algorithms - 1)} for {pilot.algorithms} algorithms) finds a difference of {points:g} "
             f"points of {pilot.title} with {100 * self.power:g}% power, where a paired difference deviates by "
-            f"{100 * pilot.deviation.estimate:.1f} points over seeds (95% interval {100 * pilot.deviation.low:.1f} to "
-            f"{100 * pilot.deviation.high:.1f}, of {of_pairs} of a pilot)."
+            f"{percent(pilot.deviation.estimate)} points over seeds (95% interval {percent(pilot.deviation.low)} to "
+            f"{percent(pilot.deviation.high)}, of {of_pairs} of a pilot)."
         )
 
     def _figure(self, pilots: Sequence[Pilot], name: str) -> Figure:

@@ -179,16 +179,21 @@ def show(cell: Cell, unit: Unit) -> str:
     factor = 100.0 if unit in ("percent", "points") else 1.0
     whole_rank = unit == "rank" and cell.low is not None and cell.value.is_integer()
     places = 0 if whole_rank else _PLACES.get(unit, 0)
-    text = _decimal(cell.value * factor, places)
+    text = decimal(cell.value * factor, places)
     if cell.low is not None and cell.high is not None:
         ends = 0 if unit == "rank" else places
-        text += f" [{_decimal(cell.low * factor, ends)}, {_decimal(cell.high * factor, ends)}]"
+        text += f" [{decimal(cell.low * factor, ends)}, {decimal(cell.high * factor, ends)}]"
     if cell.std is not None:
-        text += f" ± {_decimal(cell.std * factor, places)}"
+        text += f" ± {decimal(cell.std * factor, places)}"
     return text + (f" {cell.flag}" if cell.flag else "")
 
 
-def _decimal(number: float, places: int) -> str:
+def percent(fraction: float, places: int = 1) -> str:
+    """A fraction, or a difference of two, as a table shows it in percent (points): for sentences beside the table."""
+    return decimal(100.0 * fraction, places)
+
+
+def decimal(number: float, places: int) -> str:
     """A number with so many decimal places, the same on every machine.
 
     Processors differ in the last bits of a float, which would decide about 3.25 between 3.2 and 3.3; so these bits are

@@ -26,7 +26,7 @@ from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import Identity, Selected, select_runs
 from dgbench.reports.reading.shifts import estimates_of, form_of, forms_of
-from dgbench.reports.tables import Column, Table, entries, entry, table
+from dgbench.reports.tables import Column, Table, entries, entry, percent, table
 from dgbench.validation import Folders
 
 RANGE, BOUND, ADDED, IDEAL, WORST, SHIFT = "range", "bound", "added", "ideal", "worst", "shift"
@@ -287,11 +287,11 @@ def theory_answer(checks: pd.DataFrame) -> list[str]:
     sentences = []
     if IDEAL in cases_of:
         with_gap, without = cases_of[IDEAL], cases_of[WORST]
-        points, points_without = (100 * cases["slack"].median() for cases in (with_gap, without))
+        points, points_without = (percent(cases["slack"].median()) for cases in (with_gap, without))
         empty = int((with_gap["right"] >= 1).sum())
         sentences += [
             f"worst+gap bounds the ideal error (eq. 39) in {_count(with_gap)} studies, worst in {_count(without)}.",
-            f"Median slack: {points:.1f} points, without the gap term {points_without:.1f}; in {empty} of "
+            f"Median slack: {points} points, without the gap term {points_without}; in {empty} of "
             f"{len(with_gap)} the bound is 100% or more, which no model could break.",
         ]
     if ADDED in cases_of:

@@ -19,7 +19,7 @@ from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import Run
 from dgbench.reports.render.drawing import COLORS, GRAY, canvas, finish, label_of
-from dgbench.reports.tables import Column, table
+from dgbench.reports.tables import Column, percent, table
 from dgbench.validation import Count1
 
 MOST_COLORS = len(COLORS)  # more classes or environments are gray
@@ -86,9 +86,9 @@ def _section(run: Run, file: Path, kind: str) -> Section:
         Column("error", unit="percent", help="of these images"),
     ]
     answer = [
-        f"Nearest neighbors in feature space share the class in {100 * share['class']:.0f}% of images and the "
-        f"environment in {100 * share['environment']:.0f}%; by chance {100 * share['class by chance']:.0f}% and "
-        f"{100 * share['environment by chance']:.0f}%."
+        f"Nearest neighbors in feature space share the class in {percent(share['class'], 0)}% of images and the "
+        f"environment in {percent(share['environment'], 0)}%; by chance {percent(share['class by chance'], 0)}% and "
+        f"{percent(share['environment by chance'], 0)}%."
     ]
     images = table(lines, f"{name}_images", "Images in the map", columns, detail=True)
     return Section(name, title, [images], [figure], answer=answer)

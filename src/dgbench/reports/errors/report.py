@@ -39,7 +39,7 @@ from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import check_key
 from dgbench.reports.render.drawing import canvas, finish, heat
-from dgbench.reports.tables import Column, Table, entry, table
+from dgbench.reports.tables import Column, Table, entry, percent, table
 from dgbench.validation import Refusal
 
 if TYPE_CHECKING:
@@ -235,16 +235,16 @@ def _answer(algorithm: str, counts: Counts, algorithms: int) -> list[str]:
     accuracy, ece, excess = measures[["accuracy", "ece", "excess"]].mean()
     among = f", the most of {algorithms} algorithms" if algorithms > 1 else ""
     mean = f" (mean of {len(measures)} seeds)" if len(measures) > 1 else ""
-    first = f"{algorithm} gets {100 * accuracy:.1f}% of the held-out test images right{mean}{among}"
+    first = f"{algorithm} gets {percent(accuracy)}% of the held-out test images right{mean}{among}"
     if worst := counts.worst_group(attributes=True):
-        first += f"; its worst group is {worst['name']}: {100 * worst['accuracy']:.1f}% of {worst['n']:.0f} images"
+        first += f"; its worst group is {worst['name']}: {percent(worst['accuracy'])}% of {worst['n']:.0f} images"
     direction = "above" if excess > 0 else "below"
-    second = f"confidence is {100 * abs(excess):.1f} points {direction} its accuracy (ECE {100 * ece:.1f}%)"
+    second = f"confidence is {percent(abs(excess))} points {direction} its accuracy (ECE {percent(ece)}%)"
     if not (pairs := counts.confusions()):
         return [f"{first}.", f"Its {second}."]
     label, predicted, share = (pairs[0][key] for key in ("label", "predicted", "share"))
     taken = f"{counts.classes[label]} is taken for {counts.classes[predicted]}"
-    return [f"{first}.", f"Most often {taken} ({100 * share:.0f}% of its images); its {second}."]
+    return [f"{first}.", f"Most often {taken} ({percent(share, 0)}% of its images); its {second}."]
 
 
 def heat_maps(setting: str, algorithm: str, counts: Counts) -> Figure:
@@ -260,7 +260,7 @@ def heat_maps(setting: str, algorithm: str, counts: Counts) -> Figure:
     with canvas(name, max(width, 5.0), max(side * k + 1.3, 2.6)) as drawn:
         widths = [k, max(len(envs), 1 if k <= _MOST_NAMES else k / 4)]
         left, right = drawn.subplots(1, 2, sharey=True, width_ratios=widths)
-        written = (lambda share: f"{100 * share:.0f}") if k <= _MOST_NUMBERS else None
+        written = (lambda share: percent(share, 0)) if k <= _MOST_NUMBERS else None
         heat(left, shares, written)
         heat(right, accuracy, written)
         for axes, words, title in ((left, classes, "predicted class (%)"), (right, envs, "accuracy (%)")):
@@ -306,7 +306,7 @@ def sheet(name: str, title: str, caption: str, lines: pd.DataFrame, classes: Seq
             axes.axis("off")
         for axes, (line, image) in zip(panels, thumbnails, strict=False):
             axes.imshow(np.asarray(image), interpolation="none")
-            taken = f"{_short(classes[line['predicted']])} {100 * line['confidence']:.0f}%"
+            taken = f"{_short(classes[line['predicted']])} {percent(line['confidence'], 0)}%"
             text = f"{_short(classes[line['label']])}\nas {taken}\n{_short(str(line['env']))}"
             axes.set_title(text, fontsize=7.5, linespacing=1.15, pad=3)
         missing = len(lines) - len(thumbnails)
@@ -458,7 +458,7 @@ def confusion_table(algorithm: str, counts: Counts) -> Table | None:
     for name, row in zip(counts.classes, counts.matrix(), strict=True):
         line: dict[str, Any] = {"class": name}
         for other, n in zip(counts.classes, row.tolist(), strict=True):
-            line |= entry(f"as {other}", n, flag=f"{100 * n / row.sum():.0f}%" if n else "")
+            line |= entry(f"as {other}", n, flag=f"{percent(n / row.sum(), 0)}%" if n else "")
         lines.append({**line, "images": float(row.sum())})
     columns = [_CLASS, *(Column(f"as {other}", unit="count") for other in counts.classes), _IMAGES]
     notes = ["Lines are true classes, columns predicted ones; images (mean over seeds), percent of the line."]

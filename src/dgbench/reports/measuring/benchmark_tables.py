@@ -29,7 +29,7 @@ from dgbench.reports.measuring.benchmarks import SHOWN, Benchmark, BenchmarkLine
 from dgbench.reports.measuring.tables import COMPARED
 from dgbench.reports.over_seeds import COEFFICIENTS, Ranking, complete, leader, over_seeds
 from dgbench.reports.published import Published, Value, names, published
-from dgbench.reports.tables import Column, Table, entries, entry, interval_entry, table
+from dgbench.reports.tables import Column, Table, decimal, entries, entry, interval_entry, table
 
 #: those that rank and select algorithms
 RANKED_BY = {"ideal": "ideal", **COMPARED}
@@ -373,11 +373,12 @@ def benchmark_rank_table(benchmark: Benchmark) -> Table:
 
 def _verdict(ranking: Ranking) -> str:
     test = ranking.test
-    text = f"Friedman chi2 = {test.statistic:.1f}, p = {test.p_value:.2g} (Iman-Davenport p = {test.p_value_f:.2g})"
+    statistic, difference = decimal(test.statistic, 1), decimal(ranking.difference, 1)
+    text = f"Friedman chi2 = {statistic}, p = {test.p_value:.2g} (Iman-Davenport p = {test.p_value_f:.2g})"
     if test.p_value_f >= ranking.alpha:
         return f"{text}: no difference between the algorithms can be concluded."
     return (
-        f"{text}; ranks differ where they are more than {ranking.difference:.1f} apart (Nemenyi, {ranking.alpha:g}): "
+        f"{text}; ranks differ where they are more than {difference} apart (Nemenyi, {ranking.alpha:g}): "
         f"{ranking.first} is separated from {ranking.separated} of {len(ranking.ranks) - 1} others."
     )
 

@@ -54,6 +54,7 @@ from dgbench.reports.power import no_verdict
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import select_runs
+from dgbench.reports.tables import decimal, percent
 from dgbench.validation import Switch
 
 
@@ -112,7 +113,7 @@ def _facts(benchmark: Benchmark) -> list[tuple[str, str]]:
 def benchmark_answer(benchmark: Benchmark) -> list[str]:
     """Who ranks first by which measure, and how well worst+gap and average predict the truly best algorithm."""
     selected = [
-        f"by {COMPARED[measure]} in {right:.0f} of {number:.0f} (mean cost {100 * cost:.1f} points of ideal error)"
+        f"by {COMPARED[measure]} in {right:.0f} of {number:.0f} (mean cost {percent(cost)} points of ideal error)"
         for measure, right, number, cost in correct_selections(benchmark).itertuples()
     ]
     if not selected:
@@ -128,7 +129,7 @@ def _ranked_first(benchmark: Benchmark) -> list[str]:
     if not ranked:
         return []
     firsts = [
-        f"{ranking.firsts} by {RANKED_BY[name]} ({ranking.ranks[ranking.first]:.1f})"
+        f"{ranking.firsts} by {RANKED_BY[name]} ({decimal(ranking.ranks[ranking.first], 1)})"
         for name, ranking in ranked.items()
     ]
     *most, last = [str(ranking.separated) for ranking in ranked.values()]
@@ -172,13 +173,13 @@ def measures_answer(evaluation: Evaluation, statistics: Statistics) -> list[str]
         among = "" if len(level) == len(names) else f"the {len(level)} of {len(names)} that have every seed"
         truly = selections(studies, ["ideal"])["ideal", None].names
         head = headline(leaders, separation, title, among=among, truly=truly)
-    numbers = f"{leaders.text}: {title} {100 * level[leaders.first]:.1f}%"
+    numbers = f"{leaders.text}: {title} {percent(level[leaders.first])}%"
     sample = resamples(evaluation, statistics)[0].get(measure)
     if sample is not None and leaders.others:
         apart = sample.difference(leaders.others[0], leaders.first)
         numbers += (
-            f", {100 * apart.estimate:.1f} points below {leaders.others[0]} "
-            f"([{100 * apart.low:.1f}, {100 * apart.high:.1f}], {statistics.percent} interval)"
+            f", {percent(apart.estimate)} points below {leaders.others[0]} "
+            f"([{percent(apart.low)}, {percent(apart.high)}], {statistics.percent} interval)"
         )
     apart_from = f" {separation_words(leaders.order, separation)}" if leaders.others else ""
     return [head, f"{numbers}.{apart_from}", *_by_seeds(studies, measure), *_truth(evaluation)]
@@ -203,9 +204,9 @@ def _truth(evaluation: Evaluation) -> list[str]:
         return []
     ideal = means(by_seed(studies, "ideal"))[best[0]]
     are = "is" if len(best) == 1 else "are"
-    text = f"Over all environments {' = '.join(best)} {are} truly best, with an ideal error of {100 * ideal:.1f}%"
+    text = f"Over all environments {' = '.join(best)} {are} truly best, with an ideal error of {percent(ideal)}%"
     costs = [
-        f"selecting by {title} ({' = '.join(chosen[measure, None].names)}) costs {100 * cost:.1f} points of it"
+        f"selecting by {title} ({' = '.join(chosen[measure, None].names)}) costs {percent(cost)} points of it"
         for measure, title in COMPARED.items()
         if (cost := chosen[measure, None].cost) is not None
     ]

@@ -25,7 +25,7 @@ from dgbench.reports.published import published
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import Selected, select_runs
-from dgbench.reports.tables import Column, Table, entries, entry, table
+from dgbench.reports.tables import Column, Table, entries, entry, percent, table
 
 PRINTED = "yu2024_table4"  # stands beside ours
 _LEAKAGE = "average less that of the honest choice, percentage points"
@@ -122,8 +122,8 @@ def leakage_answer(models: pd.DataFrame) -> list[str]:
     for size in sorted({1, max(_sizes(finished))}):
         gains = finished[finished["K"] == size].groupby("algorithm")["leakage"].agg(lambda leaks: mean(leaks.tolist()))
         least, most = (
-            f"{100 * gains.min():.1f} ({gains.idxmin()})",
-            f"{100 * gains.max():.1f} points ({gains.idxmax()})",
+            f"{percent(gains.min())} ({gains.idxmin()})",
+            f"{percent(gains.max())} points ({gains.idxmax()})",
         )
         points = most if len(gains) == 1 else f"{least} to {most}"
         said.append(f"at {size} test domain{'s' * (size > 1)} gains {points}")

@@ -25,7 +25,7 @@ from dgbench.reports.ranking.claims import averages_of, contests
 from dgbench.reports.ranking.leaderboards import Leaderboard
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.shifts import estimates_of
-from dgbench.reports.tables import Column, Table, entry, table
+from dgbench.reports.tables import Column, Table, decimal, entry, table
 from dgbench.validation import some_of
 
 PRETRAINING = "yu2024_table2"
@@ -129,9 +129,9 @@ def standing_answer(theirs: Published) -> list[str]:
     apart_from = f"cannot separate it from {some_of(rivals, 6)}" if rivals else "separate it from every other one"
     return [
         f"{'Undecided' if rivals else 'Decided'}: {first} leads by average accuracy; {who} {apart_from}.",
-        f"{first}: average accuracy {averages[first].mean:.1f} %, {apart.estimate:.1f} points above {second} "
-        f"([{apart.low:.1f}, {apart.high:.1f}], 95% interval). Such error bars find differences of {points:.1f} points "
-        "with 80% power (median over pairs).",
+        f"{first}: average accuracy {decimal(averages[first].mean, 1)} %, {decimal(apart.estimate, 1)} points above "
+        f"{second} ([{decimal(apart.low, 1)}, {decimal(apart.high, 1)}], 95% interval). Such error bars find "
+        f"differences of {decimal(points, 1)} points with 80% power (median over pairs).",
         *([] if theirs.seeds else ["How many seeds there were is not known, and few tell less: say import.seeds=N."]),
     ]
 
@@ -234,7 +234,7 @@ def gap_section(boards: Sequence[Leaderboard], folders: Any) -> tuple[Section | 
     both = {str(at): line for at, line in enumerate(lines) if line["distance"] is not None}
     if len(both) > 2:
         rho = spearman(*({at: line[name] for at, line in both.items()} for name in ("gap", "distance")))
-        notes.append(f"Rank correlation of gap and distance: {rho:.2f} (n={len(both)}).")
+        notes.append(f"Rank correlation of gap and distance: {decimal(rho, 2)} (n={len(both)}).")
     title = "Linear probing against fine-tuning, and distance to the pretraining images"
     columns = [c for c in columns if any(line[c.name] is not None for line in lines)]
     return Section("relative_gap", title, [table(lines, "relative_gap", title, columns, notes)]), problems

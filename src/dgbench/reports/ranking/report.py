@@ -50,6 +50,7 @@ from dgbench.reports.ranking.tables import (
 )
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.selected import select_runs
+from dgbench.reports.tables import percent
 from dgbench.validation import Folders, Refusal
 
 #: terms of the leaderboards, explained where they first stand
@@ -82,12 +83,12 @@ def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
     words, separation = "", separated(-judged.loc[leaders.order].to_numpy())
     if leaders.others:
         second = leaders.others[0]
-        numbers += f", {100 * (level[leaders.first] - level[second]):.1f} points above {second}"
+        numbers += f", {percent(level[leaders.first] - level[second])} points above {second}"
         words = f" {separation_words(leaders.order, separation)}"
         if judged.shape[1] > 1:
             pairs = zip(known(judged, leaders.first), known(judged, second), strict=True)
             apart = mean_interval([a - b for a, b in pairs])
-            numbers += f" ([{100 * apart.low:.1f}, {100 * apart.high:.1f}], 95% interval over seeds)"
+            numbers += f" ([{percent(apart.low)}, {percent(apart.high)}], 95% interval over seeds)"
     if len(leaders.names) > 1:
         alone = all(only_one_environment(dataset.identity) for dataset in leaderboard.datasets)
         parts = [d.accuracies.drop(columns="images").assign(dataset=d.title) for d in leaderboard.datasets]
@@ -97,7 +98,7 @@ def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
         head = headline(leaders, separation, "average accuracy", among=among)
     answer = [head, f"{numbers}.{words}"]
     if other:
-        named = ", ".join(f"{name} ({100 * level[name]:.1f} %)" for name in other)
+        named = ", ".join(f"{name} ({percent(level[name])} %)" for name in other)
         answer.append(f"Not compared, since other seeds are complete: {named}.")
     if absent := [name for name in names if name not in level]:
         answer.append(f"Not ranked, since a dataset is missing: {', '.join(absent)}.")
@@ -106,7 +107,7 @@ def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
 
 def _numbers(leaderboard: Leaderboard, names: str, first: str) -> str:
     over = f" over {len(leaderboard.datasets)} datasets" if len(leaderboard.datasets) > 1 else ""
-    return f"{names}: average accuracy{over} {100 * leaderboard.level[first]:.1f} %"
+    return f"{names}: average accuracy{over} {percent(leaderboard.level[first])} %"
 
 
 class LeaderboardReport(Report):
