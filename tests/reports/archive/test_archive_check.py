@@ -157,6 +157,14 @@ def test_a_changed_table_is_found_with_its_checksum_made_anew(
     assert [line for line in found(archive) if f"{name}: {what}" in line], found(archive)
 
 
+def test_another_selection_is_one_line_for_each_table(archive: Any) -> None:
+    """Typed into entry.yaml after `pack`, it makes every cell of both tables another one."""
+    archive.say(lambda entry: entry.update(selection="train_val"))
+    expected = "it is of selection last, entry.yaml says train_val: pack again with --selection train_val"
+    tables = [line for line in found(archive) if "csv: " in line]
+    assert tables == [f"tiny: {name}: {expected}" for name in ("measures.csv", "leaderboard.csv")]
+
+
 def test_a_line_that_is_there_twice(archive: Any) -> None:
     text = (archive.entry / "measures.csv").read_text()
     (archive.entry / "measures.csv").write_text(text + text.splitlines(keepends=True)[-1])

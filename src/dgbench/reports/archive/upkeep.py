@@ -312,6 +312,11 @@ def _table_faults(name: str, committed: str, computed: str) -> Iterator[str]:
         sizes = [f"{len(frame)} lines of {', '.join(map(str, frame))}" for frame in (ours, theirs)]
         yield f"it has {sizes[0]}; its rows give {sizes[1]}"
         return
+    packed, asked = ({*map(str, frame["selection"])} for frame in (ours, theirs))
+    if packed and packed.isdisjoint(asked):
+        used, said = (", ".join(sorted(names)) for names in (packed, asked))
+        yield f"it is of selection {used}, entry.yaml says {said}: pack again with --selection {said}"
+        return
     numbers = [frame.apply(pd.to_numeric, errors="coerce") for frame in (ours, theirs)]
     differ = (ours != theirs) & ~((numbers[0] - numbers[1]).abs() <= LAST_DECIMAL)
     for line, column in zip(*np.nonzero(differ.to_numpy()), strict=True):
