@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dgbench.records.status import DONE, RUNNING, Beat, write_beat, write_status
+from dgbench.records.status import DONE, INTERRUPTED, RUNNING, Beat, write_beat, write_status
 from dgbench.sweeps import progress
 from dgbench.sweeps.progress import SweepProgress
 
@@ -39,3 +39,22 @@ def test_a_line_a_minute_says_models_and_time_left(
     shown.look()
     shown.end_job("seed=0: done")
     assert capsys.readouterr().err == "[1/2, 60 s left] seed=0: done\n"
+
+
+def test_what_was_trained_before_is_no_pace_of_this_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two models stopped at 80 of 100 steps are at 90 after 60 s: 5 min a model, of which a fifth is left."""
+    now = [1000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    study(tmp_path, "resumed", INTERRUPTED, INTERRUPTED)
+    folders = [tmp_path / "resumed" / f"fold-{n}" for n in range(2)]
+    for folder in folders:
+        write_beat(folder, Beat(step=80, steps=100, steps_per_s=1.0))
+    shown = SweepProgress(tmp_path, 1, 2)
+    for folder in folders:
+        write_status(folder, RUNNING)
+        write_beat(folder, Beat(step=90, steps=100, steps_per_s=1.0))
+    now[0] += 60
+    shown.look()
+    assert capsys.readouterr().err == "[0/1] 0 of 2 models done, about 60 s left\n"

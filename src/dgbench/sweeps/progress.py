@@ -9,7 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from dgbench.records.status import DONE, RUNNING, STATUS_FILE, read_beat, read_status, roughly
+from dgbench.records.status import DONE, INTERRUPTED, RUNNING, STATUS_FILE, read_beat, read_status, roughly
 
 LOOK_SECONDS = 5.0  #: between two looks at the models
 LINE_SECONDS = 60.0  #: without another line, after which one says how far they are
@@ -28,7 +28,7 @@ class SweepProgress:
         self.folder, self.jobs, self.models = folder, jobs, models
         self.ended = 0
         self._began = self._spoke = time.monotonic()
-        self._before = self._models()[0]
+        self._done_before, self._shares_before = self._models()
         self._bar: tqdm[Any] = tqdm(
             total=jobs, disable=not sys.stderr.isatty(), bar_format="{n:.2g}/{total} jobs |{bar:20}|{postfix}"
         )
@@ -51,9 +51,9 @@ class SweepProgress:
         on_time = time.monotonic() - self._spoke >= LINE_SECONDS
         if not self.models or (self._bar.disable and not on_time):
             return
-        done, running = self._models()
-        done = max(0, done - self._before)
-        text = f"{done} of {self.models} models done{self._left(done + running)}"
+        done, shares = self._models()
+        done = max(0, done - self._done_before)
+        text = f"{done} of {self.models} models done{self._left(done + shares)}"
         if self._bar.disable:
             self.say(f"[{self.ended}/{self.jobs}] {text}")
         else:
@@ -64,17 +64,23 @@ class SweepProgress:
         self._bar.close()
 
     def _left(self, done: float) -> str:
-        if not 0 < done <= self.models:
+        """How long the models take that are not done, at the pace of this command.
+
+        Args:
+            done: models, with the shares of those that are not; some shares are of commands before this one.
+        """
+        trained = done - self._shares_before
+        if trained <= 0 or done > self.models:
             return ""
         seconds = time.monotonic() - self._began
-        return f", about {roughly(seconds / done * (self.models - done))} left"
+        return f", about {roughly(seconds / trained * (self.models - done))} left"
 
     def _models(self) -> tuple[int, float]:
-        """Models that are done, and what share of others is."""
-        done, running = 0, 0.0
+        """Models that are done, and the sum of the shares that others have trained."""
+        done, shares = 0, 0.0
         for file in self.folder.glob(f"*/*/{STATUS_FILE}"):
             word = read_status(file.parent).word
             done += word == DONE
-            if word == RUNNING and (beat := read_beat(file.parent)) is not None and beat.steps:
-                running += beat.step / beat.steps
-        return done, running
+            if word in (RUNNING, INTERRUPTED) and (beat := read_beat(file.parent)) is not None and beat.steps:
+                shares += beat.step / beat.steps
+        return done, shares
