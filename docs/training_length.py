@@ -1,7 +1,7 @@
 """How training length and the selected step move what measures are worth: ``python docs/training_length.py``.
 
 Draws docs/figures/training_length.png and prints its numbers: the rank correlation of two measures with the ideal one,
-had training ended at each evaluated step. All follows from the rows of a committed entry of results/.
+had training ended at each evaluated step. All follows from the rows of committed entries of results/.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.render.drawing import MEASURE_STYLE, canvas, grid
 
 ROOT = Path(__file__).resolve().parents[1]
-ENTRY = ROOT / "results" / "hwang2024_table1_scale1_length"
+ENTRIES = [ROOT / "results" / f"hwang2024_table1_scale1_length{part}" for part in ("", "_arm")]
 STEPS = range(500, 5001, 500)  #: evaluated ones
 MEASURES = {"average": "average", "worst_gap": "worst+gap"}
 SELECTIONS = (Last(), TrainVal())
 PAPER = published("hwang2024_table1").values["sr_cmnist/1/3:1"]
-WITHOUT = "arm"  # its predictions see other images, see the entry
+WITHOUT = "arm"  # its predictions see other images, see the entries
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def tables_of(studies: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def correlations(steps: Iterable[int]) -> Iterator[dict[str, Any]]:
     """Correlations of each measure with the ideal one by selection and length, with all algorithms and without one."""
-    collection = collect(ENTRY)
+    collection = collect(ENTRIES)
     for selection in SELECTIONS:
         for end in steps:
             studies = evaluate(select_runs(collection, Until(selection, end))).studies
@@ -79,8 +79,8 @@ def correlations(steps: Iterable[int]) -> Iterator[dict[str, Any]]:
 
 
 def draw(lines: pd.DataFrame, out: Path) -> None:
-    """One picture for each selection, without ARM: with intervals; the paper's, with ARM, at the right end."""
-    shown = lines[lines["algorithms"] == "without"]
+    """One picture for each selection, of all algorithms: with intervals; the paper's at the right end."""
+    shown = lines[lines["algorithms"] == "all"]
     with canvas("training_length", 9, 3.6) as drawn:
         for place, selection in enumerate(SELECTIONS, start=1):
             axes = drawn.add_subplot(1, len(SELECTIONS), place)
@@ -115,10 +115,10 @@ def main() -> None:
         table = part.assign(text=text).pivot(index="step", columns=["selection", "what"], values="text")
         print(f"{title}: Spearman correlation with the ideal measure, mean over seeds, 95% interval")
         print(table.rename(columns=MEASURES, level="what").to_string(), end="\n\n")
-    part = lines[(lines["algorithms"] == "without") & (lines["what"] != "difference")]
+    part = lines[(lines["algorithms"] == "all") & (lines["what"] != "difference")]
     text = part["seeds"].map(lambda seeds: " ".join(f"{value:+.2f}" for value in seeds))
     table = part.assign(text=text).pivot(index="step", columns=["selection", "what"], values="text")
-    print(f"without {WITHOUT}: each seed\n{table.rename(columns=MEASURES, level='what').to_string()}")
+    print(f"all algorithms: each seed\n{table.rename(columns=MEASURES, level='what').to_string()}")
 
 
 if __name__ == "__main__":
