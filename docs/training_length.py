@@ -6,7 +6,7 @@ had training ended at each evaluated step. All follows from the rows of committe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,17 +53,16 @@ class Until(Selection):
 
 
 def tables_of(studies: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Measure -> algorithm x seed, of those seeds that every algorithm has."""
+    """Measure -> algorithm x seed."""
     wide = studies.pivot(index="algorithm", columns="seed", values=[*MEASURES, "ideal"])
-    whole = [seed for seed in wide["ideal"] if wide.xs(seed, axis="columns", level="seed").notna().all(axis=None)]
-    return {measure: wide[measure][whole] for measure in (*MEASURES, "ideal")}
+    return {measure: wide[measure] for measure in (*MEASURES, "ideal")}
 
 
-def correlations(steps: Iterable[int]) -> Iterator[dict[str, Any]]:
+def correlations() -> Iterator[dict[str, Any]]:
     """Correlations of each measure with the ideal one by selection and length, with all algorithms and without one."""
     collection = collect(ENTRIES)
     for selection in SELECTIONS:
-        for end in steps:
+        for end in STEPS:
             studies = evaluate(select_runs(collection, Until(selection, end))).studies
             for algorithms, chosen in (("all", studies), ("without", studies[studies["algorithm"] != WITHOUT])):
                 tables = tables_of(chosen)
@@ -107,7 +106,7 @@ def draw(lines: pd.DataFrame, out: Path) -> None:
 
 
 def main() -> None:
-    lines = pd.DataFrame(correlations(STEPS))
+    lines = pd.DataFrame(correlations())
     draw(lines, ROOT / "docs" / "figures" / "training_length.png")
     for algorithms, title in (("all", "all algorithms"), ("without", f"without {WITHOUT}")):
         part = lines[lines["algorithms"] == algorithms]

@@ -34,7 +34,7 @@ from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.render.formats import plain_table
 from dgbench.reports.results import measures, results
-from dgbench.reports.tables import Column, table
+from dgbench.reports.tables import Column, percent, table
 
 if TYPE_CHECKING:
     from dgbench.callbacks.loggers import MetricsLogger, WandbLog
@@ -200,8 +200,8 @@ def _guesses(run: Run, rows: Sequence[Mapping[str, Any]]) -> str:
     if not chance or error < chance - (chance * (1 - chance) / len(labels)) ** 0.5:
         return ""
     return (
-        f"{run.title}: error {100 * error:.1f} % on validation images of its training environments, where the most "
-        f"frequent class alone gives {100 * chance:.1f} %; look at the labels, hparams.lr and trainer.steps"
+        f"{run.title}: error {percent(error)} % on validation images of its training environments, where the most "
+        f"frequent class alone gives {percent(chance)} %; look at the labels, hparams.lr and trainer.steps"
     )
 
 
@@ -256,7 +256,7 @@ def print_study(
         return
     if brief:
         values = _measures(evaluate_study(rows, selection, unusable)) if rows else {}
-        shown = ", ".join(f"{name} {100 * value:.1f} %" for name, value in values.items())
+        shown = ", ".join(f"{name} {percent(value)} %" for name, value in values.items())
         print(f"{study.folder.name}: {shown}")
     else:
         if rows:

@@ -18,6 +18,7 @@ from dgbench.reports.measuring.figures import rank_diagram
 from dgbench.reports.over_seeds import Ranking, comparable, known, means
 from dgbench.reports.ranking.leaderboards import Leaderboard
 from dgbench.reports.render.drawing import COLORS, GRAY, INK, canvas, finish, grid, label_of
+from dgbench.reports.tables import percent
 
 _WIDTH = 5.6  # inches, which a phone shows whole
 _LINE = 0.2  # inches for each algorithm with a name of one line
@@ -47,7 +48,7 @@ def average_figure(leaderboard: Leaderboard) -> Figure | None:
         right = axes.get_xlim()[1]
         for algorithm, at in places.items():
             axes.annotate(
-                f"{100 * level[algorithm]:.1f}", (right, at), xytext=(4, 0), textcoords="offset points", va="center",
+                percent(level[algorithm]), (right, at), xytext=(4, 0), textcoords="offset points", va="center",
                 fontsize=9.5, annotation_clip=False,
             )  # fmt: skip
         axes.set_xlabel("average test accuracy (%), higher is better")
