@@ -101,7 +101,7 @@ def test_a_stop_before_the_first_evaluation_loses_little(
     how: signal.Signals, mode: str, command: Any, rows_of: Callable[[Path], dict[str, bytes]], tmp_path: Path
 ) -> None:
     """The first checkpoint comes by time: the second start says from which step it resumes, to the same rows."""
-    words = (*STUDY, "trainer.steps=600", "trainer.eval_every=600", "protocol.folds=[0,1]", f"execution={mode}")
+    words = (*STUDY, "trainer.steps=1500", "trainer.eval_every=1500", "protocol.folds=[0,1]", f"execution={mode}")
     words = tuple(word for word in words if word not in ("trainer.eval_every=100", "trainer.checkpoint_seconds=0"))
     words = (*words, "trainer.checkpoint_seconds=0.1")
     alone, cut = tmp_path / "alone", tmp_path / "cut"

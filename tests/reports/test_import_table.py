@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -378,10 +379,11 @@ def test_one_seed_separates_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_every_one_of_a_million_lines_is_read(tmp_path: Path) -> None:
-    """In seconds; in hours, should a line take longer the more there are."""
+def test_a_million_lines_take_seconds(tmp_path: Path) -> None:
     lines, steps = frame_of(), 41_667
     table = pd.concat([lines] * steps, ignore_index=True)
     table["step"] = np.repeat(np.arange(steps), len(lines))
     table.to_csv(tmp_path / "a.csv", index=False)
-    assert len(read_table(tmp_path / "a.csv").rows) == len(lines) * steps == 1_000_008
+    start = time.perf_counter()
+    assert len(read_table(tmp_path / "a.csv").rows) == 1_000_008
+    assert time.perf_counter() - start < 30
