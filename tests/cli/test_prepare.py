@@ -1,9 +1,10 @@
-"""A prepared process is given the pages that it had."""
+"""A prepared process is given the pages that it had, and searches for no GPU while it trains."""
 
 import subprocess
 import sys
 
 import pytest
+import torch
 
 SCRIPT = """
 import resource, sys
@@ -32,3 +33,25 @@ def faults(how: str) -> int:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="of glibc")
 def test_later_steps_ask_the_kernel_for_no_new_pages() -> None:
     assert faults("prepared") * 10 < faults("plain")
+
+
+@pytest.mark.skipif(torch.version.cuda is None or torch.cuda.is_available(), reason="of CUDA builds without a GPU")
+def test_a_step_of_an_optimizer_opens_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dgbench.training.processes import prepare_process
+
+    def asked() -> int:
+        asked_for.append("NVML")
+        return -1
+
+    asked_for: list[str] = []
+    monkeypatch.setattr(torch.cuda, "_raw_device_count_nvml", asked)
+    monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # as Lightning's import sets it
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.Adam([weight])
+    weight.grad = torch.ones(1)
+    optimizer.step()
+    assert asked_for
+    prepare_process()
+    asked_for.clear()
+    optimizer.step()
+    assert not asked_for
