@@ -38,7 +38,27 @@ def test_a_line_a_minute_says_models_and_time_left(
     assert capsys.readouterr().err == "[0/2] 2 of 7 models done, about 2 min left\n"
     shown.look()
     shown.end_job("seed=0: done")
-    assert capsys.readouterr().err == "[1/2, 60 s left] seed=0: done\n"
+    assert capsys.readouterr().err == "[1/2, about 2 min left] seed=0: done\n"
+
+
+def test_the_end_of_a_job_tells_models_where_they_are_counted_else_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job of one model is done after 60 s: three of its size are left, or the other job."""
+    now = [1000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    counted, uncounted = SweepProgress(tmp_path, 2, 4), SweepProgress(tmp_path, 2, 0)
+    study(tmp_path, "now", DONE)
+    now[0] += 60
+    for shown in (counted, uncounted):
+        shown.end_job("seed=0: done")
+    assert capsys.readouterr().err.splitlines() == [
+        "[1/2, about 3 min left] seed=0: done",
+        "[1/2, about 60 s left] seed=0: done",
+    ]
+    study(tmp_path, "later", DONE, DONE, DONE)
+    counted.end_job("seed=1: done")
+    assert capsys.readouterr().err == "[2/2] seed=1: done\n"
 
 
 def test_what_was_trained_before_is_no_pace_of_this_command(

@@ -28,17 +28,19 @@ class SweepProgress:
         self.folder, self.jobs, self.models = folder, jobs, models
         self.ended = 0
         self._began = self._spoke = time.monotonic()
-        self._done_before, self._shares_before = self._models()
+        self._before = self._count()
         self._bar: tqdm[Any] = tqdm(
             total=jobs, disable=not sys.stderr.isatty(), bar_format="{n:.2g}/{total} jobs |{bar:20}|{postfix}"
         )
 
     def end_job(self, text: str) -> None:
-        """Say how a job ended, how many have, and how long the others take at that pace."""
+        """Say how a job ended, how many have, and how long the rest takes."""
         self.ended += 1
         self._bar.n = self.ended
-        left = (time.monotonic() - self._began) / self.ended * (self.jobs - self.ended)
-        self.say(f"[{self.ended}/{self.jobs}, {roughly(left)} left] {text}")
+        left = self._left(self.ended, self.jobs)
+        if left and self.models:  # jobs differ in size
+            left = self._models_left(*self._models())
+        self.say(f"[{self.ended}/{self.jobs}{left}] {text}")
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
@@ -52,8 +54,7 @@ class SweepProgress:
         if not self.models or (self._bar.disable and not on_time):
             return
         done, shares = self._models()
-        done = max(0, done - self._done_before)
-        text = f"{done} of {self.models} models done{self._left(done + shares)}"
+        text = f"{max(0, done)} of {self.models} models done{self._models_left(done, shares)}"
         if self._bar.disable:
             self.say(f"[{self.ended}/{self.jobs}] {text}")
         else:
@@ -63,19 +64,21 @@ class SweepProgress:
         """Leave the terminal tidy."""
         self._bar.close()
 
-    def _left(self, done: float) -> str:
-        """How long the models take that are not done, at the pace of this command.
-
-        Args:
-            done: models, with the shares of those that are not; some shares are of commands before this one.
-        """
-        trained = done - self._shares_before
-        if trained <= 0 or done > self.models:
-            return ""
+    def _left(self, done: float, total: float) -> str:
+        """How long the rest takes at the pace of this command; empty where nothing is done or nothing left."""
         seconds = time.monotonic() - self._began
-        return f", about {roughly(seconds / trained * (self.models - done))} left"
+        return f", about {roughly(seconds / done * (total - done))} left" if 0 < done < total else ""
+
+    def _models_left(self, done: int, shares: float) -> str:
+        """The same of models: what was trained of them before is neither done by this command nor left."""
+        return self._left(done + shares, self.models - self._before[1])
 
     def _models(self) -> tuple[int, float]:
+        """Models that were finished since this command began, and the change of the shares trained of others."""
+        done, shares = self._count()
+        return done - self._before[0], shares - self._before[1]
+
+    def _count(self) -> tuple[int, float]:
         """Models that are done, and the sum of the shares that others have trained."""
         done, shares = 0, 0.0
         for file in self.folder.glob(f"*/*/{STATUS_FILE}"):
