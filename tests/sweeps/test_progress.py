@@ -11,6 +11,14 @@ from dgbench.sweeps import progress
 from dgbench.sweeps.progress import SweepProgress
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that the clock shows, which a test moves."""
+    now = [1000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
 def study(folder: Path, name: str, *words: str) -> None:
     """A study of four models of which some have a status."""
     runs = [f"fold-{n}" for n in range(4)]
@@ -21,19 +29,17 @@ def study(folder: Path, name: str, *words: str) -> None:
 
 
 def test_a_line_a_minute_says_models_and_time_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two jobs lack seven models and another's was done before. After 60 s, 2.5: then 4.5 are left, at 24 s each."""
-    now = [1000.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     study(tmp_path, "before", DONE)
     shown = SweepProgress(tmp_path, 2, 7)
-    now[0] += 30
+    clock[0] += 30
     shown.look()
     assert capsys.readouterr().err == ""
     study(tmp_path, "now", DONE, DONE, RUNNING)
     write_beat(tmp_path / "now" / "fold-2", Beat(step=50, steps=100, steps_per_s=1.0))
-    now[0] += 30
+    clock[0] += 30
     shown.look()
     assert capsys.readouterr().err == "[0/2] 2 of 7 models done, about 2 min left\n"
     shown.look()
@@ -42,14 +48,12 @@ def test_a_line_a_minute_says_models_and_time_left(
 
 
 def test_the_end_of_a_job_tells_models_where_they_are_counted_else_jobs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A job of one model is done after 60 s: three of its size are left, or the other job."""
-    now = [1000.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     counted, uncounted = SweepProgress(tmp_path, 2, 4), SweepProgress(tmp_path, 2, 0)
     study(tmp_path, "now", DONE)
-    now[0] += 60
+    clock[0] += 60
     for shown in (counted, uncounted):
         shown.end_job("seed=0: done")
     assert capsys.readouterr().err.splitlines() == [
@@ -62,11 +66,9 @@ def test_the_end_of_a_job_tells_models_where_they_are_counted_else_jobs(
 
 
 def test_what_was_trained_before_is_no_pace_of_this_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two models stopped at 80 of 100 steps are at 90 after 60 s: 5 min a model, of which a fifth is left."""
-    now = [1000.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     study(tmp_path, "resumed", INTERRUPTED, INTERRUPTED)
     folders = [tmp_path / "resumed" / f"fold-{n}" for n in range(2)]
     for folder in folders:
@@ -75,6 +77,17 @@ def test_what_was_trained_before_is_no_pace_of_this_command(
     for folder in folders:
         write_status(folder, RUNNING)
         write_beat(folder, Beat(step=90, steps=100, steps_per_s=1.0))
-    now[0] += 60
+    clock[0] += 60
     shown.look()
     assert capsys.readouterr().err == "[0/1] 0 of 2 models done, about 60 s left\n"
+
+
+def test_the_ends_of_many_short_jobs_share_a_count_of_models(
+    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown, counts = SweepProgress(tmp_path, 9, 9), []
+    monkeypatch.setattr(SweepProgress, "_count", lambda self: counts.append(clock[0]) or (0, 0.0))
+    for seconds in (1, 1, 4, 1, 1):
+        clock[0] += seconds
+        shown.end_job("done")
+    assert counts == [1006.0]

@@ -28,7 +28,8 @@ class SweepProgress:
         self.folder, self.jobs, self.models = folder, jobs, models
         self.ended = 0
         self._began = self._spoke = time.monotonic()
-        self._before = self._count()
+        self._before = self._counted = self._count()
+        self._counted_at = self._began
         self._bar: tqdm[Any] = tqdm(
             total=jobs, disable=not sys.stderr.isatty(), bar_format="{n:.2g}/{total} jobs |{bar:20}|{postfix}"
         )
@@ -39,7 +40,7 @@ class SweepProgress:
         self._bar.n = self.ended
         left = self._left(self.ended, self.jobs)
         if left and self.models:  # jobs differ in size
-            left = self._models_left(*self._models())
+            left = self._left(*self._models()[1:])
         self.say(f"[{self.ended}/{self.jobs}{left}] {text}")
 
     def say(self, text: str) -> None:
@@ -53,8 +54,8 @@ class SweepProgress:
         on_time = time.monotonic() - self._spoke >= LINE_SECONDS
         if not self.models or (self._bar.disable and not on_time):
             return
-        done, shares = self._models()
-        text = f"{max(0, done)} of {self.models} models done{self._models_left(done, shares)}"
+        done, trained, total = self._models()
+        text = f"{max(0, done)} of {self.models} models done{self._left(trained, total)}"
         if self._bar.disable:
             self.say(f"[{self.ended}/{self.jobs}] {text}")
         else:
@@ -69,14 +70,16 @@ class SweepProgress:
         seconds = time.monotonic() - self._began
         return f", about {roughly(seconds / done * (total - done))} left" if 0 < done < total else ""
 
-    def _models_left(self, done: int, shares: float) -> str:
-        """The same of models: what was trained of them before is neither done by this command nor left."""
-        return self._left(done + shares, self.models - self._before[1])
+    def _models(self) -> tuple[int, float, float]:
+        """Models that this command finished; those that it trained, shares of others included; and all that it trains.
 
-    def _models(self) -> tuple[int, float]:
-        """Models that were finished since this command began, and the change of the shares trained of others."""
-        done, shares = self._count()
-        return done - self._before[0], shares - self._before[1]
+        What was trained of them before is in neither of the last two. A count reads a file of every model, so the ends
+        of many short jobs share one.
+        """
+        if time.monotonic() - self._counted_at >= LOOK_SECONDS:
+            self._counted, self._counted_at = self._count(), time.monotonic()
+        (done, shares), (done_before, shares_before) = self._counted, self._before
+        return done - done_before, done - done_before + shares - shares_before, self.models - shares_before
 
     def _count(self) -> tuple[int, float]:
         """Models that are done, and the sum of the shares that others have trained."""
