@@ -44,7 +44,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def spread(values: Sequence[float], kind: str) -> float | None:
-    """Error bar of the mean over seeds; a single value has one of 0 in DomainBed's form and none in the others.
+    """Error bar of the mean over seeds; a single value has none, also where DomainBed prints 0.
 
     Args:
         values: one accuracy per seed.
@@ -56,11 +56,11 @@ def spread(values: Sequence[float], kind: str) -> float | None:
     if kind not in SPREADS:
         raise MeasureError(f"no error bar {kind!r}; choose one of {', '.join(SPREADS)}")
     n, center = len(values), mean(values)
+    if n < 2:
+        return None
     squares = math.fsum((value - center) ** 2 for value in values)
     if kind == "domainbed":
         return math.sqrt(squares / n) / math.sqrt(n)
-    if n < 2:
-        return None
     deviation = math.sqrt(squares / (n - 1))
     return deviation if kind == "standard_deviation" else deviation / math.sqrt(n)
 

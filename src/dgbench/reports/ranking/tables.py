@@ -207,7 +207,7 @@ def _notes(leaderboard: Leaderboard, order: Sequence[str], baseline: Baseline | 
     if absent := [name for name in order if name not in level]:
         notes.append(f"Without a place, since a dataset is missing: {', '.join(absent)}; the reasons stand below.")
     if seeds and seeds[0] == 1:
-        notes.append("1 seed: any place here may be the luck of a seed.")
+        notes.append("1 seed has no error bar, and any place here may be its luck.")
     notes += resolution(leaderboard.averages, "average accuracy")
     if baseline:
         shared = len(baseline.means.keys() & level.keys())
@@ -345,7 +345,7 @@ def _score(dataset: RankedDataset, algorithm: str, reference: str, kind: str) ->
             return None, dataset.why_absent(name) or f"no result of {name}"
     of_algorithm, of_reference = known(averages, algorithm), known(averages, reference)
     bar = spread(of_reference, kind)
-    if bar is None or len(of_reference) < 2:
+    if bar is None:
         return None, f"{reference} has 1 seed and so no error bar; train more seeds"
     return ranking_score(mean(of_algorithm), mean(of_reference), bar), ""
 
