@@ -41,9 +41,9 @@ __all__ = ["__version__", *_HOME]
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(_HOME[name]), name)
-    globals()[name] = found
-    return found
+    value: object = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

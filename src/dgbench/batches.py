@@ -36,7 +36,7 @@ class EnvBatch:
         return torch.split(values, list(self.sizes))
 
     def mean_per_env(self, values: Tensor) -> Tensor:
-        """(N,) values to their (E,) means within each environment."""
+        """Average (N,) values within each environment: (E,) means."""
         if len(set(self.sizes)) == 1:
             return values.view(len(self.sizes), -1).mean(1)
         return torch.stack([part.mean() for part in self.split(values)])
@@ -80,5 +80,5 @@ class ErrorRecipe:
     held_out: bool | None = None
 
     def never_trained_on(self, training: Collection[str]) -> bool:
-        """Whether a run with these training environments never trained on what is scored."""
+        """Return whether a run with these training environments never trained on what is scored."""
         return self.env not in training if self.held_out is None else self.held_out

@@ -13,11 +13,11 @@ CONF = _INSTALLED if _INSTALLED.is_dir() else PACKAGE.parents[1] / "conf"
 
 
 def command_words(name: str) -> list[str]:
-    """The words that start a command: ``dgbench train`` where that was typed or a wheel is, or ``python train.py``."""
+    """Return the words that start a command: ``dgbench train`` if typed or from a wheel, else ``python train.py``."""
     program = CONF == _INSTALLED or sys.argv[0].startswith("dgbench ")  # set by dgbench.cli.main
     return ["dgbench", name] if program else ["python", f"{name}.py"]
 
 
 def typed_words(name: str) -> list[str]:
-    """What a user typed to start this command."""
+    """Return the words that a user typed to start this command."""
     return [*command_words(name), *sys.argv[1:]]

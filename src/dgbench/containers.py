@@ -18,19 +18,19 @@ class _Callables:
     """Named networks that an objective calls: ``nets.featurizer(x)``, ``nets.classifier(z)``, ..."""
 
     def logits(self, x: Tensor) -> Tensor:
-        """(n, C, H, W) -> (n, K), the classifier on the features."""
+        """Map (n, C, H, W) images to (n, K) logits: the classifier on the features."""
         return self.classifier(self.featurizer(x))
 
     def style_stages(self) -> tuple[int, ...]:
-        """Numbers of the featurizer's stages after which styles can be mixed; none of one that cannot."""
+        """List the numbers of the featurizer's stages after which styles can be mixed; empty where none is."""
         return tuple(getattr(self._modules["featurizer"], "style_stages", ()))
 
     def one_image_size(self) -> bool:
-        """Whether the featurizer takes images of the size that it was made for alone."""
+        """Return whether the featurizer takes only images of the size that it was made for."""
         return bool(getattr(self._modules["featurizer"], "one_image_size", False))
 
     def mixes_rows(self, name: str) -> bool:
-        """Whether what the named network makes of an image depends on the others: BatchNorm on minibatch statistics."""
+        """Return whether a named network's output of an image depends on others: BatchNorm on minibatch statistics."""
         return any(isinstance(layer, _BatchNorm) and layer.training for layer in self._modules[name].modules())
 
     if TYPE_CHECKING:
@@ -64,11 +64,11 @@ class Networks(_Callables, nn.ModuleDict):  # type: ignore[misc]  # two __getatt
         return self
 
     def params(self, *names: str) -> dict[str, Tensor]:
-        """Parameters that train of the named networks (of all without names), keyed ``network.parameter``."""
+        """Collect trainable parameters of the named networks (of all without names), keyed ``network.parameter``."""
         return {key: value for key, value in self._all(*names).items() if value.requires_grad}
 
     def constants(self) -> dict[str, Tensor]:
-        """Frozen parameters, keyed ``network.parameter``."""
+        """Collect the frozen parameters, keyed ``network.parameter``."""
         return {key: value for key, value in self._all().items() if not value.requires_grad}
 
     def _all(self, *names: str) -> dict[str, Tensor]:
@@ -84,15 +84,15 @@ class Networks(_Callables, nn.ModuleDict):  # type: ignore[misc]  # two __getatt
         return next(p.dtype for p in self.parameters() if p.is_floating_point())
 
     def statistics(self) -> dict[str, Tensor]:
-        """Buffers of all networks (running statistics), keyed ``network.buffer``."""
+        """Collect the buffers of all networks (running statistics), keyed ``network.buffer``."""
         return dict(self.named_buffers())
 
     def bind(self, params: Tensors) -> BoundNetworks:
-        """The same networks with some or all parameters replaced; differentiable in ``params``."""
+        """Bind the networks to new values of some or all parameters and buffers; differentiable in ``params``."""
         return BoundNetworks(self, {**self._all(), **dict(self.named_buffers()), **params})
 
     def in_half_precision(self, dtype: torch.dtype) -> BoundNetworks:
-        """The same networks computing in float16 or bfloat16; what they put out is float32."""
+        """Return the same networks, computing in float16 or bfloat16 with outputs in float32."""
         return self.bind({}).in_half_precision(dtype)
 
 
@@ -119,31 +119,31 @@ class BoundNetworks(_Callables):
         def call(*args: Any, **kwargs: Any) -> Any:
             if self._half is None:
                 return functional_call(self._modules[name], tensors, args, kwargs)
-            kind = next(iter(self._tensors.values())).device.type
-            with torch.autocast(kind, self._half, cache_enabled=False):  # a cache would keep weights over a step
+            device_type = next(iter(self._tensors.values())).device.type
+            with torch.autocast(device_type, self._half, cache_enabled=False):  # a cache would keep weights over a step
                 return _single(functional_call(self._modules[name], tensors, args, kwargs))
 
         return call
 
     def params(self, *names: str) -> dict[str, Tensor]:
-        """Parameters that train (no buffers) of the named networks, keyed ``network.parameter``."""
+        """Collect trainable parameters (no buffers) of the named networks, keyed ``network.parameter``."""
         return {key: self._tensors[key] for key in self._modules.params(*names)}
 
     def statistics(self) -> dict[str, Tensor]:
-        """Buffers of all networks (running statistics), keyed ``network.buffer``."""
+        """Collect the buffers of all networks (running statistics), keyed ``network.buffer``."""
         return {key: self._tensors[key] for key in self._modules.statistics()}
 
     def bind(self, params: Tensors) -> BoundNetworks:
-        """The same networks with some or all tensors replaced."""
+        """Bind the same networks to new values of some or all tensors."""
         return BoundNetworks(self._modules, {**self._tensors, **params}, self._half)
 
     def in_half_precision(self, dtype: torch.dtype) -> BoundNetworks:
-        """The same networks computing in float16 or bfloat16; what they put out is float32."""
+        """Return the same networks, computing in float16 or bfloat16 with outputs in float32."""
         return BoundNetworks(self._modules, self._tensors, dtype)
 
 
 def _single(output: Any) -> Any:
-    """What a network puts out, a tensor or several, in float32 where that is half precision."""
+    """Cast a network's output, a tensor or several, to float32 where it is in half precision."""
     if isinstance(output, Tensor):
         return output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
     return type(output)(map(_single, output)) if isinstance(output, (list, tuple)) else output
@@ -153,7 +153,7 @@ AnyNetworks = Networks | BoundNetworks
 
 
 def example_of(module: nn.Module) -> Tensor:
-    """A tensor of the type and on the device of a module's floats: a parameter, a buffer, or an empty one."""
+    """Find a tensor of the type and on the device of a module's floats: a parameter, a buffer, or an empty one."""
     tensors = itertools.chain(module.parameters(), module.buffers())
     return next((tensor for tensor in tensors if tensor.is_floating_point()), torch.empty(0))
 
@@ -171,13 +171,13 @@ class Buffers(nn.Module):
             self.register_buffer(name, value.detach())
 
     def tensors(self) -> Tensors:
-        """All tensors by name."""
+        """Collect all tensors by name."""
         return {name: value for name, value in self._buffers.items() if value is not None}
 
 
 @torch.no_grad()
 def renew_statistics(model: nn.Module, forward: Callable[[Tensor], object], images: Iterable[Tensor]) -> None:
-    """Replace running means and variances by the average of what the batches show.
+    """Replace running means and variances by their averages over the batches.
 
     A frozen layer (one that ``model.train()`` leaves in evaluation mode) keeps its statistics; if all are, nothing
     is computed.

@@ -47,15 +47,15 @@ def download(
 ) -> str:
     """Get a file from the first address that has it.
 
-    What has arrived lies in ``file.part``; the next call continues there if the address (or a checksum, if known) is
-    the same and the server can. A transfer that breaks off is taken up again. Nothing is left of a file with a wrong
+    What has arrived lies in ``file.part``; the next call continues there if the address is the same or a checksum is
+    known, and the server can. A transfer that breaks off is taken up again. Nothing is left of a file with a wrong
     checksum.
 
     Args:
         urls: addresses of the same file, tried in order; those of the Hugging Face hub follow HF_ENDPOINT.
         file: where it goes; left alone if it is there and its checksums are right or unknown.
         sha256: its checksum in hexadecimal; None if none was published.
-        md5: likewise; it tells damage, not malice.
+        md5: likewise; it detects damage, not malice.
         say: gets one line for every address that failed.
         probe_seconds: how long to wait for any address to answer at all.
         silence_seconds: after which a transfer is broken off.
@@ -88,13 +88,13 @@ def download(
 
 
 def checksum(file: Path, algorithm: str = "sha256") -> str:
-    """Checksum of a file in hexadecimal."""
+    """Compute the checksum of a file, in hexadecimal."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, algorithm).hexdigest()
 
 
 def _hub_mirror(url: str) -> str:
-    """An address of the Hugging Face hub at the mirror that HF_ENDPOINT names, as its own library has it."""
+    """Rewrite a Hugging Face hub address to the mirror that HF_ENDPOINT names, as the hub's own library does."""
     mirror = os.environ.get("HF_ENDPOINT", HUB).rstrip("/")
     return mirror + url.removeprefix(HUB) if url.startswith(f"{HUB}/") else url
 
@@ -104,21 +104,21 @@ def _told(addresses: int) -> str:
 
 
 def _from(url: str, part: Path, published: Mapping[str, str | None], checked: bool, silence: float) -> str | None:
-    """Complete ``part`` from one address; None, or why it is not the file, of which then nothing wrong is left."""
+    """Complete ``part`` from one address; return None, or why that failed: then no part of a wrong file is left."""
     begun = _size(part) > 0
     try:
         _transfer(url, part, checked, silence)
     except (OSError, http.client.HTTPException) as error:
         return " ".join(str(getattr(error, "reason", None) or error or type(error).__name__).split())
-    unlike = _unlike(part, published)
-    if unlike is None:
+    fault = _unlike(part, published)
+    if fault is None:
         return None
     _forget(part)
-    return _from(url, part, published, checked, silence) if begun else unlike  # the wrong bytes may be an earlier go's
+    return _from(url, part, published, checked, silence) if begun else fault  # the wrong bytes may be an earlier go's
 
 
 def _unlike(file: Path, published: Mapping[str, str | None]) -> str | None:
-    """Which checksum is not the published one; None where all are, or none is published."""
+    """Describe the checksum that is not the published one; None where all are, or none is published."""
     for algorithm, expected in published.items():
         if expected is not None and (digest := checksum(file, algorithm)) != expected:
             return f"{algorithm} is {digest}, not {expected}"
@@ -126,7 +126,7 @@ def _unlike(file: Path, published: Mapping[str, str | None]) -> str | None:
 
 
 def _transfer(url: str, part: Path, checked: bool, silence: float) -> None:
-    """Complete ``part`` from one address, in several goes if need be; ``checked``: whether a checksum is known."""
+    """Complete ``part`` from one address, in several attempts if needed; ``checked``: whether a checksum is known."""
     for attempt in range(ATTEMPTS):
         before = _size(part)
         try:
@@ -140,18 +140,18 @@ def _transfer(url: str, part: Path, checked: bool, silence: float) -> None:
 
 
 def _one_go(url: str, part: Path, checked: bool, silence: float) -> None:
-    have, state = _resumable(url, part, checked)
+    offset, state = _resumable(url, part, checked)
     headers = dict(AGENT)
-    if have:
-        headers["Range"] = f"bytes={have}-"
+    if offset:
+        headers["Range"] = f"bytes={offset}-"
         if state.get("version"):
             headers["If-Range"] = state["version"]
     try:
         answer = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=silence)
     except urllib.error.HTTPError as error:
-        if error.code != 416 or not have:
+        if error.code != 416 or not offset:
             raise
-        if state.get("total") == have:  # nothing is missing
+        if state.get("total") == offset:  # nothing is missing
             return
         _forget(part)
         _one_go(url, part, checked, silence)
@@ -159,22 +159,22 @@ def _one_go(url: str, part: Path, checked: bool, silence: float) -> None:
     with answer:
         if "text/html" in answer.headers.get("Content-Type", ""):
             raise OSError("sent a web page instead of the file")
-        resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
-        have = have if resumed else 0
+        resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {offset}-")
+        offset = offset if resumed else 0
         length = answer.headers.get("Content-Length")
-        total = have + int(length) if length else None
+        total = offset + int(length) if length else None
         if resumed and state.get("total") not in (None, total):  # another file by now
             _forget(part)
             _one_go(url, part, checked, silence)
             return
-        _check_room(part, (total or 0) - have)
+        _check_room(part, (total or 0) - offset)
         version = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
         usable = version and not version.startswith("W/")  # RFC 9110: a weak tag is no ground to resume on
         _note(part).write_text(json.dumps({"url": url, "total": total, "version": version if usable else None}))
         with (
             part.open("ab" if resumed else "wb") as out,
             tqdm(
-                total=total, initial=have, unit="B", unit_scale=True, desc=part.stem, disable=None, leave=False
+                total=total, initial=offset, unit="B", unit_scale=True, desc=part.stem, disable=None, leave=False
             ) as bar,
         ):
             while chunk := answer.read(CHUNK):
@@ -185,7 +185,7 @@ def _one_go(url: str, part: Path, checked: bool, silence: float) -> None:
 
 
 def _resumable(url: str, part: Path, checked: bool) -> tuple[int, dict[str, Any]]:
-    """How many bytes of an earlier go may be kept, and what is known of them."""
+    """Count the bytes of an earlier attempt that may be kept, and read what is known of them."""
     try:
         state: dict[str, Any] = json.loads(_note(part).read_text())
     except (OSError, ValueError):
@@ -229,7 +229,7 @@ def need_answer(name: str, addresses: Sequence[str], seconds: float = PROBE_SECO
 
 
 def any_answers(addresses: Sequence[str], seconds: float) -> bool:
-    """Whether one of the addresses answers within ``seconds`` in all.
+    """Return whether one of the addresses answers within ``seconds`` in all.
 
     Runs in threads of its own: a name lookup that hangs has no time limit that a caller could set.
     """

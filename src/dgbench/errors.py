@@ -33,7 +33,7 @@ _DIVERGED = "loss became"
 
 
 def is_divergence(reason: str) -> bool:
-    """Whether a status mark's reason is that of :class:`DivergedError`: the same command would end there again."""
+    """Return whether a status mark's reason is a :class:`DivergedError`: the same command would diverge again."""
     return reason.startswith(_DIVERGED)
 
 
@@ -74,12 +74,12 @@ LESS_MEMORY = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a device or the machine had no memory left, also where that is the cause of an error."""
+    """Return whether an error or one of its causes is that a device or the machine had no memory left."""
     return _lack_of_memory(error) is not None
 
 
 def reason_of(error: BaseException, less_memory: str = LESS_MEMORY) -> str:
-    """What a status or a message says of an error, in one line.
+    """Describe an error in one line, for a status or a message.
 
     Args:
         error: what went wrong.
@@ -93,12 +93,12 @@ def reason_of(error: BaseException, less_memory: str = LESS_MEMORY) -> str:
 
 
 def one_line(error: BaseException, most: int | None = 160) -> str:
-    """``ValueError: what it says``, at most so many letters of it."""
+    """Format an error as ``ValueError: what it says``, cut after ``most`` characters; None cuts nothing."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:most]
 
 
 def _lack_of_memory(error: BaseException | None) -> BaseException | None:
-    """The error itself or one of its causes; what dgbench says is no library's complaint."""
+    """Find the lack of memory in an error or its causes, else None; the text of a dgbench error does not count."""
     while error and not (
         isinstance(error, MemoryError)
         or (isinstance(error, OSError) and error.errno == errno.ENOMEM)

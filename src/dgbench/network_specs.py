@@ -131,7 +131,7 @@ class ImageDiscriminatorSpec:
 
 
 def translator_kind(image: tuple[int, ...]) -> str:
-    """Which translator images of shape C, H, W get: ``large``, ``digits`` or ``mlp``."""
+    """Choose the kind of translator for images of shape C, H, W: ``large``, ``digits`` or ``mlp``."""
     height, width = image[1], image[2]
     if (height, width) == (28, 28):
         return "digits"

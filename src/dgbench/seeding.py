@@ -14,7 +14,7 @@ ALL: Moved = get_args(Moved)[0]
 
 
 def derive(base: int, *purpose: str | int) -> int:
-    """A 63-bit seed for one purpose.
+    """Derive a 63-bit seed for one purpose.
 
     Args:
         base: the seed a user typed (0 is a seed like any other).
@@ -28,7 +28,7 @@ def derive(base: int, *purpose: str | int) -> int:
 
 
 def seed_for(part: Moved, seed: int, moves: Moved) -> int:
-    """The base seed of one part of a run's chance: the run's own where it moves that part, else 0.
+    """Choose the base seed of one part of a run's randomness: the run's own where it moves that part, else 0.
 
     Args:
         part: ``order`` of minibatches and their augmentation, initial ``weights``, or random ``inputs`` of the

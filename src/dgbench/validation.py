@@ -87,7 +87,7 @@ def _listed(value: Any) -> Any:
 
 
 class _AsList:
-    """Validates a list of items, made of whatever gives them."""
+    """Validates a list of items, made of any iterable but text, bytes or a mapping."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         items = core_schema.list_schema(handler.generate_schema(get_args(source)[0]))
@@ -124,7 +124,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Refuse arguments of a function of the Python API that do not fit its annotations, as :class:`Checked` does.
 
     Values go on as pydantic made them: :data:`Several` as a list. What ``**kwargs`` takes, and arguments without an
-    annotation, are not asked.
+    annotation, are not checked.
     """
     signature = inspect.signature(function)
     hints = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
@@ -171,7 +171,7 @@ class Checked(Keys):
 
 
 def config_error(error: ValidationError, key: str) -> ConfigError:
-    """The first refusal in one line.
+    """Convert pydantic's first refusal to an error of one line.
 
     Args:
         error: what pydantic found.
@@ -228,12 +228,12 @@ def _fault_and_fix(error: ErrorDetails) -> tuple[str, str]:
 
 
 def some_of(names: Sequence[str], most: int = 3) -> str:
-    """The first names, and how many more there are."""
+    """Join the first ``most`` names, and count the others."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def shown(value: object) -> str:
-    """A value as it is typed: ``null``, ``true``, ``[a,b]``."""
+    """Format a value as it is typed: ``null``, ``true``, ``[a,b]``; a long text is cut."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Mapping):

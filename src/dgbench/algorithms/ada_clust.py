@@ -81,28 +81,28 @@ class AdaClust(Algorithm):
         z = s.networks.featurizer(s.x)
         cluster = self.clusters(s, z)
         if self.values["test_centroids"] == "together":
-            same = (cluster[:, None] == cluster).to(z.dtype)
-            centroid = same @ z / same.sum(1, keepdim=True)
+            same_cluster = (cluster[:, None] == cluster).to(z.dtype)
+            centroid = same_cluster @ z / same_cluster.sum(1, keepdim=True)
         else:
             centroid = s.state["centroid"][cluster].to(z.dtype)
         return s.networks.classifier(torch.cat([z, centroid], 1))
 
     @staticmethod
     def clusters(s: Prediction, z: Tensor) -> Tensor:
-        """(n, m) features -> (n,) clusters, those with the nearest centers."""
+        """Assign (n, m) features to the (n,) clusters with the nearest centers."""
         projected = _projected(z.to(s.state["mean"].dtype) - s.state["mean"], s.state["basis"])
         center = s.state["center"]
         return (center.square().sum(1) - 2 * projected @ center.T).argmin(1)
 
     def survey_due(self, step: int) -> bool:
-        every = self.values["clust_epoch"]
-        epoch = max(1, self.sizes.n_trained_on // self.values["batch_size"])
-        number, rest = divmod(step, epoch)
-        doubling = number.bit_count() <= 1 and number <= self.sizes.n_steps // epoch
-        return not rest and bool(number % every == 0 if every else doubling)
+        interval = self.values["clust_epoch"]
+        epoch_length = max(1, self.sizes.n_trained_on // self.values["batch_size"])
+        epoch, remainder = divmod(step, epoch_length)
+        doubling = epoch.bit_count() <= 1 and epoch <= self.sizes.n_steps // epoch_length
+        return not remainder and bool(epoch % interval == 0 if interval else doubling)
 
     def survey(self, s: Prediction) -> Tensor:
-        """(n, C, H, W) -> (n, m) features."""
+        """Compute the (n, m) features of (n, C, H, W) images."""
         return s.networks.featurizer(s.x)
 
     def digest(self, seen: Surveyed) -> dict[str, Tensor]:
@@ -120,7 +120,7 @@ class AdaClust(Algorithm):
         return {name: value.to(seen.state[name].dtype) for name, value in new.items()}
 
     def _basis(self, centered: Tensor) -> Tensor:
-        """(r, m) principal axes, each divided by the root of its eigenvalue; 0 where that is none."""
+        """Compute (r, m) principal axes, each divided by the root of its eigenvalue; 0 where that is negligible."""
         eigenvalues, axes = torch.linalg.eigh(centered.mT @ centered)  # ascending
         eigenvalues, axes = eigenvalues.flip(0), axes.mT.flip(0)
         scale = torch.where(eigenvalues > LEAST * eigenvalues[0], eigenvalues, torch.inf).rsqrt()
@@ -129,5 +129,5 @@ class AdaClust(Algorithm):
 
 
 def _projected(centered: Tensor, basis: Tensor) -> Tensor:
-    """(n, m) -> (n, r) coordinates, divided by their length."""
+    """Project centered (n, m) features on the basis and divide their (n, r) coordinates by their length."""
     return F.normalize(centered @ basis.T, dim=1)

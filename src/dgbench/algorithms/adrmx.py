@@ -89,7 +89,7 @@ class ADRMX(Algorithm):
         return Outcome(loss, detached(parts))
 
     def discriminate(self, s: Step) -> Outcome:
-        """L_D; the features are constants."""
+        """Compute L_D; the features are constants."""
         z = s.features() - s.networks.domain_featurizer(s.x)
         loss = F.cross_entropy(s.networks.discriminator(z.detach()), s.env)
         return Outcome(loss, {"discriminator_loss": loss.detach()})
@@ -97,10 +97,10 @@ class ADRMX(Algorithm):
     def _remix(self, s: Step, z: Tensor, z_2: Tensor) -> Tensor:
         classes, row = torch.arange(self.sizes.n_classes, device=z.device), torch.arange(len(z), device=z.device)
         counts = (s.y == classes[:, None]).sum(1)
-        several = counts.clamp(min=2)
+        safe_counts = counts.clamp(min=2)
         first, second = s.random["remix"]
-        a = (first * several).long().clamp(max=several - 1)
-        b = (a + 1 + (second * (several - 1)).long().clamp(max=several - 2)) % several
+        a = (first * safe_counts).long().clamp(max=safe_counts - 1)
+        b = (a + 1 + (second * (safe_counts - 1)).long().clamp(max=safe_counts - 2)) % safe_counts
         if self.values["adrmx_remix"] == "fixed":
             by_class = (s.y * len(z) + row).argsort()
             start = counts.cumsum(0) - counts
@@ -110,7 +110,7 @@ class ADRMX(Algorithm):
 
 
 def supervised_contrast(z: Tensor, y: Tensor, env: Tensor, within: float = 0.5) -> Tensor:
-    """Supervised contrastive loss of (N, m) features (Khosla et al., 2020), as ADRMX computes it.
+    """Compute the supervised contrastive loss of (N, m) features (Khosla et al., 2020) in the form of ADRMX.
 
     With u = z / |z|, e_ij = w_ij exp(u_i . u_j / 0.07) and p_ij = e_ij / (sum_{k != i} e_ik + 1e-5), a row's loss is
     the mean of -log(p_ij + 1e-5) over the other rows j of its class. Rows without any count as 0, and the sum is
@@ -121,11 +121,11 @@ def supervised_contrast(z: Tensor, y: Tensor, env: Tensor, within: float = 0.5) 
         within: w_ij of rows of one environment; 1 - ``within`` of rows of two.
     """
     u, row = F.normalize(z, dim=1), torch.arange(len(y), device=z.device)
-    other = row[:, None] != row
-    weight = torch.where(env[:, None] == env, within, 1 - within) * other
+    off_diagonal = row[:, None] != row
+    weight = torch.where(env[:, None] == env, within, 1 - within) * off_diagonal
     e = weight * (u @ u.T / TEMPERATURE).exp()
     log_share = (e / (e.sum(1, keepdim=True) + EPSILON) + EPSILON).log()
-    positive = (other & (y[:, None] == y)).to(z.dtype)
+    positive = (off_diagonal & (y[:, None] == y)).to(z.dtype)
     count = positive.sum(1)
     losses = -(positive * log_share).sum(1) / count.clamp(min=1)
     return losses.sum() / ((count > 0).sum() + 1)

@@ -27,7 +27,7 @@ class ANDMask(Algorithm):
 
 
 def _masked(gradients: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
-    """(E, ...) -> (...), and the share of coordinates that are kept."""
+    """Average and mask (E, ...) gradients to (...); return them and the share of coordinates that are kept."""
     mask = (gradients.sign().mean(0).abs() >= tau).to(gradients.dtype)
     share = mask.mean()
     return mask * gradients.mean(0) / (1e-10 + share), share

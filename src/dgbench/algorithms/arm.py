@@ -52,7 +52,7 @@ class ARM(Algorithm):
         return Outcome(s.risk(self._adapted_logits(s.networks, s.x, s.sizes)))
 
     def per_image(self, s: Prediction) -> Tensor:
-        """(n, C, H, W) -> (n, 1, H, W) contexts of groups of one image, whose means are those of larger groups."""
+        """Compute the (n, 1, H, W) contexts of n single images (n, C, H, W), whose means are those of larger groups."""
         return s.networks.context(s.x, (1,) * len(s.x))
 
     def predict(self, s: Prediction) -> Tensor:
@@ -63,13 +63,13 @@ class ARM(Algorithm):
         return _logits(s.networks, s.x, means(s.per_image, groups), groups)
 
     def _adapted_logits(self, networks: AnyNetworks, x: Tensor, groups: tuple[int, ...]) -> Tensor:
-        """(n, C, H, W) -> (n, K); ``groups`` are the sizes of the consecutive groups."""
+        """Compute the (n, K) logits of (n, C, H, W) images; ``groups`` are the sizes of the consecutive groups."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.values["variant"] == "fixed"):
             context = networks.context(x, groups)
         return _logits(networks, x, context, groups)
 
 
 def _logits(networks: AnyNetworks, x: Tensor, context: Tensor, groups: tuple[int, ...]) -> Tensor:
-    """(n, C, H, W) images and the (G, 1, H, W) contexts of their groups -> (n, K)."""
+    """Compute the (n, K) logits of (n, C, H, W) images with the (G, 1, H, W) contexts of their groups."""
     rows = torch.cat([c.expand(size, -1, -1, -1) for c, size in zip(context, groups, strict=True)])
     return networks.logits(torch.cat([x, rows], 1))

@@ -18,7 +18,7 @@ class CAD(Algorithm):
     """Make images of other environments as near as those of the same one (Ruan et al., 2022; DomainBed).
 
     L = CE(l, Y) + lmbda * P, P the contrastive bound of :func:`domain_bottleneck` on what the features tell about the
-    environment. One environment: plain pooled risk.
+    environment. One environment: plain pooled risk, with ``is_flipped``.
 
     ``is_flipped`` on maximizes the likelihood of the other environments' rows; off minimizes that of the same, among
     which DomainBed counts the row itself with similarity 0 (never drawn). ``is_normalized`` gives features unit length
@@ -43,7 +43,7 @@ class CAD(Algorithm):
 def domain_bottleneck(
     z: Tensor, y: Tensor, env: Tensor, temperature: Tensor, *, conditional: bool, flipped: bool
 ) -> Tensor:
-    """The penalty of CAD or CondCAD, a scalar; 0 where no row has what it needs, as with one environment.
+    """Compute the penalty of CAD or CondCAD, a scalar; 0 where no row counts, as with one environment if ``flipped``.
 
     With a_ij = z_i . z_j / T for i != j and a_ii = 0, less its row's maximum (a constant), Y_i the other rows of row
     i's class, D_i the rows of its environment, i among them, and D'_i the others, it is -(T / 0.07) times the mean of
@@ -59,23 +59,23 @@ def domain_bottleneck(
         y, env: (N,) labels and environments.
         temperature: T, 0-dimensional.
     """
-    same = torch.eye(len(z), dtype=torch.bool, device=z.device)
-    similarity = torch.where(same, 0.0, z @ z.T / temperature)
+    diagonal = torch.eye(len(z), dtype=torch.bool, device=z.device)
+    similarity = torch.where(diagonal, 0.0, z @ z.T / temperature)
     similarity = similarity - similarity.detach().amax(1, keepdim=True)
-    of_class = (y[:, None] == y) & ~same
-    of_env = env[:, None] == env
-    wanted = ~of_env if flipped else of_env
-    above, above_any = _log_sums(similarity, of_class & wanted if conditional else wanted)
-    below, below_any = _log_sums(similarity, of_class if conditional else ~same)
-    valid = (above_any & below_any & of_class.any(1)).to(z.dtype)
-    terms = valid * (above - below if flipped else below - above)
+    same_class = (y[:, None] == y) & ~diagonal
+    same_env = env[:, None] == env
+    domain_mask = ~same_env if flipped else same_env
+    log_numerator, has_numerator = _log_sums(similarity, same_class & domain_mask if conditional else domain_mask)
+    log_denominator, has_denominator = _log_sums(similarity, same_class if conditional else ~diagonal)
+    valid = (has_numerator & has_denominator & same_class.any(1)).to(z.dtype)
+    terms = valid * (log_numerator - log_denominator if flipped else log_denominator - log_numerator)
     mean: Tensor = terms.sum() / valid.sum().clamp_min(1)
     return -(temperature / BASE_TEMPERATURE) * mean
 
 
 def _log_sums(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Log of the sum of exp over the masked entries of each row, 0 where there is none, and whether there is any."""
+    """Compute the log of the sum of exp over each row's masked entries, 0 if there is none, and whether any exist."""
     filled = mask.any(1)
-    harmless = mask | ~filled[:, None]  # a row without entries would make the gradient NaN
-    sums = torch.where(harmless, values, -torch.inf).logsumexp(1)
+    safe_mask = mask | ~filled[:, None]  # a row without entries would make the gradient NaN
+    sums = torch.where(safe_mask, values, -torch.inf).logsumexp(1)
     return torch.where(filled, sums, 0.0), filled

@@ -56,30 +56,30 @@ class DANN(Algorithm):
         return Outcome(s.risk(s.networks.classifier(z)) - s.hp["lambda"] * adversary, logs)
 
     def discriminate(self, s: Step) -> Outcome:
-        """The discriminator's loss; the features are constants."""
+        """Compute the discriminator's loss; the features are constants."""
         return Outcome(*self._discriminator_loss(s, s.features().detach()))
 
     def discriminator_input(self, s: Step, z: Tensor) -> Tensor:
-        """(N, m) what the discriminator sees."""
+        """Form the (N, m) input of the discriminator."""
         return z
 
     def row_weights(self, s: Step) -> Tensor:
-        """(N,) weight of each row in the discriminator's cross entropy."""
+        """Compute the (N,) weights of the rows in the discriminator's cross entropy."""
         return s.x.new_full((len(s.y),), 1 / len(s.y))
 
     def _discriminator_loss(self, s: Step, z: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """L_D, and its parts to log."""
+        """Compute L_D, and its parts to log."""
 
         def scored(u: Tensor) -> tuple[Tensor, Tensor]:
             out = s.networks.discriminator(u)
             losses = F.cross_entropy(out, s.env, reduction="none")
             return self._sum_to_penalize(s, out, losses), losses
 
-        seen = self.discriminator_input(s, z)
+        inputs = self.discriminator_input(s, z)
         if not self.values["grad_penalty"]:
-            loss: Tensor = (self.row_weights(s) * scored(seen)[1]).sum()
+            loss: Tensor = (self.row_weights(s) * scored(inputs)[1]).sum()
             return loss, {"discriminator_loss": loss.detach()}
-        slopes, losses = torch.func.grad(scored, has_aux=True)(seen)
+        slopes, losses = torch.func.grad(scored, has_aux=True)(inputs)
         loss, penalty = (self.row_weights(s) * losses).sum(), slopes.pow(2).sum(1).mean()
         logs = {"discriminator_loss": loss.detach(), "gradient_penalty": penalty.detach()}
         return loss + s.hp.grad_penalty * penalty, logs

@@ -93,7 +93,7 @@ class DDG(Algorithm):
         }
 
     def discriminate(self, s: Step) -> Outcome:
-        """The loss of the discriminator of images; running statistics stay where they are."""
+        """Compute the loss of the discriminator of images; running statistics stay as they are."""
         a, b = halves(s.batch, s.random["positive"])
         nets = s.networks.bind(copied(s.networks.statistics()))
         pairs = zip(ops.swapped(nets, a.x, b.x, self._parts)[:2], (a.x, b.x), strict=True)
@@ -101,47 +101,47 @@ class DDG(Algorithm):
         return Outcome(s.hp.gan_w * loss, {"discriminator_loss": loss.detach()})
 
     def translate(self, s: Step) -> Outcome:
-        """The loss of the translator."""
+        """Compute the loss of the translator; its running statistics move."""
         nets, (a, b) = s.networks.bind(copied(s.networks.statistics())), halves(s.batch, s.random["positive"])
         x_ba, x_ab, vs, fs = ops.swapped(nets, a.x, b.x, self._parts)
-        rebuilt = map(ops.distances, [nets.translator(*codes) for codes in zip(vs, fs, strict=True)], (a.x, b.x))
+        errors = map(ops.distances, [nets.translator(*codes) for codes in zip(vs, fs, strict=True)], (a.x, b.x))
         if nets.mixes_rows("translator"):  # the authors' code moves its statistics by these too
             for v, x in zip(vs, (a.positive, b.positive), strict=True):
                 nets.translator(ops.gray(x))
                 nets.translator(v, ops.semantics(nets.initial_featurizer, x, self._parts)[1])
-        again, moved = ops.cycled(nets, x_ba, x_ab, self._parts, s.random["coin"] <= 0.5)
-        set_statistics(s.networks, moved.statistics())
+        cycled_images, final_nets = ops.cycled(nets, x_ba, x_ab, self._parts, s.random["coin"] <= 0.5)
+        set_statistics(s.networks, final_nets.statistics())
         begin, first = s.hp.warm_iter_r * self.first, s.hp.recon_x_cyc_w
         logs = {
             "adversarial": ops.deception_loss(nets.image_discriminator, (x_ba, x_ab)),
-            "reconstruction": ops.total(rebuilt),
-            "cycle": ops.total(map(ops.distances, again, (a.x, b.x))),
+            "reconstruction": ops.total(errors),
+            "cycle": ops.total(map(ops.distances, cycled_images, (a.x, b.x))),
             "cycle_weight": ops.late_weight(s.step + 1, begin, first, s.hp.warm_scale, s.hp.max_cyc_w),
         }
         loss = s.hp.gan_w * logs["adversarial"] + s.hp.recon_x_w * logs["reconstruction"]
         return Outcome(loss + logs["cycle_weight"] * logs["cycle"], detached(logs))
 
     def objective(self, s: Step) -> Outcome:
-        """The loss of the classifier, and of the translator that constrains it."""
+        """Compute the loss of the classifier, and of the translator that constrains it."""
         nets, (a, b) = s.networks, halves(s.batch, s.random["positive"])
         x_ba, x_ab = ops.swapped(with_kept(nets, "translator", s.state), a.x, b.x, self._parts, evaluate=True)[:2]
         images = (x_ab, x_ba) if self.values["swap_label"] == "code" and self.large else (x_ba, x_ab)
-        risks, apart = [], []
+        risks, distances = [], []
         for half in (a, b):
             z, f = ops.semantics(nets.featurizer, half.positive, self._parts)
             risks += [F.cross_entropy(logits, half.y) for logits in (nets.logits(half.x), nets.classifier(z))]
-            apart.append(ops.distances(nets.translator(nets.translator(ops.gray(half.x)), f), half.x))
+            distances.append(ops.distances(nets.translator(nets.translator(ops.gray(half.x)), f), half.x))
         swapped = [F.cross_entropy(nets.logits(x.detach()), y) for x, y in zip(images, (a.y, b.y), strict=True)]
-        before = torch.where(s.step == self.first, s.hp.recon_xp_w, s.state["mu"])
+        mu = torch.where(s.step == self.first, s.hp.recon_xp_w, s.state["mu"])
         logs = {
             "risk": ops.total(risks),
             "swapped_risk": ops.total(swapped),
-            "penalty": ops.total((distance - s.hp.margin).relu() for distance in apart),
-            "penalty_weight": (before + s.hp.eta * (apart[0].detach().mean() - s.hp.margin)).clamp(0, 1),
+            "penalty": ops.total((distance - s.hp.margin).relu() for distance in distances),
+            "penalty_weight": (mu + s.hp.eta * (distances[0].detach().mean() - s.hp.margin)).clamp(0, 1),
         }
         loss = logs["risk"] + logs["penalty_weight"] * logs["penalty"] + s.hp.recon_id_w * logs["swapped_risk"]
         return Outcome(loss, detached(logs), {"mu": detached(logs)["penalty_weight"]})
 
     def keep(self, s: Step) -> Outcome:
-        """The translator as it is now, for the images of all further steps."""
+        """Copy the translator of this step into the state, for the images of all further steps."""
         return Outcome(s.x.new_zeros(()), state=kept(s.networks, "translator"))

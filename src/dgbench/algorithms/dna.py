@@ -45,9 +45,9 @@ class DNA(Algorithm):
 
     def objective(self, s: Step) -> Outcome:
         hidden = s.networks.hidden(s.features()).relu() / (1 - self.values["drop_rate"])
-        kept = torch.where(s.random["keep"], hidden, 0.0)  # (S, N, width)
-        log_q = s.networks.classifier(kept).log_softmax(2)
-        j = divergence(log_q.gather(2, s.y.expand(len(kept), -1)[..., None])[..., 0])  # (S, N)
+        masked_hidden = torch.where(s.random["keep"], hidden, 0.0)  # (S, N, width)
+        log_q = s.networks.classifier(masked_hidden).log_softmax(2)
+        j = divergence(log_q.gather(2, s.y.expand(len(masked_hidden), -1)[..., None])[..., 0])  # (S, N)
         root = (j + EPSILON).sqrt()
         diversity = (root.square().mean(0) - root.mean(0).square()).mean()
         risk = j.mean()
@@ -59,7 +59,7 @@ class DNA(Algorithm):
 
 
 def divergence(log_q: Tensor) -> Tensor:
-    """J(q) = log(2 / (1 + q)) + q log(2 q / (1 + q)) of log q."""
+    """Compute J(q) = log(2 / (1 + q)) + q log(2 q / (1 + q)) from log q."""
     q = log_q.exp()
-    both = math.log(2) - q.log1p()
-    return both + q * (both + log_q)
+    log_ratio = math.log(2) - q.log1p()
+    return log_ratio + q * (log_ratio + log_q)

@@ -35,19 +35,19 @@ class EQRM(Algorithm):
 
 
 def kernel_quantile(values: Tensor, alpha: Tensor) -> Tensor:
-    """Quantile ``alpha`` of the Gaussian kernel density estimate of (n,) values, n >= 2; see :class:`EQRM`."""
+    """Find quantile ``alpha`` of the Gaussian kernel density estimate of (n,) values, n >= 2; see :class:`EQRM`."""
     ordered = values.sort().values
     # the floor keeps the gradient finite where all values are equal
     bandwidth = 1.06 * values.var().clamp_min(1e-30).sqrt() * len(values) ** -0.2
     margin = bandwidth * torch.special.ndtri(alpha)
     low, high = ordered[0] + margin, ordered[-1] + margin
 
-    lo, hi, at, width = low.detach(), high.detach(), values.detach(), bandwidth.detach()
-    left, right = torch.zeros_like(lo), torch.ones_like(lo)
+    lo, hi, points, width = low.detach(), high.detach(), values.detach(), bandwidth.detach()
+    w_low, w_high = torch.zeros_like(lo), torch.ones_like(lo)
     for _ in range(BISECTIONS):
-        middle = (left + right) / 2
-        above = torch.special.ndtr(((1 - middle) * lo + middle * hi - at) / width).mean() > alpha
-        left, right = torch.where(above, left, middle), torch.where(above, middle, right)
-    w = (left + right) / 2
+        w_middle = (w_low + w_high) / 2
+        above = torch.special.ndtr(((1 - w_middle) * lo + w_middle * hi - points) / width).mean() > alpha
+        w_low, w_high = torch.where(above, w_low, w_middle), torch.where(above, w_middle, w_high)
+    w = (w_low + w_high) / 2
     quantile: Tensor = (1 - w) * low + w * high
     return quantile

@@ -59,7 +59,7 @@ class ERDG(Algorithm):
         )
 
     def train_experts(self, s: Step) -> Outcome:
-        """L1."""
+        """Compute L1, the experts' mean risk on their own environments; the features are constants."""
         risk = _own_risk(s, "expert", s.features().detach())
         return Outcome(risk + self._nothing(s), {"own": risk.detach()})
 
@@ -71,17 +71,17 @@ class ERDG(Algorithm):
         rival = _own_risk(s, "rival", scale_gradient(z, -s.hp.lbd_cp))
         fixed = s.networks.bind(detached(s.networks.params(*_names("expert", len(s.sizes)))))
         parts, labels = s.split(z), s.split(s.y)
-        others = [
+        risks = [
             F.cross_entropy(getattr(fixed, name)(torch.cat(_but(parts, i))), torch.cat(_but(labels, i)))
             for i, name in enumerate(_names("expert", len(parts)))
         ]
-        other = torch.stack(others).mean()
-        logs = {"main": main, "discriminator": environment, "others": other, "rival": rival}
-        loss = main + environment + s.hp.lbd_c * other + rival + self._nothing(s)
+        other_risk = torch.stack(risks).mean()
+        logs = {"main": main, "discriminator": environment, "others": other_risk, "rival": rival}
+        loss = main + environment + s.hp.lbd_c * other_risk + rival + self._nothing(s)
         return Outcome(loss, detached(logs))
 
     def _nothing(self, s: Step) -> Tensor | float:
-        """0, and in the legacy form with a zero gradient for every parameter."""
+        """Return 0, with ``erdg_clearing=zero`` as a sum that gives every parameter a gradient of zero."""
         if self.values["erdg_clearing"] == "remove":
             return 0.0
         return torch.stack([0.0 * value.sum() for value in s.networks.params().values()]).sum()
@@ -96,6 +96,6 @@ def _but(parts: Sequence[Tensor], i: int) -> list[Tensor]:
 
 
 def _own_risk(s: Step, kind: str, z: Tensor) -> Tensor:
-    """Mean over environments of the cross entropy of each environment's head on its own rows."""
+    """Average over environments the cross entropy of each environment's head on its own rows."""
     cut = zip(_names(kind, len(s.sizes)), s.split(z), s.split(s.y), strict=True)
     return torch.stack([F.cross_entropy(getattr(s.networks, name)(part), y) for name, part, y in cut]).mean()

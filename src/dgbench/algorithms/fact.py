@@ -58,23 +58,23 @@ class FACT(Algorithm):
 
     def objective(self, s: Step) -> Outcome:
         x, mixed, y = self.views(s)
-        both = torch.cat([x, mixed])
+        images = torch.cat([x, mixed])
         teacher = self._teacher(s)
-        logits, mix = s.networks.logits(both).chunk(2)
+        logits, mixed_logits = s.networks.logits(images).chunk(2)
         # the teacher moves nothing but copies of the running statistics
-        ahead = s.networks.bind({**copied(s.networks.statistics()), **teacher})
-        target, target_mix = ahead.logits(both).detach().chunk(2)
+        teacher_networks = s.networks.bind({**copied(s.networks.statistics()), **teacher})
+        target, mixed_target = teacher_networks.logits(images).detach().chunk(2)
         temperature = s.hp.temperature
-        consistency = _divergence(target / temperature, mix / temperature)
-        consistency = consistency + _divergence(target_mix / temperature, logits / temperature)
-        risk, mixed_risk = F.cross_entropy(logits, y), F.cross_entropy(mix, y)
+        consistency = _divergence(target / temperature, mixed_logits / temperature)
+        consistency = consistency + _divergence(mixed_target / temperature, logits / temperature)
+        risk, mixed_risk = F.cross_entropy(logits, y), F.cross_entropy(mixed_logits, y)
         weight = s.hp.fact_weight * self._ramp(s)
         logs = {"penalty": consistency.detach(), "penalty_weight": weight, "mixed_risk": mixed_risk.detach()}
         state = {_slot(name): value for name, value in teacher.items()}
         return Outcome((risk + mixed_risk) / 2 + weight * consistency, logs, state)
 
     def views(self, s: Step) -> tuple[Tensor, Tensor, Tensor]:
-        """The images of a step, the same with mixed amplitudes, and the labels of both."""
+        """Make the images of a step, the same with mixed amplitudes, and the labels of both."""
         u = to_pixels(s.x, self.sizes)
         partner, weight, y = s.random["partner"], s.hp.eta * s.random["lam"], s.y
         if self.values["partner"] == "mutual":
@@ -93,24 +93,24 @@ class FACT(Algorithm):
         if not length:
             return torch.ones_like(s.hp.fact_weight)
         epoch = epoch_of(s.step, self.values["epochs"], self.sizes.n_steps)
-        missing = 1 - epoch.clamp(max=length).to(s.hp.fact_weight.dtype) / length
-        ramp: Tensor = (-5 * missing.square()).exp()
+        remainder = 1 - epoch.clamp(max=length).to(s.hp.fact_weight.dtype) / length
+        ramp: Tensor = (-5 * remainder.square()).exp()
         return ramp
 
     def _teacher(self, s: Step) -> dict[str, Tensor]:
-        """The teacher's parameters of this step."""
-        past = torch.minimum(1 - 1 / (s.step + 1).to(s.hp.momentum.dtype), s.hp.momentum)
+        """Compute the teacher's parameters of this step."""
+        momentum = torch.minimum(1 - 1 / (s.step + 1).to(s.hp.momentum.dtype), s.hp.momentum)
         return {
-            name: torch.lerp(value.detach(), s.state[_slot(name)], past.to(value.dtype))
+            name: torch.lerp(value.detach(), s.state[_slot(name)], momentum.to(value.dtype))
             for name, value in s.networks.params(*MODEL).items()
         }
 
 
 def _slot(name: str) -> str:
-    """Where the state keeps the teacher's copy of a parameter; names of buffers have no dots."""
+    """Name the state's entry for the teacher's copy of a parameter; names of buffers have no dots."""
     return f"teacher/{name.replace('.', '/')}"
 
 
 def _divergence(target: Tensor, logits: Tensor) -> Tensor:
-    """KL(softmax(target) || softmax(logits)), mean over rows."""
+    """Compute KL(softmax(target) || softmax(logits)), mean over rows."""
     return F.kl_div(logits.log_softmax(1), target.log_softmax(1), reduction="batchmean", log_target=True)

@@ -34,7 +34,7 @@ class Fish(Algorithm):
         return self._updates
 
     def objective(self, s: Step) -> Outcome:
-        """R of the last environment."""
+        """Compute R of the last environment."""
         return self._risk(-1, s)
 
     @staticmethod

@@ -31,9 +31,9 @@ class Fishr(Algorithm):
         onehot = (torch.arange(logits.shape[1], device=z.device) == s.y[:, None]).to(z.dtype)
         residuals = s.split(logits.softmax(1) - onehot)
         inputs = s.split(torch.cat([z, torch.ones_like(z[:, :1])], 1))
-        now = torch.stack([_variance_of_products(r, u) for r, u in zip(residuals, inputs, strict=True)])
+        batch_variances = torch.stack([_variance_of_products(r, u) for r, u in zip(residuals, inputs, strict=True)])
         ema = s.hp.ema
-        variances = ema * s.state["variances"] + (1 - ema) * now
+        variances = ema * s.state["variances"] + (1 - ema) * batch_variances
         corrected = variances / (1 - ema)
         penalty = (corrected - corrected.mean(0)).pow(2).mean()
         weight = torch.where(s.step >= s.hp.penalty_anneal_iters, s.hp["lambda"], 0.0)
@@ -41,5 +41,5 @@ class Fishr(Algorithm):
 
 
 def _variance_of_products(r: Tensor, u: Tensor) -> Tensor:
-    """(B, K), (B, m) -> (K, m) population variance over rows of r_k u_j, without forming the (B, K, m) products."""
+    """Compute the (K, m) population variances over rows of r_k u_j, r (B, K), u (B, m), with no (B, K, m) products."""
     return (r.pow(2).T @ u.pow(2)) / len(r) - (r.T @ u / len(r)).pow(2)

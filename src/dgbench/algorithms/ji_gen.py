@@ -89,19 +89,19 @@ class JiGen(Algorithm):
         x, order = self.view(s)
         z = s.networks.featurizer(x)
         losses = F.cross_entropy(s.networks.classifier(z), s.y, reduction="none")
-        counts = (order == 0).to(losses.dtype) if self.values["class_on"] == "ordered" else torch.ones_like(losses)
-        risk = (losses * counts).sum() / counts.sum().clamp(min=1)
+        weights = (order == 0).to(losses.dtype) if self.values["class_on"] == "ordered" else torch.ones_like(losses)
+        risk = (losses * weights).sum() / weights.sum().clamp(min=1)
         puzzle = F.cross_entropy(s.networks.jigsaw(z), order)
         return Outcome(risk + s.hp.alpha * puzzle, {"jigsaw_loss": puzzle.detach(), "class_loss": risk.detach()})
 
     def view(self, s: Step) -> tuple[Tensor, Tensor]:
-        """The shuffled images of a step, and the (N,) numbers of their orders."""
+        """Shuffle the tiles of a step's images, some gray; return the images and the (N,) numbers of the orders."""
         order = torch.where(s.hp.beta > s.random["coin"], 0, s.random["order"])
         tiles = cut(self._inner(s.x))
-        turned = (s.random["gray"] < s.hp.tile_gray)[..., None, None, None]
+        gray_mask = (s.random["gray"] < s.hp.tile_gray)[..., None, None, None]
         if tiles.shape[2] == 3:
             colorless = from_pixels(gray(to_pixels(tiles, self.sizes)), self.sizes)
-            tiles = torch.where(turned, colorless, tiles)
+            tiles = torch.where(gray_mask, colorless, tiles)
         rows = torch.arange(len(tiles), device=tiles.device)[:, None]
         shuffled = assemble(tiles[rows, s.state["orders"][order]])
         return (framed(shuffled, s.x) if self._keeps_edge(s.networks) else shuffled), order
@@ -120,25 +120,25 @@ class JiGen(Algorithm):
 
 @cache
 def orders(count: int) -> tuple[tuple[int, ...], ...]:
-    """The identity and ``count`` other permutations of the tiles, far from one another in Hamming distance.
+    """List the identity and ``count`` other permutations of the tiles, far from one another in Hamming distance.
 
-    Those of Carlucci et al. (2019) for 30. Otherwise each is the first, in a shuffled list, of those whose least
-    distance to the ones before is largest.
+    For 30 they are those of Carlucci et al. (2019). Otherwise each is the first in a shuffled list whose least
+    distance to the ones before, the identity aside, is largest.
     """
     identity = tuple(range(TILES))
     if count == 30:
         return identity, *(tuple(int(digit) for digit in word) for word in PUBLISHED.split())
-    every = np.array(list(permutations(identity)), np.int8)[1:]
-    np.random.default_rng(0).shuffle(every)
-    chosen, distance = [0], np.full(len(every), TILES + 1)
+    candidates = np.array(list(permutations(identity)), np.int8)[1:]
+    np.random.default_rng(0).shuffle(candidates)
+    chosen, distance = [0], np.full(len(candidates), TILES + 1)
     while len(chosen) < count:
-        distance = np.minimum(distance, (every != every[chosen[-1]]).sum(1))
+        distance = np.minimum(distance, (candidates != candidates[chosen[-1]]).sum(1))
         chosen.append(int(distance.argmax()))
-    return identity, *(tuple(int(tile) for tile in every[number]) for number in chosen)
+    return identity, *(tuple(int(tile) for tile in candidates[number]) for number in chosen)
 
 
 def square(height: int, width: int) -> tuple[slice, slice]:
-    """Rows and columns of the middle part of an image that can be cut into equal tiles."""
+    """Find the rows and columns of the middle part of an image that can be cut into equal tiles."""
     parts = []
     for size in (height, width):
         side = size // SIDE * SIDE
@@ -148,20 +148,20 @@ def square(height: int, width: int) -> tuple[slice, slice]:
 
 
 def cut(x: Tensor) -> Tensor:
-    """(N, C, 3 h, 3 w) -> (N, 9, C, h, w), row by row."""
+    """Cut (N, C, 3 h, 3 w) images into (N, 9, C, h, w) tiles, row by row."""
     n, c, height, width = x.shape
     tiles = x.reshape(n, c, SIDE, height // SIDE, SIDE, width // SIDE)
     return tiles.permute(0, 2, 4, 1, 3, 5).reshape(n, TILES, c, height // SIDE, width // SIDE)
 
 
 def assemble(tiles: Tensor) -> Tensor:
-    """The inverse of :func:`cut`."""
+    """Assemble images from tiles, the inverse of :func:`cut`."""
     n, _, c, h, w = tiles.shape
     return tiles.reshape(n, SIDE, SIDE, c, h, w).permute(0, 3, 1, 4, 2, 5).reshape(n, c, SIDE * h, SIDE * w)
 
 
 def framed(inner: Tensor, x: Tensor) -> Tensor:
-    """Images ``x`` with their middle part, see :func:`square`, replaced by ``inner``."""
+    """Replace the middle part of images ``x``, see :func:`square`, by ``inner``."""
     rows, columns = square(*x.shape[-2:])
     height, width = x.shape[-2:]
     edges = (columns.start, width - columns.stop, rows.start, height - rows.stop)

@@ -60,8 +60,8 @@ class MIRO(Algorithm):
 
 
 def _distance(trained: Tensor, initial: Tensor, b: Tensor) -> Tensor:
-    """Negative log likelihood of the initial map around the trained one, without constants; its mean over entries."""
+    """Average over entries the negative log likelihood of the initial map around the trained one, without constants."""
     variance = F.softplus(b) + LEAST_VARIANCE
-    others = [axis for axis, size in enumerate(b.shape) if size == 1]  # all but that of the channels
-    squares = (trained - initial).square().mean(others, keepdim=True)
+    axes = [axis for axis, size in enumerate(b.shape) if size == 1]  # all but that of the channels
+    squares = (trained - initial).square().mean(axes, keepdim=True)
     return (squares / variance + variance.log()).mean() / 2

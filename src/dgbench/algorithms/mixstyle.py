@@ -72,7 +72,7 @@ class MixStyle(Algorithm):
 
 
 def _mixed_logits(s: Step, x: Tensor, i: int, stages: Sequence[int]) -> Tensor:
-    """(n, K) logits of pass ``i`` over the images (n, C, H, W), styles mixed after these stages."""
+    """Compute the (n, K) logits of pass ``i`` over (n, C, H, W) images, with styles mixed after these stages."""
     if not stages:
         return s.networks.logits(x)
     active, weight, partner = (s.random[name][i] for name in ("active", "weight", "partner"))

@@ -46,5 +46,5 @@ class Mixup(Algorithm):
 
     @staticmethod
     def _risks(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-        """(n, L, K) logits -> (n,) risk of each pair."""
+        """Compute the (n,) risks of the pairs from (n, L, K) logits."""
         return (F.cross_entropy(logits.movedim(-1, 1), y, reduction="none") * weight).sum(1)

@@ -76,25 +76,25 @@ class MMLD(Algorithm):
         return {"group": torch.zeros(n, dtype=torch.int64), "group_weight": torch.ones(groups)}
 
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
-        shape, kept = (sum(sizes), self.values["disc_width"]), 1 - self.values["disc_drop_rate"]
-        return {f"keep_{k}": Bernoulli(shape, "which units of the discriminator are kept", p=kept) for k in (1, 2)}
+        shape, keep_rate = (sum(sizes), self.values["disc_width"]), 1 - self.values["disc_drop_rate"]
+        return {f"keep_{k}": Bernoulli(shape, "which units of the discriminator are kept", p=keep_rate) for k in (1, 2)}
 
     def objective(self, s: Step) -> Outcome:
         z = s.features()
         logits = s.networks.classifier(z)
-        done = epoch_of(s.step, self.values["rounds"], self.sizes.n_steps).to(s.hp.grl_weight.dtype)
-        rise = 2 / (1 + (-10 * done / self.values["rounds"]).exp()) - 1
+        current_round = epoch_of(s.step, self.values["rounds"], self.sizes.n_steps).to(s.hp.grl_weight.dtype)
+        rise = 2 / (1 + (-10 * current_round / self.values["rounds"]).exp()) - 1
         reversal = rise * s.hp.grl_weight
         group = s.state["group"][s.index]
-        guess = self._discriminate(s, scale_gradient(z, -reversal))
+        group_logits = self._discriminate(s, scale_gradient(z, -reversal))
         weight = s.state["group_weight"][group]
-        style = (weight * F.cross_entropy(guess, group, reduction="none")).sum() / weight.sum()
+        style_loss = (weight * F.cross_entropy(group_logits, group, reduction="none")).sum() / weight.sum()
         entropy, risk = self._entropy(logits), s.risk(logits)
         logs = {
-            "class_loss": risk.detach(), "discriminator_loss": style.detach(), "entropy": entropy.detach(),
+            "class_loss": risk.detach(), "discriminator_loss": style_loss.detach(), "entropy": entropy.detach(),
             "reversal": reversal,
         }  # fmt: skip
-        return Outcome(risk + style + rise * s.hp.entropy_weight * entropy, logs)
+        return Outcome(risk + style_loss + rise * s.hp.entropy_weight * entropy, logs)
 
     def _discriminate(self, s: Step, u: Tensor) -> Tensor:
         scale = 1 / (1 - self.values["disc_drop_rate"])
@@ -114,7 +114,7 @@ class MMLD(Algorithm):
         return bool(current < rounds and step == math.ceil(current * n_steps / rounds))
 
     def survey(self, s: Prediction) -> Tensor:
-        """(n, C, H, W) -> the style of each image."""
+        """Compute the style of each of (n, C, H, W) images."""
         _, maps = s.networks.featurizer(s.x, maps=True)
         early = [maps[1], maps[2]]
         if any(activation.dim() == 2 for activation in early):  # a perceptron's
@@ -134,7 +134,7 @@ class MMLD(Algorithm):
 
 
 def _style(maps: Tensor) -> Tensor:
-    """(n, C, H, W), or (n, L, C) tokens -> (n, 2 C) mean and standard deviation of each channel."""
+    """Compute (n, 2 C) means and standard deviations of the channels of (n, C, H, W) maps or (n, L, C) tokens."""
     pixels = maps.mT if maps.dim() == 3 else maps.flatten(2)
     variance = pixels.var(2, correction=min(1, pixels.shape[2] - 1))
     return torch.cat([pixels.mean(2), (variance + EPSILON).sqrt()], 1)

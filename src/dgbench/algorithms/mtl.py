@@ -50,8 +50,8 @@ class MTL(Algorithm):
 
     def objective(self, s: Step) -> Outcome:
         z = s.separate_features()
-        now = torch.stack([part.mean(0) for part in s.split(z)])
-        means = s.hp.mtl_ema * now + (1 - s.hp.mtl_ema) * s.state["means"]
+        batch_means = torch.stack([part.mean(0) for part in s.split(z)])
+        means = s.hp.mtl_ema * batch_means + (1 - s.hp.mtl_ema) * s.state["means"]
         summary = means[s.env] if self.values["variant"] == "fixed" else s.random["summary"]
         risks = s.environment_risks(s.networks.classifier(torch.cat([z, summary], 1)))
         return Outcome(risks.sum(), state={"means": means.detach()})

@@ -19,21 +19,21 @@ class RSC(Algorithm):
 
     def objective(self, s: Step) -> Outcome:
         z = s.features()
-        logits, pull = torch.func.vjp(s.networks.classifier, z.detach())  # type: ignore[misc]
+        logits, backward = torch.func.vjp(s.networks.classifier, z.detach())  # type: ignore[misc]
         true_class = torch.arange(logits.shape[1], device=z.device) == s.y[:, None]
-        (slopes,) = pull(true_class.to(logits.dtype))
+        (slopes,) = backward(true_class.to(logits.dtype))
         keep = slopes < _quantile(slopes, 1 - s.hp.rsc_f_drop_factor)
         muted = s.networks.classifier(z.detach() * keep)
         drop = ((logits.softmax(1) - muted.softmax(1)) * true_class).sum(1)
-        unmoved = drop < _quantile(drop, 1 - s.hp.rsc_b_drop_factor)
-        mask = (keep | unmoved[:, None]).to(z.dtype)
+        robust_rows = drop < _quantile(drop, 1 - s.hp.rsc_b_drop_factor)
+        mask = (keep | robust_rows[:, None]).to(z.dtype)
         return Outcome(s.risk(s.networks.classifier(z * mask)))
 
 
 def _quantile(values: Tensor, q: Tensor) -> Tensor:
-    """Quantile over the last axis, kept, by linear interpolation; unlike torch.quantile, q may be mapped by vmap."""
+    """Compute a quantile over the last axis, kept, interpolating linearly; unlike in torch.quantile, vmap can map q."""
     ordered = values.detach().sort(-1).values
-    place = (q * (values.shape[-1] - 1)).clamp(0, values.shape[-1] - 1)
-    below = place.floor()
-    low, high = (ordered.index_select(-1, i.long()[None]) for i in (below, place.ceil()))
-    return low + (place - below) * (high - low)
+    position = (q * (values.shape[-1] - 1)).clamp(0, values.shape[-1] - 1)
+    below = position.floor()
+    low, high = (ordered.index_select(-1, i.long()[None]) for i in (below, position.ceil()))
+    return low + (position - below) * (high - low)

@@ -47,29 +47,29 @@ class SagNet(Algorithm):
         }
 
     def objective(self, s: Step) -> Outcome:
-        """The content head's loss on randomized style."""
+        """Compute the content head's loss on randomized style."""
         content, mean, variance = _take_apart(s.features())
-        other, mix = s.random["permutation"][0], s.random["mix"][:, None]
-        mean = mix * mean + (1 - mix) * mean[other]
-        variance = mix * variance + (1 - mix) * variance[other]
+        partner, mix = s.random["permutation"][0], s.random["mix"][:, None]
+        mean = mix * mean + (1 - mix) * mean[partner]
+        variance = mix * variance + (1 - mix) * variance[partner]
         return Outcome(s.risk(s.networks.classifier(_put_together(content, mean, variance))))
 
     def learn_style(self, s: Step) -> Outcome:
-        """The style head's loss on randomized content; the features are constants."""
+        """Compute the style head's loss on randomized content; the features are constants."""
         z = s.features().detach()
         loss = s.risk(self._style_logits(s, z, s.random["permutation"][1]))
         return Outcome(loss, {"style_loss": loss.detach()})
 
     def forget_style(self, s: Step) -> Outcome:
-        """What the featurizer pays for style that the style head can read."""
+        """Compute the featurizer's loss for style that the style head can read."""
         logits = self._style_logits(s, s.features(), s.random["permutation"][2])
         loss = -s.hp.sag_w_adv * logits.log_softmax(1).mean()
         return Outcome(loss, {"adversarial_loss": loss.detach()})
 
     @staticmethod
-    def _style_logits(s: Step, z: Tensor, other: Tensor) -> Tensor:
+    def _style_logits(s: Step, z: Tensor, partner: Tensor) -> Tensor:
         content, mean, variance = _take_apart(z)
-        return s.networks.style(_put_together(content[other].detach(), mean, variance))
+        return s.networks.style(_put_together(content[partner].detach(), mean, variance))
 
 
 def _take_apart(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:

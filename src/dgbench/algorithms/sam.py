@@ -29,22 +29,22 @@ class SharpnessAware(Algorithm):
         return sharpness.Sharpened(self.method(s), self.risk, names, self.here)(s)
 
     def method(self, s: Step) -> sharpness.SAM:
-        """How to climb, and what to follow."""
+        """Return the rule that says how to climb, and what to follow."""
         return sharpness.SAM(s.hp.rho)
 
     def risk(self, s: Step) -> Outcome:
-        """The mean cross entropy over all rows."""
+        """Compute the mean cross entropy over all rows."""
         return Outcome(s.risk(s.logits()))
 
     def here(self, s: Step) -> Outcome:
-        """What is climbed on at theta, with the risks there."""
+        """Compute the loss that is climbed on at theta; log the mean cross entropy and the variance of the risks."""
         logits = s.logits()
         risk, risks = s.risk(logits), s.environment_risks(logits)
         logs = {"cross_entropy": risk.detach(), "variance": risks.detach().var(correction=0)}
         return Outcome(self.climbed(s, risk, risks), logs)
 
     def climbed(self, s: Step, risk: Tensor, risks: Tensor) -> Tensor:
-        """The mean cross entropy and the (E,) risks -> what is climbed on, of the same value as the former."""
+        """Map the mean cross entropy and the (E,) risks to the loss that is climbed on; its value is the former."""
         return risk
 
 

@@ -40,7 +40,7 @@ class SANDMask(Algorithm):
 
 
 def _masked(gradients: Tensor, tau: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """(E, ...) -> (...), and the mean of the mask."""
+    """Average and mask (E, ...) gradients to (...); return them and the mean of the mask."""
     mean = gradients.mean(0)
     variance = (gradients - mean).square().sum(0) / (len(gradients) - 1)  # of one environment 0 / 0
     agreement = gradients.sign().mean(0).abs()

@@ -64,7 +64,7 @@ class SelfReg(Algorithm):
 
 
 def _partners(y: Tensor, keys: Tensor) -> Tensor:
-    """(N,) the partner of each row: the rows of a class in their order, beside the same rows in the order of keys."""
+    """Find each row's partner, (N,): the rows of a class in their order, beside the same rows in the order of keys."""
     in_order, by_key = y.argsort(stable=True), keys.argsort()
     by_key = by_key[y[by_key].argsort(stable=True)]
     return torch.zeros_like(y).scatter(0, in_order, by_key)

@@ -91,7 +91,7 @@ class StableNet(Algorithm):
         return WeightLearning(w, b, weight, s.hp.decay_pow, scale, s.hp.lrbl, together=self.values["sum"])
 
     def _remembered(self, s: Step, key: str, new: Tensor) -> Tensor:
-        """The memory with this step's rows in its first places."""
+        """Mix this step's rows into the first places of the memory."""
         past = s.state[key]
         n = min(len(past), len(new))
         t = s.step.to(past.dtype)
@@ -112,7 +112,7 @@ class WeightLearning:
     together: bool  #: the cosine and the sine of a function are added, instead of being two functions
 
     def learn(self, features: Tensor, past: Tensor) -> Tensor:
-        """Weights before their softmax, (B,) of the first B rows.
+        """Learn the (B,) weights of the first B rows, before their softmax.
 
         Args:
             features: (B + M, m), of the minibatch and of a memory.
@@ -120,15 +120,15 @@ class WeightLearning:
         """
         inner = len(self.w)
         v = torch.ones_like(features[:, 0])[: len(features) - len(past)]
-        speed = torch.zeros_like(v)
+        velocity = torch.zeros_like(v)
         for e in range(inner):
             slices = random_functions(features, self.w[e], 2 * math.pi * self.b[e], self.together)
-            speed = MOMENTUM * speed + self._slope(slices, v, past)
-            v = v - self.lr * 0.1 ** (2 * e // inner) * speed
+            velocity = MOMENTUM * velocity + self._slope(slices, v, past)
+            v = v - self.lr * 0.1 ** (2 * e // inner) * velocity
         return v
 
     def _slope(self, slices: Tensor, v: Tensor, past: Tensor) -> Tensor:
-        """(B,) derivative of the loss with respect to ``v``."""
+        """Compute the (B,) derivative of the loss with respect to ``v``."""
         n = len(v)
         weight, share = torch.cat([v, past]).softmax(0), v.softmax(0)
         slopes = dependence_slope(slices, weight)
@@ -139,9 +139,9 @@ class WeightLearning:
 
 
 def random_functions(features: Tensor, w: Tensor, b: Tensor, together: bool) -> Tensor:
-    """(R, m) features, factors w (F,) and shifts b (m, F) -> (slices, R, m), cosines and sines of random functions.
+    """Map features (R, m), factors w (F,) and shifts b (m, F) to (slices, R, m) random cosines and sines.
 
-    The arguments of each row lie between 0 and pi/2, its least and its largest.
+    The arguments of each row are rescaled so that the smallest is 0 and the largest pi/2.
     """
     angle = features * w[:, None, None] + b.T[:, None]  # (F, R, m)
     angle = angle - angle.amin(2, keepdim=True)
@@ -151,7 +151,7 @@ def random_functions(features: Tensor, w: Tensor, b: Tensor, together: bool) -> 
 
 
 def dependence_slope(slices: Tensor, weight: Tensor) -> Tensor:
-    """(R,) derivative of the dependence with respect to the weights (R,) of the rows of (slices, R, m).
+    """Compute the dependence's (R,) derivative with respect to the weights (R,) of the rows of (slices, R, m).
 
     The dependence is the summed squares of the covariances between different features. Its derivative is
     2 (S_i' C S_i - 2 S_i' C mu), C the covariance without its diagonal: from an m x m matrix where features are fewer
@@ -176,5 +176,5 @@ def _slope_of_few_features(slices: Tensor, weight: Tensor) -> Tensor:
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """(S, R, n) with (S, n) -> (S, R)."""
+    """Multiply (S, R, n) with (S, n) to (S, R)."""
     return (a @ b[:, :, None])[:, :, 0]

@@ -54,12 +54,12 @@ class Transfer(Algorithm):
         return Outcome(s.risk(s.logits()))
 
     def close(self, s: Step) -> Outcome:
-        """The gap of the adversary that the last step left."""
+        """Compute the gap, times t_lambda, of the adversary that the last step left."""
         loss = s.hp.t_lambda * _gap(s, s.separate_features(), (s.state["weight"], s.state["bias"]))
         return Outcome(loss, {"gap": loss.detach()})
 
     def ascend(self, s: Step) -> Outcome:
-        """A new adversary; the loss is its gap before the last step."""
+        """Find a new adversary by ascent; the loss is its gap, times t_lambda, before the last ascent step."""
         z, params = s.separate_features().detach(), s.networks.params("classifier")
         center = tuple(params[f"classifier.{name}"].detach() for name in HEAD)
         head, gap = center, z.new_zeros(())

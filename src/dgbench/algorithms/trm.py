@@ -50,7 +50,7 @@ class TRM(Algorithm):
         return {"classifier": LinearSpec(m, k), "experts": LinearSpec(m, sizes.n_envs * k)}
 
     def initial_state(self, networks: Networks) -> dict[str, Tensor]:
-        """The experts start from the rows of the network ``experts``, which itself is not used any more."""
+        """Start the experts from the rows of the network ``experts``, which itself is not used any more."""
         params, n = dict(networks["experts"].named_parameters()), self.sizes.n_envs
         return {
             "weight": params["weight"].detach().view(n, -1, self.sizes.n_features).clone(),
@@ -68,10 +68,10 @@ class TRM(Algorithm):
         return Outcome(risk + penalty, {"penalty": penalty.detach()}, state)
 
     def _swap(self, s: Step, z: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """What is added to the risk, and the new state; Q numbers experts."""
+        """Compute the term that is added to the risk, and the new state; axis q numbers the experts."""
         experts = torch.arange(len(s.sizes), device=z.device)
-        apart = experts[:, None] != experts
-        alpha, others = s.state["alpha"], apart.to(z.dtype)
+        off_diagonal = experts[:, None] != experts
+        alpha, mask = s.state["alpha"], off_diagonal.to(z.dtype)
         alpha = alpha / alpha.sum(1, keepdim=True)
         pairs = pair_rows(s.batch, experts, experts)
         weight, bias = self._fitted(s, z.detach()[pairs.first], pairs.first, pairs.weight)
@@ -79,17 +79,17 @@ class TRM(Algorithm):
         # (E, N, K) logits of every expert on all rows, (E, E) its risks on every environment
         logits = torch.einsum("nm,qkm->qnk", z, weight) + bias[:, None]
         log_p = logits.log_softmax(2)
-        hit = (s.y[:, None] == torch.arange(logits.shape[2], device=z.device)).to(z.dtype)
-        risks = torch.stack([part.mean(1) for part in torch.split(-(log_p * hit).sum(2), list(s.sizes), 1)], 1)
-        new_alpha = torch.where(apart, alpha * (s.hp.groupdro_eta * alpha * risks.detach()).exp(), alpha)
-        swapped = (others * alpha * risks).sum(1)
+        onehot = (s.y[:, None] == torch.arange(logits.shape[2], device=z.device)).to(z.dtype)
+        risks = torch.stack([part.mean(1) for part in torch.split(-(log_p * onehot).sum(2), list(s.sizes), 1)], 1)
+        new_alpha = torch.where(off_diagonal, alpha * (s.hp.groupdro_eta * alpha * risks.detach()).exp(), alpha)
+        swapped = (mask * alpha * risks).sum(1)
         if self.values["trm_alpha"] == "reference":
-            to_follow = (others * new_alpha * risks).sum(1)
-            swapped = swapped.detach() + to_follow - to_follow.detach()
+            surrogate = (mask * new_alpha * risks).sum(1)
+            swapped = swapped.detach() + surrogate - surrogate.detach()
 
-        residual = log_p.exp() - hit
+        residual = log_p.exp() - onehot
         counts = torch.stack([z.new_full((), size) for size in s.sizes])
-        row_weights = (others * alpha / counts)[:, s.env]
+        row_weights = (mask * alpha / counts)[:, s.env]
         v = torch.einsum("qnk,nm->qkm", residual.detach() * row_weights[..., None], z.detach())
         scores = logits.gather(1, pairs.first[..., None].expand(-1, -1, logits.shape[2]))  # each expert on its own rows
         a = neumann(
@@ -99,25 +99,25 @@ class TRM(Algorithm):
             v,
             self.values["trm_neumann"] == "reference",
         )
-        slope = ((scores.softmax(2) - hit[pairs.first]) * torch.einsum("qkm,qlm->qlk", a, z[pairs.first])).sum(2)
+        slope = ((scores.softmax(2) - onehot[pairs.first]) * torch.einsum("qkm,qlm->qlk", a, z[pairs.first])).sum(2)
         swap = (swapped - s.hp.cos_lambda * (pairs.weight * slope).sum(1)).mean()
         return swap, {"weight": weight, "bias": bias, "alpha": new_alpha}
 
     def _fitted(self, s: Step, z: Tensor, rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """(E, L, m) features of every environment's own rows -> the experts' (E, K, m) weights and (E, K) biases."""
+        """Fit (E, K, m) weights and (E, K) biases of experts to (E, L, m) features of their environments' own rows."""
         weight, bias = s.state["weight"].detach(), s.state["bias"].detach()
         if self.values["class_balanced"]:
             weight = s.networks.params("classifier")["classifier.weight"].detach().expand_as(weight)
-        hit = (s.y[rows][..., None] == torch.arange(weight.shape[1], device=z.device)).to(z.dtype)
+        onehot = (s.y[rows][..., None] == torch.arange(weight.shape[1], device=z.device)).to(z.dtype)
         for _ in range(FITTING_STEPS):
-            residual = ((z @ weight.mT + bias[:, None]).softmax(2) - hit) * weights[..., None]
+            residual = ((z @ weight.mT + bias[:, None]).softmax(2) - onehot) * weights[..., None]
             weight = weight - FITTING_LR * residual.mT @ z
             bias = bias - FITTING_LR * residual.sum(1)
         return weight, bias
 
 
 def neumann(z: Tensor, p: Tensor, weights: Tensor, v: Tensor, overwritten: bool) -> Tensor:
-    """About H^-1 v by Neumann's series; H is the Hessian of a linear classifier's cross entropy in its weights.
+    """Approximate H^-1 v by Neumann's series; H is the Hessian of a linear classifier's cross entropy in its weights.
 
     Args:
         z: (E, L, m) features, of E classifiers.
@@ -126,11 +126,11 @@ def neumann(z: Tensor, p: Tensor, weights: Tensor, v: Tensor, overwritten: bool)
         v: (E, K, m).
         overwritten: the first term of the sum is 2 (v - Hv) instead of v + (v - Hv).
     """
-    total, going = v, torch.ones_like(v[:, :1, :1], dtype=torch.bool)
+    total, active = v, torch.ones_like(v[:, :1, :1], dtype=torch.bool)
     for i in range(NEUMANN_STEPS):
         u = z @ v.mT
-        curved = p * u - p * (p * u).sum(2, keepdim=True)
-        v = v - (curved * weights[..., None]).mT @ z
-        total = torch.where(going, 2 * v if overwritten and i == 0 else total + v, total)
-        going = going & (total.abs().amax((1, 2), keepdim=True) <= NEUMANN_LIMIT)
+        curvature = p * u - p * (p * u).sum(2, keepdim=True)
+        v = v - (curvature * weights[..., None]).mT @ z
+        total = torch.where(active, 2 * v if overwritten and i == 0 else total + v, total)
+        active = active & (total.abs().amax((1, 2), keepdim=True) <= NEUMANN_LIMIT)
     return total

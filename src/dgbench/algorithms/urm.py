@@ -71,14 +71,14 @@ class URM(Algorithm):
         least = LEAST[self.values["urm_generator_output"]]
         noise = least + (1 - least) * s.random["noise"]
         constant = s.networks.bind(detached(s.networks.params("discriminator")))
-        risk, fooled = s.risk(s.networks.classifier(z)), F.softplus(-constant.discriminator(z)).mean()
+        risk, deception = s.risk(s.networks.classifier(z)), F.softplus(-constant.discriminator(z)).mean()
         one, zero = self._targets(s)
         loss = _cross_entropy(s.networks.discriminator(noise), one)
         loss = loss + s.hp.urm_adv_lambda * _cross_entropy(s.networks.discriminator(z.detach()), zero)
         logs = {
-            "risk": risk.detach(), "generator_loss": fooled.detach(), "discriminator_loss": loss.detach(),
+            "risk": risk.detach(), "generator_loss": deception.detach(), "discriminator_loss": loss.detach(),
         }  # fmt: skip
-        return Outcome(risk + s.hp.urm_adv_lambda * fooled + loss, logs)
+        return Outcome(risk + s.hp.urm_adv_lambda * deception + loss, logs)
 
     def predict(self, s: Prediction) -> Tensor:
         return s.networks.classifier(self._features(s.networks, s.x))
@@ -88,15 +88,15 @@ class URM(Algorithm):
         return act(networks.featurizer(x))
 
     def _targets(self, s: Step) -> tuple[Tensor, Tensor]:
-        """(N, 1) each, of the noise and of the features."""
+        """Return the discriminator's targets for the noise and for the features, (N, 1) each."""
         smoothing = self.values["urm_discriminator_label_smoothing"]
         if not smoothing:
             ones = s.x.new_ones(len(s.y), 1)
             return ones, torch.zeros_like(ones)
-        of_noise, of_features = s.random["labels"][:, :, None].unbind()
-        return 1 - smoothing + smoothing * of_noise, smoothing * of_features
+        noise_share, feature_share = s.random["labels"][:, :, None].unbind()
+        return 1 - smoothing + smoothing * noise_share, smoothing * feature_share
 
 
 def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """Mean of target softplus(-logits) + (1 - target) softplus(logits)."""
+    """Compute the mean of target softplus(-logits) + (1 - target) softplus(logits)."""
     return (F.softplus(logits) - target * logits).mean()

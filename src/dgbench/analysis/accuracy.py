@@ -33,7 +33,7 @@ DIVISORS = {"K-1": 1, "K": 0}
 
 
 def mean(values: Sequence[float]) -> float:
-    """Arithmetic mean, rounded once.
+    """Compute the arithmetic mean, rounded once.
 
     Raises:
         MeasureError: no values.
@@ -44,7 +44,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def spread(values: Sequence[float], kind: str) -> float | None:
-    """Error bar of the mean over seeds; a single value has none, also where DomainBed prints 0.
+    """Compute the error bar of the mean over seeds; None for a single value, also where DomainBed prints 0.
 
     Args:
         values: one accuracy per seed.
@@ -66,11 +66,11 @@ def spread(values: Sequence[float], kind: str) -> float | None:
 
 
 def deviation_behind(bar: float, n: int, kind: str) -> float:
-    """Sample standard deviation (divisor n-1) of n values whose error bar was printed.
+    """Recover the sample standard deviation (divisor n-1) of n values from their printed error bar.
 
     Args:
-        bar: what stands after ±.
-        n: values behind it, 2 or more.
+        bar: the number after ±.
+        n: number of values behind it, 2 or more.
         kind: a key of :data:`SPREADS`.
     """
     factors = {"domainbed": n / math.sqrt(n - 1), "standard_error": math.sqrt(n), "standard_deviation": 1.0}
@@ -78,7 +78,7 @@ def deviation_behind(bar: float, n: int, kind: str) -> float:
 
 
 def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval:
-    """Student's t interval of the mean of n independent values that are about normal.
+    """Compute Student's t interval of the mean of n independent values that are about normal.
 
     Args:
         values: one per seed.
@@ -98,7 +98,7 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval:
 
 
 def overall(accuracies: Mapping[str, float], images: Mapping[str, float]) -> float:
-    """Accuracy over all test images: domain means weighted with their number of images (eq. 5, Overall).
+    """Compute the accuracy over all test images: domain means weighted by their number of images (eq. 5, Overall).
 
     Args:
         accuracies: test domain -> accuracy.
@@ -115,7 +115,7 @@ def overall(accuracies: Mapping[str, float], images: Mapping[str, float]) -> flo
 
 
 def domain_std(accuracies: Sequence[float], divisor: str = "K-1") -> float:
-    """Standard deviation over K test domains (eq. 5, Std).
+    """Compute the standard deviation over K test domains (eq. 5, Std).
 
     Args:
         accuracies: one per test domain.
@@ -126,20 +126,20 @@ def domain_std(accuracies: Sequence[float], divisor: str = "K-1") -> float:
     """
     if divisor not in DIVISORS:
         raise MeasureError(f"no divisor {divisor!r}; choose one of {', '.join(DIVISORS)}")
-    less = DIVISORS[divisor]
-    if len(accuracies) <= less:
+    ddof = DIVISORS[divisor]
+    if len(accuracies) <= ddof:
         raise MeasureError(
             f"a standard deviation over {len(accuracies)} test domain with divisor {divisor} does not exist"
         )
     center = mean(accuracies)
-    return math.sqrt(math.fsum((value - center) ** 2 for value in accuracies) / (len(accuracies) - less))
+    return math.sqrt(math.fsum((value - center) ** 2 for value in accuracies) / (len(accuracies) - ddof))
 
 
 _EQUAL = 1e-9  #: two accuracies this close are equal: what remains of rounding when 63.3 + 0.2 meets 63.5
 
 
 def ranks(values: Mapping[str, float]) -> dict[str, int]:
-    """Place of each algorithm, 1 for the highest value; equal values share the better place (1, 2, 2, 4).
+    """Rank the algorithms, 1 for the highest value; equal values share the better place (1, 2, 2, 4).
 
     Raises:
         MeasureError: a NaN.
@@ -149,7 +149,7 @@ def ranks(values: Mapping[str, float]) -> dict[str, int]:
 
 
 def rank_changes(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, int]:
-    """Places won (positive) or lost between two leaderboards, both ranked over the algorithms that they share."""
+    """Count places won (positive) or lost between two leaderboards, both ranked over the algorithms they share."""
     shared = before.keys() & after.keys()
     old = ranks({name: before[name] for name in shared})
     new = ranks({name: after[name] for name in shared})
@@ -157,7 +157,7 @@ def rank_changes(before: Mapping[str, float], after: Mapping[str, float]) -> dic
 
 
 def ranking_score(value: float, reference: float, error: float) -> int:
-    """-1, 0 or +1: the accuracy lies below, within (ends included) or above the reference's error bar.
+    """Score an accuracy -1, 0 or +1: below, within (ends included) or above the reference's error bar.
 
     Source: Ye et al. 2022 (OoD-Bench), section 3.2.
 
@@ -178,8 +178,8 @@ def ranking_score(value: float, reference: float, error: float) -> int:
 
 
 def _check(values: Mapping[str, float]) -> None:
-    if odd := [name for name, value in values.items() if math.isnan(value)]:
-        raise MeasureError(f"the value of {', '.join(odd)} is NaN; leave it out")
+    if invalid := [name for name, value in values.items() if math.isnan(value)]:
+        raise MeasureError(f"the value of {', '.join(invalid)} is NaN; leave it out")
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class Leakage:
 
 
 def oracle_leakage(validation: Sequence[float], tests: ArrayLike) -> list[Leakage]:
-    """Choice by validation accuracy, then by the mean test accuracy of K domains for K = 1 to all of them.
+    """Choose candidates by validation accuracy, then by mean test accuracy of K domains, K = 1 to all; compare them.
 
     The accuracy of a domain at K is its mean over all combinations of K test domains that contain it. The last
     candidate wins a tie.
@@ -217,12 +217,12 @@ def oracle_leakage(validation: Sequence[float], tests: ArrayLike) -> list[Leakag
     leakages = [Leakage(0, tuple(map(float, blind)), base, 0.0)]
     domains = range(table.shape[1])
     for size in range(1, table.shape[1] + 1):
-        of_domain: list[list[float]] = [[] for _ in domains]
-        for looked_at in combinations(domains, size):
-            chosen = table[_last_best(table[:, looked_at].mean(axis=1))]
-            for domain in looked_at:
-                of_domain[domain].append(float(chosen[domain]))
-        accuracies = tuple(math.fsum(values) / len(values) for values in of_domain)
+        by_domain: list[list[float]] = [[] for _ in domains]
+        for combination in combinations(domains, size):
+            chosen = table[_last_best(table[:, combination].mean(axis=1))]
+            for domain in combination:
+                by_domain[domain].append(float(chosen[domain]))
+        accuracies = tuple(math.fsum(values) / len(values) for values in by_domain)
         average = math.fsum(accuracies) / len(accuracies)
         leakages.append(Leakage(size, accuracies, average, average - base))
     return leakages

@@ -63,12 +63,12 @@ class Separation:
 
 
 def lead(values: ArrayLike) -> Lead:
-    """Exact permutation test of the lead, in which each seed's two values may change places.
+    """Test the lead by an exact permutation test, in which each seed's two values may change places.
 
     It is exact where leader and runner-up are exchangeable within a seed, and rejects less often than it says where
     more algorithms tie. With 2 algorithms and 3 seeds, one wins in every seed in 2 of 8 cases, so p is never below 1/4;
-    5% takes 6 seeds. Dividing the lead by its standard error would give the same p-value: over the relabelings the sum
-    of squared differences stays, so one grows with the other.
+    5% takes 6 seeds. Dividing the lead by its standard error would give the same p-value: the sum of squared
+    differences is the same in all relabelings, so one grows with the other.
 
     Args:
         values: (A, S) one value per algorithm and seed; the lowest mean leads.
@@ -80,7 +80,7 @@ def lead(values: ArrayLike) -> Lead:
     algorithms, seeds = table.shape
     if algorithms < 2:
         raise MeasureError("1 algorithm: there is no lead; train another")
-    first, second = (int(at) for at in np.argsort(table.mean(axis=1), kind="stable")[:2])
+    first, second = (int(index) for index in np.argsort(table.mean(axis=1), kind="stable")[:2])
     differences = table[second] - table[first]
     total = float(differences.sum())
     rounding = _EQUAL * float(np.abs(table).max())
@@ -97,7 +97,7 @@ def lead(values: ArrayLike) -> Lead:
 
 
 def separated(values: ArrayLike, *, level: float = 0.95) -> Separation:
-    """Confidence set of the best algorithm: all that no other one beats in a paired t-test.
+    """Find the confidence set of the best algorithm: all that no other one beats in a paired t-test.
 
     Each algorithm is compared with the A - 1 others at the error probability (1 - level) / max(2, A - 1), one-sided.
     The divisor A - 1 is Bonferroni's. With 2 algorithms it is 2, since either may be the one that leads: then one is
@@ -110,7 +110,7 @@ def separated(values: ArrayLike, *, level: float = 0.95) -> Separation:
             are normal. Variances may be unequal and algorithms correlated.
 
     Returns:
-        the set; all algorithms are in it where there is 1 seed, which separates nothing.
+        the set; with 1 seed, which separates nothing, all algorithms are in it.
 
     Raises:
         MeasureError: no algorithm, no seed, or a missing value.
@@ -126,21 +126,21 @@ def separated(values: ArrayLike, *, level: float = 0.95) -> Separation:
         quantile = float(t.isf(error_of_each(algorithms, 1 - level), seeds - 1))
         rounding = _EQUAL * np.abs(table).max()
         inside = (differences.mean(axis=2) <= quantile * errors + rounding).all(axis=1)
-    return Separation(tuple(int(at) for at in np.flatnonzero(inside)), algorithms, seeds)
+    return Separation(tuple(int(index) for index in np.flatnonzero(inside)), algorithms, seeds)
 
 
 def error_of_each(algorithms: int, alpha: float) -> float:
-    """One-sided error probability at which :func:`separated` compares one pair of these algorithms."""
+    """Divide ``alpha`` into the one-sided error probability at which :func:`separated` compares each pair."""
     return alpha / max(2, algorithms - 1)
 
 
 def welch(means: ArrayLike, deviations: ArrayLike, n: int) -> Floats:
-    """Two-sided p-values of Welch's t-test of every two of k independent samples, 1 where both have no spread.
+    """Compute two-sided p-values of Welch's t-test of every two of k independent samples, 1 where both lack spread.
 
     Args:
         means: (k,).
         deviations: (k,) sample standard deviations, divisor n-1.
-        n: values behind each mean, 2 or more.
+        n: number of values behind each mean, 2 or more.
 
     Returns:
         (k, k).
@@ -157,7 +157,7 @@ def welch(means: ArrayLike, deviations: ArrayLike, n: int) -> Floats:
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """P-values of m tests, adjusted so that any false finding among all of them has the error probability of one.
+    """Adjust p-values of m tests so that any false finding among them has the error probability of one test.
 
     Source: Holm 1979, "A simple sequentially rejective multiple test procedure".
     """
@@ -187,7 +187,7 @@ class Friedman:
 
 
 def friedman(values: ArrayLike) -> Friedman:
-    """Friedman's test.
+    """Run Friedman's test of whether the mean ranks of algorithms differ.
 
     Args:
         values: (n, k), n blocks (lines) of k algorithms; ranks are taken within a block, ties share theirs.
@@ -214,10 +214,10 @@ def friedman(values: ArrayLike) -> Friedman:
 
 
 def sign_test(wins: int, losses: int) -> float:
-    """Two-sided p-value of the sign test; cases that tie are left out. 1 where all tie.
+    """Compute the two-sided p-value of the sign test; cases that tie are left out. 1 where all tie.
 
     Args:
-        wins, losses: cases in which one is ahead, and in which the other is.
+        wins, losses: number of cases in which one is ahead, and in which the other is.
     """
     total = wins + losses
     tail = sum(math.comb(total, k) for k in range(max(wins, losses), total + 1))
@@ -225,7 +225,7 @@ def sign_test(wins: int, losses: int) -> float:
 
 
 def critical_difference(algorithms: int, blocks: int, alpha: float = 0.05) -> float:
-    """Nemenyi's critical difference of mean ranks, q * sqrt(k (k + 1) / (6 n)).
+    """Compute Nemenyi's critical difference of mean ranks of k algorithms in n blocks, q * sqrt(k (k + 1) / (6 n)).
 
     Raises:
         MeasureError: fewer than 2 algorithms or no block.
@@ -237,14 +237,14 @@ def critical_difference(algorithms: int, blocks: int, alpha: float = 0.05) -> fl
 
 @functools.cache
 def nemenyi_quantile(algorithms: int, alpha: float = 0.05) -> float:
-    """Upper quantile of the studentized range for infinite degrees of freedom, over sqrt(2) (Demsar 2006, Table 5)."""
+    """Compute the studentized range's upper quantile, infinite degrees of freedom, / sqrt(2) (Demsar 2006, Table 5)."""
     from scipy.stats import studentized_range
 
     return float(studentized_range.ppf(1 - alpha, algorithms, np.inf) / math.sqrt(2))
 
 
 def indistinct_groups(mean_ranks: Mapping[str, float], difference: float) -> list[tuple[str, ...]]:
-    """Largest groups of 2 or more algorithms whose mean ranks lie within the critical difference, lowest rank first."""
+    """List the maximal groups of 2+ algorithms with mean ranks within the critical difference, lowest rank first."""
     order = sorted(mean_ranks, key=lambda name: (mean_ranks[name], name))
     groups: list[tuple[str, ...]] = []
     last = 0

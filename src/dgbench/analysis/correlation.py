@@ -22,7 +22,7 @@ ByAlgorithm = Mapping[str, float] | Sequence[float]
 
 
 def spearman(first: ByAlgorithm, second: ByAlgorithm) -> float:
-    """Spearman's rank correlation rho in [-1, 1]; ties get their mean rank (scipy).
+    """Compute Spearman's rank correlation rho in [-1, 1]; ties get their mean rank (scipy).
 
     Args:
         first: measure of each algorithm: a mapping from its name, or a sequence in one fixed order.
@@ -39,7 +39,7 @@ def spearman(first: ByAlgorithm, second: ByAlgorithm) -> float:
 
 
 def kendall(first: ByAlgorithm, second: ByAlgorithm) -> float:
-    """Kendall's rank correlation tau-b in [-1, 1], which corrects for ties (scipy).
+    """Compute Kendall's rank correlation tau-b in [-1, 1], which corrects for ties (scipy).
 
     Args and Raises as :func:`spearman`.
     """
@@ -51,8 +51,8 @@ def kendall(first: ByAlgorithm, second: ByAlgorithm) -> float:
 def _paired(first: ByAlgorithm, second: ByAlgorithm) -> tuple[list[float], list[float]]:
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         if first.keys() != second.keys():
-            odd = ", ".join(sorted(first.keys() ^ second.keys()))
-            raise MeasureError(f"the two measures cover different algorithms ({odd}); give both for the same ones")
+            unshared = ", ".join(sorted(first.keys() ^ second.keys()))
+            raise MeasureError(f"the two measures cover different algorithms ({unshared}); give both for the same ones")
         names = sorted(first)
         a, b = [float(first[name]) for name in names], [float(second[name]) for name in names]
     elif isinstance(first, Mapping) or isinstance(second, Mapping):
@@ -82,7 +82,7 @@ def correlation_interval(
     draws: int = 1000,
     level: float = 0.95,
 ) -> Interval:
-    """Rank correlation of two measures, mean over seeds, with algorithms and seeds resampled.
+    """Estimate the rank correlation of two measures, mean over seeds, with algorithms and seeds resampled.
 
     Args:
         first, second: (A, S) the two measures of A algorithms for S seeds; the same algorithms are drawn for every
@@ -105,7 +105,7 @@ def correlation_difference(
     draws: int = 1000,
     level: float = 0.95,
 ) -> Interval:
-    """By how much the first measure's Spearman correlation with the ideal exceeds the other's, over the same resamples.
+    """Subtract the other measure's Spearman correlation with the ideal from the first's, over the same resamples.
 
     Args and Raises as :func:`correlation_interval`.
     """
@@ -121,11 +121,11 @@ def pick_probability(
     *,
     draws: int = 1000,
 ) -> float:
-    """Probability that the algorithm with the lowest measure is the one with the lowest ideal error.
+    """Estimate the probability that the algorithm with the lowest measure is the one with the lowest ideal error.
 
     Seeds and algorithms are resampled: it is the chance for another set of candidates and seeds like these, both
-    measures averaged over the drawn seeds. Ties are shared out. Where fewer than 2 algorithms were drawn, there is
-    nothing to select, and the resample does not count.
+    measures averaged over the drawn seeds. Tied algorithms share the choice. A resample of fewer than 2
+    algorithms leaves nothing to select and does not count; NaN where none counts.
 
     Args:
         measure, ideal: (A, S) values of A algorithms for S seeds.
@@ -136,14 +136,14 @@ def pick_probability(
     drawn = counts_of(rng, draws, a.shape[0]) > 0
     selected, truth = (_lowest(np.where(drawn, seeds @ values.T, np.inf)) for values in (a, b))
     agree = (selected & truth).sum(axis=1) / selected.sum(axis=1)
-    several = drawn.sum(axis=1) > 1
-    return float(agree[several].mean()) if several.any() else math.nan
+    selectable = drawn.sum(axis=1) > 1
+    return float(agree[selectable].mean()) if selectable.any() else math.nan
 
 
 def _correlations(
     measures: Sequence[ArrayLike], ideal: ArrayLike, rng: np.random.Generator, coefficient: Coefficient, draws: int
 ) -> tuple[Floats, Floats]:
-    """Correlation of each measure with the ideal, mean over seeds: (M,) as it is and (M, draws) resampled."""
+    """Correlate each measure with the ideal, mean over seeds: (M,) as it is and (M, draws) resampled."""
     tables = [whole(values) for values in (*measures, ideal)]
     if len({table.shape for table in tables}) > 1 or tables[0].ndim != 2 or tables[0].shape[0] < 3:
         shapes = ", ".join(str(table.shape) for table in tables)
@@ -154,9 +154,9 @@ def _correlations(
     weights = np.vstack([np.ones((1, seeds)), counts_of(rng, draws, seeds)]) / seeds
     signs = [np.sign(table[:, None, :] - table[None, :, :]) for table in tables]
     coefficients = np.empty((len(measures), draws + 1))
-    for at in range(len(measures)):
-        per_seed = [correlate(signs[at][..., seed], signs[-1][..., seed], counts) for seed in range(seeds)]
-        coefficients[at] = np.where(weights > 0, weights * np.stack(per_seed, axis=1), 0.0).sum(axis=1)
+    for index in range(len(measures)):
+        per_seed = [correlate(signs[index][..., seed], signs[-1][..., seed], counts) for seed in range(seeds)]
+        coefficients[index] = np.where(weights > 0, weights * np.stack(per_seed, axis=1), 0.0).sum(axis=1)
     if not np.isfinite(coefficients[:, 0]).all():
         raise MeasureError("a measure is equal for all algorithms and orders nothing; compare more algorithms")
     return coefficients[:, 0], coefficients[:, 1:]
@@ -167,7 +167,7 @@ def _lowest(values: Floats) -> NDArray[np.bool_]:
 
 
 def _spearman(first: Floats, second: Floats, counts: NDArray[Any]) -> Floats:
-    """Pearson's correlation of mean ranks, both under the counts: rank_i = (n + 1 + sum_j counts_j sign_ij) / 2."""
+    """Correlate mean ranks (Pearson), weighted by counts: rank_i = (n + 1 + sum_j counts_j sign_ij) / 2."""
     a, b = counts @ first.T, counts @ second.T  # ranks less their mean, twice
     covariance = (counts * a * b).sum(axis=1)
     spread = (counts * a * a).sum(axis=1) * (counts * b * b).sum(axis=1)

@@ -56,26 +56,26 @@ class Resamples:
     level: float  #: the coverage that the widening was made for
 
     def difference(self, first: str, second: str) -> Interval:
-        """Mean of the first algorithm less that of the second, over the same resamples."""
+        """Subtract the mean of the second algorithm from that of the first, over the same resamples."""
         a, b = self.names.index(first), self.names.index(second)
         estimate = float(self.estimate[a] - self.estimate[b])
         return interval_of(estimate, self.draws[:, a] - self.draws[:, b], self.level)
 
     def ranks(self) -> dict[str, Interval]:
-        """Rank of every algorithm, 1 is the lowest mean, ties share their mean rank; ends are rounded outwards."""
+        """Rank every algorithm, 1 is the lowest mean, ties share their mean rank; ends are rounded outwards."""
         from scipy.stats import rankdata
 
         drawn = rankdata(self.draws, axis=1)
         positions = rankdata(self.estimate)
         intervals = {}
-        for at, name in enumerate(self.names):
-            rank = interval_of(float(positions[at]), drawn[:, at], self.level, inside=True)
+        for index, name in enumerate(self.names):
+            rank = interval_of(float(positions[index]), drawn[:, index], self.level, inside=True)
             intervals[name] = replace(rank, low=float(math.floor(rank.low)), high=float(math.ceil(rank.high)))
         return intervals
 
 
 def whole(values: ArrayLike) -> Floats:
-    """The values of algorithms (lines) and seeds as an array.
+    """Convert the values of algorithms (lines) and seeds to an array, and refuse missing ones.
 
     Raises:
         MeasureError: a value is missing.
@@ -94,7 +94,7 @@ def resample(
     draws: int = 1000,
     level: float = 0.95,
 ) -> Resamples:
-    """Paired resamples of mean errors.
+    """Draw paired resamples of mean errors.
 
     Args:
         names: the A algorithms.
@@ -127,7 +127,7 @@ def resample(
 
 
 def widening(units: int, level: float) -> float:
-    """Factor by which deviations of a resampled mean of ``units`` values are too small."""
+    """Compute the factor by which deviations of a resampled mean of ``units`` values are too small."""
     from scipy.stats import norm, t
 
     tail = (1 + level) / 2
@@ -135,12 +135,12 @@ def widening(units: int, level: float) -> float:
 
 
 def counts_of(rng: np.random.Generator, draws: int, units: int) -> NDArray[np.int64]:
-    """(draws, units) how often each unit is drawn, with replacement."""
+    """Count how often each unit is drawn, with replacement: (draws, units)."""
     return rng.multinomial(units, np.full(units, 1 / units), size=draws)
 
 
 def interval_of(estimate: float, drawn: Floats, level: float, *, inside: bool = False) -> Interval:
-    """Percentiles; ``inside`` stretches them to the estimate where the resamples lie to one side of it."""
+    """Compute the percentile interval of resamples; ``inside`` stretches it to include the estimate."""
     if not len(drawn):
         raise MeasureError("no resample has a value; compare more algorithms")
     low, high = (float(value) for value in np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]))
@@ -159,7 +159,7 @@ class Sample:
 
 
 def compatible(first: Sample, second: Sample, level: float = 0.95) -> Interval:
-    """Welch's interval of the first mean less the second; the two are compatible where it holds 0.
+    """Compute Welch's interval of the first mean less the second; the two are compatible where it holds 0.
 
     It allows for different variances and numbers, and assumes normal values. That the interval holds 0 does not show
     that the means are equal: with few values it is wide, and its width belongs to the statement.
@@ -194,7 +194,7 @@ Z95 = 1.959963984540054  # of the standard normal distribution: 2.5 % of it lie 
 
 
 def wilson(count: float, n: int) -> tuple[float, float]:
-    """Wilson's 95% score interval of a proportion.
+    """Compute Wilson's 95% score interval of a proportion.
 
     Source: Wilson, 1927; Brown, Cai and DasGupta, 2001, equation 4.
 
@@ -232,7 +232,7 @@ class Statistics(Checked):
     seed: Count0 = 0
 
     def rng(self, *names: object) -> np.random.Generator:
-        """The generator of one table: its numbers depend on the table's name, not on what was made before it."""
+        """Create the generator of one table: its numbers depend on the table's name, not on what was made before it."""
         return np.random.default_rng([self.seed, zlib.crc32("/".join(map(str, names)).encode())])
 
     @property

@@ -24,7 +24,7 @@ MEASURES = {**PRACTICAL_MEASURES, "ideal": "ideal"}
 
 
 def average(held_out: Errors) -> float:
-    """Mean of the leave-one-environment-out (LOO) errors, eq. 2.
+    """Average the leave-one-environment-out (LOO) errors, eq. 2.
 
     Args:
         held_out: N errors, each of the model that never saw that environment.
@@ -34,12 +34,12 @@ def average(held_out: Errors) -> float:
 
 
 def worst(held_out: Errors) -> float:
-    """Largest LOO error, first term of eq. 6."""
+    """Find the largest LOO error, the first term of eq. 6."""
     return max(_checked(held_out))
 
 
 def gap(held_out: Errors) -> float:
-    """Largest less smallest LOO error, second term of eq. 6 without its weight.
+    """Compute the largest less the smallest LOO error, the second term of eq. 6 without its weight.
 
     Raises:
         MeasureError: there is one error only.
@@ -51,7 +51,7 @@ def gap(held_out: Errors) -> float:
 
 
 def worst_gap(held_out: Errors) -> float:
-    """Worst error plus 1/(N-2) times the gap, eq. 6. It may exceed 1.
+    """Compute the worst error plus 1/(N-2) times the gap, eq. 6. It may exceed 1.
 
     Raises:
         MeasureError: N < 3, where the weight 1/(N-2) does not exist.
@@ -66,7 +66,7 @@ def worst_gap(held_out: Errors) -> float:
 
 
 def ideal(everywhere: Errors) -> float:
-    """Largest error over all environments of the model trained on all given ones, eq. 4."""
+    """Find the largest error over all environments of the model trained on all given ones, eq. 4."""
     return max(_checked(everywhere))
 
 
@@ -92,7 +92,7 @@ class Measures:
         no_worst_gap: str = "",
         no_everywhere: str = "",
     ) -> Measures:
-        """Compute what can be computed.
+        """Compute the measures whose errors are complete; the others are None, with the reason.
 
         Args:
             held_out: environment -> LOO error, for the N given environments.
@@ -110,11 +110,11 @@ class Measures:
             reasons |= {name: reason} if reason else {}
         values["ideal"], reason = _attempt(ideal, everywhere, no_everywhere)
         reasons |= {"ideal": reason} if reason else {}
-        where = None if values["ideal"] is None else max(everywhere, key=lambda env: everywhere[env])
-        return cls(**values, ideal_env=where, reasons=reasons)
+        ideal_env = None if values["ideal"] is None else max(everywhere, key=lambda env: everywhere[env])
+        return cls(**values, ideal_env=ideal_env, reasons=reasons)
 
     def value(self, name: str) -> float | None:
-        """The measure of that name (a key of :data:`MEASURES`)."""
+        """Look up the measure of that name (a key of :data:`MEASURES`); None where it could not be computed."""
         if name not in MEASURES:
             raise MeasureError(f"no measure {name!r}; choose one of {', '.join(MEASURES)}")
         value: float | None = getattr(self, name)
@@ -145,7 +145,7 @@ def _checked(errors: Errors) -> list[float]:
 
 
 def select(values: Mapping[str, float]) -> tuple[str, ...]:
-    """The algorithms with the lowest value: usually one; all of them, in alphabetical order, when they tie.
+    """Select the algorithms with the lowest value: usually one; all of them, in alphabetical order, when they tie.
 
     Values that differ by rounding alone tie. Whoever needs a single algorithm takes the first, so a tie is broken by
     the alphabet and can be seen.
@@ -163,7 +163,7 @@ def select(values: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def degradation(ideal_by_algorithm: Mapping[str, float], selected: str) -> float:
-    """Ideal error of the selected algorithm less the lowest ideal error: 0 when the selected one is truly best (6.1).
+    """Compute the selected algorithm's ideal error less the lowest ideal error: 0 when it is truly best (6.1).
 
     Args:
         ideal_by_algorithm: ideal error of each algorithm, fraction in [0, 1].

@@ -58,42 +58,42 @@ class Pair:
 
     @property
     def evidence(self) -> float:
-        """That the first is lower, see :func:`evidence`."""
+        """Evidence that the first is lower, see :func:`evidence`."""
         return evidence(self.differences)
 
 
 def pairs(values: ArrayLike) -> list[Pair]:
-    """Every two algorithms that share 2 or more seeds.
+    """Pair every two algorithms that share 2 or more seeds.
 
     Args:
         values: (A, S) one value per algorithm and seed, lower is better; NaN where there is none.
     """
     table = np.asarray(values, dtype=float)
-    every = []
+    comparisons = []
     for first, second in itertools.combinations(range(len(table)), 2):
         differences = table[second] - table[first]
         differences = differences[~np.isnan(differences)]
         if len(differences) > 1:
             swapped = differences.mean() < 0
-            every.append(Pair(second, first, -differences) if swapped else Pair(first, second, differences))
-    return every
+            comparisons.append(Pair(second, first, -differences) if swapped else Pair(first, second, differences))
+    return comparisons
 
 
 def floor_of_lead(differences: ArrayLike, seeds: int, level: float = 0.95) -> float:
-    """Lead that one part of a seed's chance makes by itself: of two equal algorithms, ``level`` of all leads are below.
+    """Bound the lead that one source of randomness makes by itself: of two equal algorithms, ``level`` lead by less.
 
     Args:
-        differences: (R,) of two algorithms, one per repetition that moves that part alone; 2 or more.
-        seeds: over which the lead is a mean.
+        differences: (R,) of two algorithms, one per repetition that moves that source alone; 2 or more.
+        seeds: number of seeds over which the lead is a mean.
     """
     from scipy.stats import t
 
-    apart = np.asarray(differences, dtype=float)
-    return float(t.ppf((1 + level) / 2, len(apart) - 1) * apart.std(ddof=1) / math.sqrt(seeds))
+    values = np.asarray(differences, dtype=float)
+    return float(t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(seeds))
 
 
 def deviation_of(deviations: ArrayLike, seeds: ArrayLike, level: float = 0.95) -> Interval:
-    """Deviation of a typical difference, with the interval that so few seeds leave.
+    """Estimate the deviation of a typical difference, with the interval that so few seeds leave.
 
     It is the median over pairs of each pair's chi-square interval with n - 1 degrees of freedom and of its
     median-unbiased estimate: a sample deviation of 3 seeds is too low in 63% of cases, so it is raised by 20%. Pairs
@@ -101,7 +101,7 @@ def deviation_of(deviations: ArrayLike, seeds: ArrayLike, level: float = 0.95) -
 
     Args:
         deviations: (P,) sample standard deviations of paired differences.
-        seeds: (P,) or one number: the seeds of each, 2 or more.
+        seeds: (P,) or one number: how many seeds each has, 2 or more.
         level: nominal coverage.
 
     Raises:
@@ -121,27 +121,27 @@ def deviation_of(deviations: ArrayLike, seeds: ArrayLike, level: float = 0.95) -
 
 @functools.cache
 def noncentrality(seeds: int, algorithms: int = 2, power: float = 0.8, alpha: float = 0.05) -> float:
-    """Standard errors that a true difference must have for the test to find it with that power."""
+    """Compute how many standard errors a true difference must have for the test to find it with that power."""
     from scipy.optimize import brentq
     from scipy.stats import chi2, nct, norm, t
 
     if seeds < 2 or not alpha < power < 1:
         raise MeasureError(f"{seeds} seeds and a power of {power}: give 2 seeds or more and a power in ({alpha}, 1)")
     quantile = float(t.isf(error_of_each(algorithms, alpha), seeds - 1))
-    surely = (1 + power) / 2  # of normal and deviation, each
-    highest = norm.ppf(surely) + quantile * math.sqrt(chi2.ppf(surely, seeds - 1) / (seeds - 1))
+    share = (1 + power) / 2  # of normal and deviation, each
+    highest = norm.ppf(share) + quantile * math.sqrt(chi2.ppf(share, seeds - 1) / (seeds - 1))
     return float(brentq(lambda errors: nct.sf(quantile, seeds - 1, errors) - power, 0.0, highest))
 
 
 def detectable(deviation: float, seeds: int, algorithms: int = 2, *, power: float = 0.8, alpha: float = 0.05) -> float:
-    """Smallest true difference of two algorithms that so many seeds find with that power.
+    """Compute the smallest true difference of two algorithms that so many seeds find with that power.
 
     Args:
         deviation: true standard deviation, over seeds, of the paired difference.
         seeds: 2 or more.
-        algorithms: A of the table, which share the error probability ``alpha``.
+        algorithms: number A of the table, which share the error probability ``alpha``.
         power: probability of finding it, in (alpha, 1).
-        alpha: of any false separation from the best.
+        alpha: probability of any false separation from the best.
 
     Returns:
         the difference, in the unit of the deviation.
@@ -152,7 +152,7 @@ def detectable(deviation: float, seeds: int, algorithms: int = 2, *, power: floa
 def seeds_needed(
     deviation: float, difference: float, algorithms: int = 2, *, power: float = 0.8, alpha: float = 0.05
 ) -> float:
-    """Fewest seeds that find a difference, 2 at least; infinite above a million. Arguments as of :func:`detectable`.
+    """Find the fewest seeds, 2 or more, that find a difference; infinite over 2^19. Arguments as of :func:`detectable`.
 
     Raises:
         MeasureError: the difference is not above 0.
@@ -173,7 +173,7 @@ def seeds_needed(
 
 
 def evidence(differences: ArrayLike) -> float:
-    """How much more likely the differences are if their mean lies above 0: may be looked at after every seed.
+    """Compute how much more likely the differences are if their mean is above 0; may be looked at after every seed.
 
     Likelihood ratio of the t statistics so far: mean / deviation half-normal with variance 10 against 0, the deviation
     unknown (right Haar prior). Where the true mean is 0 or below and differences are normal, it ever reaches 1 / a
@@ -186,14 +186,14 @@ def evidence(differences: ArrayLike) -> float:
 
 
 def e_process(differences: ArrayLike) -> Floats:
-    """:func:`evidence` after 1, 2, ... seeds: (..., S) in the shape of the differences."""
+    """Compute :func:`evidence` after 1, 2, ... seeds: (..., S) in the shape of the differences."""
     from scipy.stats import t
 
     values = np.asarray(differences, dtype=float)
     seeds = np.arange(1, values.shape[-1] + 1)
     total, squares = np.cumsum(values, axis=-1), np.cumsum(values**2, axis=-1)
     mean = total / (seeds + 1 / _SCALE)  # of the posterior, whose deviation is known up to the scale below
-    rest = np.maximum(squares - total * mean, np.finfo(float).tiny)
-    ratio = seeds / 2 * (np.log(np.maximum(squares, np.finfo(float).tiny)) - np.log(rest))
-    scale = np.sqrt(rest / (seeds * (seeds + 1 / _SCALE)))
+    residual = np.maximum(squares - total * mean, np.finfo(float).tiny)
+    ratio = seeds / 2 * (np.log(np.maximum(squares, np.finfo(float).tiny)) - np.log(residual))
+    scale = np.sqrt(residual / (seeds * (seeds + 1 / _SCALE)))
     return np.asarray(2 * np.exp(ratio - np.log1p(seeds * _SCALE) / 2) * t.cdf(mean / scale, seeds))

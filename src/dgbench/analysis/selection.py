@@ -58,26 +58,26 @@ class Records:
     seen: Floats  #: images scored
 
     def of_subset(self, name: str) -> Mask:
-        """Which rows belong to that subset."""
+        """Mark the rows that belong to a subset; none where its name is unknown."""
         if name not in self.subsets:
             return np.zeros(len(self.step), dtype=bool)
         return np.asarray(self.subset == list(self.subsets).index(name), dtype=bool)
 
     def last_steps(self) -> Ints:
-        """The largest evaluated step of each run; -1 for one without rows."""
+        """Find the largest evaluated step of each run; -1 for one without rows."""
         steps = np.full(len(self.keys), -1, dtype=np.int64)
         np.maximum.at(steps, self.run, self.step)
         return steps
 
     def environments_of(self, rows: Mask) -> Ints:
-        """How many environments each run has among those rows, at any step."""
+        """Count the environments that each run has among those rows, at any step."""
         present = np.zeros((len(self.keys), max(len(self.environments), 1)), dtype=bool)
         present[self.run[rows], self.env[rows]] = True
         return np.asarray(present.sum(axis=1), dtype=np.int64)
 
 
 def records_of(rows: pd.DataFrame, keys: Sequence[RunKey]) -> Records:
-    """The columns that a selection takes.
+    """Convert rows of many runs to the columns that a selection takes.
 
     Args:
         rows: ``run`` (position in ``keys``), ``step``, ``env``, ``subset``, ``env_held_out``, ``seen``, ``wrong``.
@@ -99,7 +99,7 @@ def records_of(rows: pd.DataFrame, keys: Sequence[RunKey]) -> Records:
 
 
 def accuracies_of(rows: pd.DataFrame) -> Floats:
-    """Fraction right of each row: ``accuracy`` where an importer read it, or counted from ``wrong`` and ``seen``."""
+    """Compute the fraction right of each row: ``accuracy`` if an importer read it, else 1 - ``wrong`` / ``seen``."""
     if "accuracy" in rows:
         return np.asarray(rows["accuracy"].to_numpy(), dtype=np.float64)
     return np.asarray(1 - rows["wrong"].to_numpy() / rows["seen"].to_numpy(), dtype=np.float64)
@@ -125,33 +125,33 @@ class Choices:
 
 
 def scores(run: Ints, step: Ints, value: Floats, needed: Ints, weight: Floats | None = None) -> Scores:
-    """Mean of the values of each (run, step), dropping steps with fewer values than the run needs.
+    """Average the values of each (run, step), dropping steps with fewer values than the run needs.
 
     Args:
         run, step, value: one entry per row.
-        needed: values that a step of each run must have.
+        needed: number of values that a step of each run must have.
         weight: weights of the mean; equal ones by default.
     """
     if not len(run):
-        none = np.zeros(0, dtype=np.int64)
-        return Scores(none, none, np.zeros(0))
+        empty = np.zeros(0, dtype=np.int64)
+        return Scores(empty, empty, np.zeros(0))
     key = run.astype(np.int64) * (int(step.max()) + 1) + step
     if np.any(key[1:] < key[:-1]):
         order = np.argsort(key, kind="stable")
         key, run, step, value = key[order], run[order], step[order], value[order]
         weight = None if weight is None else weight[order]
     first = np.r_[True, key[1:] != key[:-1]]
-    place = np.cumsum(first) - 1
-    count = np.bincount(place)
-    total = np.bincount(place, weights=value if weight is None else value * weight)
-    mean = total / (count if weight is None else np.bincount(place, weights=weight))
+    group = np.cumsum(first) - 1
+    count = np.bincount(group)
+    total = np.bincount(group, weights=value if weight is None else value * weight)
+    mean = total / (count if weight is None else np.bincount(group, weights=weight))
     runs = run[first]
-    whole = count >= needed[runs]
-    return Scores(runs[whole], step[first][whole], mean[whole])
+    complete = count >= needed[runs]
+    return Scores(runs[complete], step[first][complete], mean[complete])
 
 
 def first_best(accuracies: Scores, runs: int) -> tuple[Ints, Floats]:
-    """The step with the highest value of each run, the first on ties, NaN lowest; -1 and NaN where it has none."""
+    """Find each run's step with the highest value, the first on ties, NaN lowest; -1 and NaN where it has none."""
     steps, best = np.full(runs, -1, dtype=np.int64), np.full(runs, np.nan)
     if not len(accuracies.run):
         return steps, best
@@ -193,12 +193,12 @@ class Selection:
         return ()
 
     def choose(self, records: Records) -> Choices:
-        """Choose for every run; one for which that is impossible gets the reason."""
+        """Choose a step for every run; one for which that is impossible gets the reason."""
         raise NotImplementedError
 
 
 def typed_name(name: Any) -> str:
-    """The name of an environment as text; a fraction has two decimals, or four where two do not tell it: ``0.10``."""
+    """Format the name of an environment; a fraction has two decimals, or four where two would round it: ``0.10``."""
     if not isinstance(name, float):
         return str(name)
     short = f"{name:.2f}"
@@ -206,7 +206,7 @@ def typed_name(name: Any) -> str:
 
 
 def describe(selection: Selection) -> str:
-    """The words that every table title carries; a method that looks at test environments is marked here, once."""
+    """Format a selection for table titles; one that looks at test environments is marked as an oracle here, once."""
     if selection.uses_test_environments:
         return f"ORACLE SELECTION: {selection.title}"
     return f"selection: {selection.title}"
@@ -269,7 +269,7 @@ class Oracle(Selection):
 
 
 def best_by_training_val(records: Records, *, pooled: bool) -> Choices:
-    """The first step with the highest accuracy over the training environments' ``val``.
+    """Choose the first step with the highest accuracy over the training environments' ``val``.
 
     Args:
         records: rows of the runs.
@@ -282,8 +282,8 @@ def best_by_training_val(records: Records, *, pooled: bool) -> Choices:
     steps, accuracy = first_best(accuracies, len(records.keys))
     reasons = {}
     for run in np.flatnonzero(steps < 0):
-        lacks = "no step has val rows of every training environment" if needed[run] else ""
-        reasons[int(run)] = f"{lacks or 'no val rows of a training environment'}; choose selection=last"
+        reason = "no step has val rows of every training environment" if needed[run] else ""
+        reasons[int(run)] = f"{reason or 'no val rows of a training environment'}; choose selection=last"
     return Choices(steps, accuracy, steps >= 0, reasons)
 
 
@@ -311,8 +311,8 @@ class LooVal(Selection):
         judged = judges[records.run[rows], records.env[rows]]
         rows, judged = rows[judged >= 0], judged[judged >= 0].astype(np.int64)
         # a step counts only where the judged run was evaluated itself
-        top = int(records.step.max(initial=0)) + 1
-        evaluated = np.isin(judged * top + records.step[rows], np.unique(records.run * top + records.step))
+        stride = int(records.step.max(initial=0)) + 1
+        evaluated = np.isin(judged * stride + records.step[rows], np.unique(records.run * stride + records.step))
         rows, judged = rows[evaluated], judged[evaluated]
         order = np.lexsort((records.env[rows], records.step[rows], judged))
         rows, judged = rows[order], judged[order]
@@ -332,8 +332,8 @@ class OodVal(Selection):
     name: ClassVar[str] = "ood_val"
 
     def __post_init__(self) -> None:
-        wanted = self.environments
-        if not wanted or isinstance(wanted, str) or not isinstance(wanted, Sequence):
+        environments = self.environments
+        if not environments or isinstance(environments, str) or not isinstance(environments, Sequence):
             raise ConfigError(
                 "selection.environments is no list of names; name one, e.g. selection.environments=[photo]"
             )
@@ -351,13 +351,13 @@ class OodVal(Selection):
         return tuple(map(typed_name, self.environments))
 
     def choose(self, records: Records) -> Choices:
-        wanted = [records.environments.index(e) for e in self.validation_environments if e in records.environments]
-        rows = records.of_subset("val") & records.held_out & np.isin(records.env, wanted)
+        codes = [records.environments.index(e) for e in self.validation_environments if e in records.environments]
+        rows = records.of_subset("val") & records.held_out & np.isin(records.env, codes)
         needed = np.full(len(records.keys), len(set(self.validation_environments)), dtype=np.int64)
         accuracies = scores(records.run[rows], records.step[rows], records.accuracy[rows], needed)
         steps, accuracy = first_best(accuracies, len(records.keys))
-        lacks = f"no val rows of {', '.join(self.validation_environments)} held out; train a run that holds it out"
-        return Choices(steps, accuracy, steps >= 0, {int(m): lacks for m in np.flatnonzero(steps < 0)})
+        reason = f"no val rows of {', '.join(self.validation_environments)} held out; train a run that holds it out"
+        return Choices(steps, accuracy, steps >= 0, {int(run): reason for run in np.flatnonzero(steps < 0)})
 
 
 @dataclass(frozen=True)
@@ -377,15 +377,15 @@ class Yu2024(Selection):
 
 
 def _judges(records: Records) -> Ints:
-    """[p, v] -> the run that p judges by its accuracy on v (it holds out all that p does but v); -1 where none."""
-    places = {name: code for code, name in enumerate(records.environments)}
+    """Index as [p, v] the run that p judges by its accuracy on v (it holds out all that p does but v); -1: none."""
+    codes = {name: code for code, name in enumerate(records.environments)}
     runs = {_place(key, key.held_out): run for run, key in enumerate(records.keys)}
-    judges = np.full((len(records.keys), max(len(places), 1)), -1, dtype=np.int32)
+    judges = np.full((len(records.keys), max(len(codes), 1)), -1, dtype=np.int32)
     for judge, key in enumerate(records.keys):
         for env in key.held_out:
             run = runs.get(_place(key, key.held_out - {env}))
-            if run is not None and env in places:
-                judges[judge, places[env]] = run
+            if run is not None and env in codes:
+                judges[judge, codes[env]] = run
     return judges
 
 
@@ -394,15 +394,15 @@ def _place(key: RunKey, held_out: frozenset[str]) -> tuple[object, ...]:
 
 
 def _absent(records: Records, judges: Ints, chosen: Ints) -> dict[int, str]:
-    """Why each run without a step has none."""
-    places = {name: code for code, name in enumerate(records.environments)}
+    """Explain why each run without a step has none."""
+    codes = {name: code for code, name in enumerate(records.environments)}
     judged = np.zeros(judges.shape, dtype=bool)
     judge, env = np.nonzero(judges >= 0)
     judged[judges[judge, env], env] = True
     reasons = {}
     for run in map(int, np.flatnonzero(chosen < 0)):
         key = records.keys[run]
-        lacking = [v for v in key.given if v not in key.held_out and not (v in places and judged[run, places[v]])]
+        lacking = [v for v in key.given if v not in key.held_out and not (v in codes and judged[run, codes[v]])]
         phrase = f"beside {', '.join(sorted(key.held_out))}" if key.held_out else "alone"
         reasons[run] = (
             f"loo_val: no run of this draw and seed holds out {' or '.join(lacking)} {phrase}"
@@ -424,11 +424,11 @@ class Draws:
 
 
 def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection) -> Draws:
-    """Within each (group, protocol, held-out environments, seed), keep the highest validation accuracy.
+    """Choose the draw with the best validation accuracy in each (group, protocol, held-out environments, seed).
 
     Ties go to the largest draw (DomainBed sorts ascending and reverses), NaN is lowest. With ``one_search`` the draw
-    chosen with the smallest seed that ran several counts for all seeds, and ties go to the smallest. Runs without
-    a step do not take part.
+    chosen with the smallest seed that ran several counts for all seeds, and ties go to the smallest draw. Runs
+    without a step do not take part.
     """
     searches: dict[Search, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for run, key in enumerate(keys):
@@ -436,18 +436,18 @@ def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection)
             searches[key.group, key.protocol, key.held_out][key.seed].append(run)
     draws = Draws()
     for seeds in searches.values():
-        kept: int | None = None
-        for _, able in sorted(seeds.items(), key=lambda item: (len(item[1]) < 2, item[0])):
-            if kept is not None:
-                others = [run for run in able if keys[run].draw != kept]
-                draws.lost.update(dict.fromkeys(others, f"draw {kept} was chosen with another seed"))
-            elif len(able) > 1 and not all(choices.judged[run] for run in able):
-                reason = f"selection={selection.name} cannot choose among {len(able)} draws here"
-                draws.stuck.update(dict.fromkeys(able, reason))
-            elif len(able) > 1:
-                winner = max(able, key=lambda run: _worth(run, keys, choices, selection))
-                kept = keys[winner].draw if selection.one_search else None
-                losers = [run for run in able if run != winner]
+        kept_draw: int | None = None
+        for _, runs in sorted(seeds.items(), key=lambda item: (len(item[1]) < 2, item[0])):
+            if kept_draw is not None:
+                losers = [run for run in runs if keys[run].draw != kept_draw]
+                draws.lost.update(dict.fromkeys(losers, f"draw {kept_draw} was chosen with another seed"))
+            elif len(runs) > 1 and not all(choices.judged[run] for run in runs):
+                reason = f"selection={selection.name} cannot choose among {len(runs)} draws here"
+                draws.stuck.update(dict.fromkeys(runs, reason))
+            elif len(runs) > 1:
+                winner = max(runs, key=lambda run: _worth(run, keys, choices, selection))
+                kept_draw = keys[winner].draw if selection.one_search else None
+                losers = [run for run in runs if run != winner]
                 draws.lost.update(dict.fromkeys(losers, f"draw {keys[winner].draw} was chosen"))
     return draws
 

@@ -39,7 +39,7 @@ class Estimate:
 
     @property
     def ends(self) -> list[tuple[float, float]]:
-        """Of its interval, as a list of one; empty without one."""
+        """Low and high end of the interval, as a list of one pair; empty without an interval."""
         return [] if self.low is None or self.high is None else [(self.low, self.high)]
 
     def __str__(self) -> str:
@@ -47,16 +47,16 @@ class Estimate:
 
 
 def half_sampling(value: float, halves: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
-    """Interval of an estimate from whole estimates on random halves of either side's images.
+    """Compute the interval of an estimate from whole estimates on random halves of either side's images.
 
     A mean of n/2 of n images, drawn without replacement, differs from that of all n by the variance of one image / n:
     the standard deviation of the halves' estimates (divisor n - 1) *is* the standard error of the full one, without a
-    root of 2. It holds the luck of the images as well as that of training; trials share their images and show the
-    latter only. Source: Shao & Wu 1989, the jackknife that deletes n/2 of n.
+    root of 2. It covers chance in the images as well as in training; trials share their images and show the latter
+    only. Source: Shao & Wu 1989, the jackknife that deletes n/2 of n.
 
     Args:
         value: the estimate on all images.
-        halves: (H,) estimates on halves, H >= 2. Of a mean over folds, the means over folds: a half is drawn once for
+        halves: (H,) estimates on halves, H >= 2; for a mean over folds, the means over folds: a half is drawn once for
             all of them, and folds share environments, so that they are no independent values.
         level: nominal coverage; Student's t with H - 1 degrees of freedom.
 
@@ -67,10 +67,10 @@ def half_sampling(value: float, halves: ArrayLike, level: float = LEVEL) -> tupl
 
 
 def spread_of_trials(value: float, trials: ArrayLike) -> tuple[float, float]:
-    """Student's interval of the mean of trials. Trials share their images: it is too narrow for another sample of them.
+    """Compute Student's interval of the mean of trials; they share images: it is too narrow for another sample of them.
 
     Args:
-        value: the mean; of several pairs not all may have every trial.
+        value: the mean; where it is over several pairs, not all may have every trial.
         trials: (T,) estimates on all images, which differ in subsample, split, initial weights and draws.
 
     Raises:
@@ -82,22 +82,22 @@ def spread_of_trials(value: float, trials: ArrayLike) -> tuple[float, float]:
 def interval(
     value: float, trials: NDArray[np.float64], halves: NDArray[np.float64]
 ) -> tuple[float | None, float | None, str]:
-    """The 95% interval of a mean of trials and its kind: by half-sampling where there are halves, else their spread."""
+    """Compute the 95% interval of a mean and its kind: from 2 or more halves, else from 2 or more trials, else none."""
     if len(halves) > 1:
         return *half_sampling(value, halves), HALF_SAMPLING
     return (*spread_of_trials(value, trials), SPREAD) if len(trials) > 1 else (None, None, NO_INTERVAL)
 
 
 def verdict_kind(div: Estimate, cor: Estimate, null_div: Estimate, null_cor: Estimate) -> str:
-    """Compares the excess of either shift over its null, as intervals.
+    """Compare the excess of either shift over its null, as intervals.
 
-    A shift is there where the interval of the estimate lies above that of the null, ends excluded; two 95% intervals
+    A shift is present where the interval of the estimate lies above that of the null, ends excluded; two 95% intervals
     that do not meet are stronger evidence than a test at 5%. It dominates where, besides, the whole interval of its
     excess lies above that of the other shift's.
 
     Args:
-        div, cor: with intervals.
-        null_div, null_cor: the same of two halves of one distribution.
+        div, cor: diversity and correlation shift, with intervals.
+        null_div, null_cor: the same between two halves of one distribution.
     """
     div_low, div_high = _excess(div, null_div)
     cor_low, cor_high = _excess(cor, null_cor)
@@ -111,15 +111,15 @@ def verdict_kind(div: Estimate, cor: Estimate, null_div: Estimate, null_cor: Est
 
 
 def verdict_words(kind: str, div: Estimate, null_div: Estimate) -> str:
-    """What a verdict says; arguments as of :func:`verdict_kind`."""
+    """Describe a verdict in words; arguments as of :func:`verdict_kind`."""
     if kind in _SENTENCES:
         return _SENTENCES[kind]
-    there, other = (DIVERSITY, CORRELATION) if is_above(div, null_div) else (CORRELATION, DIVERSITY)
-    return f"a {there} shift; the {other} shift is known too poorly to say which dominates"
+    present, undecided = (DIVERSITY, CORRELATION) if is_above(div, null_div) else (CORRELATION, DIVERSITY)
+    return f"a {present} shift; the {undecided} shift is known too poorly to say which dominates"
 
 
 def is_above(estimate: Estimate, null: Estimate) -> bool:
-    """Whether the interval of an estimate lies above that of its null; both have one."""
+    """Return whether the interval of an estimate lies above that of its null; both have one."""
     return _excess(estimate, null)[0] > 0
 
 
@@ -128,11 +128,11 @@ def _excess(estimate: Estimate, null: Estimate) -> tuple[float, float]:
     return low - null_high, high - null_low
 
 
-def _about(value: float, several: ArrayLike, what: str, level: float, divisor: int = 1) -> tuple[float, float]:
+def _about(value: float, estimates: ArrayLike, name: str, level: float, divisor: int = 1) -> tuple[float, float]:
     from scipy.stats import t
 
-    values = np.asarray(several, dtype=np.float64)
+    values = np.asarray(estimates, dtype=np.float64)
     if values.ndim != 1 or len(values) < 2:
-        raise MeasureError(f"{values.size} {what} have no standard deviation; use {what}=2 or more")
+        raise MeasureError(f"{values.size} {name} have no standard deviation; use {name}=2 or more")
     reach = float(t.ppf((1 + level) / 2, len(values) - 1)) * float(values.std(ddof=1)) / math.sqrt(divisor)
     return value - reach, value + reach

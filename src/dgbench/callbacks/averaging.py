@@ -41,19 +41,19 @@ class Rule(Protocol):
     renews: bool  #: each minibatch moves the running statistics of :meth:`result`, in place; may be left out
 
     def begin(self, buffers: Tensors) -> None:
-        """Training starts from its beginning."""
+        """Prepare for training from its beginning, with the initial ``buffers``."""
 
     def update(self, step: int, params: Tensors, buffers: Tensors) -> None:
-        """Step number ``step``, counted from 1, was made."""
+        """Take in step number ``step``, counted from 1, which was just made."""
 
     def evaluated(self, step: int, loss: float, buffers: Tensors) -> None:
-        """The validation loss after ``step`` steps, mean over the training environments."""
+        """Take in the validation loss after ``step`` steps, mean over the training environments."""
 
     def result(self) -> Tensors:
-        """The tensors to predict with; those left out are the live ones."""
+        """Return the tensors to predict with; those left out are the live ones."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What resuming needs, as torch.save takes it."""
+        """Return what resuming needs, as torch.save takes it."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from what :meth:`state_dict` gave."""
@@ -120,7 +120,7 @@ class Averaging(pl.Callback):
                 renew_statistics(pl_module, pl_module, self._images(trainer, pl_module))
 
     def _images(self, trainer: Any, module: Any) -> Iterator[Tensor]:
-        """Minibatches of the steps that would have come next."""
+        """Yield the images of the steps that would have come next, minibatch by minibatch."""
         first = int(module.steps_done)
         for step in range(first, first + self.rule.batchnorm_batches):
             yield from (batch.x for batch in trainer.datamodule.batches(step, 1))
@@ -147,13 +147,13 @@ def _buffers(module: Any) -> dict[str, Tensor]:
 
 @contextmanager
 def _plain_tensors() -> Iterator[None]:
-    """What is made in here may be changed in place later, unlike in the inference mode of an evaluation."""
+    """Make tensors inside changeable in place later, unlike in the inference mode of an evaluation."""
     with torch.inference_mode(False), torch.no_grad():
         yield
 
 
 def snapshot(tensors: Tensors) -> dict[str, Tensor]:
-    """Copies that later updates do not touch."""
+    """Copy tensors, so that later updates do not touch the copies."""
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
 
@@ -165,7 +165,7 @@ class RunningMean:
     mean: dict[str, Tensor] = field(default_factory=dict)
 
     def add(self, values: Tensors, weight: int = 1) -> None:
-        """mean <- (count mean + weight values) / (count + weight); the first one is copied."""
+        """Set mean <- (count mean + weight values) / (count + weight); the first values are copied."""
         self.count += weight
         if self.count == weight:
             self.mean = snapshot(values)
@@ -210,7 +210,7 @@ class MovingAverage:
             self._mean.add({**params, **buffers} if self._whole_state else params, weight)
 
     def evaluated(self, step: int, loss: float, buffers: Tensors) -> None:
-        """An evaluation was made; it changes nothing."""
+        """Ignore an evaluation: it changes nothing."""
 
     def result(self) -> Tensors:
         return {**self._initial, **self._mean.mean}
@@ -242,19 +242,19 @@ class Valley:
         self.base, self.mean, self.start, self.end = base, RunningMean(), base.start, base.end
 
     def add(self, segment: Segment, start: int | None = None) -> None:
-        """Count one more segment; the first one says where the average starts, unless ``start`` does."""
+        """Add one more segment to the mean; the first one says where the average starts, unless ``start`` does."""
         if self.mean.count == 0:
             self.start = segment.start if start is None else start
         self.mean.add(segment.weights)
         self.end = segment.end
 
     def segment(self) -> Segment:
-        """The average so far."""
+        """Return the average so far."""
         weights = self.mean.mean if self.mean.count else self.base.weights
         return Segment(weights, self.base.buffers, self.start, self.end, self.mean.count, math.nan)
 
     def copy(self) -> Valley:
-        """One that can go on while this one stays."""
+        """Copy the valley, so that the copy can go on while this one stays."""
         twin = copy(self)
         twin.mean = RunningMean(self.mean.count, snapshot(self.mean.mean))
         return twin
@@ -299,13 +299,13 @@ class Swad:
         self._open.add(params)
 
     def evaluated(self, step: int, loss: float, buffers: Tensors) -> None:
-        """An evaluation of the live weights was made: it closes the open segment."""
+        """Close the open segment with an evaluation of the live weights."""
         if self._open.count:
             self.add(Segment(self._open.mean, self._buffers, self._start, step, self._open.count, loss))
             self._open, self._buffers = RunningMean(), snapshot(buffers)
 
     def add(self, segment: Segment) -> None:
-        """Decide with one more segment."""
+        """Decide with one more segment whether the valley begins, goes on or has been left."""
         if self.finished:
             return
         self.recent = [*self.recent, segment][-max(self.n_converge, self.n_tolerance) :]
@@ -334,11 +334,11 @@ class Swad:
             inside = before[above[-1] + 2 if above else 1 :]  # the first one inside is skipped, as in the reference
         else:
             inside = []
-        for kept in inside:
-            self._valley.add(kept)
+        for segment in inside:
+            self._valley.add(segment)
 
     def average(self) -> Segment | None:
-        """What SWAD would return if training ended now; None before the first evaluation."""
+        """Compute what SWAD would return if training ended now; None before the first evaluation."""
         if self._valley is None:
             return self.recent[-1] if self.recent else None
         valley = self._valley.copy()

@@ -41,7 +41,7 @@ class MetricsLogger:
     """Shows the metrics of a run; what it raises is its own affair, see :class:`Guard`. This one shows nothing."""
 
     def knows(self, folder: Path) -> bool:
-        """Whether it was given the run of this folder before, or takes only what is trained from now on."""
+        """Return whether it was given the run of this folder before, or takes only what is trained from now on."""
         return True
 
     def start(self, run: RunInfo) -> bool:
@@ -53,7 +53,7 @@ class MetricsLogger:
         return True
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Values by name after ``step`` optimizer steps of the open run."""
+        """Log values by name after ``step`` optimizer steps of the open run."""
 
     def finish(self, failed: bool = False) -> None:
         """Close the open run."""
@@ -81,7 +81,7 @@ class Guard:
 
 
 def error_values(rows: Sequence[Row]) -> dict[str, float]:
-    """The errors of one evaluation by name: each row's, and their means over training and held-out environments."""
+    """Collect the errors of one evaluation by name: each row's, and means over training and held-out environments."""
     values = {f"{ERRORS}{row.subset}/{row.env}": row.error for row in rows}
     for name, held_out, subset in (("training_val", False, "val"), ("held_out", True, "test")):
         errors = [row.error for row in rows if row.subset == subset and row.held_out == held_out]
@@ -116,7 +116,7 @@ class LightningLog(MetricsLogger):
         return True
 
     def place(self, run: RunInfo) -> dict[str, Any]:
-        """Arguments that differ from run to run."""
+        """Return the logger's arguments that differ from run to run."""
         takes = "save_dir" in inspect.signature(self.make).parameters
         arguments = getattr(self.make, "keywords", {})
         return {"save_dir": str(run.folder / "logger")} if takes and "save_dir" not in arguments else {}
@@ -146,7 +146,7 @@ class TensorBoardLog(LightningLog):
         return (folder / "tensorboard").is_dir()
 
     def start(self, run: RunInfo) -> bool:
-        """Event files know no removal of steps, so all are written again."""
+        """Start new event files, since steps cannot be removed from old ones; all is to be written again."""
         self._safely(lambda: shutil.rmtree(run.folder / "tensorboard", ignore_errors=True))
         super().start(run)
         return False
@@ -224,18 +224,18 @@ class WandbLog(MetricsLogger):
         return was_open
 
     def knows(self, folder: Path) -> bool:
-        """Whether the run of this folder was opened before; True as well where W&B is off."""
+        """Return whether the run of this folder was opened before; True as well where W&B is off."""
         return self._safely.off or self.mode == "disabled" or (folder / "wandb").is_dir()
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self._safely(lambda: self._run.log({"step": step, **values}))
 
     def summary(self, values: Mapping[str, float | str]) -> None:
-        """Final numbers of the open run."""
+        """Set the final numbers of the open run."""
         self._safely(lambda: self._run.summary.update(dict(values)))
 
     def environments(self, held_out: Mapping[str, float], everywhere: Mapping[str, float]) -> None:
-        """Errors by environment, as a line for a plot over environments and as a table.
+        """Log errors by environment, as a line for a plot over environments and as a table.
 
         Args:
             held_out: environment -> error of the run that never saw it.
@@ -265,7 +265,7 @@ class WandbLog(MetricsLogger):
 
 
 def positions(names: Sequence[str]) -> dict[str, float]:
-    """Where an axis shows environments: at their numbers where all names are numbers, else at 0, 1, ... in order."""
+    """Place environments on an axis: at their numbers where all names are numbers, else at 0, 1, ... in order."""
     try:
         return {name: float(name) for name in names}
     except ValueError:

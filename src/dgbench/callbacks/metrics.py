@@ -41,20 +41,20 @@ class RunMetrics:
 
         def cut() -> None:
             before.update(read_metrics(self.run.folder / METRICS_FILE))
-            kept.update(with_errors({at: values for at, values in before.items() if at <= step}, self.run.folder))
+            kept.update(with_errors({done: values for done, values in before.items() if done <= step}, self.run.folder))
             write_metrics(self.run.folder / METRICS_FILE, kept)
 
         self.safely(cut)
         if self.live is None:
             return
         if self.live.start(self.run):
-            self._shown = {(at, frozenset(values)) for at, values in before.items()}
+            self._shown = {(done, frozenset(values)) for done, values in before.items()}
             return
-        for at, values in kept.items():
-            self.live.log(at, values)
+        for done, values in kept.items():
+            self.live.log(done, values)
 
     def rows(self, step: int, rows: Sequence[Row]) -> None:
-        """Log one evaluation."""
+        """Log the errors of one evaluation."""
         self.log(step, error_values(rows))
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
@@ -62,7 +62,7 @@ class RunMetrics:
         self._waiting.setdefault(step, {}).update(values)
 
     def save(self) -> None:
-        """Hand on what was logged."""
+        """Append what was logged to ``metrics.csv``, and hand it on to the logger."""
         lines, self._waiting = self._waiting, {}
         if lines:
             self.safely(lambda: append_metrics(self.run.folder / METRICS_FILE, lines))
@@ -71,14 +71,14 @@ class RunMetrics:
                 self.live.log(step, values)
 
     def finish(self, failed: bool = False) -> None:
-        """The run ends, or is interrupted."""
+        """Save what was logged, and close the run in the logger: it ends, or is interrupted."""
         self.save()
         if self.live is not None:
             self.live.finish(failed)
 
 
 def with_errors(lines: Lines, folder: Path) -> Lines:
-    """Lines of a run whose errors are those of its rows; also those that were recorded without a logger.
+    """Replace the errors in the lines of a run by those of its rows, and add those recorded without a logger.
 
     Raises:
         OSError: the rows cannot be read.
@@ -118,7 +118,7 @@ class TrainingMetrics(pl.Callback):
     # ---- what a checkpoint takes along --------------------------------------------------------------------------
 
     def state(self, i: int) -> dict[str, Any]:
-        """What run ``i`` has logged since its last line."""
+        """Return what run ``i`` has logged since its last line."""
         means = {name: [float(sums[i]), int(counts[i])] for name, (sums, counts) in self._totals.items()}
         return {"sums": means, "steps": self._n, "seconds": self._seconds}
 
@@ -131,7 +131,7 @@ class TrainingMetrics(pl.Callback):
                 self._n, self._seconds = state["steps"], state["seconds"]
 
     def save(self) -> None:
-        """Hand on what was logged."""
+        """Hand on what was logged, of every run that is not complete."""
         for run in self._present():
             run.save()
 
@@ -179,7 +179,7 @@ class TrainingMetrics(pl.Callback):
                 self._log(module, step + 1)
 
     def _show(self, module: Any, values: Sequence[tuple[str, NDArray[Any]]]) -> None:
-        """Tell other callbacks of the last step: of a stack the means over its runs, and the rates of its first."""
+        """Show other callbacks the last step: for a stack means over its runs, and learning rates of its first."""
         last = {f"train/{name}": float(np.mean(value)) for name, value in values}
         rates = {f"lr/{name}": rate for name, rate in module.learning_rates(0, module.steps_done - 1).items()}
         module.log_dict({**last, **rates}, logger=False)

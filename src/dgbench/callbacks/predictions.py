@@ -65,8 +65,8 @@ class Predictions(pl.Callback):
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         training = trainer.state.fn == TrainerFn.FITTING
-        wanted = self.which == "best" or is_last(trainer, pl_module)
-        if trainer.sanity_checking or not wanted or (self.recorder.final_only and training):
+        is_due = self.which == "best" or is_last(trainer, pl_module)
+        if trainer.sanity_checking or not is_due or (self.recorder.final_only and training):
             return
         attributes = list(trainer.datamodule.environments.catalog.attributes)
         for i, run in enumerate(self.runs):
@@ -95,7 +95,7 @@ class Predictions(pl.Callback):
                 lines.discard()
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        """Remove files of evaluations that an earlier start made, and that were not the last or the best again."""
+        """Remove files of an earlier start whose evaluation was not the last or the best again."""
         for i, run in enumerate(self.runs):
             checksum = self.written[i]
             if run.file is None or (checksum and checksum.begins(run.file)):
@@ -113,7 +113,7 @@ class Predictions(pl.Callback):
 
 
 def columns_of(batch: EvalBatch, logits: Tensor, environments: Environments) -> list[dict[str, Any]]:
-    """The columns that need images: of each run, with names that all of them share.
+    """Build the columns that need images, for each run; names, labels and attributes are shared by all of them.
 
     Args:
         batch: n images.
@@ -163,7 +163,7 @@ class PredictionLines:
         self._waiting: list[Any] = []
 
     def add(self, eval_set: str, shared: Mapping[str, Any]) -> None:
-        """Lines of one batch of an eval set, once for each environment and subset that it is; nothing of others."""
+        """Add the lines of a batch, once per environment and subset that its eval set is; skip sets of other runs."""
         import pyarrow as pa
 
         n = len(shared["label"])
@@ -175,10 +175,10 @@ class PredictionLines:
                 self._write()
 
     def finish(self) -> Checksum:
-        """Give the file its name.
+        """Write the last lines, and give the file its name.
 
         Returns:
-            that of the file.
+            the checksum of the file.
         """
         try:
             self._write()
@@ -191,7 +191,7 @@ class PredictionLines:
             raise
 
     def discard(self) -> None:
-        """Leave no file."""
+        """Close and remove the unfinished file."""
         with suppress(OSError):  # it writes its end first, and the disk may be full
             self._writer.close()
         with suppress(OSError):

@@ -40,24 +40,24 @@ class StudyProgress(pl.Callback):
         self._trained = 0
 
     def begin(self, title: str, together: int = 1) -> None:
-        """A run begins, or several that train together."""
+        """Show that a run begins, or several that train together."""
         self._title, self._together = title, together
         self._bar.set_description_str(f"{self._counted()}: {title}")
         if together > 1 and not self._bar_shown:
             self._say(f"{self._counted()}: {title}")
 
     def end(self, title: str, note: str) -> None:
-        """A run is over, whether trained to its end now or not."""
+        """Count a run as over, whether it was trained to its end now or not, and show a note on it."""
         self.done += 1
         self._bar.update(self.done * self.steps - self._bar.n)
         self._say(f"{self._counted()}: {title} {note}")
 
     def note(self, text: str) -> None:
-        """A line that ends no run."""
+        """Show a line that ends no run."""
         self._say(f"{self.label}: {text}")
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """A resumed run does not begin at its first step."""
+        """Move the bar to the step that a resumed run continues from."""
         self._bar.update(pl_module.steps_done * self._together)
         if self._started is None:
             self._started = time.monotonic()
@@ -74,21 +74,21 @@ class StudyProgress(pl.Callback):
         self._bar.update(len(batch) * self._together)
 
     def close(self) -> None:
-        """Leave the terminal tidy."""
+        """Close the bar, and leave the terminal tidy."""
         self._bar.close()
 
     def _counted(self) -> str:
         return f"{self.label} {self.done}/{self.runs}"
 
     def _pace(self, step: int, now: float) -> str:
-        """Steps per second of this command, evaluations counted in, and what is left at that pace."""
+        """Format the steps per second of this command, evaluations counted in, and the time left at that pace."""
         seconds = now - (self._started or 0.0)
         if seconds <= 0 or not self._trained:
             return ""
         rate = self._trained / seconds
-        left = (self.runs - self.done) * self.steps - step * self._together
+        steps_left = (self.runs - self.done) * self.steps - step * self._together
         pace = f"{rate:.0f} steps/s" if rate >= 1 else f"{1 / rate:.1f} s/step"
-        return f"{pace}, {roughly(left / rate)} left"
+        return f"{pace}, {roughly(steps_left / rate)} left"
 
     def _say(self, text: str) -> None:
         self._spoke = time.monotonic()

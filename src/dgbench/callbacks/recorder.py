@@ -75,16 +75,16 @@ class Recorder(pl.Callback):
                 self._lowest[i] = lowest_validation_error(run.file)
 
     def _always(self, recipe: ErrorRecipe, training: Collection[str]) -> bool:
-        """Whether every evaluation makes the passes of a recipe: of all but ``test``, or of what ``val/loss`` needs."""
+        """Return whether every evaluation scores a recipe: all but ``test``, or only what ``val/loss`` needs."""
         if self.final_only:
             return recipe.subset == "val" and not recipe.never_trained_on(training)
         return recipe.subset != "test"
 
     def _wanted(self, trainer: pl.Trainer, pl_module: Any, name: str) -> bool:
-        """Whether the data give the pass of this name; those of ``test`` at the last step and where ``val`` is best.
+        """Return whether to score the eval set of this name: of ``test`` at the last step and where ``val`` is best.
 
-        It is decided once per evaluation, at the first pass that only ``test`` needs; ``val`` has been scored by then.
-        Where evaluations in training are not recorded, they have what ``val/loss`` needs.
+        This is decided once per evaluation, at the first eval set that only ``test`` needs; ``val`` has been scored by
+        then. Where evaluations in training are not recorded, they score only what ``val/loss`` needs.
         """
         if name in self._needed:
             return True
@@ -129,7 +129,7 @@ class Recorder(pl.Callback):
             if not (self.final_only and trainer.state.fn == TrainerFn.FITTING):
                 self._record(i, rows, trainer, pl_module)
         # of a stack the means over its runs, for callbacks that read ``trainer.callback_metrics``
-        pl_module.log_dict({name: sum(of_runs) / len(of_runs) for name, of_runs in values.items()}, logger=False)
+        pl_module.log_dict({name: sum(errors) / len(errors) for name, errors in values.items()}, logger=False)
 
     def _record(self, i: int, rows: list[Row], trainer: pl.Trainer, pl_module: Any) -> None:
         run, error = self.runs[i], training_validation_error(rows)
@@ -147,7 +147,7 @@ class Recorder(pl.Callback):
                 listener(pl_module.steps_done, rows)
 
     def _rows(self, pl_module: Any) -> Iterator[tuple[int, list[Row]]]:
-        """(number, rows of the eval sets counted so far) of each run that has not diverged."""
+        """Yield (number, rows of the eval sets counted so far) of each run that has not diverged."""
         counted = {name: {key: value.cpu() for key, value in sums.items()} for name, sums in self._sums.items()}
         for i, run in enumerate(self.runs):
             if i in pl_module.diverged:
@@ -159,7 +159,7 @@ class Recorder(pl.Callback):
             yield i, rows_of_counts(run.identity, pl_module.steps_done, run.recipes, counts, len(self.runs))
 
     def _sum_over_processes(self, trainer: pl.Trainer, device: torch.device) -> None:
-        """Each process has scored some of the batches of one run."""
+        """Sum the counts over processes, each of which has scored some of the batches of one run."""
         names = list(dict.fromkeys(name for recipe in self.runs[0].recipes for name in recipe.mixture))
         counts = [[float(self._sums[name][key]) for key in COUNTED] for name in names]
         table = trainer.strategy.reduce(torch.tensor(counts, dtype=torch.float64, device=device), reduce_op="sum")
@@ -171,17 +171,17 @@ TIE = 1e-9  # errors this close may change places by rounding
 
 
 def is_last(trainer: Any, pl_module: Any) -> bool:
-    """Whether no step follows the evaluation that is going on."""
+    """Return whether no step follows the evaluation that is going on."""
     return bool(trainer.state.fn != TrainerFn.FITTING or pl_module.steps_done >= trainer.datamodule.steps)
 
 
 def at_best(error: float, lowest: float) -> bool:
-    """Whether an error on ``val`` is as low as the lowest before it, or lower."""
+    """Return whether an error on ``val`` is as low as the lowest before it (up to rounding), or lower."""
     return error <= lowest + TIE
 
 
 def lowest_validation_error(file: Path) -> float:
-    """Lowest mean error over the training environments' ``val`` at any step in a row file; infinity without rows."""
+    """Find the lowest mean ``val`` error over training environments at any step in a row file; inf without rows."""
     if not file.exists():
         return math.inf
     steps: dict[int, list[float]] = defaultdict(list)
@@ -194,7 +194,7 @@ def lowest_validation_error(file: Path) -> float:
 def rows_of_counts(
     identity: RunIdentity, step: int, recipes: Sequence[ErrorRecipe], counts: Counts, together: int = 1
 ) -> list[Row]:
-    """Rows of those recipes whose eval sets have been counted.
+    """Build the rows of those recipes whose eval sets have been counted.
 
     Args:
         identity: who the rows are from.
@@ -208,11 +208,11 @@ def rows_of_counts(
 
 
 def _mixed_row(identity: RunIdentity, step: int, recipe: ErrorRecipe, counts: Counts, together: int) -> Row:
-    """The mixture of eval sets over the same images: expected counts per image, times the images seen."""
-    seen = {counts[name]["seen"] for name in recipe.mixture}
-    if len(seen) != 1:
-        raise ValueError(f"eval sets {list(recipe.mixture)} hold different numbers of images: {seen}")
-    n = seen.pop()
+    """Mix eval sets over the same images into a row: expected counts per image, times the images seen."""
+    sizes = {counts[name]["seen"] for name in recipe.mixture}
+    if len(sizes) != 1:
+        raise ValueError(f"eval sets {list(recipe.mixture)} hold different numbers of images: {sizes}")
+    n = sizes.pop()
     wrong = sum(weight * counts[name]["wrong"] for name, weight in recipe.mixture.items())
     return Row(
         identity=identity,
@@ -228,16 +228,16 @@ def _mixed_row(identity: RunIdentity, step: int, recipe: ErrorRecipe, counts: Co
 
 
 def trained_on(identity: RunIdentity) -> set[str]:
-    """The given environments that a run did not hold out."""
+    """Return the given environments that a run did not hold out."""
     return set(identity.given) - set(identity.held_out)
 
 
 def training_validation_error(rows: Sequence[Row]) -> float:
-    """Mean error over the val subsets of the training environments: what an honest user may select on."""
+    """Average the error over the val subsets of training environments: what an honest user may select on."""
     return _over_training_environments(rows, lambda row: row.error)
 
 
 def _over_training_environments(rows: Sequence[Row], value: Callable[[Row], float]) -> float:
-    """Unweighted mean over the val subsets of the training environments."""
+    """Average a value, unweighted, over the val subsets of the training environments; NaN without any."""
     values = [value(row) for row in rows if row.subset == "val" and not row.held_out]
     return sum(values) / len(values) if values else float("nan")

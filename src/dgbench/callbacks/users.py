@@ -22,7 +22,7 @@ from dgbench.plan.building import class_at
 
 
 def check_callbacks(config: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse what cannot be built, or is no callback.
+    """Refuse what cannot be built, or is no Lightning callback.
 
     Raises:
         ConfigError: with the key and the fix.
@@ -59,10 +59,10 @@ class UserCallbacks(pl.Callback):
             if isinstance(callback, pl.callbacks.EarlyStopping):  # or it would judge once the checkpoint is written
                 callback._check_on_train_epoch_end = False
         trainer.should_stop = trainer.should_stop or self._stopped
-        begun = pl_module.steps_done // trainer.datamodule.eval_every  # type: ignore[attr-defined]
-        loop.max_epochs = (loop.max_epochs or 0) + begun
+        intervals_done = pl_module.steps_done // trainer.datamodule.eval_every  # type: ignore[attr-defined]
+        loop.max_epochs = (loop.max_epochs or 0) + intervals_done
         for count in ("ready", "started", "processed", "completed"):
-            setattr(loop.epoch_progress.current, count, begun)
+            setattr(loop.epoch_progress.current, count, intervals_done)
         loop.epoch_loop._batches_that_stepped = pl_module.steps_done
         self._count(trainer, pl_module)
 
@@ -70,11 +70,11 @@ class UserCallbacks(pl.Callback):
         self._count(trainer, pl_module)
 
     def _count(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        """Of the steps of several optimizers and updates, one is a step."""
+        """Set Lightning's count of optimizer steps to the steps done; one may be of several optimizers and updates."""
         trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress.total.completed = pl_module.steps_done
 
     def state_dict(self) -> dict[str, Any]:
-        """Whether training was ended, and the states of the callbacks, which a checkpoint holds.
+        """Return whether training was ended and the states of the callbacks, which a checkpoint holds.
 
         Raises:
             ConfigError: a state holds what is not read from files, which may run foreign code.
@@ -127,7 +127,7 @@ class CallbackLog(Logger):
         return str(self.folder)
 
     def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
-        """Loggers get the configuration when a run begins."""
+        """Ignore hyperparameters: loggers get the configuration when a run begins."""
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         values = {name: float(value) for name, value in metrics.items() if name != "epoch"}

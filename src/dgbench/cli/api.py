@@ -72,7 +72,7 @@ def train(overrides: Words = (), output: Place = "outputs") -> TrainResult:
     with _own_hydra(words):
         config = compose("train", words)
         loader = GlobalHydra.instance().config_loader()
-        composer = Composer(loader, lambda other: compose("train", other), {tuple(words): config})
+        composer = Composer(loader, lambda other_words: compose("train", other_words), {tuple(words): config})
         ended = run_command(Command(config, words, composer, Path(output).resolve()))
         selection = build(config, "selection")
     for problem in ended.failed:
@@ -97,12 +97,12 @@ def composed(words: Sequence[str]) -> dict[str, Any]:
 
 @contextmanager
 def _own_hydra(words: Sequence[str]) -> Iterator[None]:
-    """Hydra as in a fresh process, to compose from ``conf/``; afterwards as it was, also in a Hydra application.
+    """Set up Hydra as in a fresh process, to compose from ``conf/``; restore it later, also in a Hydra application.
 
     Raises:
         ConfigError: what Hydra raises within, explained in one line.
     """
-    kept = {kind: Singleton._instances.pop(kind) for kind in _OF_HYDRA if kind in Singleton._instances}
+    saved = {kind: Singleton._instances.pop(kind) for kind in _OF_HYDRA if kind in Singleton._instances}
     try:
         with initialize_config_dir(str(CONF), job_name="train", version_base="1.3"):
             yield
@@ -111,4 +111,4 @@ def _own_hydra(words: Sequence[str]) -> Iterator[None]:
     finally:
         for kind in _OF_HYDRA:
             Singleton._instances.pop(kind, None)
-        Singleton._instances.update(kept)
+        Singleton._instances.update(saved)

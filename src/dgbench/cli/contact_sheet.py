@@ -21,7 +21,7 @@ COLUMNS = 10
 
 
 def sheet(environments: Environments, rows: Sequence[str], columns: int = COLUMNS) -> tuple[list[str], Tensor]:
-    """Test images of some environments, the same base images in each row, sorted by label.
+    """Collect test images of some environments, the same base images in each row, sorted by label.
 
     Args:
         environments: with sampled evaluation, so that each environment has an eval set of its own.
@@ -53,7 +53,7 @@ def sheet(environments: Environments, rows: Sequence[str], columns: int = COLUMN
 
 
 def draw(sheets: Sequence[tuple[str, Sequence[str], tuple[list[str], Tensor]]], path: Path) -> None:
-    """Write sheets, (title, rows, sheet) each, one below the other."""
+    """Draw sheets, (title, rows, sheet) each, one below the other, and write them as one picture."""
     from matplotlib.figure import Figure
 
     heights = [len(rows) for _, rows, _ in sheets]
@@ -81,24 +81,24 @@ def draw(sheets: Sequence[tuple[str, Sequence[str], tuple[list[str], Tensor]]], 
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The command; 0, or 1 with one line of explanation."""
+    """Run the command; return exit code 0, or 1 after one line of explanation."""
     parser = argparse.ArgumentParser(prog="python -m dgbench.cli.contact_sheet", description=__doc__)
     parser.add_argument("dataset", nargs="+", help="NAME[,KEY=VALUE...], e.g. l_cifar10,root=data/CIFAR10_subset")
     parser.add_argument("--to", required=True, type=Path, help="the picture to write, e.g. sheet.png")
     parser.add_argument("--environments", default="0.00,0.50,0.90,1.00", help="one row each")
-    taken = parser.parse_args(words)
-    rows = taken.environments.split(",")
+    options = parser.parse_args(words)
+    rows = options.environments.split(",")
     try:
         sheets = []
-        for word in taken.dataset:
+        for word in options.dataset:
             name, *keys = word.split(",")
             overrides = [f"dataset={name}", "dataset.evaluation=sampled", *(f"dataset.{key}" for key in keys)]
             sheets.append((name, rows, sheet(built(dataset_options(composed(overrides)["dataset"])), rows)))
-        draw(sheets, taken.to)
+        draw(sheets, options.to)
     except DgbenchError as error:
         print(f"dgbench: {error}", file=sys.stderr)
         return 1
-    print(taken.to)
+    print(options.to)
     return 0
 
 

@@ -65,7 +65,7 @@ _MORE = {
 
 
 def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
-    """``hydra.main`` with one-line errors: exit code 1 for what the user can correct, 130 after Ctrl-C or SIGTERM.
+    """Wrap ``hydra.main`` with one-line errors: exit code 1 for what the user can correct, 130 after Ctrl-C or SIGTERM.
 
     In a sweep a job that fails is reported at once and does not stop the others.
     """
@@ -116,7 +116,7 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
 
 
 def _variables() -> dict[str, str]:
-    """Those that stand for paths in ``conf/paths``."""
+    """Return the environment variables ``DGBENCH_*``, which stand for paths in ``conf/paths``."""
     return {name: value for name, value in os.environ.items() if name.startswith("DGBENCH_")}
 
 
@@ -146,13 +146,13 @@ def plain_command(task: Callable[[list[str]], None], about: Callable[[], str]) -
 
 
 @contextmanager
-def _in_one_line(config_name: str, wants_traceback: bool, again: str) -> Iterator[None]:
-    """Say what goes wrong inside, and end the process; SIGTERM is as Ctrl-C."""
+def _in_one_line(config_name: str, wants_traceback: bool, advice: str) -> Iterator[None]:
+    """Print an error that is raised inside as one line, and end the process; SIGTERM acts as Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     except KeyboardInterrupt:
-        _say(f"interrupted; {again}")
+        _say(f"interrupted; {advice}")
         sys.exit(130)
     except Exception as error:
         if isinstance(error, BrokenPipeError):
@@ -164,7 +164,7 @@ def _in_one_line(config_name: str, wants_traceback: bool, again: str) -> Iterato
 
 
 def import_from_beside(words: Sequence[str]) -> None:
-    """Find Python files beside a user's own folder of configuration, here and in every process that is started here."""
+    """Make Python files beside a user's own folder of configuration importable, here and in processes started here."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config-dir", "-cd", type=Path, nargs="?")
     if folder := parser.parse_known_args(words)[0].config_dir:
@@ -173,28 +173,28 @@ def import_from_beside(words: Sequence[str]) -> None:
 
 
 def sweep_first(words: list[str]) -> list[str]:
-    """``-m`` may stand anywhere; Hydra's parser takes it only where it does not part the overrides."""
+    """Move ``-m``, which may stand anywhere, to the front: Hydra's parser takes it only where it parts no overrides."""
     return sorted(words, key=lambda word: word not in ("-m", "--multirun"))
 
 
 def _reader_left() -> bool:
-    """Whether standard output is read no longer, as after ``| head``; then nothing more is written to it."""
+    """Return whether standard output is read no longer, as after ``| head``; if so, discard what is written to it."""
     pipe = select.poll()
     pipe.register(sys.stdout.fileno(), select.POLLOUT)
-    left = any(event & select.POLLERR for _, event in pipe.poll(0))
-    if left:
+    unread = any(event & select.POLLERR for _, event in pipe.poll(0))
+    if unread:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return left
+    return unread
 
 
 def _end_if_unread() -> None:
-    """End as other commands do whose reader has left."""
+    """End the process if the reader of standard output has left, as other commands do."""
     if _reader_left():
         sys.exit(128 + signal.SIGPIPE)
 
 
 def sign_of_life(text: str) -> None:
-    """Say what is done next before what takes its time, as the import of torch; not on standard output."""
+    """Print on standard error what is done next, before something that takes time, as the import of torch."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -212,7 +212,7 @@ def _say(text: str) -> None:
 
 
 def option_lines(meanings: Mapping[str, str]) -> list[str]:
-    """Options and what they mean, in two columns."""
+    """Format options and what they mean in two columns."""
     width = 2 + max(map(len, meanings))
     return [
         textwrap.fill(text, 110, initial_indent=f"  {name:{width}}", subsequent_indent=" " * (width + 4))
@@ -221,7 +221,7 @@ def option_lines(meanings: Mapping[str, str]) -> list[str]:
 
 
 def help_text(name: str) -> str:
-    """What ``--help`` prints."""
+    """Format the text that ``--help`` prints."""
     command = " ".join(command_words(name))
     lines = (CONF / f"{name}.yaml").read_text().splitlines()
     about = lines[0].partition(": ")[2]
@@ -230,7 +230,7 @@ def help_text(name: str) -> str:
     keys = [(key, value, note) for key, value, note, group in entries if not group]
     shown = [f"{command} {words}".strip() for words, _ in EXAMPLES[name]]
     width = max(map(len, shown))
-    examples = [f"  {line:{width}}  {what}" for line, (_, what) in zip(shown, EXAMPLES[name], strict=True)]
+    examples = [f"  {line:{width}}  {meaning}" for line, (_, meaning) in zip(shown, EXAMPLES[name], strict=True)]
     return "\n".join(
         [
             about[:1].upper() + about[1:],
@@ -249,7 +249,7 @@ def help_text(name: str) -> str:
 
 
 def _entries(lines: list[str]) -> Iterator[tuple[str, str, str, bool]]:
-    """Key, default, comment, and whether it is a group; without what is Hydra's."""
+    """Read key, default, comment, and whether it is a group, from lines of a file of ``conf/``; skip Hydra's own."""
     top = ""
     for line in lines:
         match = _ENTRY.match(line)

@@ -23,7 +23,7 @@ log = logging.getLogger("dgbench")
 
 
 def rung_ends(searches: Sequence[Search]) -> list[int]:
-    """List the steps at which the rungs but the last of all searches end; empty without ``hparams=halving``.
+    """List the steps at which all rungs but the last end, for all searches; empty without ``hparams=halving``.
 
     Raises:
         ConfigError: rungs that the runs cannot have.
@@ -93,12 +93,12 @@ def survivors(studies: Sequence[Study], searches: Sequence[Search], end: int, pr
 
 
 def _came_to(run: Run, end: int) -> bool:
-    """Whether a run has trained to a step, or cannot; one that failed later than there is tried again by its rung."""
+    """Return whether a run has trained to a step, or cannot; one that failed later is tried again by a later rung."""
     return is_settled(run.folder) or last_step(run) >= end
 
 
 def _accuracies(draws: Sequence[Study], scheme: Halving, end: int) -> dict[str, float]:
-    """Validation accuracy of draws, by the name of the folder: the mean over the folds that the selection can judge.
+    """Compute the validation accuracy of draws by folder name: the mean over the folds that the selection can judge.
 
     Args:
         draws: of one trial.
@@ -130,4 +130,4 @@ def _accuracies(draws: Sequence[Study], scheme: Halving, end: int) -> dict[str, 
         if run.fold.name in judged:
             value = float(choices.accuracy[number]) if choices.judged[number] else math.nan
             values[run.study.folder.name].append(-math.inf if math.isnan(value) else value)
-    return {name: float(np.mean(of_folds)) for name, of_folds in values.items()}
+    return {name: float(np.mean(accuracies)) for name, accuracies in values.items()}

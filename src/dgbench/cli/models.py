@@ -80,7 +80,7 @@ def _evaluate(words: Sequence[str]) -> None:
 
 
 def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The command's own options, and overrides of the configuration.
+    """Split words into the command's own options and overrides of the configuration.
 
     Raises:
         ConfigError: a word that is neither, or says how to train.
@@ -112,7 +112,7 @@ def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _value(key: str, text: str) -> Any:
-    """What is typed, as a list, a truth or a number where it is to be one; what reads it says what it must be."""
+    """Parse a typed value as a list, a bool or a number where its key takes one; what reads the value checks it."""
     if key in ("ensemble", "features", "predictions", "trust"):
         plain = int(text) if re.fullmatch("[0-9]{1,18}", text) else text
         return {"true": True, "false": False}.get(text.lower(), plain)
@@ -195,7 +195,7 @@ def _evaluate_help() -> str:
             "Evaluate any model on any dataset: the rows that training would have written, for the same reports.",
             "\n  dgbench evaluate model=MODEL [KEY=VALUE ...]\n",
             "Examples:",
-            *(f"  dgbench evaluate {words}\n      {what}" for words, what in EXAMPLES),
+            *(f"  dgbench evaluate {words}\n      {meaning}" for words, meaning in EXAMPLES),
             "\nOptions:",
             *option_lines(EVALUATE_OPTIONS),
             f"\nAnd the keys of {', '.join(USED)}, as dgbench train takes them. docs/how_to/models.md says more.",
@@ -208,8 +208,8 @@ def _export(words: Sequence[str]) -> None:
     for word in words:
         key, _, value = word.partition("=")
         if "=" not in word or key not in EXPORT_OPTIONS:
-            taken = ", ".join(f"{name}=" for name in EXPORT_OPTIONS)
-            raise ConfigError(f"{word} is no option of dgbench export; it takes {taken}")
+            accepted = ", ".join(f"{name}=" for name in EXPORT_OPTIONS)
+            raise ConfigError(f"{word} is no option of dgbench export; it takes {accepted}")
         options["formats" if key == "format" else key] = _value(key, value)
     if "run" not in options:
         raise ConfigError("run= is missing; name the folder of a run, see dgbench export --help")

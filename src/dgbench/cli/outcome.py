@@ -60,17 +60,17 @@ class Search:
 
     @property
     def scheme(self) -> Scheme:
-        """How it is trained."""
+        """How the search is trained."""
         return self.planned.scheme
 
     @property
     def repeats(self) -> int:
-        """Runs that train once a draw was chosen."""
+        """Number of runs that train once a draw is chosen."""
         return self.scheme.repeats * len(self.studies[0].runs)
 
 
 def searches_of(studies: Sequence[Study]) -> list[Search]:
-    """The searches among the studies of a job."""
+    """Collect the searches among the studies of a job."""
     by_plan: dict[PlannedSearch, Search] = {}
     for study in studies:
         if planned := study.planned.search:
@@ -79,7 +79,7 @@ def searches_of(studies: Sequence[Study]) -> list[Search]:
 
 
 def chosen_again(search: Search) -> list[Study]:
-    """Studies that train the chosen draw of every fold with more seeds; none before the search is complete.
+    """Plan the studies that train the chosen draw of every fold with more seeds; none before the search is complete.
 
     A run that diverged is complete: it lost. The choice is kept in :data:`CHOICE_FILE` with all candidates.
     """
@@ -100,7 +100,7 @@ def chosen_again(search: Search) -> list[Study]:
 
 
 def choices_of(search: Search) -> list[Choice]:
-    """The models that count: the chosen draw of every trial and fold, and its repeats."""
+    """Select the models that count: the chosen draw of every trial and fold, and its repeats."""
     folders = [run.folder for study in (*search.studies, *search.again) for run in study.runs if run.folder.is_dir()]
     return choices(select_runs(collect(folders), search.scheme.chosen_by)) if folders else []
 
@@ -128,14 +128,14 @@ def _keep(search: Search, chosen: Sequence[Choice]) -> None:
     first = search.studies[0]
     file.parent.mkdir(parents=True, exist_ok=True)
     with alone(file.with_name(f".{CHOICE_FILE}.lock")):
-        kept: dict[str, Any] = json.loads(file.read_text())["folds"] if file.is_file() else {}
+        kept_folds: dict[str, Any] = json.loads(file.read_text())["folds"] if file.is_file() else {}
         document = {
             "algorithm": first.spec.algorithm,
             "dataset": first.info.name,
             "space": first.spec.space,
             "selection": search.scheme.chosen_by.name,
             "code": code_version(),
-            "folds": {**kept, **{choice.fold: asdict(choice) for choice in chosen}},
+            "folds": {**kept_folds, **{choice.fold: asdict(choice) for choice in chosen}},
         }
         write_whole(file, json.dumps(document, indent=1) + "\n")
 
@@ -153,7 +153,7 @@ def summarize(
     """
     from dgbench.callbacks.loggers import WandbLog
 
-    failed, left, guessing = [], [], []
+    failed, ignored, guessing = [], [], []
     wandb_log = logger if isinstance(logger, WandbLog) else None
     for study in studies:
         skipped = {run.fold.name: outcomes.left[run.hash] for run in study.runs if run.hash in outcomes.left}
@@ -162,9 +162,9 @@ def summarize(
         _summarize(study, rows, {**broken, **skipped}, selection, wandb_log, brief=len(studies) > TABLES)
         guessing += [text for run in study.runs if (text := _guesses(run, rows))]
         failed += [f"fold {fold_ranges(list(broken))} of {study.folder.name}"] if broken else []
-        left += [f"fold {fold} of {study.folder.name}: {reason}" for fold, reason in skipped.items()]
-    if left:
-        print(f"left alone ({len(left)}): {'; '.join(left[:SPELLED])}{'; ...' if len(left) > SPELLED else ''}")
+        ignored += [f"fold {fold} of {study.folder.name}: {reason}" for fold, reason in skipped.items()]
+    if ignored:
+        print(f"left alone ({len(ignored)}): {'; '.join(ignored[:SPELLED])}{'; ...' if len(ignored) > SPELLED else ''}")
     if guessing:
         n_runs = sum(len(study.runs) for study in studies)
         log.warning("no better than guessing: %d of %d models, e.g. %s", len(guessing), n_runs, guessing[0])
@@ -179,7 +179,7 @@ def summarize(
 
 
 def _reason(folder: Path) -> str:
-    """``failed: out of memory``: the reason a run's status gives."""
+    """Format what a run's status says, in the form ``failed: out of memory``."""
     status = read_status(folder)
     return f"{status.word.lower() or 'failed'}{f': {status.reason}' if status.reason else ''}"
 
@@ -226,7 +226,7 @@ def _summarize(
 
 
 def rows_of(study: PlannedStudy) -> list[dict[str, Any]]:
-    """Read the rows of all folds of a study; lines that cannot be read are named."""
+    """Read the rows of all folds of a study; warn of lines that cannot be read."""
     rows: list[dict[str, Any]] = []
     for file in (study.run_folder(fold) / ROW_FILE for fold in study.folds):
         whole, torn = read_rows(file) if file.exists() else ([], [])
@@ -243,7 +243,7 @@ def print_study(
     selection: Selection,
     brief: bool,
 ) -> None:
-    """Print the table of a study and where its rows are; nothing of a study of a search, which has one table for all.
+    """Print the table of a study and where its rows are; nothing for one of a search, which has one table for all.
 
     Args:
         study: that was trained, now or before.
@@ -265,7 +265,7 @@ def print_study(
 
 
 def _measures(study: Evaluated) -> dict[str, float]:
-    """Those that it has, by name: fractions."""
+    """Return the measures that a study has by name, as fractions."""
     return {name: value for name in MEASURES if (value := study.measures.value(name)) is not None}
 
 
@@ -290,8 +290,8 @@ def _print_logged(logger: Mapping[str, Any], folders: Sequence[Path], below: Pat
     if kind == "WandbLog":
         written = [path.name for folder in folders for path in folder.glob("wandb/*run-*")]
         if offline := sum(name.startswith("offline-run-") for name in written):
-            found = f"$(find {place} -type d -path '*/wandb/offline-run-*' -prune)"
-            print(f"W&B: {offline} offline runs in {place}; send them: wandb sync --yes {found}")
+            find_command = f"$(find {place} -type d -path '*/wandb/offline-run-*' -prune)"
+            print(f"W&B: {offline} offline runs in {place}; send them: wandb sync --yes {find_command}")
         elif written:
             print(f"W&B: {len(written)} runs in project {logger['project']}, kept in {place}")
 
@@ -325,7 +325,7 @@ def print_sweep_end(n_jobs: int, done: int, runs: Sequence[Path], config: DictCo
 
 
 def _sweep_table(runs: Sequence[Path], selection: Selection) -> str:
-    """Measures of every algorithm in every setting, mean over its studies."""
+    """Format a table of the measures of every algorithm in every setting, means over its studies."""
     studies = measures(results(runs, selection))
     setting = map(str, studies.columns[: studies.columns.get_loc("label")])
     keys = [*(name for name in setting if studies[name].map(str).nunique() > 1), "label"]
@@ -341,6 +341,6 @@ def _sweep_table(runs: Sequence[Path], selection: Selection) -> str:
     ]
     notes = [f"and {len(lines) - MOST_LINES} more lines, in the report"] if len(lines) > MOST_LINES else []
     datasets = {with_base(dataset, base) for dataset, base in zip(studies["dataset"], studies["base"], strict=True)}
-    of = f" on {datasets.pop()}" if len(datasets) == 1 else ""
-    title = f"Measures{of}, mean over seeds ({describe(selection)})"
+    on_dataset = f" on {datasets.pop()}" if len(datasets) == 1 else ""
+    title = f"Measures{on_dataset}, mean over seeds ({describe(selection)})"
     return plain_table(table(lines[:MOST_LINES], "end", title, columns, notes))

@@ -71,7 +71,7 @@ def report(cfg: DictConfig) -> None:
 
 
 def refuse_unread(cfg: DictConfig, unread: Collection[str]) -> None:
-    """Refuse a word that changes nothing in this report; ``cache``, which changes no number in any, is let be.
+    """Refuse a word that changes nothing in this report; ``cache``, which changes no number in any, is allowed.
 
     Args:
         cfg: the composed configuration.
@@ -100,7 +100,7 @@ _LEFT_OUT = ("only=", "output=", "report.wandb=")
 
 
 def report_command() -> str:
-    """``python report.py`` with the overrides that were typed, less those that only choose a part or a place."""
+    """Write ``python report.py`` with the overrides that were typed, less those that only choose a part or a place."""
     from hydra.core.hydra_config import HydraConfig
 
     typed = [str(word) for word in HydraConfig.get().overrides.task]

@@ -54,7 +54,7 @@ class Reproduce(Checked):
     unread: ClassVar[Sequence[str]] = OF_DOCUMENTS
 
     def show(self) -> int:
-        """Print the command.
+        """Print the command that makes the run or study again.
 
         Returns:
             exit code 0.
@@ -90,8 +90,8 @@ class Reproduce(Checked):
         return 0
 
     def _find(self) -> Path:
-        wanted = str(self.run or "")
-        if not re.fullmatch(r"[0-9a-f]{4,12}", wanted):
+        digits = str(self.run or "")
+        if not re.fullmatch(r"[0-9a-f]{4,12}", digits):
             raise ConfigError(
                 f"run={self.run} is no hash of a run or study; give the digits at the end of its folder's name, or the "
                 "first 4"
@@ -102,20 +102,20 @@ class Reproduce(Checked):
             for path, folders, _ in os.walk(root):
                 for name in folders:
                     match = _RUN.match(name) or _STUDY.match(name)
-                    if match and match["hash"].startswith(wanted):
+                    if match and match["hash"].startswith(digits):
                         by_hash.setdefault(match["hash"], Path(path) / name)
                 folders[:] = [name for name in folders if not _RUN.match(name) and not name.startswith(".")]
         if len(by_hash) != 1:
-            where = ", ".join(map(str, searched))
-            what = f"{len(by_hash)} runs or studies ({', '.join(sorted(by_hash))})" if by_hash else "no run or study"
+            roots = ", ".join(map(str, searched))
+            matches = f"{len(by_hash)} runs or studies ({', '.join(sorted(by_hash))})" if by_hash else "no run or study"
             raise ConfigError(
-                f"run={wanted}: {what} under {where}; give the whole hash, or name folders with runs=[DIR]"
+                f"run={digits}: {matches} under {roots}; give the whole hash, or name folders with runs=[DIR]"
             )
         return next(iter(by_hash.values()))
 
 
 def _quoted(word: str) -> str:
-    """A word as a shell takes it, with as few marks as can be read."""
+    """Quote a word for the shell, in double quotes where these are easier to read."""
     plain = shlex.quote(word)
     return f'"{word}"' if "'" in word and not set('"$`\\!') & set(word) else plain
 
@@ -153,11 +153,11 @@ def _check(
     for run, identity, fold in zip(runs, identities, folds, strict=True):
         run_spec = RunSpec.of(planned.spec, fold)
         if run_spec.digest != identity["run"]:
-            now, saved = run_spec.to_json(), identity["spec"]
-            odd = [key for key in sorted({*now, *saved}) if now.get(key) != saved.get(key)]
+            current, saved = run_spec.to_json(), identity["spec"]
+            differing = [key for key in sorted({*current, *saved}) if current.get(key) != saved.get(key)]
             raise RecordError(
                 f"{run}: its configuration composes to run {run_spec.digest} with this code, in "
-                f"{', '.join(odd) or 'the hash itself'}; "
+                f"{', '.join(differing) or 'the hash itself'}; "
                 f"check out the code that made it, {identity['sessions'][-1]['code']}"
             )
     return [fold.name for fold in planned.folds]

@@ -77,7 +77,7 @@ def job_check(planner: Planner, *, here: bool) -> Callable[[Sequence[str]], int]
 
 
 def caution_of(planned: PlannedShift) -> str:
-    """Why this machine cannot do a job, which another one may; empty where it can, or where that takes no torch.
+    """Say why this machine cannot do a job that another may; empty where it can, or no check with torch is needed.
 
     Raises:
         ConfigError, WeightsError: no machine can.
@@ -95,13 +95,13 @@ def caution_of(planned: PlannedShift) -> str:
 
 
 def print_plan(jobs: Sequence[Sequence[str]], planner: Planner, folder: Path, **_: Any) -> None:
-    """The plan of a sweep; the arguments are those of :func:`dgbench.sweeps.plan.print_plan`."""
+    """Print the plan of a sweep; the arguments are those of :func:`dgbench.sweeps.plan.print_plan`."""
     for words in jobs:
         print_job_plan(planner.compose(words).plain(), words, folder)
 
 
 def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path) -> None:
-    """How many estimates a job makes, and how many are there; the arguments are those of ``planned_shift``."""
+    """Print how many estimates a job makes, and how many are done; the arguments are those of ``planned_shift``."""
     from statistics import fmean
 
     from dgbench.records.shift_rows import read_shift_rows
@@ -111,13 +111,13 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
     planned = planned_shift(config, words, parent)
     caution = caution_of(planned)
     for part in planned.estimators:
-        n, left = part.size, len(list(part.left()))
+        n, n_left = part.size, len(list(part.left()))
         rows = read_shift_rows(part.file)[0] if part.file.exists() else []
         seconds = [row.seconds for row in rows if not row.refused]
-        time = f", about {fmean(seconds) * left:.0f} s at the speed of those" if seconds and left else ""
+        time = f", about {fmean(seconds) * n_left:.0f} s at the speed of those" if seconds and n_left else ""
         print(
             f"{planned.info.name}, {part.estimator.name}: {len(part.pairs)} pairs x {len(part.slots)} estimates, "
-            f"{n - left} of {n} done{time}; {part.folder}"
+            f"{n - n_left} of {n} done{time}; {part.folder}"
         )
     for line in (*absent_files(planned.config, planned.info, planned.weights), *([caution] if caution else [])):
         print(line)
@@ -125,7 +125,7 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
 
 
 def print_estimates(files: Sequence[Path]) -> None:
-    """The mean of the trials of every pair, the same where there is no shift, and the command of the report."""
+    """Print the mean of the trials of every pair, the same where there is no shift, and the command of the report."""
     from dgbench.configuration import command_words
     from dgbench.records.shift_rows import read_shift_rows
 
@@ -141,7 +141,7 @@ def print_estimates(files: Sequence[Path]) -> None:
 
 
 def _table(rows: Sequence[ShiftRow]) -> str:
-    """Means of the trials of one estimator: a line for each pair, as the terminal shows it."""
+    """Format means of the trials of one estimator for the terminal, a line for each pair."""
     import pandas as pd
 
     from dgbench.records.shift_rows import HALVES, NO_NULL, TRIAL

@@ -27,9 +27,9 @@ def train(config: DictConfig) -> None:
 
 
 def nothing_left(planned: Sequence[PlannedStudy], config: DictConfig) -> bool:
-    """Whether these studies are finished, so that their tables can be printed without torch.
+    """Return whether these studies are finished, so that their tables can be printed without torch.
 
-    Not asked of searches, which train again what they chose, nor where a logger or a file of predictions may lack them.
+    False for searches, which train again what they chose, and where a logger or a file of predictions may lack them.
     """
     from dgbench.records.status import DONE, is_done, read_status
 
@@ -90,16 +90,16 @@ def run_command(command: Command) -> Ended:
     label = studies[0].spec.algorithm if len(studies) == 1 else f"{len(studies)} studies"
     progress = StudyProgress(n_runs, studies[0].settings.steps, label)
     try:
-        how = command.values()["execution"], progress, logger, config.retry, command.chooses_threads
+        arguments = command.values()["execution"], progress, logger, config.retry, command.chooses_threads
         outcomes, going = RunOutcomes(), studies
         for end in rung_ends(searches):
-            outcomes |= train_runs(going, *how, until=end)
+            outcomes |= train_runs(going, *arguments, until=end)
             going = survivors(going, searches, end, progress)
-        outcomes |= train_runs(going, *how)
-        again = [study for search in searches for study in chosen_again(search)]
-        outcomes |= train_runs(again, *how)
+        outcomes |= train_runs(going, *arguments)
+        repeats = [study for search in searches for study in chosen_again(search)]
+        outcomes |= train_runs(repeats, *arguments)
     finally:
         progress.close()
-    ended = [*(going or studies), *again]
+    ended = [*(going or studies), *repeats]
     command.place().record_end([run.folder for study in ended for run in study.runs])
     return summarize(ended, outcomes, selection, logger, searches)

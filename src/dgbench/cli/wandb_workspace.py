@@ -16,7 +16,7 @@ BY_ALGORITHM = "config:algorithm_name"
 
 
 def workspace(entity: str, project: str) -> Any:
-    """The view, not yet saved.
+    """Build the view, not yet saved.
 
     Raises:
         ImportError: ``wandb-workspaces`` is not installed.
@@ -89,8 +89,8 @@ def main(words: list[str]) -> int:
         print("dgbench: the view needs wandb-workspaces; pip install 'dgbench[wandb]'", file=sys.stderr)
         return 1
     except Exception as error:  # whatever W&B raises: no login, no network, no such project
-        what = " ".join(str(error).split())
-        print(f"dgbench: W&B did not take the view: {what}; see `wandb login`, or use --print", file=sys.stderr)
+        reason = " ".join(str(error).split())
+        print(f"dgbench: W&B did not take the view: {reason}; see `wandb login`, or use --print", file=sys.stderr)
         return 1
     return 0
 

@@ -16,11 +16,11 @@ Counts = Mapping[str, Mapping[str, int]]
 
 
 def check_names(kind: str, names: Iterable[str]) -> None:
-    """Refuse names that rows cannot carry, and names that readers take for one.
+    """Refuse names that rows cannot hold, and names that a reader could mistake for one another.
 
     Args:
         kind: ``environments`` or ``classes``, for the message.
-        names: all of them; some may stand there again.
+        names: all of them; repetitions are allowed.
 
     Raises:
         DataError: a name is empty, too long or not printable, or differs from another by case, blanks or Unicode
@@ -30,10 +30,10 @@ def check_names(kind: str, names: Iterable[str]) -> None:
     for name in names:
         if fault := printable_text(name) if name.strip() else f"is {name!r}, which is blank":
             raise DataError(f"a name among the {kind} of the dataset {fault}; rename it where the dataset lists it")
-        other = alike.setdefault("".join(normalize("NFC", name.casefold()).split()), name)
-        if other != name:
+        first = alike.setdefault("".join(normalize("NFC", name.casefold()).split()), name)
+        if first != name:
             raise DataError(
-                f"the {kind} {other!a} and {name!a} of the dataset differ by case, blanks or Unicode form alone; write "
+                f"the {kind} {first!a} and {name!a} of the dataset differ by case, blanks or Unicode form alone; write "
                 "them alike where the dataset lists them, or rename one"
             )
 
@@ -42,7 +42,7 @@ def need_training_images(env: str, images: int) -> None:
     """Refuse to train on an environment whose images are all for validation or test.
 
     Raises:
-        ConfigError: it has no others.
+        ConfigError: it has no training images.
     """
     if not images:
         raise ConfigError(
@@ -52,7 +52,7 @@ def need_training_images(env: str, images: int) -> None:
 
 
 def with_base(dataset: str, base: str) -> str:
-    """``sr_cmnist (digits)``: a dataset and its base images where these can be MNIST or the digits."""
+    """Name a dataset, and its base images where these are MNIST or the digits: ``sr_cmnist (digits)``."""
     return f"{dataset} ({base})" if base in ("mnist", "mnist_train", "digits") else dataset
 
 
@@ -100,10 +100,10 @@ class DatasetInfo:
     @property
     def smallest_training(self) -> int:
         """Training images of the smallest given environment; 0 where the files are absent."""
-        return min((of["train"] for of in self.counts.values()), default=0)
+        return min((counts["train"] for counts in self.counts.values()), default=0)
 
     def identity(self) -> dict[str, Any]:
-        """What tells this dataset from others: ``dataset variant base evaluation data_seed split_seed given``."""
+        """Return what identifies this dataset: ``dataset variant base evaluation data_seed split_seed given``."""
         return {
             "dataset": self.name,
             "variant": dict(self.variant),
@@ -115,17 +115,17 @@ class DatasetInfo:
         }
 
     def facts(self) -> dict[str, Any]:
-        """What rows say of a dataset: :meth:`identity` and ``content``."""
+        """Return what rows record of the dataset: :meth:`identity` and ``content``."""
         return {**self.identity(), "content": self.content}
 
 
 def unlike_published(
     published: Mapping[str, Any], images: int, classes: int, environments: Sequence[str]
 ) -> list[tuple[str, Any, Any]]:
-    """What of a copy differs from the published dataset: ``images``, ``classes`` or ``environments``, found, published.
+    """List how a copy differs from what was published: (``images``, ``classes`` or ``environments``, found, published).
 
     Args:
-        published: as in ``conf/dataset``; what it lacks is compared with nothing.
+        published: as in ``conf/dataset``; keys that it lacks, or that are None, are not compared.
         images, classes: how many the copy has.
         environments: its environments, in any order.
     """
@@ -150,7 +150,7 @@ class Preprocessing:
 
     @staticmethod
     def unchanged(image: tuple[int, ...]) -> Preprocessing:
-        """Of values in [0, 1] as they are; images of three channels are pictures."""
+        """Return the preprocessing that leaves values in [0, 1] as they are; images of three channels are pictures."""
         channels = image[0]
         return Preprocessing(image, (0.0,) * channels, (1.0,) * channels, pictures=channels == 3)
 
@@ -161,10 +161,10 @@ class Preprocessing:
 
     @staticmethod
     def of_json(plain: Mapping[str, Any]) -> Preprocessing:
-        """The inverse of ``dataclasses.asdict``.
+        """Restore a preprocessing from what ``dataclasses.asdict`` made of it.
 
         Raises:
-            KeyError, TypeError, ValueError: it is none.
+            KeyError, TypeError, ValueError: the mapping holds none.
         """
         mean, std = (tuple(map(float, plain[key])) for key in ("mean", "std"))
         image = tuple(map(int, plain["image"]))

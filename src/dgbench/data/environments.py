@@ -26,7 +26,7 @@ class EvalSet:
     pictures: Tensor | None = None
 
     def at(self, rows: Tensor | slice) -> EvalSet:
-        """Some of the images, in the order of ``rows``."""
+        """Select some of the images, in the order of ``rows``."""
         feature, pictures = (None if values is None else values[rows] for values in (self.feature, self.pictures))
         return EvalSet(self.indices[rows], feature, pictures)
 
@@ -55,24 +55,24 @@ class Table:
 
     @property
     def n_images(self) -> int:
-        """Every position of an image to train or validate on is below it."""
+        """A number above every position of an image to train or validate on."""
         subsets = (self.subset(env, name) for env in self.info.given for name in ("train", "val"))
         return 1 + max(int(subset.max()) for subset in subsets if len(subset))
 
     def subset(self, env: str, name: str) -> np.ndarray:
-        """(n,) positions of an environment's subset; empty where it has none."""
+        """Look up the (n,) positions of an environment's subset; empty where it has none."""
         return self.subsets.get((env, name), NO_IMAGES)
 
     def error_recipes(
         self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
     ) -> list[ErrorRecipe]:
-        """Errors to record at an evaluation.
+        """List the errors to record at an evaluation.
 
         Args:
             everywhere: in all environments, or in the given ones only.
             subsets: which of ``train``, ``val`` and ``test``.
             training: environments that the run trains on; they may lack a ``test`` subset.
-            grouped: predictions depend on what else is scored, so no eval set may show what its environment would not.
+            grouped: predictions depend on the images scored together, so each eval set must look like its environment.
         """
         return [
             ErrorRecipe(env, subset, self._mixture(env, scored, grouped))
@@ -82,19 +82,19 @@ class Table:
         ]
 
     def eval_set(self, name: str) -> EvalSet:
-        """The eval set that a mixture of :meth:`error_recipes` names."""
+        """Build the eval set that a mixture of :meth:`error_recipes` names."""
         subset, _, env = name.partition("/")
         return EvalSet(torch.from_numpy(self.subset(env, subset)))
 
     def _scored(self, env: str, subset: str, trained_on: bool) -> str | None:
-        """Which images are the ``subset`` of an environment to a run; None where there are none."""
+        """Choose the subset whose images a run scores as an environment's ``subset``; None where there are none."""
         scored = None if subset == "train" and not (trained_on or self.info.beyond) else subset
         if subset == "test" and not len(self.subset(env, "test")):
             scored = None if trained_on else "train"
         return scored if scored and len(self.subset(env, scored)) else None
 
     def _mixture(self, env: str, subset: str, grouped: bool) -> Mapping[str, float]:
-        """Weight of each eval set in the error of a subset."""
+        """Return the weight of each eval set in the error of a subset."""
         return {f"{subset}/{env}": 1.0}
 
 
@@ -111,17 +111,17 @@ class Catalog:
     attributes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def names_at(self, positions: np.ndarray) -> list[str]:
-        """(n,) positions -> names of the images."""
+        """Map (n,) positions to the names of the images."""
         chosen = positions.tolist()
         return [str(i if self.names is None else self.names[i]) for i in chosen]
 
     def attributes_at(self, positions: np.ndarray) -> dict[str, list[str]]:
-        """(n,) positions -> what else is known of the images: name -> n values."""
+        """Map (n,) positions to what else is known of the images: name -> n values."""
         chosen = positions.tolist()
         return {name: [values[i] for i in chosen] for name, values in self.attributes.items()}
 
     def at(self, positions: np.ndarray) -> Catalog:
-        """The catalog of copies of some images, in the order of ``positions``."""
+        """Build the catalog of copies of some images, in the order of ``positions``."""
         chosen = positions.tolist()
         names = chosen if self.names is None else [self.names[i] for i in chosen]
         attributes = self.attributes_at(positions)
@@ -143,24 +143,24 @@ class Store(ABC):
 
     @abstractmethod
     def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(n,) positions -> (n, C, H, W) float images and (n,) int64 labels, on the device of the store."""
+        """Map (n,) positions to (n, C, H, W) float images and (n,) int64 labels, on the device of the store."""
 
     def training_noise(self, rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
-        """Random numbers that :meth:`gather_for_training` needs for n images, by name; each has n rows.
+        """Draw the random numbers that :meth:`gather_for_training` needs for n images, by name; each has n rows.
 
-        Drawn for each environment and step alone, so that an image is augmented alike in every fold and after a resume.
+        Each environment and block of steps has its own ``rng``: images are augmented alike in every fold and on resume.
         """
         return {}
 
     def gather_for_training(self, indices: Tensor, noise: Mapping[str, np.ndarray]) -> tuple[Tensor, Tensor]:
-        """As :meth:`gather`, with augmentation by the given random numbers; the same for any batching of the n."""
+        """Gather as :meth:`gather`, augmented by the given random numbers; the same however the images are batched."""
         return self.gather(indices)
 
     def expect(self, coming: Iterable[Tensor]) -> None:  # noqa: B027
-        """A hint: these positions will be gathered next, one after the other. For stores that must fetch them."""
+        """Receive a hint: these positions will be gathered next, one after another. For stores that must fetch them."""
 
     def prepare(self, indices: Tensor) -> None:  # noqa: B027
-        """A hint: these positions will be gathered some time. For stores that make images when they are first asked."""
+        """Receive a hint: these positions will be gathered some time. For stores that make images when first asked."""
 
 
 class TensorStore(Store):
@@ -199,7 +199,7 @@ class Environments:
         return self.table.info
 
     def eval_sets(self, names: Sequence[str]) -> dict[str, EvalSet]:
-        """The eval sets that mixtures of errors name, ready to be gathered."""
+        """Build the eval sets that mixtures of errors name, and prepare the store to gather them."""
         sets = {name: self.table.eval_set(name) for name in names}
         if sets:
             self.store.prepare(torch.cat([scored.indices for scored in sets.values()]))

@@ -52,7 +52,7 @@ class RunOrder:
         self._noise_block: tuple[int, dict[str, np.ndarray]] | None = None
 
     def order(self, step: int) -> np.ndarray:
-        """(N,) positions in the store of one step's minibatch, environment by environment.
+        """Draw the (N,) positions in the store of one step's minibatch, environment by environment.
 
         Each environment has its own stream, so it shows the same images at the same step in every fold.
         """
@@ -71,7 +71,7 @@ class RunOrder:
         return positions
 
     def images(self, at_once: int) -> Iterator[TrainingImages]:
-        """All training images without augmentation, environment by environment, ``at_once`` at a time."""
+        """Iterate over all training images without augmentation, environment by environment, ``at_once`` at a time."""
         for number, subset in enumerate(self._subsets):
             for first in range(0, len(subset), at_once):
                 index = torch.from_numpy(np.sort(subset)[first : first + at_once])
@@ -79,7 +79,7 @@ class RunOrder:
                 yield TrainingImages(x, y, torch.full_like(y, number), index.to(y.device))
 
     def noise(self, step: int) -> dict[str, np.ndarray]:
-        """Random numbers for the augmentation of one step's minibatch; each has N rows, as :meth:`order`."""
+        """Draw the random numbers that augment one step's minibatch, by name; each has N rows, as :meth:`order`."""
         block, offset = divmod(step, ORDER_BLOCK)
         if self._noise_block is None or self._noise_block[0] != block:
             n = ORDER_BLOCK * self.batch_size
@@ -89,7 +89,7 @@ class RunOrder:
             ]
             shape = (ORDER_BLOCK, self.batch_size)
             noise = {
-                name: np.concatenate([of[name].reshape(*shape, *of[name].shape[1:]) for of in drawn], axis=1)
+                name: np.concatenate([draw[name].reshape(*shape, *draw[name].shape[1:]) for draw in drawn], axis=1)
                 for name in drawn[0]
             }
             self._noise_block = (block, noise)
@@ -148,7 +148,7 @@ class EnvironmentData(pl.LightningDataModule):
 
     @staticmethod
     def stack(runs: Sequence[EnvironmentData]) -> EnvironmentData:
-        """The data of R runs side by side; all are evaluated on the same eval sets.
+        """Stack the data of R runs side by side; all are evaluated on the same eval sets.
 
         Args:
             runs: the data of each run; same environments, steps, evaluations and minibatch size, and as many training
@@ -168,11 +168,11 @@ class EnvironmentData(pl.LightningDataModule):
             self.part = (0, 1) if self.stacked else (self.trainer.global_rank, self.trainer.world_size)
 
     def train_dataloader(self) -> IntervalLoader:
-        """Chunks of minibatches up to the next evaluation."""
+        """Return a loader of chunks of minibatches up to the next evaluation."""
         return IntervalLoader(self, lambda: int(self.trainer.lightning_module.steps_done))  # type: ignore[union-attr,operator,arg-type]
 
     def val_dataloader(self) -> list[EvalSetLoader]:
-        """One loader per eval set, in the order of :meth:`eval_set_names`."""
+        """Build one loader per eval set, in the order of :meth:`eval_set_names`."""
         eval_sets = self.environments.eval_sets(self.eval_set_names())
         if self.group_size:
             eval_sets = {name: shuffled(scored, name) for name, scored in eval_sets.items()}
@@ -192,32 +192,32 @@ class EnvironmentData(pl.LightningDataModule):
         return loaders
 
     def eval_set_names(self) -> list[str]:
-        """Every eval set that some error mixes, once; those that only ``test`` needs come last."""
+        """List every eval set that some error mixes, once; those that only ``test`` errors need come last."""
         ordered = sorted(self.recipes, key=lambda score: score.subset == "test")
         return list(dict.fromkeys(name for score in ordered for name in score.mixture))
 
     def transfer_batch_to_device(self, batch: object, device: torch.device, dataloader_idx: int) -> object:
-        """Nothing to move: batches are gathered where the images live."""
+        """Return the batch as it is: batches are gathered on the device where the images are."""
         return batch
 
     def chunk_steps(self) -> int:
-        """Steps gathered at once."""
+        """Compute how many steps are gathered at once."""
         return max(1, min(CHUNK_STEPS, self.chunk_bytes // self.step_bytes()))
 
     def step_bytes(self) -> int:
-        """Bytes of the images of one step of all runs, in single precision."""
+        """Compute the bytes of the images of one step of all runs, in single precision."""
         images = len(self.runs) * self.batch_size * len(self.training)
         return 4 * images * int(np.prod(self.environments.store.image))
 
     def batches(self, first: int, n: int, part: tuple[int, int] = (0, 1)) -> list[EnvBatch]:
-        """The minibatches of steps ``first .. first + n - 1``; a pure function of the seed and the steps.
+        """Gather the minibatches of steps ``first .. first + n - 1``; a pure function of the seed and the steps.
 
         Args:
             part: (k, n) takes the k-th of n equal parts of every environment's rows.
         """
         rows, steps = self._rows(part), range(first, first + n)
         drawn = [run.noise(step) for step in steps for run in self.runs]
-        noise = {name: np.concatenate([of[name][rows] for of in drawn]) for name in drawn[0]}
+        noise = {name: np.concatenate([draw[name][rows] for draw in drawn]) for name in drawn[0]}
         positions = self.indices(first, n, part)
         x, y = self.environments.store.gather_for_training(positions, noise)
         sizes = (self.batch_size // part[1],) * len(self.training)
@@ -226,22 +226,22 @@ class EnvironmentData(pl.LightningDataModule):
         return [EnvBatch(xs[k], ys[k], sizes, index[k]) for k in range(n)]
 
     def training_images(self, i: int) -> Iterator[TrainingImages]:
-        """All training images of run ``i``, as they are evaluated, in batches."""
+        """Iterate over all training images of run ``i``, as they are evaluated, in batches."""
         return self.runs[i].images(self._eval_images())
 
     def _eval_images(self) -> int:
-        """Images evaluated at once."""
+        """Compute how many images are evaluated at once."""
         return max(1, min(self.eval_batch_size, SCORE_BYTES // (4 * int(np.prod(self.environments.store.image)))))
 
     def indices(self, first: int, n: int, part: tuple[int, int] = (0, 1)) -> Tensor:
-        """Positions in the store of the minibatches of n steps, one after the other, runs side by side within each."""
+        """List the store positions of n steps' minibatches, one step after the other, runs side by side within each."""
         rows = self._rows(part)
         return torch.from_numpy(
             np.concatenate([run.order(step)[rows] for step in range(first, first + n) for run in self.runs])
         )
 
     def _rows(self, part: tuple[int, int]) -> np.ndarray:
-        """Rows of a step's minibatch that belong to a part."""
+        """Compute the rows of a step's minibatch that belong to a part."""
         number, count = part
         size = self.batch_size // count
         offsets = np.arange(number * size, (number + 1) * size)
@@ -249,7 +249,7 @@ class EnvironmentData(pl.LightningDataModule):
 
 
 def shuffled(scored: EvalSet, name: str) -> EvalSet:
-    """The images of an eval set in an order that depends on its name alone."""
+    """Shuffle the images of an eval set into an order that depends on its name alone."""
     order = np.random.default_rng(derive(0, "groups", name)).permutation(len(scored.indices))
     return scored.at(torch.from_numpy(order))
 

@@ -24,7 +24,7 @@ NO_SIDE = f"is not a positive number of pixels up to {MOST_PIXELS}"
 
 
 def mapping_or(fault: str) -> BeforeValidator:
-    """Refuse what is no mapping."""
+    """Return a validator that refuses what is no mapping, with ``fault`` as the reason."""
 
     def check(value: Any) -> Any:
         if not isinstance(value, Mapping):
@@ -35,7 +35,7 @@ def mapping_or(fault: str) -> BeforeValidator:
 
 
 def different(values: Sequence[str | float]) -> Sequence[str | float]:
-    """The values, where each stands there once."""
+    """Return the values, or refuse them where one is repeated."""
     for value in values:
         if list(values).count(value) > 1:
             raise ValueError(f"names {value} twice; name each once")
@@ -65,7 +65,7 @@ DataFolder = Annotated[PathText, Refusal("is no path", "name the folder that hol
 
 
 class DatasetOptions(Checked):
-    """What ``conf/dataset/NAME.yaml`` names: its keys, in a module that imports no torch.
+    """The class behind ``conf/dataset/NAME.yaml``: its fields are the keys, and its module imports no torch.
 
     Args:
         name: of the dataset, in the rows.
@@ -77,7 +77,7 @@ class DatasetOptions(Checked):
 
     @abstractmethod
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """List the files, and say what the dataset holds. Decodes nothing.
+        """List the files, and describe what the dataset holds, without decoding anything.
 
         Args:
             absent_ok: where the files are absent, return what the configuration knows: environments and classes,
@@ -85,14 +85,14 @@ class DatasetOptions(Checked):
             download: try to download what :meth:`build` would.
 
         Raises:
-            ConfigError: a value that does not go with the files.
+            ConfigError: a value that does not fit the files.
             DataError: files that are absent (unless ``absent_ok`` and the configuration names the environments) or
                 wrong.
         """
 
     @abstractmethod
     def build(self) -> Environments:
-        """The environments with their images; ``environments.info`` is the :class:`DatasetInfo`.
+        """Build the environments with their images; ``environments.info`` is the :class:`DatasetInfo`.
 
         Raises:
             ConfigError, DataError: as :meth:`describe`; also images that cannot be decoded.
@@ -100,7 +100,7 @@ class DatasetOptions(Checked):
 
 
 def known_size(image_size: int | None, usual: str = "224 is usual") -> int:
-    """The side of decoded images.
+    """Return the side of decoded images in pixels, or refuse None.
 
     Raises:
         ConfigError: it is not known.
@@ -111,7 +111,7 @@ def known_size(image_size: int | None, usual: str = "224 is usual") -> int:
 
 
 def list_of_names(key: str, values: object, fix: str) -> list[str]:
-    """A list of different names as text; refuses anything else.
+    """Convert a list of different names to text; refuse anything else.
 
     Args:
         key: below ``dataset``.
@@ -119,7 +119,7 @@ def list_of_names(key: str, values: object, fix: str) -> list[str]:
         fix: what to give instead, which the files tell.
 
     Raises:
-        ConfigError: no list, or a value that is no name or stands there twice.
+        ConfigError: no list, or a value that is no name or is repeated.
     """
     if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence):
         raise ConfigError(f"dataset.{key}={shown(values)} is no list of names; {fix}")
@@ -134,5 +134,5 @@ def list_of_names(key: str, values: object, fix: str) -> list[str]:
 
 
 def expanded(path: str) -> Path:
-    """A path with ``~`` expanded."""
+    """Expand ``~`` in a path."""
     return Path(path).expanduser()

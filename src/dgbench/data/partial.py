@@ -18,9 +18,9 @@ Part = Mapping[int, int | None]
 
 
 def partial(whole: Environments, training: Mapping[str, Part], tested: Mapping[str, Part]) -> Environments:
-    """A view of environments. Which images a limit keeps depends on ``split_seed`` and the environment alone.
+    """Restrict environments to some of their classes, and classes to a limited number of images.
 
-    Limits hold for ``train`` and ``test``; ``val`` keeps every image of the training classes.
+    Limits hold for ``train`` and ``test``, drawn by ``split_seed``, environment, subset and class; ``val`` has none.
 
     Args:
         whole: the environments.
@@ -82,15 +82,15 @@ class PartialTable(Table):
         return self.tested if subset == "test" else self.training
 
     def _kept(self, positions: np.ndarray, env: str, subset: str) -> np.ndarray:
-        """Which of a subset's positions take part, in their order."""
+        """Return the indices into ``positions`` of the images that take part, in ascending order."""
         labels = self.labels[positions]
         kept = np.zeros(len(positions), dtype=bool)
         for label, limit in self._classes(subset)[env].items():
-            of_class = np.flatnonzero(labels == label)
-            if limit is not None and subset != "val" and limit < len(of_class):
+            members = np.flatnonzero(labels == label)
+            if limit is not None and subset != "val" and limit < len(members):
                 rng = np.random.default_rng(derive(self.info.split_seed, "part", env, subset, label))
-                of_class = rng.permutation(of_class)[:limit]
-            kept[of_class] = True
+                members = rng.permutation(members)[:limit]
+            kept[members] = True
         if not kept.any():
             classes = ", ".join(map(str, self._classes(subset)[env]))
             raise DataError(

@@ -40,11 +40,11 @@ def build_networks(
     extra_channels: int,
     seed: int,
 ) -> tuple[Networks, Sizes]:
-    """The featurizer, then what the algorithm needs, in that order, from one seed.
+    """Build the featurizer, then the networks that the algorithm needs, in that order, from one seed.
 
     Args:
         featurizer: makes a module with an attribute ``n_features`` from the shape of an image.
-        sizes_without_features: all but ``n_features``, which the featurizer decides.
+        sizes_without_features: all sizes but ``n_features``, which the featurizer decides.
         needed: the algorithm's networks as specifications.
         extra_channels: image channels that the algorithm adds.
         seed: base seed of the initial weights; the global generator is left as it was.
@@ -67,16 +67,16 @@ def assembled(
     image: tuple[int, ...],
     another: Callable[[], nn.Module],
 ) -> Networks:
-    """Networks that are there, ``featurizer`` among them, and those that an algorithm needs beside them.
+    """Build the networks that an algorithm needs and join them with existing ones, ``featurizer`` among them.
 
     Args:
         existing: networks by name.
-        needed: specifications by name; those of ``existing`` are left out.
-        image: C, H, W of what the featurizer sees.
+        needed: specifications by name; names in ``existing`` are not built again.
+        image: C, H, W of the featurizer's input.
         another: makes one more featurizer.
 
     Raises:
-        ConfigError: a network needs the featurizer's maps, and it has none; a copy that cannot be frozen.
+        ConfigError: a network needs the featurizer's maps and it has none, or the featurizer cannot be frozen.
     """
     body = existing["featurizer"]
 
@@ -97,7 +97,7 @@ def assembled(
 
 
 def map_shapes(featurizer: nn.Module, image: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Shapes of the maps of one image, without the axis of images; nothing is computed.
+    """Find the shapes of one image's maps, without the image axis, on the meta device: no values are computed.
 
     Raises:
         ConfigError: the featurizer has no maps.
@@ -128,15 +128,15 @@ class PerChannel(nn.Module):
         self.values = nn.ParameterList(nn.Parameter(torch.full(shape, initial)) for shape in shapes)
 
     def forward(self) -> list[Tensor]:
-        """Tensors that broadcast against the maps."""
+        """List the tensors, one per map, that broadcast against the maps."""
         return list(self.values)
 
 
 @singledispatch
 def build_head(spec: NetworkSpec) -> nn.Module:
-    """The module that a specification describes, with fresh weights from torch's global generator.
+    """Build the module that a specification describes, with fresh weights from torch's global generator.
 
-    Whoever calls seeds that generator and puts it back. A new kind of specification registers its builder with
+    The caller seeds that generator and restores it. A new kind of specification registers its builder with
     ``@build_head.register``.
 
     Raises:
@@ -155,7 +155,7 @@ def _linear(spec: LinearSpec) -> nn.Module:
 
 
 def _perceptron(widths: Iterable[int], between: Callable[[int], Sequence[nn.Module]]) -> nn.Sequential:
-    """Linear layers through these widths, and what stands behind each of n_out units but the last."""
+    """Build linear layers of these widths; ``between(n_out)`` follows each layer of n_out units but the last."""
     layers = [(nn.Linear(n_in, n_out), *between(n_out)) for n_in, n_out in pairwise(widths)]
     return nn.Sequential(*chain(*layers[:-1]), layers[-1][0])
 

@@ -34,26 +34,26 @@ class ContextNetwork(nn.Module):
         self.last = SameConv2d(64, 1, 5)
 
     def forward(self, x: Tensor, groups: Sequence[int]) -> Tensor:
-        """(n, channels, H, W) -> (G, 1, H, W); ``groups`` are the G sizes of consecutive groups, their sum is n."""
+        """Map (n, channels, H, W) to (G, 1, H, W); ``groups`` are the sizes of G consecutive groups, which sum to n."""
         # the last layer is linear: it may follow the mean, and then sees G images instead of n
         contexts: Tensor = self.last(self._means(x, tuple(groups)))
         return contexts
 
     def _means(self, x: Tensor, groups: tuple[int, ...]) -> Tensor:
-        """(G, 64, H, W): what the last layer sees, averaged over each group."""
+        """Compute the (G, 64, H, W) input of the last layer, averaged over each group."""
         if torch.is_grad_enabled():
             return means(self.body(x), groups)
-        named = dict([*self.body.named_parameters(), *self.body.named_buffers()])
-        return OneByOne.apply(self.body, groups, tuple(named), x, *named.values())  # type: ignore[no-any-return]
+        tensors = dict([*self.body.named_parameters(), *self.body.named_buffers()])
+        return OneByOne.apply(self.body, groups, tuple(tensors), x, *tensors.values())  # type: ignore[no-any-return]
 
 
 def means(x: Tensor, groups: tuple[int, ...]) -> Tensor:
-    """(n, C, H, W) -> (G, C, H, W); as a product, since a mean over a split is slow where channels come last."""
+    """Average (n, C, H, W) over groups to (G, C, H, W), by a product: means of splits are slow in channels-last."""
     if len(groups) == len(x):
         return x
-    last = x.permute(0, 2, 3, 1)
+    channels_last = x.permute(0, 2, 3, 1)
     shares: Tensor = torch.block_diag(*[x.new_full((1, size), 1 / size) for size in groups])  # type: ignore[no-untyped-call]
-    return (shares @ last.flatten(1)).view(len(groups), *last.shape[1:]).permute(0, 3, 1, 2)
+    return (shares @ channels_last.flatten(1)).view(len(groups), *channels_last.shape[1:]).permute(0, 3, 1, 2)
 
 
 class OneByOne(torch.autograd.Function):
@@ -61,17 +61,17 @@ class OneByOne(torch.autograd.Function):
 
     @staticmethod
     def forward(body: nn.Module, groups: tuple[int, ...], names: tuple[str, ...], x: Tensor, *values: Tensor) -> Tensor:
-        """Means of ``body(x)`` with the parameters and buffers in ``values``; BatchNorm's statistics move in place."""
+        """Average ``body(x)``, with tensors ``names`` = ``values``, by group; BatchNorm's statistics move in place."""
         x = x.contiguous(memory_format=torch.channels_last)  # in which BatchNorm is twice as fast
         return means(functional_call(body, dict(zip(names, values, strict=True)), (x,)), groups)
 
     @staticmethod
     def setup_context(*_: Any) -> None:
-        """Nothing is kept: there is no backward pass."""
+        """Save nothing: there is no backward pass."""
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Tensor, int]:
-        """One call for each run; under ``grad``, functorch calls this with gradients on, of which there are none."""
+        """Call :meth:`forward` once per run, without gradients: under ``grad``, functorch calls this with them on."""
         runs = [
             [v.select(dim, r) if isinstance(dim, int) else v for v, dim in zip(inputs, in_dims, strict=True)]
             for r in range(info.batch_size)
@@ -96,12 +96,12 @@ class SameConv2d(nn.Conv2d):
         super().__init__(n_in, n_out, kernel, padding=kernel // 2)
 
     def forward(self, input: Tensor) -> Tensor:
-        """(n, n_in, H, W) -> (n, n_out, H, W)."""
+        """Map (n, n_in, H, W) to (n, n_out, H, W)."""
         height, width = input.shape[-2:]
         n_in, n_out, kernel = self.in_channels, self.out_channels, self.kernel_size[0]
-        wide, down = width + kernel // 2, (height + kernel // 2) // 2 + 1
-        transforms = 2 * down * width * (height + 3 * wide) * (n_in + n_out)
-        detour = 3 * down * wide * n_in * n_out + transforms
+        n_across, n_down = width + kernel // 2, (height + kernel // 2) // 2 + 1
+        transforms = 2 * n_down * width * (height + 3 * n_across) * (n_in + n_out)
+        detour = 3 * n_down * n_across * n_in * n_out + transforms
         if (
             torch.is_grad_enabled()
             or input.device.type != "cpu"
@@ -113,11 +113,11 @@ class SameConv2d(nn.Conv2d):
 
 
 def convolved(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """``F.conv2d(x, weight, bias, padding=k // 2)`` for an odd kernel of k x k.
+    """Compute ``F.conv2d(x, weight, bias, padding=k // 2)`` for an odd kernel of k x k by Fourier coefficients.
 
-    The period is k // 2 pixels longer than the image, so that what wraps around falls on zeros or outside. Blocks of
-    images, and in them one frequency of the height after the other, so that all between pixels and pixels stays in the
-    processor's cache.
+    The period is k // 2 pixels longer than the image, so that what wraps around falls on zeros or outside. Images are
+    taken in blocks, and in a block one frequency of the height after the other, so that all intermediate values stay
+    in the processor's cache.
 
     Args:
         x: (n, c, H, W)
@@ -128,21 +128,21 @@ def convolved(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         (n, o, H, W), channels last in memory
     """
     (n, c, height, width), (o, _, k, _) = x.shape, weight.shape
-    t = _transforms(height, width, k, x.dtype)
-    down, thrice = len(t.down) // 2, len(t.across)
-    factors = (t.kernel @ weight.permute(2, 3, 1, 0).reshape(-1, c * o)).view(down, thrice, c, o)
+    matrices = _transforms(height, width, k, x.dtype)
+    n_down, n_factors = len(matrices.down) // 2, len(matrices.across)
+    factors = (matrices.kernel @ weight.permute(2, 3, 1, 0).reshape(-1, c * o)).view(n_down, n_factors, c, o)
     convolution = x.new_empty(n, height, width, o)
-    images = max(1, BLOCK_BYTES // (4 * thrice * (c + o)))
+    images = max(1, BLOCK_BYTES // (4 * n_factors * (c + o)))
     for block, out in zip(torch.split(x, images), torch.split(convolution, images), strict=True):
         m = len(block)
-        rows = (t.down @ block.permute(2, 3, 0, 1).reshape(height, -1)).view(down, 2 * width, m * c)
-        back = x.new_empty(down, 2 * width, m * o)
-        a, product = x.new_empty(thrice, m * c), x.new_empty(thrice, m, o)
-        for d in range(down):
-            torch.mm(t.across, rows[d], out=a)
-            torch.bmm(a.view(thrice, m, c), factors[d], out=product)
-            torch.mm(t.back_across, product.view(thrice, m * o), out=back[d])
-        pixels = (t.back_down @ back.view(2 * down, -1)).view(height, width, m, o)
+        rows = (matrices.down @ block.permute(2, 3, 0, 1).reshape(height, -1)).view(n_down, 2 * width, m * c)
+        product_rows = x.new_empty(n_down, 2 * width, m * o)
+        image_factors, product = x.new_empty(n_factors, m * c), x.new_empty(n_factors, m, o)
+        for d in range(n_down):
+            torch.mm(matrices.across, rows[d], out=image_factors)
+            torch.bmm(image_factors.view(n_factors, m, c), factors[d], out=product)
+            torch.mm(matrices.back_across, product.view(n_factors, m * o), out=product_rows[d])
+        pixels = (matrices.back_down @ product_rows.view(2 * n_down, -1)).view(height, width, m, o)
         torch.add(pixels.permute(2, 0, 1, 3), bias, out=out)
     return convolution.permute(0, 3, 1, 2)
 
@@ -150,43 +150,43 @@ def convolved(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 class Transforms(NamedTuple):
     """Matrices between pixels and Fourier coefficients, along the height and then along the width.
 
-    Coefficients are kept of half the frequencies of the height, the others are conjugates, and of all of the width. A
-    complex product takes three real ones, of the sums of both parts, of the real and of the imaginary parts, so the
-    factors have three numbers for each coefficient. ``2 x W`` is all real pixels and then all imaginary ones.
+    Coefficients are kept of half the frequencies of the height (n_down; the others are conjugates) and of all of the
+    width (n_across). A complex product takes three real ones, of the sums of both parts, of the real and of the
+    imaginary parts, so a coefficient has three factors. ``2 x W`` is all real pixels and then all imaginary ones.
     """
 
-    down: Tensor  #: (down x 2, H): real pixels -> complex
-    across: Tensor  #: (3 x wide, 2 x W): complex -> factors
-    kernel: Tensor  #: (down x 3 x wide, k * k): taps -> factors
-    back_across: Tensor  #: (2 x W, 3 x wide): products -> complex
-    back_down: Tensor  #: (H, down x 2): complex -> real pixels
+    down: Tensor  #: (n_down x 2, H): real pixels -> complex
+    across: Tensor  #: (3 x n_across, 2 x W): complex -> factors
+    kernel: Tensor  #: (n_down x 3 x n_across, k * k): taps -> factors
+    back_across: Tensor  #: (2 x W, 3 x n_across): products -> complex
+    back_down: Tensor  #: (H, n_down x 2): complex -> real pixels
 
 
 @cache
 def _transforms(height: int, width: int, k: int, dtype: torch.dtype) -> Transforms:
-    long, wide = height + k // 2, width + k // 2
-    down = long // 2 + 1
-    v, u = torch.arange(down).double() / long, torch.arange(wide).double() / wide
+    period, n_across = height + k // 2, width + k // 2
+    n_down = period // 2 + 1
+    v, u = torch.arange(n_down).double() / period, torch.arange(n_across).double() / n_across
     y, x = 2 * math.pi * torch.arange(height).double(), 2 * math.pi * torch.arange(width).double()
     taps = 2 * math.pi * torch.arange(-(k // 2), k // 2 + 1).double()
-    of_y, of_x = v[:, None] * y, u[:, None] * x
-    of_taps = (v[:, None, None, None] * taps[:, None] + u[:, None, None] * taps).reshape(down, wide, k * k)
-    twice = torch.full((down, 1), 2 / long, dtype=torch.float64)  # for the conjugates, which are not kept
-    twice[0] = 1 / long
-    if long % 2 == 0:
-        twice[-1] = 1 / long
-    cos, sin = of_x.cos(), of_x.sin()
-    real, imaginary = torch.cat([cos.T, sin.T]) / wide, torch.cat([-sin.T, cos.T]) / wide
+    angles_y, angles_x = v[:, None] * y, u[:, None] * x
+    angles_k = (v[:, None, None, None] * taps[:, None] + u[:, None, None] * taps).reshape(n_down, n_across, k * k)
+    weights = torch.full((n_down, 1), 2 / period, dtype=torch.float64)  # for the conjugates, which are not kept
+    weights[0] = 1 / period
+    if period % 2 == 0:
+        weights[-1] = 1 / period
+    cos, sin = angles_x.cos(), angles_x.sin()
+    real, imaginary = torch.cat([cos.T, sin.T]) / n_across, torch.cat([-sin.T, cos.T]) / n_across
     matrices = Transforms(
-        down=torch.stack([of_y.cos(), -of_y.sin()], 1).flatten(0, 1),
+        down=torch.stack([angles_y.cos(), -angles_y.sin()], 1).flatten(0, 1),
         across=_factors(torch.cat([cos, sin], 1), torch.cat([-sin, cos], 1)),
-        kernel=_factors(of_taps.cos(), of_taps.sin(), 1).flatten(0, 1),  # the conjugate: this convolution correlates
+        kernel=_factors(angles_k.cos(), angles_k.sin(), 1).flatten(0, 1),  # the conjugate: this convolution correlates
         back_across=torch.cat([imaginary, real - imaginary, -real - imaginary], 1),
-        back_down=torch.stack([of_y.cos() * twice, -of_y.sin() * twice], 1).flatten(0, 1).T.contiguous(),
+        back_down=torch.stack([angles_y.cos() * weights, -angles_y.sin() * weights], 1).flatten(0, 1).T.contiguous(),
     )
     return Transforms(*(matrix.to(dtype) for matrix in matrices))
 
 
 def _factors(real: Tensor, imaginary: Tensor, axis: int = 0) -> Tensor:
-    """Three numbers for each complex one; of their products p with those of another, (p1 - p2) + (p0 - p1 - p2) i."""
+    """Split complex numbers into 3 factors; products p of two numbers' factors give (p1 - p2) + (p0 - p1 - p2) i."""
     return torch.cat([real + imaginary, real, imaginary], axis)

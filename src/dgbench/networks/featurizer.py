@@ -38,7 +38,7 @@ class Stage:
 
     @classmethod
     def of(cls, *modules: nn.Module) -> Stage:
-        """Modules one after the other."""
+        """Build a stage that runs modules one after the other."""
 
         def run(h: Tensor) -> Tensor:
             for module in modules:
@@ -49,7 +49,7 @@ class Stage:
 
     @classmethod
     def joined(cls, *stages: Stage) -> Stage:
-        """Stages one after the other as one."""
+        """Join stages that run one after the other into one."""
 
         def run(h: Tensor) -> Tensor:
             for stage in stages:
@@ -60,7 +60,7 @@ class Stage:
         return cls(run, tuple(chain(*modules)), tuple(chain(*loose)))
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """All parameters of the stage."""
+        """Iterate over all parameters of the stage."""
         for module in self.modules:
             yield from module.parameters()
         yield from self.loose
@@ -120,11 +120,11 @@ class Featurizer(nn.Module):
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
 
     def parts(self) -> Parts:
-        """First layers, stages and what follows them; without maps where nothing but the stages is known."""
+        """Split the network into stem, stages and end; by default into its stages alone, without maps."""
         return Parts(Stage.of(), tuple(self.stages()), Stage.of(), has_maps=False)
 
     def stages(self) -> list[Stage]:
-        """The stages, in order: the stem belongs to the first, the end to the last."""
+        """List the stages in order; the stem belongs to the first, the end to the last."""
         parts = self.parts()
         stages = list(parts.stages)
         stages[0] = Stage.joined(parts.stem, stages[0])
@@ -132,18 +132,18 @@ class Featurizer(nn.Module):
         return stages
 
     def decay_layers(self) -> list[list[nn.Parameter]]:
-        """Parameters of each part that has a learning rate of its own under layer-wise decay, first ones first."""
+        """List the parameters of each part with its own learning rate under layer-wise decay, first parts first."""
         return [list(stage.parameters()) for stage in self.stages()]
 
     def set_norms(self) -> None:
-        """Keep scales and shifts of normalization where ``norm`` asks for it; called when all layers are there."""
+        """Freeze the scales and shifts of normalization if ``norm`` is ``fixed``; call it when all layers exist."""
         if self.norm == "fixed":
             for module in self.modules():
                 if "norm" in type(module).__name__.lower():  # torch's and timm's share no base class
                     module.requires_grad_(False)
 
     def train(self, mode: bool = True) -> Self:
-        """Switch the mode; a frozen BatchNorm stays in evaluation."""
+        """Switch the mode; a frozen BatchNorm stays in evaluation mode."""
         super().train(mode)
         if self.norm != "train":
             for module in self.modules():
@@ -154,23 +154,23 @@ class Featurizer(nn.Module):
     def forward(
         self, x: Tensor, styles: Mapping[int, StyleMix] | None = None, maps: bool = False
     ) -> Tensor | tuple[Tensor, list[Tensor]]:
-        """(n, C, H, W) -> (n, m).
+        """Map (n, C, H, W) images to (n, m) features.
 
         Args:
-            x: images.
-            styles: how to mix after which of ``style_stages``.
-            maps: also give what comes out of the first layers and of every stage, see :meth:`with_maps`.
+            x: images, or the output of their first ``first_stage`` stages.
+            styles: number of a stage in ``style_stages`` -> how to mix after it.
+            maps: also return the output of the first layers and of every stage, see :meth:`with_maps`.
         """
         return self.with_maps(x) if maps else self.forward_from(x, self.first_stage, styles)
 
     def with_maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Images -> features, and maps: 0 is what the first layers give, k what stage k gives, before any pooling.
+        """Compute features and maps of images: map 0 is that of the first layers, k of stage k, all before any pooling.
 
-        A map is (n, C, H, W), (n, L, C) for L tokens, or (n, C) in a perceptron. Of a transformer 0 is the patch
-        embedding as (n, C, rows, columns).
+        A map is (n, C, H, W), (n, L, C) for L tokens, or (n, C) in a perceptron. Map 0 of a transformer is the
+        patch embedding as (n, C, rows, columns).
 
         Raises:
-            ConfigError: this network has none.
+            ConfigError: this network has no maps.
         """
         parts = self.parts()
         if not parts.has_maps:
@@ -186,13 +186,13 @@ class Featurizer(nn.Module):
         return self.dropout(parts.end.run(h)), maps
 
     def forward_until(self, x: Tensor, stage: int) -> Tensor:
-        """Images -> what the first ``stage`` stages make of them."""
+        """Run images through the first ``stage`` stages."""
         for part in self.stages()[:stage]:
             x = part.run(x)
         return x
 
     def forward_from(self, h: Tensor, stage: int, styles: Mapping[int, StyleMix] | None = None) -> Tensor:
-        """Output of the first ``stage`` stages -> (n, m) features."""
+        """Map the output of the first ``stage`` stages to (n, m) features; ``styles`` as in :meth:`forward`."""
         for number, part in enumerate(self.stages()[stage:], start=stage + 1):
             h = part.run(h)
             if styles and number in styles:
@@ -224,7 +224,7 @@ def mix_styles(x: Tensor, mix: StyleMix) -> Tensor:
 
     Args:
         x: (n, C, H, W) features.
-        mix: how; where it is not active, ``x`` comes back unchanged.
+        mix: weights and partners; where it is not active, ``x`` is returned unchanged.
 
     Returns:
         (n, C, H, W) features.

@@ -31,13 +31,13 @@ class RandomHead:
         self.name = name
 
     def check(self, classifier: nn.Module, weights: Any, unit_length: bool) -> None:
-        """Refuse what cannot be set; arguments and errors as of :meth:`set`, which reads files besides.
+        """Refuse what :meth:`set` cannot set, without reading files; arguments and errors are those of :meth:`set`.
 
         Tensors of the classifier may be on the meta device.
         """
 
     def set(self, classifier: nn.Module, weights: Any, classes: Sequence[str], unit_length: bool) -> None:
-        """Put values into the classifier.
+        """Set the initial values of the classifier.
 
         Args:
             classifier: the algorithm's.
@@ -65,7 +65,7 @@ class ZeroHead(RandomHead):
 
 
 def linear(classifier: nn.Module, name: str) -> nn.Linear:
-    """The classifier, if it is one linear layer with a bias.
+    """Return the classifier if it is one linear layer; that it has a bias is not checked.
 
     Raises:
         ConfigError: it is something else.
@@ -80,7 +80,7 @@ def linear(classifier: nn.Module, name: str) -> nn.Linear:
 
 @dataclass(frozen=True)
 class ClassTexts:
-    """What a text encoder makes of K classes."""
+    """Embeddings of the texts of K classes, with the scale and bias of the encoder."""
 
     embeddings: Tensor  #: (K, d), each of length one
     scale: float  #: factor of the cosines that the encoder was trained with
@@ -143,7 +143,7 @@ class ZeroShotHead(RandomHead):
             layer.bias.fill_(texts.bias)
 
     def _texts(self, classes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-        """Of each class, the prompts with its name."""
+        """Insert the name of each class into all prompts: one tuple of texts per class."""
         names = [self.class_names.get(name, name.replace("_", " ")) for name in classes]
         return tuple(tuple(prompt.replace("{}", name) for prompt in self.prompts) for name in names)
 
@@ -155,7 +155,7 @@ def class_texts(file: Path, model: str, texts: tuple[tuple[str, ...], ...]) -> C
     Args:
         file: weights of image and text encoder, in OpenCLIP's or OpenAI's layout.
         model: OpenCLIP's name of the model, or the path of a JSON file with its configuration.
-        texts: of each class.
+        texts: one tuple per class.
 
     Raises:
         ConfigError: OpenCLIP is missing or does not know the model, or its tokenizer cannot be had.
@@ -173,14 +173,14 @@ def class_texts(file: Path, model: str, texts: tuple[tuple[str, ...], ...]) -> C
         )
     encoder.load_state_dict({name: tensors[name].float() for name in expected if name in tensors}, strict=False)
     with torch.no_grad():
-        rows = [encoder.encode_text(tokenizer(list(own_texts)), normalize=True).mean(0) for own_texts in texts]
+        rows = [encoder.encode_text(tokenizer(list(prompts)), normalize=True).mean(0) for prompts in texts]
         embeddings = F.normalize(torch.stack(rows), dim=1)
         bias = getattr(encoder, "logit_bias", None)
         return ClassTexts(embeddings, float(encoder.logit_scale.exp()), 0.0 if bias is None else float(bias))
 
 
 def _open_clip_name(model: str) -> str:
-    """OpenCLIP's name of a model that ``head.model`` names, or whose configuration is its file.
+    """Return OpenCLIP's name of a model; where ``model`` is a JSON file with its configuration, register that first.
 
     Raises:
         ConfigError: OpenCLIP is missing or does not know the model.
@@ -203,7 +203,7 @@ def _open_clip_name(model: str) -> str:
 
 
 def _open_clip(model: str) -> tuple[Any, Any]:
-    """A model of OpenCLIP in evaluation mode, with random weights, and its tokenizer."""
+    """Build a model of OpenCLIP in evaluation mode, with random weights, and its tokenizer."""
     import open_clip
 
     name = _open_clip_name(model)
@@ -219,10 +219,10 @@ def _open_clip(model: str) -> tuple[Any, Any]:
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """OpenCLIP warns of random weights, which are replaced here."""
-    before = logging.root.manager.disable
+    """Suppress logged warnings: OpenCLIP warns of random weights, which are then replaced."""
+    previous_level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         yield
     finally:
-        logging.disable(before)
+        logging.disable(previous_level)

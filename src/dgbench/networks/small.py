@@ -138,8 +138,8 @@ class _Block(nn.Module):
         self.bn1, self.bn2 = nn.BatchNorm2d(n_in), nn.BatchNorm2d(n_out)
         self.conv1 = nn.Conv2d(n_in, n_out, 3, padding=1)
         self.conv2 = nn.Conv2d(n_out, n_out, 3, stride=stride, padding=1)
-        same = stride == 1 and n_in == n_out
-        self.shortcut = nn.Identity() if same else nn.Conv2d(n_in, n_out, 1, stride=stride)
+        keeps_shape = stride == 1 and n_in == n_out
+        self.shortcut = nn.Identity() if keeps_shape else nn.Conv2d(n_in, n_out, 1, stride=stride)
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.conv1(self.bn1(x).relu())
@@ -149,7 +149,7 @@ class _Block(nn.Module):
 
 
 def normalization(kind: str, d: int) -> nn.Module:
-    """What the d features go through first.
+    """Build the normalization that the d features go through first.
 
     ``batch`` is BatchNorm without scale and shift: in training a feature has mean 0 and deviation 1 over a minibatch,
     in evaluation the running mean and variance of the training environments' minibatches are taken. A held-out

@@ -24,7 +24,7 @@ CONVERTERS = ("checkpoint_filter_fn", "_filter_fn")  # timm's, in the module of 
 
 @dataclass(frozen=True)
 class Family:
-    """Networks that are cut alike."""
+    """Networks of timm that are cut into parts in the same way."""
 
     kind: str  #: what a message calls them
     needs: tuple[str, ...]  #: parts of timm's module by which they are known
@@ -37,7 +37,7 @@ class Family:
 def _convolutional(
     stem: tuple[str, ...], stages: tuple[str, ...], last: tuple[str, ...] = ()
 ) -> Callable[[Any], Parts]:
-    """Stages by the names of their modules, or the items of one; ``last`` stands between them and the pool."""
+    """Return a cut whose stages are modules by name, or the items of one; ``last`` stands between them and the pool."""
 
     def cut(body: Any) -> Parts:
         first = Stage.of(*(getattr(body, name) for name in stem))
@@ -50,7 +50,7 @@ def _convolutional(
 
 
 def _transformer(body: Any) -> Parts:
-    """Four stages of equally many blocks; rotary embeddings, where it has them, are computed again at every block."""
+    """Cut a transformer into 4 stages or fewer of ceil(n / 4) of n blocks; each block computes its rotary embedding."""
     rotary = hasattr(body, "rope")  # timm's Eva: positions go to every block, if there are any
     embedding = [m for m in (body.patch_embed, body.pos_drop, body.patch_drop, body.norm_pre) if m is not None]
     tokens = tuple(p for p in (body.cls_token, body.reg_token, body.pos_embed) if p is not None)
@@ -78,7 +78,7 @@ def _transformer(body: Any) -> Parts:
 
 
 def _rotation(body: Any, number: int) -> Tensor | None:
-    """The rotary embedding of a block, if there is any; some networks have one of its own for each."""
+    """Compute the rotary embedding of a block, None without one; in some networks each block has its own."""
     rope = body.rope
     if rope is None:
         return None
@@ -87,9 +87,9 @@ def _rotation(body: Any, number: int) -> Tensor | None:
 
 
 def _whole(body: Any) -> Parts:
-    """A network that is not known to come apart: one stage."""
-    all_of_it = Stage(body.forward_features, (body,))
-    return Parts(Stage.of(), (all_of_it,), Stage.of(), (all_of_it,), has_maps=False)
+    """Treat a network that is not known to come apart as one stage."""
+    stage = Stage(body.forward_features, (body,))
+    return Parts(Stage.of(), (stage,), Stage.of(), (stage,), has_maps=False)
 
 
 SIDE = 32  # of a convolutional network's images, which it halves five times
@@ -120,7 +120,7 @@ FAMILIES = (
 
 
 def family_of(body: Any) -> Family:
-    """The family that a network of timm belongs to."""
+    """Find the family that a network of timm belongs to."""
     return next(family for family in FAMILIES if all(hasattr(body, part) for part in family.needs))
 
 
@@ -191,7 +191,7 @@ class TimmFeaturizer(Featurizer):
             )
         if self.family.needs_size:
             patch = self.body.patch_embed.patch_size
-            if any(side % by for side, by in zip(image[1:], patch, strict=True)):
+            if any(side % length for side, length in zip(image[1:], patch, strict=True)):
                 raise ConfigError(
                     f"backbone {self.arch} cuts images into patches of {patch[0]} x {patch[1]}, these are {image[1]} x "
                     f"{image[2]}; set dataset.image_size to a multiple of {patch[0]}"
@@ -213,7 +213,7 @@ class TimmFeaturizer(Featurizer):
         return replace(parts, end=Stage.joined(parts.end, pools))
 
     def adapted(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Published weights under timm's names, for the channels, image size and patches of this network.
+        """Convert published weights to timm's names and to the channels, image size and patches of this network.
 
         timm converts what other projects publish (CLIP, DINOv2, DINOv3, SigLIP, SWAG, ConvNeXt) and resamples position
         embeddings, bicubic. Channel i of the input layer gets the weights of channel i mod 3, unscaled (DomainBed).
@@ -225,9 +225,9 @@ class TimmFeaturizer(Featurizer):
         heads = ("fc.", "head.", *(f"{n}." for n in ([classifier] if isinstance(classifier, str) else classifier)))
         adapted = {name: value for name, value in adapted.items() if name in expected or not name.startswith(heads)}
         name = f"{self.input_layer}.weight"
-        n = expected[name].shape[1] if name in expected else RGB
-        if name in adapted and adapted[name].dim() == 4 and adapted[name].shape[1] == RGB != n:
-            adapted[name] = adapted[name][:, [i % RGB for i in range(n)]]
+        channels = expected[name].shape[1] if name in expected else RGB
+        if name in adapted and adapted[name].dim() == 4 and adapted[name].shape[1] == RGB != channels:
+            adapted[name] = adapted[name][:, [i % RGB for i in range(channels)]]
         return adapted
 
     def _converted(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -241,9 +241,9 @@ class TimmFeaturizer(Featurizer):
         return converted
 
     def _square_positions(self, converted: dict[str, Tensor], published: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Position embeddings of a square, which published ones are, resampled also to as many patches in another grid.
+        """Interpolate published position embeddings, of a square grid, also for as many patches in another grid.
 
-        timm goes by the number of patches alone.
+        timm compares the number of patches alone.
         """
         positions = converted.get("pos_embed")
         if not self.family.needs_size or positions is None or positions.dim() != 3:
@@ -260,9 +260,9 @@ class TimmFeaturizer(Featurizer):
         return converted
 
     def _outside(self, parts: Parts) -> tuple[str, ...]:
-        """Names of the body's modules that belong to no part: those that pool and project."""
-        held = {m for part in (parts.stem, *parts.stages, parts.end) for top in part.modules for m in top.modules()}
-        return tuple(name for name, child in self.body.named_children() if held.isdisjoint(child.modules()))
+        """List the names of the body's modules that belong to no part: those that pool and project."""
+        used = {m for part in (parts.stem, *parts.stages, parts.end) for top in part.modules for m in top.modules()}
+        return tuple(name for name, child in self.body.named_children() if used.isdisjoint(child.modules()))
 
     def decay_layers(self) -> list[list[nn.Parameter]]:
         return [list(layer.parameters()) for layer in self.parts().layers]
@@ -295,7 +295,7 @@ class VisionTransformer(TimmFeaturizer):
 
 
 def _created(arch: str, image: tuple[int, int, int]) -> Any:
-    """timm's module for images of this shape, with random weights and without a classifier."""
+    """Create timm's module for images of this shape, with random weights and without a classifier."""
     import timm  # seconds
 
     if arch is None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 class _Module:
-    """What a program calls a module: its attributes alone."""
+    """A module of the program, reduced to its attributes."""
 
 
 def _tensor(values: Tensor, offset: int, size: Sequence[int], stride: Sequence[int], *_: object) -> Tensor:
@@ -69,20 +69,20 @@ class _Attributes(pickle.Unpickler):
 
 
 def tensors_of_torchscript(file: Path) -> dict[str, Tensor]:
-    """Parameters and buffers of the program in a TorchScript archive, named as its ``state_dict`` names them.
+    """Read the parameters and buffers of the program in a TorchScript archive, named as in its ``state_dict``.
 
     Raises:
         pickle.UnpicklingError: it holds more than modules, tensors and plain values.
-        Exception: it is damaged; whatever its readers raise.
+        Exception: it is damaged; whatever the readers of its parts raise.
     """
     with zipfile.ZipFile(file) as archive:
         (pickled,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
         return dict(_tensors(_Attributes(archive, pickled).load()))
 
 
-def _tensors(module: _Module, place: str = "") -> Iterator[tuple[str, Tensor]]:
+def _tensors(module: _Module, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
     for name, value in vars(module).items():
         if isinstance(value, Tensor):
-            yield place + name, value
+            yield prefix + name, value
         elif isinstance(value, _Module):
-            yield from _tensors(value, f"{place}{name}.")
+            yield from _tensors(value, f"{prefix}{name}.")

@@ -25,7 +25,7 @@ WIDTH, BLOCKS = 256, 4  # channels of a variation of the kind ``large``, and its
 
 
 def block(n_in: int, n_out: int, kernel: int, stride: int = 1, norm: nn.Module | None = None) -> nn.Sequential:
-    """Reflection padding, convolution, normalization, LeakyReLU."""
+    """Build a block of reflection padding, convolution, normalization and LeakyReLU."""
     return nn.Sequential(*_linear_block(n_in, n_out, kernel, stride, norm), nn.LeakyReLU(LEAK))
 
 
@@ -49,7 +49,7 @@ class Residual(nn.Module):
         self.body = nn.Sequential(block(width, width, 3, norm=first), _linear_block(width, width, 3, norm=second))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, width, H, W) -> the same shape."""
+        """Map (n, width, H, W) to the same shape."""
         added: Tensor = x + self.body(x)
         return added
 
@@ -66,7 +66,7 @@ class StyledResidual(nn.Module):
         self.first, self.second = (_linear_block(width, width, 3) for _ in range(2))
 
     def forward(self, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-        """(n, width, H, W) and twice (n, 2 width), for the first convolution and for the second."""
+        """Map (n, width, H, W) to the same shape; both styles are (n, 2 width), first convolution, then second."""
         (w1, w2), (b1, b2) = (style[:, :, None, None].chunk(2, 1) for style in (scale, shift))
         h = F.leaky_relu(F.instance_norm(self.first(x)) * w1 + b1, LEAK)
         styled: Tensor = x + F.instance_norm(self.second(h)) * w2 + b2
@@ -85,7 +85,7 @@ class ImageNorm(nn.Module):
         self.weight, self.bias = nn.Parameter(torch.rand(width)), nn.Parameter(torch.zeros(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, width, H, W) -> the same shape."""
+        """Normalize the n images of (n, width, H, W), each by itself; the shape stays."""
         centered = x - x.mean((1, 2, 3), keepdim=True)
         # not std(), whose slope is infinite where an image is constant
         variance = centered.square().sum((1, 2, 3), keepdim=True) / (math.prod(x.shape[1:]) - 1)
@@ -117,12 +117,12 @@ class Translator(nn.Module):
 
     @contextmanager
     def _evaluating(self, evaluate: bool) -> Iterator[None]:
-        before = self.training
-        self.train(before and not evaluate)
+        was_training = self.training
+        self.train(was_training and not evaluate)
         try:
             yield
         finally:
-            self.train(before)
+            self.train(was_training)
 
 
 class StyledDecoder(nn.Module):
@@ -140,7 +140,7 @@ class StyledDecoder(nn.Module):
         self.last = _enlarging(WIDTH, 4, channels)
 
     def forward(self, v: Tensor, features: Tensor) -> Tensor:
-        """(n, 256, H / 16, W / 16) and (n, 4 n_part) -> (n, channels, H, W)."""
+        """Decode (n, 256, H / 16, W / 16) variations and (n, 4 n_part) features to (n, channels, H, W) images."""
         parts = features.chunk(BLOCKS, 1)
         for residual, scale, shift, part in zip(self.blocks, self.scales, self.shifts, parts, strict=True):
             v = residual(v, scale(part), shift(part))
@@ -149,7 +149,7 @@ class StyledDecoder(nn.Module):
 
 
 def _styles(n_in: int) -> nn.Sequential:
-    """n_in numbers -> a scale or a shift for each channel of two convolutions."""
+    """Build a network from n_in numbers to a scale or a shift for each channel of two convolutions."""
     widths = [n_in, *[2 * WIDTH] * 3]
     layers: list[nn.Module] = []
     for first, second in pairwise(widths):
@@ -158,7 +158,7 @@ def _styles(n_in: int) -> nn.Sequential:
 
 
 def _enlarging(width: int, times: int, channels: int) -> nn.Sequential:
-    """Double the sides and halve the channels some times, then to the channels of the image."""
+    """Build layers that double sides and halve channels ``times`` times, then map to the image's ``channels``."""
     layers: list[nn.Module] = []
     for _ in range(times):
         layers += [nn.Upsample(scale_factor=2), block(width, width // 2, 5, norm=ImageNorm(width // 2))]
@@ -167,7 +167,7 @@ def _enlarging(width: int, times: int, channels: int) -> nn.Sequential:
 
 
 class JoiningDecoder(nn.Module):
-    """Variation and features side by side through one network.
+    """Decode variation and features, concatenated, with one network.
 
     Args:
         body: (n, v + f) -> pixels in any shape.
@@ -179,7 +179,7 @@ class JoiningDecoder(nn.Module):
         self.body, self.image = body, image
 
     def forward(self, v: Tensor, features: Tensor) -> Tensor:
-        """(n, v) and (n, f) -> (n, C, H, W)."""
+        """Decode (n, v) variations and (n, f) features to (n, C, H, W) images."""
         return self.body(torch.cat([v, features], 1)).view(-1, *self.image)  # type: ignore[no-any-return]
 
 
@@ -195,7 +195,7 @@ class MultiScale(nn.Module):
         self.scales = nn.ModuleList(scales)
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        """(n, C, H, W) -> what each network says, (n, ...)."""
+        """List the output (n, ...) of each network for (n, C, H, W) images, halved in size from one to the next."""
         outputs = []
         for i, network in enumerate(self.scales):
             x = F.avg_pool2d(x, 3, 2, 1, count_include_pad=False) if i else x
@@ -204,7 +204,7 @@ class MultiScale(nn.Module):
 
 
 def translator(spec: TranslatorSpec) -> Translator:
-    """The translator for images of one shape."""
+    """Build the translator for images of one shape."""
     channels, height, width = spec.image
     if spec.kind == "mlp":
         pixels = height * width
@@ -252,7 +252,7 @@ def _perceptron(n_in: int, n_out: int) -> list[nn.Module]:
 
 
 def discriminator(spec: ImageDiscriminatorSpec) -> MultiScale:
-    """The discriminator for images of one shape."""
+    """Build the discriminator for images of one shape."""
     kind, channels = translator_kind(spec.image), spec.image[0]
     if kind == "mlp":
         return MultiScale([nn.Sequential(nn.Flatten(), *_perceptron(math.prod(spec.image), 1))])

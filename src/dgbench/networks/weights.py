@@ -85,11 +85,11 @@ class RandomWeights:
         self.name = self.identity = self.planned_identity = name  #: for the rows
 
     def to_fetch(self) -> str | None:
-        """Nothing has to be fetched."""
+        """Return None: nothing has to be fetched."""
         return None
 
     def check(self, featurizer: nn.Module) -> None:
-        """Nothing can be wrong."""
+        """Accept every network: its own weights fit it."""
 
     def load(self, featurizer: nn.Module) -> None:
         """Leave the weights as they were drawn."""
@@ -173,12 +173,12 @@ class PretrainedWeights:
 
     @property
     def identity(self) -> str:
-        """For the rows: name, version and the beginning of the file's sha256."""
+        """Name, version and the beginning of the file's sha256, for the rows."""
         return f"{self._label}:{self.sha256[:12]}"
 
     @property
     def planned_identity(self) -> str:
-        """The same, for a plan: a file that is not here is not fetched for it, and has no sha256 yet."""
+        """The identity for a plan: a file that is not local is not fetched for it, and has no sha256 yet."""
         return self.identity if self.to_fetch() is None else f"{self._label}:absent"
 
     @property
@@ -186,7 +186,7 @@ class PretrainedWeights:
         return self.name if self.version is None else f"{self.name}_{self.version}"
 
     def to_fetch(self) -> str | None:
-        """The command that brings the file to where :func:`here` looks; None where it lies there. Asks no network."""
+        """Return the command that puts the file where :func:`here` looks, None if it is local; asks no network."""
         url, folder = str(self._url), self._cache_dir / "weights"
         if self._path is not None or here(url, folder) is not None:
             return None
@@ -210,7 +210,7 @@ class PretrainedWeights:
 
     @cached_property
     def sha256(self) -> str:
-        """Of the file, 64 hexadecimal digits.
+        """The file's sha256, 64 hexadecimal digits.
 
         Raises:
             WeightsError: it is not the one that was asked for.
@@ -238,7 +238,7 @@ class PretrainedWeights:
         return tensors
 
     def check(self, featurizer: nn.Module) -> None:
-        """Refuse a network that the weights do not fit; its tensors may have shapes and no memory.
+        """Refuse a network that the weights do not fit; its tensors may be on the meta device.
 
         Raises:
             ConfigError: the network is of a kind that has no published weights.
@@ -256,7 +256,7 @@ class PretrainedWeights:
         network.body.load_state_dict(fitting, strict=False)
 
     def _fitting(self, featurizer: nn.Module) -> dict[str, Tensor]:
-        """The tensors that go into the network, cut to its channels and image size."""
+        """Fit the tensors to the network's channels and image size, refuse a misfit, and return those that it has."""
         from dgbench.networks.timm_networks import TimmFeaturizer
 
         if not isinstance(featurizer, TimmFeaturizer):
@@ -299,7 +299,7 @@ class TimmWeights(PretrainedWeights):
 
 
 def _published(arch: str, version: str | None) -> dict[str, dict[str, Any]]:
-    """The entry of a tag, by its name."""
+    """Look up what timm states of a tag (None: its default tag), as {tag: entry}."""
     import timm  # seconds
     from timm.models import get_pretrained_cfg
 
@@ -308,17 +308,17 @@ def _published(arch: str, version: str | None) -> dict[str, dict[str, Any]]:
         raise ConfigError(f"init=timm has no weights for {arch}; see timm.list_pretrained(), or use init=random")
     if version is not None and version not in tags:
         raise ConfigError(f"init.version={version} is no tag of {arch}; choose from {', '.join(tags)}")
-    about: Any = get_pretrained_cfg(arch if version is None else f"{arch}.{version}")
-    tag, hub = str(about.tag), about.hf_hub_id
-    url = HUB.format(repo=hub, file=about.hf_hub_filename or FILE) if hub else about.url
+    config: Any = get_pretrained_cfg(arch if version is None else f"{arch}.{version}")
+    tag, hub = str(config.tag), config.hf_hub_id
+    url = HUB.format(repo=hub, file=config.hf_hub_filename or FILE) if hub else config.url
     if not url:
         raise ConfigError(f"init=timm knows no address of {arch}.{tag}; choose another of {', '.join(tags)}")
-    entry = {"url": url, "license": about.license, "mean": about.mean, "std": about.std}
-    return {tag: {**entry, "input_size": about.input_size[1]}}
+    entry = {"url": url, "license": config.license, "mean": config.mean, "std": config.std}
+    return {tag: {**entry, "input_size": config.input_size[1]}}
 
 
 def fetched(url: str, folder: Path, timeout: float) -> Path:
-    """The file at an address: as it lies in ``folder`` or in the Hugging Face cache, else downloaded.
+    """Find the file at an address in ``folder`` or in the Hugging Face cache, or else download it.
 
     Args:
         url: http, https or file address, or :data:`PACKAGE`. Those of the Hugging Face hub follow the variable
@@ -327,7 +327,7 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
         timeout: seconds to wait for an answer, and for each piece.
 
     Raises:
-        WeightsError: it cannot be had, or the download broke off; nothing is left behind.
+        WeightsError: it cannot be had, or the download broke off; no part of it is left behind.
     """
     local, target = here(url, folder), _target(url, folder)
     if local:
@@ -356,7 +356,7 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
 
 
 def here(url: str, folder: Path) -> Path | None:
-    """The file at an address, if it lies in ``folder`` or in the Hugging Face cache; asks no network."""
+    """Find the file at an address in ``folder``, the Hugging Face cache or its package, else None; uses no network."""
     if url.startswith(PACKAGE):
         name, _, inside = url.removeprefix(PACKAGE).partition("/")
         spec = importlib.util.find_spec(name)  # nothing of it is run
@@ -378,7 +378,7 @@ def _target(url: str, folder: Path) -> Path:
 
 
 def read_tensors(file: Path) -> Any:
-    """What a file holds, without running anything that may be in it.
+    """Read the content of a weights file without running anything that may be in it.
 
     Raises:
         WeightsError: it is absent or damaged, or holds more than tensors and plain values.
@@ -412,7 +412,7 @@ def read_tensors(file: Path) -> Any:
 
 
 def is_torchscript(file: Path) -> bool:
-    """Whether a file holds a program of TorchScript."""
+    """Return whether a file holds a TorchScript program."""
     if not zipfile.is_zipfile(file):
         return False
     with zipfile.ZipFile(file) as archive:
@@ -430,7 +430,7 @@ LAYOUTS: Sequence[tuple[str, tuple[str, ...]]] = (
 
 
 def encoder_tensors(content: Any) -> dict[str, Tensor]:
-    """The encoder's tensors of a weights file, without the names of containers and of other parts.
+    """Extract the encoder's tensors of a weights file, without names of containers and without other parts.
 
     Args:
         content: what the file holds.
@@ -441,8 +441,8 @@ def encoder_tensors(content: Any) -> dict[str, Tensor]:
     tensors = _tensors(content)
     if tensors and all(name.startswith(WRAPPER) for name in tensors):
         tensors = {name.removeprefix(WRAPPER): value for name, value in tensors.items()}
-    encoder, others = next(layout for layout in LAYOUTS if any(n.startswith(layout[0]) for n in ["", *tensors]))
-    return {n.removeprefix(encoder): v for n, v in tensors.items() if not n.startswith(others)}
+    prefix, excluded = next(layout for layout in LAYOUTS if any(n.startswith(layout[0]) for n in ["", *tensors]))
+    return {n.removeprefix(prefix): v for n, v in tensors.items() if not n.startswith(excluded)}
 
 
 def _tensors(content: Any) -> dict[str, Tensor]:
@@ -463,7 +463,7 @@ def misfit(
     may_lack: Sequence[str] = (),
     may_add: Sequence[str] = (),
 ) -> str:
-    """What keeps tensors from fitting a network, in words; empty where they fit.
+    """Describe in words what keeps tensors from fitting a network; empty where they fit.
 
     Args:
         network: its own tensors by name.
@@ -477,8 +477,8 @@ def misfit(
     problems = [f"lacks {some_of(missing)}"] if missing else []
     problems += [f"has {some_of(extra)} too much"] if extra else []
     if shapes:
-        first, more = shapes[0], f" (and {len(shapes) - 1} more shapes)" if len(shapes) > 1 else ""
-        problems.append(f"{first} is {tuple(tensors[first].shape)} instead of {tuple(network[first].shape)}{more}")
+        first, suffix = shapes[0], f" (and {len(shapes) - 1} more shapes)" if len(shapes) > 1 else ""
+        problems.append(f"{first} is {tuple(tensors[first].shape)} instead of {tuple(network[first].shape)}{suffix}")
     return "; ".join(problems)
 
 

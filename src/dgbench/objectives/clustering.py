@@ -28,7 +28,7 @@ class Clusters:
 
 
 def principal_components(rows: Tensor, n: int) -> Tensor:
-    """(M, m) -> (M, n) coordinates on the first principal axes, those of largest variance first; not whitened."""
+    """Project (M, m) rows on the first n principal axes, largest variance first: (M, n) coordinates, not whitened."""
     centered = rows.double() - rows.double().mean(0)
     _, axes = torch.linalg.eigh(centered.mT @ centered)  # ascending
     coordinates: Tensor = centered @ axes.flip(1)[:, :n]
@@ -38,12 +38,12 @@ def principal_components(rows: Tensor, n: int) -> Tensor:
 def kmeans(
     rows: Tensor, k: int, rng: np.random.Generator, tolerance: float = 0.0, starts: Any = "k-means++"
 ) -> Clusters:
-    """The best of 10 runs of scikit-learn's k-means, of 300 iterations at most.
+    """Find the best of 10 runs of scikit-learn's k-means, of 300 iterations at most.
 
     Args:
         rows: (M, m); where M is below k, clusters repeat.
         k: number of clusters.
-        rng: of the starts.
+        rng: draws the starts.
         tolerance: a run ends when the squared shift of all centers is at most this part of the mean variance of a
             column; 0 continues until nothing changes.
         starts: how they are drawn, or (k, m) centers for a single run.
@@ -70,7 +70,7 @@ def kmeans(
 
 
 def means_of(rows: Tensor, labels: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """(k, m) means of the rows of each cluster, 0 for one without rows, and their (k,) numbers."""
+    """Average the rows of each cluster, (k, m), 0 for one without rows, and count them, (k,)."""
     total, counts = rows.new_zeros(k, rows.shape[1]), rows.new_zeros(k)
     numbers = torch.arange(k, device=rows.device)
     size = max(1, LARGEST // k)
@@ -81,7 +81,7 @@ def means_of(rows: Tensor, labels: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def relabeled(labels: Tensor, before: Tensor, k: int) -> Tensor:
-    """The same clusters, named so that as many rows as possible keep the name that they had before."""
+    """Rename the clusters so that as many rows as possible keep the name that they had before."""
     table = torch.bincount(before * k + labels, minlength=k * k).view(k, k)  # (name before, cluster)
     _, cluster = linear_sum_assignment(table.cpu().numpy(), maximize=True)  # that each name goes to
     name = torch.empty(k, dtype=torch.int64)

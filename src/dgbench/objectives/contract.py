@@ -130,7 +130,7 @@ class Algorithm:
 
     @classmethod
     def check(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> None:
-        """Refuse what cannot work, before anything is trained.
+        """Refuse settings that cannot work, before anything is trained.
 
         Raises:
             ConfigError: too few training environments, or a switch with an unknown value.
@@ -147,83 +147,83 @@ class Algorithm:
 
     @classmethod
     def caution(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> str:
-        """One line for the user about values that are allowed and of little use; empty for others."""
+        """Return one line that warns the user of values that are allowed but of little use; empty for others."""
         return ""
 
     @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:
-        """Networks besides the featurizer, in construction order."""
+        """List the networks that are needed besides the featurizer, by name and in construction order."""
         return {"classifier": LinearSpec(sizes.n_features, sizes.n_classes)}
 
     @classmethod
     def featurizers(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> tuple[str, ...]:
-        """Names of the featurizer and of those that were asked for beside it."""
+        """Name the featurizer and the further featurizers that :meth:`networks_needed` lists."""
         needed = cls.networks_needed(sizes, hparams)
         return ("featurizer", *(name for name, spec in needed.items() if isinstance(spec, FeaturizerSpec)))
 
     @classmethod
     def resets(cls) -> tuple[str, ...]:
-        """The hyperparameters that :attr:`reset_adam_at` names."""
+        """List the hyperparameters that :attr:`reset_adam_at` names."""
         named = cls.reset_adam_at
         return () if named is None else (named,) if isinstance(named, str) else named
 
     @classmethod
     def group_size(cls, hparams: Mapping[str, Any]) -> int:
-        """Images whose predictions depend on one another; 0 where each image is predicted by itself.
+        """Count the images whose predictions depend on one another; 0 where each image is predicted by itself.
 
-        Such a method must be scored on what its environment shows, image for image: the expected error over a
-        spurious feature cannot be put together from eval sets in which all images have it.
+        Such a method must be scored on the images as its environment mixes them: the expected error over a spurious
+        feature cannot be put together from eval sets in which all images have it.
         """
         return 0
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """Which networks are updated by which optimizer."""
+        """Group the networks by the optimizer that updates them."""
         return {"model": ParamGroup(("featurizer", "classifier"))}
 
     def updates(self, step: int) -> Sequence[Update]:
-        """The updates of one step, in order; may depend on the step and on static hyperparameters only."""
+        """List the updates of one step, in order; may depend on the step and on static hyperparameters only."""
         return (Update(self.objective, ("model",)),)
 
     def lr_factor(self, group: str, step: int) -> float:
-        """What a group's learning rate is multiplied by; may depend on static hyperparameters only."""
+        """Compute the factor of a group's learning rate; may depend on the step and on static hyperparameters only."""
         return 1.0
 
     def initial_state(self, networks: Networks) -> dict[str, Tensor]:
-        """State before the first step, given the networks with their initial weights."""
+        """Build the state before the first step, given the networks with their initial weights."""
         return {}
 
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
-        """What a step on minibatches of these sizes needs at random; reaches the objective as ``s.random``."""
+        """Describe the random inputs, ``s.random`` in the objective, of a step on minibatches of these sizes."""
         return {}
 
     def prediction_inputs(self, n: int) -> RandomInputs:
-        """What :meth:`predict` needs at random for ``n`` images; axis 0 of each is the images."""
+        """Describe the random inputs of :meth:`predict` for ``n`` images; axis 0 of each is the images."""
         return {}
 
     def objective(self, s: Step) -> Outcome:
-        """The loss of one step; see the module's docstring. Other update functions have the same signature."""
+        """Compute one step's loss; see the module's docstring. Other update functions have the same signature."""
         raise NotImplementedError(f"{type(self).__name__} needs an objective")
 
     def per_image(self, s: Prediction) -> Tensor:
-        """(n, C, H, W) -> (n, ...) what :meth:`predict` takes of each image alone, whatever it is seen with.
+        """Map (n, C, H, W) images to the (n, ...) part of :meth:`predict` that depends on each image alone.
 
-        A method that predicts groups may offer it. Where many environments show the same pictures, in other groups
-        each, it is then computed once per picture and reaches :meth:`predict` as ``s.per_image``.
+        A method that predicts groups may implement it. Where many environments show the same pictures, each in groups
+        of its own, it is then computed once per picture and reaches :meth:`predict` as ``s.per_image``.
         """
         raise NotImplementedError(f"{type(self).__name__} takes nothing of each image alone")
 
     def predict(self, s: Prediction) -> Tensor:
-        """(n, C, H, W) -> (n, K) logits."""
+        """Compute the (n, K) logits of (n, C, H, W) images."""
         return s.networks.logits(s.x)
 
     def survey_due(self, step: int) -> bool:
-        """Whether the run's own training images are looked at before this step; of sizes and static hyperparameters."""
+        """Decide by sizes and static hyperparameters whether to survey the run's training images before this step."""
         return False
 
     def survey(self, s: Prediction) -> Tensor:
-        """(n, C, H, W) training images, without augmentation -> (n, ...) what :meth:`digest` wants of each."""
+        """Map (n, C, H, W) training images, without augmentation, to the (n, ...) values that :meth:`digest` needs."""
         raise NotImplementedError(f"{type(self).__name__} needs a survey")
 
     def digest(self, seen: Surveyed) -> dict[str, Tensor]:
-        """The new state after a survey; ordinary code, for one run at a time."""
+        """Compute the new state after a survey; ordinary code, never mapped by ``vmap``, for one run at a time."""
         raise NotImplementedError(f"{type(self).__name__} needs a digest")

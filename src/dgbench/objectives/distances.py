@@ -31,9 +31,9 @@ class MeanKernel(torch.autograd.Function):
 
     @staticmethod
     def forward(z: Tensor, weights: Tensor, bandwidths: tuple[float, ...]) -> tuple[Tensor, Tensor]:
-        """The means, and the slope at each pair of rows, (N, N); both with a leading axis if ``z`` has one.
+        """Compute the means, and the slope at each pair of rows, (N, N); both with a leading axis if ``z`` has one.
 
-        The weights then have that axis too, or are those of every run.
+        The weights then have that axis, of runs, too, or are the same for every run.
         """
         runs, n = z.view(-1, *z.shape[-2:]), z.shape[-2]
         shares = weights.expand(len(runs), *weights.shape[-2:])
@@ -54,14 +54,14 @@ class MeanKernel(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        """Keep the features, the weights and the slope."""
+        """Keep the features, the weights and the slope for the backward pass."""
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(*inputs[:2], output[1])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        """Gradient of the features."""
+        """Compute the gradient with respect to the features."""
         z, weights, slope = ctx.saved_tensors
         force = weights.mT @ grads[0] @ weights * slope
         force = force + force.mT
@@ -71,7 +71,7 @@ class MeanKernel(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], z: Tensor, weights: Tensor, bandwidths: tuple[float, ...]
     ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        """All runs as one call."""
+        """Evaluate all runs in one call."""
         assert in_dims[0] is not None
         shares = weights if in_dims[1] is None else weights.movedim(in_dims[1], 0).contiguous()
         means, slopes = MeanKernel.apply(z.movedim(in_dims[0], 0).contiguous(), shares, bandwidths)
@@ -79,7 +79,7 @@ class MeanKernel(torch.autograd.Function):
 
 
 def mean_kernels(z: Tensor, weights: Tensor, bandwidths: tuple[float, ...] = BANDWIDTHS) -> Tensor:
-    """(E, E) weighted means of the Gaussian kernels between groups of rows, the diagonal of equal rows included.
+    """Compute (E, E) weighted means of Gaussian kernels between groups of rows, each row paired with itself included.
 
     Args:
         z: (N, m) features.
@@ -91,13 +91,13 @@ def mean_kernels(z: Tensor, weights: Tensor, bandwidths: tuple[float, ...] = BAN
 
 
 def kernel_distance(z: Tensor, weights: Tensor, bandwidths: tuple[float, ...] = BANDWIDTHS) -> Tensor:
-    """Squared maximum mean discrepancy of two groups of rows, K_aa + K_bb - 2 K_ab; ``weights`` is (2, N)."""
+    """Compute the squared MMD of two groups of rows, K_aa + K_bb - 2 K_ab; ``weights`` is (2, N)."""
     kernel = mean_kernels(z, weights, bandwidths)
     return kernel[0, 0] + kernel[1, 1] - 2 * kernel[0, 1]
 
 
 def mean_mmd(z: Tensor, batch: EnvBatch) -> Tensor:
-    """Squared maximum mean discrepancy, averaged over the E(E-1)/2 pairs of environments; 0 for one environment.
+    """Average the squared maximum mean discrepancy over the E(E-1)/2 pairs of environments; 0 for one environment.
 
     Args:
         z: (N, m) features.
@@ -116,7 +116,7 @@ def mean_mmd(z: Tensor, batch: EnvBatch) -> Tensor:
 
 
 def mean_moment_distance(z: Tensor, batch: EnvBatch) -> Tensor:
-    """CORAL's distance of means and covariances, averaged over all pairs of environments; 0 for one environment.
+    """Average CORAL's distance of means and covariances over all pairs of environments; 0 for one environment.
 
     For each pair: mean_j (difference of means)_j^2 + mean_jk (difference of covariances)_jk^2. The average of
     (a_i - a_j)^2 over pairs is twice the unbiased variance of the a, which needs no loop over pairs.
@@ -132,61 +132,61 @@ def mean_moment_distance(z: Tensor, batch: EnvBatch) -> Tensor:
 
 
 def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """(..., n, m) -> the mean of the rows, (..., m), and their unbiased covariance, (..., m, m)."""
+    """Compute the mean, (..., m), and the unbiased covariance, (..., m, m), of the rows of (..., n, m)."""
     center = x.mean(-2)
     centered = x - center[..., None, :]
     return center, centered.mT @ centered / (x.shape[-2] - 1)
 
 
 def _mean_variance(a: Tensor) -> Tensor:
-    """Mean of the unbiased variances over axis 0; torch's own ``var`` is slow over a leading axis."""
+    """Average all entries' unbiased variances over axis 0; torch's own ``var`` is slow over a leading axis."""
     center = a.mean(0).detach()  # as deviations sum to 0, no gradient goes through it
     variance: Tensor = F.mse_loss(a, center.expand_as(a)) * (len(a) / (len(a) - 1))
     return variance
 
 
 def moment_distance(z: Tensor, member: Tensor) -> Tensor:
-    """CORAL's distance of means and covariances of two groups of rows, (2, N) ones and zeros.
+    """Compute CORAL's distance of means and covariances of two groups of rows, (2, N) ones and zeros.
 
     A group of less than two rows counts as one of two, so that nothing is divided by zero.
     """
     count = member.sum(1).clamp_min(2)
     centers = member @ z / count[:, None]
     centered = [
-        (z - center) * belongs[:, None] for center, belongs in zip(centers.unbind(), member.unbind(), strict=True)
+        (z - center) * row_mask[:, None] for center, row_mask in zip(centers.unbind(), member.unbind(), strict=True)
     ]
     a, b = (u.T @ u / (n - 1) for u, n in zip(centered, count.unbind(), strict=True))
     return (centers[0] - centers[1]).square().mean() + (a - b).square().mean()
 
 
 def environment_variances(z: Tensor, batch: EnvBatch) -> Tensor:
-    """(N, m) -> (E, m) unbiased variance of each feature within each environment; NaN for one row."""
+    """Compute the (E, m) unbiased variances of (N, m) features within each environment; NaN for one row."""
     if len(set(batch.sizes)) == 1:
         return _variances(z.view(len(batch.sizes), -1, z.shape[1]))
     return torch.stack([_variances(part) for part in batch.split(z)])
 
 
 def _variances(x: Tensor) -> Tensor:
-    """(..., n, m) -> (..., m)."""
+    """Compute the (..., m) unbiased variances of the columns of (..., n, m)."""
     squares: Tensor = (x - x.mean(-2, keepdim=True)).square().sum(-2)
     return squares / (x.shape[-2] - 1)
 
 
 def cuts(sizes: tuple[int, ...]) -> RandomInputs:
-    """One cut of each minibatch."""
+    """Describe the random inputs of :func:`two_groups`: one cut of each minibatch."""
     shape = (len(sizes),)
     return {"cuts": Integers(shape, "first row of the second group in each minibatch", below=tuple(sizes))}
 
 
 def two_groups(s: Step) -> Tensor:
-    """(2, N) ones and zeros: the rows before the cuts of their minibatches, and the rest."""
-    place = torch.cat([torch.arange(size, device=s.x.device) for size in s.sizes])
-    before = place < s.random["cuts"][s.env]
+    """Split the rows at the cuts of their minibatches: (2, N) ones and zeros, the rows before the cuts and the rest."""
+    position = torch.cat([torch.arange(size, device=s.x.device) for size in s.sizes])
+    before = position < s.random["cuts"][s.env]
     return torch.stack([before, ~before]).to(s.x.dtype)
 
 
 def regularized(s: Step, distance: Callable[[Tensor, Tensor], Tensor]) -> Outcome:
-    """Mean risk and ``mmd_gamma`` times the distance of the two groups; 0 for a group of less than two rows, or NaN.
+    """Add to the mean risk ``mmd_gamma`` times the groups' distance; 0 if it is NaN or a group has less than two rows.
 
     Args:
         distance: (N, m) features and (2, N) membership -> scalar, finite for every membership.
@@ -194,6 +194,6 @@ def regularized(s: Step, distance: Callable[[Tensor, Tensor], Tensor]) -> Outcom
     z = s.separate_features()
     member = two_groups(s)
     value = distance(z, member)
-    counts = (member.sum(1) > 1).all() & ~value.isnan()
-    penalty = torch.where(counts, value, 0.0)
+    valid = (member.sum(1) > 1).all() & ~value.isnan()
+    penalty = torch.where(valid, value, 0.0)
     return penalized(s.environment_risks(s.networks.classifier(z)).mean(), s.hp.mmd_gamma, penalty)

@@ -18,17 +18,17 @@ MODEL = ("featurizer", "classifier")
 
 
 def detached(tensors: Tensors) -> dict[str, Tensor]:
-    """The same tensors as constants."""
+    """Detach all tensors, so that they are constants."""
     return {key: value.detach() for key, value in tensors.items()}
 
 
 def inner_product(a: Tensors, b: Tensors) -> Tensor:
-    """Of all tensors as one vector; the names are those of the first."""
+    """Compute the inner product of ``a`` and ``b``, all tensors as one vector; the names are those of the first."""
     return torch.stack([(value * b[key]).sum() for key, value in a.items()]).sum()
 
 
 def scale_gradient(z: Tensor, factor: Tensor | float) -> Tensor:
-    """``z`` itself, exactly; the gradient that comes back through it is multiplied by ``factor``."""
+    """Return ``z`` itself, exactly; the gradient that comes back through it is multiplied by ``factor``."""
     return z.detach() + factor * (z - z.detach())
 
 
@@ -39,7 +39,7 @@ def risk_and_gradient(
     keep_statistics: bool = True,
     differentiable: bool = False,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """A scalar function of the networks and its gradient.
+    """Compute a scalar function of the networks and its gradient.
 
     Args:
         nets: the networks; not changed but for their running statistics.
@@ -57,20 +57,20 @@ def risk_and_gradient(
 def outcome_and_gradient(
     nets: AnyNetworks, params: Tensors, objective: Callable[[BoundNetworks], Outcome], keep_statistics: bool = True
 ) -> tuple[Outcome, dict[str, Tensor]]:
-    """What an objective says of the networks, detached, and the gradient of its loss.
+    """Evaluate an objective on the networks; return its outcome, detached, and the gradient of its loss.
 
     Args:
         nets, params, keep_statistics: as of :func:`risk_and_gradient`.
-        objective: with a loss that is to be differentiated; its own ``grads`` are not asked for.
+        objective: with a loss that is to be differentiated; its own ``grads`` are ignored.
     """
 
     def parts(bound: BoundNetworks) -> tuple[Tensor, dict[str, dict[str, Tensor]]]:
         out = objective(bound)
         return out.loss, {"logs": dict(out.logs), "state": dict(out.state)}
 
-    loss, backward, rest = _differentiable(nets, params, parts, keep_statistics)
+    loss, backward, extras = _differentiable(nets, params, parts, keep_statistics)
     (gradient,) = backward(torch.ones_like(loss), create_graph=False)
-    return Outcome(loss.detach(), detached(rest["logs"]), detached(rest["state"])), detached(gradient)
+    return Outcome(loss.detach(), detached(extras["logs"]), detached(extras["state"])), detached(gradient)
 
 
 def environment_gradients(
@@ -80,7 +80,7 @@ def environment_gradients(
     together: bool = False,
     differentiable: bool = False,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The (E,) risks of all environments and their gradients, (E, ...) by parameter name.
+    """Compute the (E,) risks of all environments and their gradients, (E, ...) by parameter name.
 
     Args:
         together: one forward pass over all rows, as OoD-Bench does, instead of one per environment (DomainBed);
@@ -101,7 +101,7 @@ def environment_gradients(
 
 
 def masked_outcome(s: Step, masked: Callable[[Tensor], tuple[Tensor, Tensor]], together: bool = False) -> Outcome:
-    """Mean risk, and gradients that are masked where environments disagree.
+    """Compute the mean risk, and gradients that are masked where environments disagree.
 
     Args:
         s: the step.
@@ -126,18 +126,18 @@ def _differentiable(
     value: Callable[[BoundNetworks], tuple[Tensor, Any]],
     keep_statistics: bool = True,
 ) -> tuple[Tensor, Callable[..., Any], Any]:
-    """A value as a function of parameters, what takes its gradient, and what comes along."""
+    """Evaluate ``value`` at ``params``; return its result, the function for its gradient, and its auxiliary output."""
 
     def function(params: Tensors) -> tuple[Tensor, tuple[Tensors, Any]]:
         # a buffer that is written to must be born inside the transformation
         statistics = copied(nets.statistics())
-        result, rest = value(nets.bind({**statistics, **params}))
-        return result, (statistics, rest)
+        result, extras = value(nets.bind({**statistics, **params}))
+        return result, (statistics, extras)
 
-    result, backward, (statistics, rest) = torch.func.vjp(function, dict(params), has_aux=True)  # type: ignore[misc]
+    result, backward, (statistics, extras) = torch.func.vjp(function, dict(params), has_aux=True)  # type: ignore[misc]
     if keep_statistics:
         set_statistics(nets, statistics)
-    return result, backward, rest
+    return result, backward, extras
 
 
 def _stack(gradients: Sequence[Tensors]) -> dict[str, Tensor]:
@@ -145,23 +145,23 @@ def _stack(gradients: Sequence[Tensors]) -> dict[str, Tensor]:
 
 
 def copied(tensors: Tensors) -> dict[str, Tensor]:
-    """Copies, which something may write to."""
+    """Copy all tensors, so that the copies may be written to."""
     return {key: value.clone() for key, value in tensors.items()}
 
 
 def set_statistics(nets: AnyNetworks, moved: Tensors) -> None:
-    """Give the networks the running statistics that became of copies of theirs."""
+    """Set the networks' running statistics to ``moved``, copies of them that a forward pass has updated."""
     for key, value in nets.statistics().items():
         value.copy_(moved[key].detach())
 
 
 def kept(nets: AnyNetworks, name: str) -> dict[str, Tensor]:
-    """Parameters that train and running statistics of a network as entries of a state, ``kept/network/tensor``."""
+    """Copy a network's trainable parameters and running statistics to entries of a state, ``kept/network/tensor``."""
     return {_entry(key): value.detach().clone() for key, value in _tensors(nets, name).items()}
 
 
 def with_kept(nets: AnyNetworks, name: str, state: Tensors) -> AnyNetworks:
-    """The networks with what :func:`kept` put into the state in the place of the network's own tensors."""
+    """Return the networks with the tensors of ``name`` replaced by those that :func:`kept` put into the state."""
     return nets.bind({key: state[_entry(key)] for key in _tensors(nets, name)})
 
 

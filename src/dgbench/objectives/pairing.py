@@ -27,19 +27,19 @@ class Pairs:
 
 
 def pair_rows(batch: EnvBatch, first: Tensor, second: Tensor) -> Pairs:
-    """Pairs of the environments numbered ``first`` and ``second``, both (P,)."""
+    """Pair the rows of the environments numbered ``first`` with those of ``second``, both (P,)."""
     device = batch.x.device
     lengths = torch.stack([torch.full((), size, device=device) for size in batch.sizes])
     starts = lengths.cumsum(0) - lengths
     row = torch.arange(max(batch.sizes), device=device)
     rows = starts[:, None] + torch.minimum(row, lengths[:, None] - 1)
-    both = torch.minimum(lengths[first], lengths[second])[:, None]
-    weight = (row < both) / both.to(batch.x.dtype)
+    pair_lengths = torch.minimum(lengths[first], lengths[second])[:, None]
+    weight = (row < pair_lengths) / pair_lengths.to(batch.x.dtype)
     return Pairs(rows[first], rows[second], weight)
 
 
 def cyclic_pairs(batch: EnvBatch, permutation: Tensor) -> Pairs:
-    """DomainBed's pairs P(n): with the (E,) permutation p, environment p_i beside p_(i+1 mod E)."""
+    """Form DomainBed's pairs P(n): with the (E,) permutation p, environment p_i beside p_(i+1 mod E)."""
     return pair_rows(batch, permutation, permutation.roll(-1))
 
 
@@ -51,12 +51,12 @@ def shuffle_second(pairs: Pairs, keys: Tensor) -> Pairs:
 
 
 def weighted_risk(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    """Cross entropy of (n, K) logits summed with (n,) weights."""
+    """Sum the cross entropy of (n, K) logits with (n,) weights."""
     return (F.cross_entropy(logits, y, reduction="none") * weight).sum()
 
 
 def partners(same: Tensor, u: Tensor) -> Tensor:
-    """For every row another row that counts as the same, or itself where there is none.
+    """Choose for every row another row that counts as the same, or itself where there is none.
 
     Args:
         same: (n, n) bool, whether column j may stand beside row i; the diagonal is not looked at.
@@ -66,10 +66,10 @@ def partners(same: Tensor, u: Tensor) -> Tensor:
         (n,) int64
     """
     row = torch.arange(len(u), device=u.device)
-    others = same & (row[:, None] != row)
-    count = others.sum(1)
+    candidates = same & (row[:, None] != row)
+    count = candidates.sum(1)
     number = torch.minimum((u * count).long(), count - 1)  # u may be rounded to 1
-    chosen = (others.cumsum(1) > number[:, None]).long().argmax(1)
+    chosen = (candidates.cumsum(1) > number[:, None]).long().argmax(1)
     return torch.where(count > 0, chosen, row)
 
 
@@ -83,7 +83,7 @@ class Half:
 
 
 def halves(batch: EnvBatch, u: Tensor) -> tuple[Half, Half]:
-    """The first half of every environment's rows and the next as many; an only row is in both.
+    """Cut every environment's rows into the first half and the next as many; a single row is in both.
 
     Args:
         batch: minibatches of all environments.
@@ -95,7 +95,7 @@ def halves(batch: EnvBatch, u: Tensor) -> tuple[Half, Half]:
 
 
 def half_size(sizes: Sequence[int]) -> int:
-    """Rows of a half."""
+    """Count the rows of each of the :func:`halves` of minibatches of these sizes."""
     return sum(max(1, size // 2) for size in sizes)
 
 

@@ -29,11 +29,11 @@ class SAM:
     reports_above: ClassVar[bool] = True  #: the loss is that at theta', whose pass moves running statistics too
 
     def length(self, norm: Tensor) -> Tensor:
-        """Step to theta' in parts of g, from the norm of g."""
+        """Compute the factor of g in the step to theta' from the norm of g."""
         return self.rho / (norm + EPSILON)
 
     def direction(self, g: Tensors, g_above: Tensors) -> Tensors:
-        """What the optimizer is given."""
+        """Combine the gradients at theta and theta' into what the optimizer is given."""
         return g_above
 
 
@@ -75,7 +75,7 @@ class SAGM(SAM):
 
 @dataclass(frozen=True)
 class Sharpened:
-    """An objective that is looked at twice, with the same random inputs; two of equal parts are equal.
+    """An objective that is evaluated twice, with the same random inputs; two with equal fields are equal.
 
     Dropout draws masks of its own for each pass. Weight decay is the optimizer's alone and not in g. State and logs
     are those of the first pass.
@@ -89,14 +89,14 @@ class Sharpened:
     def __call__(self, s: Step) -> Outcome:
         values = detached(s.networks.params())  # of the other parameters, too, no graph is kept
         nets, params = s.networks.bind(values), {name: values[name] for name in self.names}
-        here, g = self._pass(s, nets, params, self.climbed or self.objective)
+        outcome, g = self._pass(s, nets, params, self.climbed or self.objective)
         norm = inner_product(g, g).sqrt()
         length = self.method.length(norm)
         above = {key: value + length * g[key] for key, value in params.items()}
-        there, g_above = self._pass(s, nets, above, self.objective, self.method.reports_above)
-        logs = {**here.logs, "sharpness": there.loss - here.loss, "gradient_norm": norm}
-        loss = there.loss if self.method.reports_above else here.loss
-        return Outcome(loss, logs, here.state, grads=self.method.direction(g, g_above))
+        outcome_above, g_above = self._pass(s, nets, above, self.objective, self.method.reports_above)
+        logs = {**outcome.logs, "sharpness": outcome_above.loss - outcome.loss, "gradient_norm": norm}
+        loss = outcome_above.loss if self.method.reports_above else outcome.loss
+        return Outcome(loss, logs, outcome.state, grads=self.method.direction(g, g_above))
 
     @staticmethod
     def _pass(

@@ -99,17 +99,17 @@ class Step:
         return self.batch.split(values)
 
     def features(self) -> Tensor:
-        """(N, m) features from one forward pass over all rows."""
+        """Compute (N, m) features in one forward pass over all rows."""
         return self.networks.featurizer(self.x)
 
     def logits(self) -> Tensor:
-        """(N, K) logits from one forward pass over all rows."""
+        """Compute (N, K) logits in one forward pass over all rows."""
         return self.networks.logits(self.x)
 
     def separate_features(self) -> Tensor:
-        """(N, m) features as of one forward pass per environment.
+        """Compute (N, m) features as of one forward pass per environment.
 
-        They are those of one pass over all rows, which is what is made, unless unfrozen BatchNorm looks at the whole
+        One pass over all rows has the same result and is made instead, unless an unfrozen BatchNorm looks at the whole
         minibatch.
         """
         if self.networks.mixes_rows("featurizer"):
@@ -117,15 +117,15 @@ class Step:
         return self.features()
 
     def separate_logits(self) -> Tensor:
-        """(N, K) logits as of one forward pass per environment; see :meth:`separate_features`."""
+        """Compute (N, K) logits as of one forward pass per environment; see :meth:`separate_features`."""
         return self.networks.classifier(self.separate_features())
 
     def risk(self, logits: Tensor) -> Tensor:
-        """(N, K) logits -> their mean cross entropy over all rows."""
+        """Average the cross entropy of (N, K) logits over all rows."""
         return F.cross_entropy(logits, self.y)
 
     def environment_risks(self, logits: Tensor | None = None) -> Tensor:
-        """(N, K) logits, or else :meth:`logits` -> (E,) mean cross entropy within each environment, R_e."""
+        """Compute R_e, the (E,) mean cross entropies of (N, K) logits, or else :meth:`logits`, in the environments."""
         return environment_risks(self.logits() if logits is None else logits, self.batch)
 
 
@@ -160,12 +160,12 @@ UpdateFunction = Callable[[Step], Outcome]
 
 
 def environment_risks(logits: Tensor, batch: EnvBatch) -> Tensor:
-    """(N, K) logits -> (E,) mean cross entropy within each environment, R_e."""
+    """Compute R_e, the (E,) mean cross entropies of (N, K) logits within the environments."""
     return batch.mean_per_env(F.cross_entropy(logits, batch.y, reduction="none"))
 
 
 def invariance_penalty(logits: Tensor, batch: EnvBatch) -> Tensor:
-    """(N, K) logits -> IRMv1's penalty, mean_e G_e(even rows) * G_e(odd rows).
+    """Compute IRMv1's penalty of (N, K) logits, mean_e G_e(even rows) * G_e(odd rows).
 
     G is the derivative of the risk with respect to a factor on the logits, taken at 1: the mean of
     <softmax(l) - onehot(y), l>. The product of the halves is an unbiased estimate of the squared gradient and may be
@@ -181,12 +181,12 @@ Count = TypeVar("Count", int, Tensor)
 
 
 def epoch_of(step: Count, epochs: int, n_steps: int) -> Count:
-    """Whole epoch that a step belongs to, if ``n_steps`` steps are ``epochs`` epochs."""
+    """Compute the number, from 0, of the epoch that a step belongs to, if ``n_steps`` steps are ``epochs`` epochs."""
     return step * epochs // max(n_steps, 1)
 
 
 def dropped(step: int, share: float, n_steps: int) -> float:
-    """Learning rate in parts of the full one: a tenth after this share of the steps; 1 is never."""
+    """Return the learning rate's factor: 0.1 after this share of the steps, else 1; with a share of 1, always 1."""
     return 0.1 if share < 1 and step >= share * n_steps else 1.0
 
 
@@ -199,7 +199,7 @@ class RandomInput(ABC):
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, steps: int) -> np.ndarray:
-        """(steps, \\*shape) independent draws."""
+        """Make (steps, \\*shape) independent draws."""
 
 
 RandomInputs = Mapping[str, RandomInput]
@@ -272,5 +272,5 @@ class CrossPermutation(RandomInput):
 
 
 def draw(inputs: RandomInputs, rng: np.random.Generator, steps: int) -> dict[str, np.ndarray]:
-    """All inputs in the order of their declaration; axis 0 of each array is the step."""
+    """Draw all inputs in the order of their declaration; axis 0 of each array is the step."""
     return {name: declared.draw(rng, steps) for name, declared in inputs.items()}

@@ -19,17 +19,17 @@ Discriminator = Callable[..., Any]  # (n, C, H, W) -> one tensor for each scale
 
 
 def gray(x: Tensor) -> Tensor:
-    """(n, C, H, W) -> (n, 1, H, W), the mean of the channels."""
+    """Average the channels of (n, C, H, W) images to (n, 1, H, W)."""
     return x.mean(1, keepdim=True)
 
 
 def distances(images: Tensor, x: Tensor) -> Tensor:
-    """(n, C, H, W) twice -> (n,) mean absolute differences of images."""
+    """Compute the (n,) mean absolute differences between two batches of (n, C, H, W) images."""
     return (images - x).abs().flatten(1).mean(1)
 
 
 def semantics(featurizer: Callable[..., Any], x: Tensor, parts: str) -> tuple[Tensor, Tensor]:
-    """(n, C, H, W) images -> their (n, m) features, and what a decoder takes for their semantics.
+    """Compute the (n, m) features of (n, C, H, W) images, and what a decoder takes for their semantics.
 
     Args:
         parts: ``none``: the features; ``pooled``: (n, 4 m), each repeated; ``map``: (n, 4 m), each channel's maxima
@@ -43,7 +43,7 @@ def semantics(featurizer: Callable[..., Any], x: Tensor, parts: str) -> tuple[Te
 
 
 def discrimination_loss(discriminator: Discriminator, fake: Tensor, real: Tensor) -> Tensor:
-    """Sum over scales of mean D(fake)^2 + mean (D(real) - 1)^2 + 0.01 mean_i |d sum D(real) / d real_i|^2.
+    """Sum over scales mean D(fake)^2 + mean (D(real) - 1)^2 + 0.01 mean_i |d sum D(real) / d real_i|^2.
 
     Differentiable by the discriminator's parameters, the last term too.
     """
@@ -57,21 +57,21 @@ def discrimination_loss(discriminator: Discriminator, fake: Tensor, real: Tensor
         backward(row, create_graph=True)[0] for row in torch.eye(len(outputs), dtype=sums.dtype, device=sums.device)
     ]
     return torch.stack([
-        of_fake.square().mean() + (of_real - 1).square().mean()
+        d_fake.square().mean() + (d_real - 1).square().mean()
         + GRADIENT_WEIGHT * slope.flatten(1).square().sum(1).mean()
-        for of_fake, of_real, slope in zip(discriminator(fake), outputs, slopes, strict=True)
+        for d_fake, d_real, slope in zip(discriminator(fake), outputs, slopes, strict=True)
     ]).sum()  # fmt: skip
 
 
 def deception_loss(discriminator: Discriminator, fakes: Sequence[Tensor]) -> Tensor:
-    """Sum over batches of images and over scales of 2 mean (D(fake) - 1)^2."""
+    """Sum over batches of images and over scales 2 mean (D(fake) - 1)^2."""
     return 2 * torch.stack([(output - 1).square().mean() for fake in fakes for output in discriminator(fake)]).sum()
 
 
 def swapped(
     nets: AnyNetworks, a: Tensor, b: Tensor, parts: str, evaluate: bool = False
 ) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
-    """Two batches of images with their variations exchanged, by ``nets.translator``.
+    """Exchange the variations of two batches of images, by ``nets.translator``.
 
     Args:
         a, b: (n, C, H, W), whose semantics ``nets.initial_featurizer`` reads.
@@ -87,7 +87,7 @@ def swapped(
 
 
 def late_weight(update: Tensor, begin: Tensor, first: Tensor, slope: Tensor, top: Tensor) -> Tensor:
-    """Weight in update 1, 2, ...: ``first``, and after ``begin`` rising to ``top``; 0 if it was 0 in the one before."""
+    """Compute a weight in update 1, 2, ...: ``first``, rising after ``begin`` to ``top``; 0 if 0 one update before."""
 
     def weight(k: Tensor) -> Tensor:
         return torch.where(k > begin, torch.minimum(first + slope * (k - begin.floor()), top), first)
@@ -98,17 +98,17 @@ def late_weight(update: Tensor, begin: Tensor, first: Tensor, slope: Tensor, top
 def cycled(
     nets: AnyNetworks, x_ba: Tensor, x_ab: Tensor, parts: str, learns: Tensor
 ) -> tuple[list[Tensor], AnyNetworks]:
-    """What :func:`swapped` makes of the images that it made: those that it was given, if all is well.
+    """Swap once more the images that :func:`swapped` made; ideally, this gives back those that it was given.
 
     Args:
-        nets: whose statistics stay where they are.
+        nets: the networks, whose own statistics do not change.
         x_ba, x_ab: (n, C, H, W); the gradient does not go through their semantics.
         parts: see :func:`semantics`.
-        learns: 0-dimensional bool; True: the encoder gets the gradient of their variations, of which they are
-            constants; False: they get it, and the encoder is constant, in evaluation mode.
+        learns: 0-dimensional bool; True: the gradient of the variations goes to the encoder, not to the images;
+            False: it goes to the images, and the encoder is constant, in evaluation mode.
 
     Returns:
-        Images a and b, and the networks with the statistics that this leaves.
+        Images a and b, and the networks bound to the statistics that this leaves.
     """
     images = []
     for semantic, varied in ((x_ba, x_ab), (x_ab, x_ba)):
@@ -123,5 +123,5 @@ def cycled(
 
 
 def total(terms: Iterable[Tensor]) -> Tensor:
-    """The sum of the means of some tensors."""
+    """Sum the means of some tensors."""
     return torch.stack([term.mean() for term in terms]).sum()

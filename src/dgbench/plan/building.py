@@ -51,7 +51,7 @@ def build(config: Any, group: str, **extra: Any) -> Any:
 
 
 def _not_built(group: str, reason: BaseException | str) -> ConfigError:
-    """Say in one line that a group cannot be built: of an exception, its kind and what it says."""
+    """Build the one-line error of a group that cannot be built; of an exception it gives class and message."""
     text = reason if isinstance(reason, str) else f"{type(reason).__name__}: {reason}"
     return ConfigError(f"{group} cannot be built: {' '.join(text.split())}; see the keys in conf/{group}")
 
@@ -78,7 +78,7 @@ def build_plain(keys: Mapping[str, Any], group: str) -> Any:
 
 
 def imported(path: str, key: str) -> Any:
-    """What stands at an import path, ``module.name`` or ``module:name``.
+    """Import the object at a path, ``module.name`` or ``module:name``.
 
     Args:
         path: that a user wrote.
@@ -121,7 +121,7 @@ def class_at(path: str, key: str, base: type[T]) -> type[T]:
 
 @cache
 def conf_of(group: str, name: str) -> Any:
-    """Read what a file of ``conf/`` holds, references unresolved; not to be changed."""
+    """Read the content of a file of ``conf/``, interpolations unresolved; it is cached, so do not change it."""
     return read_yaml(CONF / group / f"{name}.yaml")
 
 
@@ -130,14 +130,14 @@ SMALL = {"mlp": (1, 1), "mnist_cnn": (14, 8)}
 
 
 def is_small(config: Mapping[str, Any], image: Sequence[int]) -> bool:
-    """Whether it takes no torch to see that network and device are there: a small network of ``conf/`` learns."""
+    """Return whether no check with torch is needed: a small network, random weights, and device ``auto`` or ``cpu``."""
     trainer = config["trainer"]
     runs_anywhere = trainer["device"] in ("auto", "cpu") and trainer["precision"] == "32-true"
     return has_small_network(config, image) and runs_anywhere and config["init"] == conf_of("init", "random")
 
 
 def has_small_network(config: Mapping[str, Any], image: Sequence[int]) -> bool:
-    """Whether the network is one of :data:`SMALL`, of any width, and takes such images."""
+    """Return whether the network is one of :data:`SMALL`, of any width that it can have, and takes such images."""
     backbone = config["backbone"]
     width, side = backbone.get("width"), min(image[1:]) if len(image) == 3 else 0
     changed = {"name": backbone.get("name"), "width": width}
@@ -148,7 +148,7 @@ def has_small_network(config: Mapping[str, Any], image: Sequence[int]) -> bool:
 
 
 def without(config: Mapping[str, Any], group: str, *keys: str) -> dict[str, Any]:
-    """``config[group]`` without keys that its class does not care for, e.g. ``name``; to be built."""
+    """Return ``{group: config[group]}``, to be built, without keys that its class does not take, e.g. ``name``."""
     return {group: {key: value for key, value in config[group].items() if key not in keys}}
 
 
@@ -161,19 +161,19 @@ class InitialWeights(Protocol):
 
     @property
     def planned_identity(self) -> str:
-        """The same, for a plan: of a file that is not here it says that."""
+        """The identity for a plan: a file that is not on disk is not fetched for it, and named as absent."""
 
     images: Any  #: :class:`dgbench.networks.weights.ImageRecord`: mean, deviation and size of its training images
     text_model: str | None  #: OpenCLIP's name of the model whose text encoder the file holds, if it holds one
 
     def to_fetch(self) -> str | None:
-        """The command that fetches their file; None where it is here. Asks no network."""
+        """Return the command that fetches their file; None where it is on disk. Uses no network."""
 
     def check(self, featurizer: Any) -> None:
         """Raise where the weights do not fit the network, whose tensors may be on the meta device."""
 
     def load(self, featurizer: Any) -> None:
-        """Put the weights in."""
+        """Load the weights into the network."""
 
 
 def named_weights(config: Mapping[str, Any]) -> InitialWeights:
@@ -245,7 +245,7 @@ def built(options: DatasetOptions) -> Environments:
 
 
 def _one_line(call: Callable[[], T]) -> T:
-    """Whatever a wrong value leads to, said in one line."""
+    """Call a function; raise an error that is no :class:`DgbenchError` again as a ConfigError of one line."""
     try:
         return call()
     except DgbenchError:

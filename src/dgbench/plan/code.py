@@ -39,7 +39,7 @@ _PATH = re.compile(rf"\b(?:{'|'.join(CODE_KEYS)}): *(\w+(?:\.\w+)+)")
 
 
 def named(content: Any) -> Any:
-    """Put names in place of the import paths of dgbench's own classes, anywhere in plain values."""
+    """Replace the import paths of dgbench's own classes by their names, anywhere in plain values."""
     return _replaced(content, class_name)
 
 
@@ -56,7 +56,7 @@ def user_code(content: Any) -> dict[str, str]:
 
 
 def present_paths(content: Any) -> Any:
-    """Put the import paths of today in place of those that a run folder of an earlier version has."""
+    """Replace import paths of an earlier version, as a run folder may hold them, by those of today."""
     return _replaced(content, present_path)
 
 
@@ -67,7 +67,7 @@ def _replaced(content: Any, replace: Callable[[Any], Any]) -> Any:
 
 
 def present_path(path: Any) -> Any:
-    """The import path that a class of dgbench has today; any other value as it is."""
+    """Map a former import path of a class of dgbench to the one it has today; return any other value as it is."""
     if not isinstance(path, str) or not path.startswith("dgbench.") or path in _registered("**"):
         return path
     name, ours = _last_name(path), (present for present in _registered("**") if present.startswith("dgbench."))
@@ -75,9 +75,9 @@ def present_path(path: Any) -> Any:
 
 
 def raised_at(error: BaseException) -> str:
-    """``FILE, line N`` of the innermost line of an algorithm, or of a user's own code, that led to an error.
+    """Find ``FILE, line N`` of the innermost line of an algorithm, or of a user's own code, that led to an error.
 
-    Empty where there is none: in the rest of dgbench, and in installed packages.
+    Empty where only lines of Python, of installed packages and of the rest of dgbench did.
     """
     if isinstance(error, SyntaxError):
         return f"{error.filename}, line {error.lineno}"
@@ -87,7 +87,7 @@ def raised_at(error: BaseException) -> str:
 
 
 def _is_library(file: Path) -> bool:
-    """Whether a file is part of Python, of an installed package, or of dgbench without its algorithms."""
+    """Return whether a file is part of Python, of an installed package, or of dgbench without its algorithms."""
     if file.is_relative_to(PACKAGE):
         return not file.is_relative_to(PACKAGE / "algorithms")
     installed = {"site-packages", "dist-packages"} & {*file.parts}
@@ -95,7 +95,7 @@ def _is_library(file: Path) -> bool:
 
 
 def refuse_code(content: Any, place: str, *groups: str) -> None:
-    """Refuse what would run code that a file's author chose, by name, before anything is imported.
+    """Refuse import paths by which a file's author could run code of their choice, before anything is imported.
 
     Args:
         content: plain values of a file.
@@ -106,9 +106,9 @@ def refuse_code(content: Any, place: str, *groups: str) -> None:
         RecordError: an import path that no file of the groups names, or an interpolation, which may read the
             environment.
     """
-    known = frozenset().union(*map(_registered, groups))
+    registered = frozenset().union(*map(_registered, groups))
     for key, item in _items(content):
-        if isinstance(item, str) and (item not in known if key in CODE_KEYS else "${" in item):
+        if isinstance(item, str) and (item not in registered if key in CODE_KEYS else "${" in item):
             raise RecordError(
                 f"{place}: {key}={shown(item)} is nothing that conf/{groups[0].strip('*')} names, and would run; if "
                 "you trust whoever made it, add trust=true"
@@ -117,14 +117,14 @@ def refuse_code(content: Any, place: str, *groups: str) -> None:
 
 @cache
 def _registered(group: str) -> frozenset[str]:
-    """Import paths of the classes and functions that the files of a group of ``conf/`` name; ``**`` is all groups."""
+    """Find the import paths of classes and functions that files of a group of ``conf/`` name; ``**`` is all groups."""
     texts = (file.read_text(encoding="utf-8") for file in CONF.glob(f"{group}/*.yaml"))
     return frozenset(path for text in texts for path in _PATH.findall(re.sub("#.*", "", text)))
 
 
 @cache
 def _objectives() -> Mapping[str, str]:
-    """Import path of an objective -> name of its file in ``conf/algorithm``."""
+    """Map the import path of each objective to the name of its file in ``conf/algorithm``."""
     names = {}
     for file in sorted((CONF / "algorithm").glob("*.yaml")):
         objective = re.search(r"^objective: *(\S+)", file.read_text(encoding="utf-8"), re.M)
@@ -134,7 +134,7 @@ def _objectives() -> Mapping[str, str]:
 
 
 def class_name(path: Any) -> Any:
-    """Name code: ``vrex`` for an objective of dgbench, ``MLPFeaturizer`` for another class, else the path."""
+    """Return the name of code: ``vrex`` for dgbench's objectives, ``MLPFeaturizer`` for its classes, else the path."""
     if not isinstance(path, str) or not path.startswith("dgbench."):
         return path
     return _objectives().get(path) or _last_name(path)
@@ -146,7 +146,7 @@ def _last_name(path: str) -> str:
 
 
 def _items(content: Any) -> Iterator[tuple[Any, Any]]:
-    """Every key of plain values with what it holds, however deep."""
+    """Iterate over all keys of plain values, at any depth, with their values; the key in a list is the position."""
     for key, item in content.items() if isinstance(content, Mapping) else enumerate(content):
         yield key, item
         if isinstance(item, (Mapping, list)):

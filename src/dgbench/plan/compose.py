@@ -30,14 +30,14 @@ HOW = frozenset({"hydra", "paths", "logger", "selection", "execution", "plan", "
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What stands under a top-level key, resolved, and that as JSON."""
+    """The resolved value under a top-level key, and the same as JSON."""
 
     resolved: Any
     text: str
 
     @staticmethod
     def of(resolved: Any) -> Content:
-        """Write it out."""
+        """Build the content of a resolved value, with its JSON."""
         return Content(resolved, json.dumps(resolved, sort_keys=True, default=str))
 
 
@@ -50,12 +50,12 @@ class Composed:
 
     @staticmethod
     def of_plain(config: Mapping[str, Any], parent: str) -> Composed:
-        """Take plain resolved values by top-level key."""
+        """Build from plain resolved values by top-level key."""
         return Composed({top: Content.of(resolved) for top, resolved in config.items()}, parent)
 
     @staticmethod
     def of_config(config: DictConfig, parent: str) -> Composed:
-        """Resolve what Hydra composed."""
+        """Resolve a configuration that Hydra composed."""
         return Composed.of_plain({top: resolved(config, top) for top in map(str, config) if top != "hydra"}, parent)
 
     def __getitem__(self, top: str) -> Any:
@@ -66,12 +66,12 @@ class Composed:
         return "\n".join(self.contents[top].text for top in tops)
 
     def plain(self) -> dict[str, Any]:
-        """Give plain values by top-level key."""
+        """Return the plain values by top-level key."""
         return {top: content.resolved for top, content in self.contents.items()}
 
     @property
     def key(self) -> str:
-        """Digest that configurations share which plan the same runs, as long as the files that they read stay."""
+        """Digest that is equal for configurations that plan the same runs, as long as the files that they read stay."""
         return digest({top: content.text for top, content in self.contents.items() if top not in HOW})
 
 
@@ -161,10 +161,10 @@ class _Template:
         self._resolve(set(self.interpolated))
 
     def of(self, keys: Sequence[str]) -> _Template:
-        """Copy it, before any values were set, for values of these keys in this order."""
+        """Copy the template, before any values are set, for values of these keys in this order."""
         template = copy(self)
         template.config, template.contents = deepcopy(self.config), dict(self.contents)
-        template.nested = any(f"{key}.".startswith(f"{other}.") for key, other in permutations(keys, 2))
+        template.nested = any(f"{key}.".startswith(f"{parent}.") for key, parent in permutations(keys, 2))
         return template
 
     def with_values(self, values: Sequence[Override]) -> Composed:
@@ -181,27 +181,27 @@ class _Template:
         return Composed(dict(self.contents), str(folder))
 
     def _resolve(self, changed: set[str]) -> None:
-        """Resolve what stands under these top-level keys, and what refers to them."""
+        """Resolve the contents under these top-level keys, and under those that refer to them."""
         while more := {top for top, text in self.interpolated.items() if top not in changed and _refers(text, changed)}:
             changed |= more
         for top in changed:
             self.contents[top] = self._shared(Content.of(resolved(self.config, top)))
 
     def _shared(self, content: Content) -> Content:
-        """Give one object for equal contents: thousands of studies keep theirs."""
+        """Return one object for equal contents: thousands of studies keep theirs."""
         if len(self._kept) >= KEPT:
             self._kept.clear()
         return self._kept.setdefault(content.text, content)
 
 
 def resolved(config: DictConfig, top: str) -> Any:
-    """Give what stands under a top-level key, without interpolations."""
+    """Return the value under a top-level key, its interpolations resolved."""
     node = config[top]
     return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
 
 
 def _refers(text: str, tops: Iterable[str]) -> bool:
-    """Tell whether interpolations may name one of these keys, as all may that are put together from values."""
+    """Return whether interpolations may name one of these keys, as any one may that is itself made from values."""
     names = [part.partition("}")[0].rstrip() for part in text.split("${")[1:]]
     return any(not name or name.endswith(":") or any(top in name for top in tops) for name in names)
 

@@ -32,10 +32,10 @@ def explain(error: BaseException, config_name: str, words: Sequence[str] = ()) -
         less_memory = "read fewer runs, or use a larger machine" if config_name == "report" else LESS_MEMORY
         return reason_of(error, less_memory)
     if isinstance(error, OSError) and not isinstance(error, HydraException):  # some of Hydra's are both
-        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        fault = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return f"{what}; free some space and start the same command again"
-        return f"{what}; name a folder you may write with {_key_of(str(error.filename), words)}"
+            return f"{fault}; free some space and start the same command again"
+        return f"{fault}; name a folder you may write with {_key_of(str(error.filename), words)}"
     if isinstance(error, ValueError) and "Config group override must be" in str(error):
         return (
             "a group of conf/ is set to no name of a file; write e.g. dataset=sr_cmnist, "
@@ -56,19 +56,19 @@ def explain(error: BaseException, config_name: str, words: Sequence[str] = ()) -
     for pattern, say in _KNOWN:
         if match := re.search(pattern, text):
             return say(*match.groups(), config_name, words)
-    missing = getattr(error, "full_key", None)
-    where = f"{missing}: " if missing else ""
-    return where + " ".join(text.split("\n    full_key")[0].split())
+    full_key = getattr(error, "full_key", None)
+    prefix = f"{full_key}: " if full_key else ""
+    return prefix + " ".join(text.split("\n    full_key")[0].split())
 
 
 def _key_of(file: str, words: Sequence[str]) -> str:
-    """The typed key whose value is a folder of a file; ``paths.output_dir`` where none is."""
+    """Find the typed key whose value is a folder above a file; ``paths.output_dir`` where none is."""
     typed = (word.partition("=") for word in words)
     return next((key for key, _, place in typed if place and Path(file).is_relative_to(place)), "paths.output_dir")
 
 
 def _as_text(override: str) -> str:
-    """How an override is typed whose value is one text, whatever signs it holds."""
+    """Say how to type an override whose value is one text with special characters; empty for a list or mapping."""
     key, equals, value = override.partition("=")
     if not equals or not value or value[0] in "[{":
         return ""
@@ -119,10 +119,10 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
         return f"the {group} that was chosen has no key {sub}; name one that has: {', '.join(owners) or SEE}"
     if close and not owners:
         return f"key {key} is unknown; did you mean {group}.{close[0]}? {SEE}"
-    same = [] if owners else [other for other in keys if other.rpartition(".")[2] == key.rpartition(".")[2]]
+    alike = [] if owners else [entry for entry in keys if entry.rpartition(".")[2] == key.rpartition(".")[2]]
     elsewhere = [f"{package_of(file)}.{sub}" for file in (CONF / group).glob("*.yaml") if sub in keys_of_file(file)]
-    moved = [other for other in elsewhere if other != key]
-    meant = f"did you mean {(moved or same)[0]}? " if moved or same else ""
+    moved = [entry for entry in elsewhere if entry != key]
+    meant = f"did you mean {(moved or alike)[0]}? " if moved or alike else ""
     names = [name for name in subkeys if "." not in name and not name.startswith("_")]
     listed = f"its keys are {', '.join(names)}" if names else "it has no keys"
     if len(names) > LISTED:
@@ -132,19 +132,19 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
 
 
 def _meant(key: str, keys: Sequence[str]) -> str:
-    """A key that ends like this one, or that looks like it."""
+    """Ask whether a key is meant that ends like this one, or looks like it; empty where there is none."""
     last = key.rpartition(".")[2]
-    ends = [other for other in keys if other.rpartition(".")[2] == last and other != key]
-    shallow = sorted(ends, key=lambda other: other.count("."))[:2]
-    close = shallow or get_close_matches(key, [other for other in keys if other != key], n=1)
+    same_ending = [candidate for candidate in keys if candidate.rpartition(".")[2] == last and candidate != key]
+    shallow = sorted(same_ending, key=lambda candidate: candidate.count("."))[:2]
+    close = shallow or get_close_matches(key, [candidate for candidate in keys if candidate != key], n=1)
     if not close:
-        by_last = {other.rpartition(".")[2]: other for other in reversed(keys)}
+        by_last = {candidate.rpartition(".")[2]: candidate for candidate in reversed(keys)}
         close = [by_last[name] for name in get_close_matches(last, list(by_last), n=1, cutoff=0.7)]
     return f"did you mean {' or '.join(close)}? " if close else ""
 
 
 def _composed(root: str, words: Sequence[str], key: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The configuration of what was chosen, and the name of the choice in each group."""
+    """Compose the configuration of the chosen groups; return it with the name of the choice in each group."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
@@ -161,13 +161,13 @@ def _composed(root: str, words: Sequence[str], key: str) -> tuple[dict[str, Any]
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config: Any = compose(root, [f"{g}={name}" for g, name in choices.items()], return_hydra_config=True)
-    composed = dict(config.hydra.runtime.choices)
+    chosen_by_group = dict(config.hydra.runtime.choices)
     content: Any = OmegaConf.to_container(config, resolve=False)
-    return {top: value for top, value in content.items() if top != "hydra"}, composed
+    return {top: value for top, value in content.items() if top != "hydra"}, chosen_by_group
 
 
 def _hyperparameters(config: Any) -> list[str]:
-    """Addresses of all hyperparameters; they stand in no file under the address that sets them."""
+    """List the addresses ``hparams.NAME`` of all hyperparameters; no file of ``conf/`` has them under these keys."""
     if "hparams" not in config:
         return []
     names = dict.fromkeys(config["hparams"]["shared"]["hparams"])
@@ -177,7 +177,7 @@ def _hyperparameters(config: Any) -> list[str]:
 
 
 def _owners(group: str, sub: str) -> list[str]:
-    """Choices that bring a key of this group along, as ``backbone=mlp`` brings ``width``."""
+    """List the choices that bring a key of this group along, as ``backbone=mlp`` brings ``width``."""
     return [
         f"{file.parent.name}={file.stem}"
         for file in sorted(CONF.glob("*/*.yaml"))
@@ -194,14 +194,14 @@ def _content(file: Path) -> dict[str, Any]:
 
 @cache
 def package_of(file: Path) -> str:
-    """Say what stands before the first dot of a file's keys."""
+    """Read the Hydra package of a file, which precedes the first dot of its keys; the folder's name by default."""
     header = re.search(r"^# @package (\S+)", file.read_text(), re.M)
     return header[1] if header else file.parent.name
 
 
 @cache
 def keys_of_file(file: Path) -> frozenset[str]:
-    """List dotted keys of a file and of those in its folder that it builds on."""
+    """List the dotted keys of a file and of the files in its folder that its defaults name."""
     content = _content(file)
     names = frozenset(_keys({key: value for key, value in content.items() if key != "defaults"}, ""))
     for base in content.get("defaults") or []:

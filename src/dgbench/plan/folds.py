@@ -76,7 +76,7 @@ class Fold:
         return f"hold out {', '.join(self.held_out)}" if self.held_out else "all given environments"
 
     def key(self) -> dict[str, Any]:
-        """Give what tells it from other folds, for hashes and files: its fields less those left at their default."""
+        """Return what identifies the fold in hashes and files: its fields, less those left at their default."""
         extra = {
             "folds": None if self.folds is None else [list(tested) for tested in self.folds],
             "validation": list(self.validation),
@@ -98,7 +98,7 @@ class Protocol(Checked, ABC):
 
     @abstractmethod
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
-        """Plan all folds over those given environments, with K classes.
+        """Plan all folds over these given environments, of ``n_classes`` classes.
 
         Raises:
             ConfigError: the protocol's keys do not fit the environments.
@@ -114,12 +114,12 @@ class Protocol(Checked, ABC):
         if self.folds is None:
             return planned
         typed = self.folds if isinstance(self.folds, list) else [self.folds]  # protocol.folds=full has no brackets
-        wanted = set(map(str, typed))
-        unknown = sorted(wanted - {fold.name for fold in planned})
-        if unknown or not wanted:
+        typed_names = set(map(str, typed))
+        unknown = sorted(typed_names - {fold.name for fold in planned})
+        if unknown or not typed_names:
             names = ", ".join(fold.name for fold in planned)
             raise ConfigError(f"protocol.folds={shown(typed)} has no fold {unknown[:1] or '[]'}; choose from {names}")
-        return [fold for fold in planned if fold.name in wanted]
+        return [fold for fold in planned if fold.name in typed_names]
 
 
 class LeaveOneOut(Protocol):
@@ -146,7 +146,7 @@ class SingleSource(Protocol):
 
 
 def tested_by_fold(identity: Mapping[str, Any]) -> list[list[str]] | None:
-    """List tested environments of fold 0, 1, ... of a study, from the identity of any row; None where not known."""
+    """List the tested environments of fold 0, 1, ... of a study, from the identity of any row; None where not known."""
     given = list(identity["given"])
     usual: dict[str, list[list[str]]] = {
         LOO: [[env] for env in given],
@@ -157,20 +157,20 @@ def tested_by_fold(identity: Mapping[str, Any]) -> list[list[str]] | None:
 
 
 def tested(identity: Mapping[str, Any]) -> list[str]:
-    """List environments whose ``test`` rows are the result of the run with that identity."""
+    """List the environments whose ``test`` rows are the result of the run with that identity."""
     folds = identity.get("folds")
     return list(folds[int(identity["fold"])] if folds else identity["held_out"])
 
 
 def trained_on_tested(identity: Mapping[str, Any]) -> bool:
-    """Tell whether a run trained on other images of the environments that it is tested in: no generalization."""
+    """Return whether a run trained on other images of the environments that it is tested in: no generalization."""
     return not set(tested(identity)) <= set(identity["held_out"])
 
 
 def planned_folds(protocol: Mapping[str, Any], info: DatasetInfo) -> list[Fold]:
     """Plan the folds that a study trains.
 
-    A model of all given environments is worth its time only where others exist to judge it, or on request.
+    The fold of all given environments is planned only where others exist to judge it, or where folds are named.
 
     Raises:
         ConfigError: the protocol's keys do not fit the environments.
@@ -189,10 +189,10 @@ def selection_note(selection: Selection, folds: Sequence[Fold]) -> str | None:
             f"{' '.join(command_words('report'))} selection={selection.name}"
         )
     held = {env for fold in folds for env in fold.held_out}
-    absent = [name for name in selection.validation_environments if name not in held]
-    if absent:
+    not_held_out = [name for name in selection.validation_environments if name not in held]
+    if not_held_out:
         return (
-            f"selection.environments={absent} is held out by no fold here (but {', '.join(sorted(held))} are), "
+            f"selection.environments={not_held_out} is held out by no fold here (but {', '.join(sorted(held))} are), "
             "so the closing table stays empty; choose one of those, or a protocol that holds it out"
         )
     return None

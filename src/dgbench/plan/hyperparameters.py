@@ -75,7 +75,7 @@ def entry_of(declared: Any, name: str = "a hyperparameter") -> Entry:
 
 
 def checked(name: str, value: Any, entry: Entry) -> Any:
-    """Give the value, where it lies in its range; without a range it must be of the default's kind, a number or not.
+    """Return the value if it lies in its range; without one it must be a number, unless the default is text or a bool.
 
     500.0 is an integer and ``12`` the option that is written so; text and truth values are no numbers.
 
@@ -103,14 +103,14 @@ def _holds(allowed: str, value: Any) -> bool:
 
 
 def _options(allowed: str) -> dict[str, Any]:
-    """Option as written -> its value; none where the range is numeric."""
+    """Map each option of a range, as written, to its value; empty where the range is numeric."""
     words = [word.strip() for word in allowed.split("|")]
     return {word: _SWITCHES.get(word, word) for word in words} if len(words) > 1 else {}
 
 
 @lru_cache(maxsize=256)
 def _numeric(allowed: str) -> tuple[bool, list[tuple[str, float]]]:
-    """Whether only whole numbers are meant, and the bounds."""
+    """Parse a numeric range: return whether it is of integers only, and its bounds."""
     match = _NUMERIC.fullmatch(allowed)
     if not match:
         raise ConfigError(
@@ -131,7 +131,7 @@ KINDS = ("small", "large")
 
 
 def seed_hash(*args: Any) -> int:
-    """DomainBed's seed of a tuple: MD5 of its Python text, modulo 2^31; numbers must be native Python ones."""
+    """Compute DomainBed's seed of a tuple: MD5 of its Python text, modulo 2^31; numbers must be native Python ones."""
     return int(hashlib.md5(str(args).encode()).hexdigest(), 16) % 2**31
 
 
@@ -175,7 +175,7 @@ def resolve(
     chosen: Mapping[str, Any] | None = None,
     dataset: str = "",
 ) -> dict[str, Any]:
-    """Resolve every hyperparameter of a run. The strongest that names a key gives its value:
+    """Resolve every hyperparameter of a run. Each takes its value from the first of these that has one:
 
     1. ``chosen`` (``hparams.NAME=VALUE``),
     2. draw ``number`` of ``trial`` in ``space``, the algorithm's distributions before the shared ones; draw 0 is none,
@@ -210,10 +210,10 @@ def resolve(
         raise ConfigError(f"algorithm.search.{space}.{name} has no default; add it to algorithm.hparams")
     if number:
         common, special = (_of_kind(owner["search"].get(space) or {}, kind, dataset) for owner in (shared, algorithm))
-        drawn = [*common.items(), *((name, how) for name, how in special.items() if common.get(name) != how)]
+        drawn = [*common.items(), *((name, dist) for name, dist in special.items() if common.get(name) != dist)]
         base: Callable[[int, int], int] = _BASES.get(space, seed_hash)
         generator = RNGS[rng](base(number, trial))
-        values |= {name: _sample(name, how, generator(name)) for name, how in drawn}
+        values |= {name: _sample(name, dist, generator(name)) for name, dist in drawn}
     unread = set(shared["hparams"]) - set(algorithm["hparams"]) - set(read)
     names = [name for name in values if name not in unread]
     for name in chosen:
@@ -225,7 +225,7 @@ def resolve(
 
 
 def _of_kind(entries: Mapping[str, Any], kind: str, dataset: str) -> dict[str, Any]:
-    """What holds for this kind of images and this dataset, of entries that may differ."""
+    """Select the value of each entry for this kind of images and this dataset; leave out entries that have none."""
     held: dict[str, Any] = {}
     for name, entry in entries.items():
         if not isinstance(entry, Mapping) or not set(KINDS) & set(entry):
@@ -237,21 +237,21 @@ def _of_kind(entries: Mapping[str, Any], kind: str, dataset: str) -> dict[str, A
     return held
 
 
-def _sample(name: str, how: Any, rng: RandomState) -> Any:
-    if not isinstance(how, Mapping) or len(how) != 1:
-        raise ConfigError(f"search of {name}: {how} is no distribution; write one as {{uniform: [0, 1]}}")
-    [(distribution, args)] = how.items()
+def _sample(name: str, declared: Any, rng: RandomState) -> Any:
+    if not isinstance(declared, Mapping) or len(declared) != 1:
+        raise ConfigError(f"search of {name}: {declared} is no distribution; write one as {{uniform: [0, 1]}}")
+    [(distribution, args)] = declared.items()
     _check_option(f"distribution of {name}", distribution, list(DISTRIBUTIONS))
     return DISTRIBUTIONS[distribution](rng, args)
 
 
-def _check_option(what: str, value: Any, options: Sequence[str]) -> None:
+def _check_option(label: str, value: Any, options: Sequence[str]) -> None:
     if value not in options:
-        raise ConfigError(f"{what} {value} is unknown; choose from {', '.join(options)}")
+        raise ConfigError(f"{label} {value} is unknown; choose from {', '.join(options)}")
 
 
 def without_effect(config: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[str]:
-    """Say what leaves the method of a study out: phases after its last step, losses of features that stand still.
+    """Say why a study would not try its method: phases after its last step, losses of features that are frozen.
 
     Args:
         config: the resolved configuration, plain values by top-level key.
@@ -275,7 +275,7 @@ SHARED = ("lr", "weight_decay", "batch_size")  #: what an algorithm reads of the
 
 
 def hyperparameters(config: Mapping[str, Any], settings: TrainerSettings, smallest: int) -> dict[str, Any]:
-    """Resolve every hyperparameter that a study reads; what beats what is said by :func:`resolve`.
+    """Resolve every hyperparameter that a study reads; :func:`resolve` says which value wins.
 
     A drawn batch size that no minibatch of this dataset can have becomes the largest one that can: DomainBed's loader
     would wait for such a minibatch without end. A batch size that was chosen is refused instead.

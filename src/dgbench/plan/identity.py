@@ -89,7 +89,7 @@ CODE_GROUPS = (
 
 
 def shared_parts(config: Mapping[str, Any], info: DatasetInfo, settings: TrainerSettings) -> dict[str, dict[str, Any]]:
-    """The parts of a specification that studies with other algorithms, hyperparameters and seeds have alike."""
+    """Build the parts of a specification that studies share whatever their algorithm, hyperparameters and seed."""
     backbone = config["backbone"]
     return {
         "dataset": {"class": class_name(config["dataset"]["_target_"]), **_dataset(config["dataset"], info)},
@@ -109,7 +109,7 @@ def study_spec(
     hparams: dict[str, Any],
     shared: Mapping[str, dict[str, Any]],
 ) -> StudySpec:
-    """What the runs of a configuration share.
+    """Build the specification that all runs of a configuration share.
 
     Args:
         config: plain resolved values by top-level key.
@@ -137,7 +137,7 @@ def study_spec(
 
 
 def folder_name(spec: StudySpec, dataset: str) -> str:
-    """Name of a study's folder, e.g. ``sr_cmnist-vrex-mlp-390-s0-0123456789ab``; ``s0-draw3-trial1`` in a search."""
+    """Name a study's folder, e.g. ``sr_cmnist-vrex-mlp-390-s0-0123456789ab``; ``s0-draw3-trial1`` in a search."""
     init, tuning = spec.init.partition(":")[0], str(spec.tuning["name"])
     usual = {init: "random", spec.head.get("name", "random"): "random", tuning: "ft"}  # named where it is another
     parts = [dataset, spec.algorithm, spec.backbone, *(name for name, usually in usual.items() if name != usually)]
@@ -150,9 +150,9 @@ PASSIVE = ("LearningRateMonitor", "DeviceStatsMonitor", "ThroughputMonitor", "TQ
 
 
 def changing_callbacks(callbacks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Those of ``config["callbacks"]`` that may change what is trained: all but Lightning's that watch.
+    """Select those of ``config["callbacks"]`` that may change what is trained: all but :data:`PASSIVE` of Lightning.
 
-    One of a user's own that only watches says so with ``passive: true`` beside its ``_target_``.
+    A user's own callback that only observes says so with ``passive: true`` beside its ``_target_``.
     """
     watching = {f"pytorch_lightning.callbacks.{kind}" for kind in PASSIVE}
     changing = {}
@@ -164,17 +164,17 @@ def changing_callbacks(callbacks: Mapping[str, Mapping[str, Any]]) -> dict[str, 
 
 
 def callback_values(callbacks: Mapping[str, Any]) -> dict[str, Any]:
-    """What rows say of :func:`changing_callbacks`: plain values by dotted key."""
+    """Flatten what :func:`changing_callbacks` selects to plain values by dotted key, for the rows."""
     return {key: value for key, value in leaves(callbacks, "callbacks") if value != {}}
 
 
 def _counting(top: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    """What stands under a top-level key, less what changes no result."""
+    """Return the settings under a top-level key that can change a result, classes of dgbench by name."""
     return named({key: value for key, value in content.items() if f"{top}.{key}" not in NO_RESULT})  # type: ignore[no-any-return]
 
 
 def _head(content: dict[str, Any]) -> dict[str, Any]:
-    """What the classifier starts from; a file with the configuration of a text encoder counts by its content."""
+    """Replace the path of a text encoder's configuration file, in the settings of the head, by a hash of the file."""
     model = content.get("model")
     if isinstance(model, str) and model.endswith(".json") and Path(model).expanduser().is_file():
         content = {**content, "model": hashlib.sha256(Path(model).expanduser().read_bytes()).hexdigest()[:12]}
@@ -182,9 +182,9 @@ def _head(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dataset(dataset: Mapping[str, Any], info: DatasetInfo) -> dict[str, Any]:
-    """Facts, and the options that decide pixels or subsets; an option that the facts tell, as they tell it.
+    """Build the part of the dataset: its facts, and the options that decide pixels or subsets; facts replace options.
 
-    Which images there are stands in ``content``: some are only found to be broken when they are decoded.
+    The hash ``content`` says which images there are: some are only found to be broken when they are decoded.
     """
     options = _counting("dataset", dataset)
     augmentation = (dataset.get("augmentations") or {}).get(options.pop("augment", None))

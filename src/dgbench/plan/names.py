@@ -18,21 +18,21 @@ CODES = ("domainbed", "ood_bench", "nico")
 
 @cache
 def algorithm_names() -> Mapping[str, Mapping[str, str]]:
-    """Our name -> ``title``, and the name in each of :data:`CODES` that has the algorithm."""
+    """Map our name of each algorithm to its ``title`` and its name in each of :data:`CODES` that has it."""
     text = Path(__file__).with_name("algorithm_names.yaml").read_text(encoding="utf-8")
     names: dict[str, dict[str, str]] = yaml.safe_load(text)
     return names
 
 
 def name_in_papers(label: str) -> str:
-    """``GroupDRO+SWAD (draw=1)`` for ``group_dro+swad (draw=1)``; an unknown name stays as it is."""
+    """Write a label as papers do: ``GroupDRO+SWAD (draw=1)`` for ``group_dro+swad (draw=1)``; unknown names stay."""
     name, *rest = re.split(r"(?=[+ ])", label, maxsplit=1)
-    averaging, *more = re.split(r"(?= )", "".join(rest), maxsplit=1)
-    return algorithm_names().get(name, {}).get("title", name) + averaging.upper() + "".join(more)
+    averaging, *suffix = re.split(r"(?= )", "".join(rest), maxsplit=1)
+    return algorithm_names().get(name, {}).get("title", name) + averaging.upper() + "".join(suffix)
 
 
 def our_name(name: str) -> str:
-    """Any of an algorithm's names -> ours; an unknown name stays as it is.
+    """Map any of an algorithm's names to ours; an unknown name stays as it is.
 
     Case and what stands between letters and digits do not matter. What follows a ``+`` is an averaging and stays:
     ``JiGen+SWAD`` is ``ji_gen+SWAD``.
@@ -46,7 +46,7 @@ def our_name(name: str) -> str:
 
 @cache
 def ours_by_name() -> Mapping[str, str]:
-    return {letters_of(other): ours for ours, others in algorithm_names().items() for other in (ours, *others.values())}
+    return {letters_of(alias): ours for ours, names in algorithm_names().items() for alias in (ours, *names.values())}
 
 
 def letters_of(name: str) -> str:
@@ -66,9 +66,9 @@ _NAME = re.compile(r"[^,\[\]\s=]+")
 
 
 def in_our_names(words: Sequence[str]) -> list[str]:
-    """``algorithm=vrex,group_dro`` for ``algorithm=VREx,GroupDRO``; other words, and unknown names, stay as they are.
+    """Translate ``algorithm=VREx,GroupDRO`` to ``algorithm=vrex,group_dro``; other words, and unknown names, stay.
 
-    So do all where a user's own configuration files, which may have these names, are searched too.
+    All words stay where a user's own configuration files, which may have these names, are searched too.
     """
     if any(word.startswith(_SEARCHES) for word in words):
         return list(words)
@@ -86,7 +86,7 @@ def _in_our_names(word: str) -> str:
 
 
 def refuse_options(words: Sequence[str], command: str) -> None:
-    """Refuse options as DomainBed has them.
+    """Refuse options of DomainBed's scripts, such as ``--algorithm``.
 
     Raises:
         ConfigError: there is one; says the command that is meant.

@@ -45,7 +45,7 @@ _FUNCTION = re.compile(r"\w+\(")
 
 
 def readable(word: str) -> str:
-    """Write an override that Hydra reads; where none is meant, or none can be made, the word as it stands.
+    """Write a word as an override that Hydra can parse; return it unchanged where it is none, or none can be made.
 
     A list counts as one where its entries hold no brackets and no quotes: ``[a/ä.png,b=c]``.
     """
@@ -56,7 +56,7 @@ def readable(word: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Write any text as the grammar takes it: in single quotes, with the backslashes that it needs."""
+    """Quote any text for Hydra's override grammar: in single quotes, with the backslashes that it needs."""
     escaped = re.sub(r"(\\*)'", lambda match: match[1] * 2 + r"\'", text)
     trailing = len(escaped) - len(escaped.rstrip("\\"))
     return f"'{escaped}{chr(92) * trailing}'"
@@ -91,7 +91,7 @@ def options(group: str) -> list[str]:
 
 @cache
 def groups(root: str) -> dict[str, str | None]:
-    """List the groups that a command has -> what is chosen of each where nothing is typed."""
+    """Map each group that a command has to its default choice; None where that is no choice."""
     defaults = yaml.safe_load((CONF / f"{root}.yaml").read_text())["defaults"]
     choices = {str(key): name for entry in defaults if isinstance(entry, dict) for key, name in entry.items()}
     return {key: name for key, name in choices.items() if not key.startswith("override ")}
@@ -106,7 +106,7 @@ def _tops() -> frozenset[str]:
 
 
 def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Give plain values by dotted key; a mapping without keys is one."""
+    """Iterate over the plain values by dotted key; an empty mapping counts as one."""
     if isinstance(node, Mapping) and node:
         for key, value in node.items():
             yield from leaves(value, f"{prefix}.{key}" if prefix else str(key))
@@ -115,7 +115,7 @@ def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def open_keys(words: Sequence[str], command: str = "train") -> list[str]:
-    """Write overrides as Hydra takes them: with quotes where it needs them, and keys that stand in no file opened.
+    """Write overrides as Hydra takes them: quoted where it needs that, and with ``++`` for keys that no file has.
 
     Args:
         words: as typed.
@@ -131,20 +131,20 @@ def _open(word: str, command: str) -> str:
     key = word.lstrip("+~").partition("=")[0]
     _check_word(word, key)
     word = readable(word)
-    now = MOVED.get(key) or next(
+    new_key = MOVED.get(key) or next(
         (new + key.removeprefix(old) for old, new in MOVED_GROUPS.items() if key.startswith(old)), None
     )
     if key in ("hparams.set", "algorithm.hparams"):
-        now = "hparams.NAME"
-    if now:
-        raise ConfigError(f"{key} is set by {now}; write {now}={word.partition('=')[2]}")
+        new_key = "hparams.NAME"
+    if new_key:
+        raise ConfigError(f"{key} is set by {new_key}; write {new_key}={word.partition('=')[2]}")
     chosen = key.startswith("hparams.") and key.split(".")[1] not in SEARCH_KEYS
     opens = chosen or key == "grid" or key.startswith("grid.")
     return f"++{word}" if opens and command == "train" and "=" in word and not word.startswith(("+", "~")) else word
 
 
 def _check_word(word: str, key: str) -> None:
-    """Refuse what Hydra would take for something else, or answer with a riddle."""
+    """Refuse a word that Hydra would take for something else, or answer with an obscure error."""
     value, choices = word.partition("=")[2], options(key)
     if not key:
         raise ConfigError(f"{word} names no key; write KEY=VALUE")
@@ -218,7 +218,7 @@ def grammar(value: Any) -> str:
 
 
 def _choices(group: str, wanted: Mapping[str, Any]) -> Iterator[str]:
-    """A word for each file of a group whose class and name are those that are wanted."""
+    """Iterate over the words ``GROUP=NAME`` of the files of a group that have the wanted class and name."""
     for name in options(group):
         content = yaml.safe_load((CONF / group / f"{name}.yaml").read_text()) or {}
         fixed = {key: content[key] for key in ("_target_", "name") if "$" not in str(content.get(key, "$"))}
@@ -229,17 +229,17 @@ def _choices(group: str, wanted: Mapping[str, Any]) -> Iterator[str]:
 def _differences(
     wanted: Mapping[str, Any], have: Mapping[str, Any], relevant: Callable[[str], bool], prefix: str = ""
 ) -> list[str]:
-    """Words that turn one configuration into the other."""
-    target, now = (
+    """List the words that turn ``have`` into ``wanted``, in relevant keys that begin with ``prefix``."""
+    target, present = (
         {key: value for key, value in leaves(tree) if key.startswith(prefix) and relevant(key)}
         for tree in (wanted, have)
     )
     words = []
     for key, value in target.items():
-        if repr(now.get(key, ...)) != repr(value):  # 1 and 1.0 and true are equal in Python and not in a hash
-            opened = _has(now, key) or key.startswith(("hparams.", "grid."))
+        if repr(present.get(key, ...)) != repr(value):  # 1 and 1.0 and true are equal in Python and not in a hash
+            opened = _has(present, key) or key.startswith(("hparams.", "grid."))
             words.append(f"{'' if opened else '+'}{key}={grammar(value)}")
-    return words + [f"~{key}" for key in now if not _has(target, key)]
+    return words + [f"~{key}" for key in present if not _has(target, key)]
 
 
 def _has(keys: Mapping[str, Any], key: str) -> bool:

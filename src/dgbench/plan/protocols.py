@@ -84,7 +84,7 @@ class Grouped(Protocol):
         return self
 
     def grouped(self, given: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-        """Check the groups.
+        """Form the groups from ``groups``, ``k`` or the dataset's own, and check them.
 
         Raises:
             ConfigError: an unknown name, an environment in two groups, an empty group, or a ``k`` that does not fit.
@@ -134,14 +134,14 @@ class TargetOracle(Grouped):
 
 def _checked(key: str, typed: Sequence[Any], given: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     groups = []
-    seen: set[str] = set()
+    assigned: set[str] = set()
     for group in typed:
         names = environments(key, group, given)
         if not names:
             raise ConfigError(f"{key} holds an empty group; name at least one environment in it")
-        if twice := sorted(seen & set(names)):
+        if twice := sorted(assigned & set(names)):
             raise ConfigError(f"{key} has {twice[0]} in two groups; an environment is tested once")
-        seen |= set(names)
+        assigned |= set(names)
         groups.append(tuple(env for env in given if env in names))
     if not groups:
         raise ConfigError(f"{key} is empty; name at least one group, e.g. {key}=[[{given[0]}]]")
@@ -255,10 +255,10 @@ class Flexible(Protocol):
         if n_classes < 1:
             raise ConfigError("protocol=flexible needs the number of classes; use a dataset that has it")
         if self.setting == "random":
-            needed, where = self.dominant + self.minor + self.test, len(given)
-            if needed > where:
+            needed, n_given = self.dominant + self.minor + self.test, len(given)
+            if needed > n_given:
                 raise ConfigError(
-                    f"protocol.dominant + minor + test = {needed} is more than the {where} given environments; "
+                    f"protocol.dominant + minor + test = {needed} is more than the {n_given} given environments; "
                     "lower one"
                 )
             return

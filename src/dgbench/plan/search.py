@@ -70,7 +70,7 @@ class Scheme(Checked):
         return self
 
     def independent(self) -> dict[str, list[int]]:
-        """List numbers of the trials and, where none is trained again, of the draws: parts that need no other."""
+        """List the numbers of the trials and, where no draw is trained again, of the draws: each needs no other."""
         draws = {} if self.repeats else {"draws": _numbers(self.draws)}
         return {"trials": _numbers(self.trials), **draws}
 
@@ -83,7 +83,7 @@ class Scheme(Checked):
         ]
 
     def again(self, base: Mapping[str, int], draw: int) -> list[Settings]:
-        """List what the studies set that train the chosen draw with more seeds."""
+        """List the settings of the studies that train the chosen draw with more seeds."""
         trial = _numbers(self.trials)[0]
         return [
             {"hparams.draw": draw, "hparams.trial": trial, **{key: base[key] + trial + n for key in self.varies}}
@@ -126,20 +126,20 @@ class Halving(Scheme):
         return self
 
     def independent(self) -> dict[str, list[int]]:
-        """List numbers of the trials alone: draws are compared."""
+        """List the numbers of the trials alone, since the draws of a trial are compared."""
         return {"trials": _numbers(self.trials)}
 
     def ends(self, steps: int, every: int) -> list[int]:
-        """List the steps at which the rungs but the last end, of runs that are evaluated every so many steps."""
+        """List the steps at which all rungs but the last end, of runs that are evaluated every ``every`` steps."""
         parts = (-(-steps // self.reduction**n) for n in range(self.rungs - 1, 0, -1))
         return [end for end in dict.fromkeys(-(-part // every) * every for part in parts) if end < steps]
 
     def going_on(self, draws: int) -> int:
-        """Say how many of so many draws of a rung train on."""
+        """Return how many of the ``draws`` draws of a rung train on."""
         return -(-draws // self.reduction)
 
     def share(self, steps: int, every: int) -> float:
-        """Give the part of the steps of a search without rungs that is trained."""
+        """Compute the fraction of the steps of a search without rungs that this one trains."""
         draws = n = len(_numbers(self.draws))
         trained, before = 0, 0
         for end in [*self.ends(steps, every), steps]:

@@ -95,9 +95,9 @@ class TrainerSettings(Checked):
         return self
 
     def changed(self) -> dict[str, Any]:
-        """Those of the keys that change what is computed and are not at their default, for the rows."""
-        kept = self.model_dump(include=RECORDED, exclude_defaults=True)
-        return {f"trainer.{key}": value for key, value in kept.items()}
+        """Return the keys that change numbers (:data:`RECORDED`) and are not at their default, for the rows."""
+        recorded = self.model_dump(include=RECORDED, exclude_defaults=True)
+        return {f"trainer.{key}": value for key, value in recorded.items()}
 
     def check_batch_size(self, size: int) -> None:
         """Refuse a minibatch that cannot be cut into equal parts.
@@ -295,7 +295,7 @@ class Card(Keys):
     tflops: Peaks
 
     def rate(self, trainer: TrainerSettings) -> float:
-        """Operations per second that training with these settings is assumed to reach."""
+        """Compute the operations per second that training with these settings is assumed to reach."""
         single = "single" if trainer.matmul == "highest" else "tf32"
         kind = {"32-true": single, "64-true": "double"}.get(trainer.precision, "half")
         peak: float = getattr(self.tflops, kind)

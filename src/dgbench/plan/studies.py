@@ -90,11 +90,11 @@ class PlannedStudy:
         return self.parent / folder_name(self.spec, self.info.name)
 
     def run_spec(self, fold: Fold) -> RunSpec:
-        """Say what one of its runs is."""
+        """Build the specification of the run of a fold."""
         return RunSpec.of(self.spec, fold.key())
 
     def run_folder(self, fold: Fold) -> Path:
-        """Say where one of its runs is kept."""
+        """Return the folder of the run of a fold."""
         return self.folder / f"fold-{fold.name}-{self.run_spec(fold).digest}"
 
 
@@ -124,7 +124,7 @@ class Planner:
         return Planner(Composer(loader, partial(loader.load_sweep_config, config)))
 
     def compose(self, words: Sequence[str]) -> Composed:
-        """Compose a configuration."""
+        """Compose the configuration of these overrides."""
         assert self.composer is not None
         return self.composer.compose(words)
 
@@ -139,7 +139,7 @@ class Planner:
         return composed
 
     def _once(self, kind: str, text: str, make: Callable[[], T]) -> T:
-        """Make what configurations with this text have alike, where it was not made yet."""
+        """Return the object that configurations with this text share, made at the first call."""
         made: dict[str, T] = self._made[kind]
         if text not in made:
             made[text] = make()
@@ -170,7 +170,7 @@ class Planner:
         return digest([composed.key, self._dataset(composed).info.content])
 
     def place(self, words: Sequence[str]) -> JobPlace:
-        """Give the folder of a command's studies, and its :meth:`key`; its words where it cannot work."""
+        """Return the folder of a command's studies and its :meth:`key`; its words as key where it cannot work."""
         composed = self.compose(words)
         try:
             key = self.key(composed)
@@ -179,10 +179,10 @@ class Planner:
         return JobPlace(Path(composed.parent), key)
 
     def need_images(self) -> None:
-        """Refuse jobs of which none has its images here, before any starts; those that can be downloaded are.
+        """Download the first dataset if no job has its images on disk; refuse the jobs before any starts if it fails.
 
         Raises:
-            DataError: no dataset that was looked at is here, or to be had.
+            DataError: no dataset that was looked at is on disk, and the first cannot be downloaded.
         """
         planned: list[PlannedDataset] = list(self._made["dataset"].values())
         if planned and not any(dataset.info.present for dataset in planned):
@@ -290,7 +290,7 @@ class Command:
         name = str(hydra.job.config_name)
         words = [str(word) for word in hydra.overrides.task]
         loader = GlobalHydra.instance().config_loader()
-        composer = Composer(loader, lambda other: compose(name, other), {tuple(words): config})
+        composer = Composer(loader, lambda overrides: compose(name, overrides), {tuple(words): config})
         return Command(config, words, composer, Path(str(parent)), True, prints_plan=not sweeps)
 
     def planner(self) -> Planner:
@@ -298,11 +298,11 @@ class Command:
         return Planner(self.composer, self.parent)
 
     def place(self) -> JobPlace:
-        """Give what it keeps as a job of a sweep."""
+        """Return where the command keeps its records as a job of a sweep."""
         return JobPlace(self.parent, self.planner().key(Composed.of_config(self.config, "")))
 
     def values(self) -> dict[str, Any]:
-        """Give plain resolved values by top-level key."""
+        """Return the plain resolved values by top-level key."""
         return Composed.of_config(self.config, "").plain()
 
 
@@ -330,14 +330,14 @@ class Ended:
     failed: Sequence[str] = ()  #: what failed, by study; empty where nothing did
 
     def raise_failed(self) -> None:
-        """Say in one line what failed.
+        """Raise an error that names in one line what failed, if anything did.
 
         Raises:
             RunsFailedError: something did.
         """
         if self.failed:
-            more = f" and of {len(self.failed) - TABLES} more" if len(self.failed) > TABLES else ""
+            tail = f" and of {len(self.failed) - TABLES} more" if len(self.failed) > TABLES else ""
             raise RunsFailedError(
-                f"{'; '.join(self.failed[:TABLES])}{more} failed; see log.txt and status in its folder, correct the "
+                f"{'; '.join(self.failed[:TABLES])}{tail} failed; see log.txt and status in its folder, correct the "
                 "cause and start the same command again"
             )

@@ -33,7 +33,7 @@ class JobPlace(NamedTuple):
     key: str  #: equal for jobs that plan the same runs over the same files
 
     def record_end(self, runs: Sequence[Path]) -> None:
-        """It came to its end, whether all its runs, in these folders, are complete or not. A full disk keeps no record.
+        """Record that the job ended, and the folders of its runs, complete or not. A full disk keeps no record.
 
         Without a record it is planned again, which trains nothing.
         """
@@ -41,14 +41,14 @@ class JobPlace(NamedTuple):
             self._write("json", [os.path.relpath(run, self.parent) for run in runs])
 
     def runs(self) -> list[Path] | None:
-        """Folders of its runs, if it came to its end; None where it never did."""
+        """Read the folders of its runs, if the job came to its end; None where it never did."""
         try:
             return [self.parent / str(run) for run in read_json(self.file("json"))]
         except (OSError, ValueError, TypeError):
             return None
 
     def is_left(self, retry: str) -> bool:
-        """Whether it would train anything; ``retry`` as in ``conf/train.yaml``."""
+        """Return whether the job would train anything; ``retry`` as in ``conf/train.yaml``."""
         runs = self.runs()
         if runs is None:
             return True
@@ -57,7 +57,7 @@ class JobPlace(NamedTuple):
         return any(not is_done(run) and not (retry == "none" and read_status(run).word == FAILED) for run in runs)
 
     def keep_parts(self, parts: Sequence[Sequence[str]]) -> None:
-        """Remember that it was split, and what each part adds to its overrides: the same command has the same parts.
+        """Remember the split of the job, and what each part adds to its overrides: the same command has the same parts.
 
         Raises:
             OSError: it cannot be written.
@@ -65,14 +65,14 @@ class JobPlace(NamedTuple):
         self._write("parts.json", [list(words) for words in parts])
 
     def parts(self) -> list[list[str]]:
-        """What each of its parts adds to its overrides; empty where it was never split."""
+        """Read what each of its parts adds to its overrides; empty where the job was never split."""
         try:
             return [[str(word) for word in words] for words in read_json(self.file("parts.json"))]
         except (OSError, ValueError, TypeError):
             return []
 
     def file(self, kind: str) -> Path:
-        """One of its files; ``log`` keeps what it prints, where several run at a time."""
+        """Return the path of one of its files; ``log`` keeps what the job prints where several run at a time."""
         return self.parent / JOBS / f"{self.key}.{kind}"
 
     def _write(self, kind: str, content: Sequence[Any]) -> None:
@@ -81,7 +81,7 @@ class JobPlace(NamedTuple):
 
 
 def expect_jobs(places: Iterable[JobPlace], command: str) -> None:
-    """Say that a command, as typed, means to run jobs. Those that it named before are forgotten, and those that ended.
+    """Record the jobs that a command, as typed, means to run; forget those that it named before or that ended.
 
     Raises:
         OSError: it cannot be written.
@@ -94,7 +94,7 @@ def expect_jobs(places: Iterable[JobPlace], command: str) -> None:
 
 
 def forget_jobs(parents: Iterable[Path], command: str) -> None:
-    """Expect no more in these folders of a command, as typed, which has told how each of its jobs ended."""
+    """Forget the jobs of a command, as typed, in these folders, once it has told how each of them ended."""
     for parent in parents:
         with suppress(OSError):  # a full disk: they stay expected, and the same command finds them done
             _replace(parent, [], command)
@@ -107,14 +107,14 @@ def _replace(parent: Path, keys: list[str], command: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with alone(folder / f".{EXPECTED_FILE}.lock"):
         try:
-            others = {key: typed for key, typed in unended_jobs(parent).items() if typed != command}
+            other_jobs = {key: typed for key, typed in unended_jobs(parent).items() if typed != command}
         except (OSError, ValueError):  # none yet, or cut short
-            others = {}
-        write_whole(folder / EXPECTED_FILE, json.dumps({**others, **dict.fromkeys(keys, command)}, indent=1) + "\n")
+            other_jobs = {}
+        write_whole(folder / EXPECTED_FILE, json.dumps({**other_jobs, **dict.fromkeys(keys, command)}, indent=1) + "\n")
 
 
 def unended_jobs(parent: Path) -> dict[str, str]:
-    """The commands of expected jobs that never came to their end, by key.
+    """Read the commands of expected jobs that never came to their end, by key.
 
     Raises:
         OSError: it cannot be read.

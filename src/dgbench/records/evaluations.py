@@ -35,7 +35,7 @@ class Evaluations(BaseModel):
 
     @staticmethod
     def recorded(document: Any, identity: Mapping[str, Any]) -> Evaluations:
-        """Those of a run, from what was kept of it.
+        """Derive the evaluations of a run from what was kept of it.
 
         Args:
             document: its ``identity.json``; anything else where that is lost.
@@ -56,7 +56,7 @@ class Evaluations(BaseModel):
 
     @staticmethod
     def specified(spec: Any) -> Evaluations | None:
-        """Those that a run's specification means, which names no environments; None where it is none."""
+        """Derive the evaluations from a run's specification, which names no environments; None where it is none."""
         try:
             training, is_averaged = spec["training"], spec["averaging"]["name"] != "none"
             every = training.get("eval_every", 0)
@@ -70,16 +70,16 @@ class Evaluations(BaseModel):
             return None
 
     def lacking(self, rows: Collection[RowKey], reached: int = 0) -> str:
-        """What is missing among rows, in words; empty where nothing is.
+        """Say what is missing among rows; empty where nothing is.
 
         Args:
             rows: of one run, none twice.
             reached: step that training is known to have come to, where it may end early.
         """
         steps, scored = set(map(itemgetter(0), rows)), set(map(itemgetter(1, 2), rows))
-        wanted = scored
+        expected = scored
         if self.scored is not None:
-            wanted = {(env, subset) for subset, environments in self.scored.items() for env in environments}
+            expected = {(env, subset) for subset, environments in self.scored.items() for env in environments}
         last = max(steps, default=0) if self.steps is None else self.steps
         if self.may_end_early:
             last = max(steps | {reached})
@@ -89,16 +89,16 @@ class Evaluations(BaseModel):
             for step, env, subset in rows:
                 by_step[step].add((env, subset))
         for step in self._evaluated(steps, last):
-            there = by_step.get(step, set())
-            missing = wanted - there
-            if not (self.test_always or step == last or any(subset == "test" for _, subset in there)):
+            scored_at_step = by_step.get(step, set())
+            missing = expected - scored_at_step
+            if not (self.test_always or step == last or any(subset == "test" for _, subset in scored_at_step)):
                 missing = {place for place in missing if place[1] != "test"}
             if missing or not steps:
                 return _words(step, missing, max(steps, default=None), last)
         return ""
 
     def _evaluated(self, steps: set[int], last: int) -> Iterator[int]:
-        """Steps of the evaluations that must have left rows, where ``steps`` have, in order."""
+        """Iterate in order over the steps of evaluations that must have left rows, given the ``steps`` that have."""
         if self.every is None:
             yield from sorted(step for step in steps if step < last)
         elif self.every:
@@ -117,7 +117,7 @@ def _words(step: int, missing: set[tuple[str, str]], latest: int | None, last: i
 
 
 def _stated(values: Any) -> Evaluations | None:
-    """Evaluations as a file states them; None where it states none."""
+    """Read the evaluations that a file states; None where it states none."""
     if not isinstance(values, dict) or values.keys() != Evaluations.model_fields.keys():
         return None
     try:

@@ -44,7 +44,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def read_regular(path: str | os.PathLike[str]) -> bytes:
-    """The content of an ordinary file; see :func:`open_regular`.
+    """Read the content of an ordinary file; see :func:`open_regular`.
 
     Raises:
         OSError: it cannot be opened, or is a folder, a pipe, a socket or a device.
@@ -65,14 +65,14 @@ class Checksum:
 
     @staticmethod
     def of_beginning(file: BinaryIO, size: int = MOST_BYTES) -> Checksum:
-        """That of the next ``size`` bytes of an open file, or of fewer where it ends before."""
+        """Compute the checksum of the next ``size`` bytes of an open file, or of fewer where it ends before."""
         checksum = Checksum()
         while part := file.read(min(_PART, size - checksum.size)):
             checksum += part
         return checksum
 
     def begins(self, path: Path) -> bool:
-        """Whether a file begins with these bytes. One that cannot be read, or is no ordinary one, holds none."""
+        """Return whether a file begins with these bytes. One that cannot be read, or is no ordinary one, holds none."""
         try:
             with open_regular(path) as file:
                 return Checksum.of_beginning(file, self.size) == self
@@ -91,13 +91,13 @@ def check_expansion(path: str | os.PathLike[str], size: int) -> None:
         RecordError: it does.
         OSError: there is no such file.
     """
-    most = min(MOST, max(ALWAYS, EXPANSION * os.stat(path).st_size))
-    if size > most:
-        raise RecordError(f"{path} expands to more than {most / 1e6:.0f} MB, which is not read; write it anew")
+    limit = min(MOST, max(ALWAYS, EXPANSION * os.stat(path).st_size))
+    if size > limit:
+        raise RecordError(f"{path} expands to more than {limit / 1e6:.0f} MB, which is not read; write it anew")
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The arrays of an ``.npz`` file by name.
+    """Read the arrays of an ``.npz`` file by name.
 
     Raises:
         RecordError: it expands beyond all measure.
@@ -123,7 +123,7 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """The value that an ordinary file holds.
+    """Read the value that an ordinary JSON file holds.
 
     Raises:
         OSError: it cannot be opened, or is no ordinary file.
@@ -136,7 +136,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 
 def read_yaml(path: str | os.PathLike[str]) -> Any:
-    """The plain value that an ordinary file of a foreign hand holds.
+    """Read the plain value that an ordinary YAML file, which anybody may have written, holds.
 
     Raises:
         OSError: it cannot be opened, or is no ordinary file.
@@ -209,7 +209,7 @@ class WholeFile(io.RawIOBase):
             self._waiting = []
 
     def commit(self) -> None:
-        """Give it its name.
+        """Rename the partial file to the name of the file.
 
         Raises:
             OSError: it cannot be written; what had the name before keeps it.
@@ -218,7 +218,7 @@ class WholeFile(io.RawIOBase):
         _rename(self._partial, self.path)
 
     def discard(self) -> None:
-        """Leave what had the name before; nothing after :meth:`commit`."""
+        """Remove the partial file, and leave what had the name before; do nothing after :meth:`commit`."""
         self._waiting = []
         self._partial.unlink(missing_ok=True)
 
@@ -240,7 +240,7 @@ def write_whole(path: Path, content: str | bytes, sync: bool = True) -> None:
 
 
 def write_whole_with(path: Path, writer: Callable[[BinaryIO], object]) -> None:
-    """:func:`write_whole`, synced, of what a function writes into an open file.
+    """Write a file as :func:`write_whole` does, synced, from what a function writes into an open file.
 
     There must be one writer at a time, as of a :class:`WholeFile`.
 
@@ -258,7 +258,7 @@ _SEAL = b"\ndgbench crc32 "  # and eight hexadecimal digits; readers of zip arch
 
 
 def write_sealed(path: Path, writer: Callable[[BinaryIO], object]) -> None:
-    """:func:`write_whole_with`, ending in a seal that tells whether a byte has changed since; for checkpoints."""
+    """Write as :func:`write_whole_with`, with a final seal that tells whether a byte changed since; for checkpoints."""
 
     def write(file: BinaryIO) -> None:
         writer(file)
@@ -269,7 +269,7 @@ def write_sealed(path: Path, writer: Callable[[BinaryIO], object]) -> None:
 
 
 def check_seal(path: Path) -> bool:
-    """Whether a file has a seal.
+    """Return whether a file has a seal; if it has one, check the content by it.
 
     Raises:
         OSError: it cannot be read, is no ordinary file, or its content is not what was sealed.

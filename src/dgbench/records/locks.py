@@ -44,7 +44,7 @@ class RunLocks:
         self._word = uuid4().hex
 
     def take(self, folder: Path) -> bool:
-        """Take the run of a folder, which is made if need be. A file system without locks warns, and gives it.
+        """Take the run of a folder, which is made if need be. Without locks on the file system, warn and take it.
 
         Returns:
             False where another process, or another object of this class, holds it.
@@ -83,17 +83,17 @@ class RunLocks:
 
 
 def lock_holder(folder: Path) -> str:
-    """Who took the run of a folder last: ``HOST process PID``, and the job where a queue started it."""
+    """Read who took the run of a folder last: ``HOST process PID``, and the job where a queue started it."""
     return _text(folder / LOCK_FILE)[0].strip()
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether some process trains the run of a folder at this moment."""
+    """Return whether some process trains the run of a folder at this moment."""
     return _is_named(folder / LOCK_FILE) or _is_held(folder / LOCK_FILE)
 
 
 def _is_named(file: Path) -> bool:
-    """Whether a file names another one that is locked by the same word."""
+    """Return whether a file names another one that is locked by the same word."""
     _, word, first = _text(file)
     named = (file.parent / first).resolve()
     if named.name != LOCK_FILE or named == file.resolve():
@@ -102,7 +102,7 @@ def _is_named(file: Path) -> bool:
 
 
 def _is_held(file: Path) -> bool:
-    """Whether some process holds the lock on a file."""
+    """Return whether some process holds the lock on a file."""
     if not file.is_file():
         return False
     lock = _lock(file)
@@ -117,18 +117,18 @@ def _is_held(file: Path) -> bool:
 
 
 def _text(file: Path) -> tuple[str, str, str]:
-    """The three lines of a lock file; empty ones where it lacks them, as earlier versions wrote one alone."""
+    """Read the three lines of a lock file; empty where it lacks them, as earlier versions wrote only one."""
     try:
-        who, _, rest = os.fsdecode(read_regular(file)).partition("\n")
+        holder, _, rest = os.fsdecode(read_regular(file)).partition("\n")
     except OSError:
         return "", "", ""
     word, _, first = rest.replace("\0", "").partition("\n")  # no path holds a zero byte
-    return who, word, first
+    return holder, word, first
 
 
 @contextmanager
 def alone(path: Path, waiting: str = "") -> Iterator[None]:
-    """One process at a time: waits until no other holds the lock. Without locks on the file system, all at a time.
+    """Let one process in at a time: wait until no other holds the lock. A file system without locks lets all in.
 
     Args:
         path: of the lock file; it is made if need be, and stays.
@@ -149,7 +149,7 @@ def alone(path: Path, waiting: str = "") -> Iterator[None]:
 
 @contextmanager
 def try_alone(path: Path) -> Iterator[bool]:
-    """:func:`alone` without waiting.
+    """Take the lock as :func:`alone` does, without waiting.
 
     Yields:
         False where another process holds the lock.
@@ -171,8 +171,8 @@ def _lock(path: Path) -> FileLock:
     return FileLock(path, thread_local=False, preserve_lock_file=True)
 
 
-def _acquired(lock: FileLock, where: Path) -> bool:
-    """Whether the lock is ours now, or cannot be had because there are none here."""
+def _acquired(lock: FileLock, path: Path) -> bool:
+    """Try to take a lock; return whether it was taken, or the file system has none, which is logged as a warning."""
     try:
         lock.acquire(blocking=False)
     except Timeout:
@@ -182,7 +182,7 @@ def _acquired(lock: FileLock, where: Path) -> bool:
             raise
         log.warning(
             "%s: its file system has no locks (%s); start no second command over the same folder",
-            where,
+            path,
             error.strerror,
         )
     return True

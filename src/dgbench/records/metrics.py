@@ -20,7 +20,7 @@ Lines = dict[int, dict[str, float]]  # step -> name -> value, in the order of th
 
 
 def read_metrics(path: Path) -> Lines:
-    """The lines of a file, none where there is none. What is torn, by a crash or a full disk, is left out.
+    """Read the lines of a file, none where there is none. What is torn, by a crash or a full disk, is left out.
 
     Raises:
         OSError: the file cannot be read, or is no regular file.
@@ -46,7 +46,7 @@ def read_metrics(path: Path) -> Lines:
 
 
 def write_metrics(path: Path, lines: Mapping[int, Mapping[str, float]]) -> None:
-    """Replace a file atomically; no lines, no file.
+    """Replace a file atomically, or remove it where there are no lines.
 
     Raises:
         OSError: it cannot be written; the old content stays.
@@ -83,7 +83,7 @@ def append_metrics(path: Path, lines: Mapping[int, Mapping[str, float]]) -> None
 
 
 def metrics_text(columns: Iterable[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """Rows as text with a header, as Lightning's ``CSVLogger`` writes them."""
+    """Format rows as text with a header, as Lightning's ``CSVLogger`` writes them."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, fieldnames=list(columns))
     writer.writeheader()

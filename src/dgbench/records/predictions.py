@@ -39,7 +39,7 @@ _KEY, _FORMAT = b"dgbench", 1
 
 
 def need_pyarrow(key: str) -> None:
-    """Refuse what cannot be written or read.
+    """Refuse a setting that needs pyarrow where that is not installed.
 
     Raises:
         ConfigError: pyarrow is not installed.
@@ -49,7 +49,7 @@ def need_pyarrow(key: str) -> None:
 
 
 def schema(about: Mapping[str, Any], attributes: Sequence[str] = ()) -> pyarrow.Schema:
-    """Columns, further ones by name, and metadata; ``about`` as :func:`about_predictions` gives it."""
+    """Build the schema: columns, further ones by name, metadata; ``about`` as :func:`about_predictions` gives it."""
     import pyarrow as pa
 
     number = pa.int16() if len(about["classes"]) < 2**15 else pa.int32()
@@ -69,7 +69,7 @@ def schema(about: Mapping[str, Any], attributes: Sequence[str] = ()) -> pyarrow.
 
 
 def about_predictions(path: Path) -> dict[str, Any]:
-    """What a file says of its run.
+    """Read what a file says of its run.
 
     Keys: ``run`` (hash), ``step``, ``evaluation`` (``last`` or ``best``), ``classes`` (names), ``training`` and
     ``held_out`` (environments), ``algorithm``, ``dataset``, ``seed``, ``fold``, ``root`` (folder of the images as the
@@ -94,7 +94,7 @@ def about_predictions(path: Path) -> dict[str, Any]:
 
 
 def read_predictions(path: Path) -> pyarrow.Table:
-    """The lines of a file.
+    """Read the lines of a file.
 
     Raises:
         RecordError: it cannot be read.
@@ -108,7 +108,7 @@ def read_predictions(path: Path) -> pyarrow.Table:
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Table:
-    """The lines of a Parquet file of anybody's; repeated texts are kept once.
+    """Read the lines of a Parquet file, whoever wrote it; repeated texts are kept once.
 
     Raises:
         RecordError: it expands beyond all measure.
@@ -119,8 +119,8 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Ta
 
     with open_regular(path) as handle:
         file = pq.ParquetFile(handle)
-        groups = [file.metadata.row_group(at) for at in range(file.num_row_groups)]
-        parts = [group.column(at) for group in groups for at in range(group.num_columns)]
+        groups = [file.metadata.row_group(index) for index in range(file.num_row_groups)]
+        parts = [group.column(index) for group in groups for index in range(group.num_columns)]
         check_expansion(path, sum(max(part.total_uncompressed_size, 8 * part.num_values) for part in parts))
         strings = {column.name for column in file.schema_arrow if pa.types.is_string(column.type)}
         texts = {part.path_in_schema for part in parts if "RLE_DICTIONARY" in part.encodings} & strings

@@ -118,7 +118,7 @@ class Row:
         return self.wrong / self.seen
 
     def to_json(self) -> str:
-        """The row as one line, identity included, without the line end."""
+        """Format the row as one line, identity included, without the line end."""
         flat = asdict(self.identity)
         for key in ("user_code", "seed_moves"):
             if flat[key] == DEFAULTS[key]:  # as in most runs
@@ -161,7 +161,7 @@ def append_rows(path: Path | None, rows: Iterable[Row]) -> bytes:
 
 
 def read_rows(path: Path) -> tuple[list[dict[str, Any]], list[RowProblem]]:
-    """All good rows of a file as flat dictionaries, and the lines that had to be dropped.
+    """Read all good rows of a file as flat dictionaries, and the lines that had to be dropped.
 
     Keys are those of :class:`RunIdentity` and :class:`Row`; whether the *environment* was held out stands under
     ``env_held_out``, the list of all held-out environments under ``held_out``. A key that a row lacks because it is
@@ -176,7 +176,7 @@ def read_rows(path: Path) -> tuple[list[dict[str, Any]], list[RowProblem]]:
 
 
 def parse_rows(content: bytes) -> tuple[list[ParsedRow], list[tuple[int, str]]]:
-    """What a row file holds.
+    """Parse the content of a row file.
 
     Returns:
         its good rows; and line number and reason of each that had to be dropped.
@@ -194,7 +194,7 @@ def parse_rows(content: bytes) -> tuple[list[ParsedRow], list[tuple[int, str]]]:
 
 
 def row_of(flat: dict[str, Any]) -> Row:
-    """A flat dictionary, as :func:`read_rows` gives it, as a row again."""
+    """Build a row from a flat dictionary as :func:`read_rows` gives it."""
     identity = RunIdentity(**{f.name: flat[f.name] for f in fields(RunIdentity)})
     values = {f.name: flat[f.name] for f in fields(Row) if f.name not in ("identity", "held_out")}
     return Row(identity=identity, held_out=flat["env_held_out"], **values)
@@ -205,7 +205,7 @@ _decode = json.JSONDecoder().decode
 
 
 def lines_before(path: Path, step: int) -> Checksum:
-    """The lines of a row file that stand before its rows of ``step`` and later; no file is an empty one.
+    """Compute the checksum of the lines of a row file before its rows of ``step`` and later; no file is an empty one.
 
     Raises:
         OSError: the file cannot be read, or is no regular file.
@@ -227,7 +227,7 @@ class RowParser:
         self._identities: dict[str, dict[str, Any]] = {}
 
     def parse(self, line: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-        """One line.
+        """Parse one line.
 
         Returns:
             the keys that the line has of the identity, the same object for equal ones; and its other keys.
@@ -261,7 +261,7 @@ class RowParser:
         return identity, values
 
     def _is_head(self, text: bytes, identity: Mapping[str, Any]) -> bool:
-        """Whether a beginning of a line is that identity and nothing that is not closed."""
+        """Return whether a line's beginning, closed by a brace, is an object of that identity and no key of a row."""
         try:
             head = _object(text + b"}")
         except RecordError:
@@ -298,7 +298,7 @@ _LARGEST = 2**63 - 1
 
 
 def printable_text(value: Any) -> str:
-    """Printable text of reasonable length; control characters break what they are written to."""
+    """Check for printable text of reasonable length; control characters break what they are written to."""
     if type(value) is not str:
         return f"is {shown(value)}, not text"
     if len(value) > LONGEST:
@@ -311,7 +311,7 @@ def _check(holds: Callable[[Any], bool], fault: str) -> Check:
 
 
 def whole(low: int = -_LARGEST, high: int = _LARGEST) -> Check:
-    """A check for whole numbers from ``low`` to ``high``, written without a point."""
+    """Make a check for whole numbers from ``low`` to ``high``, written without a point."""
     fault = f"not a whole number from {low} to {high}"
     return _check(lambda value: type(value) is int and low <= value <= high, fault)
 
@@ -322,17 +322,17 @@ subset = _check(lambda value: type(value) is str and value in SUBSETS, f"not {',
 
 
 def loss(value: Any) -> str:
-    """A number or infinity, which cross entropy reaches; not NaN."""
+    """Check for a number or infinity, which cross entropy reaches; not NaN."""
     return "" if type(value) is float and not math.isnan(value) else number(value)
 
 
 def optional(check: Check) -> Check:
-    """The same check, and null is good too."""
+    """Make a check that passes null and what the given one passes."""
     return lambda value: "" if value is None else check(value)
 
 
 def list_of(check: Check) -> Check:
-    """A list whose items pass a check."""
+    """Make a check for lists whose items pass the given one."""
 
     def check_list(value: Any) -> str:
         if type(value) is not list:
@@ -343,7 +343,7 @@ def list_of(check: Check) -> Check:
 
 
 def mapping_of(check: Check) -> Check:
-    """Names with values that pass a check."""
+    """Make a check for mappings of printable names to values that pass the given one."""
 
     def check_mapping(value: Any) -> str:
         if type(value) is not dict:
@@ -356,7 +356,7 @@ def mapping_of(check: Check) -> Check:
 
 
 def plain_mapping(value: Any) -> str:
-    """Hyperparameters, or options of a dataset: names with text, a number, a truth, null, or lists of these."""
+    """Check hyperparameters, or options of a dataset: names with text, a number, a truth, null, or lists of these."""
     return mapping_of(lambda item: _plain(item, DEEPEST))(value)
 
 
@@ -400,12 +400,12 @@ ROW_CHECKS: dict[str, Check] = {
 
 
 def first_fault(values: Mapping[str, Any], checks: Mapping[str, Check]) -> str:
-    """The first value that fails its check, in words; empty where all pass. Keys that are absent are passed over."""
+    """Say which value first fails its check, and how; empty where all pass. Keys that are absent are passed over."""
     return next((f"{key} {wrong}" for key in checks if key in values and (wrong := checks[key](values[key]))), "")
 
 
 def misfit(identity: Mapping[str, Any]) -> str:
-    """What in an identity contradicts the rest of it, in words; empty where nothing does."""
+    """Say what in an identity contradicts the rest of it; empty where nothing does."""
     names: Sequence[str] = identity["given"]
     if not names or len(set(names)) < len(names):
         return f"given is {shown(names)}, not different names"
@@ -418,13 +418,13 @@ def misfit(identity: Mapping[str, Any]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as JSON in ASCII, cut to a readable length."""
+    """Format a value as JSON in ASCII, cut to a readable length."""
     written = json.dumps(value)
     return written if len(written) <= 40 else f"{written[:37]}..."
 
 
 def _defaults(kind: type[Any]) -> dict[str, Any]:
-    """Values of those fields of a dataclass that have one."""
+    """Collect the defaults of those fields of a dataclass that have one."""
     plain = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
     built = {f.name: f.default_factory() for f in fields(kind) if f.default_factory is not MISSING}
     return {**plain, **built}
@@ -442,7 +442,7 @@ _ROLES: dict[str, Role] = {
 
 
 def keys(roles: Role, *more: str | None) -> tuple[str, ...]:
-    """The keys of an identity that have one of these roles, in their order.
+    """List the keys of an identity that have one of these roles, in their order.
 
     Args:
         roles: e.g. ``Role.DATASET | Role.NETWORK``.
@@ -453,5 +453,5 @@ def keys(roles: Role, *more: str | None) -> tuple[str, ...]:
 
 
 def identity_key(identity: Mapping[str, Any], names: Sequence[str]) -> str:
-    """A text that is equal for identities that agree in all those keys."""
+    """Format a text that is equal for identities that agree in all those keys."""
     return json.dumps([identity.get(name) for name in names], sort_keys=True, default=str)

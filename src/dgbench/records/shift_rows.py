@@ -73,7 +73,7 @@ class ShiftRow:
         return self.pairs, self.pair, self.kind, self.number, self.null
 
     def to_json(self) -> str:
-        """The row as one line, identity included, without the line end."""
+        """Format the row as one line, identity included, without the line end."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "identity"}
         return json.dumps({**asdict(self.identity), **values}, separators=(",", ":"))
 
@@ -98,7 +98,7 @@ def append_shift_rows(path: Path, rows: Iterable[ShiftRow]) -> None:
 
 
 def read_shift_rows(path: Path) -> tuple[list[ShiftRow], list[RowProblem]]:
-    """The good rows of a file, of those with one key the last, and the lines that had to be dropped.
+    """Read the good rows of a file, of those with one key the last, and the lines that had to be dropped.
 
     Raises:
         OSError: the file cannot be read, or is no regular file.

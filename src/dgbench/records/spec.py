@@ -66,7 +66,7 @@ class StudySpec:
         return digest(values | {name: _part(values[name]) for name in PARTS})
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, in the canonical form that is hashed."""
+        """Return plain values, in the canonical form that is hashed."""
         plain: dict[str, Any] = canonical(asdict(self))
         return plain
 
@@ -79,12 +79,12 @@ class RunSpec(StudySpec):
 
     @staticmethod
     def of(study: StudySpec, fold: Mapping[str, Any]) -> RunSpec:
-        """A fold of a study."""
+        """Build the specification of the run of one fold of a study."""
         return RunSpec(**{f.name: getattr(study, f.name) for f in fields(StudySpec)}, fold=dict(fold))
 
 
 def canonical(value: Any) -> Any:
-    """Plain JSON values in which 10 and 10.0 are one number, and a tuple and a list one sequence.
+    """Convert to plain JSON values in which 10 and 10.0 are one number, and a tuple and a list one sequence.
 
     Raises:
         TypeError: a value that has no such form, e.g. a tensor.
@@ -103,13 +103,13 @@ def canonical(value: Any) -> Any:
 
 
 def digest(content: Any) -> str:
-    """12 hexadecimal digits of plain values, over their canonical JSON."""
+    """Hash plain values to 12 hexadecimal digits, over their canonical JSON."""
     text = json.dumps(canonical(content), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
 
 
 def _part(value: dict[str, Any]) -> str:
-    """The digest of a part that studies of a sweep share: one object, hashed once."""
+    """Return the digest of a part that studies of a sweep share: one object, hashed once."""
     hashed = _HASHED.get(id(value))
     if hashed is None or hashed[0] is not value:
         if len(_HASHED) >= KEPT:
@@ -127,7 +127,7 @@ ATTEMPTS = 3  # where git is ended by a signal or by SECONDS
 
 @functools.cache
 def code_version() -> str:
-    """Version of dgbench, with the commit, and ``-dirty`` where files differ from it or new ones are not in it.
+    """Find dgbench's version, with the commit, and ``-dirty`` where files differ from it or new ones are not in it.
 
     Without git or outside of a repository the version alone. Asked once per process: code that was imported does not
     change with the files.
@@ -142,13 +142,13 @@ def code_version() -> str:
 
 @functools.cache
 def commit() -> dict[str, str | bool | None]:
-    """``commit`` in full, and whether the code is ``dirty``; None both where git does not know."""
+    """Read ``commit`` in full, and whether the code is ``dirty``; both None where git does not know."""
     full = _git("rev-parse", "HEAD")
     return {"commit": full, "dirty": None if full is None else code_version().endswith(DIRTY)}
 
 
 def _git(*words: str) -> str | None:
-    """Answer of git about the repository of this package; None where it has none.
+    """Ask git about the repository of this package; None where there is no answer.
 
     Asked again where a signal ended git or it took too long: a queue that ends a job signals every process in it, and
     the version that the job then writes must be the one that the next job writes.

@@ -55,15 +55,15 @@ class Status:
         return self._number(r"(?:.*, )?(\d{1,10}) rows")
 
     def _number(self, pattern: str) -> int:
-        said = re.fullmatch(pattern, self.reason) if self.word == DONE else None
-        return int(said[1]) if said else 0
+        match = re.fullmatch(pattern, self.reason) if self.word == DONE else None
+        return int(match[1]) if match else 0
 
     def __str__(self) -> str:
         return f"{self.word} {self.reason}".strip()
 
 
 def read_status(folder: Path) -> Status:
-    """The status of the run in a folder."""
+    """Read the status of the run in a folder."""
     try:
         text = read_regular(folder / STATUS_FILE).decode(errors="replace")
     except OSError:
@@ -73,7 +73,7 @@ def read_status(folder: Path) -> Status:
 
 
 def is_done(folder: Path, evaluations: Evaluations | None = None) -> bool:
-    """Whether the run in a folder needs no more training: it is ``DONE``, and all of its rows are there.
+    """Return whether the run in a folder needs no more training: it is ``DONE``, and all of its rows are there.
 
     Args:
         folder: of a run, or of estimates of shift.
@@ -83,13 +83,13 @@ def is_done(folder: Path, evaluations: Evaluations | None = None) -> bool:
 
 
 def is_settled(folder: Path) -> bool:
-    """Whether the run in a folder is over: it is done, or its loss diverged and would diverge again."""
+    """Return whether the run in a folder is over: it is done, or its loss diverged and would diverge again."""
     status = read_status(folder)
     return is_done(folder) or (status.word == FAILED and is_divergence(status.reason))
 
 
 def lacking_rows(folder: Path, evaluations: Evaluations | None = None) -> str:
-    """What is missing among the rows of a run, in words; empty where nothing is.
+    """Say what is missing among the rows of a run; empty where nothing is.
 
     Args:
         folder: of the run. Of estimates of shift it is asked whether there are any.
@@ -118,13 +118,13 @@ def trained_again(lacking: str) -> str:
 def lacking_of(
     folder: Path, identity: Mapping[str, Any], rows: Collection[RowKey], evaluations: Evaluations | None = None
 ) -> str:
-    """:func:`lacking_rows` of a run whose row file has been read.
+    """Say what :func:`lacking_rows` says, of a run whose row file has been read.
 
     Args:
         folder: of the run.
         identity: of its rows.
         rows: step, environment and subset of each, none twice.
-        evaluations: as there.
+        evaluations: as for :func:`lacking_rows`.
     """
     if evaluations is None:
         try:
@@ -222,7 +222,7 @@ class Beat(BaseModel):
 
     @property
     def seconds_left(self) -> float | None:
-        """Until its last step, at the speed so far."""
+        """Seconds until its last step, at the speed so far; None where that is not known."""
         return (self.steps - self.step) / self.steps_per_s if self.steps_per_s else None
 
 
@@ -236,7 +236,7 @@ def write_beat(folder: Path, beat: Beat) -> None:
 
 
 def read_beat(folder: Path) -> Beat | None:
-    """The last beat of a run; None where there is none, or none that is whole and makes sense."""
+    """Read the last beat of a run; None where there is none, or none that is whole and makes sense."""
     try:
         return Beat.model_validate(read_json(folder / PROGRESS_FILE))
     except (OSError, ValueError):
@@ -244,14 +244,14 @@ def read_beat(folder: Path) -> Beat | None:
 
 
 def roughly(seconds: float) -> str:
-    """An expected duration, no finer than it is known: ``40 s``, ``12 min``, ``3 h 10 min``."""
+    """Format an expected duration, no finer than it is known: ``40 s``, ``12 min``, ``3 h 10 min``."""
     if seconds < 99.5:
         return f"{round(seconds)} s"
     return f"{round(seconds / 60)} min" if seconds < 3570 else duration(max(seconds, 3600))
 
 
 def duration(seconds: float) -> str:
-    """``40 s``, ``2 min 05 s``, ``3 h 10 min``, ``2 d 04 h``; from 100 days on without hours, ``146 d``."""
+    """Format a duration as ``40 s``, ``2 min 05 s``, ``3 h 10 min``, ``2 d 04 h`` or, from 100 days on, ``146 d``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

@@ -38,7 +38,7 @@ Settings = InstanceOf[Statistics]
 
 @checked
 def leaderboard(frame: pd.DataFrame, spread: str = "domainbed", split_by: str | None = None) -> pd.DataFrame:
-    """Test accuracy of every algorithm on every dataset, their average and the place, best first.
+    """Rank algorithms by test accuracy: on every dataset, on average, and their place, best first.
 
     Args:
         frame: of :func:`dgbench.results`, or a part of its lines.
@@ -58,7 +58,7 @@ def leaderboard(frame: pd.DataFrame, spread: str = "domainbed", split_by: str | 
 
 @checked
 def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
-    """Average, worst, gap, worst+gap and ideal error of every algorithm.
+    """Compute average, worst, gap, worst+gap and ideal error of every algorithm.
 
     The lowest worst+gap comes first, or the lowest average where no study has worst+gap.
 
@@ -75,31 +75,31 @@ def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
 
 @checked
 def held_out_errors(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
-    """Error in each given environment of the model that never saw it; arguments as in :func:`measures`."""
+    """Compute the error in each given environment of the model that never saw it; arguments as in :func:`measures`."""
     return _of_each_setting(frame, held_out_table, split_by)
 
 
 @checked
 def selected(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
-    """The algorithm that each measure selects, and what that costs; arguments as in :func:`measures`."""
+    """Find the algorithm that each measure selects, and what that costs; arguments as in :func:`measures`."""
     return _of_each_setting(frame, selection_table, split_by)
 
 
 @checked
 def correlation(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
-    """Rank correlation of each measure with the ideal one; arguments as in :func:`measures`."""
+    """Compute the rank correlation of each measure with the ideal one; arguments as in :func:`measures`."""
     return _of_each_setting(frame, correlation_table, split_by)
 
 
 @checked
 def seeds(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
-    """The measures of every algorithm and seed; arguments as in :func:`measures`."""
+    """List the measures of every algorithm and seed; arguments as in :func:`measures`."""
     return _of_each_setting(frame, seed_table, split_by)
 
 
 @checked
 def certainty(frame: pd.DataFrame, statistics: Settings | None = None, split_by: str | None = None) -> pd.DataFrame:
-    """Difference of every algorithm to the lowest, its rank and whether it may be the lowest, with intervals.
+    """Compare every algorithm with the lowest: difference, rank and whether it may be the lowest, with intervals.
 
     Args:
         frame: of :func:`dgbench.results`, or a part of its lines.
@@ -116,7 +116,7 @@ def certainty(frame: pd.DataFrame, statistics: Settings | None = None, split_by:
 
 @checked
 def differences(frame: pd.DataFrame, statistics: Settings | None = None, split_by: str | None = None) -> pd.DataFrame:
-    """The difference of every pair of algorithms with its interval; arguments as in :func:`certainty`."""
+    """Compute the difference of every pair of algorithms with its interval; arguments as in :func:`certainty`."""
     settings = statistics or Statistics()
     return _of_each_setting(frame, lambda evaluation: difference_table(evaluation, settings), split_by)
 
@@ -128,7 +128,7 @@ def _of_each_setting(frame: pd.DataFrame, make: Callable[[Evaluation], Table], s
 
 
 def _joined(parts: Mapping[str, Table], frame: pd.DataFrame, problems: Iterable[Problem]) -> pd.DataFrame:
-    """The lines of the tables of several settings as one frame; its ``attrs`` hold title, notes, selection, problems.
+    """Join the tables of several settings in one frame; its ``attrs`` hold title, notes, selection, problems.
 
     Args:
         parts: title of the setting -> its table.
@@ -151,11 +151,11 @@ def _joined(parts: Mapping[str, Table], frame: pd.DataFrame, problems: Iterable[
     joined = pd.DataFrame(lines, columns=None if lines else columns)
     joined = joined[[*columns, *(c for c in joined.columns if c not in columns and c != "setting")]]
     selection = frame.attrs.get("selection")
-    missing = [f"{problem.kind}: {problem.where}: {problem.reason}" for problem in problems]
+    texts = [f"{problem.kind}: {problem.where}: {problem.reason}" for problem in problems]
     joined.attrs = {
         "title": f"{tables[0].title} ({selection})" if selection else tables[0].title,
         "notes": list(notes),
         "selection": selection,
-        "problems": [*frame.attrs.get("problems", ()), *missing],
+        "problems": [*frame.attrs.get("problems", ()), *texts],
     }
     return joined

@@ -56,9 +56,9 @@ class CurvesReport(Report):
         for title, lines in curves.groupby("setting", sort=False):
             setting, means = str(title), mean_curves(lines)
             figures = [self._figure(setting, means, quantity) for quantity in ("error", "loss")]
-            of_setting = logged[logged["setting"] == setting]
-            names = sorted(set(of_setting["name"]), key=lambda name: (name != "loss", name))
-            figures += [self._logged_figure(setting, name, of_setting[of_setting["name"] == name]) for name in names]
+            values = logged[logged["setting"] == setting]
+            names = sorted(set(values["name"]), key=lambda name: (name != "loss", name))
+            figures += [self._logged_figure(setting, name, values[values["name"] == name]) for name in names]
             drawn = [figure for figure in figures if figure]
             sections.append(Section(slug(setting), setting, [curve_table(means)], drawn))
         runs = len(collection.runs)
@@ -71,7 +71,7 @@ class CurvesReport(Report):
         )
 
     def _figure(self, setting: str, means: pd.DataFrame, quantity: str) -> Figure | None:
-        """One panel for validation and one for tested environments; None where no row has the quantity."""
+        """Draw a panel for each role but ``train``; None where no row has the quantity."""
         means = means[means[quantity].notna()]
         roles = [role for role in _PANELS if (means["role"] == role).any()]
         if not roles:
@@ -100,7 +100,7 @@ class CurvesReport(Report):
             return finish(drawn, name, f"{quantity.capitalize()} over training, {setting}", caption)
 
     def _logged_figure(self, setting: str, name: str, values: pd.DataFrame) -> Figure:
-        """One logged quantity: its mean over folds, then over repetitions."""
+        """Draw one logged quantity: its mean over folds, then over repetitions."""
         means = _means(values, ["algorithm", "step"], ["value"]).reset_index()
         last = means.groupby("algorithm")["value"].last().sort_values()
         colors = colored(list(dict.fromkeys(map(str, values["algorithm"]))), [self.baseline, *map(str, last.index)])
@@ -144,7 +144,7 @@ def step_curves(collection: Collection, split_by: str | None = None) -> pd.DataF
 
 
 def run_labels(collection: Collection, split_by: str | None = None) -> list[dict[str, Any]]:
-    """Of every run ``setting``, ``algorithm`` (as tables name it), ``seed``, ``fold``, ``draw``, ``trial``, ``run``."""
+    """List ``setting``, ``algorithm`` (as tables name it), ``seed``, ``fold``, ``draw``, ``trial``, ``run`` of runs."""
     identities = [run.identity for run in collection.runs]
     return [
         {"setting": title, "algorithm": algorithm, **{name: identity[name] for name in _OF_RUN}}
@@ -153,12 +153,12 @@ def run_labels(collection: Collection, split_by: str | None = None) -> list[dict
 
 
 def _roles(collection: Collection) -> NDArray[np.str_]:
-    """The role of every row; empty for the test images of an environment that is trained on."""
+    """Find the role of every row; empty for test images of training environments and other images of held-out ones."""
     rows, tests = collection.rows, [tested(run.identity) for run in collection.runs]
     run, subset = rows["run"].to_numpy(), rows["subset"].astype(str).to_numpy()
     everywhere = np.array([not environments for environments in tests])[run]
-    of_test = np.where(everywhere, "everywhere", np.where(of_environments(rows, tests), "test", ""))
-    return np.where(subset == "test", of_test, np.where(rows["env_held_out"].to_numpy(), "", subset))
+    test_roles = np.where(everywhere, "everywhere", np.where(of_environments(rows, tests), "test", ""))
+    return np.where(subset == "test", test_roles, np.where(rows["env_held_out"].to_numpy(), "", subset))
 
 
 def logged_values(runs: Sequence[Run], labels: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -199,13 +199,13 @@ def mean_curves(curves: pd.DataFrame) -> pd.DataFrame:
 
 
 def _means(lines: pd.DataFrame, place: list[str], values: list[str]) -> pd.DataFrame:
-    """Mean over folds, then mean and standard deviation (``NAME.std``, divisor n-1) over repetitions."""
+    """Average over folds, then compute mean and standard deviation (``NAME.std``, divisor n-1) over repetitions."""
     over_folds = lines.groupby([*place, *_REPETITION])[values].mean().groupby(place)
     return pd.concat([over_folds.mean(), over_folds.std().add_suffix(".std")], axis=1)
 
 
 def curve_table(means: pd.DataFrame) -> Table:
-    """Show the drawn numbers."""
+    """Build the table of the drawn numbers."""
     columns = [
         Column("algorithm", key=True),
         Column("role", "images", key=True),
@@ -219,7 +219,7 @@ def curve_table(means: pd.DataFrame) -> Table:
 
 
 def _draw(axes: Any, means: pd.DataFrame, quantity: str, colors: Mapping[str, str]) -> None:
-    """A line for each algorithm, with a band of one standard deviation for those that have a color.
+    """Draw a line for each algorithm, with a band of one standard deviation for those that have a color.
 
     Args:
         axes: drawn on.
@@ -241,7 +241,7 @@ def _draw(axes: Any, means: pd.DataFrame, quantity: str, colors: Mapping[str, st
 
 
 def _label_ends(axes: Any, means: pd.DataFrame, quantity: str, colors: Mapping[str, str]) -> None:
-    """Names of the algorithms in color at the right ends of their lines; the limits of the axes are set."""
+    """Write the names of algorithms in color at the right ends of their lines; the limits of the axes are set."""
     ends = means[means["algorithm"].isin(list(colors))].groupby("algorithm").last()
     places = zip(ends["step"], ends[quantity], strict=True)
     end_labels(axes, dict(zip(map(str, ends.index), places, strict=True)), colors)

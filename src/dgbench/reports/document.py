@@ -96,7 +96,7 @@ class ReportKeys(Checked):
 
 
 def check_algorithm(report: Any, key: str, algorithms: Names[str]) -> None:
-    """Refuse an algorithm of which there are no rows; the usual one may be absent.
+    """Refuse an algorithm without rows, unless it is the default of the key.
 
     Args:
         report: that has the key.
@@ -129,17 +129,17 @@ class Document:
 
 
 def title_of(item: Table | Figure, document: Document) -> str:
-    """Its title, which names the selection: tables are copied out of their report."""
+    """Return the title of a table or figure with the selection: tables are copied out of their report."""
     return f"{item.title} ({document.selection})" if document.selection else item.title
 
 
 def remake(document: Document, item: Table | Figure) -> str:
-    """The command that makes one table or figure again; empty where the document does not know its own."""
+    """Build the command that makes one table or figure again; empty where the document does not know its own."""
     return f"{document.command} 'only=[{item.name}]'" if document.command else ""
 
 
 def keep(document: Document, names: Names[str]) -> Document:
-    """The document with the tables and figures of those names alone; the problems always stay.
+    """Keep only the tables and figures of those names in a document; the problems always stay.
 
     Raises:
         ConfigError: a name is neither a table nor a figure of this document.
@@ -163,7 +163,7 @@ def keep(document: Document, names: Names[str]) -> Document:
 
 
 def problem_table(problems: Sequence[Problem]) -> Table:
-    """Everything that was left out or assumed, and why."""
+    """Build the table of everything that was left out or assumed, and why."""
     lines = [{"problem": problem.kind, "where": problem.where, "reason": problem.reason} for problem in problems]
     notes = [] if lines else ["Nothing was left out: every run found is finished and in the tables above."]
     columns = [Column("problem", key=True), Column("where"), Column("reason")]
@@ -171,29 +171,29 @@ def problem_table(problems: Sequence[Problem]) -> Table:
 
 
 def warnings(selection: Selection, collection: Collection, trained_on_tested: bool = False) -> list[str]:
-    """What a reader must know before any number; empty where there is nothing.
+    """List what a reader must know before any number; empty where there is nothing.
 
     Args:
         selection: of steps and draws.
         collection: what the numbers are made of.
         trained_on_tested: whether a tested environment was not held out.
     """
-    said = [ORACLE] if selection.uses_test_environments else []
+    sentences = [ORACLE] if selection.uses_test_environments else []
     if trained_on_tested:
-        said.append(TARGET_ORACLE)
+        sentences.append(TARGET_ORACLE)
     if not selection.chooses_draws and any(run.identity["draw"] for run in collection.runs):
-        said.append(APART)
-    return said
+        sentences.append(APART)
+    return sentences
 
 
 def leads(what: str, problems: Sequence[Problem]) -> list[str]:
-    """What went into the report, how much was left out, and how much was assumed."""
+    """Say what went into the report, how much was left out, and how much was assumed."""
     listed = counted(problem.kind for problem in problems)
     return [f"{what}.", f"{listed}, listed at the end." if problems else "No problems."]
 
 
 def counted(kinds: Iterable[str]) -> str:
-    """``no problems``, ``1 problem``, ``2 problems and 3 assumptions``.
+    """Count problems and assumptions: ``no problems``, ``1 problem``, ``2 problems and 3 assumptions``.
 
     Args:
         kinds: of everything that was left out or assumed.
@@ -206,33 +206,33 @@ def counted(kinds: Iterable[str]) -> str:
 
 
 def sections_in_order(document: Document) -> list[Section]:
-    """The leading section (the first that has an answer, else the first), then the others in their order."""
+    """Order sections: the leading one (the first that has an answer, else the first), then the others in order."""
     sections = list(document.sections)
-    answered = [at for at, section in enumerate(sections) if section.answer]
+    answered = [index for index, section in enumerate(sections) if section.answer]
     if answered:
         sections.insert(0, sections.pop(answered[0]))
     return sections
 
 
 def main_figure(section: Section) -> Figure | None:
-    """The first figure that is no detail."""
+    """Find the first figure that is no detail."""
     return next((figure for figure in section.figures if not figure.detail), None)
 
 
 def main_table(section: Section) -> Table | None:
-    """The first table with lines that is no detail; the first detail where a section shows nothing else."""
+    """Find the first table with lines that is no detail; the first detail where a section shows nothing else."""
     filled = sorted((item for item in section.tables if len(item)), key=lambda item: item.detail)
     return next((item for item in filled if not item.detail or not main_figure(section)), None)
 
 
 def others(section: Section) -> list[Table | Figure]:
-    """Everything else in a section: tables, figures, then details of both kinds."""
+    """List everything else in a section: tables, figures, then details of both kinds."""
     table, figure = main_table(section), main_figure(section)
     items: list[Table | Figure] = [*section.tables, *section.figures]
     return sorted((item for item in items if item is not table and item is not figure), key=lambda item: item.detail)
 
 
 def in_order(section: Section) -> Sequence[Table | Figure]:
-    """Main picture, main table, then the rest."""
+    """Order what a section shows: main picture, main table, then the rest."""
     first = [main_figure(section), main_table(section)]
     return [*(item for item in first if item is not None), *others(section)]

@@ -48,7 +48,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """For files and anchors."""
+        """Title as a name for files and anchors."""
         return slug(self.title)
 
     @property
@@ -58,7 +58,7 @@ class Setting:
 
 
 def repeats(identity: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether results of another setting repeat those of the first with seeds that move a part of its chance alone.
+    """Return whether another setting repeats the first's results with seeds that vary only a part of its randomness.
 
     Where every seed of the first has data of its own, the other may have one draw of them.
     """
@@ -86,7 +86,7 @@ class Evaluation:
     problems: tuple[Problem, ...] = ()
 
     def of(self, title: str) -> Evaluation:
-        """One setting."""
+        """Restrict the evaluation to one setting, without the problems."""
         return Evaluation(
             tuple(setting for setting in self.settings if setting.title == title),
             self.studies[self.studies["setting"] == title],
@@ -94,9 +94,9 @@ class Evaluation:
         )
 
     def repetitions(self, setting: Setting) -> dict[str, pd.DataFrame]:
-        """``seed_moves`` -> studies of the settings that repeat one, see :func:`repeats`."""
-        others = {s.title: s.identity for s in self.settings if repeats(setting.identity, s.identity)}
-        return {who["seed_moves"]: self.of(title).studies for title, who in others.items()}
+        """Map ``seed_moves`` -> studies of the settings that repeat one, see :func:`repeats`."""
+        repeating = {s.title: s.identity for s in self.settings if repeats(setting.identity, s.identity)}
+        return {identity["seed_moves"]: self.of(title).studies for title, identity in repeating.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ class Group:
     tests: pd.DataFrame  #: see :class:`~dgbench.reports.reading.selected.Selected`
 
     def studies(self) -> list[tuple[list[SelectedRun], pd.DataFrame]]:
-        """The runs of every study and their lines of ``tests``, by algorithm and seed."""
+        """List the runs of every study with their lines of ``tests``, by algorithm and seed."""
         runs: dict[tuple[str, int], list[SelectedRun]] = defaultdict(list)
         for run in self.runs:
             runs[run.label, run.identity["seed"]].append(run)
@@ -118,7 +118,7 @@ class Group:
 
 
 def groups_of(selected: Selected, split_by: str | None = None, ideal: bool = True) -> list[Group]:
-    """The runs of every setting.
+    """Group runs by setting.
 
     Args:
         selected: runs at their selected steps.
@@ -184,8 +184,8 @@ def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
     titles = iter(setting_titles([group.identity for group in groups if group.identity["protocol"] != PAIRS]))
     for group in groups:
         if group.identity["protocol"] == PAIRS:
-            where = f"{variant_text(group.identity)}, {len(group.runs)} runs"
-            problems.append(Problem("pair runs", where, _NO_PAIRS))
+            place = f"{variant_text(group.identity)}, {len(group.runs)} runs"
+            problems.append(Problem("pair runs", place, _NO_PAIRS))
             continue
         settings.append(setting := Setting(next(titles), group.identity, group.codes))
         studies = []
@@ -199,11 +199,11 @@ def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
     # both frames keep names as Python's strings: tables read them by the thousand, Arrow's make that ten times slower
     study_columns = ["setting", "algorithm", "seed"]
     names = [*study_columns, *MEASURES, "ideal_env", "steps", "missing", "trained_on_tested", "sampled"]
-    of_studies = pd.DataFrame(lines).reindex(columns=[*names, *(f"{name}.reason" for name in MEASURES)])
-    of_studies = of_studies.astype({**dict.fromkeys(MEASURES, "float64"), "setting": object, "algorithm": object})
-    of_errors = pd.DataFrame(errors, columns=[*study_columns, "role", "env", "error", "error.reason"])
-    of_errors = of_errors.astype(dict.fromkeys(("setting", "algorithm", "role", "env"), object))
-    return Evaluation(tuple(settings), of_studies, of_errors, tuple(problems))
+    study_frame = pd.DataFrame(lines).reindex(columns=[*names, *(f"{name}.reason" for name in MEASURES)])
+    study_frame = study_frame.astype({**dict.fromkeys(MEASURES, "float64"), "setting": object, "algorithm": object})
+    error_frame = pd.DataFrame(errors, columns=[*study_columns, "role", "env", "error", "error.reason"])
+    error_frame = error_frame.astype(dict.fromkeys(("setting", "algorithm", "role", "env"), object))
+    return Evaluation(tuple(settings), study_frame, error_frame, tuple(problems))
 
 
 def evaluate_study(
@@ -276,12 +276,12 @@ def _study(
         no_everywhere=_no_ideal(identity, everywhere, environments, missing, steps),
     )
     sampled = bool(identity.get("grouped")) and identity["evaluation"] == "exact"
-    who = runs[0], runs[0].label, identity["seed"]
-    return Study(*who, held_out, everywhere, steps, missing, measures, tests, not honest, sampled)
+    study_key = runs[0], runs[0].label, identity["seed"]
+    return Study(*study_key, held_out, everywhere, steps, missing, measures, tests, not honest, sampled)
 
 
 def _counting(runs: Sequence[SelectedRun]) -> dict[str, SelectedRun]:
-    """Fold -> the run that counts.
+    """Find the run that counts for each fold.
 
     Raises:
         RecordError: there are two.
@@ -301,7 +301,7 @@ def _counting(runs: Sequence[SelectedRun]) -> dict[str, SelectedRun]:
 def _unusable(
     runs: Sequence[SelectedRun], counting: Mapping[str, SelectedRun], without_rows: Mapping[Path, Mapping[str, str]]
 ) -> dict[str, str]:
-    """Fold -> why its errors must not be used."""
+    """Map fold -> why its errors must not be used."""
     unusable = {
         run.identity["fold"]: run.why
         for run in runs
@@ -322,7 +322,7 @@ def _no_ideal(
     missing: Mapping[str, str],
     steps: Mapping[str, int],
 ) -> str:
-    """Why the ideal error of a study cannot be known; empty where it can."""
+    """Say why the ideal error of a study cannot be known; empty where it can."""
     given = list(identity["given"])
     all_environments = {*given, *environments}
     if not identity.get("beyond", True) or (everywhere and all_environments <= set(given)):
@@ -359,12 +359,12 @@ def _errors(study: Study, setting: Setting) -> list[dict[str, Any]]:
 
 
 def planned_tests(fold: str, planned: Sequence[Sequence[str]] | None) -> Sequence[str]:
-    """Environments in which the protocol tests that fold; none for ``full``, or where the protocol does not tell."""
+    """List environments where the protocol tests that fold; none for ``full``, or where the protocol does not tell."""
     return planned[int(fold)] if planned and fold.isdecimal() and int(fold) < len(planned) else ()
 
 
 def one_code(runs: Sequence[SelectedRun], shared: Mapping[str, Any]) -> tuple[str, ...]:
-    """The code version of the runs among these that are finished; none when no run is.
+    """Find the code version of the finished runs among these; none when no run is finished.
 
     Raises:
         RecordError: there are several.
@@ -383,21 +383,21 @@ def one_code(runs: Sequence[SelectedRun], shared: Mapping[str, Any]) -> tuple[st
 
 
 def _missing(study: Study) -> list[Problem]:
-    """What a study lacks, with the command that fills it."""
+    """Report what a study lacks, with the command that fills it."""
     run = study.run
     imported = str(run.identity["code"]).startswith(IMPORTED)
     if not study.missing or (imported and set(study.missing) == {FULL}):
         return []
-    what = grouped_reasons(study.missing)
+    text = grouped_reasons(study.missing)
     if len(study.missing) <= _MOST_NAMED:
-        planned, how = tested_by_fold(run.identity), "tested" if run.identity.get("folds") else "held out"
+        planned, role = tested_by_fold(run.identity), "tested" if run.identity.get("folds") else "held out"
         tests = {fold: ", ".join(planned_tests(fold, planned)) for fold in study.missing}
-        named = {fold: f"fold {fold}" + (f" ({envs} {how})" if envs else "") for fold, envs in tests.items()}
-        what = "; ".join(f"{named[fold]}: {reason}" for fold, reason in study.missing.items())
-    again = "run it where the sweep was made and import the folder again"
-    fill = again if imported else filling_command(Path(run.folder), list(study.missing))
-    where = f"{variant_text(run.identity)}, {study.algorithm} seed {study.seed}"
-    return [Problem("missing folds", where, f"{what}. To fill: {fill}")]
+        named = {fold: f"fold {fold}" + (f" ({envs} {role})" if envs else "") for fold, envs in tests.items()}
+        text = "; ".join(f"{named[fold]}: {reason}" for fold, reason in study.missing.items())
+    advice = "run it where the sweep was made and import the folder again"
+    fill = advice if imported else filling_command(Path(run.folder), list(study.missing))
+    place = f"{variant_text(run.identity)}, {study.algorithm} seed {study.seed}"
+    return [Problem("missing folds", place, f"{text}. To fill: {fill}")]
 
 
 def _other_environments(studies: Sequence[Study]) -> list[Problem]:
@@ -413,7 +413,7 @@ def _other_environments(studies: Sequence[Study]) -> list[Problem]:
 
 
 def expected_folds(identity: Mapping[str, Any], present: Iterable[str]) -> list[str]:
-    """The folds a complete study has; those that are present where the protocol does not tell.
+    """List the folds a complete study has; those that are present where the protocol does not tell.
 
     Args:
         identity: identity of any run.
@@ -427,12 +427,12 @@ def expected_folds(identity: Mapping[str, Any], present: Iterable[str]) -> list[
 
 
 def _lacks(environments: Sequence[str], step: int) -> str:
-    """``no test row of 0.10, 0.20, 0.30 and 4 more at step 200``."""
+    """Say ``no test row of 0.10, 0.20, 0.30 and 4 more at step 200``."""
     return f"no test row of {some_of(environments)} at step {step}"
 
 
 def grouped_reasons(missing: Mapping[str, str]) -> str:
-    """``folds 0-2, 5: no rows; fold full: failed``: every reason once, with the folds that have it."""
+    """Say every reason once, with the folds that have it: ``folds 0-2, 5: no rows; fold full: failed``."""
     by_reason: dict[str, list[str]] = defaultdict(list)
     for fold, reason in missing.items():
         by_reason[reason].append(fold)
@@ -442,7 +442,7 @@ def grouped_reasons(missing: Mapping[str, str]) -> str:
 
 
 def fold_ranges(folds: Sequence[str]) -> str:
-    """``0-2, 5, full``: three or more consecutive numbers as a range, then what is no number."""
+    """Format ``0-2, 5, full``: three or more consecutive numbers as a range, then what is no number."""
     numbers = enumerate(sorted(int(fold) for fold in folds if fold.isdecimal()))
     runs = [[number for _, number in run] for _, run in groupby(numbers, lambda pair: pair[1] - pair[0])]
     words = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]

@@ -56,7 +56,7 @@ class Choice:
 
 
 def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
-    """One choice for every search that has a model that counts, sorted by dataset, algorithm, trial, seed and fold.
+    """List the choice of every search with a model that counts, sorted by dataset, algorithm, trial, seed and fold.
 
     Args:
         selected: the steps and draws that count.
@@ -77,13 +77,13 @@ def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
         accuracies = [accuracy for env, accuracy in tests.get(index, ()) if env in reported]
         candidates = [
             {
-                "draw": other.identity["draw"],
-                "step": None if other.step < 0 else other.step,
-                "validation": _number(other.accuracy),
-                "run": other.identity["run"],
-                "why": other.why,
+                "draw": candidate.identity["draw"],
+                "step": None if candidate.step < 0 else candidate.step,
+                "validation": _number(candidate.accuracy),
+                "run": candidate.identity["run"],
+                "why": candidate.why,
             }
-            for other in searches[run.label, identity_key(identity, names)]
+            for candidate in searches[run.label, identity_key(identity, names)]
         ]
         chosen.append(
             Choice(
@@ -110,7 +110,7 @@ def _number(value: float) -> float | None:
 
 
 def choices_table(chosen: Sequence[Choice]) -> Table:
-    """One line per model that counts, those of one dataset."""
+    """Build a table with one line per model that counts, those of one dataset."""
     columns = [
         Column("algorithm", key=True),
         Column("trial", help="repetition of the search", key=True),
@@ -147,7 +147,7 @@ def choices_table(chosen: Sequence[Choice]) -> Table:
 
 
 def hparams_text(hparams: dict[str, Any]) -> str:
-    """``lr=0.0001, vrex_lambda=10``, to four digits."""
+    """Format hyperparameters as ``lr=0.0001, vrex_lambda=10``, to four significant digits."""
     return ", ".join(
         f"{key}={f'{value:.4g}' if isinstance(value, float) else value}" for key, value in sorted(hparams.items())
     )
@@ -162,16 +162,16 @@ class HparamsReport(Report):
         selected = select_runs(collection, selection, split_by)
         chosen = choices(selected, selection.validation_environments)
         by_setting = groupby(chosen, lambda c: {"dataset": c.dataset, "variant": c.variant, **c.setting})
-        settings = [(identity, list(several)) for identity, several in by_setting]
+        settings = [(identity, list(members)) for identity, members in by_setting]
         titles = setting_titles([identity for identity, _ in settings])
         sections: list[Section] = []
-        for title, (identity, of_setting) in zip(titles, settings, strict=True):
+        for title, (identity, section_choices) in zip(titles, settings, strict=True):
             facts = [("dataset", variant_text(identity))]
             facts += [
                 (key, ", ".join(map(str, identity[key])) if isinstance(identity[key], list) else str(identity[key]))
                 for key in SETTING
             ]
-            sections.append(Section(f"setting_{len(sections)}", title, [choices_table(of_setting)], facts=facts))
+            sections.append(Section(f"setting_{len(sections)}", title, [choices_table(section_choices)], facts=facts))
         # failed and unfinished runs are problems of the collection
         problems = collection.problems + [
             Problem("no choice", run.folder, run.why)

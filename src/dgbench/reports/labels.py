@@ -17,21 +17,21 @@ _LONG = ("folds", "given")  # keys that mostly follow from the others
 
 
 def algorithm_name(identity: Mapping[str, Any]) -> str:
-    """``vrex``; ``vrex+swad`` where its weights were averaged, ``vrex (sharpness=sam)`` where it trained around SAM."""
+    """Name an algorithm: ``vrex``, ``vrex+swad`` (averaged weights), ``vrex (sharpness=sam)`` (trained around SAM)."""
     averaging, sharpness = identity["averaging"], identity["hparams"].get(SHARPNESS)
     name = str(identity["algorithm"]) + ("" if averaging == "none" else f"+{averaging}")
     return _beside(name, f"sharpness={sharpness}" if sharpness else "")
 
 
 def network_text(identity: Mapping[str, Any]) -> str:
-    """``resnet50-bn_frozen, supervised_tv_in1k:0676ba61 init, ft``, and the head and seeds where they are not usual."""
+    """Format ``resnet50-bn_frozen, supervised_tv_in1k:0676ba61 init, ft``, and head and seeds if they are not usual."""
     head = "" if identity["head"] == "random" else f", {identity['head']} head"
     moves = "" if identity["seed_moves"] == ALL else f", seeds move {identity['seed_moves']}"
     return f"{identity['backbone']}, {identity['init']} init{head}, {identity['tuning']}{moves}"
 
 
 def algorithm_labels(identities: Sequence[Mapping[str, Any]], *, searches: bool = False) -> list[str]:
-    """The algorithm's name, with whatever it occurs with more than once: draws of a search, or hyperparameters.
+    """Label runs by algorithm, and by draw of a search or hyperparameters where it occurs with several of them.
 
     A random draw has other hyperparameters for every trial, so the number of the draw stands for them, unless one draw
     occurs with several sets for the same seed and held-out environments, or draw 0, the default set, with several.
@@ -63,13 +63,13 @@ def algorithm_labels(identities: Sequence[Mapping[str, Any]], *, searches: bool 
 
 
 def _hyperparameters(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the rows; where seeds move nothing, repetitions differ by rounding, and precision is none of them."""
+    """Drop settings of rounding from hyperparameters where seeds move nothing: repetitions differ by rounding there."""
     rounded = ROUNDED if identity.get("seed_moves") == "nothing" else ()
     return {key: value for key, value in identity["hparams"].items() if key not in rounded}
 
 
 def _search_names(identities: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The algorithm's name, with the search space and trial where it occurs with several that are no repetitions.
+    """Name the algorithms, with search space and trial where one occurs with several that are no repetitions.
 
     A trial is a repetition, like a seed, when every seed has one trial.
     """
@@ -82,27 +82,27 @@ def _search_names(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     apart = {name for name, seeds in trials.items() if any(len(of_seed) > 1 for of_seed in seeds.values())}
     labels = []
     for identity, name in zip(identities, names, strict=True):
-        of_space = _beside(name, f"space={identity['space']}" if len(spaces[name]) > 1 else "")
-        labels.append(_beside(of_space, f"trial={identity['trial']}" if name in apart else ""))
+        with_space = _beside(name, f"space={identity['space']}" if len(spaces[name]) > 1 else "")
+        labels.append(_beside(with_space, f"trial={identity['trial']}" if name in apart else ""))
     return labels
 
 
 def _beside(name: str, extra: str) -> str:
-    """``erm (a)`` and ``b`` make ``erm (a, b)``."""
+    """Append in parentheses: ``erm (a)`` and ``b`` make ``erm (a, b)``."""
     if not extra:
         return name
     return f"{name[:-1]}, {extra})" if name.endswith(")") else f"{name} ({extra})"
 
 
 def _differing(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """``trainer.precision=bf16-mixed`` and ``trainer.precision=default``: rows leave out what is at its default."""
+    """Format what differs, ``trainer.precision=bf16-mixed`` or ``=default``: rows leave out what is at its default."""
     names = sorted({name for values in variants.values() for name in values})
     differing = [n for n in names if len({str(values.get(n, "default")) for values in variants.values()}) > 1]
     return {text: ", ".join(f"{n}={values.get(n, 'default')}" for n in differing) for text, values in variants.items()}
 
 
 def setting_titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Dataset, base images and errors, with everything else in which settings of one dataset differ."""
+    """Name settings by dataset, base images and errors, and by all else in which those of one dataset differ."""
     keys = {key for identity in identities for key in identity}
     titles = dataset_titles(identities, keys, ("base", "evaluation"))
     return [
@@ -114,7 +114,7 @@ def setting_titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
 def dataset_titles(
     identities: Sequence[Mapping[str, Any]], keys: Collection[str], shown_keys: Sequence[str] = ()
 ) -> list[str]:
-    """The dataset's name, with whatever tells several forms of it apart.
+    """Name datasets, with whatever tells several forms of one apart.
 
     Args:
         identities: one per dataset.
@@ -128,19 +128,19 @@ def dataset_titles(
         flat.append({"dataset": identity["dataset"], **(dict(sorted(values.items())) if shown_keys else values)})
     titles = []
     for dataset in flat:
-        others = [other for other in flat if other["dataset"] == dataset["dataset"] and other is not dataset]
+        peers = [peer for peer in flat if peer["dataset"] == dataset["dataset"] and peer is not dataset]
         differing = [
-            key for key in dataset if key not in shown_keys and any(other.get(key) != dataset[key] for other in others)
+            key for key in dataset if key not in shown_keys and any(peer.get(key) != dataset[key] for peer in peers)
         ]
         named = [key for key in differing if key not in _LONG]
-        if any(all(other.get(key) == dataset[key] for key in (*shown_keys, *named)) for other in others):
+        if any(all(peer.get(key) == dataset[key] for key in (*shown_keys, *named)) for peer in peers):
             named = [*named, *(key for key in _LONG if key in differing)][: len(named) + 1] if shown_keys else differing
         titles.append(" ".join([str(dataset["dataset"]), *(f"{key}={words_of(dataset[key])}" for key in named)]))
     return titles
 
 
 def setting_labels(identities: Sequence[Mapping[str, Any]], split_by: str | None = None) -> list[tuple[str, str]]:
-    """Title of the setting and label of the algorithm of every run, in the order of the runs.
+    """List title of the setting and label of the algorithm of every run, in the order of the runs.
 
     Args:
         identities: of the runs.
@@ -148,36 +148,36 @@ def setting_labels(identities: Sequence[Mapping[str, Any]], split_by: str | None
     """
     names = keys(Role.SETTING, split_by)
     groups: dict[str, list[int]] = defaultdict(list)
-    for at, identity in enumerate(identities):
-        groups[identity_key(identity, names)].append(at)
+    for index, identity in enumerate(identities):
+        groups[identity_key(identity, names)].append(index)
     titles = setting_titles([{key: identities[group[0]][key] for key in names} for group in groups.values()])
     labels = {}
     for title, group in zip(titles, groups.values(), strict=True):
-        for at, algorithm in zip(group, algorithm_labels([identities[at] for at in group]), strict=True):
-            labels[at] = title, algorithm
-    return [labels[at] for at in range(len(identities))]
+        for index, algorithm in zip(group, algorithm_labels([identities[index] for index in group]), strict=True):
+            labels[index] = title, algorithm
+    return [labels[index] for index in range(len(identities))]
 
 
 def variant_text(identity: Mapping[str, Any]) -> str:
-    """``sr_cmnist ratio=3 scale=1``: the dataset and its form in words."""
+    """Format the dataset and its form in words: ``sr_cmnist ratio=3 scale=1``."""
     form = [f"{key}={value}" for key, value in sorted(identity["variant"].items())]
     return " ".join([str(identity["dataset"]), *form])
 
 
 def words_of(value: object) -> str:
-    """``a-b``, and ``a+b-c`` for a list of lists."""
+    """Format a value in words: ``a-b`` for a list, and ``a+b-c`` for a list of lists."""
     if not isinstance(value, list):
         return str(value)
     return "-".join("+".join(item) if isinstance(item, list) else str(item) for item in value)
 
 
 def slug(text: str) -> str:
-    """A title as a name for files and anchors."""
+    """Turn a title into a name for files and anchors."""
     return re.sub(r"[^a-z0-9.]+", "_", text.lower()).strip("_")
 
 
 def sortable(value: str) -> tuple[bool, float, str]:
-    """Numbers by size, then everything else by the alphabet."""
+    """Build a sort key: numbers by size, then everything else by the alphabet."""
     try:
         return False, float(value), ""
     except ValueError:

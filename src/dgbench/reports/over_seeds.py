@@ -39,22 +39,22 @@ COEFFICIENTS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
 
 
 def standard_deviation(values: Sequence[float]) -> float | None:
-    """Sample standard deviation (divisor n-1); None for a single value."""
+    """Compute the sample standard deviation (divisor n-1); None for fewer than two values."""
     return spread(values, "standard_deviation") if values else None
 
 
 def seeds_of(lines: pd.DataFrame) -> list[int]:
-    """The seeds that occur, sorted."""
+    """List the seeds that occur, sorted."""
     return sorted(set(map(int, lines["seed"].tolist())))
 
 
 def algorithms_of(lines: pd.DataFrame) -> list[str]:
-    """The algorithms that occur, by the alphabet."""
+    """List the algorithms that occur, by the alphabet."""
     return sorted(set(map(str, lines["algorithm"].tolist())))
 
 
 def by_seed(lines: pd.DataFrame, value: str) -> pd.DataFrame:
-    """A value as a matrix.
+    """Arrange a value as a matrix of algorithm x seed.
 
     Args:
         lines: one per algorithm and seed.
@@ -65,16 +65,16 @@ def by_seed(lines: pd.DataFrame, value: str) -> pd.DataFrame:
         ``lines``; NaN where there is none.
     """
     names, seeds = algorithms_of(lines), seeds_of(lines)
-    row, column = ({key: at for at, key in enumerate(keys)} for keys in (names, seeds))
-    at = [row[name] for name in lines["algorithm"].tolist()], [column[seed] for seed in lines["seed"].tolist()]
+    row, column = ({key: index for index, key in enumerate(keys)} for keys in (names, seeds))
+    index = [row[name] for name in lines["algorithm"].tolist()], [column[seed] for seed in lines["seed"].tolist()]
     values = np.full((len(names), len(seeds)), np.nan)
-    values[at] = lines[value].to_numpy(dtype="float64")
-    some = ~np.isnan(values).all(axis=1)
-    return pd.DataFrame(values[some], index=pd.Index(names, dtype=object)[some], columns=seeds)
+    values[index] = lines[value].to_numpy(dtype="float64")
+    has_value = ~np.isnan(values).all(axis=1)
+    return pd.DataFrame(values[has_value], index=pd.Index(names, dtype=object)[has_value], columns=seeds)
 
 
 def known(values: pd.DataFrame, name: str) -> list[float]:
-    """The values of one line of a matrix, without those that are missing."""
+    """List the values of one line of a matrix, without those that are missing."""
     if name not in values.index:
         return []
     line: list[float] = values.to_numpy()[values.index.get_loc(name)].tolist()
@@ -82,13 +82,13 @@ def known(values: pd.DataFrame, name: str) -> list[float]:
 
 
 def means(values: pd.DataFrame) -> dict[str, float]:
-    """The mean of every line of a matrix over the seeds that it has."""
+    """Average every line of a matrix over the seeds that it has."""
     lines = zip(values.index, values.to_numpy().tolist(), strict=True)
     return {str(name): mean([value for value in line if value == value]) for name, line in lines}
 
 
 def reasons(lines: pd.DataFrame, value: str) -> dict[str, str]:
-    """Algorithm -> why the first of its lines without a value has none."""
+    """Map algorithm -> why the first of its lines without a value has none."""
     first = lines[lines[f"{value}.reason"].notna()].drop_duplicates("algorithm")
     return dict(zip(first["algorithm"], first[f"{value}.reason"], strict=True))
 
@@ -96,7 +96,7 @@ def reasons(lines: pd.DataFrame, value: str) -> dict[str, str]:
 def over_seeds(
     name: str, values: Sequence[float], seeds: int, reason: str = "", bar: str = "standard_deviation"
 ) -> dict[str, Any]:
-    """Mean ± error bar as part of a line, marked where fewer than ``seeds`` seeds stand behind it.
+    """Make mean ± error bar over seeds part of a line, marked where other than ``seeds`` seeds stand behind it.
 
     Args:
         name: of the column.
@@ -120,7 +120,7 @@ def seed_columns(
     highest: bool = False,
     bar: str = "standard_deviation",
 ) -> pd.DataFrame:
-    """A column of means over seeds with what stands beside it (``NAME.std``, ...), one line for each name in ``order``.
+    """Build a column of means over seeds and those beside it (``NAME.std``, ...), one line for each name in ``order``.
 
     Bold is the best line where the seeds separate it from every other one, see :func:`leader`.
 
@@ -141,27 +141,27 @@ def seed_columns(
 
 
 def side_by_side(order: Sequence[str], parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Columns such as those of :func:`seed_columns` beside the algorithms of their lines."""
+    """Join columns such as those of :func:`seed_columns` beside the algorithms of their lines."""
     return pd.concat([pd.DataFrame(index=list(order)), *parts], axis=1).rename_axis("algorithm").reset_index()
 
 
 def seed_counts(lines: pd.DataFrame) -> dict[str, int]:
-    """Algorithm -> seeds with at least one run."""
+    """Count, for each algorithm, the seeds with at least one run."""
     return {str(name): int(count) for name, count in lines.groupby("algorithm")["seed"].nunique().items()}
 
 
 def comparable(values: pd.DataFrame) -> pd.DataFrame:
-    """The lines that can be compared seed by seed: those with the seeds of a line that has most, and these seeds."""
-    there = values.notna().to_numpy()
-    if not there.size:
+    """Keep lines that can be compared seed by seed: those with the seeds of a line that has most, and these seeds."""
+    present = values.notna().to_numpy()
+    if not present.size:
         return values.iloc[:0, :0]
-    most = there[there.sum(axis=1).argmax()]
-    lines: pd.DataFrame = values.loc[(there == most).all(axis=1), most]
+    fullest = present[present.sum(axis=1).argmax()]
+    lines: pd.DataFrame = values.loc[(present == fullest).all(axis=1), fullest]
     return lines
 
 
 def leader(values: pd.DataFrame, highest: bool = False) -> str | None:
-    """The best line, where its seeds separate it from every other line with as many seeds; else None."""
+    """Find the best line, where its seeds separate it from every other line with as many seeds; else None."""
     judged = comparable(values)
     if min(judged.shape) < 2:
         return None
@@ -227,12 +227,12 @@ class Ranking:
 
 
 def ranked_by(studies: pd.DataFrame) -> tuple[str, str]:
-    """The measure that ranks algorithms, and its name in a sentence: the average where no study has worst+gap."""
+    """Choose the measure that ranks algorithms, and its name in prose: the average where no study has worst+gap."""
     return ("worst_gap", "worst+gap") if studies["worst_gap"].notna().any() else ("average", "average error")
 
 
 def complete(studies: pd.DataFrame, measures: Sequence[str]) -> dict[str, pd.DataFrame]:
-    """Measure -> matrix, of the algorithms that have every one of these measures for every seed."""
+    """Map measure -> matrix, of the algorithms that have every one of these measures for every seed."""
     values = {measure: by_seed(studies, measure).dropna() for measure in measures}
     names = [name for name in algorithms_of(studies) if all(name in matrix.index for matrix in values.values())]
     return {measure: matrix.loc[names] for measure, matrix in values.items()}
@@ -247,32 +247,32 @@ class Chosen:
 
 
 def candidates(studies: pd.DataFrame) -> dict[int | None, list[str]]:
-    """Seed, and None for the mean over seeds -> the algorithms that may be chosen among.
+    """Map each seed, and None for the mean over seeds -> the algorithms that may be chosen among.
 
     They are those whose practical measures, and ideal where it is known at all, exist for that seed, or for every one:
     a measure must not be blamed for missing an algorithm it could not judge. One candidate among several algorithms is
     no choice, so then there is none.
     """
     names = algorithms_of(studies)
-    there = by_seed(studies, "worst").reindex(names).notna()
+    present = by_seed(studies, "worst").reindex(names).notna()
     ideal = by_seed(studies, "ideal").reindex(names).notna()
-    there = there & ideal if ideal.to_numpy().any() else there
-    masks: dict[int | None, Any] = {**there, None: there.all(axis=1)}
-    pools = {seed: list(there.index[mask]) for seed, mask in masks.items()}
+    present = present & ideal if ideal.to_numpy().any() else present
+    masks: dict[int | None, Any] = {**present, None: present.all(axis=1)}
+    pools = {seed: list(present.index[mask]) for seed, mask in masks.items()}
     return {seed: pool if len(pool) > 1 or len(names) == 1 else [] for seed, pool in pools.items()}
 
 
 def selections(studies: pd.DataFrame, measures: Sequence[str]) -> dict[tuple[str, int | None], Chosen]:
-    """Measure and seed (None: on the mean over seeds) -> what it selects among the candidates, and what that costs."""
+    """Map measure and seed (None: the mean over seeds) -> what it selects among the candidates, and what that costs."""
     pools = candidates(studies)
     levels = {}
     for measure in {*measures, "ideal"}:
         values = by_seed(studies, measure)
         lines = dict(zip(values.index, values.to_numpy().tolist(), strict=True))
-        for at, (seed, pool) in enumerate(pools.items()):  # seeds in the order of the columns, then their mean
-            place = slice(None) if seed is None else slice(at, at + 1)
-            of_pool = {name: lines[name][place] for name in pool if name in lines}
-            levels[measure, seed] = {n: mean(line) for n, line in of_pool.items() if not any(map(math.isnan, line))}
+        for column, (seed, pool) in enumerate(pools.items()):  # seeds in the order of the columns, then their mean
+            place = slice(None) if seed is None else slice(column, column + 1)
+            values_of = {name: lines[name][place] for name in pool if name in lines}
+            levels[measure, seed] = {n: mean(line) for n, line in values_of.items() if not any(map(math.isnan, line))}
     chosen = {}
     for measure in measures:
         for seed in pools:
@@ -284,7 +284,7 @@ def selections(studies: pd.DataFrame, measures: Sequence[str]) -> dict[tuple[str
 
 
 def correlations(studies: pd.DataFrame, measure: str, coefficient: str) -> tuple[dict[int, float], dict[int, str]]:
-    """Rank correlation of a measure with the ideal over the algorithms that have both.
+    """Compute the rank correlation of a measure with the ideal over the algorithms that have both.
 
     Returns:
         Seed -> correlation, and seed -> why there is none.
@@ -294,10 +294,10 @@ def correlations(studies: pd.DataFrame, measure: str, coefficient: str) -> tuple
     values, ideal = by_seed(studies, measure), by_seed(studies, "ideal")
     names = values.index.intersection(ideal.index)
     first, second = values.loc[names].to_numpy(), ideal.loc[names].to_numpy()
-    for at, seed in enumerate(seeds_of(studies)):
-        both = ~np.isnan(first[:, at] + second[:, at])
+    for column, seed in enumerate(seeds_of(studies)):
+        usable = ~np.isnan(first[:, column] + second[:, column])
         try:
-            rho[seed] = COEFFICIENTS[coefficient](first[both, at].tolist(), second[both, at].tolist())
+            rho[seed] = COEFFICIENTS[coefficient](first[usable, column].tolist(), second[usable, column].tolist())
         except MeasureError as problem:
             reason_of[seed] = str(problem)
     return rho, reason_of
@@ -315,7 +315,7 @@ class Leaders:
 
     @classmethod
     def of(cls, level: Mapping[str, float], highest: bool = False) -> Leaders:
-        """Find them.
+        """Find the leaders and the others.
 
         Args:
             level: algorithm -> the mean that ranks it; of one algorithm at least.
@@ -338,16 +338,16 @@ class Leaders:
     @property
     def text(self) -> str:
         """``coral``, ``coral and erm``, ``coral, erm and vrex``."""
-        *most, last = self.names
-        return f"{', '.join(most)} and {last}" if most else last
+        *leading, last = self.names
+        return f"{', '.join(leading)} and {last}" if leading else last
 
     def have(self, what: str, results: pd.DataFrame, value: str, trained_on_one: bool) -> str:
-        """``coral has the lowest average error``; ``coral and erm tie for the lowest average error``, or are equal.
+        """Say ``coral has the lowest average error``; ``coral and erm tie for the lowest average error``, or are equal.
 
         Args:
             what: that the first one has, without an article.
-            results: every single one.
-            value: column of theirs; the others but its reason say whose it is.
+            results: every single result.
+            value: their column; the other columns but its reason say whose result it is.
             trained_on_one: whether every model was trained on a single environment.
         """
         if len(self.names) == 1:
@@ -362,35 +362,35 @@ class Leaders:
 
 
 def only_one_environment(identity: Mapping[str, Any]) -> bool:
-    """Whether each of these runs was trained on a single given environment."""
+    """Return whether each of these runs was trained on a single given environment."""
     folds = tested_by_fold(identity) or []
     return bool(folds) and all(len(identity["given"]) - len(tests) == 1 for tests in folds)
 
 
 def separation_words(order: Sequence[str], separation: Separation) -> str:
-    """``3 seeds cannot separate it from b, c; 2 are worse.``, of the first of some algorithms.
+    """Say of the first of some algorithms ``3 seeds cannot separate it from b, c; 2 are worse.``
 
     Args:
         order: names as in ``separation``, best first.
         separation: of their values.
     """
     seeds_text = f"{separation.seeds} seed{'s' * (separation.seeds != 1)}"
-    others = [order[at] for at in separation.candidates if at]
-    rest = separation.algorithms - 1 - len(others)
+    rivals = [order[index] for index in separation.candidates if index]
+    worse = separation.algorithms - 1 - len(rivals)
     if separation.seeds < 2:
         return "1 seed separates nothing: any difference may be the luck of the seed."
-    if not others:
-        return f"{seeds_text} separate it from {'the other' if rest == 1 else f'all {rest} others'}."
-    named = ", ".join(others)
-    if len(others) > _MOST_NAMED:
-        named = f"{len(others)} others, from {others[0]} to {others[-1]}"
+    if not rivals:
+        return f"{seeds_text} separate it from {'the other' if worse == 1 else f'all {worse} others'}."
+    named = ", ".join(rivals)
+    if len(rivals) > _MOST_NAMED:
+        named = f"{len(rivals)} others, from {rivals[0]} to {rivals[-1]}"
     return f"{seeds_text} cannot separate it from {named}" + (
-        f"; {rest} {'is' if rest == 1 else 'are'} worse." if rest else "."
+        f"; {worse} {'is' if worse == 1 else 'are'} worse." if worse else "."
     )
 
 
 def headline(leaders: Leaders, separation: Separation, by: str, *, among: str = "", truly: Sequence[str] = ()) -> str:
-    """Who leads and whether the seeds decide it, in a dozen words.
+    """Say who leads and whether the seeds decide it, in a dozen words.
 
     Args:
         leaders: one that comes first, and others; what is said of several that tie is :meth:`Leaders.have`.
@@ -405,7 +405,7 @@ def headline(leaders: Leaders, separation: Separation, by: str, *, among: str = 
         leads = f"{leads} and the ideal" if first in truly else f"{by} picks {first}, the ideal {' = '.join(truly)}"
     if separation.seeds < 2:
         return f"Undecided: {leads}; 1 seed separates nothing."
-    open_to = [leaders.order[at] for at in separation.candidates if at]
+    open_to = [leaders.order[index] for index in separation.candidates if index]
     if not open_to:
         return f"Decided: {leads}; {separation.seeds} seeds separate {first} from {_others(leaders.others)}."
     return f"Undecided: {leads}; {separation.seeds} seeds cannot separate {first} from {_others(open_to)}."
@@ -416,7 +416,7 @@ def _others(names: Sequence[str]) -> str:
 
 
 def chance_of(leading: Lead) -> str:
-    """``1 of 4 cases (permutation test), the fewest that 3 seeds can show``."""
+    """Express the chance of a lead as ``1 of 4 cases (permutation test), the fewest that 3 seeds can show``."""
     share = Fraction(leading.as_large, leading.relabelings)
     if leading.p_value <= 0.05:
         judgment = "few enough to tell the two apart"
@@ -428,7 +428,7 @@ def chance_of(leading: Lead) -> str:
 
 
 def too_few(names: Sequence[str], count: int, what: str) -> str:
-    """Why there is no answer: fewer than two algorithms have what is compared."""
+    """Say why there is no answer: fewer than two algorithms have what is compared."""
     if len(names) == 1:
         return f"{names[0]} alone: train another algorithm to compare it with."
     return f"{count} of {len(names)} algorithms have {what}: nothing to compare yet."

@@ -80,11 +80,11 @@ class Pilot:
     algorithms: int
 
     def seeds(self, points: float, power: float) -> Interval:
-        """Seeds that find a difference, and between which numbers they lie."""
+        """Compute how many seeds find a difference, and between which numbers they lie."""
         return self._of_each(lambda spread: seeds_needed(100 * spread, points, self.algorithms, power=power))
 
     def finds(self, seeds: int, power: float) -> Interval:
-        """Smallest difference that so many seeds find; a fraction."""
+        """Compute the smallest difference that so many seeds find; a fraction."""
         factor = detectable(1.0, seeds, self.algorithms, power=power)
         return self._of_each(lambda spread: factor * spread)
 
@@ -94,17 +94,17 @@ class Pilot:
 
 
 def pilot_of(title: str, values: pd.DataFrame) -> Pilot | None:
-    """Of algorithm x seed, NaN where there is none; None where no two algorithms share 2 seeds, or no seed differs."""
-    every = pairs(values.to_numpy())
-    deviations = [pair.deviation for pair in every]
+    """Estimate a pilot from algorithm x seed (or NaN); None if no two algorithms share 2 seeds, or no seed differs."""
+    comparisons = pairs(values.to_numpy())
+    deviations = [pair.deviation for pair in comparisons]
     if not any(deviations):
         return None
-    deviation = deviation_of(deviations, [pair.seeds for pair in every])
-    return Pilot(title, deviation, len(every), len(values)) if deviation.estimate > 0 else None
+    deviation = deviation_of(deviations, [pair.seeds for pair in comparisons])
+    return Pilot(title, deviation, len(comparisons), len(values)) if deviation.estimate > 0 else None
 
 
 def smallest_found(values: pd.DataFrame) -> Interval | None:
-    """Smallest difference of two of a table's algorithms that its seeds find with 80% power, with its interval.
+    """Compute the smallest difference of two algorithms that a table's seeds find with 80% power, with its interval.
 
     Args:
         values: algorithm x seed.
@@ -118,7 +118,7 @@ def smallest_found(values: pd.DataFrame) -> Interval | None:
 
 
 def resolution(values: pd.DataFrame, what: str, power: float = 0.8) -> list[str]:
-    """What the seeds of a table can tell, in a sentence; none where no two algorithms share 2 seeds.
+    """Say what the seeds of a table can tell, in a sentence; none where no two algorithms share 2 seeds.
 
     Args:
         values: algorithm x seed, fractions.
@@ -133,21 +133,21 @@ def resolution(values: pd.DataFrame, what: str, power: float = 0.8) -> list[str]
     if pilot is None:
         return [f"Resolution: not known, since the differences of {what} are the same in all {seeds} seeds."]
     smallest, deviation = pilot.finds(seeds, power), pilot.deviation.estimate
-    among, of_two = "", ""
+    among, named_pair = "", ""
     if algorithms > 3:  # of three, each pair is tested as two alone are
         among = f" among {algorithms} algorithms"
-        of_two = f", {percent(detectable(deviation, seeds, power=power))} between two named beforehand"
+        named_pair = f", {percent(detectable(deviation, seeds, power=power))} between two named beforehand"
     takes = (seeds_needed(100 * deviation, points, algorithms, power=power) for points in _WORTH)
     five, two, one = (f"{count:,.0f}" for count in takes)
     return [
         f"Resolution, {100 * power:g}% power: {seeds} seeds find differences of {percent(smallest.estimate)} "
         f"points of {what}{among} ([{percent(smallest.low)}, {percent(smallest.high)}], so uncertain are "
-        f"deviations from {seeds} seeds){of_two}; 5 points take {five} seeds, 2 take {two}, 1 takes {one}."
+        f"deviations from {seeds} seeds){named_pair}; 5 points take {five} seeds, 2 take {two}, 1 takes {one}."
     ]
 
 
 def no_verdict(identity: Mapping[str, Any]) -> list[str]:
-    """Say that seeds which move a part of their chance alone judge no algorithm; nothing where they move all of it."""
+    """Say that seeds which vary only a part of the randomness judge no algorithm; nothing where they vary all of it."""
     moves = identity["seed_moves"]
     if moves == ALL:
         return []
@@ -157,7 +157,7 @@ def no_verdict(identity: Mapping[str, Any]) -> list[str]:
 def below_noise(
     values: pd.DataFrame, repetitions: Mapping[str, pd.DataFrame], what: str, highest: bool = False
 ) -> list[str]:
-    """Say which part of a seed's chance alone makes leads as large as that of the first algorithm, if any does.
+    """Say which part of a seed's randomness alone makes leads larger than that of the first algorithm, if any does.
 
     Args:
         values: algorithm x seed, fractions.
@@ -190,7 +190,7 @@ def below_noise(
 
 
 def published_pilots(theirs: Published) -> list[Pilot]:
-    """Of every column of a published table; any two algorithms are independent, since their seeds are not known."""
+    """Estimate a pilot from each column of a published table; algorithms count as independent: no seed is known."""
     pilots = []
     for column in theirs.columns if theirs.bar else ():
         bars = [v.error / 100 for line in theirs.values.values() if (v := line.get(column)) and v.error is not None]
@@ -304,20 +304,20 @@ class PowerReport(Report):
         return Section(setting.name, setting.title, tables, [self._figure(pilots, setting.name)], answer, methods)
 
     def _tables(self, pilots: Sequence[Pilot], *notes: str) -> list[Table]:
-        """Seeds by difference, and difference by seeds."""
+        """Build the tables of seeds by difference, and of difference by seeds."""
         quantity = Column("quantity", key=True)
         spread = Column("deviation", unit="points", help=WORDS["deviation"])
         by_difference = [f"{points:g} point{'s' * (points != 1)}" for points in self.differences]
         by_seeds = [f"{seeds} seeds" for seeds in self.seeds]
-        needed, found = [], []
+        needed, smallest = [], []
         for pilot in pilots:
             needed.append({"quantity": pilot.title, **interval_entry("deviation", pilot.deviation, pilot.pairs)})
-            found.append({"quantity": pilot.title})
+            smallest.append({"quantity": pilot.title})
             for name, points in zip(by_difference, self.differences, strict=True):
                 needed[-1] |= interval_entry(name, pilot.seeds(points, self.power))
             for name, seeds in zip(by_seeds, self.seeds, strict=True):
-                found[-1] |= interval_entry(name, pilot.finds(seeds, self.power))
-        how = [
+                smallest[-1] |= interval_entry(name, pilot.finds(seeds, self.power))
+        conditions = [
             f"{100 * self.power:g}% power, one-sided paired t-test at 0.05 / {max(2, pilots[0].algorithms - 1)}, as "
             f"for bold: {pilots[0].algorithms} algorithms share 5%.",
             "[low, high]: 95%, from the chi-square interval of the deviation.",
@@ -325,49 +325,49 @@ class PowerReport(Report):
         ]
         columns = [quantity, spread, *(Column(name, unit="count") for name in by_difference)]
         return [
-            table(needed, "seeds_needed", "Seeds that find a difference", columns, how),
+            table(needed, "seeds_needed", "Seeds that find a difference", columns, conditions),
             table(
-                found, "resolution", "Smallest difference that seeds find",
-                [quantity, *(Column(name, unit="points") for name in by_seeds)], how,
+                smallest, "resolution", "Smallest difference that seeds find",
+                [quantity, *(Column(name, unit="points") for name in by_seeds)], conditions,
             ),
         ]  # fmt: skip
 
-    def _cost(self, pilot: Pilot, each: int, hours: float | None) -> Table:
-        """Models, and hours where the pilot's speed is known, that follow from each difference.
+    def _cost(self, pilot: Pilot, models: int, hours: float | None) -> Table:
+        """Compute the models, and hours where the pilot's speed is known, that follow from each difference.
 
         Args:
             pilot: of the quantity that ranks algorithms.
-            each: models of one seed.
+            models: that one seed takes.
             hours: of one model.
         """
         lines = []
         unknown = "no run folder tells its speed"
         for points in self.differences:
             seeds = pilot.seeds(points, self.power).estimate
-            line = {"difference": f"{points:g} points of {pilot.title}", "seeds": seeds, "models": seeds * each}
-            lines.append(line | entry("hours", None if hours is None else seeds * each * hours, reason=unknown))
+            line = {"difference": f"{points:g} points of {pilot.title}", "seeds": seeds, "models": seeds * models}
+            lines.append(line | entry("hours", None if hours is None else seeds * models * hours, reason=unknown))
         columns = [
             Column("difference", key=True),
             Column("seeds", unit="count"),
-            Column("models", unit="count", help=f"{each} for each seed: folds, times draws where there is a search"),
+            Column("models", unit="count", help=f"{models} for each seed: folds, times draws where there is a search"),
             Column("hours", unit="rank", help="of one device, at the pilot's speed"),
         ]
-        notes = [f"{each} models a seed.", *([] if hours else [f"Hours are not known: {unknown}."])]
+        notes = [f"{models} models a seed.", *([] if hours else [f"Hours are not known: {unknown}."])]
         return table(lines, "cost", "What that costs", columns, notes)
 
     def _more(self, group: Group, names: Sequence[str]) -> list[str]:
-        """What trains these algorithms with the seeds that others have, and a batch more."""
+        """Build the commands that train these algorithms with the seeds that others have, and a batch more."""
         runs: dict[str, list[SelectedRun]] = defaultdict(list)
         for run in group.runs:
             runs[run.label].append(run)
         have = {name: repetitions(runs[name]) for name in names}
         highest = max(number for numbers in have.values() for number in numbers)
-        wanted = set().union(*have.values(), range(highest + 1, highest + 1 + self.batch))
+        targets = set().union(*have.values(), range(highest + 1, highest + 1 + self.batch))
         if str(runs[names[0]][0].identity["code"]).startswith(IMPORTED):
-            lacking = (f"{name} {', '.join(map(str, sorted(wanted - have[name])))}" for name in names)
+            lacking = (f"{name} {', '.join(map(str, sorted(targets - have[name])))}" for name in names)
             return [f"train them where these were trained: {'; '.join(lacking)}"]
         return adding_commands(
-            (str(runs[name][0].identity["algorithm"]), Path(runs[name][0].folder), sorted(wanted - have[name]))
+            (str(runs[name][0].identity["algorithm"]), Path(runs[name][0].folder), sorted(targets - have[name]))
             for name in names
         )
 
@@ -384,17 +384,17 @@ class PowerReport(Report):
         )
 
     def _figure(self, pilots: Sequence[Pilot], name: str) -> Figure:
-        """Smallest difference over seeds, a line for each quantity, a band for the first."""
+        """Draw the smallest difference over seeds, a line for each quantity, a band for the first."""
         key = f"power_{slug(name)}"
         colors = colored([pilot.title for pilot in pilots], [pilot.title for pilot in pilots])
         with canvas(key, 5.2, 3.8) as drawn:
             axes = drawn.add_subplot()
             for pilot in pilots:
-                found = [pilot.finds(seeds, self.power) for seeds in _DRAWN]
-                line = [100 * value.estimate for value in found]
+                smallest = [pilot.finds(seeds, self.power) for seeds in _DRAWN]
+                line = [100 * value.estimate for value in smallest]
                 axes.plot(_DRAWN, line, color=colors.get(pilot.title), linewidth=2, label=pilot.title)
                 if pilot is pilots[0]:
-                    low, high = [100 * value.low for value in found], [100 * value.high for value in found]
+                    low, high = [100 * value.low for value in smallest], [100 * value.high for value in smallest]
                     axes.fill_between(_DRAWN, low, high, color=colors.get(pilot.title), alpha=0.15, linewidth=0)
             axes.set_xscale("log")
             axes.set_yscale("log")
@@ -413,32 +413,32 @@ class PowerReport(Report):
 
 
 def repetitions(runs: Sequence[SelectedRun]) -> set[int]:
-    """Seeds of an algorithm's runs, or numbers of the trials of its search."""
+    """Return the seeds of an algorithm's runs, or the numbers of its search's trials where there are several."""
     trials = {int(run.identity["trial"]) for run in runs}
     return trials if len(trials) > 1 else {int(run.identity["seed"]) for run in runs}
 
 
 def models_of_seed(runs: Sequence[SelectedRun]) -> int:
-    """Models of one seed: the folds of every algorithm, times the draws of a search."""
+    """Count the models of one seed: the folds of every algorithm, times the draws of a search."""
     counts = pd.Series([run.identity["seed"] for run in runs]).groupby([run.label for run in runs]).value_counts()
     return int(counts.groupby(level=0).max().sum())
 
 
 def hours_of(runs: Sequence[SelectedRun]) -> float | None:
-    """Mean hours that one model trains, by the last sign of life of those whose folder has one."""
+    """Average the hours that one model trains, by the last sign of life of runs whose folder has one; None without."""
     beats = [read_beat(Path(run.folder)) for run in runs]
     hours = [beat.steps / beat.steps_per_s / beat.runs / 3600 for beat in beats if beat and beat.steps_per_s]
     return float(np.mean(hours)) if hours else None
 
 
 def undecided(values: pd.DataFrame, every: Sequence[Pair], needed: float) -> list[str]:
-    """Algorithms from which the first one is not separated, whether they share seeds with it or not."""
+    """List algorithms from which the first one is not separated, whether they share seeds with it or not."""
     apart = {pair.second for pair in every if pair.first == 0 and pair.evidence >= needed}
-    return [str(name) for at, name in enumerate(values.index) if at and at not in apart]
+    return [str(name) for index, name in enumerate(values.index) if index and index not in apart]
 
 
 def pair_table(values: pd.DataFrame, every: Sequence[Pair], needed: float, title: str) -> Table:
-    """Every two algorithms: difference, evidence and verdict."""
+    """Build the table of every two algorithms: difference, evidence and verdict."""
     columns = [
         Column("lower", key=True),
         Column("higher", key=True),
@@ -449,7 +449,7 @@ def pair_table(values: pd.DataFrame, every: Sequence[Pair], needed: float, title
     ]
     lines: list[dict[str, Any]] = []
     for pair in every:
-        lower, higher = (str(values.index[at]) for at in (pair.first, pair.second))
+        lower, higher = (str(values.index[index]) for index in (pair.first, pair.second))
         line = {"lower": lower, "higher": higher, "seeds": pair.seeds, "evidence": pair.evidence}
         line |= entry("difference", pair.size, std=pair.deviation)
         lines.append(line | {"verdict": "decided" if pair.evidence >= needed else "undecided"})

@@ -33,7 +33,7 @@ def results(
     selection: Annotated[str | Selection, Refusal("is no selection", "name a file of conf/selection")] = "last",
     split_by: str | None = None,
 ) -> pd.DataFrame:
-    """Every error of the runs that count, at the step that the selection chose.
+    """Collect every error of the runs that count, at the step that the selection chose.
 
     One line is one run x environment x subset. Its columns:
 
@@ -82,7 +82,7 @@ def results(
 
 @checked
 def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
-    """Average, worst, gap, worst+gap and ideal of every study in a frame of :func:`results`.
+    """Compute average, worst, gap, worst+gap and ideal of every study in a frame of :func:`results`.
 
     One line is one study: all folds of a dataset setting, a ``label`` and a ``seed``. Its columns are the keys of the
     setting, ``label``, ``seed``, the measures ``average``, ``worst``, ``gap``, ``worst_gap`` and ``ideal`` (fractions;
@@ -109,15 +109,15 @@ def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
     studies = evaluation.studies.rename(columns={"algorithm": "label"})
     reasons = studies[[f"{name}.reason" for name in MEASURES]].to_numpy()
     texts = ["; ".join(dict.fromkeys(reason for reason in line if isinstance(reason, str))) for line in reasons]
-    studies = studies.assign(missing=[folds or other for folds, other in zip(studies["missing"], texts, strict=True)])
+    studies = studies.assign(missing=[folds or text for folds, text in zip(studies["missing"], texts, strict=True)])
     lines = studies.merge(settings, on="setting")[columns]
-    said = [f"{problem.kind}: {problem.where}: {problem.reason}" for problem in chosen.problems]
-    lines.attrs = {**frame.attrs, "problems": [*frame.attrs.get("problems", ()), *said]}
+    new_problems = [f"{problem.kind}: {problem.where}: {problem.reason}" for problem in chosen.problems]
+    lines.attrs = {**frame.attrs, "problems": [*frame.attrs.get("problems", ()), *new_problems]}
     return lines
 
 
 def selection_named(name: str) -> Selection:
-    """The selection of a file in ``conf/selection``.
+    """Load the selection of a file in ``conf/selection``.
 
     Raises:
         ConfigError: there is no such file.
@@ -146,13 +146,13 @@ def _frame(collection: Collection, selected: Selected) -> pd.DataFrame:
 
 
 def _place(column: str) -> int:
-    """Columns in the order of the keys of an identity, those that it does not name last."""
+    """Return the position of a column among the keys of an identity; one that it does not name comes last."""
     key = {"folder": "run", "label": "algorithm"}.get(column, column.partition(".")[0])
     return IDENTITY_KEYS.index(key) if key in IDENTITY_KEYS else len(IDENTITY_KEYS)
 
 
 def _flat(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """An identity in columns; what is a mapping in it gets one column for each of its keys."""
+    """Flatten an identity to columns; what is a mapping in it gets one column for each of its keys."""
     flat: dict[str, Any] = {}
     for key, value in identity.items():
         if isinstance(value, Mapping):

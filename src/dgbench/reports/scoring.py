@@ -34,7 +34,7 @@ def score(
     given: Annotated[Several[str | float] | None, Refusal("is no list of environments", "write e.g. ['photo']")] = None,
     groups: Any = None,
 ) -> pd.DataFrame:
-    """Errors by environment and group, with intervals, and the measures over environments.
+    """Compute errors by environment and group, with intervals, and the measures over environments.
 
     ``.loc["environment"]`` of the frame has a line for each environment, ``.loc["group"]`` for each group, and
     ``.loc["measure"]`` for ``overall`` (all images), ``average``, ``worst``, ``gap``, ``worst_gap`` and ``ideal``
@@ -62,54 +62,54 @@ def score(
             raise ConfigError(f"y_true={y_true} is a file, which has predictions and environments; leave these out")
         y_true, y_pred, environments, groups, given = _read(Path(y_true), groups, given)
     true, predicted = _classes("y_true", y_true), _classes("y_pred", y_pred)
-    where = _names("environments", environments)
+    env_names = _names("environments", environments)
     labels = {} if groups is None else {"groups": _groups(groups)}
-    _check_lengths({"y_true": true, "y_pred": predicted, "environments": where, **labels})
+    _check_lengths({"y_true": true, "y_pred": predicted, "environments": env_names, **labels})
     if (true.dtype.kind == "U") != (predicted.dtype.kind == "U"):
         raise ConfigError("one of y_true and y_pred has names of classes, the other numbers; give both alike")
     wrong = true != predicted
     trained_on = None if given is None else list(map(str, given))
-    of_environments = _lines(where, wrong)
-    for name, line in of_environments.items():
+    env_lines = _lines(env_names, wrong)
+    for name, line in env_lines.items():
         line["role"] = "trained on" if name in (trained_on or ()) else "held out"
-    lines = {("environment", name): line for name, line in of_environments.items()}
-    measures = {"overall": _counted(wrong), **_measures(of_environments, trained_on)}
+    lines = {("environment", name): line for name, line in env_lines.items()}
+    measures = {"overall": _counted(wrong), **_measures(env_lines, trained_on)}
     for label in labels.values():
-        of_groups = _lines(label, wrong)
-        lines |= {("group", name): line for name, line in of_groups.items()}
-        worst = max(of_groups, key=lambda name: of_groups[name]["error"])
-        measures["worst_group"] = {**of_groups[worst], "where": worst}
+        group_lines = _lines(label, wrong)
+        lines |= {("group", name): line for name, line in group_lines.items()}
+        worst = max(group_lines, key=lambda name: group_lines[name]["error"])
+        measures["worst_group"] = {**group_lines[worst], "where": worst}
     lines |= {("measure", name): line for name, line in measures.items()}
     frame = pd.DataFrame(list(lines.values()), columns=list(_COLUMNS))
     frame.index = pd.MultiIndex.from_tuples(list(lines), names=["kind", "name"])
     frame = frame.astype({"n": "Int64", "wrong": "Int64"})
-    absent = sorted(set(trained_on or ()) - of_environments.keys())
-    notes = [_OF_IMAGES, *([f"Trained on, but not tested: {', '.join(absent)}."] if absent else [])]
+    untested = sorted(set(trained_on or ()) - env_lines.keys())
+    notes = [_OF_IMAGES, *([f"Trained on, but not tested: {', '.join(untested)}."] if untested else [])]
     frame.attrs = {"title": "Errors of these predictions", "notes": notes}
     return frame
 
 
 def _measures(environments: Mapping[str, Mapping[str, Any]], given: list[str] | None) -> dict[str, dict[str, Any]]:
-    """The measures over environments, or why there are none."""
+    """Compute the measures over environments, or say why there are none."""
     errors = {name: float(line["error"]) for name, line in environments.items()}
     held_out = {name: error for name, error in errors.items() if given is None or name not in given}
-    absent = sorted(set(given or ()) - errors.keys())
+    untested = sorted(set(given or ()) - errors.keys())
     measures = Measures.of(
         held_out,
         errors,
         no_held_out="" if held_out else "every environment was trained on, so none is held out",
         no_worst_gap="" if given is None else _ONE_MODEL.format(", ".join(given)),
-        no_everywhere=_NO_GIVEN if given is None else (absent and f"not tested in {', '.join(absent)}") or "",
+        no_everywhere=_NO_GIVEN if given is None else (untested and f"not tested in {', '.join(untested)}") or "",
     )
-    at = {"worst": max(held_out, key=held_out.__getitem__, default=None), "ideal": measures.ideal_env}
+    env_of = {"worst": max(held_out, key=held_out.__getitem__, default=None), "ideal": measures.ideal_env}
     return {
-        name: {"error": measures.value(name), "where": at.get(name), "reason": measures.reasons.get(name)}
+        name: {"error": measures.value(name), "where": env_of.get(name), "reason": measures.reasons.get(name)}
         for name in MEASURES
     }
 
 
 def _lines(labels: NDArray[np.str_], wrong: NDArray[np.bool_]) -> dict[str, dict[str, Any]]:
-    """One line for each label, in the order in which they occur."""
+    """Count the errors of each label, in the order in which labels occur."""
     return {str(name): _counted(wrong[labels == name]) for name in pd.unique(labels.astype(object))}
 
 
@@ -120,7 +120,7 @@ def _counted(wrong: NDArray[np.bool_]) -> dict[str, Any]:
 
 
 def _read(path: Path, groups: Any, given: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """Classes, environments and groups of the test images of a file, and the environments of its training."""
+    """Read classes, environments and groups of the test images of a file, and the environments of its training."""
     need_pyarrow("score of a file")
     training = about_predictions(path)["training"]
     frame = read_predictions(path).to_pandas()
@@ -136,7 +136,7 @@ def _read(path: Path, groups: Any, given: Any) -> tuple[Any, Any, Any, Any, Any]
 
 
 def _array(name: str, values: Any) -> NDArray[Any]:
-    """One value per image, of whatever holds them."""
+    """Convert whatever holds one value per image to an array."""
     if values is None or isinstance(values, str):
         raise ConfigError(f"{name}={shown(values)} is no list; give one value for every image")
     if hasattr(values, "detach"):  # a tensor, perhaps on a graphics card
@@ -145,13 +145,13 @@ def _array(name: str, values: Any) -> NDArray[Any]:
     if array.ndim != 1 or not array.size:
         hint = f", e.g. the class of each line, {name}.argmax(1)" if array.ndim == 2 else ""
         raise ConfigError(f"{name} is of shape {array.shape}; give one value for every image{hint}")
-    if (missing := int(pd.isna(array).sum())) > 0:
-        raise ConfigError(f"{name} holds no value for {missing} of {len(array)} images; leave these out")
+    if (n_missing := int(pd.isna(array).sum())) > 0:
+        raise ConfigError(f"{name} holds no value for {n_missing} of {len(array)} images; leave these out")
     return array
 
 
 def _classes(name: str, values: Any) -> NDArray[Any]:
-    """Classes as whole numbers or as text."""
+    """Convert classes to an array of whole numbers or of text."""
     array = _array(name, values)
     if array.dtype.kind == "O":
         array = np.array(array.tolist())
@@ -169,7 +169,7 @@ def _names(name: str, values: Any) -> NDArray[np.str_]:
 
 
 def _groups(groups: Any) -> NDArray[np.str_]:
-    """One label for each image; of several lists, their combination."""
+    """Build one label for each image; of several lists, their combination."""
     if not isinstance(groups, Mapping | pd.DataFrame):
         return _names("groups", groups)
     if not len(groups):

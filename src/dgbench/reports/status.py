@@ -69,7 +69,7 @@ class RunState:
     beat: Beat | None = None
 
     def command(self) -> str | None:
-        """What was typed when it was last started; None where that is unknown."""
+        """Read the command that was typed when the run was last started; None where that is unknown."""
         try:
             words = read_json(self.folder / IDENTITY_FILE)["sessions"][-1]["typed"]
         except (OSError, ValueError, KeyError, TypeError, IndexError):
@@ -88,7 +88,7 @@ class RunState:
 def run_states(
     roots: Sequence[Path], now: float, stuck_after: float, is_locked: Callable[[Path], bool]
 ) -> tuple[list[RunState], list[Problem]]:
-    """Every run under the roots, and every one that a job planned and no process has begun.
+    """List every run under the roots, and every one that a job planned and no process has begun.
 
     Args:
         roots: folders, searched recursively.
@@ -119,8 +119,8 @@ def _state(
         return RunState(folder.path, "failed", folder.reason or "no reason given")
     beat = read_beat(folder.path)
     if folder.status == INTERRUPTED:
-        where = _where(beat) or " before its first step"
-        return RunState(folder.path, "interrupted", folder.reason or f"stopped by Ctrl-C{where}", beat)
+        position = _where(beat) or " before its first step"
+        return RunState(folder.path, "interrupted", folder.reason or f"stopped by Ctrl-C{position}", beat)
     if folder.status != RUNNING:
         return RunState(folder.path, "waiting", folder.reason)
     marked = now
@@ -128,20 +128,20 @@ def _state(
         marked = (folder.path / STATUS_FILE).stat().st_mtime
     age = now - (beat.time if beat else marked)
     if age < -AHEAD:
-        what = f"its last sign of life is {duration(-age)} in the future; its lock alone says whether it runs"
-        problems.append(Problem("clock ahead", printable(folder.path), what))
+        warning = f"its last sign of life is {duration(-age)} in the future; its lock alone says whether it runs"
+        problems.append(Problem("clock ahead", printable(folder.path), warning))
     reason = _why_stuck(folder.path, beat, age, stuck_after, is_locked)
     return RunState(folder.path, "stuck" if reason else "running", reason, beat)
 
 
 @lru_cache(maxsize=100_000)
 def _lacking(folder: Path, size: int, time_ns: int) -> str:
-    """:func:`lacking_rows`, asked once for a row file that does not change: a live status looks again and again."""
+    """Cache :func:`lacking_rows` of a row file that does not change: a live status looks again and again."""
     return lacking_rows(folder)
 
 
 def _changed(file: Path) -> tuple[int, int]:
-    """Size and time of a file; -1 of one that is not there."""
+    """Return size and time (ns) of a file; -1 and -1 of one that is not there."""
     try:
         about = file.stat()
         return about.st_size, about.st_mtime_ns
@@ -152,17 +152,17 @@ def _changed(file: Path) -> tuple[int, int]:
 def _why_stuck(
     folder: Path, beat: Beat | None, age: float, stuck_after: float, is_locked: Callable[[Path], bool]
 ) -> str:
-    where = _where(beat)
+    position = _where(beat)
     if beat and beat.host == socket.gethostname() and not _alive(beat.pid):
-        return f"its process {beat.pid} is gone{where}; the same command resumes it"
+        return f"its process {beat.pid} is gone{position}; the same command resumes it"
     if -AHEAD <= age <= FRESH:
         return ""
     if not is_locked(folder):
         ago = f"{duration(age)} after its last sign of life" if age > 0 else "whose clock is ahead of this one"
-        return f"no process holds its lock{where}, {ago}; the same command resumes it"
+        return f"no process holds its lock{position}, {ago}; the same command resumes it"
     if age > stuck_after:
         process = f", process {beat.pid} on {beat.host}" if beat else ""
-        return f"no sign of life for {duration(age)}{where}{process}"
+        return f"no sign of life for {duration(age)}{position}{process}"
     return ""
 
 
@@ -181,7 +181,7 @@ def _alive(pid: int) -> bool:
 
 
 def expected_jobs(roots: Sequence[Path]) -> tuple[dict[tuple[str, str], str], list[Problem]]:
-    """Jobs of sweeps that never came to their end: the commands that meant to run them, by folder and key.
+    """Find the jobs of sweeps that never came to their end: the commands that meant to run them, by folder and key.
 
     Some may run; those that have not begun have no run folders yet.
 
@@ -197,13 +197,13 @@ def expected_jobs(roots: Sequence[Path]) -> tuple[dict[tuple[str, str], str], li
                 jobs |= {(os.path.realpath(parent), key): typed for key, typed in unended_jobs(parent).items()}
             except (OSError, ValueError) as error:
                 reason = getattr(error, "strerror", None) or "it is no list of jobs"
-                what = f"{reason}; jobs that have not begun are not counted"
-                problems.append(Problem(UNREADABLE_PLAN, printable(file), what))
+                text = f"{reason}; jobs that have not begun are not counted"
+                problems.append(Problem(UNREADABLE_PLAN, printable(file), text))
     return jobs, problems
 
 
 def _planned(root: Path, problems: list[Problem]) -> list[Path]:
-    """Run folders that the plans of studies under a root name; they are at most two levels down."""
+    """List the run folders that plans of studies name; plans are at most two levels below the root."""
     folders = []
     for file in _below(root, PLAN_FILE):
         try:
@@ -213,15 +213,15 @@ def _planned(root: Path, problems: list[Problem]) -> list[Path]:
                 raise ValueError
         except (OSError, ValueError, KeyError, TypeError) as error:
             reason = getattr(error, "strerror", None) or "it is no list of run folders"
-            what = f"{reason}; runs that were planned and not begun are not counted"
-            problems.append(Problem(UNREADABLE_PLAN, printable(file), what))
+            text = f"{reason}; runs that were planned and not begun are not counted"
+            problems.append(Problem(UNREADABLE_PLAN, printable(file), text))
             continue
         folders += [Path(os.path.normpath(file.parent / run)) for run in runs]
     return folders
 
 
 def _below(root: Path, name: str) -> list[Path]:
-    """Files of a name in a folder and down to two levels below it."""
+    """Find the files of a name in a folder and down to two levels below it."""
     return [file for pattern in (name, f"*/{name}", f"*/*/{name}") for file in sorted(root.glob(pattern))]
 
 
@@ -276,7 +276,7 @@ class StatusReport(Report):
 def status_text(
     states: Sequence[RunState], problems: Sequence[Problem] = (), most: int = 20, jobs: Sequence[str] = ()
 ) -> str:
-    """Make the whole status as text.
+    """Format the whole status as text.
 
     Args:
         states: of the runs.
@@ -293,8 +293,8 @@ def status_text(
     listed["problems"] = [f"{problem.kind} {problem.where}: {problem.reason}" for problem in problems]
     for title, lines in listed.items():
         if lines:
-            more = [f"  and {len(lines) - most} more"] if len(lines) > most else []
-            parts.append("\n".join([f"\n{title}", *(f"  {line}" for line in lines[:most]), *more]))
+            remainder = [f"  and {len(lines) - most} more"] if len(lines) > most else []
+            parts.append("\n".join([f"\n{title}", *(f"  {line}" for line in lines[:most]), *remainder]))
     return "\n".join(parts)
 
 
@@ -316,31 +316,31 @@ def _groups(states: Sequence[RunState], hiding: bool, jobs: Sequence[str]) -> st
 
 
 def _pace(states: Sequence[RunState]) -> list[str]:
-    """Steps per second of all that runs, and the time that what runs and waits takes at that pace."""
+    """Compute steps per second of all that runs, and the time that what runs and waits takes at that pace."""
     beats = [state.beat for state in states if state.state == "running" and state.beat and state.beat.steps_per_s]
     rate = sum(beat.steps_per_s or 0.0 for beat in beats)
     if not beats or not rate:
         return ["-", ""]
-    whole = max(beat.steps for beat in beats)
+    longest = max(beat.steps for beat in beats)
     waiting = [state.beat for state in states if state.state in ("interrupted", "waiting")]
-    left = sum(beat.steps - beat.step for beat in beats)
-    left += sum(beat.steps - beat.step if beat else whole for beat in waiting)
-    return [f"{rate:.0f}", duration(left / rate)]
+    remaining = sum(beat.steps - beat.step for beat in beats)
+    remaining += sum(beat.steps - beat.step if beat else longest for beat in waiting)
+    return [f"{rate:.0f}", duration(remaining / rate)]
 
 
 def _running(states: Sequence[RunState]) -> list[str]:
-    """One line for each process and step: the runs of a stack share one."""
+    """Format one line for each process and step: the runs of a stack share one."""
     together: dict[tuple[str, int, int, int], list[RunState]] = defaultdict(list)
     for state in states:
         if beat := state.beat:
             together[beat.host, beat.pid, beat.step, beat.steps].append(state)
     lines = []
     for (host, pid, step, steps), stack in sorted(together.items()):
-        what = str(stack[0].folder) if len(stack) == 1 else f"{len(stack)} models together, e.g. {stack[0].folder}"
+        label = str(stack[0].folder) if len(stack) == 1 else f"{len(stack)} models together, e.g. {stack[0].folder}"
         beat, speed = stack[0].beat, ""
         if beat and beat.seconds_left is not None:
             speed = f", {beat.steps_per_s:.1f} steps/s, {duration(beat.seconds_left)} left"
-        lines.append(f"{what}: step {step} of {steps}{speed}, process {pid} on {host}")
+        lines.append(f"{label}: step {step} of {steps}{speed}, process {pid} on {host}")
     return lines + [f"{state.folder}: starting" for state in states if not state.beat]
 
 

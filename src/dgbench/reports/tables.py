@@ -91,7 +91,7 @@ def table(
     notes: Iterable[str] = (),
     detail: bool = False,
 ) -> Table:
-    """A table of these lines, whose shown columns come first.
+    """Build a table of these lines, whose shown columns come first.
 
     Args:
         lines: the values, as a frame or as one mapping per line (see :func:`entry`).
@@ -117,7 +117,7 @@ def entry(
     flag: str = "",
     reason: str = "",
 ) -> dict[str, Any]:
-    """One value and what stands beside it, as part of a line: ``{"NAME": value, "NAME.std": std, ...}``.
+    """Make one value and what stands beside it part of a line: ``{"NAME": value, "NAME.std": std, ...}``.
 
     The reason is why there is no value: it counts where there is none.
     """
@@ -127,17 +127,17 @@ def entry(
 
 
 def entries(names: Iterable[str], reason: str) -> dict[str, Any]:
-    """Several columns without a value, for one reason, as part of a line."""
+    """Make several columns without a value, for one reason, part of a line."""
     return {key: value for name in names for key, value in entry(name, reason=reason).items()}
 
 
 def interval_entry(name: str, interval: Interval, n: int | None = None) -> dict[str, Any]:
-    """A column's ``0.42 [0.10, 0.71]`` as part of a line."""
+    """Make an interval part of a line, in which it is shown as ``0.42 [0.10, 0.71]``."""
     return entry(name, interval.estimate, n=n, low=interval.low, high=interval.high)
 
 
 def cells(table: Table) -> list[list[Cell]]:
-    """Every line as the cells of its shown columns, for renderers."""
+    """Convert every line to the cells of its shown columns, for renderers."""
     columns = [_cells(table.frame, column) for column in table.columns]
     return [list(line) for line in zip(*columns, strict=True)]
 
@@ -145,31 +145,31 @@ def cells(table: Table) -> list[list[Cell]]:
 def _cells(frame: pd.DataFrame, column: Column) -> list[Cell]:
     extras = {kind: _values(frame[f"{column.name}.{kind}"]) for kind in BESIDE if f"{column.name}.{kind}" in frame}
     column_cells = []
-    for at, value in enumerate(_values(frame[column.name])):
-        kept = {kind: values[at] for kind, values in extras.items() if values[at] is not None}
-        if "n" in kept:
-            kept["n"] = int(kept["n"])
+    for index, value in enumerate(_values(frame[column.name])):
+        beside = {kind: values[index] for kind, values in extras.items() if values[index] is not None}
+        if "n" in beside:
+            beside["n"] = int(beside["n"])
         if value is not None and column.numeric and not isinstance(value, str):
             value = float(value)
         elif value is not None and not isinstance(value, str):
             value = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-        column_cells.append(Cell(value, **kept))
+        column_cells.append(Cell(value, **beside))
     return column_cells
 
 
 def _values(column: pd.Series[Any]) -> list[Any]:
-    """A column as Python's values, None where there is none."""
+    """Convert a column to Python's values, None where there is none."""
     pairs = zip(column.tolist(), column.isna().tolist(), strict=True)
     return [None if absent else value.item() if hasattr(value, "item") else value for value, absent in pairs]
 
 
 def is_negative(cell: Cell, unit: Unit) -> bool:
-    """True for a correlation below 0: the measure orders the algorithms the wrong way round. Printed underlined."""
+    """Return whether a value is a correlation below 0: its measure ranks algorithms the wrong way. Shown underlined."""
     return unit == "correlation" and isinstance(cell.value, float) and cell.value < 0
 
 
 def show(cell: Cell, unit: Unit) -> str:
-    """The text of a cell: ``28.1 ± 0.4``, a name, or ``-``. Only here fractions become percent."""
+    """Format a cell: ``28.1 ± 0.4``, a name, or ``-``. In tables, fractions become percent only here."""
     if cell.value is None:
         return "-"
     if isinstance(cell.value, str):
@@ -189,12 +189,12 @@ def show(cell: Cell, unit: Unit) -> str:
 
 
 def percent(fraction: float, places: int = 1) -> str:
-    """A fraction, or a difference of two, as a table shows it in percent (points): for sentences beside the table."""
+    """Format a fraction, or a difference of two, in percent (points) as a table shows it, for sentences beside it."""
     return decimal(100.0 * fraction, places)
 
 
 def decimal(number: float, places: int) -> str:
-    """A number with so many decimal places, the same on every machine.
+    """Format a number with so many decimal places, the same on every machine.
 
     Processors differ in the last bits of a float, which would decide about 3.25 between 3.2 and 3.3; so these bits are
     cut off first.
@@ -203,13 +203,13 @@ def decimal(number: float, places: int) -> str:
 
 
 def aligned(lines: Sequence[Sequence[str]], numeric: Sequence[bool]) -> list[str]:
-    """Lines whose columns have one width each.
+    """Pad lines so that their columns have one width each.
 
     Args:
         lines: the head, then the values, as text.
         numeric: of each column, whether it is set to the right.
     """
-    widths = [max(len(line[at]) for line in lines) for at in range(len(numeric))]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(numeric))]
     pads = [str.rjust if right else str.ljust for right in numeric]
     padded = ([pad(text, width) for pad, text, width in zip(pads, line, widths, strict=True)] for line in lines)
     return ["  " + "  ".join(line).rstrip() for line in padded]

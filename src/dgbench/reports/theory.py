@@ -58,7 +58,7 @@ Shifts = Mapping[tuple[str, frozenset[str], frozenset[str]], tuple[float, float]
 def errors_everywhere(
     identity: Identity, errors: Mapping[str, float], environments: frozenset[str]
 ) -> Mapping[str, float]:
-    """The errors of one model in all environments; none where they are not known.
+    """Compute the errors of one model in all environments; none where they are not known.
 
     Exact errors of a model that predicts each image by itself are a straight line in the number that names an
     environment, so a few of them give all (``docs/concepts/evaluation.md``).
@@ -85,7 +85,7 @@ def errors_everywhere(
 def checks_of(
     collection: Collection, selected: Selected, evaluation: Evaluation, shifts: Shifts, split_by: str | None = None
 ) -> pd.DataFrame:
-    """Every statement of every case.
+    """Check every statement in every case.
 
     Args:
         collection: all rows.
@@ -106,7 +106,7 @@ def checks_of(
 
 
 def _of_studies(evaluation: Evaluation) -> Iterator[dict[str, Any]]:
-    """Equation 39, with and without its gap term."""
+    """Check equation 39, with and without its gap term, for every study."""
     for study in evaluation.studies.to_dict("records"):
         for statement, measure in ((IDEAL, "worst_gap"), (WORST, "worst")):
             reason = next((text for name in ("ideal", measure) if isinstance(text := study[f"{name}.reason"], str)), "")
@@ -117,7 +117,7 @@ def _of_studies(evaluation: Evaluation) -> Iterator[dict[str, Any]]:
 def _of_models(
     collection: Collection, selected: Selected, shifts: Shifts, split_by: str | None
 ) -> Iterator[dict[str, Any]]:
-    """Theorem 3.4 of every model, section 3.3.3 and Theorem 4.2 of those that were trained without an environment."""
+    """Check Theorem 3.4 for every model, section 3.3.3 and Theorem 4.2 for those trained without an environment."""
     rows = collection.rows.assign(error=collection.rows["wrong"] / collection.rows["seen"])
     steps = np.array([run.step if not run.why else -1 for run in selected.runs])
     rows = rows[rows["step"].to_numpy() == steps[rows["run"].to_numpy()]]
@@ -150,7 +150,7 @@ def _of_models(
 
 
 def _theorem(given: Sequence[str], errors: Mapping[str, float]) -> Iterator[dict[str, Any]]:
-    """Assumption and conclusion of Theorem 3.4 for one model with its errors in all environments."""
+    """Check assumption and conclusion of Theorem 3.4 for one model with its errors in all environments."""
     n = len(given)
     reason = "" if errors else "models were not tested in environments besides the given ones"
     if n < 3 or not errors:
@@ -158,13 +158,13 @@ def _theorem(given: Sequence[str], errors: Mapping[str, float]) -> Iterator[dict
         yield from ({"statement": statement, "reason": reason} for statement in (RANGE, BOUND))
         return
     a, b = min(errors.values()), max(errors.values())
-    least, most = (end(errors[env] for env in given) for end in (min, max))
-    yield {"statement": RANGE, "left": max(b - most, least - a), "right": (b - a) / n}
-    yield {"statement": BOUND, "left": b, "right": most + (most - least) / (n - 2)}
+    smallest, largest = (end(errors[env] for env in given) for end in (min, max))
+    yield {"statement": RANGE, "left": max(b - largest, smallest - a), "right": (b - a) / n}
+    yield {"statement": BOUND, "left": b, "right": largest + (largest - smallest) / (n - 2)}
 
 
 def _added(ideal: Mapping[str, float], without: Mapping[str, float]) -> dict[str, Any]:
-    """Whether the model of all given environments has no larger error than one that lacks some (section 3.3.3)."""
+    """Check whether a model of all given environments has no larger error than one that lacks some (section 3.3.3)."""
     if not ideal or not without:
         which = "that lack an environment" if ideal else "of all given environments"
         return {"statement": ADDED, "reason": f"models {which} were not tested in all environments"}
@@ -174,7 +174,7 @@ def _added(ideal: Mapping[str, float], without: Mapping[str, float]) -> dict[str
 def _shifted(
     identity: Identity, tests: Mapping[str, float], validation: Mapping[str, float], shifts: Shifts
 ) -> dict[str, Any]:
-    """Theorem 4.2 of a model: its mean errors where it is tested and where it was trained (validation images there)."""
+    """Check Theorem 4.2 for a model: mean errors where it is tested and where it was trained (unseen images there)."""
     held_out = frozenset(tested(identity))
     training = frozenset(identity["given"]) - held_out - frozenset(identity["held_out"])
     estimate = shifts.get((form_of(identity), training, held_out))
@@ -188,7 +188,7 @@ def _shifted(
 
 
 def shifts_of(folders: Any) -> tuple[Shifts, list[Problem]]:
-    """Estimated covariate and concept shift of pairs, as ``python shift.py estimator=[concept]`` leaves them.
+    """Read estimated covariate and concept shift of pairs, as ``python shift.py estimator=[concept]`` leaves them.
 
     Args:
         folders: with ``shifts.jsonl``; None is none.
@@ -211,7 +211,7 @@ def shifts_of(folders: Any) -> tuple[Shifts, list[Problem]]:
 
 
 def _holds(cases: pd.DataFrame, name: str = "holds") -> dict[str, Any]:
-    """The share of the known cases that hold, as part of a line."""
+    """Compute the share of the known cases that hold, as part of a line."""
     complete = cases.dropna(subset="slack")
     if complete.empty:
         return entry(name, reason=_reason(cases))
@@ -232,7 +232,7 @@ _SLACKS = (
 
 
 def statement_table(checks: pd.DataFrame) -> Table:
-    """One line per statement, over all cases."""
+    """Build a table with one line per statement, over all cases."""
     lines = []
     for statement, (place, says) in STATEMENTS.items():
         cases = checks[checks["statement"] == statement]
@@ -246,7 +246,7 @@ def statement_table(checks: pd.DataFrame) -> Table:
 
 
 def held_out_table(checks: pd.DataFrame) -> Table:
-    """One line per held-out environment: whether adding it to training raises the largest error (section 3.3.3)."""
+    """Build a table by held-out environment: whether adding it to training raises the largest error (section 3.3.3)."""
     added = checks[checks["statement"] == ADDED]
     by_env = sorted(added.groupby("env"), key=lambda group: sortable(str(group[0])))
     lines = [{"env": env} | _holds(cases) | _slacks(cases) for env, cases in by_env]
@@ -256,7 +256,7 @@ def held_out_table(checks: pd.DataFrame) -> Table:
 
 
 def shift_table(checks: pd.DataFrame) -> Table:
-    """One line per setting and held-out environments: mean errors over algorithms and seeds, and the bound."""
+    """Build a table by setting and held-out environments: mean errors over algorithms and seeds, and the bound."""
     bounded = checks[(checks["statement"] == SHIFT) & checks["slack"].notna()]
     lines = []
     for (title, env), cases in bounded.groupby(["setting", "env"], sort=False):
@@ -281,7 +281,7 @@ def shift_table(checks: pd.DataFrame) -> Table:
 
 
 def theory_answer(checks: pd.DataFrame) -> list[str]:
-    """Whether worst+gap bounds the ideal error, on what assumption, and in one sentence what cannot be told."""
+    """Say whether worst+gap bounds the ideal error, on what assumption, and in one sentence what cannot be told."""
     complete = checks.dropna(subset="slack")
     cases_of: dict[str, pd.DataFrame] = {str(name): cases for name, cases in complete.groupby("statement")}
     sentences = []
@@ -296,19 +296,19 @@ def theory_answer(checks: pd.DataFrame) -> list[str]:
         ]
     if ADDED in cases_of:
         added = cases_of[ADDED]
-        most = str(_held(added).groupby(added["env"]).mean().idxmax())
-        here = added["env"] == most
-        elsewhere = f", {_count(added[~here])} elsewhere" if not here.all() else ""
+        best_env = str(_held(added).groupby(added["env"]).mean().idxmax())
+        in_env = added["env"] == best_env
+        elsewhere = f", {_count(added[~in_env])} elsewhere" if not in_env.all() else ""
         sentences.append(
             f"An added environment does not raise the largest error (section 3.3.3) in {_count(added)} models: "
-            f"{_count(added[here])} where {most} was held out{elsewhere}."
+            f"{_count(added[in_env])} where {best_env} was held out{elsewhere}."
         )
-    missing: dict[str, list[str]] = defaultdict(list)
+    unknown: dict[str, list[str]] = defaultdict(list)
     for statement, (place, _) in STATEMENTS.items():
         if statement not in cases_of:
-            missing[_reason(checks[checks["statement"] == statement])].append(place)
-    absent = "; ".join(f"{', '.join(places)} ({reason})" for reason, places in missing.items())
-    return [*sentences, f"Not known: {absent}."] if absent else sentences
+            unknown[_reason(checks[checks["statement"] == statement])].append(place)
+    listed = "; ".join(f"{', '.join(places)} ({reason})" for reason, places in unknown.items())
+    return [*sentences, f"Not known: {listed}."] if listed else sentences
 
 
 def _held(cases: pd.DataFrame) -> pd.Series[bool]:
@@ -316,7 +316,7 @@ def _held(cases: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _count(cases: pd.DataFrame) -> str:
-    """``175 of 585``."""
+    """Count the cases that hold: ``175 of 585``."""
     return f"{int(_held(cases).sum())} of {len(cases)}"
 
 
@@ -335,7 +335,7 @@ class TheoryReport(Report):
     shifts_from: Folders | None = None
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
-        shifts, odd = shifts_of(self.shifts_from)
+        shifts, shift_problems = shifts_of(self.shifts_from)
         selected = select_runs(collection, selection, split_by)
         evaluation = evaluate(selected, split_by)
         checks = checks_of(collection, selected, evaluation, shifts, split_by)
@@ -344,7 +344,7 @@ class TheoryReport(Report):
         tables = [statement_table(checks), held_out_table(checks), shift_table(checks)]
         title = "What the theorems say of these models"
         section = Section("theory", title, [item for item in tables if len(item)], answer=theory_answer(checks))
-        problems = [*collection.problems, *evaluation.problems, *odd]
+        problems = [*collection.problems, *evaluation.problems, *shift_problems]
         used, count = sum(not run.why for run in selected.runs), len(evaluation.settings)
         return Document(
             title="Theorems of domain generalization, tested on trained models",

@@ -26,11 +26,11 @@ class ShiftClassifier(Algorithm):
 
     @abstractmethod
     def outputs(self, networks: AnyNetworks, x: Tensor) -> Tensor:
-        """(n, ...) images or features -> (n, c), what an estimator gets of them."""
+        """Map (n, ...) images or features to the (n, c) outputs that an estimator works with."""
 
     @abstractmethod
     def judged(self, outputs: Tensor, y: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
-        """(n, c) outputs, (n,) labels and (n,) sides, 0 for p and 1 for q -> (n, t) logits and (n,) targets."""
+        """Map (n, c) outputs, (n,) labels and (n,) sides, 0 for p and 1 for q, to (n, t) logits and (n,) targets."""
 
     def objective(self, s: Step) -> Outcome:
         return Outcome(F.cross_entropy(*self.judged(self.outputs(s.networks, s.x), s.y, s.env)))
@@ -46,7 +46,7 @@ class TargetClassifier(ShiftClassifier):
 
     @classmethod
     def n_targets(cls, sizes: Sizes) -> int:
-        """How many values the target has."""
+        """Count the values of the target."""
         raise NotImplementedError
 
     @classmethod
@@ -62,7 +62,7 @@ class TargetClassifier(ShiftClassifier):
 
 
 class JointClassifier(TargetClassifier):
-    """Of environment and label together: target e K + y, 2K values."""
+    """Predicts environment and label together: target e K + y, 2K values."""
 
     @classmethod
     def n_targets(cls, sizes: Sizes) -> int:
@@ -73,7 +73,7 @@ class JointClassifier(TargetClassifier):
 
 
 class LabelClassifier(TargetClassifier):
-    """Of the label."""
+    """Predicts the label."""
 
     @classmethod
     def n_targets(cls, sizes: Sizes) -> int:
@@ -84,7 +84,7 @@ class LabelClassifier(TargetClassifier):
 
 
 class SideClassifier(TargetClassifier):
-    """Of the environment, p or q."""
+    """Predicts the environment, p or q."""
 
     @classmethod
     def n_targets(cls, sizes: Sizes) -> int:
@@ -95,7 +95,7 @@ class SideClassifier(TargetClassifier):
 
 
 class BottleneckClassifier(ShiftClassifier):
-    """Of the environment from features and label through a bottleneck (Ye et al. 2022, Algorithm 1).
+    """Predicts the environment from features and label through a bottleneck (Ye et al. 2022, Algorithm 1).
 
     z = W_g phi(x) + b_g in R^m, w = W_y onehot(y) + b_y, logits = W_h (z * w) + b_h; the features of interest are z.
     All three layers start Xavier-uniform with zero bias, as in the authors' code.
@@ -124,7 +124,7 @@ class BottleneckClassifier(ShiftClassifier):
         return 0.75 + 0.25 * math.cos(math.pi * min(step, decay) / decay) if decay else 1.0
 
     def outputs(self, networks: AnyNetworks, x: Tensor) -> Tensor:
-        """-> (n, m + 2K): z, then the logits of p and q for every label."""
+        """Map (n, ...) images or features to (n, m + 2K) outputs: z, then the logits of p and q for every label."""
         z = networks.reducer(networks.featurizer(x))
         maps = networks.label_map(torch.eye(self.sizes.n_classes, dtype=z.dtype, device=z.device))
         logits = networks.classifier(z[:, None] * maps)

@@ -18,12 +18,12 @@ Ints = NDArray[np.int64]
 
 
 def disagreement(pred_a: Ints, pred_b: Ints) -> float:
-    """Share of the images, (n,) predictions each, on which two classifiers differ: their loss, with the 0-1 loss."""
+    """Compute the share of images on which two classifiers' (n,) predictions differ: their loss, with the 0-1 loss."""
     return float(np.mean(pred_a != pred_b))
 
 
 def concept(f_tr_on_p: Ints, f_te_on_p: Ints, f_tr_on_q: Ints, f_te_on_q: Ints) -> dict[str, float]:
-    """Concept shift: disagreement of the classifiers of either side (equation 2).
+    """Compute concept shift: disagreement of the classifiers of either side (equation 2).
 
     Args:
         f_tr_on_p, f_te_on_p: (n_p,) predictions for images of p of the classifiers fitted on p and on q.
@@ -37,7 +37,7 @@ def concept(f_tr_on_p: Ints, f_te_on_p: Ints, f_tr_on_q: Ints, f_te_on_q: Ints) 
 
 
 def discrepancy(on_p: Ints, on_q: Ints, rng: np.random.Generator) -> float:
-    """Covariate shift: the largest difference between p and q in how often two classifiers disagree (equation 1).
+    """Compute covariate shift: the largest difference of two classifiers' disagreement between p and q (equation 1).
 
     The supremum is over the given classifiers. Their pair, and the sign of the difference, is chosen on a random half
     of the images, and the value is taken on the other: the largest of several noisy values is too large. So the result
@@ -50,15 +50,15 @@ def discrepancy(on_p: Ints, on_q: Ints, rng: np.random.Generator) -> float:
     """
     on_p, on_q = (side[:, rng.permutation(side.shape[1])] for side in (on_p, on_q))
     half_p, half_q = on_p.shape[1] // 2, on_q.shape[1] // 2
-    chosen = _all_disagreements(on_p[:, :half_p]) - _all_disagreements(on_q[:, :half_q])
-    a, b = np.unravel_index(np.abs(chosen).argmax(), chosen.shape)
-    apart = disagreement(on_p[a, half_p:], on_p[b, half_p:]) - disagreement(on_q[a, half_q:], on_q[b, half_q:])
-    return float(np.sign(chosen[a, b]) * apart)
+    differences = _all_disagreements(on_p[:, :half_p]) - _all_disagreements(on_q[:, :half_q])
+    a, b = np.unravel_index(np.abs(differences).argmax(), differences.shape)
+    value = disagreement(on_p[a, half_p:], on_p[b, half_p:]) - disagreement(on_q[a, half_q:], on_q[b, half_q:])
+    return float(np.sign(differences[a, b]) * value)
 
 
 def _all_disagreements(predictions: Ints) -> NDArray[np.float64]:
-    """(C, C) disagreement of every two of C classifiers."""
-    return np.array([(predictions != others).mean(axis=1) for others in predictions])
+    """Compute the (C, C) disagreements of every two of C classifiers, given (C, n) predictions."""
+    return np.array([(predictions != row).mean(axis=1) for row in predictions])
 
 
 class ConceptEstimator(Estimator):
@@ -82,17 +82,17 @@ class ConceptEstimator(Estimator):
     look_every: Count1 = 50
 
     def _parts(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
-        """Rows that classifiers are fitted on, and judged on."""
+        """Split the rows into those that classifiers are fitted on and those that they are judged on, half and half."""
         return held_out_split(sample.groups, 0.5, sample.rng("judged"))
 
     def fittings(self, sample: Sample) -> list[Fitting]:
         rows, judged = self._parts(sample)
-        of_p, of_q = (rows[sample.sides[rows] == side] for side in (0, 1))
+        rows_p, rows_q = (rows[sample.sides[rows] == side] for side in (0, 1))
         first, second = held_out_split(sample.groups[rows], 0.5, sample.rng("noise"))
-        fitted_on = {"f_tr": (of_p,), "f_te": (of_q,), "first": (rows[first],), "second": (rows[second],)}
+        fitted_on = {"f_tr": (rows_p,), "f_te": (rows_q,), "first": (rows[first],), "second": (rows[second],)}
         return [
             *(self._fitting(sample, LabelClassifier, sides, judged, name) for name, sides in fitted_on.items()),
-            self._fitting(sample, SideClassifier, (of_p, of_q), judged, "side"),
+            self._fitting(sample, SideClassifier, (rows_p, rows_q), judged, "side"),
         ]
 
     def _fitting(

@@ -69,13 +69,13 @@ class GaussianKDE:
         self._constant = math.log(n) + m / 2 * math.log(2 * math.pi) + float(np.log(self._root.diagonal()).sum())
 
     def log_density(self, points: Floats) -> Floats:
-        """Logarithm of the density at points (M, m), as (M,)."""
-        return np.concatenate([self._log_density(points[at : at + BLOCK]) for at in range(0, len(points), BLOCK)])
+        """Compute the (M,) logarithms of the density at (M, m) points."""
+        return np.concatenate([self._log_density(points[i : i + BLOCK]) for i in range(0, len(points), BLOCK)])
 
     def draw(self, n: int, rng: np.random.Generator) -> Floats:
-        """n points (n, m) of this density."""
-        chosen = self.features[rng.integers(len(self.features), size=n)]
-        return np.asarray(chosen + rng.standard_normal(chosen.shape) @ self._root.T)
+        """Draw n points, (n, m), from this density."""
+        centers = self.features[rng.integers(len(self.features), size=n)]
+        return np.asarray(centers + rng.standard_normal(centers.shape) @ self._root.T)
 
     def _white(self, points: Floats) -> Floats:
         from scipy.linalg import solve_triangular
@@ -94,7 +94,7 @@ class GaussianKDE:
 
 
 def standardized(z_p: Floats, z_q: Floats) -> tuple[Floats, Floats]:
-    """Both samples with mean 0 and variance 1 (divisor N) of every coordinate of their union.
+    """Standardize both samples: every coordinate of their union gets mean 0 and variance 1 (divisor N).
 
     Directions without variance have no density: constant coordinates are dropped, and where others are collinear the
     samples are projected on the directions that vary (variance at least 1e-10 of the largest).
@@ -149,7 +149,7 @@ class _Side:
         return np.concatenate([kde.draw(count, rng) for kde, count in zip(self.classes, counts, strict=True)])
 
     def log_densities(self, points: Floats) -> tuple[Floats, Floats]:
-        """(M,) of the side, (K', M) of its classes."""
+        """Compute the log densities of the side, (M,), and of its classes, (K', M), at (M, m) points."""
         classes = np.array([kde.log_density(points) for kde in self.classes]).reshape(-1, len(points))
         if self.whole is not None:
             return self.whole.log_density(points), classes
@@ -175,9 +175,9 @@ def densities_at(
         z_p, y_p, z_q, y_q: (n_p, m), (n_p,), (n_q, m), (n_q,) standardized features and labels of balanced sides.
         rng: source of the draws; needed without ``grid``.
         n_points: points drawn, M.
-        density: of a side: ``separate``, its own estimate; ``mixture``, its classes' weighted.
-        proposal: points come from: ``pooled``, the estimate of the union; ``mixture``, (p + q) / 2.
-        class_weights: of a class in the sums: ``counts``, its share of the images; ``uniform``.
+        density: that of a side: ``separate``, an estimate of its own; ``mixture``, the weighted mean of its classes'.
+        proposal: density that points are drawn from: ``pooled``, that of the union; ``mixture``, (p + q) / 2.
+        class_weights: weight of a class in the sums: ``counts``, its share of the images; ``uniform``, 1 / K'.
         grid: (M, m) points in place of draws, and (M,) the density that they come from.
 
     Raises:
@@ -189,7 +189,7 @@ def densities_at(
     shares = CLASS_WEIGHTS[class_weights](counts)
     if density == MIXTURE and not fits:
         raise DataError("no class has enough images for a density of its features; use more images or density=separate")
-    of_p, of_q = (
+    side_p, side_q = (
         _Side(None if density == MIXTURE else _whole(z, name), [pair[side] for pair in fits.values()], shares)
         for side, (z, name) in enumerate([(z_p, "p"), (z_q, "q")])
     )
@@ -199,12 +199,12 @@ def densities_at(
     elif rng is None:
         raise ValueError("a generator is needed to draw points, or points with the density that they were drawn from")
     elif proposal == MIXTURE:
-        points = np.concatenate([of_p.draw(n_points // 2, rng), of_q.draw(n_points - n_points // 2, rng)])
+        points = np.concatenate([side_p.draw(n_points // 2, rng), side_q.draw(n_points - n_points // 2, rng)])
     else:
         union = _whole(np.concatenate([z_p, z_q]), "p and q together")
         points = union.draw(n_points, rng)
         log_proposal = union.log_density(points)
-    (log_p, log_p_class), (log_q, log_q_class) = of_p.log_densities(points), of_q.log_densities(points)
+    (log_p, log_p_class), (log_q, log_q_class) = side_p.log_densities(points), side_q.log_densities(points)
     if log_proposal is None:
         log_proposal = np.logaddexp(log_p, log_q) - math.log(2)
     return DensitiesAtPoints(log_p, log_q, log_proposal, log_p_class, log_q_class, shares, classes, failed)
@@ -213,7 +213,7 @@ def densities_at(
 def _class_fits(
     z_p: Floats, y_p: Ints, z_q: Floats, y_q: Ints
 ) -> tuple[dict[int, tuple[GaussianKDE, GaussianKDE]], Ints]:
-    """Densities of the classes in p and in q, and the classes that lack one."""
+    """Fit a density to every class in p and in q; list apart the classes that lack one on either side."""
     fits, failed = {}, []
     for label in np.union1d(y_p, y_q):
         try:
@@ -249,7 +249,7 @@ class DensityShift:
 
 
 def from_densities(d: DensitiesAtPoints, eps_div: float, eps_cor: float) -> DensityShift:
-    """Shift from densities at points, by importance sampling.
+    """Compute the shift from densities at points, by importance sampling.
 
     Diversity shift is taken where a density is below ``eps_div`` (the set S), correlation shift where both are above
     ``eps_cor`` (T); what lies between counts for neither.
@@ -270,7 +270,7 @@ def from_densities(d: DensitiesAtPoints, eps_div: float, eps_cor: float) -> Dens
     q_class = np.exp(np.where(in_t, d.log_q_class - half_ratio - d.log_proposal, -np.inf))
     by_class = np.abs(p_class - q_class).mean(axis=1) / 2
     by_class_plus = np.square(np.sqrt(p_class) - np.sqrt(q_class)).mean(axis=1) / 2
-    either = (p + q) / 2
+    mixture = (p + q) / 2
     return DensityShift(
         div=float(np.mean(in_s * np.abs(p - q))) / 2,
         cor=_weighted(by_class, d.weights),
@@ -279,7 +279,7 @@ def from_densities(d: DensitiesAtPoints, eps_div: float, eps_cor: float) -> Dens
         by_class=by_class,
         in_s=float(in_s.mean()),
         in_t=float(in_t.mean()),
-        ess=float(either.sum() ** 2 / np.square(either).sum()),
+        ess=float(mixture.sum() ** 2 / np.square(mixture).sum()),
         classes_used=d.classes,
         classes_failed=d.failed,
     )
@@ -290,7 +290,7 @@ def _weighted(by_class: Floats, weights: Floats) -> float:
 
 
 def calibrated_thresholds(nulls: Sequence[DensitiesAtPoints]) -> tuple[float, float]:
-    """Bisect eps_div and eps_cor until null pairs show next to no shift, in at most 20 rounds.
+    """Find eps_div and eps_cor by bisection, in at most 20 rounds, so that null pairs show next to no shift.
 
     As the released code of Ye et al. 2022 does: the estimate of null pairs, by the formula with squared differences of
     roots whatever formula is reported, shall be small but not 0. Thresholds that do not get there stay as they are.

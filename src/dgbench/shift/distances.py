@@ -32,7 +32,7 @@ WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)  # factors of the kernel's width
 
 
 def emd(a: Floats, b: Floats) -> float:
-    """Earth mover's distance (Wasserstein-1, Euclidean) of two samples of equal size.
+    """Compute the earth mover's distance (Wasserstein-1, Euclidean) of two samples of equal size.
 
     An optimal coupling of n equal weights with n equal weights is an assignment.
 
@@ -52,14 +52,14 @@ def emd(a: Floats, b: Floats) -> float:
 
 
 def median_distance(a: Floats, b: Floats) -> float:
-    """Median of the Euclidean distances of all pairs i < j of both samples together; the usual width of a kernel."""
+    """Compute the median Euclidean distance of all pairs i < j of both samples together, a kernel's usual width."""
     from scipy.spatial.distance import pdist
 
     return float(np.median(pdist(np.concatenate([a, b]))))
 
 
 def kernel_matrix(a: Floats, b: Floats, sigma: float) -> Floats:
-    """exp(-|x - x'|^2 / (2 sigma^2)) of both samples together: (n + m, n + m), those of a first.
+    """Compute exp(-|x - x'|^2 / (2 sigma^2)) of both samples together: (n + m, n + m), those of a first.
 
     Raises:
         DataError: the width is 0.
@@ -69,15 +69,15 @@ def kernel_matrix(a: Floats, b: Floats, sigma: float) -> Floats:
             f"a kernel of width {sigma} compares nothing, most features are equal; "
             "use another backbone, other initial weights, or drop this distance"
         )
-    both = np.concatenate([a, b]).astype(np.float64)
-    both -= both.mean(axis=0)  # the products below lose digits far from 0
-    squares = np.square(both).sum(axis=1)
-    distances = squares[:, None] + squares - 2 * both @ both.T  # one product: ten times as fast as pair by pair
+    union = np.concatenate([a, b]).astype(np.float64)
+    union -= union.mean(axis=0)  # the products below lose digits far from 0
+    squares = np.square(union).sum(axis=1)
+    distances = squares[:, None] + squares - 2 * union @ union.T  # one product: ten times as fast as pair by pair
     return np.asarray(np.exp(distances.clip(0) / (-2 * sigma**2)))
 
 
 def mmd2(a: Floats, b: Floats, sigma: float) -> tuple[float, float]:
-    """Squared maximum mean discrepancy with a Gaussian kernel (Gretton et al. 2012), biased and unbiased.
+    """Compute the squared maximum mean discrepancy with a Gaussian kernel (Gretton et al. 2012), biased and unbiased.
 
     E k(a, a') + E k(b, b') - 2 E k(a, b); the unbiased form leaves out k(x, x) and may be negative.
 
@@ -94,23 +94,23 @@ def mmd2(a: Floats, b: Floats, sigma: float) -> tuple[float, float]:
 
 
 def mmd2_mean_over_widths(a: Floats, b: Floats, sigma: float) -> tuple[float, float]:
-    """:func:`mmd2`, biased and unbiased, as mean over widths from a quarter of sigma to 4 sigma."""
+    """Average :func:`mmd2`, biased and unbiased, over widths from a quarter of sigma to 4 sigma."""
     biased, unbiased = np.mean([mmd2(a, b, sigma * factor) for factor in WIDTHS], axis=0)
     return float(biased), float(unbiased)
 
 
 def mmd2_of_kernel(kernel: Floats, env: Ints) -> tuple[Floats, Floats]:
-    """Squared maximum mean discrepancy for several ways of telling the sides, biased and unbiased, (R,) each.
+    """Compute the squared maximum mean discrepancy for R assignments of sides, biased and unbiased, (R,) each.
 
     Args:
         kernel: (N, N) kernel values of all points.
         env: (R, N) side of each point, 0 or 1.
     """
     first, second = ((env == side).astype(np.float64) for side in (0, 1))
-    of_first, of_second = first @ kernel, second @ kernel  # (R, N)
+    sums_first, sums_second = first @ kernel, second @ kernel  # (R, N)
     n, m = first.sum(axis=1), second.sum(axis=1)
-    between = 2 * (of_first * second).sum(axis=1) / (n * m)
-    within_first, within_second = (of_first * first).sum(axis=1), (of_second * second).sum(axis=1)
+    between = 2 * (sums_first * second).sum(axis=1) / (n * m)
+    within_first, within_second = (sums_first * first).sum(axis=1), (sums_second * second).sum(axis=1)
     same_first, same_second = first @ kernel.diagonal(), second @ kernel.diagonal()
     biased = within_first / n**2 + within_second / m**2 - between
     unbiased = (within_first - same_first) / (n * (n - 1)) + (within_second - same_second) / (m * (m - 1)) - between
@@ -118,21 +118,21 @@ def mmd2_of_kernel(kernel: Floats, env: Ints) -> tuple[Floats, Floats]:
 
 
 def ni(a: Floats, b: Floats) -> float:
-    """Non-i.i.d. index (He et al. 2020, definition 1): norm of the difference of means in units of deviations.
+    """Compute the non-i.i.d. index (He et al. 2020, definition 1): norm of the means' difference, in deviations.
 
     The deviation of a coordinate is that of both samples together, divisor N; constant coordinates are left out.
 
     Args:
         a, b: (n, d), (m, d).
     """
-    both = np.concatenate([a, b]).astype(np.float64)
-    varying = np.ptp(both, axis=0) > 0
-    apart = (both[: len(a)].mean(axis=0) - both[len(a) :].mean(axis=0))[varying] / both.std(axis=0)[varying]
-    return float(np.linalg.norm(apart))
+    union = np.concatenate([a, b]).astype(np.float64)
+    varying = np.ptp(union, axis=0) > 0
+    difference = (union[: len(a)].mean(axis=0) - union[len(a) :].mean(axis=0))[varying] / union.std(axis=0)[varying]
+    return float(np.linalg.norm(difference))
 
 
 def ni_by_class(a: Floats, y_a: Ints, b: Floats, y_b: Ints) -> tuple[float, dict[int, float]]:
-    """:func:`ni` of each class, and their mean weighted by the classes' images.
+    """Average :func:`ni` over classes, weighted by their images, and return it with the value of each class.
 
     Args:
         a, b: (n, d), (m, d) features.
@@ -144,7 +144,7 @@ def ni_by_class(a: Floats, y_a: Ints, b: Floats, y_b: Ints) -> tuple[float, dict
 
 
 def permutation_p(kernel: Floats, env: Ints, y: Ints, repeats: int, rng: np.random.Generator) -> float:
-    """Share of permutations in which the unbiased discrepancy is as large: (1 + #{>= observed}) / (repeats + 1).
+    """Compute the share of permutations with an unbiased discrepancy as large: (1 + #{>= observed}) / (repeats + 1).
 
     Sides are permuted within each class, so that only the features of a class are compared.
 
@@ -155,17 +155,17 @@ def permutation_p(kernel: Floats, env: Ints, y: Ints, repeats: int, rng: np.rand
         repeats: permutations drawn.
         rng: source of the draws.
     """
-    drawn = np.tile(env, (repeats + 1, 1))  # the first line stays as observed
+    sides = np.tile(env, (repeats + 1, 1))  # the first line stays as observed
     for label in np.unique(y):
-        drawn[1:, y == label] = rng.permuted(drawn[1:, y == label], axis=1)
-    observed, *others = mmd2_of_kernel(kernel, drawn)[1]
+        sides[1:, y == label] = rng.permuted(sides[1:, y == label], axis=1)
+    observed, *permuted = mmd2_of_kernel(kernel, sides)[1]
     # equal lines may differ by rounding
-    reached = np.asarray(others) >= observed - 1e-12 * abs(observed)
+    reached = np.asarray(permuted) >= observed - 1e-12 * abs(observed)
     return float((1 + reached.sum()) / (repeats + 1))
 
 
 def frechet(a: Floats, b: Floats) -> float:
-    """Squared Fréchet distance of two samples; unit: that of the features, squared.
+    """Compute the squared Fréchet distance of two samples; unit: that of the features, squared.
 
     d^2 = |mean_1 - mean_2|^2 + Tr(C_1 + C_2 - 2 (C_1 C_2)^(1/2)), covariances with divisor n - 1. With any factor F of
     a covariance, C = F^T F, the trace of the root is the sum of the singular values of F_1 F_2^T: no root of a matrix
@@ -181,7 +181,7 @@ def frechet(a: Floats, b: Floats) -> float:
 
 
 def frechet_of_moments(mean_a: Floats, covariance_a: Floats, mean_b: Floats, covariance_b: Floats) -> float:
-    """Squared Fréchet distance of two Gaussians.
+    """Compute the squared Fréchet distance of two Gaussians.
 
     Args:
         mean_a, mean_b: (d,).
@@ -191,13 +191,13 @@ def frechet_of_moments(mean_a: Floats, covariance_a: Floats, mean_b: Floats, cov
 
 
 def extrapolated(sizes: Sequence[int] | NDArray[np.int64], distances: Sequence[float] | Floats) -> float:
-    """Squared distance at infinitely many images: intercept of least squares of d^2 on 1 / n (Chong & Forsyth 2020).
+    """Estimate d^2 at infinitely many images: intercept of least squares of d^2 on 1 / n (Chong & Forsyth 2020).
 
     Most of the bias is gone, and the value may be negative.
 
     Args:
         sizes: numbers of images n, two or more different ones, for instance five from half of all images to all.
-        distances: squared distances at these.
+        distances: squared distances d^2 at these.
     """
     inverse = 1 / np.asarray(sizes, dtype=np.float64)
     return float(np.polynomial.polynomial.polyfit(inverse, np.asarray(distances), 1)[0])
@@ -205,9 +205,9 @@ def extrapolated(sizes: Sequence[int] | NDArray[np.int64], distances: Sequence[f
 
 def _squared_distance(mean_a: Floats, factor_a: Floats, mean_b: Floats, factor_b: Floats) -> float:
     traces = np.square(factor_a).sum() + np.square(factor_b).sum()
-    of_root = np.linalg.svd(factor_a @ factor_b.T, compute_uv=False).sum()
+    root_trace = np.linalg.svd(factor_a @ factor_b.T, compute_uv=False).sum()
     # rounding may make the distance of equal samples negative
-    return max(0.0, float(np.square(mean_a - mean_b).sum() + traces - 2 * of_root))
+    return max(0.0, float(np.square(mean_a - mean_b).sum() + traces - 2 * root_trace))
 
 
 def _factor_of_samples(features: Floats) -> Floats:
@@ -237,13 +237,13 @@ class DistanceEstimator(Estimator):
 
     def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
         rng = sample.rng("images")
-        of_p, of_q = (rng.permutation(len(side))[: self.max_images] for side in (sample.p, sample.q))
-        a, b = sample.features(sample.p)[of_p], sample.features(sample.q)[of_q]
-        y_a, y_b = sample.y_p[of_p], sample.y_q[of_q]
-        both = np.concatenate([a, b])
-        std = both.std(0)
-        varies = std > 1e-12 * (1 + np.abs(both).max())
-        a, b = ((side[:, varies] - both.mean(0)[varies]) / std[varies] for side in (a, b))
+        rows_p, rows_q = (rng.permutation(len(side))[: self.max_images] for side in (sample.p, sample.q))
+        a, b = sample.features(sample.p)[rows_p], sample.features(sample.q)[rows_q]
+        y_a, y_b = sample.y_p[rows_p], sample.y_q[rows_q]
+        union = np.concatenate([a, b])
+        std = union.std(0)
+        varies = std > 1e-12 * (1 + np.abs(union).max())
+        a, b = ((side[:, varies] - union.mean(0)[varies]) / std[varies] for side in (a, b))
         sigma = median_distance(a, b)
         kernel, sides = kernel_matrix(a, b, sigma), np.repeat([0, 1], [len(a), len(b)])
         biased, unbiased = (float(values[0]) for values in mmd2_of_kernel(kernel, sides[None]))
@@ -329,26 +329,26 @@ def _reference(
         return *_moments(z), len(z)
     try:
         file = read_arrays(path)
-        of_features, mean, cov, n = str(file["features"]), file["mean"], file["cov"], int(file["n"])
+        network, mean, cov, n = str(file["features"]), file["mean"], file["cov"], int(file["n"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path} holds no moments ({error}); it needs mean, cov, n and features") from error
-    if of_features != features:
-        raise DataError(f"{path} holds moments of {of_features}, and these are features of {features}; make them anew")
+    if network != features:
+        raise DataError(f"{path} holds moments of {network}, and these are features of {features}; make them anew")
     return mean, cov, n
 
 
 def _pictures_below(folder: Path) -> Iterator[Path]:
-    """Image files below a folder; links to folders are followed, each folder counts once."""
-    seen = set[str]()
+    """Find the image files below a folder; links to folders are followed, each folder counts once."""
+    visited = set[str]()
     for place, folders, names in os.walk(folder, followlinks=True):
         folders.sort()
-        if (real := os.path.realpath(place)) in seen:
+        if (real := os.path.realpath(place)) in visited:
             folders.clear()
             continue
-        seen.add(real)
+        visited.add(real)
         yield from (Path(place, name) for name in names if name.lower().endswith(PICTURES))
 
 
 def _moments(z: Floats) -> tuple[Floats, Floats]:
-    """Mean (m,) and covariance (m, m) of features (n, m)."""
+    """Compute the mean (m,) and the covariance (m, m), divisor n - 1, of features (n, m)."""
     return z.mean(0), np.cov(z, rowvar=False)

@@ -49,12 +49,12 @@ class Schedule:
         return max(1, self.look_every // LOOKS_MORE)
 
     def looks(self, step: int) -> bool:
-        """Whether the validation images are looked at after this step."""
+        """Return whether the validation images are evaluated when training pauses after this step."""
         return step <= EARLY or step % self.look_every == 0 or step >= self.steps
 
     @property
     def key(self) -> str:
-        """Equal for schedules that are."""
+        """Digest, equal for equal schedules."""
         return digest({**vars(self), "algorithm": self.algorithm.__name__})
 
 
@@ -131,16 +131,16 @@ class Sample:
         return np.asarray(self.sides * self.n_classes + self.labels)
 
     def labeled(self, rows: np.ndarray) -> Labeled:
-        """Some of the images, by their rows in :attr:`positions`, with their labels."""
+        """Select some of the images, by their rows in :attr:`positions`, with their labels."""
         return Labeled(self.positions[rows], self.labels[rows])
 
     def by_side(self, rows: np.ndarray) -> tuple[Labeled, Labeled]:
-        """Those of p and those of q among some of the images."""
+        """Select some of the images, by their rows, and split them into those of p and those of q."""
         sides = self.sides[rows]
         return self.labeled(rows[sides == 0]), self.labeled(rows[sides == 1])
 
     def rng(self, *purpose: str | int) -> np.random.Generator:
-        """A generator for one purpose."""
+        """Seed a random generator for one purpose."""
         return np.random.default_rng(derive(self.seed, *purpose))
 
 
@@ -158,7 +158,7 @@ class Estimator(Checked, ABC):
     """Base of all estimators; a subclass is a file of ``conf/estimator``, whose keys are its fields.
 
     Attributes:
-        nulls: of which pairs without shift it tells something.
+        nulls: kinds of pairs that it can estimate: those that are compared (``none``), and pairs without shift.
         kinds: the features that it can work on.
         balances: give both sides equally many images of every class.
         against_reference: it compares every environment with pretraining images instead of two environments.
@@ -177,13 +177,13 @@ class Estimator(Checked, ABC):
         return False
 
     def nulls_of(self, asked: bool) -> tuple[str, ...]:
-        """Which pairs are estimated besides those that are compared.
+        """List the kinds of pairs to estimate: the compared ones (``none``), and if asked those without shift.
 
         Args:
             asked: whether pairs without shift are wanted.
 
         Raises:
-            ConfigError: they are not, and the estimator cannot do without.
+            ConfigError: they are not wanted, and the estimator cannot do without.
         """
         if self.whole_pair and not asked:
             raise ConfigError(
@@ -192,11 +192,11 @@ class Estimator(Checked, ABC):
         return self.nulls if asked else (NO_NULL,)
 
     def prepared(self, features_of: Callable[[Sequence[Path]], np.ndarray], features: str, smallest: int) -> Self:
-        """The estimator for one dataset, with the reference that it compares environments with, if any.
+        """Return the estimator for one dataset, with the reference that it compares environments with, if any.
 
         Args:
             features_of: image files -> (n, m) features.
-            features: says of what network.
+            features: names the network that computes them, ``BACKBONE/INIT``.
             smallest: images of the smallest environment.
 
         Raises:
@@ -205,7 +205,7 @@ class Estimator(Checked, ABC):
         return self
 
     def fittings(self, sample: Sample) -> list[Fitting]:
-        """The classifiers that the estimate of a sample needs.
+        """List the classifiers that the estimate of a sample needs.
 
         Raises:
             DataError: there are too few images.
@@ -213,24 +213,24 @@ class Estimator(Checked, ABC):
         return []
 
     def calibrated(self, nulls: Sequence[tuple[Sample, Sequence[Fitted]]]) -> Self:
-        """The estimator for one pair, given the trials of that pair without shift and their classifiers.
+        """Return the estimator for one pair, given the pair's trials without shift and their classifiers.
 
         Raises:
-            DataError: it cannot be had.
+            DataError: these trials cannot calibrate it.
         """
         return self
 
     @abstractmethod
     def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
-        """The values, given the classifiers of :meth:`fittings`.
+        """Compute the values, given the classifiers of :meth:`fittings`.
 
         Raises:
-            DgbenchError: there are none, and why.
+            DgbenchError: there are no values, and why.
         """
 
 
 def without_overlap(values: Mapping[str, float], share: float) -> tuple[dict[str, float], list[str]]:
-    """Values less those of correlation shift where the sides hardly overlap, and a flag that says so.
+    """Drop the values of correlation shift where the sides hardly overlap, and return a flag that says so.
 
     ``share`` is that of the images where both sides have density.
     """

@@ -15,7 +15,7 @@ Floats = NDArray[np.floating[Any]]
 
 
 def exact_shift(p: Floats, q: Floats) -> dict[str, float]:
-    """Shift between two joint distributions of class and feature, by sums (Ye et al. 2022, "OoD-Bench", definition 1).
+    """Sum up the shift between joint distributions of class and feature (Ye et al. 2022, "OoD-Bench", definition 1).
 
     Args:
         p, q: (K, Z) probabilities of class y and feature z; each sums to 1.
@@ -51,7 +51,7 @@ def exact_shift(p: Floats, q: Floats) -> dict[str, float]:
 
 
 def colored_table(e: float, label_noise: float, shape: bool = True) -> Floats:
-    """Colored digits of two classes, as in Colored MNIST: p(y, z), (2, 4) of features shape * 2 + color, or (2, 2).
+    """Build p(y, z) of two-class colored digits as in Colored MNIST: (2, 4) of features shape * 2 + color, or (2, 2).
 
     The shape is fair; the label is the shape, flipped with probability ``label_noise``; the color is the *label*,
     flipped with probability e. Environments pooled in equal numbers have the mean of their e.
@@ -61,16 +61,16 @@ def colored_table(e: float, label_noise: float, shape: bool = True) -> Floats:
         label_noise: probability that the label differs from the shape.
         shape: whether features tell the shape (without noise) besides the color.
     """
-    label, of_shape, color = np.indices((2, 2, 2))
-    of_label = np.where(label == of_shape, 1 - label_noise, label_noise)
-    table: Floats = of_label * np.where(color == label, 1 - e, e) / 2
+    label, digit, color = np.indices((2, 2, 2))
+    p_label = np.where(label == digit, 1 - label_noise, label_noise)
+    table: Floats = p_label * np.where(color == label, 1 - e, e) / 2
     return table.reshape(2, 4) if shape else table.sum(axis=1)
 
 
 def exact_values(
     dataset: Any, n_classes: int, sides: Sequence[Sequence[str]], size: Callable[[str], int]
 ) -> dict[str, float]:
-    """True values of a pair, where features tell color and noise-free class; empty where nothing is known.
+    """Compute the true values of a pair, if features tell color and noise-free class; return {} where none is known.
 
     ``cor_color_alone`` is the correlation shift where features tell the color and nothing else: it is larger, and
     estimates on features that tell the class poorly lie between the two.
@@ -90,6 +90,6 @@ def exact_values(
         pooled = [sum(float(e) * size(e) for e in side) / sum(map(size, side)) for side in sides]
     except ValueError:  # environments that are no probabilities
         return {}
-    exact, of_color = (exact_shift(*(colored_table(e, noise, shape) for e in pooled)) for shape in (True, False))
+    exact, color_alone = (exact_shift(*(colored_table(e, noise, shape) for e in pooled)) for shape in (True, False))
     values = {name: exact[name] for name in ("div", "cor", "div_plus", "cor_plus")}
-    return {**values, "cor_color_alone": of_color["cor"]}
+    return {**values, "cor_color_alone": color_alone["cor"]}

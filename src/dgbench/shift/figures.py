@@ -35,7 +35,7 @@ _JOINED = 11  # names that are further away are joined to their place by a line
 
 
 def shift_matrices(setting: ShiftSetting) -> list[Figure]:
-    """One figure for each dataset whose every two environments were compared, if they are three or more."""
+    """Draw a figure for each dataset whose every two environments were compared, if they are three or more."""
     lines = [line for line in setting.lines if setting.axes and line.identity["pairs"] == "each"]
     return [figure for line in lines if (figure := _matrix(setting, line))]
 
@@ -47,11 +47,11 @@ def _matrix(setting: ShiftSetting, line: ShiftLine) -> Figure | None:
         return None
     values = np.full((2, len(envs), len(envs)), np.nan)
     for pair, p, q in line.pairs[["p", "q"]].itertuples():
-        for at, name in enumerate(setting.axes or ()):
+        for axis, name in enumerate(setting.axes or ()):
             estimate = line.value(name, pair=pair)
             if estimate and {p, q} <= set(envs):
                 row, column = envs.index(p), envs.index(q)
-                values[at, row, column] = values[at, column, row] = estimate.value
+                values[axis, row, column] = values[axis, column, row] = estimate.value
     name = f"shift_matrix_{setting.name}_{slug(line.title)}"
     side = 0.5 if len(envs) <= _MOST_NUMBERS else 6 / len(envs)
     shown = [label_of(env if len(env) <= _LETTERS else f"{env[: _LETTERS - 1]}…") for env in envs]
@@ -91,7 +91,7 @@ class _Point:
 
 
 def shift_plane(setting: ShiftSetting, source: Published | None = None) -> Figure | None:
-    """One point per dataset with both intervals, its pairs, its null, and published points; None without a dataset."""
+    """Draw a point per dataset with both intervals, pairs, null, and published points; None without a dataset."""
     datasets = [point for line in setting.lines if (point := _point(line, setting.axes))]
     if not datasets:
         return None
@@ -100,8 +100,8 @@ def shift_plane(setting: ShiftSetting, source: Published | None = None) -> Figur
         axes = drawn.add_subplot()
         labels, places = [], list(printed.values())
         axes.plot(*_coordinates(places), linestyle="", marker="o", color=GRAY, markersize=4, mew=0, zorder=1)
-        for at, point in enumerate(datasets):
-            color, marker = COLORS[at % len(COLORS)], _MARKERS[at // len(COLORS) % len(_MARKERS)]
+        for number, point in enumerate(datasets):
+            color, marker = COLORS[number % len(COLORS)], _MARKERS[number // len(COLORS) % len(_MARKERS)]
             _draw(axes, point, color, marker)
             labels.append(PointLabel(point.name, point.place, {"color": color, "fontsize": 10, "fontweight": "bold"}))
             places += [point.place, *point.pairs, *([point.null] if point.null else [])]
@@ -121,8 +121,8 @@ def _point(line: ShiftLine, names: tuple[str, str] | None) -> _Point | None:
         return None
     div, cor = (line.value(name) for name in names)
     null_div, null_cor = (line.value(name, HALVES) for name in names)
-    of_pairs = [[line.value(name, pair=pair) for name in names] for pair in line.pairs.index]
-    pairs = [(x.value, y.value) for x, y in of_pairs if x and y]
+    estimates = [[line.value(name, pair=pair) for name in names] for pair in line.pairs.index]
+    pairs = [(x.value, y.value) for x, y in estimates if x and y]
     if div is None or cor is None:
         return None
     null = (null_div.value, null_cor.value) if null_div and null_cor else None
@@ -149,9 +149,9 @@ def _coordinates(places: Sequence[tuple[float, float]]) -> tuple[list[float], li
 
 
 def _limits(axes: Any, datasets: Sequence[_Point], places: Sequence[tuple[float, float]]) -> None:
-    """Room for every point, for intervals as far as shifts can be, and for names."""
+    """Set limits with room for every point, for intervals as far as shifts can be, and for names."""
     for axis, setter in ((0, axes.set_xlim), (1, axes.set_ylim)):
-        ends = [end for point in datasets for both in (point.div, point.cor)[axis].ends for end in both]
+        ends = [end for point in datasets for interval in (point.div, point.cor)[axis].ends for end in interval]
         inside = [min(max(end, _LEAST), _MOST) for end in ends] + [place[axis] for place in places]
         low, high = min(0.0, *inside), max(0.25, *inside)
         setter(low - 0.05 * (high - low), high + 0.1 * (high - low))
@@ -179,8 +179,8 @@ def _caption(setting: ShiftSetting, datasets: Sequence[_Point], source: Publishe
     if source:
         near = [(point.name, *nearest(*point.place, source)) for point in datasets]
         named = ", ".join(f"{name}: {row} ({apart:.2f})" for name, row, apart in near)
-        other = "of other features, " if other_features(setting) else ""
-        text += f" Gray: {other}{source.source}. Nearest of them, and how far: {named}."
+        origin = "of other features, " if other_features(setting) else ""
+        text += f" Gray: {origin}{source.source}. Nearest of them, and how far: {named}."
     return text
 
 
@@ -208,14 +208,14 @@ def label_points(axes: Any, labels: Sequence[PointLabel], kept_free: Sequence[_P
     figure.draw_without_rendering()  # lays the axes out
     pixel = figure.dpi / 72
     spots = axes.transData.transform([*(label.place for label in labels), *kept_free])
-    taken = np.hstack([spots - 4 * pixel, spots + 4 * pixel])
+    occupied = np.hstack([spots - 4 * pixel, spots + 4 * pixel])
     for label, spot in zip(labels, spots, strict=False):
         text = axes.annotate(label_of(label.name), label.place, xytext=(0, 0), textcoords="offset points",
                              annotation_clip=False, va="center", ha="left", **label.look)  # fmt: skip
         text.set_in_layout(False)
         size = text.get_window_extent(figure.canvas.get_renderer()).size
-        box = _free_box(spot, size, pixel, taken, axes.get_window_extent().extents)
-        taken = np.vstack([taken, box])
+        box = _free_box(spot, size, pixel, occupied, axes.get_window_extent().extents)
+        occupied = np.vstack([occupied, box])
         text.set_position(([box[0], box[1] + size[1] / 2] - spot) / pixel)
         end = np.clip(spot, box[:2], box[2:]) - spot  # of the name, the point that is nearest
         if np.hypot(*end) > _JOINED * pixel:
@@ -227,14 +227,14 @@ def label_points(axes: Any, labels: Sequence[PointLabel], kept_free: Sequence[_P
     return texts
 
 
-def _free_box(spot: _Pixels, size: _Pixels, pixel: float, taken: _Pixels, limits: _Pixels) -> _Pixels:
-    """Where a name stands: nearest to its place among what is free, else where it covers least.
+def _free_box(spot: _Pixels, size: _Pixels, pixel: float, occupied: _Pixels, limits: _Pixels) -> _Pixels:
+    """Find the box for a name: the free one nearest to its place, else the one that covers least.
 
     Args:
         spot: its place, in pixels.
         size: width and height of the name.
         pixel: pixels to a point.
-        taken: (n, 4) left, bottom, right and top of what should stay visible.
+        occupied: (n, 4) left, bottom, right and top of what should stay visible.
         limits: (4,) of the axes.
     """
     across, up = (pixel * np.outer(_DISTANCES, part(_ANGLES)).ravel() for part in (np.cos, np.sin))
@@ -242,12 +242,12 @@ def _free_box(spot: _Pixels, size: _Pixels, pixel: float, taken: _Pixels, limits
     left = np.select([side > 0.2, side < -0.2], [across, across - size[0]], -size[0] / 2)
     corners = spot + np.stack([left, up - size[1] / 2], axis=1)
     boxes = np.hstack([corners, corners + size])
-    covered = _shared(boxes, taken).sum(axis=1) + 3 * (size.prod() - _shared(boxes, limits[None]).sum(axis=1))
+    covered = _shared(boxes, occupied).sum(axis=1) + 3 * (size.prod() - _shared(boxes, limits[None]).sum(axis=1))
     free = np.flatnonzero(covered <= 0.5)
     return np.asarray(boxes[free[0] if len(free) else covered.argmin()])
 
 
 def _shared(boxes: _Pixels, others: _Pixels) -> _Pixels:
-    """(n, m) areas that boxes share with others."""
+    """Compute the (n, m) areas that n boxes share with m others."""
     sides = np.minimum(boxes[:, None, 2:], others[:, 2:]) - np.maximum(boxes[:, None, :2], others[:, :2])
     return np.asarray(sides.clip(0).prod(axis=2))

@@ -77,7 +77,7 @@ class SampleStore(Store):
         self._positions, self._labels = self._positions.to(device), self._labels.to(device)
 
     def validation(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        """(n,) rows of the images that choose the step of a classifier, and (n,) their sides, 0 for p and 1 for q."""
+        """Return (n,) rows of the images that choose a classifier's step, and their (n,) sides, 0 for p and 1 for q."""
         names = [f"{i}/validation/{side}" for side in (0, 1)]
         parts = [self.rows[name] for name in names if name in self.rows]
         return np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(rows) for rows in parts])
@@ -162,8 +162,8 @@ class Judge(pl.Callback):
         best = self._best[i]
         better = best is None or (error < best[1] if self.schedule.chooses == "error" else loss < best[0])
         if better or self.schedule.chooses is None:
-            kept = {**networks.params(), **networks.statistics()}
-            self._best[i] = loss, error, module.steps_done, {k: v.detach().clone() for k, v in kept.items()}
+            tensors = {**networks.params(), **networks.statistics()}
+            self._best[i] = loss, error, module.steps_done, {k: v.detach().clone() for k, v in tensors.items()}
 
     @torch.no_grad()
     def _average(self, module: RunModule, done: int) -> None:
@@ -196,7 +196,7 @@ class Judge(pl.Callback):
         self.fitted = [Fitted(*result, seconds, self.n) for result in results]
 
     def _with_mean(self, module: RunModule, networks: AnyNetworks, i: int) -> AnyNetworks:
-        """The networks with their mean weights, and with statistics of BatchNorm for these."""
+        """Give the networks their mean weights; outside a stack, renew BatchNorm's statistics for these."""
         alone = isinstance(module, SingleRun)
         means = {name: value if alone else value[i] for name, value in self._mean.items()}
         if not alone:
@@ -210,7 +210,7 @@ class Judge(pl.Callback):
         return trained.eval()
 
     def _validated(self, module: RunModule, networks: AnyNetworks, i: int) -> tuple[float, float]:
-        """Mean cross entropy and fraction wrong."""
+        """Compute the mean cross entropy of the validation images, and the fraction of them that is wrong."""
         algorithm: Any = module.runs[i].algorithm
         rows, sides = self.store.validation(i)
         outputs, y = self._outputs(module, networks, rows)
@@ -219,7 +219,7 @@ class Judge(pl.Callback):
         return float(F.cross_entropy(logits.double(), target)), float(wrong)
 
     def _outputs(self, module: RunModule, networks: AnyNetworks, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-        """(n,) rows of the store -> (n, c) outputs and (n,) labels."""
+        """Map (n,) rows of the store to (n, c) outputs and (n,) labels."""
         algorithm: Any = module.runs[0].algorithm
         assert isinstance(algorithm, ShiftClassifier)
         images = len(self.store.image) > 1
@@ -249,7 +249,7 @@ class Judge(pl.Callback):
         states = [snapshot.runs[str(i)] for i in range(self.n)]
         self._best = [state.pop("best") for state in states]
         module.load_run_states(states)
-        module.diverged.update({int(i): how for i, how in snapshot.diverged.items()})
+        module.diverged.update({int(i): divergence for i, divergence in snapshot.diverged.items()})
 
 
 @dataclass
@@ -269,21 +269,21 @@ class ClassifierTraining:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of weights."""
+        """Type of the weights."""
         return torch.float64 if self.settings.precision == "64-true" else torch.float32
 
     def fit(self, fittings: Sequence[Fitting]) -> Iterator[dict[int, Fitted | None]]:
         """Train classifiers, stack by stack.
 
         Yields:
-            Those of one stack by their number in ``fittings``; None for one whose loss stopped being finite.
+            The classifiers of one stack by number in ``fittings``; None for one whose loss stopped being finite.
         """
         for group in self.groups(fittings):
             trained = _train(self, [fittings[i] for i in group])
             yield dict(zip(group, trained, strict=True))
 
     def groups(self, fittings: Sequence[Fitting]) -> list[list[int]]:
-        """Numbers of the classifiers that train together."""
+        """Group the numbers of the classifiers by which of them train together."""
         shapes: dict[tuple[Any, ...], list[int]] = defaultdict(list)
         stacks = self.mode != "single" and self._stacks()
         for i, fitting in enumerate(fittings):
@@ -291,12 +291,12 @@ class ClassifierTraining:
             shapes[fitting.schedule.key, fitting.n_classes, len(fitting.sides), *alone].append(i)
         groups = []
         for numbers in shapes.values():
-            most = self._most(fittings[numbers[0]])
-            groups += [numbers[first : first + most] for first in range(0, len(numbers), most)]
+            limit = self._most(fittings[numbers[0]])
+            groups += [numbers[first : first + limit] for first in range(0, len(numbers), limit)]
         return groups
 
     def _stacks(self) -> bool:
-        """Whether stacks of such classifiers gain: small networks without convolutions (benchmarks/stacked.py)."""
+        """Return whether stacks gain: of features or small networks without convolutions (benchmarks/stacked.py)."""
         if self.backbone is None or self.mode == "stacked":
             return True
         body = self.backbone(0)
@@ -343,9 +343,9 @@ def _train(training: ClassifierTraining, fittings: Sequence[Fitting]) -> list[Fi
     intervals = -(-schedule.steps // schedule.interval) - module.steps_done // schedule.interval
     trainer = make_trainer(training.settings, [judge], intervals)
     trainer.limit_val_batches = 0
-    what = f"{n} classifiers together" if n > 1 else "1 classifier"
-    begins = f" from step {module.steps_done}" if module.steps_done else ""
-    training.tell(f"training {what}{begins}, {schedule.steps} steps")
+    subject = f"{n} classifiers together" if n > 1 else "1 classifier"
+    start = f" from step {module.steps_done}" if module.steps_done else ""
+    training.tell(f"training {subject}{start}, {schedule.steps} steps")
     try:
         with interruptible():
             trainer.fit(module, datamodule=data)

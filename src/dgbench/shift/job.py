@@ -98,7 +98,7 @@ def estimate_all(job: PlannedShift, make_training: Callable[[], ClassifierTraini
 
 
 def _estimate(job: PlannedShift, planned: PlannedEstimator, training: ClassifierTraining, tell: Tell) -> None:
-    estimator, identity, wanted = planned.estimator, planned.identity, list(planned.left())
+    estimator, identity, pending = planned.estimator, planned.identity, list(planned.left())
     name = estimator.name
     training.scratch = planned.folder / "checkpoints"
     training.tell = lambda line: tell(f"{name}: {line}")
@@ -110,15 +110,15 @@ def _estimate(job: PlannedShift, planned: PlannedEstimator, training: Classifier
     exact = {pair: exact_values(job.dataset, job.info.n_classes, (pair.p, pair.q), pools.size) for pair in pairs}
     begun = last_line = time.monotonic()
     refusals = set[tuple[str, str]]()
-    for count, row in enumerate(make_estimates(estimator, identity, wanted, pools, training, exact), start=1):
+    for count, row in enumerate(make_estimates(estimator, identity, pending, pools, training, exact), start=1):
         append_shift_rows(planned.file, [row])
         if row.refused and (row.pair, row.refused) not in refusals:
             refusals.add((row.pair, row.refused))
             tell(f"{name}: {' + '.join(row.p)} against {' + '.join(row.q)} is refused: {row.refused}")
         if time.monotonic() - last_line > LINE_SECONDS:
             last_line = time.monotonic()
-            tell(f"{name}: {count} of {len(wanted)} estimates")
-    tell(f"{name}: {len(wanted)} estimates in {time.monotonic() - begun:.0f} s")
+            tell(f"{name}: {count} of {len(pending)} estimates")
+    tell(f"{name}: {len(pending)} estimates in {time.monotonic() - begun:.0f} s")
 
 
 def make_estimates(
@@ -133,10 +133,10 @@ def make_estimates(
 
     Args:
         estimator: what makes the values.
-        identity: of the rows.
-        wanted: which estimates.
+        identity: that of the rows.
+        wanted: estimates to make, pair and slot of each.
         pools, training: images of the environments, and how classifiers are trained.
-        exact: true values of pairs, where they are known; there is no shift in a pair that is made without.
+        exact: true values of pairs, where they are known; those of a pair that is made without shift are 0.
     """
 
     def row(
@@ -195,7 +195,7 @@ def make_estimates(
 
 
 def _estimates(estimator: Estimator, works: Sequence[_Waiting]) -> Iterator[tuple[_Waiting, Estimate, float]]:
-    """The values of estimates of one pair whose classifiers are trained, and the seconds that each took."""
+    """Make the estimates of one pair whose classifiers are trained, and measure the seconds that each takes."""
     nulls = [work for work in works if work.slot.kind == TRIAL and work.slot.null == HALVES]
     refused = ""
     try:
@@ -233,7 +233,7 @@ def estimate_shift(
     seed: Whole0 = 0,
     device: str = "auto",
 ) -> list[ShiftRow]:
-    """How far two sets of labeled features are apart, as ``shift.py`` estimates it.
+    """Estimate how far two sets of labeled features are apart, as ``shift.py`` does.
 
     Args:
         x_p, x_q: (n_p, m) and (n_q, m) features.
@@ -271,13 +271,13 @@ def estimate_shift(
         estimator=estimator, settings=dict(built), seed=seed, code=code_version(),
     )  # fmt: skip
     pair = Pair("each", "p|q", ("p",), ("q",))
-    wanted = [(pair, slot) for slot in slots_of(trials, halves, built.nulls_of(null))]
+    pending = [(pair, slot) for slot in slots_of(trials, halves, built.nulls_of(null))]
     pools = Pools(source, "all", seed, min_per_class, max_per_class)
-    return list(make_estimates(built, identity, wanted, pools, training, exact={}))
+    return list(make_estimates(built, identity, pending, pools, training, exact={}))
 
 
 def _environments(x: np.ndarray, y: np.ndarray, n_p: int) -> Environments:
-    """Features (n, m) and labels (n,) as environments p, of the first ``n_p`` rows, and q; all rows are trained on."""
+    """Turn (n, m) features and (n,) labels into environments p (``n_p`` rows first) and q; all rows are trained on."""
     rows, names, labels = np.arange(len(y)), ("p", "q"), y.astype(np.int64)
     classes = tuple(map(str, range(int(labels.max()) + 1)))
     info = DatasetInfo(

@@ -29,7 +29,7 @@ Floats = NDArray[np.floating[Any]]
 
 
 def shift_by_posterior(posterior: Floats, delta: float) -> dict[str, float]:
-    """Shift between p and q, as means over the points; every value is in [0, 1] and symmetric in p and q.
+    """Compute the shift between p and q as means over the points; every value is in [0, 1] and symmetric in p and q.
 
     With a = sum_y P(0, y | z), b = sum_y P(1, y | z), r = a / (a + b), p(y | z) = P(0, y | z) / a, q(y | z) likewise:
 
@@ -64,7 +64,7 @@ def shift_by_posterior(posterior: Floats, delta: float) -> dict[str, float]:
 
 
 def shift_by_labels(posterior: Floats, env: NDArray[np.int64], y: NDArray[np.int64], delta: float) -> dict[str, float]:
-    """Diversity and correlation shift counted on the points' own sides and labels; the posterior only says where.
+    """Count diversity and correlation shift on points' own sides and labels; the posterior gives sets, signs, weights.
 
     Both are integrals of |f| for a difference f of densities of p and q, and |f| = sign(f) f: the sign is the
     posterior's, and the integral of f itself is a mean over points that the classifier did not learn from:
@@ -88,17 +88,17 @@ def shift_by_labels(posterior: Floats, env: NDArray[np.int64], y: NDArray[np.int
     """
     _, side, conditional = _parts(posterior)
     r = side[:, 0]
-    apart = side.min(axis=1) < delta
+    novel = side.min(axis=1) < delta
     signs = np.sign(conditional[:, 0] - conditional[:, 1])
     sign = signs[np.arange(len(y)), y] - (signs * conditional.mean(axis=1)).sum(axis=1)
     with np.errstate(divide="ignore"):
         weight = np.where(env == 0, np.sqrt(side[:, 1] / r), np.sqrt(r / side[:, 1]))
-    terms = {"div": np.where(apart, np.sign(2 * r - 1), 0.0), "cor": np.where(apart, 0.0, weight * sign)}
+    terms = {"div": np.where(novel, np.sign(2 * r - 1), 0.0), "cor": np.where(novel, 0.0, weight * sign)}
     return {name: float((term[env == 0].mean() - term[env == 1].mean()) / 2) for name, term in terms.items()}
 
 
 def balanced_accuracy(posterior: Floats, env: NDArray[np.int64]) -> float:
-    """Mean over both sides of the share of their points that are classified correctly; a tie counts as p.
+    """Average over both sides the share of points that are classified correctly; a tie counts as p.
 
     2 * accuracy - 1 is a lower bound of the total variation of p(x) and q(x), up to the luck of the points.
 
@@ -112,7 +112,7 @@ def balanced_accuracy(posterior: Floats, env: NDArray[np.int64]) -> float:
 
 
 def _parts(posterior: Floats) -> tuple[Floats, Floats, Floats]:
-    """P(e, y | z), (N, 2, K), in double precision; P(e | z), (N, 2), which is r and 1 - r; P(y | z, e), (N, 2, K)."""
+    """Return float64 P(e, y | z), (N, 2, K); P(e | z), (N, 2), which is r and 1 - r; and P(y | z, e), (N, 2, K)."""
     joint = np.asarray(posterior, dtype=np.float64)
     total = joint.sum(axis=1, keepdims=True)
     if joint.shape[1] % 2 or not (joint.min() >= 0 and np.allclose(total, 1, atol=1e-3)):
@@ -162,13 +162,13 @@ class JointEstimator(Estimator):
     def _folds(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
         return cross_fit(sample.groups, sample.rng("folds"))
 
-    def _fitting(self, sample: Sample, seen: np.ndarray, unseen: np.ndarray, k: int) -> Fitting:
-        train, validation = held_out_split(sample.groups[seen], self.val_fraction, sample.rng("split", k))
+    def _fitting(self, sample: Sample, own_fold: np.ndarray, other_fold: np.ndarray, k: int) -> Fitting:
+        train, validation = held_out_split(sample.groups[own_fold], self.val_fraction, sample.rng("split", k))
         if not len(validation):  # no class has enough: a plain random part
-            order = sample.rng("split", k).permutation(len(seen))
-            cut = math.ceil(self.val_fraction * len(seen))
+            order = sample.rng("split", k).permutation(len(own_fold))
+            cut = math.ceil(self.val_fraction * len(own_fold))
             train, validation = order[cut:], order[:cut]
-        sides = sample.by_side(seen[train])
+        sides = sample.by_side(own_fold[train])
         fewest = min(len(side.positions) for side in sides)
         if fewest < FEWEST:
             raise DataError(f"{fewest} images of a side to train on are too few; drop the pair, or add images")
@@ -176,7 +176,7 @@ class JointEstimator(Estimator):
         batch = min(self.batch_size // 2, fewest)
         schedule = Schedule(JointClassifier, hparams, self.steps, batch, self.look_every, chooses="loss")
         return Fitting(
-            schedule, sample.n_classes, sides, sample.by_side(seen[validation]), sample.positions[unseen],
+            schedule, sample.n_classes, sides, sample.by_side(own_fold[validation]), sample.positions[other_fold],
             derive(sample.seed, "classifier", k),
         )  # fmt: skip
 
@@ -209,11 +209,11 @@ class JointEstimator(Estimator):
             **{f"{name}_plugin": plugin[name] for name in ("div", "cor")},
             "accuracy": balanced_accuracy(posterior, sample.sides),
         }
-        of_p = posterior[:, : sample.n_classes].sum(1)
-        diagnostics["in_t"] = float((np.minimum(of_p, 1 - of_p) >= self.delta).mean())
+        posterior_p = posterior[:, : sample.n_classes].sum(1)
+        diagnostics["in_t"] = float((np.minimum(posterior_p, 1 - posterior_p) >= self.delta).mean())
         for delta in self.deltas:
-            counted = shift_by_labels(posterior, sample.sides, sample.labels, delta)
-            values |= {f"{name}_{delta:g}": counted[name] for name in ("div", "cor")}
+            shifts = shift_by_labels(posterior, sample.sides, sample.labels, delta)
+            values |= {f"{name}_{delta:g}": shifts[name] for name in ("div", "cor")}
         values, flags = without_overlap(values, diagnostics["in_t"])
         if values["div"] > 2 * values["accuracy"] - 1 + 0.1:
             flags.append("the posteriors say that the sides are further apart than the classifier can tell them")

@@ -70,13 +70,13 @@ class DensityEstimator(Estimator):
         return [Fitting(schedule, sample.n_classes, sides, validation, predicted, derive(sample.seed, "classifier"))]
 
     def _split(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
-        """Rows to train on and held out: 20 % of every class of either side, or 10 % at random."""
+        """Split rows into training and held out: 20 % of every class and side (``code``), or 10 % of either side."""
         if self.recipe == "code":
             return held_out_split(sample.groups, 0.2, sample.rng("split"))
         return held_out_split(sample.sides, 0.1, sample.rng("split"))
 
     def _measured(self, sample: Sample) -> np.ndarray:
-        """Rows of the images whose densities are estimated."""
+        """Return the rows of the images whose densities are estimated: held-out ones (``code``), or all (``paper``)."""
         return self._split(sample)[1] if self.recipe == "code" else np.arange(len(sample.labels))
 
     def calibrated(self, nulls: Sequence[tuple[Sample, Sequence[Fitted]]]) -> Self:
@@ -89,7 +89,7 @@ class DensityEstimator(Estimator):
     def _densities(
         self, sample: Sample, fitted: Fitted, labels: Callable[[np.ndarray], np.ndarray] = lambda y: y
     ) -> DensitiesAtPoints:
-        """Of the features of the measured images, those of one side with ``labels`` made of their own."""
+        """Estimate densities of the measured images' features; ``labels`` maps the labels of a side to those to use."""
         rows = self._measured(sample)
         z, y, sides = fitted.outputs[:, : self.bottleneck], sample.labels[rows], sample.sides[rows]
         z_p, z_q = standardized(z[sides == 0], z[sides == 1])

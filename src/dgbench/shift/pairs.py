@@ -43,20 +43,20 @@ def balanced(
         DataError: no class is left.
     """
     counts = {int(label): (int((y_p == label).sum()), int((y_q == label).sum())) for label in np.union1d(y_p, y_q)}
-    classes = [label for label, both in counts.items() if min(both) >= max(1, min_per_class)]
-    dropped = {label: both for label, both in counts.items() if label not in classes}
+    classes = [label for label, numbers in counts.items() if min(numbers) >= max(1, min_per_class)]
+    dropped = {label: numbers for label, numbers in counts.items() if label not in classes}
     if not classes:
         raise DataError(_nothing_left(dropped, min_per_class))
     p, q = [], []
     for label in classes:
-        kept = min(*counts[label], max_per_class or max(counts[label]))
-        p.append(_draw(y_p, label, rng)[:kept])
-        q.append(_draw(y_q, label, rng)[:kept])
+        n_kept = min(*counts[label], max_per_class or max(counts[label]))
+        p.append(_draw(y_p, label, rng)[:n_kept])
+        q.append(_draw(y_q, label, rng)[:n_kept])
     return Balanced(np.concatenate(p), np.concatenate(q), np.array(classes, dtype=np.int64), dropped)
 
 
 def null_pair(y_p: Ints, y_q: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Two sides of one distribution: whatever shift an estimator finds between them is its noise and bias.
+    """Make two sides of one distribution: whatever shift an estimator finds between them is its noise and bias.
 
     Every class of either side is halved at random, the smaller half first; the new p is the first half of p and the
     second of q, the new q the rest. From balanced sides come balanced sides of the same size.
@@ -73,41 +73,41 @@ def null_pair(y_p: Ints, y_q: Ints, rng: np.random.Generator) -> tuple[Ints, Int
 
 
 def held_out_split(y: Ints, fraction: float, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Positions to train on and positions held out: of every class floor(fraction * n) images are held out."""
+    """Split into positions to train on and held-out ones: of every class floor(fraction * n) images are held out."""
     # 0.29 * 100 is 28.999999999999996: a product that is whole but for rounding counts as whole
     held_out, train = _cut(y, lambda n: math.floor(fraction * n + 1e-9), rng)
     return train, held_out
 
 
 def half(y: Ints, rng: np.random.Generator) -> Ints:
-    """Positions of a random half, floor(n / 2) images of every class; a class of one image is lost."""
+    """Draw the positions of a random half, floor(n / 2) images of every class; a class of one image is lost."""
     return _cut(y, lambda n: n // 2, rng)[0]
 
 
 def cross_fit(groups: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Positions of two folds; their sizes differ by at most 1, and so do their numbers of every of the (N,) groups."""
+    """Split positions into two folds; sizes differ by at most 1, and so do their numbers of each of the (N,) groups."""
     order = np.concatenate([_draw(groups, group, rng) for group in np.unique(groups)])
     return order[::2], order[1::2]
 
 
 def _draw(y: Ints, label: int, rng: np.random.Generator) -> Ints:
-    """Positions of one class in random order."""
+    """Draw the positions of one class in random order."""
     return rng.permutation(np.flatnonzero(y == label))
 
 
 def _cut(y: Ints, size: Callable[[int], int], rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Of every class ``size(n)`` positions at random, and the others."""
+    """Draw ``size(n)`` of the n positions of every class at random; return these, and the others."""
 
     drawn = [_draw(y, label, rng) for label in np.unique(y)]
-    first, others = [rows[: size(len(rows))] for rows in drawn], [rows[size(len(rows)) :] for rows in drawn]
-    return np.concatenate(first), np.concatenate(others)
+    first, second = [rows[: size(len(rows))] for rows in drawn], [rows[size(len(rows)) :] for rows in drawn]
+    return np.concatenate(first), np.concatenate(second)
 
 
 def _nothing_left(dropped: dict[int, tuple[int, int]], min_per_class: int) -> str:
-    most = sorted(dropped, key=lambda label: min(dropped[label]), reverse=True)[:5]
-    named = ", ".join(f"class {label}: {dropped[label][0]} and {dropped[label][1]}" for label in most)
-    more = f" and {len(dropped) - len(most)} others" if len(dropped) > len(most) else ""
+    largest = sorted(dropped, key=lambda label: min(dropped[label]), reverse=True)[:5]
+    named = ", ".join(f"class {label}: {dropped[label][0]} and {dropped[label][1]}" for label in largest)
+    suffix = f" and {len(dropped) - len(largest)} others" if len(dropped) > len(largest) else ""
     return (
-        f"no class has {min_per_class} images in p and in q ({named or 'no images at all'}{more}); "
+        f"no class has {min_per_class} images in p and in q ({named or 'no images at all'}{suffix}); "
         "lower min_per_class or choose environments with common classes"
     )

@@ -53,11 +53,11 @@ class Slot:
     null: str
 
     def key(self, pair: Pair) -> tuple[str, str, str, int, str]:
-        """Of its row."""
+        """Return the key of its row."""
         return pair.pairs, pair.name, self.kind, self.number, self.null
 
     def seed(self, base: int, pair: Pair) -> int:
-        """Of everything that is drawn for it."""
+        """Derive the seed of everything that is drawn for it."""
         return derive(base, "shift", pair.pairs, *pair.p, "|", *pair.q, self.kind, self.number, self.null)
 
 
@@ -73,7 +73,7 @@ class PlannedEstimator:
 
     @property
     def file(self) -> Path:
-        """Of its rows."""
+        """File of its rows."""
         return self.folder / SHIFT_FILE
 
     @property
@@ -82,11 +82,11 @@ class PlannedEstimator:
         return len(self.pairs) * len(self.slots)
 
     def left(self) -> Iterator[tuple[Pair, Slot]]:
-        """What is to be estimated yet; all of a pair whose estimates depend on one another."""
+        """Find the estimates that have no row yet; where those of a pair depend on one another, all of the pair."""
         done = {row.key for row in read_shift_rows(self.file)[0]} if self.file.exists() else set()
         for pair in self.pairs:
-            left = [slot for slot in self.slots if slot.key(pair) not in done]
-            yield from ((pair, slot) for slot in (self.slots if left and self.estimator.whole_pair else left))
+            pending = [slot for slot in self.slots if slot.key(pair) not in done]
+            yield from ((pair, slot) for slot in (self.slots if pending and self.estimator.whole_pair else pending))
 
 
 @dataclass(frozen=True)
@@ -104,16 +104,16 @@ class PlannedShift:
 def planned_shift(
     config: Mapping[str, Any], words: Sequence[str], parent: Path, download: bool = False
 ) -> PlannedShift:
-    """Everything that a job estimates, checked; nothing is decoded, trained or written.
+    """Plan everything that a job estimates, and check it; nothing is decoded, trained or written.
 
     Args:
         config: plain resolved values by top-level key.
         words: overrides that were typed.
-        parent: of the folders of estimators.
-        download: try to download images and weights that are absent; without, weights that are count as others.
+        parent: folder that holds those of the estimators.
+        download: try to download absent images and weights; without it, absent weights have an identity of their own.
 
     Raises:
-        ConfigError, DataError, WeightsError: it cannot work.
+        ConfigError, DataError, WeightsError: the job cannot work.
     """
     check_configuration(config)
     check_keys(config, words)
@@ -139,21 +139,21 @@ def planned_shift(
     planned = []
     for estimator in estimators:
         keys = {**dict(estimator), **{key: config[key] for key in ("min_per_class", "max_per_class")}}
-        same = {
+        shared = {
             **info.facts(),
             "init": weights.identity if download else weights.planned_identity,
             **{key: config[key] for key in ("features", "images", "seed")},
         }
-        what = {
-            **same,
+        content = {
+            **shared,
             "backbone": without(config, "backbone", "hparams")["backbone"],
             "estimator": keys,
             "precision": settings.precision,
             "matmul": settings.matmul,
         }
         identity = ShiftIdentity(
-            run=digest(what),
-            **same,
+            run=digest(content),
+            **shared,
             backbone=config["backbone"]["name"],
             estimator=estimator.name,
             settings=keys,
@@ -199,7 +199,7 @@ def check_keys(config: Mapping[str, Any], words: Sequence[str]) -> None:
     """Refuse keys of the job that cannot work.
 
     Raises:
-        ConfigError: the first one.
+        ConfigError: for the first of them.
     """
     ShiftKeys(**{key: config[key] for key in ShiftKeys.model_fields})
     if not config.get("estimator"):
@@ -219,7 +219,7 @@ def check_keys(config: Mapping[str, Any], words: Sequence[str]) -> None:
 
 
 def pairs_of(how: str, folds: Sequence[Fold], given: Sequence[str]) -> list[Pair]:
-    """The pairs of given environments, by ``folds`` of the protocol or ``each`` two.
+    """Pair the given environments: sides of ``folds`` of the protocol, or ``each`` two of them.
 
     Raises:
         ConfigError: there is no pair of two sides.
@@ -232,16 +232,16 @@ def pairs_of(how: str, folds: Sequence[Fold], given: Sequence[str]) -> list[Pair
     for fold in folds:
         if fold.membership is not None:
             raise ConfigError("protocol=flexible has other environments for every class; choose pairs=each or another")
-        apart = tuple(env for env in fold.tested if env not in fold.training) if fold.held_out else ()
-        if apart:
-            pairs.append(Pair(how, fold.name, tuple(fold.training), apart))
+        unseen = tuple(env for env in fold.tested if env not in fold.training) if fold.held_out else ()
+        if unseen:
+            pairs.append(Pair(how, fold.name, tuple(fold.training), unseen))
     if not pairs:
         raise ConfigError("no fold of this protocol holds an environment out; choose protocol=loo, or pairs=each")
     return pairs
 
 
 def slots_of(trials: int, halves: int, nulls: Sequence[str]) -> list[Slot]:
-    """The estimates of a pair; labels are shuffled for trials only."""
+    """List the estimates of a pair; labels are shuffled in trials only, not in estimates on halves."""
     over_halves = [null for null in nulls if null != LABELS]
     return [
         *(Slot(TRIAL, number, null) for number in range(trials) for null in nulls),

@@ -75,8 +75,8 @@ class ShiftReport(Report):
     ) -> Document:
         source = published_shifts(self.published)
         shifts = read_shifts(self.roots)
-        settings, odd = shift_settings(shifts.rows, split_by)
-        problems = [*shifts.problems, *odd]
+        settings, setting_problems = shift_settings(shifts.rows, split_by)
+        problems = [*shifts.problems, *setting_problems]
         sections = []
         for setting in settings:
             estimator = str(setting.identity["estimator"])
@@ -86,13 +86,13 @@ class ShiftReport(Report):
                 names = ", ".join(_BUILDERS)
                 problems.append(Problem("unknown estimator", setting.title, f"{estimator}; known are {names}"))
         datasets = {row.identity.dataset for row in shifts.rows}
-        counted = (_count(len(shifts.rows), "estimate"), _count(len(datasets), "dataset"))
+        counts = (_count(len(shifts.rows), "estimate"), _count(len(datasets), "dataset"))
         return Document(
             title="How far the environments of datasets are apart",
             selection="",
             sections=sections,
             problems=problem_table(problems),
-            lead=leads(f"{' of '.join(counted)} in {_count(len(shifts.folders), 'folder')}", problems),
+            lead=leads(f"{' of '.join(counts)} in {_count(len(shifts.folders), 'folder')}", problems),
             words=WORDS,
         )
 
@@ -111,19 +111,19 @@ def _plane(setting: ShiftSetting, source: Published | None) -> _Parts:
 
 
 def _headline(judged: Mapping[str, Verdict]) -> str:
-    """Which shift dominates which datasets, and of how many that is open."""
+    """Say which shift dominates which datasets, and for how many of them this is undecided."""
     decided = {kind: [title for title, verdict in judged.items() if verdict.kind == kind] for kind in DOMINANT}
     parts = [f"{kind} shift dominates {', '.join(titles)}" for kind, titles in decided.items() if titles]
     count = sum(map(len, decided.values()))
     if count == len(judged):
         return f"Decided: {'; '.join(parts)}."
-    rest = len(judged) - count
-    some = next(iter(judged)) if len(judged) == 1 else f"{rest} of {len(judged)} datasets"
-    return f"Undecided: which shift dominates {some}{'; ' if parts else ''}{'; '.join(parts)}."
+    n_undecided = len(judged) - count
+    undecided = next(iter(judged)) if len(judged) == 1 else f"{n_undecided} of {len(judged)} datasets"
+    return f"Undecided: which shift dominates {undecided}{'; ' if parts else ''}{'; '.join(parts)}."
 
 
 def _section(setting: ShiftSetting, source: Published | None) -> Section:
-    """Tables and figures of one setting, whose estimator is one of :data:`_BUILDERS`."""
+    """Build the tables and figures of one setting, whose estimator is one of :data:`_BUILDERS`."""
     tables, answer, figures = _BUILDERS[str(setting.identity["estimator"])](setting, source)
     tables = [*tables, refusal_table(setting), number_table(setting, DIAGNOSTIC)]
     return Section(
@@ -153,7 +153,7 @@ def _facts(setting: ShiftSetting) -> list[tuple[str, str]]:
 
 
 def _distances(setting: ShiftSetting, source: Published | None) -> _Parts:
-    """Which datasets the earth mover's distance tells from no shift."""
+    """Build the tables of distances, and say which datasets the earth mover's distance tells from no shift."""
     titles: dict[bool, list[str]] = {True: [], False: []}
     for line in setting.lines:
         estimate, null = line.value("emd"), line.value("emd", HALVES)
@@ -169,7 +169,7 @@ def _distances(setting: ShiftSetting, source: Published | None) -> _Parts:
 
 
 def _concept(setting: ShiftSetting, source: Published | None) -> _Parts:
-    """Where classifiers of two sides disagree more than those of two halves of one distribution."""
+    """Build the tables; say where classifiers of both sides disagree more than those of halves of one distribution."""
     sentences = []
     for line in setting.lines:
         low, noise = line.value("min"), line.value("noise")
@@ -186,7 +186,7 @@ def _concept(setting: ShiftSetting, source: Published | None) -> _Parts:
 
 
 def _frechet(setting: ShiftSetting, source: Published | None) -> _Parts:
-    """The environments nearest to and farthest from the pretraining images, and their order in a paper's table."""
+    """Name the environments nearest to and farthest from the pretraining images; compare their order with a paper's."""
     printed, sentences = published(PRETRAINING), []
     for line in setting.lines:
         distances = {}

@@ -33,10 +33,10 @@ FILES_AT_ONCE = 64
 
 
 def prepared(job: PlannedShift, tell: Callable[[str], None]) -> ClassifierTraining:
-    """Images and network of a job; with ``features=frozen`` the features of all images, computed once and kept.
+    """Build a job's images and network; with ``features=frozen`` compute all images' features, once, and keep them.
 
     Raises:
-        ConfigError, DataError, WeightsError: something cannot be had.
+        ConfigError, DataError, WeightsError: images, network, weights or features cannot be had.
     """
     source = built(job.dataset)
     execution = job.config["execution"]
@@ -47,17 +47,17 @@ def prepared(job: PlannedShift, tell: Callable[[str], None]) -> ClassifierTraini
     tell("computing the features of all images, or reading them")
     network: Any = make(job.config["seed"])
     stages = FirstStages(network, len(network.stages())).to(training.dtype)
-    asked = [EvalSet(torch.from_numpy(own_images(source, env, job.config["images"]))) for env in source.info.given]
+    eval_sets = [EvalSet(torch.from_numpy(own_images(source, env, job.config["images"]))) for env in source.info.given]
     at_once = partial(images_at_once, activations(stages, source.store.image))
     folder = job.config["cache_dir"]
-    where, smaller = Path(folder) if folder else None, "raise cache_gb, or set features=trained"
-    store = CachedFeatures(source, stages, at_once, asked, job.config["cache_gb"], where, smaller)
+    cache_dir, remedy = Path(folder) if folder else None, "raise cache_gb, or set features=trained"
+    store = CachedFeatures(source, stages, at_once, eval_sets, job.config["cache_gb"], cache_dir, remedy)
     features_of = partial(_of_files, stages, source.catalog.preprocessing)
     return replace(training, source=replace(source, store=store), backbone=None, features_of=features_of)
 
 
 def check_network_of(job: PlannedShift) -> None:
-    """Refuse a network that does not go with images, weights or frozen features, before an image is decoded.
+    """Refuse a network that does not fit the images, the weights or frozen features, before an image is decoded.
 
     Raises:
         ConfigError, WeightsError: with the reason.
@@ -78,7 +78,7 @@ def _network(job: PlannedShift, source: Environments, seed: int) -> nn.Module:
 
 @torch.no_grad()
 def _of_files(stages: FirstStages, to: Preprocessing, files: Sequence[Path]) -> np.ndarray:
-    """Image files, brought to what the dataset's images are, -> (n, m) features."""
+    """Compute the (n, m) features of image files, preprocessed as the dataset's own images are."""
     like = example_of(stages)
     return np.concatenate([stages(x.to(like)).double().cpu().numpy() for x in batches(files, to, FILES_AT_ONCE)])
 
@@ -104,11 +104,11 @@ class Pools:
         self._positions = {env: own_images(source, env, images) for env in source.info.given}
 
     def size(self, env: str) -> int:
-        """Images of an environment."""
+        """Count the images of an environment."""
         return len(self._positions[env])
 
     def sample(self, estimator: Estimator, pair: Pair, slot: Slot) -> Sample:
-        """The sample of one estimate.
+        """Draw the sample of one estimate.
 
         Raises:
             DataError: no class has enough images on both sides, or the features of all images are the same.
@@ -123,7 +123,7 @@ class Pools:
         return sample
 
     def features(self, positions: np.ndarray) -> np.ndarray:
-        """(n,) positions -> (n, m) float64."""
+        """Look up the (n, m) float64 features of the images at (n,) positions."""
         if len(self.source.store.image) > 1:
             raise ConfigError("features=trained leaves no fixed features; set features=frozen")
         return np.asarray(self.source.store.gather(torch.from_numpy(positions))[0].double().cpu().numpy())
@@ -137,14 +137,14 @@ class Pools:
                 f"one class only, {names[first.classes[0]]}, has {self.min_per_class} images on both sides; lower "
                 "min_per_class, or choose other environments"
             )
-        most = self.max_per_class
+        limit = self.max_per_class
         if slot.kind == HALF:
             p, q = self._pool(pair.p, slot.number), self._pool(pair.q, slot.number)
-            most = most and most // 2
+            limit = limit and limit // 2
         p, q = (side[np.isin(y[side], first.classes)] for side in (p, q))
         if balances:
-            both = balanced(y[p], y[q], 2, rng, most)
-            p, q = p[both.p], q[both.q]
+            kept = balanced(y[p], y[q], 2, rng, limit)
+            p, q = p[kept.p], q[kept.q]
         if slot.null == HALVES:
             rows_p, rows_q = null_pair(y[p], y[q], rng)
             together = np.concatenate([p, q])
@@ -159,7 +159,7 @@ class Pools:
         )  # fmt: skip
 
     def _alone(self, pair: Pair, slot: Slot, seed: int) -> Sample:
-        """An environment for an estimator that knows the reference; its null compares two halves of itself."""
+        """Take one environment as q, for an estimator that holds a reference; the null compares two halves of it."""
         q = self._pool(pair.q, slot.number if slot.kind == HALF else None)
         p = q[:0]
         if slot.null == HALVES:
@@ -169,7 +169,7 @@ class Pools:
         return Sample(p, q, y_p, y_q, ("all",), seed, slot.null, self.features)
 
     def _pool(self, envs: Sequence[str], half_number: int | None = None) -> np.ndarray:
-        """Positions of environments together; of a half, the same half of an environment in every pair."""
+        """Join the positions of environments, or of halves of them: the same half of an environment in every pair."""
         pools = []
         for env in envs:
             positions = self._positions[env]
@@ -181,9 +181,9 @@ class Pools:
 
 
 def own_images(source: Environments, env: str, images: str) -> np.ndarray:
-    """Positions of the images of an environment, each once: those it is trained and validated on, and lists of its own.
+    """List positions of an environment's images, each once: ``train``; with ``all``, ``val`` and its own ``test`` too.
 
-    Test images that all environments share, painted as the environment would be, are no images of their own.
+    Test images that all environments share, painted in the way of each environment, are not an environment's own.
     """
     subsets = [source.table.subset(env, "train")]
     if images == "all":

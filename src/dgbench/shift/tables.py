@@ -50,25 +50,25 @@ _INTERVALS = {
 def value_cell(
     line: ShiftLine, column: str, name: str, null: str = NO_NULL, pair: str = ALL_PAIRS, part: str = VALUE
 ) -> dict[str, Any]:
-    """An estimate with its interval as part of a table's line, marked where a pair lacks it; or why there is none."""
+    """Build the cell of an estimate with its interval, flagged where pairs lack it; without one, of the reason."""
     estimate = line.value(name, null, pair, part)
     if estimate is None:
         if null != NO_NULL:
             return entry(column, reason="not estimated (null=true)")
         refused = line.pairs["refused"] if pair == ALL_PAIRS else line.pairs.loc[[pair], "refused"]
         return entry(column, reason=next((text for text in refused if text), "not estimated"))
-    missing = pair == ALL_PAIRS and estimate.pairs < len(line.pairs)
-    flag = f"({estimate.pairs} of {len(line.pairs)} pairs)" if missing else ""
+    incomplete = pair == ALL_PAIRS and estimate.pairs < len(line.pairs)
+    flag = f"({estimate.pairs} of {len(line.pairs)} pairs)" if incomplete else ""
     return entry(column, estimate.value, low=estimate.low, high=estimate.high, n=estimate.trials, flag=flag)
 
 
 def with_null(line: ShiftLine, name: str, pair: str = ALL_PAIRS) -> dict[str, Any]:
-    """The value and that of the null pair, in columns ``NAME`` and ``NAME null``."""
+    """Build the cells of a value and of that of the null pair, in columns ``NAME`` and ``NAME null``."""
     return value_cell(line, name, name, pair=pair) | value_cell(line, f"{name} null", name, HALVES, pair)
 
 
 def null_columns(name: str, title: str, meaning: str = "") -> list[Column]:
-    """The columns of :func:`with_null`."""
+    """Define the columns of :func:`with_null`."""
     return [
         Column(name, title, "distance", meaning),
         Column(f"{name} null", f"{title}, no shift", "distance", NULL_HELP),
@@ -76,7 +76,7 @@ def null_columns(name: str, title: str, meaning: str = "") -> list[Column]:
 
 
 def over_pairs(line: ShiftLine, name: str) -> dict[str, Any]:
-    """Mean ± sample standard deviation over the pairs of a dataset (Zhang et al. 2023); of one pair its interval."""
+    """Compute mean ± sample standard deviation over a dataset's pairs (Zhang et al. 2023); of one pair the interval."""
     values = [estimate.value for pair in line.pairs.index if (estimate := line.value(name, pair=pair))]
     if len(values) < 2:
         return value_cell(line, name, name)
@@ -84,39 +84,39 @@ def over_pairs(line: ShiftLine, name: str) -> dict[str, Any]:
 
 
 def exact_cell(line: ShiftLine, column: str, name: str, pair: str = ALL_PAIRS) -> dict[str, Any]:
-    """The true value as part of a table's line, where the construction of the dataset tells it."""
+    """Build the cell of the true value; it is empty where the construction of the dataset does not tell it."""
     estimate = line.value(name, pair=pair)
     return entry(column, estimate.exact if estimate else None)
 
 
 def pair_text(line: ShiftLine) -> str:
-    """``4 folds``, ``6 pairs``, ``3 environments``."""
+    """Format the number of pairs by their kind: ``4 folds``, ``6 pairs``, ``3 environments``."""
     kind, count = str(line.identity["pairs"]), len(line.pairs)
     word = {"folds": "fold", "each": "pair", "reference": "environment"}.get(kind, kind)
     return f"{count} {word}{'s' * (count != 1)}"
 
 
 def class_text(line: ShiftLine) -> str:
-    """Classes that count of those that there are, ``7 of 7``; ``5 to 7 of 7`` where pairs differ."""
+    """Format how many of all classes are used: ``7 of 7``; ``5 to 7 of 7`` where pairs differ."""
     classes = line.pairs["classes"]
     fewest = "" if classes.min() == classes.max() else f"{classes.min()} to "
     return f"{fewest}{classes.max()} of {line.pairs['of'].max()}"
 
 
 def flag_text(line: ShiftLine) -> str:
-    """What a reader must know of a dataset's pairs, each text once, with the number of pairs where it is not all."""
-    count = Counter(flag for text in line.pairs["flags"] for flag in text.split("; ") if flag)
-    of = len(line.pairs)
-    return "; ".join(flag if n == of else f"{flag} ({n} of {of} pairs)" for flag, n in count.items())
+    """Join the flags of a dataset's pairs, each text once, with the number of pairs that have it if not all do."""
+    counts = Counter(flag for text in line.pairs["flags"] for flag in text.split("; ") if flag)
+    n_pairs = len(line.pairs)
+    return "; ".join(flag if n == n_pairs else f"{flag} ({n} of {n_pairs} pairs)" for flag, n in counts.items())
 
 
 def filled(columns: Sequence[Column], lines: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """The columns less those that have no value in any line."""
+    """Drop the columns, other than keys, that have no value in any line."""
     return [c for c in columns if c.key or any(line.get(c.name) not in (None, "") for line in lines)]
 
 
 def interval_words(setting: ShiftSetting, names: Sequence[str]) -> str:
-    """Which kinds of intervals values of these names have: ``95%, half-sampling``."""
+    """Name the kinds of intervals that these values have: ``95%, half-sampling``, or ``one trial, no interval``."""
     kinds = {
         estimate.interval
         for line in setting.lines
@@ -128,7 +128,7 @@ def interval_words(setting: ShiftSetting, names: Sequence[str]) -> str:
 
 
 def published_shifts(name: str | None) -> Published | None:
-    """The table of diversity and correlation shift of that name; None for None.
+    """Look up the published table of diversity and correlation shift of that name; None for None.
 
     Raises:
         ConfigError: there is no such table.
@@ -141,12 +141,12 @@ def published_shifts(name: str | None) -> Published | None:
 
 
 def other_features(setting: ShiftSetting) -> str:
-    """What marks printed numbers: the papers trained the features that their estimates are of."""
+    """Return the flag of printed numbers beside frozen features (papers trained theirs); empty beside trained ones."""
     return OTHER_FEATURES if setting.identity["features"] == "frozen" else ""
 
 
 def printed(source: Published | None, row: str, column: str, name: str, flag: str = "") -> dict[str, Any]:
-    """A printed value as part of a table's line, in column ``name``; an empty one where the paper's table has none.
+    """Build the cell of a printed value, in column ``name``; it is empty where the paper's table has none.
 
     Rows of papers are datasets, ``DATASET/ENVIRONMENT`` or ``DATASET/PAIR``.
     """
@@ -155,19 +155,19 @@ def printed(source: Published | None, row: str, column: str, name: str, flag: st
 
 
 def points(source: Published) -> dict[str, tuple[float, float]]:
-    """Dataset -> its printed place in the plane, diversity first."""
+    """Map every dataset to its printed place in the plane, diversity shift first."""
     return {row: (values["div"].mean, values["cor"].mean) for row, values in source.values.items()}
 
 
 def nearest(div: float, cor: float, source: Published) -> tuple[str, float]:
-    """The dataset whose printed place is nearest (Euclidean), and its distance."""
-    apart = {row: math.dist((div, cor), place) for row, place in points(source).items()}
-    name = min(apart, key=lambda row: (apart[row], row))
-    return name, apart[name]
+    """Find the dataset whose printed place is nearest (Euclidean), and its distance."""
+    distances = {row: math.dist((div, cor), place) for row, place in points(source).items()}
+    name = min(distances, key=lambda row: (distances[row], row))
+    return name, distances[name]
 
 
 def shift_table(setting: ShiftSetting, source: Published | None = None) -> Table | None:
-    """Both shifts of every dataset with intervals, nulls, exact and published values; None for other estimators."""
+    """List both shifts by dataset with intervals, nulls, exact and published values; None for other estimators."""
     if setting.axes is None:
         return None
     verdict_of, lines = verdicts(setting), []
@@ -209,7 +209,7 @@ def shift_table(setting: ShiftSetting, source: Published | None = None) -> Table
 
 
 def _caution(setting: ShiftSetting, source: Published) -> str:
-    """Why printed numbers may not be compared with a setting's without thought."""
+    """Quote the source of printed numbers, and say in what their estimates differ from those of a setting."""
     unlike = []
     if setting.identity["estimator"] != "ood_bench":
         unlike.append("another estimator")
@@ -222,7 +222,7 @@ def _caution(setting: ShiftSetting, source: Published) -> str:
 
 
 def pair_tables(setting: ShiftSetting, names: Mapping[str, str]) -> list[Table]:
-    """A table per dataset with one line per pair; ``names`` are titles of columns by name of their value."""
+    """Build a table per dataset with one line per pair; ``names`` maps names of values to titles of their columns."""
     source = published(DISTANCES)
     columns = [
         PAIR,
@@ -259,7 +259,7 @@ def pair_tables(setting: ShiftSetting, names: Mapping[str, str]) -> list[Table]:
 
 
 def network_table(setting: ShiftSetting) -> Table | None:
-    """Both shifts of a dataset by this network and by those of papers, mean and deviation over splits (Ye et al. 2022).
+    """List both shifts of a dataset by network, ours and published: mean and deviation over splits (Ye et al. 2022).
 
     None for other estimators than theirs, and where no paper has the dataset by network.
     """
@@ -267,12 +267,12 @@ def network_table(setting: ShiftSetting) -> Table | None:
     for line in setting.lines if setting.identity["estimator"] == "ood_bench" and setting.axes else ():
         dataset, printed_lines = line.identity["dataset"], []
         for source in map(published, NETWORKS):
-            of_network: dict[str, list[Mapping[str, Value]]] = defaultdict(list)
+            rows_by_network: dict[str, list[Mapping[str, Value]]] = defaultdict(list)
             for row, values in source.values.items():
                 name, network, *_ = row.split("/")  # one row for each environment
                 if name == dataset:
-                    of_network[network].append(values)
-            for network, rows in of_network.items():
+                    rows_by_network[network].append(values)
+            for network, rows in rows_by_network.items():
                 cells: dict[str, Any] = {"dataset": line.title, "network": network, "source": source.source}
                 for axis, _ in AXES:
                     splits = [f"{axis}_{split}" for split in range(5)]
@@ -292,7 +292,7 @@ def network_table(setting: ShiftSetting) -> Table | None:
 
 
 def number_table(setting: ShiftSetting, part: str) -> Table | None:
-    """Every value, or every diagnostic (``part``), of all datasets: one line each; None where there is none."""
+    """List every value, or every diagnostic (``part``), of all datasets, one line each; None where there is none."""
     lines = [
         {"dataset": line.title, "name": name}
         | value_cell(line, "value", name, part=part)
@@ -316,7 +316,7 @@ def number_table(setting: ShiftSetting, part: str) -> Table | None:
 
 
 def refusal_table(setting: ShiftSetting) -> Table | None:
-    """Pairs without an estimate and why; None where every pair has one."""
+    """List the pairs without an estimate, and why; None where every pair has one."""
     lines = [
         {"dataset": line.title, "pair": pair, "refused": reason}
         for line in setting.lines
@@ -327,7 +327,7 @@ def refusal_table(setting: ShiftSetting) -> Table | None:
 
 
 def distance_table(setting: ShiftSetting) -> Table:
-    """EMD, MMD² and NI of every dataset with their nulls (Ye et al. 2022, Table 3)."""
+    """List EMD, MMD² and NI of every dataset with their nulls (Ye et al. 2022, Table 3)."""
     lines = []
     for line in setting.lines:
         cells: dict[str, Any] = {"dataset": line.title, "pairs": pair_text(line)}
@@ -354,7 +354,7 @@ def distance_table(setting: ShiftSetting) -> Table:
 
 
 def class_distance_table(setting: ShiftSetting) -> Table | None:
-    """The distances of each class, mean over pairs; None where no row has them."""
+    """List the distances within each class, mean over pairs; None where no row has them."""
     classes = dict.fromkeys(name.split(":", 1)[1] for name in setting.names() if ":" in name)
     lines = []
     for line in setting.lines:
@@ -371,7 +371,7 @@ def class_distance_table(setting: ShiftSetting) -> Table | None:
 
 
 def concept_table(setting: ShiftSetting) -> Table:
-    """Covariate and concept shift of every dataset, published ones beside (Zhang et al. 2023, Table 1)."""
+    """List covariate and concept shift of every dataset beside published ones (Zhang et al. 2023, Table 1)."""
     source, lines = published(COVARIATE_AND_CONCEPT), []
     for line in setting.lines:
         cells: dict[str, Any] = {"dataset": line.title, "pairs": pair_text(line)}
@@ -401,9 +401,9 @@ def concept_table(setting: ShiftSetting) -> Table:
             "for PACS as a total variation would mean that photographs and sketches can be told apart in only 66% of "
             "cases, and a network tells them apart nearly always. Compare orders, not sizes."
         )
-    if low := [line.title for line in setting.lines if _underestimated(line)]:
+    if too_low := [line.title for line in setting.lines if _underestimated(line)]:
         notes.append(
-            f"{', '.join(low)}: M_cpt max - min exceeds the interval of the total variation, which it cannot: "
+            f"{', '.join(too_low)}: M_cpt max - min exceeds the interval of the total variation, which it cannot: "
             "the total variation is underestimated there."
         )
     title = "Covariate shift M_cov and concept shift M_cpt"
@@ -411,13 +411,13 @@ def concept_table(setting: ShiftSetting) -> Table:
 
 
 def _underestimated(line: ShiftLine) -> bool:
-    """Whether concept shifts differ by more than M_cov, which cannot be: M_cpt max - min <= M_cov."""
+    """Return whether M_cpt max - min exceeds M_cov, or the high end of its interval, which the true values cannot."""
     low, high, tv = (line.value(name) for name in ("min", "max", "tv"))
     return bool(low and high and tv and high.value - low.value > (tv.value if tv.high is None else tv.high))
 
 
 def frechet_table(setting: ShiftSetting) -> Table:
-    """Distance of the pretraining images to every environment (Yu et al. 2024, Table 2)."""
+    """List the distances of the pretraining images to every environment (Yu et al. 2024, Table 2)."""
     source, lines = published(PRETRAINING), []
     for line in setting.lines:
         for name, facts in line.pairs.iterrows():

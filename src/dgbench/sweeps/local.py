@@ -77,16 +77,16 @@ class LocalLauncher(Launcher):
             for ended in endings:
                 if ended.problem is not None:
                     failed.append(names[ended.job])
-                how = "done" if ended.problem is None else f"FAILED: {ended.problem}"
-                progress.end_job(f"{names[ended.job]}: {how} ({roughly(ended.seconds)})")
+                outcome = "done" if ended.problem is None else f"FAILED: {ended.problem}"
+                progress.end_job(f"{names[ended.job]}: {outcome} ({roughly(ended.seconds)})")
         finally:
             progress.close()
         raise_failed(failed, n)
         return []
 
     def _devices(self) -> list[str | None]:
-        wanted = OmegaConf.select(self.config, "trainer.device")
-        devices = gpus() if wanted not in ("cpu", "mps") else []
+        device = OmegaConf.select(self.config, "trainer.device")
+        devices = gpus() if device not in ("cpu", "mps") else []
         if not devices:
             return [None] * (self.workers or max(1, cores() // self.threads))
         n = self.workers or min(len(devices) * self.per_gpu, max(1, cores() // self.threads))
@@ -94,25 +94,25 @@ class LocalLauncher(Launcher):
 
 
 def labels(job_overrides: Sequence[Sequence[str]]) -> list[str]:
-    """What distinguishes each job from the others: its overrides less those that all have."""
+    """Label each job by what distinguishes it from the others: its overrides less those that all have."""
     common = set(job_overrides[0]).intersection(*job_overrides) if len(job_overrides) > 1 else set[str]()
     return [" ".join(word for word in overrides if word not in common) or "job" for overrides in job_overrides]
 
 
 def raise_failed(failed: Sequence[str], n: int) -> None:
-    """The end of a sweep of ``n`` jobs.
+    """Raise an error that names the failed jobs of a sweep of ``n`` jobs, if any failed.
 
     Raises:
         JobsFailedError: some failed.
     """
     if failed:
-        more = f" and {len(failed) - NAMED} more" if len(failed) > NAMED else ""
+        tail = f" and {len(failed) - NAMED} more" if len(failed) > NAMED else ""
         raise JobsFailedError(
-            f"{len(failed)} of {n} jobs failed ({'; '.join(failed[:NAMED])}{more}); correct the cause and start the "
+            f"{len(failed)} of {n} jobs failed ({'; '.join(failed[:NAMED])}{tail}); correct the cause and start the "
             "same command again"
         )
 
 
 def tell(text: str) -> None:
-    """A line of progress."""
+    """Print a line of progress on standard error."""
     print(text, file=sys.stderr, flush=True)

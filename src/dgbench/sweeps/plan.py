@@ -33,7 +33,7 @@ STATES = ("done", "running", "failed", "stopped", "missing")
 def print_plan(
     jobs: Sequence[Sequence[str]], planner: Planner, clock: bool, starts: bool, size: JobSize, folder: Path
 ) -> None:
-    """Jobs and models by algorithm: done, running, failed, stopped, missing; time and disk for the rest.
+    """Print jobs and models by algorithm: done, running, failed, stopped, missing; time and disk for the rest.
 
     Args:
         jobs: overrides of each.
@@ -49,17 +49,17 @@ def print_plan(
     """
     judged = Judged()
     workload = Workload(replace(planner, fetch_weights=False), judged.add)
-    left = [workload.add(words) for words in jobs]
+    left_by_job = [workload.add(words) for words in jobs]
     speeds = Speeds(clocked_here if clock and size.can_clock else None, folder, size.device, clock and not starts)
     workload.clock(speeds)
     kinds = workload.kinds.values()
     uncounted = [] if starts else list(_count(kinds, on_gpu=size.gpus > 0))
     _print_table(workload)
-    if again := sum(kind.again for kind in kinds):
-        print(f"Once the searches have chosen, up to {again} models more.")
+    if n_repeats := sum(kind.again for kind in kinds):
+        print(f"Once the searches have chosen, up to {n_repeats} models more.")
     to_train = [
         part
-        for words, job_left in zip(jobs, left, strict=True)
+        for words, job_left in zip(jobs, left_by_job, strict=True)
         if job_left.runs
         for part in parts(words, job_left, workload, size.splits)
     ]
@@ -69,8 +69,8 @@ def print_plan(
         print(_assumed(counted))
     needing = workload.needing.values()
     absent = dict.fromkeys(line for study in needing for line in absent_files(study.config, study.info, study.weights))
-    said = [*_images(kinds), *_searched(kinds), *absent, *speeds.notes(), *uncounted, *_without_effect(kinds)]
-    for note in (*said, *judged.cautions):
+    notes = [*_images(kinds), *_searched(kinds), *absent, *speeds.notes(), *uncounted, *_without_effect(kinds)]
+    for note in (*notes, *judged.cautions):
         print(note)
     if clock and not size.can_clock:
         print(
@@ -94,16 +94,16 @@ def job_check(planner: Planner, *, here: bool) -> Callable[[Sequence[str]], int]
     workload = Workload(replace(planner, fetch_weights=False), judged.add)
 
     def check(words: Sequence[str]) -> int:
-        left = workload.add(words)
+        job_left = workload.add(words)
         if here and judged.cautions:
             raise ConfigError(next(iter(judged.cautions)))
-        return left.runs
+        return job_left.runs
 
     return check
 
 
 def print_command_plan(command: Command, clock: bool, starts: bool) -> None:
-    """The plan of one command without ``-m``; the other arguments are those of :func:`print_plan`."""
+    """Print the plan of one command without ``-m``; the other arguments are those of :func:`print_plan`."""
     size = JobSize.alone(str(command.config.trainer.device))
     print_plan([list(command.words)], command.planner(), clock, starts, size, command.parent)
 
@@ -125,7 +125,7 @@ class Judged:
         self._done: set[str] = set()
 
     def add(self, study: PlannedStudy) -> None:
-        """Judge a study, if no equal one was.
+        """Judge a study, unless an equal one was judged before.
 
         Raises:
             ConfigError, WeightsError: it cannot work.
@@ -159,24 +159,24 @@ class Judged:
 
 
 def absent_files(config: Mapping[str, Any], info: DatasetInfo, weights: InitialWeights) -> Iterator[str]:
-    """What must be fetched before a job can work, and the command that fetches it."""
+    """List what must be fetched before a job can work, and the command that fetches it."""
     name = info.name
     if config["dataset"].get("base") == "auto" and info.base == "digits":
         yield f"not here yet: MNIST; training fetches it, or takes the digits without a network; dgbench fetch {name}"
     if not info.present:
-        where = config["dataset"].get("root") or config["dataset"].get("data_dir")
+        folder = config["dataset"].get("root") or config["dataset"].get("data_dir")
         data = str(config["paths"]["data_dir"])
         elsewhere = [] if data == (os.environ.get("DGBENCH_DATA_DIR") or "data") else ["--to", data]
         fetch = shlex.join(["dgbench", "fetch", name, *elsewhere])
-        how = f"first: {fetch}" if config["dataset"].get("fetch") else "put them there, or see docs/how_to/images.md"
-        yield f"not here yet: images of {name}, in {where}; {how}"
+        remedy = f"first: {fetch}" if config["dataset"].get("fetch") else "put them there, or see docs/how_to/images.md"
+        yield f"not here yet: images of {name}, in {folder}; {remedy}"
     if (command := weights.to_fetch()) is not None:
-        what = f"init={config['init']['name']} for {config['backbone']['arch']}"
-        yield f"not here yet: weights of {what}; where the jobs have no network, first: {command}"
+        label = f"init={config['init']['name']} for {config['backbone']['arch']}"
+        yield f"not here yet: weights of {label}; where the jobs have no network, first: {command}"
 
 
 def _count(kinds: Iterable[KindLeft], on_gpu: bool) -> Iterator[str]:
-    """Count what models of large networks cost, alike ones once; say what cannot be counted."""
+    """Count the cost of models of large networks, alike ones once; yield a note on each that cannot be counted."""
     costs: dict[str, Cost] = {}
     for kind in kinds:
         if not kind.left or has_small_network(kind.left[0].config, kind.left[0].info.image):
@@ -202,7 +202,7 @@ def _card(study: PlannedStudy) -> Card:
 
 
 def _assumed(counted: Sequence[KindLeft]) -> str:
-    """What the columns of counted costs mean."""
+    """Explain the columns of counted costs, and the speed of the GPU that they assume."""
     study = counted[0].left[0]
     card, trainer = _card(study), TrainerSettings(**study.config["trainer"])
     peak = card.rate(trainer) / card.utilization / 1e12
@@ -216,7 +216,7 @@ def _assumed(counted: Sequence[KindLeft]) -> str:
 
 
 def _images(kinds: Iterable[KindLeft]) -> Iterator[str]:
-    """``pacs: 32 images of each of 3 environments per model and step``, of each dataset's first algorithm."""
+    """Format ``pacs: 32 images of each of 3 environments per model and step``, for each dataset's first algorithm."""
     first: dict[str, PlannedStudy] = {}
     for kind in kinds:
         if kind.left:
@@ -229,14 +229,14 @@ def _images(kinds: Iterable[KindLeft]) -> Iterator[str]:
 
 
 def _searched(kinds: Iterable[KindLeft]) -> Iterator[str]:
-    """Why draws multiply with trials and seeds, and how many stop early, of the first algorithm that is searched."""
+    """Explain why draws multiply with trials and seeds, and what stops early, for the first algorithm with a search."""
     for search, kind in ((kind.left[0].search, kind) for kind in kinds if kind.left):
         if search:
-            of_one, trials = len(search.scheme.studies(search.base)), len(search.scheme.independent()["trials"])
+            n_studies, trials = len(search.scheme.studies(search.base)), len(search.scheme.independent()["trials"])
             seeds = len(kind.seeds)
-            times = [f"{of_one // trials} draws", f"{trials} trials", f"{seeds} seeds"]
-            times.append(f"{kind.studies // (of_one * seeds)} settings")
-            more = [factor for factor in times if not factor.startswith("1 ")]
+            factors = [f"{n_studies // trials} draws", f"{trials} trials", f"{seeds} seeds"]
+            factors.append(f"{kind.studies // (n_studies * seeds)} settings")
+            shown_factors = [factor for factor in factors if not factor.startswith("1 ")]
             if isinstance(search.scheme, Halving):
                 trainer = kind.left[0].config["trainer"]
                 share = search.scheme.share(trainer["steps"], trainer["eval_every"])
@@ -244,21 +244,21 @@ def _searched(kinds: Iterable[KindLeft]) -> Iterator[str]:
             if max(trials, seeds) > 1:
                 yield (
                     "A search trains all its draws for each trial and each seed, since each of these chooses its own: "
-                    f"{kind.algorithm} {' x '.join(more)} = {kind.studies} studies"
+                    f"{kind.algorithm} {' x '.join(shown_factors)} = {kind.studies} studies"
                 )
             return
 
 
 def _without_effect(kinds: Iterable[KindLeft]) -> Iterator[str]:
-    """Phases and losses that cannot do anything; not of random draws, which may."""
-    said = (
+    """List phases and losses that have no effect; not those of random draws, where this may happen."""
+    cautions = (
         f"{kind.algorithm}: {caution}"
         for kind in kinds
         for study in kind.left
         if not study.spec.draw
         for caution in without_effect(study.config, study.spec.hparams)
     )
-    yield from dict.fromkeys(said)
+    yield from dict.fromkeys(cautions)
 
 
 def _print_table(workload: Workload) -> None:
@@ -285,13 +285,13 @@ def _print_table(workload: Workload) -> None:
 
 
 def _jobs(n_typed: int, lengths: Sequence[float | None], size: JobSize) -> str:
-    """``48 jobs of the queue (of 6), 1 h 40 min to 1 h 58 min each, 82 GPU hours in all.``"""
+    """Format ``48 jobs of the queue (of 6), 1 h 40 min to 1 h 58 min each, 82 GPU hours in all.``"""
     typed = "1 job" if n_typed == 1 else f"{n_typed} jobs"
     times = [seconds for seconds in lengths if seconds is not None]
     text = typed
     if size.queue:
-        of_queue = "1 job of the queue" if len(lengths) == 1 else f"{len(lengths)} jobs of the queue"
-        text = f"{of_queue} (of {typed})"
+        queue_jobs = "1 job of the queue" if len(lengths) == 1 else f"{len(lengths)} jobs of the queue"
+        text = f"{queue_jobs} (of {typed})"
     if not times or len(times) < len(lengths):
         unsized = "; how long they take is not known yet" if size.by_time else ""
         return f"{text}{unsized}."

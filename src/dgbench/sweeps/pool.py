@@ -132,7 +132,7 @@ def _end(workers: Sequence[_Worker]) -> None:
 
 
 def _serve(connection: Connection, command: SweepCommand, device: str | None) -> None:
-    """What a worker does: run a job, say how it ended, until the launcher is gone."""
+    """Run the jobs that the launcher sends to a worker, and send back how each ended, until the launcher is gone."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupted)
     from tqdm import tqdm
@@ -150,7 +150,7 @@ def _serve(connection: Connection, command: SweepCommand, device: str | None) ->
 
 
 def _interrupted(*_: object) -> None:
-    """Ctrl-C reaches a worker from the terminal and from the launcher: the second must not disturb the first."""
+    """Raise KeyboardInterrupt once: Ctrl-C reaches a worker from the terminal and again from the launcher."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt

@@ -37,14 +37,14 @@ class _Probe(pl.Callback):
         trainer.should_stop = sum(seconds for _, seconds in self.chunks[1:]) > PROBE_SECONDS
 
     def step_seconds(self) -> float:
-        """Seconds per step."""
+        """Compute the mean seconds per step."""
         steps, seconds = (sum(column) for column in zip(*(self.chunks[1:] or self.chunks), strict=True))
         average: float = seconds / steps
         return average
 
 
 def minibatches_per_second(planned: Sequence[PlannedStudy]) -> float:
-    """Minibatches of one environment each per second, of the largest group that these studies would train in."""
+    """Measure minibatches of one environment per second, in the largest group that these studies would train in."""
     prepare_process()
     studies = studies_of(planned)
     groups = plan_groups([run for study in studies for run in study.runs], studies[0].config["execution"])
@@ -53,7 +53,7 @@ def minibatches_per_second(planned: Sequence[PlannedStudy]) -> float:
 
 
 def _step_seconds(group: Group) -> float:
-    """Seconds of one step of a group, evaluations left out."""
+    """Measure the seconds of one step of a group, evaluations left out."""
     probe = _Probe()
     trainer = make_trainer(group.runs[0].study.settings, [probe], epochs=1)
     trainer.limit_val_batches = 0

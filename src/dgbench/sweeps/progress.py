@@ -38,10 +38,10 @@ class SweepProgress:
         """Say how a job ended, how many have, and how long the rest takes."""
         self.ended += 1
         self._bar.n = self.ended
-        left = self._left(self.ended, self.jobs)
-        if left and self.models:  # jobs differ in size
-            left = self._left(*self._models()[1:])
-        self.say(f"[{self.ended}/{self.jobs}{left}] {text}")
+        time_left = self._left(self.ended, self.jobs)
+        if time_left and self.models:  # jobs differ in size
+            time_left = self._left(*self._models()[1:])
+        self.say(f"[{self.ended}/{self.jobs}{time_left}] {text}")
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
@@ -66,12 +66,12 @@ class SweepProgress:
         self._bar.close()
 
     def _left(self, done: float, total: float) -> str:
-        """How long the rest takes at the pace of this command; empty where nothing is done or nothing left."""
+        """Format how long the rest takes at the pace of this command; empty where nothing or all is done."""
         seconds = time.monotonic() - self._began
         return f", about {roughly(seconds / done * (total - done))} left" if 0 < done < total else ""
 
     def _models(self) -> tuple[int, float, float]:
-        """Models that this command finished; those that it trained, shares of others included; and all that it trains.
+        """Count the models that this command finished; that it trained, parts included; and all that it trains.
 
         What was trained of them before is in neither of the last two. A count reads a file of every model, so the ends
         of many short jobs share one.
@@ -82,7 +82,7 @@ class SweepProgress:
         return done - done_before, done - done_before + shares - shares_before, self.models - shares_before
 
     def _count(self) -> tuple[int, float]:
-        """Models that are done, and the sum of the shares that others have trained."""
+        """Count the models that are done, and sum the shares of their steps that the others have trained."""
         done, shares = 0, 0.0
         for file in self.folder.glob(f"*/*/{STATUS_FILE}"):
             word = read_status(file.parent).word

@@ -66,7 +66,7 @@ class KindLeft:
 
     @property
     def seconds(self) -> float | None:
-        """What is left takes so long in one process; None where no speed is known."""
+        """Seconds that what is left takes in one process; None where no speed is known."""
         if not self.minibatches_left:
             return 0.0
         return self.minibatches_left / fmean(self.rates) if self.rates else None
@@ -87,7 +87,7 @@ class KindLeft:
         return to_train * self.cost.disk if self.cost else None
 
     def add(self, study: PlannedStudy, folds: Sequence[Fold]) -> tuple[int, int]:
-        """Take in folds of a study: how many are not done, and how many minibatches they lack."""
+        """Add folds of a study; return how many of them are not done, and how many minibatches these lack."""
         steps, begun = int(study.spec.training["steps"]), study.folder.is_dir()
         halving = study.search is not None and isinstance(study.search.scheme, Halving)
         runs = minibatches = 0
@@ -114,7 +114,7 @@ class KindLeft:
 
 
 def _state(folder: Path, halving: bool) -> tuple[str, int, float | None]:
-    """How a run stands, its last known step, and its speed in models times steps per second.
+    """Read the state of a run, its last known step, and its speed in models times steps per second (None if unknown).
 
     Args:
         folder: of the run.
@@ -152,38 +152,38 @@ class Workload:
     _seen: dict[Path, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def add(self, words: Sequence[str]) -> Left:
-        """Count a job; folds that an earlier one trains are left to that.
+        """Count what a job has left; a fold that several jobs train counts for the first of them alone.
 
         Raises:
             ConfigError, DataError, WeightsError: a study that cannot work.
         """
-        left = Left()
+        job_left = Left()
         for study in self.planner.studies(words):
             if self.judge:
                 self.judge(study)
-            seen = self._seen[study.folder]
-            if new := [fold for fold in study.folds if fold.name not in seen]:
+            counted_folds = self._seen[study.folder]
+            if new := [fold for fold in study.folds if fold.name not in counted_folds]:
                 groups = ("dataset", "algorithm", "backbone", "tuning", "sharpness")
                 kind = tuple(str(study.config[group]["name"]) for group in groups)
                 models = self.kinds.setdefault(kind, KindLeft(study.spec.algorithm))
-                models.studies += not seen
+                models.studies += not counted_folds
                 runs, minibatches = models.add(study, new)
                 if runs:
                     self.needing.setdefault((id(study.info), id(study.weights)), study)
-                left.runs += runs
-                left.minibatches[kind] += minibatches
-                seen.update(fold.name for fold in new)
-        return left
+                job_left.runs += runs
+                job_left.minibatches[kind] += minibatches
+                counted_folds.update(fold.name for fold in new)
+        return job_left
 
     def clock(self, speeds: Speeds) -> None:
-        """Clock the kinds of which nothing ran yet."""
+        """Look up or measure the speed of the kinds of which nothing ran yet."""
         for kind in self.kinds.values():
             if kind.seconds is None and kind.left:
                 rate = speeds.of(kind.left)
                 kind.rates += [] if rate is None else [rate]
 
     def seconds(self, left: Left) -> float | None:
-        """How long a job takes in one process; None where the speed of some of it is not known."""
+        """Estimate the seconds that a job takes in one process; None where the speed of some of it is not known."""
         rates = {kind: self.kinds[kind].rates for kind, count in left.minibatches.items() if count}
         if not all(rates.values()):
             return None
@@ -194,7 +194,7 @@ class Workload:
 
 
 def clocked_here(studies: Sequence[PlannedStudy]) -> float:
-    """Clock some studies of one kind on this machine; loads torch."""
+    """Measure minibatches per second of some studies of one kind on this machine; loads torch."""
     from dgbench.sweeps.probe import minibatches_per_second
 
     return minibatches_per_second(studies)
@@ -202,7 +202,7 @@ def clocked_here(studies: Sequence[PlannedStudy]) -> float:
 
 @dataclass
 class Speeds:
-    """Clocks studies, and keeps what stands in the way, as images or weights that are not on this machine."""
+    """Clocks studies, and remembers what prevents it, as images or weights that are not on this machine."""
 
     clock: Clock | None  #: minibatches per second of some studies of one kind; None takes only what was kept
     folder: Path  #: of the sweep, where speeds are kept
@@ -211,11 +211,11 @@ class Speeds:
     _reasons: dict[tuple[str, str], str] = field(default_factory=dict, init=False)
 
     def of(self, studies: Sequence[PlannedStudy]) -> float | None:
-        """Minibatches of one environment per second, of all models together; None where they cannot be clocked."""
+        """Look up or measure minibatches of one environment per second, of all models together; None if that fails."""
         key, images = self._key(studies[0]), (studies[0].info.name, studies[0].spec.backbone)
-        kept = None if self.anew else self._kept().get(key)
-        if kept or self.clock is None or images in self._reasons:  # what one algorithm lacks, all lack
-            return kept
+        kept_rate = None if self.anew else self._kept().get(key)
+        if kept_rate or self.clock is None or images in self._reasons:  # what one algorithm lacks, all lack
+            return kept_rate
         try:
             rate = self.clock(studies)
         except Exception as error:  # a device whose memory is full, say: a plan without times is still a plan
@@ -239,7 +239,7 @@ class Speeds:
         return {}
 
     def notes(self) -> list[str]:
-        """One line for every dataset and network that could not be clocked."""
+        """List a line for every dataset and network that could not be clocked."""
         return [
             f"not clocked, {dataset} with {network}: {reason}" for (dataset, network), reason in self._reasons.items()
         ]
@@ -249,7 +249,7 @@ class Speeds:
 
 
 def cores() -> int:
-    """CPU cores that this process may use at a time: its affinity mask, and the limit of its container."""
+    """Count the CPU cores that this process may use at a time: its affinity mask, and the limit of its container."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = CGROUP_LIMIT.read_text().split()
@@ -259,7 +259,7 @@ def cores() -> int:
 
 
 def gpus() -> list[str]:
-    """Names of the visible CUDA devices as ``CUDA_VISIBLE_DEVICES`` takes them; none without NVIDIA's driver."""
+    """List the visible CUDA devices by name as ``CUDA_VISIBLE_DEVICES`` takes them; none without NVIDIA's driver."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return [name.strip() for name in named.split(",") if name.strip() not in ("", "-1")]
@@ -285,7 +285,7 @@ class JobSize:
 
     @staticmethod
     def asked(config: DictConfig) -> JobSize:
-        """What the configuration of a sweep asks for; jobs of a command without ``sweep`` stay as they are."""
+        """Read the job size that a configuration asks for; jobs of a command without ``sweep`` stay as they are."""
         launcher: Mapping[str, Any] = OmegaConf.to_container(config.hydra.launcher, resolve=False)  # type: ignore[assignment]
         if "timeout_min" not in launcher:
             device = str(OmegaConf.select(config, "trainer.device"))
@@ -299,7 +299,7 @@ class JobSize:
 
     @staticmethod
     def alone(device: str, per_gpu: int = 1, threads: int | None = None) -> JobSize:
-        """A process of this machine.
+        """Return the size of a job that is one process of this machine.
 
         Args:
             device: ``trainer.device``.
@@ -339,27 +339,27 @@ class Part:
 
 
 def parts_of_jobs(jobs: Sequence[Sequence[str]], workload: Workload, size: JobSize, speeds: Speeds) -> list[list[Part]]:
-    """The parts of each job: one where it is not expected to take too long, or is refused and fails alone."""
-    left: list[Left | None] = []
+    """Split each job into parts: one where it is not expected to take too long, or is refused and fails alone."""
+    left_by_job: list[Left | None] = []
     for words in jobs:
         try:
-            left.append(workload.add(words))
+            left_by_job.append(workload.add(words))
         except DgbenchError:
-            left.append(None)
+            left_by_job.append(None)
     if size.by_time:
         workload.clock(speeds)
     return [
         [Part(words)] if job_left is None else parts(words, job_left, workload, size.splits)
-        for words, job_left in zip(jobs, left, strict=True)
+        for words, job_left in zip(jobs, left_by_job, strict=True)
     ]
 
 
 def parts(words: Sequence[str], left: Left, workload: Workload, most: float | None) -> list[Part]:
-    """Split a job along its lists, until each part takes at most so many seconds or trains a single model.
+    """Split a job along its lists, until each part takes at most ``most`` seconds or trains a single model.
 
     Args:
         words: overrides of the job.
-        left: what it has left.
+        left: what the job has left.
         workload: that it was counted in.
         most: None splits nothing.
     """
@@ -370,11 +370,11 @@ def parts(words: Sequence[str], left: Left, workload: Workload, most: float | No
 
     def split(chosen: Axes) -> list[Part]:
         extra = tuple(f"{key}={grammar(values)}" for key, values in chosen.items())
-        left = Workload(workload.planner).add([*words, *extra])
-        seconds = workload.seconds(left)
+        part_left = Workload(workload.planner).add([*words, *extra])
+        seconds = workload.seconds(part_left)
         longer = {key: values for key, values in {**axes, **chosen}.items() if len(values) > 1}
         if seconds is None or seconds <= most or not longer:
-            return [Part([*words, *extra], extra, left.runs, seconds)]
+            return [Part([*words, *extra], extra, part_left.runs, seconds)]
         key, values = next(iter(longer.items()))
         n = min(len(values), math.ceil(seconds / most))
         ends = [round(i * len(values) / n) for i in range(n + 1)]
@@ -384,7 +384,7 @@ def parts(words: Sequence[str], left: Left, workload: Workload, most: float | No
 
 
 def _axes(planner: Planner, words: Sequence[str]) -> Axes:
-    """The lists that a job can be split along. Folds come last: those of one study train fastest together.
+    """List the axes that a job can be split along. Folds come last: those of one study train fastest together.
 
     A search that trains its chosen draw again chooses among all draws of a fold: it is split by folds alone.
     """
@@ -399,7 +399,7 @@ def _axes(planner: Planner, words: Sequence[str]) -> Axes:
 
 
 def packed(jobs: Sequence[Part], size: JobSize) -> list[range]:
-    """Positions of neighbors that go together into one job of the queue, in their order.
+    """Group the positions of neighboring jobs that go together into one job of the queue, in their order.
 
     Those whose time is not known are not packed by time; one that is larger than the size stays alone.
     """

@@ -124,10 +124,10 @@ class SlurmLauncher(Launcher):
         folder.mkdir(parents=True, exist_ok=True)
         self.submissions, self.size = Submissions(folder), JobSize.asked(self.config)
         places = list(map(self.planner.place, job_overrides))
-        here = {number for job in self.submissions.held(alive, [key for _, key in places]) for number in job.numbers}
-        waiting = [Part(words) for i, words in enumerate(job_overrides) if i in here]
-        left = [i for i, place in enumerate(places) if i not in here and place.is_left(self.config.retry)]  # by now
-        self.jobs = [*waiting, *self._in_parts([job_overrides[i] for i in left])]
+        held = {number for job in self.submissions.held(alive, [key for _, key in places]) for number in job.numbers}
+        waiting = [Part(words) for i, words in enumerate(job_overrides) if i in held]
+        undone = [i for i, place in enumerate(places) if i not in held and place.is_left(self.config.retry)]  # by now
+        self.jobs = [*waiting, *self._in_parts([job_overrides[i] for i in undone])]
         places = [self.planner.place(job.words) for job in self.jobs]
         expect_jobs(places, shlex.join(typed_words(self.config.hydra.job.name)))  # anew: some may be split by now
         self.names, self.keys = labels([job.words for job in self.jobs]), [key for _, key in places]
@@ -151,7 +151,7 @@ class SlurmLauncher(Launcher):
     # ---- submitting ---------------------------------------------------------------------------------------------
 
     def _in_parts(self, jobs: Sequence[Sequence[str]]) -> list[Part]:
-        """Jobs of the size that is asked for; one that is split stays so, for the same command again."""
+        """Split jobs to the size that is asked for; one that is split stays so, for the same command again."""
         if self.size.runs is None and not self.size.by_time:
             return [Part(words) for words in jobs]
         folder = Path(self.config.hydra.sweep.dir)
@@ -160,32 +160,32 @@ class SlurmLauncher(Launcher):
         sized = [part for parts in by_job for part in parts]
         unknown = sum(part.seconds is None for part in sized)
         if self.size.by_time and unknown:
-            where = "" if self.size.can_clock else ", on a machine with a GPU,"
+            location = "" if self.size.can_clock else ", on a machine with a GPU,"
             tell(
                 "; ".join([*speeds.notes(), f"how long {unknown} of {len(sized)} jobs take is not known, so they are "])
-                + f"neither split nor packed by time; the same command with plan=probe{where} clocks them"
+                + f"neither split nor packed by time; the same command with plan=probe{location} clocks them"
             )
         cut = [(words, parts) for words, parts in zip(jobs, by_job, strict=True) if len(parts) > 1]
         if cut:
-            are, n = "1 job is" if len(cut) == 1 else f"{len(cut)} jobs are", sum(len(parts) for _, parts in cut)
-            tell(f"{are} split into {n}, each expected to take less than {roughly(self.size.splits or 0)}")
+            subject, n = "1 job is" if len(cut) == 1 else f"{len(cut)} jobs are", sum(len(parts) for _, parts in cut)
+            tell(f"{subject} split into {n}, each expected to take less than {roughly(self.size.splits or 0)}")
         for words, parts in cut:
             self.planner.place(words).keep_parts([part.extra for part in parts])
         return sized
 
     def _tell_before(self, alive: Mapping[str, str]) -> None:
-        """How the jobs stand that an earlier command submitted."""
+        """Print how many jobs of an earlier command are in the queue, and how those that are not done left it."""
         states = Counter(alive[job.id].partition(" ")[0].lower() for job in self.queued for _ in job.numbers)
-        here = {number for job in self.queued for number in job.numbers}
-        gone = self.submissions.ends([key for number, key in enumerate(self.keys) if number not in here])
-        again = ", ".join(f"{n} {how}" for how, n in Counter(gone.values()).items())
-        if here:
-            are = "job is" if len(here) == 1 else "jobs are"
+        held = {number for job in self.queued for number in job.numbers}
+        ends = self.submissions.ends([key for number, key in enumerate(self.keys) if number not in held])
+        listed_ends = ", ".join(f"{n} {end}" for end, n in Counter(ends.values()).items())
+        if held:
+            subject = "job is" if len(held) == 1 else "jobs are"
             listed = ", ".join(f"{n} {state}" for state, n in states.items())
-            tell(f"{len(here)} {are} in the queue already, from an earlier command ({listed})")
-        if gone:
-            are = "job that is" if len(gone) == 1 else "jobs that are"
-            tell(f"{len(gone)} {are} not done left the queue ({again}): submitted again")
+            tell(f"{len(held)} {subject} in the queue already, from an earlier command ({listed})")
+        if ends:
+            subject = "job that is" if len(ends) == 1 else "jobs that are"
+            tell(f"{len(ends)} {subject} not done left the queue ({listed_ends}): submitted again")
 
     def _leave(self) -> None:
         """Say how to watch, end and continue the jobs that stay in the queue."""
@@ -240,22 +240,22 @@ class SlurmLauncher(Launcher):
                     ) from error
                 continue
             heard = time.monotonic()
-            again: list[int] = []
+            to_submit: list[int] = []
             for job in list(self.queued):
                 result = self.submissions.result(job.id)
                 job.missing = 0 if job.id in alive else job.missing + 1
                 if result is None and job.missing < POLLS:
                     continue
                 self.queued.remove(job)
-                again += self._ended(job, result)
-            self._submit(again)
+                to_submit += self._ended(job, result)
+            self._submit(to_submit)
             if time.monotonic() - last_progress > TELL_SECONDS and self.queued:
                 last_progress = time.monotonic()
                 states = Counter(alive.get(job.id, "leaving") for job in self.queued)
                 tell("; ".join(f"{n} {state.lower()}" for state, n in states.items()))
 
     def _ended(self, job: Queued, result: dict[str, str] | str | None) -> Iterator[int]:
-        """Tell how a job of the queue ended; numbers of the jobs to submit again."""
+        """Print how a job of the queue ended; yield the numbers of the jobs to submit again."""
         state = "" if result is not None else last_state(job.id)
         for number in job.numbers:
             if isinstance(result, dict):
@@ -272,8 +272,8 @@ class SlurmLauncher(Launcher):
                     yield number
                     continue
             self.ended[number] = problem
-            how = f"FAILED: {problem}" if problem else "done"
-            tell(f"[{len(self.ended)}/{len(self.jobs)}] {self.names[number]}: {how}")
+            outcome = f"FAILED: {problem}" if problem else "done"
+            tell(f"[{len(self.ended)}/{len(self.jobs)}] {self.names[number]}: {outcome}")
 
 
 class Batch:
@@ -283,7 +283,7 @@ class Batch:
         self.command, self.jobs = command, {key: list(words) for key, words in jobs.items()}
 
     def __call__(self) -> dict[str, str]:
-        """What went wrong, by the key of the job."""
+        """Run the jobs; return what went wrong, by the key of the job."""
         for name in THREADS:  # before torch is imported
             os.environ.setdefault(name, os.environ.get("SLURM_CPUS_PER_TASK", "1"))
         for number in (signal.SIGUSR1, signal.SIGUSR2):  # one of them is Slurm's warning of the time limit
@@ -296,7 +296,7 @@ class Batch:
         return {key: problem for key, problem in ends.items() if problem is not None}
 
     def checkpoint(self) -> Any:
-        """What submitit runs after a requeue: the same; runs continue from their checkpoints."""
+        """Return what submitit runs after a requeue: the same jobs, whose runs continue from their checkpoints."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
@@ -327,7 +327,7 @@ class QueueError(Exception):
 
 
 def in_queue() -> dict[str, str]:
-    """State and reason of every job of this user that waits or runs, by its id (``12_3`` in an array).
+    """Read state and reason of every job of this user that waits or runs, by its id (``12_3`` in an array).
 
     Raises:
         QueueError: Slurm gave no answer.
@@ -338,7 +338,7 @@ def in_queue() -> dict[str, str]:
 
 
 def last_state(job: str) -> str:
-    """``FAILED``, ``CANCELLED``, ...: how a job left the queue, as long as Slurm remembers it; or empty."""
+    """Look up how a job left the queue, ``FAILED``, ``CANCELLED``, ...; empty once Slurm no longer remembers it."""
     try:
         answer = _ask(["scontrol", "--oneliner", "show", "job", job])
     except QueueError:
@@ -381,7 +381,7 @@ class Submissions:
         (self.folder / f"{job}_jobs.json").write_text(json.dumps(list(keys)))
 
     def held(self, alive: Mapping[str, str], keys: Sequence[str]) -> list[Queued]:
-        """Jobs of the queue that run some of these jobs of a sweep."""
+        """Find the jobs of the queue that run some of these jobs of a sweep."""
         numbers = {key: number for number, key in enumerate(keys)}
         queued = []
         for job in alive:
@@ -391,7 +391,7 @@ class Submissions:
         return queued
 
     def ends(self, keys: Sequence[str]) -> dict[str, str]:
-        """How the last job of the queue ended that ran each of these jobs, none of which is there: in one line."""
+        """Look up how each job, none of which is in the queue, last left it: ``failed``, ``cancelled`` or ``lost``."""
         last: dict[str, str] = {}
         for file in sorted(self.folder.glob("*_jobs.json"), key=lambda file: file.stat().st_mtime_ns):
             last |= dict.fromkeys(self._keys(file), file.name.removesuffix("_jobs.json"))
@@ -399,15 +399,15 @@ class Submissions:
         return {key: jobs[last[key]] for key in keys if key in last}
 
     def result(self, job: str) -> dict[str, str] | str | None:
-        """What a job of the queue left: problems by key, or why it has none; None where it left nothing."""
+        """Read the result of a job of the queue: problems by key, or the error that ended it; None if it has none."""
         try:
-            how, what = pickle.loads((self.folder / f"{job}_0_result.pkl").read_bytes())
+            outcome, content = pickle.loads((self.folder / f"{job}_0_result.pkl").read_bytes())
         except (OSError, EOFError, pickle.UnpicklingError):
             return None
-        if how == "success":
-            problems: dict[str, str] = what
+        if outcome == "success":
+            problems: dict[str, str] = content
             return problems
-        return f"job {job}: {str(what).strip().splitlines()[-1]}"
+        return f"job {job}: {str(content).strip().splitlines()[-1]}"
 
     def _end(self, job: str) -> str:
         if self.result(job) is not None:

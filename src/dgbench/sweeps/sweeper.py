@@ -47,7 +47,7 @@ class StudySweeper(BasicSweeper):
         self.closing, self.planning, self.checking = closing, planning, checking
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Launch what is left; with ``plan=true`` start nothing.
+        """Launch the jobs that are left; with ``plan=true`` print the plan and start nothing.
 
         Raises:
             HydraException: a job that Hydra refuses; nothing was started.
@@ -72,10 +72,10 @@ class StudySweeper(BasicSweeper):
         (jobs,) = self.split_arguments(overrides, None)
         if not jobs:
             raise ConfigError("the sweep has no job: a range among its words is empty; write e.g. seed=0,1,2")
-        how: Any = OmegaConf.to_container(
+        settings: Any = OmegaConf.to_container(
             OmegaConf.masked_copy(self.config, ["plan", "retry", "sweep", "wait"]), resolve=True
         )
-        check_configuration(how)
+        check_configuration(settings)
         queue = getattr(self.launcher, "queue", False)
         if not self.config.wait and not queue:
             raise ConfigError("wait=false needs a queue whose jobs go on; add hydra/launcher=slurm, or leave it out")
@@ -90,14 +90,14 @@ class StudySweeper(BasicSweeper):
         for words in jobs:
             places.setdefault(planner.place(words), words)
         open_places = [place for place in places if place.is_left(self.config.retry)]
-        left = [places[place] for place in open_places]
-        if not left:
+        jobs_left = [places[place] for place in open_places]
+        if not jobs_left:
             tell(f"nothing to do: all {len(places)} jobs are done (retry={self.config.retry})")
             self._close(places)
             return []
-        if len(left) < len(places):
-            tell(f"{len(places) - len(left)} of {len(places)} jobs were done before")
-        models = self._refuse(left, planner, here=not queue)
+        if len(jobs_left) < len(places):
+            tell(f"{len(places) - len(jobs_left)} of {len(places)} jobs were done before")
+        models = self._refuse(jobs_left, planner, here=not queue)
         if isinstance(self.launcher, LocalLauncher):
             self.launcher.models = models
         getattr(self.launcher, "look", lambda: None)()
@@ -105,8 +105,8 @@ class StudySweeper(BasicSweeper):
         OmegaConf.save(self.config, sweep_dir / "multirun.yaml")
         expect_jobs(open_places, self._typed())
         try:
-            results = self.launcher.launch(left, initial_job_idx=0)
-            self._raise_failed(left, results)
+            results = self.launcher.launch(jobs_left, initial_job_idx=0)
+            self._raise_failed(jobs_left, results)
         except JobsFailedError:
             self._close(map(planner.place, _parts(jobs, planner, sweep_dir)))
             raise
@@ -129,7 +129,7 @@ class StudySweeper(BasicSweeper):
         return [results]
 
     def _refuse(self, jobs: Sequence[Sequence[str]], planner: Planner, here: bool) -> int:
-        """Raise what is wrong with a value of any job; a job whose files are missing does not keep the others.
+        """Raise the first error in a value of any job; one whose files are missing does not stop the others.
 
         Returns:
             How many models the jobs have to train, of those whose files are there.
@@ -164,7 +164,7 @@ class StudySweeper(BasicSweeper):
             raise error from errors[0]
 
     def _close(self, places: Iterable[JobPlace]) -> None:
-        """Say what was found; the jobs' own screens may be logs of other processes."""
+        """Print the results of a sweep, as what its jobs print may go to logs of other processes."""
         ended = list(dict.fromkeys(places))
         done = sum(not place.is_left("all") for place in ended)
         runs = list(dict.fromkeys(run for place in ended for run in place.runs() or ()))
@@ -177,8 +177,8 @@ class StudySweeper(BasicSweeper):
 
 
 def _parts(jobs: list[list[str]], planner: Planner, folder: Path) -> list[list[str]]:
-    """Jobs of a sweep in its folder; of one that an earlier command split, its parts."""
+    """List the jobs of a sweep in its folder; for one that an earlier command split, its parts."""
     if not any(folder.glob(PARTS)):
         return jobs
-    extra = [[[*words, *more] for more in planner.place(words).parts()] for words in jobs]
+    extra = [[[*words, *part_words] for part_words in planner.place(words).parts()] for words in jobs]
     return [part for words, cut in zip(jobs, extra, strict=True) for part in _parts(cut, planner, folder) or [words]]

@@ -32,7 +32,7 @@ class SweepCommand:
 
     @staticmethod
     def of(context: HydraContext, config: DictConfig, task: TaskFunction) -> SweepCommand:
-        """The command that a launcher was set up with."""
+        """Build from what a launcher was set up with."""
         return SweepCommand(context, config, (task.__module__, task.__qualname__))
 
     def run(self, overrides: Sequence[str], number: int) -> str | None:
@@ -68,9 +68,9 @@ class SweepCommand:
 
 @contextmanager
 def _printing_to(file: Path) -> Iterator[None]:
-    """Standard output and error go to the end of a file, also what libraries and children write."""
+    """Append standard output and error to a file, also what libraries and child processes write."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    kept = [os.dup(stream) for stream in (1, 2)]
+    saved = [os.dup(stream) for stream in (1, 2)]
     with open(file, "ab", buffering=0) as log:
         try:
             for stream in (1, 2):
@@ -79,6 +79,6 @@ def _printing_to(file: Path) -> Iterator[None]:
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
-            for stream, old in zip((1, 2), kept, strict=True):
-                os.dup2(old, stream)
-                os.close(old)
+            for stream, descriptor in zip((1, 2), saved, strict=True):
+                os.dup2(descriptor, stream)
+                os.close(descriptor)

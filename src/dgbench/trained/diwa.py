@@ -41,7 +41,7 @@ log = logging.getLogger("dgbench")
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Of one model on the validation images of the environments that it was trained on."""
+    """Accuracy of one model on the validation images of the environments that it was trained on."""
 
     mean: float  #: over the environments
     pooled: float  #: over all images
@@ -52,13 +52,13 @@ Siblings = list[tuple[Path, ModelRecord]]
 
 
 def siblings(models: Sequence[Any], trust: bool = False) -> list[Siblings]:
-    """The runs in some folders, put together with those of the same fold and initial weights.
+    """Group the runs in some folders by fold and initial weights: runs of a group differ in :data:`FREE` keys only.
 
     A run that is not finished, or has no other beside it, is left out with a warning.
 
     Args:
         models: folders.
-        trust: as of :func:`dgbench.load`.
+        trust: as in :func:`dgbench.load`.
 
     Raises:
         ConfigError: there are no two that belong together.
@@ -98,14 +98,14 @@ def _place(run: tuple[Path, ModelRecord]) -> tuple[int, int, str]:
 
 
 def _apart(alone: Siblings) -> str:
-    """In what runs that cannot be averaged differ."""
+    """Say in what runs that cannot be averaged differ."""
     if not alone:
         return "none of those here is finished"
-    (first, record), *others = alone
-    if not others:
+    (first, record), *other_runs = alone
+    if not other_runs:
         return f"{first} is the only one here"
-    second, other = others[0]
-    one, two = _fixed(record), _fixed(other)
+    second, second_record = other_runs[0]
+    one, two = _fixed(record), _fixed(second_record)
     differing = [f"{key} ({one[key]}, {two[key]})" for key in one if canonical(one[key]) != canonical(two[key])]
     return f"{first.name} and {second.name} differ in {', '.join(differing[:3])}"
 
@@ -118,7 +118,7 @@ def averaged(
     device: torch.device,
     trust: bool = False,
 ) -> LoadedModel:
-    """The mean of runs that belong together.
+    """Average the weights of runs that belong together.
 
     Args:
         group: the runs.
@@ -126,7 +126,7 @@ def averaged(
         step: ``last`` or ``best`` weights of every run; None: the best ones of runs that kept them.
         judge: scores a model, for :data:`GREEDY`.
         device: that models are judged on, and that the mean comes on.
-        trust: as of :func:`dgbench.load`.
+        trust: as in :func:`dgbench.load`.
 
     Raises:
         ConfigError: their networks differ.
@@ -142,7 +142,7 @@ def averaged(
         order.sort(key=lambda run: -accuracies[run[0]])
     first = order[0][0]
     carrier = member(first)
-    mean, kept, best = RunningMean(), [], -1.0
+    mean, members, best = RunningMean(), [], -1.0
     for folder, record in order:
         model = member(folder)
         if misfit(_weights(carrier), weights := _weights(model)):
@@ -156,18 +156,18 @@ def averaged(
                 continue
             best = accuracy
         mean = candidate
-        kept.append((record.identity["run"], model.step))
+        members.append((record.identity["run"], model.step))
     _put(carrier, mean.mean)
     records = [record for _, record in group]
-    run = digest([kind, [record.identity["run"] for record in records], kept])
+    run = digest([kind, [record.identity["run"] for record in records], members])
     steps = max(int(record.trainer["steps"]) for record in records)
     average = LoadedModel(carrier.run, _record(records, kind, run), steps)
-    average.averaged = tuple(name for name, _ in kept)
+    average.averaged = tuple(name for name, _ in members)
     return average.to(device)
 
 
 def _weights(model: LoadedModel) -> dict[str, Tensor]:
-    """Parameters that predictions depend on, by name."""
+    """Collect the parameters that predictions depend on, by name."""
     networks = model.run.networks
     return {
         f"{name}.{key}": value
@@ -183,16 +183,16 @@ def _put(model: LoadedModel, values: Mapping[str, Tensor]) -> None:
 
 
 def _record(records: Sequence[ModelRecord], kind: str, run: str) -> ModelRecord:
-    """What the mean is: a run as its members, without the hyperparameters in which they differ."""
+    """Build the record of the mean: its first member's, without hyperparameters of the algorithm, which may differ."""
     first = records[0]
     identity = RunIdentity(**first.identity)
     trials = {record.identity["trial"] for record in records}
-    before = "" if identity.averaging == "none" else f"{identity.averaging}+"
+    prefix = "" if identity.averaging == "none" else f"{identity.averaging}+"
     changed = {
         "run": run,
         "hparams": {key: value for key, value in identity.hparams.items() if key not in first.hparams},
         "draw": 0,
         "trial": trials.pop() if len(trials) == 1 else 0,
-        "averaging": f"{before}{kind}",
+        "averaging": f"{prefix}{kind}",
     }
     return replace(first, identity={**first.identity, **changed})

@@ -57,7 +57,7 @@ class Subject:
 
     @staticmethod
     def of(model: Predictor, name: str, source: str) -> Subject:
-        """Name a model.
+        """Describe a model: its name, content and study.
 
         Args:
             model: loaded.
@@ -71,8 +71,8 @@ class Subject:
         identity = record.identity
         shared = {key: value for key, value in identity.items() if key not in OF_A_FOLD}
         study = digest([shared, record.hparams, model.step])
-        usual = "{algorithm}@{dataset}".format(**identity)
-        return Subject(model, name or usual, f"{identity['run']} {model.step}", study)
+        default_name = "{algorithm}@{dataset}".format(**identity)
+        return Subject(model, name or default_name, f"{identity['run']} {model.step}", study)
 
     @property
     def grouped(self) -> bool:
@@ -80,12 +80,12 @@ class Subject:
         return self.model.group_size > 0
 
     def trained_on(self, info: DatasetInfo) -> bool:
-        """Whether it is a run on this very dataset: environments, images, splits and seeds."""
+        """Return whether it is a run on this very dataset: environments, images, splits and seeds."""
         record, facts = self.model.record, _plain(info.facts())
         return record is not None and canonical({key: record.identity[key] for key in facts}) == canonical(facts)
 
     def domains_seen(self, info: DatasetInfo) -> set[str]:
-        """The domains of a run on other forms of the images of this dataset; of any other model none."""
+        """List the training domains of a run on another form of this dataset's images; of any other model none."""
         record = self.model.record
         if record is None or self.trained_on(info) or not info.content or record.identity["content"] != info.content:
             return set()
@@ -93,7 +93,7 @@ class Subject:
 
 
 def weights_digest(module: nn.Module) -> str:
-    """12 hexadecimal digits of all tensors of a module; of a plain function, of none."""
+    """Hash all tensors of a module to 12 hexadecimal digits; a plain function has no tensors."""
     content = hashlib.sha256()
     for name, value in module.state_dict().items():
         if isinstance(value, Tensor):
@@ -104,12 +104,12 @@ def weights_digest(module: nn.Module) -> str:
 
 
 def domain(env: str) -> str:
-    """``photo`` of ``photo+fog``."""
+    """Cut the corruption off an environment's name: ``photo`` of ``photo+fog``."""
     return env.partition("+")[0]
 
 
 def folds_of(subject: Subject, planned: Sequence[Fold], info: DatasetInfo) -> list[Fold]:
-    """The folds whose tested environments the model never saw.
+    """List the folds whose tested environments the model never saw.
 
     A run on the dataset that it was trained on has one fold, its own. On another form of the same images (the same
     photographs, corrupted) it has the folds that test none of the domains that it was trained on. Any other model has
@@ -121,17 +121,17 @@ def folds_of(subject: Subject, planned: Sequence[Fold], info: DatasetInfo) -> li
         info: the dataset.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such fold.
     """
     record = subject.model.record
     if record is not None and subject.trained_on(info):
-        same = [fold for fold in planned if canonical(_plain(fold.key())) == canonical(_plain(record.fold))]
-        if not same:
+        own_folds = [fold for fold in planned if canonical(_plain(fold.key())) == canonical(_plain(record.fold))]
+        if not own_folds:
             raise ConfigError(
                 f"fold {record.identity['fold']} of {record.identity['protocol']} is not among the folds of this "
                 "protocol; leave protocol= out, and the run's own counts"
             )
-        return same
+        return own_folds
     seen, names = subject.domains_seen(info), info.everywhere
     unseen = [fold for fold in planned if not seen & {domain(e) for e in (names if fold.everywhere else fold.tested)}]
     if record is not None and seen and not unseen:
@@ -147,7 +147,7 @@ def _plain(value: Mapping[str, Any]) -> Any:
 
 
 def identity_of(subject: Subject, fold: Fold, info: DatasetInfo, protocol: str) -> RunIdentity:
-    """Who the rows are from: the run itself on its own dataset, else the model as evaluated here.
+    """Build the identity of the rows: the run's own on its own dataset, else that of the model as evaluated here.
 
     A model that dgbench did not train has the backbone, initial weights and tuning ``evaluated``, and stands in every
     table of the same environments and protocol. A run on another dataset is called ``ALGORITHM@DATASET``, where it was
@@ -157,7 +157,7 @@ def identity_of(subject: Subject, fold: Fold, info: DatasetInfo, protocol: str) 
     if record is not None and subject.trained_on(info):
         return replace(record.identity_of_rows, code=code_version())
     facts = info.facts()
-    where = {
+    identity = {
         **facts,
         "run": digest({"evaluated": subject.content, "name": subject.name, "dataset": facts, "fold": fold.key()}),
         "algorithm": subject.name,
@@ -170,10 +170,10 @@ def identity_of(subject: Subject, fold: Fold, info: DatasetInfo, protocol: str) 
         "code": code_version(),
     }
     if record is not None:
-        return replace(record.identity_of_rows, **where)
+        return replace(record.identity_of_rows, **identity)
     n_parameters = sum(parameter.numel() for parameter in subject.model.parameters()) or None
     evaluated: dict[str, Any] = dict.fromkeys(("backbone", "init", "tuning"), EVALUATED)
-    return RunIdentity(**where, **evaluated, hparams={}, n_parameters=n_parameters, n_trainable=0, seed=0)
+    return RunIdentity(**identity, **evaluated, hparams={}, n_parameters=n_parameters, n_trainable=0, seed=0)
 
 
 def evaluate_model(
@@ -215,36 +215,36 @@ def evaluate_model(
     study = parent / f"{info.name}-{name}-evaluated-{digest([subject.study, info.facts()])}"
     folders: dict[str, Path] = {}
     alike = [fold for fold in folds if fold.membership is None]
-    for together in [alike, *([fold] for fold in folds if fold.membership is not None)]:
-        if not together:
+    for group in [alike, *([fold] for fold in folds if fold.membership is not None)]:
+        if not group:
             continue
-        seen = environments_of(together[0], environments)  # a membership has other images in every fold
-        identities = [identity_of(subject, fold, info, str(protocol["name"])) for fold in together]
+        fold_images = environments_of(group[0], environments)  # a membership has other images in every fold
+        identities = [identity_of(subject, fold, info, str(protocol["name"])) for fold in group]
         runs = []
-        for fold, identity in zip(together, identities, strict=True):
+        for fold, identity in zip(group, identities, strict=True):
             folders[fold.name] = study / f"fold-{fold.name}-{identity.run}"
             about = {
                 **{key: getattr(identity, key) for key in ("run", "dataset", "algorithm", "seed", "fold", "held_out")},
                 "training": list(model.record.training if model.record else fold.training),
-                "classes": list(seen.catalog.classes),
+                "classes": list(fold_images.catalog.classes),
                 "root": root,
             }
-            recipes = _recipes(subject, fold, seen, settings.eval_subsets)
+            recipes = _recipes(subject, fold, fold_images, settings.eval_subsets)
             runs.append(PredictedRun(folders[fold.name] / PREDICTION_FILE, about, recipes))
-        with kept(runs if predictions else [], model.step, seen) as listen:
-            every = [recipe for run in runs for recipe in run.recipes]
-            counts = counted(logits, seen, every, settings, model.group_size, tell, listen)
-        for fold, identity, run in zip(together, identities, runs, strict=True):
+        with kept(runs if predictions else [], model.step, fold_images) as listen:
+            all_recipes = [recipe for run in runs for recipe in run.recipes]
+            counts = counted(logits, fold_images, all_recipes, settings, model.group_size, tell, listen)
+        for fold, identity, run in zip(group, identities, runs, strict=True):
             folder = folders[fold.name]
             if features:
-                write_features(folder, model, seen, run.recipes, features)
+                write_features(folder, model, fold_images, run.recipes, features)
             folder.mkdir(parents=True, exist_ok=True)
             evaluated: dict[str, Any] = {"name": subject.name, "content": subject.content}
             if model.averaged:
                 evaluated["averaged"] = list(model.averaged)
             rows = rows_of_counts(identity, model.step, run.recipes, counts)
-            once = Evaluations(steps=model.step, every=0, scored=scored_by(run.recipes))
-            about = {"run": identity.run, "evaluated": evaluated, "evaluations": once.model_dump()}
+            final = Evaluations(steps=model.step, every=0, scored=scored_by(run.recipes))
+            about = {"run": identity.run, "evaluated": evaluated, "evaluations": final.model_dump()}
             write_whole(folder / IDENTITY_FILE, json.dumps(about, indent=1) + "\n")
             write_whole(folder / ROW_FILE, "".join(row.to_json() + "\n" for row in rows))
             finish(folder)
@@ -254,7 +254,7 @@ def evaluate_model(
 def validation_accuracy(
     model: LoadedModel, environments: Environments, protocol: Mapping[str, Any], settings: TrainerSettings
 ) -> Accuracy:
-    """How a model does on the validation images of the environments that it was trained on; no others are looked at.
+    """Compute a run's accuracy on the validation images of its training environments; no other images are looked at.
 
     Raises:
         ConfigError: the dataset is another one, or does not have its fold.
@@ -266,18 +266,18 @@ def validation_accuracy(
             "others; correct dataset.root"
         )
     (fold,) = folds_of(subject, planned_folds(protocol, info), info)
-    seen = environments_of(fold, environments)
-    recipes = [recipe for recipe in _recipes(subject, fold, seen, ["val"]) if recipe.env in fold.training]
-    counts = counted(_logits(subject, environments), seen, recipes, settings, model.group_size)
+    fold_images = environments_of(fold, environments)
+    recipes = [recipe for recipe in _recipes(subject, fold, fold_images, ["val"]) if recipe.env in fold.training]
+    counts = counted(_logits(subject, environments), fold_images, recipes, settings, model.group_size)
     rows = rows_of_counts(identity_of(subject, fold, info, str(protocol["name"])), model.step, recipes, counts)
     wrong, n = sum(row.wrong for row in rows), sum(row.seen for row in rows)
     return Accuracy(1 - sum(row.error for row in rows) / len(rows), 1 - wrong / n)
 
 
-def _recipes(subject: Subject, fold: Fold, seen: Environments, subsets: Sequence[str]) -> list[ErrorRecipe]:
-    """The errors to record; of a run on other forms of these images, held out is what it saw in no form."""
-    recipes = recipes_of(fold, seen, subsets, subject.grouped)
-    domains = subject.domains_seen(seen.info)
+def _recipes(subject: Subject, fold: Fold, environments: Environments, subsets: Sequence[str]) -> list[ErrorRecipe]:
+    """List the errors to record; of a run on another form of these images, only domains it never saw are held out."""
+    recipes = recipes_of(fold, environments, subsets, subject.grouped)
+    domains = subject.domains_seen(environments.info)
     return [replace(r, held_out=domain(r.env) not in domains) for r in recipes] if domains else recipes
 
 
@@ -291,7 +291,7 @@ def counted(
     tell: Callable[[str], None] = lambda text: None,
     listen: Callable[[EvalBatch, Tensor], None] | None = None,
 ) -> Counts:
-    """``seen``, ``wrong`` and summed ``loss`` of every eval set that some recipe mixes, each evaluated once.
+    """Sum up ``seen``, ``wrong`` and ``loss`` of every eval set that some recipe mixes, each evaluated once.
 
     Args:
         logits: (x, name of the eval set, number of the batch) -> (n, K), x on the device of the environments.
@@ -330,7 +330,7 @@ def _autocast(precision: str, device: str) -> AbstractContextManager[object]:
 
 
 def _logits(subject: Subject, environments: Environments) -> Logits:
-    """On its own dataset a run predicts batch by batch as it did in training."""
+    """Return what computes logits: a run on its own dataset, batch by batch as in training; else :class:`Adapted`."""
     model, catalog = subject.model, environments.catalog
     if isinstance(model, LoadedModel) and subject.trained_on(environments.info):
         run = model.run
@@ -352,14 +352,14 @@ class Adapted:
 
     def __init__(self, model: Predictor, classes: Sequence[str], preprocessing: Preprocessing) -> None:
         self.model, self.classes, self.source = model, list(classes), preprocessing
-        takes = model.preprocessing
-        if takes.vectors != preprocessing.vectors:
-            sees, holds = ("vectors", "images") if takes.vectors else ("images", "vectors")
+        inputs = model.preprocessing
+        if inputs.vectors != preprocessing.vectors:
+            sees, holds = ("vectors", "images") if inputs.vectors else ("images", "vectors")
             raise ConfigError(f"the model sees {sees}, the dataset holds {holds}; choose another dataset")
-        if takes.image[0] != preprocessing.image[0]:
-            what = "vectors of {} features" if takes.vectors else "images of {} channels"
+        if inputs.image[0] != preprocessing.image[0]:
+            form = "vectors of {} features" if inputs.vectors else "images of {} channels"
             raise ConfigError(
-                f"the model sees {what.format(takes.image[0])}, the dataset has {preprocessing.image[0]}; choose "
+                f"the model sees {form.format(inputs.image[0])}, the dataset has {preprocessing.image[0]}; choose "
                 "another dataset"
             )
         missing = [name for name in classes if model.classes and name not in model.classes]
@@ -368,11 +368,11 @@ class Adapted:
                 f"the model knows no class {some_of(missing)} of the dataset; name its outputs in their order with "
                 "classes=[...], or choose a dataset of its classes"
             )
-        same = not model.classes or model.classes == tuple(classes)
-        self._columns = None if same else torch.tensor([model.classes.index(name) for name in classes])
+        aligned = not model.classes or model.classes == tuple(classes)
+        self._columns = None if aligned else torch.tensor([model.classes.index(name) for name in classes])
 
     def __call__(self, x: Tensor, name: str, index: int) -> Tensor:
-        """(n, C, H, W) as the dataset gives them -> (n, K) logits; (name, index) tell the batch."""
+        """Map (n, C, H, W) images as the dataset gives them to (n, K) logits; a batch's (name, index) is unused."""
         like = next((p for p in self.model.parameters() if p.is_floating_point()), x)
         logits: Tensor = self.model(self._images(x).to(like.dtype))
         k = len(self.model.classes or self.classes)
@@ -385,14 +385,14 @@ class Adapted:
         return logits if self._columns is None else logits[:, self._columns.to(logits.device)]
 
     def _images(self, x: Tensor) -> Tensor:
-        """The dataset's images as the model was made for them."""
-        takes, source = self.model.preprocessing, self.source
-        if takes == source:
+        """Convert the dataset's images to the size and normalization that the model was made for."""
+        inputs, source = self.model.preprocessing, self.source
+        if inputs == source:
             return x
         plain = x * _channels(source.std, x) + _channels(source.mean, x)
-        if takes.image != source.image:
-            plain = F.interpolate(plain, size=takes.image[1:], mode="bilinear", antialias=True).clamp(0, 1)
-        return (plain - _channels(takes.mean, x)) / _channels(takes.std, x)
+        if inputs.image != source.image:
+            plain = F.interpolate(plain, size=inputs.image[1:], mode="bilinear", antialias=True).clamp(0, 1)
+        return (plain - _channels(inputs.mean, x)) / _channels(inputs.std, x)
 
 
 def _channels(values: Sequence[float], like: Tensor) -> Tensor:

@@ -81,7 +81,7 @@ def export(
         formats: what to write besides: ``pt2`` (torch.export), ``onnx``.
         push: ``ORG/NAME`` of a repository of the Hugging Face hub that the folder is uploaded to; it is made, private,
             where there is none.
-        trust: as of :func:`dgbench.load`.
+        trust: as in :func:`dgbench.load`.
 
     Returns:
         The folder.
@@ -154,7 +154,7 @@ def _write(target: Path, model: LoadedModel, run: Path, step: str, programs: Seq
 
 
 def _without_paths(value: Any) -> Any:
-    """Configuration without the folders of one machine; of a path, its last name is left."""
+    """Strip a configuration of the folders of one machine; of a path, its last name is left."""
     if isinstance(value, Mapping):
         return {key: _without_paths(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -164,10 +164,10 @@ def _without_paths(value: Any) -> Any:
 
 
 def checked_name(repository: str) -> None:
-    """Refuse what cannot be uploaded to, before anything is written; asks no network.
+    """Refuse a repository that cannot be uploaded to, before anything is written; the network is not used.
 
     Raises:
-        ConfigError: the name is none, or there is no login.
+        ConfigError: the name is not ORG/NAME, or there is no login.
     """
     from huggingface_hub import get_token
 
@@ -178,7 +178,7 @@ def checked_name(repository: str) -> None:
 
 
 def push_folder(folder: Path, repository: str) -> None:
-    """Upload an exported model, in one commit, to a repository that is made, private, where there is none.
+    """Upload an exported model in one commit; where there is no such repository, a private one is created.
 
     Raises:
         RecordError: the hub cannot be reached, or refuses.
@@ -205,7 +205,7 @@ def push_folder(folder: Path, repository: str) -> None:
 def card(
     model: LoadedModel, run: Path, step: str, *, timm: bool, programs: Sequence[str] = (), repository: str = ""
 ) -> str:
-    """The text of ``README.md``, from ``card.md.j2``; its Python runs in the exported folder.
+    """Render ``README.md`` from ``card.md.j2``; its Python runs in the exported folder.
 
     Args:
         model: as it is exported.
@@ -215,9 +215,9 @@ def card(
         programs: formats besides safetensors.
         repository: of the hub that it goes to, ``ORG/NAME``; empty where it goes to none.
     """
-    record, sees = model.record, model.preprocessing
+    record, inputs = model.record, model.preprocessing
     identity = record.identity
-    task = "tabular-classification" if sees.vectors else "image-classification"
+    task = "tabular-classification" if inputs.vectors else "image-classification"
     head = {
         "library_name": "timm" if timm else "dgbench",
         "pipeline_tag": task,
@@ -228,7 +228,7 @@ def card(
     tested = [row for row in rows if row["subset"] == "test"] or [row for row in rows if row["subset"] == "val"]
     sources = [record.dataset.get(key) or {} for key in ("fetch", "published")]
     dtype = str(model.run.networks.dtype)
-    shape = f"2, {_listed(sees.image)}"
+    shape = f"2, {_listed(inputs.image)}"
     zeros = f"torch.zeros({shape}{'' if dtype == 'torch.float32' else f', dtype={dtype}'})"
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("dgbench.trained", "."),
@@ -247,10 +247,10 @@ def card(
         n_environments=len(tested),
         interval=lambda row: tuple(100 * end for end in wilson(row["wrong"], row["seen"])),
         facts=_facts(model, step),
-        vectors=sees.vectors,
-        pictures=sees.pictures and sees.image[0] == 3,
+        vectors=inputs.vectors,
+        pictures=inputs.pictures and inputs.image[0] == 3,
         shape=shape,
-        images=f"images = {zeros}  # yours{'' if sees.vectors else ', normalized by mean and standard deviation'}",
+        images=f"images = {zeros}  # yours{'' if inputs.vectors else ', normalized by mean and standard deviation'}",
         timm=timm,
         programs=programs,
         repository=repository,
@@ -261,7 +261,7 @@ def card(
 
 
 def _shown(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Rows that get a line: all, held-out environments first, or the lowest, median and highest error of many."""
+    """Select the rows to list: all, held-out environments first; of many, those of lowest, median and highest error."""
     if len(rows) <= MOST_ROWS:
         return sorted(rows, key=lambda row: (not row["env_held_out"], row["env"]))
     by_error = sorted(rows, key=lambda row: (row["wrong"] / row["seen"], not row["env_held_out"], row["env"]))
@@ -269,7 +269,7 @@ def _shown(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _facts(model: LoadedModel, step: str) -> dict[str, str]:
-    record, sees = model.record, model.preprocessing
+    record, inputs = model.record, model.preprocessing
     identity = record.identity
     classes = list(record.classes[:MOST_CLASSES]) + (["..."] if len(record.classes) > MOST_CLASSES else [])
     rule = record.averaging_rule()
@@ -277,7 +277,7 @@ def _facts(model: LoadedModel, step: str) -> dict[str, str]:
     if rule is not None and rule.final_only:
         weights = "the average, evaluated once at the end"
     name, _, digest = identity["init"].rpartition(":")
-    size = " x ".join(map(str, sees.image))
+    size = " x ".join(map(str, inputs.image))
     return {
         "dataset": f"{identity['dataset']} ({', '.join(f'{k}={v}' for k, v in identity['variant'].items())})",
         "classes": f"{len(record.classes)}: {_listed(classes)}",
@@ -293,15 +293,15 @@ def _facts(model: LoadedModel, step: str) -> dict[str, str]:
         "averaging of weights": identity["averaging"],
         "evaluation": f"{weights}, after {model.step:,} steps",
         "seed": str(identity["seed"]),
-        "input": f"{sees.image[0]} features, as they are"
-        if sees.vectors
-        else f"{size}, mean {list(sees.mean)}, standard deviation {list(sees.std)}",
+        "input": f"{inputs.image[0]} features, as they are"
+        if inputs.vectors
+        else f"{size}, mean {list(inputs.mean)}, standard deviation {list(inputs.std)}",
         "run": f"{identity['run']}, dgbench {identity['code']}",
     }
 
 
 def initial_weights(run: Path, init: str) -> tuple[str, str]:
-    """Address and license of a run's published initial weights, empty where its configuration does not know them.
+    """Look up address and license of a run's published initial weights; empty where its configuration lacks them.
 
     Args:
         run: folder with ``config.yaml``.

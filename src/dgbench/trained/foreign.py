@@ -40,7 +40,7 @@ class Foreign(Predictor):
             self.eval()  # an exported program has the mode that it was exported in
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, C, H, W) -> (n, K) logits.
+        """Map (n, C, H, W) images to (n, K) logits.
 
         Raises:
             ConfigError: the function cannot take such images.
@@ -62,7 +62,7 @@ def foreign(
     weights: str | Path | None = None,
     trust: bool = False,
 ) -> Callable[[Preprocessing], Predictor]:
-    """How to load a model by what names it, once the images of the dataset are known.
+    """Resolve what names a model to a function that loads it, once the images of the dataset are known.
 
     Args:
         model: a ``torch.export`` file (.pt2), a TorchScript file, ``MODULE:FUNCTION``, the name of a timm model, or a
@@ -155,13 +155,13 @@ def _timm(name: str, classes: Sequence[str], weights: str | Path | None, preproc
     pretrained = network.pretrained_cfg
     channels, height, width = pretrained.get("input_size", preprocessing.image)
     side = preprocessing.image[1:] if not pretrained.get("fixed_input_size", False) else (height, width)
-    sees = Preprocessing((channels, *side), tuple(pretrained["mean"]), tuple(pretrained["std"]))
+    inputs = Preprocessing((channels, *side), tuple(pretrained["mean"]), tuple(pretrained["std"]))
     names = list(classes) or list(pretrained.get("label_names") or [])
-    return Foreign(network, names, sees)
+    return Foreign(network, names, inputs)
 
 
 def _filled(name: str, tensors: dict[str, Tensor], weights: str | Path) -> nn.Module:
-    """The network with as many outputs as the file's last layer has."""
+    """Build the network with as many outputs as the file's last layer has, and load the file's tensors into it."""
     import timm
 
     with torch.device("meta"):

@@ -36,7 +36,7 @@ BODY, HEAD = "networks.featurizer.body.", "networks.classifier."
 
 
 class LogitsOfImages(nn.Module):
-    """(n, C, H, W) normalized images -> (n, K) logits, each image by itself: what of a run a program expresses.
+    """Maps (n, C, H, W) normalized images to (n, K) logits, each by itself: the part of a run that a program expresses.
 
     Args:
         model: the run.
@@ -50,7 +50,7 @@ class LogitsOfImages(nn.Module):
         self.eval()
 
     def forward(self, images: Tensor) -> Tensor:
-        """(n, C, H, W) -> (n, K) logits."""
+        """Map (n, C, H, W) images to (n, K) logits."""
         hp = Hyperparameters(self.hp.tensors())
         return self.algorithm.predict(Prediction(self.networks, images, hp, self.memory.tensors(), {}))
 
@@ -91,7 +91,7 @@ def write_pt2(model: LoadedModel, file: Path) -> None:
 
 
 def facts_of(file: Path) -> tuple[tuple[str, ...], Preprocessing] | None:
-    """Classes and preprocessing of a .pt2 file that :func:`write_pt2` wrote; None of any other."""
+    """Read classes and preprocessing from a .pt2 file that :func:`write_pt2` wrote; None of any other file."""
     try:
         with zipfile.ZipFile(file) as archive:
             (name,) = [name for name in archive.namelist() if name.endswith(f"/{FACTS}")]
@@ -133,9 +133,9 @@ def _program(model: LoadedModel) -> torch.export.ExportedProgram:
 
 @contextmanager
 def _one_line(name: str) -> Iterator[None]:
-    """Exporters warn of what a user cannot change, and raise whatever they stumble over."""
+    """Suppress an exporter's warnings, which no user can act on, and raise its errors as a ConfigError of one line."""
     log = logging.getLogger("torch.onnx")
-    before = log.level
+    level = log.level
     log.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
@@ -144,11 +144,11 @@ def _one_line(name: str) -> Iterator[None]:
     except Exception as error:
         raise ConfigError(f"format={name} cannot express this network ({one_line(error)}); leave it out") from error
     finally:
-        log.setLevel(before)
+        log.setLevel(level)
 
 
 def is_plain_timm(module: SingleRun) -> bool:
-    """Whether a network of timm with one linear layer makes the predictions of a run, and nothing else."""
+    """Return whether a run predicts with a network of timm and one linear layer, and with nothing else."""
     networks, algorithm = module.networks, module.algorithm
     body = networks["featurizer"]
     return (
@@ -162,14 +162,14 @@ def is_plain_timm(module: SingleRun) -> bool:
 
 
 def timm_head(module: SingleRun) -> str:
-    """What timm calls the last layer of a network, e.g. ``fc.``."""
+    """Look up timm's name of the last layer of a network, with a dot, e.g. ``fc.``."""
     featurizer = module.networks["featurizer"]
     assert isinstance(featurizer, TimmFeaturizer)
     return f"{featurizer.body.pretrained_cfg['classifier']}."
 
 
 def exported_names(module: SingleRun) -> dict[str, Tensor]:
-    """The tensors of a run as they are exported."""
+    """Collect the tensors of a run by their exported names: timm's if :func:`is_plain_timm` holds, else the run's."""
     state = {key: value.contiguous() for key, value in module.weights().items()}
     if not is_plain_timm(module):
         return state
@@ -178,30 +178,30 @@ def exported_names(module: SingleRun) -> dict[str, Tensor]:
 
 
 def trained_names(tensors: Mapping[str, Tensor], module: SingleRun, step: int) -> dict[str, Any]:
-    """The ``state_dict`` of a run, given with any weights, from :func:`exported_names` after ``step`` steps."""
+    """Restore a run's ``state_dict`` after ``step`` steps from :func:`exported_names`; the run may have any weights."""
     if not is_plain_timm(module):
         return dict(tensors)
     head = timm_head(module)
     trained = {
         (HEAD + key.removeprefix(head)) if key.startswith(head) else BODY + key: value for key, value in tensors.items()
     }
-    rest = {key: value for key, value in module.state_dict().items() if not key.startswith((BODY, HEAD))}
-    return {**rest, **trained, "steps_done": torch.tensor(step)}
+    other_tensors = {key: value for key, value in module.state_dict().items() if not key.startswith((BODY, HEAD))}
+    return {**other_tensors, **trained, "steps_done": torch.tensor(step)}
 
 
 def timm_config(model: LoadedModel) -> dict[str, Any] | None:
-    """What ``timm.create_model("local-dir:FOLDER")`` needs besides the weights; None where it cannot build the model.
+    """Describe a model for ``timm.create_model("local-dir:FOLDER")``, less its weights; None if timm cannot build it.
 
     Pictures are squashed to a square as dgbench does it, without a crop (``crop_mode``).
     """
-    run, record, sees = model.run, model.record, model.preprocessing
+    run, record, inputs = model.run, model.record, model.preprocessing
     if not is_plain_timm(run) or run.networks.dtype != torch.float32:  # timm builds networks of 32 bits
         return None
     featurizer = run.networks["featurizer"]
     assert isinstance(featurizer, TimmFeaturizer)
-    arguments: dict[str, Any] = {} if sees.image[0] == 3 else {"in_chans": sees.image[0]}
+    arguments: dict[str, Any] = {} if inputs.image[0] == 3 else {"in_chans": inputs.image[0]}
     if featurizer.family.needs_size:
-        arguments["img_size"] = list(sees.image[1:])
+        arguments["img_size"] = list(inputs.image[1:])
     pretrained = featurizer.body.pretrained_cfg
     return {
         "architecture": featurizer.arch,
@@ -210,10 +210,10 @@ def timm_config(model: LoadedModel) -> dict[str, Any] | None:
         "label_names": list(record.classes),
         **({"model_args": arguments} if arguments else {}),
         "pretrained_cfg": {
-            "input_size": list(sees.image),
+            "input_size": list(inputs.image),
             "fixed_input_size": "img_size" in arguments,
-            "mean": list(sees.mean),
-            "std": list(sees.std),
+            "mean": list(inputs.mean),
+            "std": list(inputs.std),
             "interpolation": "bilinear",
             "crop_pct": 1.0,
             "crop_mode": "squash",

@@ -48,7 +48,7 @@ Device = Annotated[
 
 @checked
 def load(run: Places, step: Step = "last", device: Device = "cpu", trust: Switch = False) -> Predictor:
-    """A trained model in evaluation mode, without its dataset or configuration.
+    """Load a trained model in evaluation mode, without its dataset or configuration.
 
     ``model(x)`` maps (n, C, H, W) normalized images to (n, K) logits, ``model.predict(images)`` takes image files, PIL
     images, arrays or tensors. Averaged weights (``averaging=swad``, ``eoa``) are those that were evaluated. No code
@@ -76,7 +76,7 @@ def load(run: Places, step: Step = "last", device: Device = "cpu", trust: Switch
 
 
 def load_one(path: Path, step: str = "last", trust: bool = False) -> LoadedModel:
-    """One model; see :func:`load`."""
+    """Load one model; see :func:`load`."""
     path = path.expanduser()
     if path.name.endswith(ARCHIVES):
         with _extracted(path) as folder:
@@ -133,13 +133,13 @@ def _refuse_larger(record: ModelRecord, file: Path) -> None:
     """Refuse a network far larger than the weights that are said to fill it, before it takes memory.
 
     Raises:
-        RecordError: it is.
+        RecordError: it is far larger.
     """
-    most = LARGER * file.stat().st_size + SMALL
+    limit = LARGER * file.stat().st_size + SMALL
     parameters = itertools.count()
 
     def count(*_: object) -> None:
-        if next(parameters) > most // PARAMETER:
+        if next(parameters) > limit // PARAMETER:
             raise RecordError(f"{MODEL_FILE} names a network of more layers than {file} can hold; train it again")
 
     hook = register_module_parameter_registration_hook(count)
@@ -149,12 +149,12 @@ def _refuse_larger(record: ModelRecord, file: Path) -> None:
     finally:
         hook.remove()
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-    if size > most:
+    if size > limit:
         raise RecordError(f"{MODEL_FILE} names a network of {size:.3g} bytes, more than {file} holds; train it again")
 
 
 def _state(content: Any, record: ModelRecord, module: SingleRun, file: Path) -> tuple[int, dict[str, Any]]:
-    """Step and tensors of a checkpoint, the averaged ones where those were evaluated."""
+    """Return step and tensors of a checkpoint, the averaged ones where those were evaluated."""
     if file.suffix == ".safetensors":
         return int(record.step or 0), trained_names(content, module, record.step or 0)
     runs = content.get("runs") if isinstance(content, Mapping) else None
@@ -179,7 +179,7 @@ def _state(content: Any, record: ModelRecord, module: SingleRun, file: Path) -> 
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """The folders of all models below a folder, itself included.
+    """Find the folders of all models below a folder, itself included.
 
     Raises:
         RecordError: there is none.
@@ -192,16 +192,16 @@ def run_folders(folder: Path) -> list[Path]:
 
 def _refuse_folder_of_runs(folder: Path) -> None:
     runs = run_folders(folder)
-    few = ", ".join(str(run.relative_to(folder)) for run in runs[:3])
+    examples = ", ".join(str(run.relative_to(folder)) for run in runs[:3])
     raise RecordError(
-        f"{folder} holds {len(runs)} models ({few}{', ...' if len(runs) > 3 else ''}); name one of them, or pass "
+        f"{folder} holds {len(runs)} models ({examples}{', ...' if len(runs) > 3 else ''}); name one of them, or pass "
         "several as a list for an ensemble"
     )
 
 
 @contextmanager
 def _extracted(archive: Path) -> Iterator[Path]:
-    """The folder with the model in an archive, for a while."""
+    """Extract an archive to a temporary folder, and yield the folder in it that holds the model."""
     with tempfile.TemporaryDirectory() as temporary:
         try:
             extract(archive, Path(temporary))

@@ -28,7 +28,7 @@ AT_ONCE = 256
 def write_features(
     folder: Path, model: Predictor, environments: Environments, recipes: Sequence[ErrorRecipe], most: int
 ) -> None:
-    """Features of up to ``most`` images of each environment: ``test`` images where it has any, else ``val``.
+    """Write features of up to ``most`` images of each environment: ``test`` ones if any, else the last subset listed.
 
     The file holds ``features`` (n, m) float16, ``env``, ``held_out``, ``label`` and ``predicted`` (n,), and ``about``,
     JSON with the names of environments and classes. Which images are taken depends on their eval set alone, so that
@@ -46,13 +46,13 @@ def write_features(
     """
     if not isinstance(model, LoadedModel):
         raise ConfigError("features= needs a run of dgbench, whose featurizer is known; leave it out for this model")
-    chosen = {r.env: r for r in sorted(recipes, key=lambda r: r.subset == "test") if len(r.mixture) == 1}
-    if not chosen:
+    recipe_by_env = {r.env: r for r in sorted(recipes, key=lambda r: r.subset == "test") if len(r.mixture) == 1}
+    if not recipe_by_env:
         raise ConfigError(
             "features= needs environments with images of their own; set dataset.evaluation=sampled for painted ones"
         )
     parts: dict[str, list[np.ndarray]] = {name: [] for name in ("features", "env", "held_out", "label", "predicted")}
-    for number, recipe in enumerate(chosen.values()):
+    for number, recipe in enumerate(recipe_by_env.values()):
         (name,) = recipe.mixture
         scored = environments.eval_sets([name])[name]
         order = np.random.default_rng(derive(0, "features", name)).permutation(len(scored.indices))[:most]
@@ -67,7 +67,7 @@ def write_features(
             parts["predicted"].append(logits.argmax(1).cpu().numpy())
             parts["env"].append(np.full(len(rows), number))
             parts["held_out"].append(np.full(len(rows), held_out))
-    about = json.dumps({"environments": list(chosen), "classes": list(environments.catalog.classes)})
+    about = json.dumps({"environments": list(recipe_by_env), "classes": list(environments.catalog.classes)})
     arrays = {name: np.concatenate(array) for name, array in parts.items()}
     folder.mkdir(parents=True, exist_ok=True)
     save: Callable[..., None] = np.savez_compressed  # its stub takes names for its own options
@@ -79,7 +79,7 @@ Listen = Callable[[EvalBatch, Tensor], None]
 
 @contextmanager
 def kept(runs: Sequence[PredictedRun], step: int, environments: Environments) -> Iterator[Listen | None]:
-    """Listens to every batch and its (n, K) logits, and writes a file for each run (fold) once all went well.
+    """Yield a listener for every batch and its (n, K) logits; write a file for each run (fold) once all went well.
 
     Raises:
         ConfigError: pyarrow is not installed.

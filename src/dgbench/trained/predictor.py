@@ -50,7 +50,7 @@ class Predictions:
 
 
 class Predictor(nn.Module):
-    """What has logits, classes and a way from pictures to its input.
+    """A model with logits, classes, and a way from pictures to its input.
 
     Args:
         classes: names of the K classes, in the order of the logits.
@@ -73,7 +73,7 @@ class Predictor(nn.Module):
 
     @torch.no_grad()
     def predict(self, images: Any) -> Predictions:
-        """The class of every picture.
+        """Predict the class of every picture.
 
         Pictures are resized and normalized as those that the model was trained on. A method whose predictions depend on
         what it sees together (ARM) takes the pictures in groups of ``group_size``, in the order given.
@@ -112,7 +112,7 @@ class LoadedModel(Predictor):
         self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, C, H, W), normalized as the preprocessing says -> (n, K) logits."""
+        """Map (n, C, H, W) images, normalized as the preprocessing says, to (n, K) logits."""
         logits: Tensor = self.run(x)
         return logits
 
@@ -123,7 +123,7 @@ class LoadedModel(Predictor):
         return ("featurizer", "classifier") if usual else tuple(self.run.networks)
 
     def features(self, x: Tensor) -> Tensor:
-        """(n, C, H, W) -> (n, m) features, in front of the classifier.
+        """Map (n, C, H, W) images to the (n, m) features in front of the classifier.
 
         Raises:
             RecordError: a featurizer that reads more than the image (ARM's).
@@ -149,25 +149,25 @@ class Ensemble(Predictor):
 
     def __init__(self, members: Sequence[Predictor]) -> None:
         first = members[0]
-        for other in members[1:]:
-            if other.classes != first.classes:
+        for member in members[1:]:
+            if member.classes != first.classes:
                 raise RecordError(
                     "an ensemble needs models of the same classes in the same order; these have "
-                    f"{some_of(first.classes)}, and {some_of(other.classes)}"
+                    f"{some_of(first.classes)}, and {some_of(member.classes)}"
                 )
-            if other.preprocessing != first.preprocessing:
+            if member.preprocessing != first.preprocessing:
                 raise RecordError("an ensemble needs models of images of one size and normalization; load them apart")
         super().__init__(first.classes, first.preprocessing, max(member.group_size for member in members))
         self.members = nn.ModuleList(members)
         self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, C, H, W) -> (n, K) logits."""
+        """Map (n, C, H, W) images to (n, K) logits, the mean of the members'."""
         return torch.stack([member(x) for member in self.members]).mean(0)
 
 
 def batches(images: Any, to: Preprocessing, size: int) -> Iterator[Tensor]:
-    """Pictures in batches of what the network sees, (n, C, H, W) each; vectors as :func:`vector_batches` takes them.
+    """Convert pictures to batches of input to the network, (n, C, H, W) each; vectors as :func:`vector_batches` does.
 
     Args:
         images: one picture, a sequence of them, or an array or tensor of n. A picture is
@@ -190,7 +190,7 @@ def batches(images: Any, to: Preprocessing, size: int) -> Iterator[Tensor]:
 
 
 def pictures_of(images: Any) -> Sequence[Any]:
-    """The pictures in what :func:`batches` takes, one by one."""
+    """List the pictures in what :func:`batches` takes, one by one."""
     if isinstance(images, (str, Path, Image.Image)):
         return [images]
     if isinstance(images, (Tensor, np.ndarray)):
@@ -203,20 +203,20 @@ def pictures_of(images: Any) -> Sequence[Any]:
 
 
 def as_input(picture: Any, to: Preprocessing) -> Tensor:
-    """One picture as (C, H, W), resized and normalized; see :func:`batches`."""
+    """Convert one picture to (C, H, W), resized and normalized; see :func:`batches`."""
     mean, std = (torch.tensor(values, dtype=torch.float64).view(-1, 1, 1) for values in (to.mean, to.std))
     image = _floating(picture, to)
     return image.sub_(mean.to(image)).div_(std.to(image))
 
 
 def _floating(picture: Any, to: Preprocessing) -> Tensor:
-    """(C, H, W) with values in [0, 1], in memory of its own."""
+    """Convert a picture to (C, H, W), resized, with values in [0, 1], in memory of its own."""
     values = picture if isinstance(picture, (Tensor, np.ndarray)) else None
     if values is None or values.dtype in (torch.uint8, np.uint8):
         return _from_bytes(_pil(picture), to)
     if isinstance(values, np.ndarray):
         values = torch.from_numpy(np.ascontiguousarray(values))
-        values = values.movedim(-1, 0) if values.dim() == RGB else values[None]
+        values = values.movedim(-1, 0) if values.dim() == 3 else values[None]
     if not values.is_floating_point():
         raise DataError(f"pictures of type {values.dtype} have no known range; give uint8, or numbers in [0, 1]")
     values = values[None] if values.dim() == 2 else values
@@ -249,7 +249,7 @@ def _from_bytes(picture: Image.Image, to: Preprocessing) -> Tensor:
 
 
 def _pil(picture: Any) -> Image.Image:
-    """8-bit RGB."""
+    """Convert a picture to 8-bit RGB."""
     if isinstance(picture, Image.Image):
         return rgb_of(picture)
     if isinstance(picture, (str, Path)):
@@ -274,7 +274,7 @@ def _pil(picture: Any) -> Image.Image:
 
 
 def vector_batches(vectors: Any, d: int, size: int) -> Iterator[Tensor]:
-    """Vectors in batches of what the network sees, (n, d) each, as they are.
+    """Split vectors into batches of input to the network, (n, d) each, as they are.
 
     Args:
         vectors: an array, tensor or sequence of numbers, (n, d), or (d,) for one.

@@ -155,7 +155,7 @@ class Evaluator(Checked):
         return [Source(name, lambda: make, "" if is_code else "weights")]
 
     def _means(self, model: Any) -> list[Source]:
-        """The means of runs that belong together."""
+        """Group runs that belong together, and make a source of the mean of each group."""
         kind = str(self.averaging)
         if self.ensemble:
             raise ConfigError(
@@ -165,16 +165,16 @@ class Evaluator(Checked):
         return [Source(kind, partial(self._mean, group, kind), "step") for group in siblings(named, self.trust)]
 
     def _mean(self, group: Siblings, kind: str) -> Predictor:
-        """The mean of some runs. They are judged on the dataset that they were trained on, wherever the mean goes."""
+        """Average runs, judged on the dataset that they were trained on, whatever dataset the mean is evaluated on."""
         elsewhere = any(word.startswith(CHOOSE) for word in self.overrides)
         words = [word for word in self.overrides if word.startswith("trainer.") or not elsewhere]
         record = group[0][1]
-        where = cache(lambda: self._where(record, words))  # the greedy rule alone looks at images
+        judging_keys = cache(lambda: self._where(record, words))  # the greedy rule alone looks at images
         trainer = self.compose([word for word in words if word.startswith("trainer.")])["trainer"]
         device = torch.device(_device(trainer["device"]))
 
         def judge(member: LoadedModel) -> Accuracy:
-            dataset, protocol, settings = where()
+            dataset, protocol, settings = judging_keys()
             return validation_accuracy(member, self._environments(dataset, member, device), protocol, settings)
 
         place = "fold {fold}, seed {seed}".format(**record.identity)
@@ -186,7 +186,7 @@ class Evaluator(Checked):
     def _where(
         self, record: ModelRecord | None, overrides: Sequence[str]
     ) -> tuple[dict[str, Any], dict[str, Any], TrainerSettings]:
-        """Keys of the dataset and of the protocol, and settings of the evaluation.
+        """Find the keys of the dataset and of the protocol, and the settings of the evaluation.
 
         A run has its own, with the keys that were typed, unless another dataset was named.
         """
@@ -201,14 +201,14 @@ class Evaluator(Checked):
                 f"{typed[0]} says nothing of a run, which has the fold that it was trained for unless dataset= names "
                 "another dataset; leave it out"
             )
-        here = self.compose([word for word in overrides if not word.lstrip("+~").startswith("dataset.")])
-        trainer, typed_paths = here["trainer"], _typed(overrides, "paths")
+        local_config = self.compose([word for word in overrides if not word.lstrip("+~").startswith("dataset.")])
+        trainer, typed_paths = local_config["trainer"], _typed(overrides, "paths")
         if not self.trust:
             refuse_code(record.dataset, f"{record.identity['run']}: its dataset", "dataset", "corruptions")
         content = dict(record.dataset)
-        for key in content.keys() & here["paths"].keys():  # a folder of another machine is not made on this one
+        for key in content.keys() & local_config["paths"].keys():  # a folder of another machine is not made on this one
             if key in typed_paths or not Path(str(content[key])).expanduser().is_dir():
-                content[key] = here["paths"][key]
+                content[key] = local_config["paths"][key]
         dataset = _with_typed(content, overrides)
         changed = {key: trainer[key] for key in _typed(overrides, "trainer")}
         keys = {**trainer, **record.trainer, "device": trainer["device"], **changed}  # an earlier version had others
@@ -216,18 +216,18 @@ class Evaluator(Checked):
         return dataset, self._own_fold(record), settings
 
     def _own_fold(self, record: ModelRecord) -> dict[str, Any]:
-        """The protocol of a run, with the fold that it was trained for."""
+        """Return the protocol of a run, with only the fold that it was trained for."""
         if not self.trust:
             refuse_code(record.protocol, f"{record.identity['run']}: its protocol", "protocol")
         return {**record.protocol, "folds": [record.identity["fold"]]}
 
     def _environments(self, keys: dict[str, Any], model: Predictor | None, device: torch.device) -> Environments:
-        """The dataset on a device; what it leaves to the model is the model's own, or ImageNet's."""
+        """Build the dataset once, on a device; what it leaves to the model is the model's own, or ImageNet's."""
         images = ImageRecord()
         if model:
-            sees = model.preprocessing
-            size = sees.image[-1]
-            images = ImageRecord(sees.mean, sees.std, size) if sees.pictures else ImageRecord(input_size=size)
+            inputs = model.preprocessing
+            size = inputs.image[-1]
+            images = ImageRecord(inputs.mean, inputs.std, size) if inputs.pictures else ImageRecord(input_size=size)
         filled = filled_dataset(images, keys)
         text = repr(filled)
         if text not in self._datasets:
@@ -245,19 +245,19 @@ def _complete(run: Path, evaluated: Path) -> None:
 
 
 def _of_protocol(overrides: Sequence[str]) -> list[str]:
-    """Words that choose or change a protocol."""
+    """Select the words that choose or change a protocol."""
     return [word for word in overrides if word.lstrip("+~").startswith(("protocol=", "protocol."))]
 
 
 def _typed(overrides: Sequence[str], group: str) -> dict[str, Any]:
-    """Values typed for keys of a group, by key."""
+    """Parse the values typed for keys of a group, by key."""
     parser = OverridesParser.create()
     parsed = [parser.parse_override(word) for word in overrides if word.lstrip("+~").startswith(f"{group}.")]
     return {override.key_or_group.removeprefix(f"{group}."): override.value() for override in parsed}
 
 
 def _with_typed(dataset: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """The keys of a run's dataset with those that were typed."""
+    """Copy the keys of a run's dataset, and replace the values of those that were typed."""
     changed = deepcopy(dict(dataset))
     for key, value in _typed(overrides, "dataset").items():
         *parents, last = key.split(".")

@@ -106,18 +106,18 @@ class Blueprint:
                 )
 
     def sharpness(self) -> SAM | None:
-        """How updates look at raised weights, if they do."""
+        """Build the rule by which updates look at raised weights; None where they do not."""
         return self._chosen("sharpness")  # type: ignore[no-any-return]
 
     def averaging(self) -> Averaging | None:
-        """What averages one run's weights, if anything does."""
+        """Build what averages one run's weights; None where nothing does."""
         return self._chosen("averaging")  # type: ignore[no-any-return]
 
     def _chosen(self, group: str) -> Any:
         return build(without(self.config, group, "name"), group) if "_target_" in self.config[group] else None
 
     def trained(self, networks: Networks, sizes: Sizes, image: tuple[int, ...]) -> SingleRun:
-        """The module that trains networks; what stands still of them is frozen.
+        """Build the module that trains networks, and freeze what ``tuning`` does not train of them.
 
         Args:
             networks, sizes: of :meth:`networks`.
@@ -138,7 +138,7 @@ class Blueprint:
         return SingleRun(self.algorithm(sizes, self.hparams), networks, self._seed_for("inputs"), rule, self.dtype)
 
     def networks(self, fold: Fold) -> tuple[Networks, Sizes]:
-        """The networks of a fold with their initial weights, and the sizes with their features."""
+        """Build the networks of a fold with their initial weights, and the sizes with their number of features."""
         return build_networks(
             self.featurizer,
             self.sizes(fold),
@@ -151,27 +151,27 @@ class Blueprint:
         return seed_for(part, self.spec.seed, self.config["seed_moves"])
 
     def sizes(self, fold: Fold) -> Sizes:
-        """All but the number of features, as far as the dataset's description tells."""
+        """Return all sizes but the number of features, as far as the dataset's description tells."""
         info = self.planned.info
         images = sum(n for subsets in info.counts.values() for n in subsets.values())
         return Sizes(0, info.n_classes, len(fold.training), info.image, self.settings.steps, images)
 
     def featurizer(self, image: tuple[int, ...]) -> nn.Module:
-        """A featurizer for images of this shape."""
+        """Build a featurizer for images of this shape."""
         featurizer: nn.Module = build({"backbone": featurizer_keys(self.config, self.hparams)}, "backbone", image=image)
         return featurizer
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of weights and hyperparameters."""
+        """Floating-point type of weights and hyperparameters."""
         return torch.float64 if self.settings.precision == "64-true" else torch.float32
 
     def why_not_stacked(self) -> str | None:
-        """Why runs of this study cannot train together with others; None when they can."""
+        """Say why runs of this study cannot train together with others; None when they can."""
         settings, averaging = self.settings, self.config["averaging"]
         network = self._network_alone
-        drops = {**self.hparams, **self.config["backbone"]}
-        dropout = any("dropout" in key and drops[key] for key in drops)
+        options = {**self.hparams, **self.config["backbone"]}
+        dropout = any("dropout" in key and options[key] for key in options)
         cached = self.tuning.cache_features and self.tuning.freeze_stages == ALL
         reasons = (
             (any(fold.membership for fold in self.folds), f"protocol={self.spec.protocol} scores others in each run"),
@@ -193,15 +193,15 @@ class Blueprint:
 
 
 def featurizer_keys(config: Mapping[str, Any], hparams: Mapping[str, Any]) -> dict[str, Any]:
-    """``_target_`` of the featurizer and its arguments but the shape of the image.
+    """Collect ``_target_`` of the featurizer and its arguments but the shape of the image.
 
     Args:
         config: plain resolved values by top-level key.
-        hparams: resolved hyperparameters; an argument whose one is not there has its default.
+        hparams: resolved hyperparameters; an argument whose hyperparameter is not among them has its default.
     """
-    wanted = config["backbone"].get("hparams") or {}  # constructor's argument -> hyperparameter
-    taken = {key: hparams[hparam] for key, hparam in wanted.items() if hparam in hparams}
-    return {**without(config, "backbone", "name", "hparams")["backbone"], **taken}
+    hparam_names = config["backbone"].get("hparams") or {}  # constructor's argument -> hyperparameter
+    arguments = {key: hparams[hparam] for key, hparam in hparam_names.items() if hparam in hparams}
+    return {**without(config, "backbone", "name", "hparams")["backbone"], **arguments}
 
 
 def check_network(

@@ -67,7 +67,7 @@ class Snapshot:
 
     @staticmethod
     def load(path: Path, glance: bool = False) -> Snapshot | None:
-        """Read a file; one that is cut short, changed or of an earlier version is named, and counts as none.
+        """Read a file; None where it is absent or, with a warning, cut short, changed or of an earlier version.
 
         Args:
             path: of the file.
@@ -95,27 +95,27 @@ class Snapshot:
             return None
 
     def of(self, runs: Sequence[Run]) -> Snapshot:
-        """The part of some runs."""
+        """Extract the part of some runs."""
         names = {run.hash for run in runs}
         return Snapshot(
             self.step,
             {name: state for name, state in self.runs.items() if name in names},
-            {name: how for name, how in self.diverged.items() if name in names},
+            {name: divergence for name, divergence in self.diverged.items() if name in names},
         )
 
 
 def own_file(run: Run) -> Path:
-    """The checkpoint of a run that trains alone, and of any run at its end."""
+    """Name the checkpoint file of a run that trains alone, and of any run at its end."""
     return run.folder / "checkpoints" / "last.ckpt"
 
 
 def best_file(run: Run) -> Path:
-    """The weights of a run at its best evaluation."""
+    """Name the file with the weights of a run at its best evaluation."""
     return run.folder / "checkpoints" / "best.ckpt"
 
 
 def group_file(group: Group) -> Path:
-    """The checkpoint of a group."""
+    """Name the checkpoint file of a group."""
     if not group.stacked:
         return own_file(group.runs[0])
     folder = Path(os.path.commonpath([run.folder.parent.absolute() for run in group.runs]))
@@ -123,7 +123,7 @@ def group_file(group: Group) -> Path:
 
 
 def point_to(group: Group, path: Path) -> None:
-    """Say in the folder of every run that its latest state is in the file of this group."""
+    """Record in the folder of every run that its latest state is in the file of this group."""
     for run in group.runs:
         if not group.stacked:
             (run.folder / POINTER).unlink(missing_ok=True)
@@ -133,13 +133,13 @@ def point_to(group: Group, path: Path) -> None:
 
 
 def resumable(group: Group, runs: Sequence[Run]) -> list[tuple[Group, Snapshot | None]]:
-    """How what is left of a group is trained: each part with the state that it continues from.
+    """Plan how the rest of a group is trained: in which parts, each with the snapshot that it continues from.
 
-    The whole group where its own checkpoint is the latest of every run: finished runs are then computed once more, so
-    that the others round as they would have without the interruption. So is, from its beginning, a group with a run
-    that cannot continue, which is named: its checkpoint is damaged, or what was written before it is not there; or it
-    is ``DONE``, lacks rows and has no checkpoint.
-    Otherwise runs that are left stay together as far as they were.
+    The whole group continues where its own checkpoint is the latest of every run: finished runs are then computed once
+    more, so that the others round as they would have without the interruption. It starts from its beginning where a run
+    cannot continue, which a warning names: its checkpoint is damaged, or what was written before it is not there; or it
+    is ``DONE``, lacks rows and has no checkpoint. If a run beside ``runs`` is not done, ``runs`` alone start again.
+    Otherwise the runs that are left stay together as far as they were.
 
     Raises:
         RecordError: a checkpoint belongs to another run.
@@ -175,7 +175,7 @@ def resumable(group: Group, runs: Sequence[Run]) -> list[tuple[Group, Snapshot |
 
 
 def _lost(run: Run, path: Path | None, parts: Sequence[tuple[Group, Snapshot | None]]) -> str:
-    """Why a run cannot continue from its part's snapshot, or as one that was done; empty where it can."""
+    """Say why a run cannot continue from its part's snapshot, or cannot count as done; empty where it can."""
     changed = next((file for _, snapshot in parts if (file := changed_since(snapshot, run))), None)
     if read_status(run.folder).word == DONE and (changed or not path):
         return f"{run.folder}: {trained_again(lacking_rows(run.folder, run.evaluations))}"
@@ -183,9 +183,9 @@ def _lost(run: Run, path: Path | None, parts: Sequence[tuple[Group, Snapshot | N
 
 
 def changed_since(snapshot: Snapshot | None, run: Run) -> Path | None:
-    """The rows or predictions of a run, where what stood there before a snapshot of it is gone or changed.
+    """Return the row or prediction file of a run if its content from before a snapshot is gone or changed, else None.
 
-    Predictions of a later step took the place of what stood there, and will again.
+    Predictions of a later step do not count as changed: they replaced what stood there, and will again.
     """
     state = snapshot.runs.get(run.hash) if snapshot else None
     if snapshot is None or state is None:
@@ -233,15 +233,15 @@ def forget(runs: Sequence[Run]) -> None:
 
 
 def last_step(run: Run) -> int:
-    """The step that a run would continue from; 0 for its beginning."""
+    """Read the step that a run would continue from; 0 for its beginning."""
     path = _located(run)
     return contents(path)[0] if path else 0
 
 
 def contents(path: Path) -> tuple[int, frozenset[str]]:
-    """The step of a checkpoint and the hashes of its runs; 0 and none where it cannot be read.
+    """Read the step of a checkpoint and the hashes of its runs; 0 and none where it cannot be read.
 
-    To read one takes a second where it has a hundred runs, so what it says is kept in memory until it is replaced.
+    Reading one with a hundred runs takes a second, so the result is kept in memory until the file is replaced.
     """
     try:
         status = path.stat()
@@ -265,5 +265,5 @@ def _pointed(run: Run) -> Path | None:
 
 
 def _located(run: Run) -> Path | None:
-    """The file with a run's latest state."""
+    """Find the file with a run's latest state; None where there is none."""
     return next((path for path in (_pointed(run), own_file(run)) if path and os.path.exists(path)), None)

@@ -39,8 +39,8 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.flops, self.peak = 0, 0
-        own = {torch.ops.aten.convolution_backward: _convolution_backward}
-        self._formulas = FlopCounterMode(display=False, custom_mapping=own).flop_registry
+        corrected = {torch.ops.aten.convolution_backward: _convolution_backward}
+        self._formulas = FlopCounterMode(display=False, custom_mapping=corrected).flop_registry
         self._living: dict[int, int] = {}  # bytes of a storage by its address
         self._bytes = 0
 
@@ -70,13 +70,13 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _convolution_backward(
     grad_out: torch.Size, x: torch.Size, weight: torch.Size, bias: Any, stride: Any, padding: Any, dilation: Any,
-    transposed: bool, output_padding: Any, groups: int, wanted: Sequence[bool], out_shape: Any,
+    transposed: bool, output_padding: Any, groups: int, output_mask: Sequence[bool], out_shape: Any,
 ) -> int:  # fmt: skip
-    """Operations of the gradients that are wanted of a convolution, from shapes: as many as forward for each.
+    """Count the operations of the requested gradients of a convolution, from shapes: as many as forward for each.
 
     torch's own formula takes the weights of a grouped convolution for those of a full one.
     """
-    return 2 * math.prod(x if transposed else grad_out) * math.prod(weight[1:]) * sum(wanted[:2])
+    return 2 * math.prod(x if transposed else grad_out) * math.prod(weight[1:]) * sum(output_mask[:2])
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,14 @@ class Cost:
     disk: int  #: bytes of a finished run's checkpoints
 
     def per_minibatch(self, study: PlannedStudy) -> float:
-        """Operations for each minibatch of one environment that a study trains on; all that it does is shared out.
+        """Compute the operations of all that a study does per minibatch of one environment that it trains on.
 
-        Features that are kept are computed once for a study. Images that are not here count as many as were published,
-        in equal environments.
+        Features that are kept are computed once for a study. Images that are not here are counted as published, in
+        environments of equal size.
         """
         trainer, images = study.config["trainer"], _images(study)
         evaluations = -(-trainer["steps"] // trainer["eval_every"])
-        flops, minibatches = self.kept * sum(sum(of.values()) for of in images.values()), 0
+        flops, minibatches = self.kept * sum(sum(counts.values()) for counts in images.values()), 0
         for fold in study.folds:
             trained = sum(images[env]["train"] for env in fold.training)
             scored = sum(_scored(images[env], env in fold.training, trainer["eval_subsets"]) for env in fold.scored)
@@ -110,7 +110,7 @@ class Cost:
 
 
 def _images(study: PlannedStudy) -> Counts:
-    """How many images each environment has, by subset."""
+    """Count the images of each environment by subset; where they are not here, from their published number."""
     info, dataset = study.info, study.config["dataset"]
     published, share = dataset.get("published") or {}, dataset.get("val_fraction", 0)
     n = published.get("images", 0) // len(info.given)
@@ -119,13 +119,13 @@ def _images(study: PlannedStudy) -> Counts:
 
 
 def _scored(images: Mapping[str, int], trained_on: bool, subsets: Sequence[str]) -> int:
-    """How many images of an environment an evaluation scores, see :class:`dgbench.data.environments.Table`."""
+    """Count the images of an environment that an evaluation scores, see :class:`dgbench.data.environments.Table`."""
     test = images["test"] or (0 if trained_on else images["train"])
     return images["val"] + test + (images["train"] if trained_on and "train" in subsets else 0)
 
 
 def count(planned: PlannedStudy) -> Cost:
-    """Count what the first fold of a study takes, images left out of ``memory``.
+    """Count the :class:`Cost` of the first fold of a study, images left out of ``memory``.
 
     Raises:
         ConfigError: the size of the images is not known yet.
@@ -134,7 +134,7 @@ def count(planned: PlannedStudy) -> Cost:
     if 0 in planned.info.image:
         raise ConfigError("the size of its images comes with initial weights that are not here; set dataset.image_size")
     blueprint = Blueprint(planned)
-    module, kept = _on_meta(blueprint)
+    module, feature_flops = _on_meta(blueprint)
     steps, algorithm = blueprint.settings.steps, module.algorithm
     alike = defaultdict(list)  # steps that run the same updates of the same networks
     for step in range(steps):
@@ -160,7 +160,7 @@ def count(planned: PlannedStudy) -> Cost:
         step=flops,
         n_envs=len(batch.sizes),
         image=_prediction(module, batch),
-        kept=kept,
+        kept=feature_flops,
         surveys=len(surveyed),
         memory=meter.peak,
         disk=2 * weights + sum(value.nbytes for value in moments if isinstance(value, Tensor)),  # last and best
@@ -168,8 +168,8 @@ def count(planned: PlannedStudy) -> Cost:
 
 
 def _on_meta(blueprint: Blueprint) -> tuple[SingleRun, float]:
-    """The module of the first fold without memory, and the operations of one image's kept features."""
-    kept = 0.0
+    """Build the module of the first fold without memory, and count the operations of one image's kept features."""
+    feature_flops = 0.0
     with torch.device("meta"):
         networks, sizes = blueprint.networks(blueprint.folds[0])
         image = sizes.image
@@ -178,8 +178,8 @@ def _on_meta(blueprint: Blueprint) -> tuple[SingleRun, float]:
             frozen = FirstStages(featurizer, blueprint.tuning.count(len(featurizer.stages())))
             with torch.no_grad(), Meter() as meter:
                 image = tuple(frozen(torch.empty(1, *image)).shape[1:])
-            kept = meter.flops
-        return blueprint.trained(networks, sizes, image).to("meta"), kept
+            feature_flops = meter.flops
+        return blueprint.trained(networks, sizes, image).to("meta"), feature_flops
 
 
 def _batch(module: SingleRun, size: int) -> EnvBatch:
@@ -190,7 +190,7 @@ def _batch(module: SingleRun, size: int) -> EnvBatch:
 
 
 def _prediction(module: SingleRun, batch: EnvBatch) -> float:
-    """Operations of predicting one image."""
+    """Count the operations of predicting one image."""
     n = len(batch.y)
     random = module.eval().draws.for_prediction(n, batch.x.new_empty(()), "cost")
     with torch.no_grad(), Meter() as meter:

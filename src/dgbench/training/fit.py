@@ -110,10 +110,10 @@ class Fit:
                     vars(callback).pop(name, None)
         if not settings.steps and self.checkpointer:
             self.checkpointer.write(trainer, module)
-        return {self.group.runs[i].hash: how for i, how in module.diverged.items()}
+        return {self.group.runs[i].hash: divergence for i, divergence in module.diverged.items()}
 
     def callbacks(self) -> list[pl.Callback]:
-        """All of them, each after those that it depends on."""
+        """List all callbacks, each after those that it depends on."""
         unfinished = [run.folder for run in self.group.runs if run.hash not in self.finished]
         return [
             *([CalmSigterm()] if self.process else ()),
@@ -127,7 +127,7 @@ class Fit:
         ]
 
     def _records(self, metrics: Sequence[RunMetrics | None], first: bool) -> list[RunRecord]:
-        """Say where rows go, and write what each model is."""
+        """Build the record of each run's rows; if ``first``, write what the models of unfinished runs are."""
         records = []
         for run, template, logged in zip(self.group.runs, self.module.runs, metrics, strict=True):
             file = None if run.hash in self.finished else run.folder / ROW_FILE
@@ -138,7 +138,7 @@ class Fit:
         return records
 
     def _predictions(self) -> Predictions | None:
-        """What writes the predictions of the runs, where any are asked for."""
+        """Build the callback that writes the predictions of the runs; None where none are asked for."""
         which = self.settings.predictions
         if which == "none":
             return None
@@ -175,7 +175,7 @@ class Fit:
 
     @property
     def _shared(self) -> dict[str, pl.Callback]:
-        """Those whose state is one for all runs of a group, by the key of a checkpoint."""
+        """Callbacks that have one state for all runs of a group, by their key in a checkpoint."""
         shared = {"averaging": self.averaging, "callbacks": self.users}
         return {name: callback for name, callback in shared.items() if callback}
 
@@ -187,10 +187,10 @@ class Fit:
         return early and (settings.eval_test == "best" or settings.predictions == "last")
 
     def snapshot(self, evaluates_again: bool = False) -> Snapshot:
-        """Take down where the runs stand.
+        """Take a snapshot of the present state of all runs.
 
         Args:
-            evaluates_again: their rows of this step will be written anew.
+            evaluates_again: the rows of this step will be written anew.
         """
         runs, module, metrics = self.group.runs, self.module, self.metrics
         shared = {name: callback.state_dict() for name, callback in self._shared.items()}
@@ -200,9 +200,9 @@ class Fit:
             if evaluates_again:
                 rows = lines_before(runs[i].folder / ROW_FILE, module.steps_done)
             predicted = self.predictions and self.predictions.written[i]
-            more = {"predictions": asdict(predicted)} if predicted else {}
-            more |= {"metrics": metrics.state(i)} if metrics else {}
-            return {**module.run_state(i), "rows": asdict(rows), **shared, **more}
+            extra_state = {"predictions": asdict(predicted)} if predicted else {}
+            extra_state |= {"metrics": metrics.state(i)} if metrics else {}
+            return {**module.run_state(i), "rows": asdict(rows), **shared, **extra_state}
 
         return Snapshot(
             step=module.steps_done,
@@ -211,7 +211,7 @@ class Fit:
         )
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Continue where a snapshot was taken."""
+        """Continue from a snapshot: load the states that it holds."""
         states = [snapshot.runs[run.hash] for run in self.group.runs]
         self.module.load_run_states(states)
         for i, run in enumerate(self.group.runs):
@@ -228,20 +228,20 @@ class Fit:
 
 
 def group_module(group: Group) -> RunModule:
-    """The module that trains a group, freshly initialized."""
+    """Build the module that trains a group, freshly initialized."""
     modules = [run.study.module(run.fold) for run in group.runs]
     return StackedRuns(modules) if group.stacked else modules[0]
 
 
 def group_data(group: Group) -> EnvironmentData:
-    """Minibatches and eval sets of a group."""
+    """Return the minibatches and eval sets of a group as a data module."""
     data = [run.data for run in group.runs]
     return EnvironmentData.stack(data) if group.stacked else data[0]
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raise Ctrl-C as ``KeyboardInterrupt``; inside, Lightning's ``Trainer`` turns it into an exit."""
+    """Raise Ctrl-C as ``KeyboardInterrupt``; inside, Lightning's ``Trainer`` turns it into ``SystemExit``."""
     try:
         yield
     except SystemExit as stop:

@@ -33,11 +33,11 @@ class Group:
     stacked: bool = False  #: by the module for stacks; False trains one run on ordinary modules
 
     def only(self, runs: Sequence[Run]) -> Group:
-        """The group of some of its runs."""
+        """Return the group of those of its runs that are among ``runs``."""
         return replace(self, runs=tuple(run for run in self.runs if run in runs))
 
     def halves(self) -> tuple[Group, Group]:
-        """The group in two, for a device whose memory it does not fit."""
+        """Split the group in two, for a device whose memory it does not fit."""
         cut = len(self.runs) // 2
         return replace(self, runs=self.runs[:cut]), replace(self, runs=self.runs[cut:])
 
@@ -48,7 +48,7 @@ class Group:
 
 
 def plan_groups(runs: Sequence[Run], execution: Mapping[str, Any]) -> list[Group]:
-    """All runs of a command in groups.
+    """Divide all runs of a command into groups.
 
     Runs stack when they have the same algorithm, static hyperparameters, networks, number of training environments,
     images and schedule of evaluations.
@@ -65,10 +65,10 @@ def plan_groups(runs: Sequence[Run], execution: Mapping[str, Any]) -> list[Group
             alone.append(Group((run,)))
         else:
             stacks.setdefault(shape, []).append(run)
-    cut = (
+    parts = (
         part for stack in stacks.values() for part in _cut(kinds.ordered(stack), kinds.template(stack[0]), execution)
     )
-    return [*alone, *cut]
+    return [*alone, *parts]
 
 
 @dataclass
@@ -81,14 +81,14 @@ class _Kinds:
     _gainless: set[str] = field(default_factory=set)  #: networks as fast alone: their modules may fill the memory
 
     def template(self, run: Run) -> SingleRun:
-        """A module of the shape of a run's."""
+        """Return a module of the shape of a run's; runs of one kind share it."""
         key = (id(run.study), len(run.fold.training))
         if key not in self._templates:
             self._templates[key] = run.study.module(run.fold)
         return self._templates[key]
 
     def shape(self, run: Run) -> tuple[Any, ...] | None:
-        """Equal for runs that can be stacked; None where a stack gains nothing."""
+        """Compute a key that is equal for runs that can be stacked; None where a stack gains nothing."""
         network = digest([run.spec.backbone, run.spec.network])
         if network in self._gainless:
             return None
@@ -102,7 +102,7 @@ class _Kinds:
         return self._shapes[key]
 
     def ordered(self, runs: Sequence[Run]) -> Group:
-        """Runs with equal optimizer settings side by side."""
+        """Order runs into a stack, those with equal optimizer settings side by side."""
 
         def settings(run: Run) -> str:
             template = self.template(run)
@@ -130,9 +130,9 @@ def _shape(run: Run, template: SingleRun, network: str) -> tuple[Any, ...]:
 
 def _cut(group: Group, template: SingleRun, execution: Mapping[str, Any]) -> Iterator[Group]:
     fitting = runs_that_fit(group.runs[0], template, execution["memory_gb"])
-    most = min(execution["max_runs"] or len(group.runs), fitting)
-    for first in range(0, len(group.runs), most):
-        part = group.runs[first : first + most]
+    stack_size = min(execution["max_runs"] or len(group.runs), fitting)
+    for first in range(0, len(group.runs), stack_size):
+        part = group.runs[first : first + stack_size]
         if execution["mode"] == "auto" and len(group.runs) == 1:
             yield Group(part)
         else:
@@ -140,7 +140,7 @@ def _cut(group: Group, template: SingleRun, execution: Mapping[str, Any]) -> Ite
 
 
 def runs_that_fit(run: Run, template: SingleRun, memory_gb: float | None) -> int:
-    """Runs of one shape whose weights, images and activations fit into memory; at least 1.
+    """Count the runs of one shape whose weights, images and activations fit into memory; at least 1.
 
     They may take ``memory_gb`` gigabytes; None is half of what the device has. ``template`` is a module of their shape.
     """
@@ -155,19 +155,19 @@ def runs_that_fit(run: Run, template: SingleRun, memory_gb: float | None) -> int
 
 
 def _memory(study: Study) -> float:
-    """Bytes of the training device, whatever is free at the moment: groups are the same at every start."""
+    """Return the bytes of the training device's memory, free or not, so that groups are the same at every start."""
     if on_cuda(study):
         return float(torch.cuda.mem_get_info()[1])
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def on_cuda(study: Study) -> bool:
-    """Whether a study trains on a CUDA device."""
+    """Return whether a study trains on a CUDA device."""
     return torch.cuda.is_available() and study.settings.device in ("auto", "gpu", "cuda")
 
 
 def _gains(study: Study, template: SingleRun) -> bool:
-    """Whether a stack of such runs was measured to be at least as fast as they are one by one."""
+    """Return whether stacks of such runs have been measured to be at least as fast as the runs one by one."""
     if on_cuda(study):
         return True
     running = list(_running(template))
@@ -177,7 +177,7 @@ def _gains(study: Study, template: SingleRun) -> bool:
 
 
 def _running(template: SingleRun) -> Iterator[nn.Module]:
-    """The modules that learn in a step; cached features stand for the others, and ARM's context runs by itself."""
+    """Yield the modules of the featurizer's uncached stages and of trained networks, so not ARM's untrained context."""
     featurizer: Any = template.networks["featurizer"]
     stages = [part for stage in featurizer.stages()[featurizer.first_stage :] for part in stage.modules]
     trained = {name for group in template.algorithm.param_groups().values() for name in group.networks}

@@ -37,13 +37,13 @@ class UpdateRule:
     sharpness: SAM | None = None  #: how updates of the featurizer look at raised weights too; None: they do not
 
     def factor(self, step: int) -> float:
-        """Learning rate at a step, in parts of the full one: a function of the step alone, so resuming is exact."""
+        """Compute the fraction of the full learning rate at a step, from the step alone, so resuming is exact."""
         if step < self.warmup_steps:
             return (step + 1) / (self.warmup_steps + 1)
         if self.schedule == "constant":
             return 1.0
-        left = max(self.steps - self.warmup_steps, 1)  # none in a run of 0 steps
-        return (1 + math.cos(math.pi * (step - self.warmup_steps) / left)) / 2
+        decay_steps = max(self.steps - self.warmup_steps, 1)  # none in a run of 0 steps
+        return (1 + math.cos(math.pi * (step - self.warmup_steps) / decay_steps)) / 2
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Part:
 
 
 def layer_scales(featurizers: Sequence[nn.Module], decay: float) -> dict[int, float]:
-    """Of each parameter of featurizers that come apart, by its ``id``, the factor of its learning rate.
+    """Map the ``id`` of each parameter of featurizers that come apart into layers to the factor of its learning rate.
 
     The k-th last of L parts has decay^k; what belongs to no part is absent, and learns like a classifier.
     """
@@ -76,7 +76,7 @@ OPTIMIZERS: Mapping[str, type[torch.optim.Optimizer]] = {
 
 
 def optimizer_settings(values: Mapping[str, Any], group: ParamGroup) -> dict[str, Any]:
-    """The arguments of a parameter group's optimizer, from a run's hyperparameters."""
+    """Build the arguments of a parameter group's optimizer from a run's hyperparameters."""
     common = {"lr": values[group.lr], "weight_decay": values[group.weight_decay]}
     if group.optimizer == "sgd":
         return {**common, "momentum": MOMENTUM, "nesterov": group.nesterov}
@@ -85,7 +85,7 @@ def optimizer_settings(values: Mapping[str, Any], group: ParamGroup) -> dict[str
 
 
 def learning_rate(algorithm: Algorithm, name: str, group: ParamGroup, rule: UpdateRule, step: int) -> float:
-    """The learning rate of one step: that of the group, or from ``reset_adam_at`` on the algorithm's ``reset_lr``.
+    """Compute the learning rate of one step: the group's, or from ``reset_adam_at`` on the algorithm's ``reset_lr``.
 
     A reset changes the full rate and does not start the schedule again. (In the code of NICO++ a schedule goes per
     epoch; a reset by Fishr starts it again, and one by IRM or VREx ends it.) A reset at no whole number never comes.
@@ -93,7 +93,7 @@ def learning_rate(algorithm: Algorithm, name: str, group: ParamGroup, rule: Upda
     full: float = algorithm.values[group.lr]
     if algorithm.reset_lr is not None:
         reset_steps = [algorithm.values[key] for key in algorithm.resets()]
-        if any(float(at).is_integer() and step >= at for at in reset_steps):
+        if any(float(reset_step).is_integer() and step >= reset_step for reset_step in reset_steps):
             full = algorithm.values[algorithm.reset_lr]
     if step < rule.head_steps and rule.head_lr is not None:
         full = rule.head_lr
@@ -101,20 +101,20 @@ def learning_rate(algorithm: Algorithm, name: str, group: ParamGroup, rule: Upda
 
 
 def resets_optimizers(algorithm: Algorithm, rule: UpdateRule, step: int) -> bool:
-    """Whether the optimizers are re-created before this step."""
+    """Return whether the optimizers are re-created before this step."""
     return 0 < step == rule.head_steps or any(step == algorithm.values[key] for key in algorithm.resets())
 
 
 def unwrapped(optimizer: Any) -> torch.optim.Optimizer:
-    """The optimizer itself, without Lightning's wrapper if it has one."""
+    """Return the optimizer itself, without Lightning's wrapper if it has one."""
     inner: torch.optim.Optimizer = getattr(optimizer, "optimizer", optimizer)
     return inner
 
 
 def clipped(gradients: Mapping[str, Tensor | None], limit: float | None) -> Mapping[str, Tensor | None]:
-    """Gradients of a stack, (R, ...) by name, each run's scaled so that its global norm is at most ``limit``.
+    """Clip the gradients of a stack, (R, ...) by name, so that each run's global norm is at most ``limit``.
 
-    As :func:`torch.nn.utils.clip_grad_norm_` does for one run.
+    As :func:`torch.nn.utils.clip_grad_norm_` does for one run; None is no limit.
     """
     present = [gradient for gradient in gradients.values() if gradient is not None]
     if limit is None or not present:

@@ -40,14 +40,14 @@ MB = 2**20
 
 
 def prepare_process() -> None:
-    """Quiet libraries, memory that stays ours, and no search for a GPU at each step."""
+    """Restrict Lightning's messages, keep freed memory, and avoid the search for a GPU at each step."""
     _quiet_lightning()
     _keep_freed_memory()
     _remember_that_there_is_no_gpu()
 
 
 def _quiet_lightning() -> None:
-    """Lightning speaks up only to warn, and not of what is meant: no loader workers, no logger."""
+    """Let Lightning speak up only to warn, and not about what is intended, such as having no loader workers."""
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
@@ -60,11 +60,11 @@ def _quiet_lightning() -> None:
 
 
 def _keep_freed_memory() -> None:
-    """A step on a CPU gets the pages of the step before, instead of new ones that the kernel has to clear.
+    """Let a step on a CPU get the pages of the step before, instead of new ones that the kernel has to clear.
 
     By default glibc gives all but 64 MB back to the kernel after each step, which took half of the time of ARM's steps
     on 8 x 8 images. Greater limits cost more memory, since freed blocks of other sizes lie between. Other C libraries
-    keep their ways.
+    are left alone.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt:
@@ -118,7 +118,7 @@ class SharedMinibatches(DDPStrategy):
         """Leave the module as it is."""
 
     def barrier(self, *args: Any, **kwargs: Any) -> None:
-        """Do not wait: process 0 saves a checkpoint while the others continue."""
+        """Skip the wait: process 0 saves a checkpoint while the others continue."""
 
 
 class CalmSigterm(pl.Callback):
@@ -142,7 +142,7 @@ def make_trainer(
     process: Process | None = None,
     logger: Logger | None = None,
 ) -> pl.Trainer:
-    """A quiet trainer on one device; dgbench's own callbacks keep rows, checkpoints and progress.
+    """Build a quiet trainer, one device per process; dgbench's own callbacks keep rows, checkpoints and progress.
 
     Raises:
         ConfigError: Lightning refuses device or precision.
@@ -203,7 +203,7 @@ class ProcessError(DgbenchError):
 
 @contextmanager
 def processes(count: int, folder: Path, resumes: bool) -> Iterator[Process | None]:
-    """Process 0 of ``count`` that train the run of a run folder; None for a process that trains alone.
+    """Start the others of ``count`` processes that train a run, and yield process 0; None if it trains alone.
 
     Args:
         count: how many.
@@ -217,33 +217,33 @@ def processes(count: int, folder: Path, resumes: bool) -> Iterator[Process | Non
         yield None
         return
     port = _free_port()
-    others = [_start(folder, {"rank": k, "count": count, "port": port, "resumes": resumes}) for k in range(1, count)]
+    workers = [_start(folder, {"rank": k, "count": count, "port": port, "resumes": resumes}) for k in range(1, count)]
     try:
         yield Process(0, count, port)
-        for other in others:
+        for worker in workers:
             with suppress(subprocess.TimeoutExpired):
-                other.wait(SECONDS_TO_END)
+                worker.wait(SECONDS_TO_END)
     except DgbenchError:
         raise
     except Exception as error:
-        broken = _broken(others, folder)
+        broken = _broken(workers, folder)
         if broken:
             raise ProcessError(broken) from error
         raise
     finally:
-        for other in others:
-            assert other.stdin
-            other.stdin.close()
-            other.kill()
-            other.wait()
+        for worker in workers:
+            assert worker.stdin
+            worker.stdin.close()
+            worker.kill()
+            worker.wait()
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
 
 
 def _start(folder: Path, task: dict[str, Any]) -> subprocess.Popen[str]:
-    """A process of its own session, so that Ctrl-C reaches process 0 alone."""
+    """Start a worker process in a session of its own, so that Ctrl-C reaches process 0 alone."""
     with open(folder / f"process-{task['rank']}.txt", "w") as output:
-        other = subprocess.Popen(
+        worker = subprocess.Popen(
             [sys.executable, "-m", "dgbench.training.worker"],
             stdin=subprocess.PIPE,
             stdout=output,
@@ -252,20 +252,20 @@ def _start(folder: Path, task: dict[str, Any]) -> subprocess.Popen[str]:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             start_new_session=True,
         )
-    assert other.stdin
-    other.stdin.write(json.dumps({**task, "folder": str(folder.absolute())}) + "\n")
-    other.stdin.flush()
-    return other
+    assert worker.stdin
+    worker.stdin.write(json.dumps({**task, "folder": str(folder.absolute())}) + "\n")
+    worker.stdin.flush()
+    return worker
 
 
-def _broken(others: list[subprocess.Popen[str]], folder: Path) -> str:
-    """What the first process that ended with an error said last; empty if none did."""
-    for k, other in enumerate(others, start=1):
+def _broken(workers: list[subprocess.Popen[str]], folder: Path) -> str:
+    """Quote in one line what the first worker that ended with an error said last; empty if none did."""
+    for k, worker in enumerate(workers, start=1):
         with suppress(subprocess.TimeoutExpired):
-            if other.wait(SECONDS_TO_COMPLAIN):
+            if worker.wait(SECONDS_TO_COMPLAIN):
                 file = folder / f"process-{k}.txt"
-                said = file.read_text().strip().splitlines() or [f"exit status {other.returncode}"]
-                return f"process {k} of {len(others) + 1}: {said[-1]}; {file.name} in the run folder has more"
+                lines = file.read_text().strip().splitlines() or [f"exit status {worker.returncode}"]
+                return f"process {k} of {len(workers) + 1}: {lines[-1]}; {file.name} in the run folder has more"
     return ""
 
 

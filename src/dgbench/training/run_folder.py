@@ -105,10 +105,10 @@ def write_model(run: Run, identity: RunIdentity) -> None:
 
 
 def write_identity(run: Run, *, resumed_from: int, together: int) -> None:
-    """Write what a run is made of; sessions of earlier starts are kept.
+    """Write ``identity.json``, what a run is made of; sessions of earlier starts are kept.
 
     Args:
-        run: that is started.
+        run: the run that is started.
         resumed_from: step of the checkpoint that it continues from, 0 for its beginning.
         together: runs that train as one stack, 1 for one alone.
     """
@@ -137,14 +137,14 @@ def write_identity(run: Run, *, resumed_from: int, together: int) -> None:
 
 
 def first_threads(run: Run) -> int | None:
-    """Threads that a run began with; None for one that was never started."""
+    """Read the number of threads that a run began with; None where it is not recorded, as before its first start."""
     sessions = _sessions(run.folder / IDENTITY_FILE)
     number = sessions[0].get("threads") if sessions and isinstance(sessions[0], dict) else None
     return number if isinstance(number, int) and number > 0 else None
 
 
 def fingerprint(environments: Environments) -> str:
-    """12 digits that change with the images dealt to environments, their labels, spurious features and splits.
+    """Compute 12 digits that change with the images dealt to environments, their labels, spurious features and splits.
 
     All positions are hashed, and the pixels and labels of the first images of each subset.
     """
@@ -175,7 +175,7 @@ def _sessions(file: Path) -> list[Any]:
 
 @functools.cache
 def _surroundings() -> dict[str, Any]:
-    """What does not change while a process lives."""
+    """Describe code, packages and machine: what does not change while a process lives."""
     return {
         "dgbench": __version__,
         "code": code_version(),
@@ -231,7 +231,7 @@ class ModelRecord:
     step: int | None = None
 
     def save(self, folder: Path) -> None:
-        """Write the file, whole.
+        """Write ``model.json`` to a folder, whole.
 
         Raises:
             OSError: it cannot be written; what was there stays.
@@ -240,7 +240,7 @@ class ModelRecord:
 
     @staticmethod
     def load(folder: Path, trust: bool = False) -> ModelRecord:
-        """Read the file of a folder.
+        """Read and check the ``model.json`` of a folder.
 
         Args:
             folder: of a run, or of an exported model.
@@ -283,7 +283,7 @@ class ModelRecord:
         return RunIdentity(**self.identity)
 
     def build(self) -> SingleRun:
-        """The module in evaluation mode, with random weights.
+        """Build the module in evaluation mode, with random weights.
 
         Raises:
             RecordError: a class that it names is not there, or takes other arguments.
@@ -325,7 +325,7 @@ class ModelRecord:
         return featurizer
 
     def averaging_rule(self) -> Any:
-        """The rule that averaged the weights, without its state; None where nothing was averaged.
+        """Build the rule that averaged the weights, without its state; None where nothing was averaged.
 
         Raises:
             RecordError: the file names something else, which is not called.
@@ -370,14 +370,14 @@ _CHECKS: Mapping[str, Check] = {
 
 
 def _identity_fault(identity: dict[str, Any]) -> str:
-    """What in an identity would be no row, or no name of a folder."""
+    """Describe what in an identity cannot stand in a row or name a folder; empty where nothing is wrong."""
     RunIdentity(**identity)
     paths = [key for key in ("run", "dataset", "fold") if re.search(r"[/\\\x00]", str(identity[key]))]
     return first_fault(identity, IDENTITY_CHECKS) or misfit(identity) or (f"{paths[0]} is a path" if paths else "")
 
 
 def _class(path: str) -> type[Any]:
-    """A class by its import path; nothing else that a file may name is called."""
+    """Import a class by its path; anything else that a file may name is refused, and not called."""
     try:
         return class_at(path, MODEL_FILE, object)
     except DgbenchError as error:
@@ -401,7 +401,7 @@ class _FolderLogs(logging.Handler):
 
 @contextmanager
 def own_log(*folders: Path) -> Iterator[None]:
-    """Everything logged while runs train also goes to the log.txt of their folders."""
+    """Copy everything logged while runs train to the ``log.txt`` of their folders."""
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
     handler, root, ours = _FolderLogs(folders), logging.getLogger(), logging.getLogger("dgbench")

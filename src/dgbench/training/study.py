@@ -55,12 +55,12 @@ class Run:
 
     @property
     def title(self) -> str:
-        """What a message calls it."""
+        """What messages call the run."""
         return f"{self.study.folder.name} fold {self.fold.name}"
 
     @property
     def info(self) -> RunInfo:
-        """What a logger gets to know of it; its id is its hash, so a resumed one continues."""
+        """What a logger gets to know of the run; its id is its hash, so the log of a resumed one continues."""
         study, job_type = self.study, f"fold-{self.fold.name}"
         name = study.folder.name
         config = {**study.columns(), "fold": self.fold.name, "held_out": ", ".join(self.fold.held_out)}
@@ -80,7 +80,7 @@ class Run:
         )
 
     def identity(self, module: OneRun) -> RunIdentity:
-        """What its rows say of it."""
+        """Build what the rows of the run say of it; ``module`` holds its networks."""
         study, config = self.study, self.study.config
         rule = config["averaging"].get("rule") or {}
         averaging = {f"averaging.{key}": value for key, value in rule.items() if key != "_target_"}
@@ -132,19 +132,19 @@ class Study(Blueprint):
         self.runs = [self._run(fold) for fold in self.folds]
 
     def cautions(self) -> Iterator[str]:
-        """Say what leaves its method out, a line each."""
-        of_values = self.algorithm.caution(self.bare_sizes, self.hparams)
-        for caution in (*without_effect(self.config, self.hparams), *([of_values] if of_values else [])):
+        """Yield a line for each setting that leaves out part of the study's method, or is of little use."""
+        value_caution = self.algorithm.caution(self.bare_sizes, self.hparams)
+        for caution in (*without_effect(self.config, self.hparams), *([value_caution] if value_caution else [])):
             yield f"{self.spec.algorithm}: {caution}"
 
     def columns(self) -> dict[str, Any]:
-        """The configuration, and flat names for what a dashboard groups and filters by."""
+        """Return the configuration, with flat names for what a dashboard groups and filters by."""
         names = {f"{key}_name": self.config[key]["name"] for key in ("dataset", "algorithm", "backbone", "protocol")}
         labels = {"space": self.spec.space, "draw": self.spec.draw, "trial": self.spec.trial}
         return {**self.config, **names, **labels, "hyperparameters": dict(self.hparams), "code": code_version()}
 
     def tags(self) -> list[str]:
-        """Tags of its runs on a dashboard."""
+        """List the tags of the study's runs on a dashboard."""
         searched = ["search"] if self.spec.draw or self.config["hparams"].get("scheme") is not None else []
         return [self.info.name, self.spec.algorithm, *searched]
 
@@ -175,16 +175,16 @@ class Study(Blueprint):
         return self.algorithm.group_size(self.hparams)
 
     def _cached(self) -> Environments:
-        """The environments as what is trained of the featurizer sees them, for every image that some fold needs."""
+        """Replace the images that some fold needs by the features that enter the trained part of the featurizer."""
         networks, _ = self.networks(self.folds[0])
         featurizer: Any = networks["featurizer"]
         eval_sets: list[EvalSet] = []
         for fold in self.folds:
-            seen = environments_of(fold, self.source)
-            eval_sets += [EvalSet(torch.from_numpy(seen.table.subset(env, "train"))) for env in fold.training]
-            recipes = recipes_of(fold, seen, self.settings.eval_subsets, self.group_size > 0)
+            environments = environments_of(fold, self.source)
+            eval_sets += [EvalSet(torch.from_numpy(environments.table.subset(env, "train"))) for env in fold.training]
+            recipes = recipes_of(fold, environments, self.settings.eval_subsets, self.group_size > 0)
             names = dict.fromkeys(name for recipe in recipes for name in recipe.mixture)
-            eval_sets += seen.eval_sets(list(names)).values()
+            eval_sets += environments.eval_sets(list(names)).values()
         return self.tuning.cached(self.source, featurizer, self.dtype, eval_sets)
 
     @cached_property
@@ -194,11 +194,11 @@ class Study(Blueprint):
 
     @cached_property
     def n_images(self) -> int:
-        """Every training image has a number below it."""
+        """Bound on the numbers of training images, all of which are below it."""
         return self.source.table.n_images
 
     def module(self, fold: Fold) -> SingleRun:
-        """A freshly initialized training module for one fold."""
+        """Build a freshly initialized training module for one fold."""
         networks, sizes = self.networks(fold)
         return self.trained(networks, sizes, self.environments.store.image)
 
@@ -209,7 +209,7 @@ class Study(Blueprint):
         return networks, sizes
 
     def sizes(self, fold: Fold) -> Sizes:
-        seen = environments_of(fold, self.source)
+        environments = environments_of(fold, self.source)
         return Sizes(
             n_features=0,
             n_classes=self.source.info.n_classes,
@@ -217,7 +217,7 @@ class Study(Blueprint):
             image=self.source.store.image,
             n_steps=self.settings.steps,
             n_images=self.n_images,
-            n_trained_on=sum(len(seen.table.subset(env, "train")) for env in fold.training),
+            n_trained_on=sum(len(environments.table.subset(env, "train")) for env in fold.training),
             pixel_mean=self.source.catalog.preprocessing.mean,
             pixel_std=self.source.catalog.preprocessing.std,
         )
@@ -229,7 +229,7 @@ class Study(Blueprint):
 
 
 def studies_of(planned: Sequence[PlannedStudy]) -> list[Study]:
-    """Studies ready to train; those over the same dataset share its images.
+    """Prepare studies for training; those over the same dataset share its images.
 
     Raises:
         ConfigError, DataError, WeightsError: one of them cannot work.
@@ -247,14 +247,14 @@ def studies_of(planned: Sequence[PlannedStudy]) -> list[Study]:
 
 
 def environments_of(fold: Fold, environments: Environments) -> Environments:
-    """The environments as this fold sees them."""
+    """Restrict the environments to what this fold sees of them."""
     if fold.membership is None:
         return environments
     return partial(environments, fold.membership.training, fold.membership.tested)
 
 
 def scored_by(recipes: Sequence[ErrorRecipe]) -> dict[str, list[str]]:
-    """The environments that are scored, by subset."""
+    """List the environments that are scored, by subset."""
     scored: dict[str, list[str]] = defaultdict(list)
     for recipe in recipes:
         scored[recipe.subset].append(recipe.env)
@@ -262,7 +262,7 @@ def scored_by(recipes: Sequence[ErrorRecipe]) -> dict[str, list[str]]:
 
 
 def recipes_of(fold: Fold, environments: Environments, subsets: Sequence[str], grouped: bool) -> list[ErrorRecipe]:
-    """Errors to record for this fold, in the environments that concern it.
+    """List the errors to record for this fold, in the environments that concern it.
 
     An environment that is tested though it was trained on (``protocol=target_oracle``) is tested on its ``val`` images
     where the dataset keeps none for ``test``.

@@ -47,7 +47,7 @@ class Threads:
 
     @contextmanager
     def used(self, group: Group) -> Iterator[None]:
-        """Inside, torch computes with the number of the group's."""
+        """Let torch compute with the number of threads chosen for a group, and restore its number at the end."""
         everything = torch.get_num_threads()
         chosen, reason = self._chosen(group, everything)
         torch.set_num_threads(chosen)
@@ -58,14 +58,14 @@ class Threads:
             torch.set_num_threads(everything)
 
     def _chosen(self, group: Group, everything: int) -> tuple[int, str]:
-        """The number, and why."""
+        """Choose the number of threads for a group, and give the reason."""
         study = group.runs[0].study
-        begun = first_threads(group.runs[0])
+        initial = first_threads(group.runs[0])
         if not self.free:
-            differs = begun not in (None, everything)
-            return everything, f"as set; it began with {begun} and may round otherwise" if differs else "as set"
-        if begun is not None:
-            return min(begun, everything), f"it began with {begun}"
+            differs = initial not in (None, everything)
+            return everything, f"as set; it began with {initial} and may round otherwise" if differs else "as set"
+        if initial is not None:
+            return min(initial, everything), f"it began with {initial}"
         if everything == 1 or study.settings.devices > 1 or study.settings.device == "mps" or on_cuda(study):
             return everything, "nothing to choose"
         kind = _kind(group)
@@ -75,7 +75,7 @@ class Threads:
 
 
 def _kind(group: Group) -> str:
-    """Equal for groups that compute steps of the same size."""
+    """Compute a digest that is equal for groups that compute steps of the same size."""
     spec, study, n_envs = group.runs[0].spec, group.runs[0].study, len(group.runs[0].fold.training)
     images = [study.info.name, *study.environments.store.image, study.batch_size, n_envs]
     method = [spec.objective, spec.network, spec.tuning, spec.sharpness, spec.training]
@@ -90,16 +90,16 @@ def _faster(group: Group, everything: int) -> tuple[int, str]:
             return everything, "not clocked"
     if seconds is None:
         return everything, f"not clocked, a step takes one thread more than {SLOW_STEP} s"
-    one, more = seconds
-    chosen = 1 if one * GAIN < more else everything
-    return chosen, f"a step took {1000 * one:.2f} ms with 1, {1000 * more:.2f} ms with {everything}"
+    seconds_one, seconds_all = seconds
+    chosen = 1 if seconds_one * GAIN < seconds_all else everything
+    return chosen, f"a step took {1000 * seconds_one:.2f} ms with 1, {1000 * seconds_all:.2f} ms with {everything}"
 
 
 def step_seconds(group: Group, everything: int) -> tuple[float, float] | None:
-    """Seconds of a step with one thread and with all, of a copy of the group; None where a step is slow.
+    """Measure the seconds of a step with one thread and with all, on a copy of the group; None where a step is slow.
 
-    The two take turns, since a machine is busy at one moment and not at the next. Whether a step is slow is asked of
-    one thread, which others on the machine hold up least. Leaves torch's number changed.
+    The two take turns, since a machine is busy at one moment and not at the next. Whether a step is slow is judged with
+    one thread, which other processes on the machine delay least. Leaves torch's number of threads changed.
 
     Raises:
         DgbenchError: a step cannot be computed.
@@ -109,13 +109,13 @@ def step_seconds(group: Group, everything: int) -> tuple[float, float] | None:
     optimizers = dict(zip(module.trained_groups(), module.configure_optimizers(), strict=True))
     batches = group_data(group).batches(0, 1) * STEPS
 
-    def clocked(threads: int, n: int = STEPS, most: float = math.inf) -> float:
-        """Average seconds of ``n`` steps, fewer where these have taken more than ``most``."""
+    def clocked(threads: int, n: int = STEPS, limit: float = math.inf) -> float:
+        """Measure the average seconds of ``n`` steps, or of fewer where these have taken more than ``limit``."""
         torch.set_num_threads(threads)
-        begun, seconds, done = time.perf_counter(), 0.0, 0
-        while done < n and seconds <= most:
+        start, seconds, done = time.perf_counter(), 0.0, 0
+        while done < n and seconds <= limit:
             module.train_steps(batches[done : done + 1], optimizers)
-            seconds, done = time.perf_counter() - begun, done + 1
+            seconds, done = time.perf_counter() - start, done + 1
         return seconds / done
 
     if clocked(1, 1) > SLOW_STEP:  # it includes making Adam's moments
@@ -124,9 +124,9 @@ def step_seconds(group: Group, everything: int) -> tuple[float, float] | None:
     rounds: list[tuple[float, float]] = []
     is_clear = False
     while not is_clear and (len(rounds) < 2 or STEPS * sum(map(sum, rounds)) < SECONDS):
-        one = clocked(1)
-        most = max(SECONDS, CLEAR_GAIN * STEPS * one)
-        more = clocked(everything, most=most)
-        rounds.append((one, more))
-        is_clear = STEPS * more > most
-    return statistics.mean(one for one, _ in rounds), statistics.mean(more for _, more in rounds)
+        seconds_one = clocked(1)
+        limit = max(SECONDS, CLEAR_GAIN * STEPS * seconds_one)
+        seconds_all = clocked(everything, limit=limit)
+        rounds.append((seconds_one, seconds_all))
+        is_clear = STEPS * seconds_all > limit
+    return statistics.mean(seconds for seconds, _ in rounds), statistics.mean(seconds for _, seconds in rounds)

@@ -1,4 +1,4 @@
-"""Training everything that a command has planned and no other process trains."""
+"""Train everything that a command has planned and no other process trains."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class _Trainer:
         self.short_of_memory = False  #: memory ran out once: it is cleared after each group
 
     def asks_for(self, run: Run, retry: str) -> bool:
-        """Whether a run is to be trained now; one that is not is noted as it stands."""
+        """Return whether to train a run now; if not, note how it stands, unless it has reached ``until``."""
         failed = read_status(run.folder).word == FAILED
         done = is_done(run.folder, run.evaluations)
         if self.until is not None and (done or last_step(run) >= self.until):
@@ -139,7 +139,7 @@ class _Trainer:
         return True
 
     def train(self, group: Group, asked: set[str], whole: bool = False) -> bool:
-        """Train what is left of a group.
+        """Train the runs of a group that are asked for and not complete.
 
         Args:
             group: as it was planned.
@@ -153,31 +153,31 @@ class _Trainer:
             runs = [run for run in group.runs if run.hash in asked and run.hash not in self.outcomes.complete]
             if not runs:
                 return True
-            taken = []
+            locked_runs = []
             for run in runs:
                 if self._take(run, locks):
-                    taken.append(run)
+                    locked_runs.append(run)
                 elif whole:
                     return False
-            taken = [run for run in taken if not self._done_meanwhile(run)]
-            if not taken:
+            locked_runs = [run for run in locked_runs if not self._done_meanwhile(run)]
+            if not locked_runs:
                 return all(run.hash in self.outcomes.complete for run in runs)
             self.moved = True
-            stack.enter_context(own_log(*(run.folder for run in taken)))
-            self._continue(group, taken)
+            stack.enter_context(own_log(*(run.folder for run in locked_runs)))
+            self._continue(group, locked_runs)
             if group.stacked:
                 forget(group.runs)
-            return len(taken) == len(runs)
+            return len(locked_runs) == len(runs)
 
     def note_done_by_others(self, groups: Sequence[Group], asked: set[str]) -> None:
-        """Count what other processes have finished meanwhile."""
+        """Note as complete what other processes have finished meanwhile."""
         for group in groups:
             for run in group.runs:
                 if run.hash in asked and run.hash not in self.outcomes.complete:
                     self._done_meanwhile(run)
 
     def log_silent(self, studies: Sequence[Study]) -> None:
-        """Log the runs that were done without the logger, or killed before it knew."""
+        """Log the complete runs that the logger lacks: done without it, or killed before it knew."""
         for run in (run for study in studies for run in study.runs):
             if self.logger and self.outcomes.complete.get(run.hash):
                 self._show(self.logger, run, only_new=True)
@@ -204,7 +204,7 @@ class _Trainer:
         logger.finish(failed=not self.outcomes.complete[run.hash])
 
     def _named(self, run: Run) -> str:
-        """``fold 0 (hold out 0.80)``; where there are several studies, of which one."""
+        """Name a run, as ``fold 0 (hold out 0.80)``; where there are several studies, with the folder of its study."""
         study = f"{run.study.folder.name} " if self.studies > 1 else ""
         return f"{study}fold {run.fold.name} ({run.fold.title})"
 
@@ -226,7 +226,7 @@ class _Trainer:
         return True
 
     def _continue(self, group: Group, runs: Sequence[Run]) -> None:
-        """Train these runs of a group, each part of it from where it stands."""
+        """Train these runs of a group, each part of it from its checkpoint or from its beginning."""
         try:
             parts = resumable(group, runs)
         except Exception as error:
@@ -238,10 +238,10 @@ class _Trainer:
             self._part(part, snapshot, {run.hash for run in runs})
 
     def _part(self, group: Group, snapshot: Snapshot | None, hashes: set[str]) -> None:
-        """Train a group. When memory runs out it is tried again, then its halves, from their last checkpoint.
+        """Train a group; when memory runs out, try it again or try its halves, from their last checkpoint.
 
-        Again where an earlier group of this process left something behind: a trainer and its callbacks refer to each
-        other, so their memory is free only once Python collects such circles.
+        It is tried again where an earlier group of this process left memory behind: a trainer and its callbacks refer
+        to each other, so their memory is free only once Python collects such cycles.
         """
         runs = [run for run in group.runs if run.hash in hashes]
         n = len(group.runs)
@@ -274,8 +274,8 @@ class _Trainer:
                 raise
             if parts:
                 log.debug(traceback.format_exc())
-                how = "continuing with half of them" if parts[1:] else "which is tried again now that more is free"
-                log.warning("out of memory with %s, %s", title, how)
+                remedy = "continuing with half of them" if parts[1:] else "which is tried again now that more is free"
+                log.warning("out of memory with %s, %s", title, remedy)
             else:
                 self._fail([run for run in runs if run.hash not in self.outcomes.complete], failure(error))
         # out here nothing refers to the error, and so to the memory of the group, any longer
@@ -333,14 +333,14 @@ class _Trainer:
     def _fail(self, runs: Sequence[Run], reason: str) -> None:
         for run in runs:
             mark_failed(run.folder, reason)
-            again = (run.study, reason) in self.reasons
+            is_repeated = (run.study, reason) in self.reasons
             self.reasons.append((run.study, reason))
-            self.progress.end(self._named(run), "FAILED, like the one before" if again else f"FAILED: {reason}")
+            self.progress.end(self._named(run), "FAILED, like the one before" if is_repeated else f"FAILED: {reason}")
             self.outcomes.complete[run.hash] = False
 
 
 def failure(error: Exception) -> str:
-    """What a status says of an error, and where a user's own code raised it; the traceback goes to the open logs."""
+    """Describe an error for a status, with the place in a user's own code; send the traceback to the open logs."""
     log.debug(traceback.format_exc())
     if isinstance(error, DgbenchError) or is_out_of_memory(error):
         return reason_of(error)
@@ -349,13 +349,13 @@ def failure(error: Exception) -> str:
 
 
 def _lacking(runs: Sequence[Run]) -> str:
-    """One line on finished runs whose predictions are asked for and not there; empty where there are none."""
+    """Format one line on finished runs that lack the predictions that are asked for; empty where there are none."""
     lack = [run for run in runs if _lacks_predictions(run)]
     if not lack:
         return ""
-    some = f"{lack[0].folder} was" if len(lack) == 1 else f"{len(lack)} runs, e.g. {lack[0].folder}, were"
+    label = f"{lack[0].folder} was" if len(lack) == 1 else f"{len(lack)} runs, e.g. {lack[0].folder}, were"
     return (
-        f"{some} done before trainer.predictions={lack[0].study.settings.predictions} was set and not trained again; "
+        f"{label} done before trainer.predictions={lack[0].study.settings.predictions} was set and not trained again; "
         "write them with dgbench evaluate model=FOLDER predictions=true, or delete the folder to train it anew"
     )
 

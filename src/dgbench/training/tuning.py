@@ -34,7 +34,7 @@ class Tuning(TuningSettings):
     """
 
     def check_network(self, featurizer: Featurizer) -> None:
-        """Refuse a featurizer of which not that many stages can be frozen as it is built.
+        """Refuse a featurizer of which ``freeze_stages`` stages cannot be frozen as it is built.
 
         Raises:
             ConfigError: with the reason.
@@ -46,7 +46,7 @@ class Tuning(TuningSettings):
         self.count(len(featurizer.stages()))
 
     def count(self, stages: int) -> int:
-        """How many of ``stages`` stages are frozen.
+        """Count how many of ``stages`` stages are frozen.
 
         Raises:
             ConfigError: more than there are, or all of them, which is linear probing.
@@ -61,7 +61,7 @@ class Tuning(TuningSettings):
         return int(self.freeze_stages)
 
     def freeze(self, networks: Networks, name: str, stages: Sequence[Stage]) -> None:
-        """Freeze what is to stand still of the featurizer of this name, which has these stages.
+        """Freeze the parts of the featurizer of this name that are not to be trained; ``stages`` are all of its stages.
 
         Raises:
             ConfigError: the featurizer has not that many stages.
@@ -73,7 +73,7 @@ class Tuning(TuningSettings):
             networks.freeze(stage.modules, stage.parameters())
 
     def check_cache(self, algorithm: type[Algorithm], precision: str) -> None:
-        """Refuse what does not go with cached features.
+        """Refuse an algorithm, a precision or a tuning that does not go with cached features.
 
         Raises:
             ConfigError: the algorithm needs images, nothing is frozen, or half precision was asked for.
@@ -95,7 +95,7 @@ class Tuning(TuningSettings):
     def cached(
         self, source: Environments, featurizer: Featurizer, dtype: torch.dtype, eval_sets: Sequence[EvalSet]
     ) -> Environments:
-        """The environments as the trained part of a featurizer sees them; equal frozen weights share them.
+        """Replace images by the features that enter the trained part of a featurizer; equal frozen weights share them.
 
         Args:
             source: the environments with their images.
@@ -104,7 +104,7 @@ class Tuning(TuningSettings):
             eval_sets: every image that is asked for.
 
         Raises:
-            ConfigError: they augment, or the features are too large.
+            ConfigError: the environments augment images, or the features are too large.
         """
         frozen = FirstStages(featurizer, self.count(len(featurizer.stages())))
         frozen.to(dtype)

@@ -11,7 +11,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Train the part of a run that a line on standard input names; end when standard input does."""
+    """Train the share of a run that a line on standard input names; exit when standard input closes."""
     task = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

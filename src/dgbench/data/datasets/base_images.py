@@ -63,7 +63,7 @@ class BaseImages:
 
 
 def base_facts(base: str, folder: Path, resolution: int, absent_ok: bool, download: bool) -> BaseFacts:
-    """What is known of base images without reading one.
+    """Describe base images without loading them.
 
     Args:
         base, resolution: see :func:`load_base_images`.
@@ -71,7 +71,7 @@ def base_facts(base: str, folder: Path, resolution: int, absent_ok: bool, downlo
         absent_ok, download: as of :meth:`~dgbench.data.options.DatasetOptions.describe`.
 
     Raises:
-        DataError: MNIST is absent.
+        DataError: MNIST is absent, unless ``absent_ok``.
     """
     name = base_name(base, folder, download)
     if name == "digits":
@@ -87,7 +87,7 @@ def base_facts(base: str, folder: Path, resolution: int, absent_ok: bool, downlo
 
 
 def load_base_images(base: Base, data_dir: str | Path, resolution: int) -> BaseImages:
-    """Base images by name.
+    """Load base images by name.
 
     Args:
         base: ``mnist`` (70,000 images, read from ``data_dir/MNIST/raw`` or downloaded), ``mnist_train`` (its first
@@ -124,14 +124,14 @@ def load_base_images(base: Base, data_dir: str | Path, resolution: int) -> BaseI
 
 
 def base_name(base: str, folder: Path, download: bool) -> str:
-    """The base images that ``base`` stands for: ``auto`` is MNIST where :func:`mnist_there`, else the digits."""
+    """Resolve ``base`` to a name: ``auto`` is MNIST where :func:`mnist_there`, else the digits; others stay."""
     if base != "auto":
         return base
     return "mnist" if mnist_there(folder, download) else "digits"
 
 
 def mnist_there(folder: Path, download: bool) -> bool:
-    """Whether MNIST is below ``folder``; ``download`` fetches it where it is not, once per process and folder."""
+    """Return whether MNIST is below ``folder``; ``download`` tries to fetch it if not, once per process and folder."""
     if _complete(folder):
         return True
     key = folder.resolve()
@@ -145,7 +145,7 @@ def _complete(folder: Path) -> bool:
 
 
 def _mnist_fetched(folder: Path) -> bool:
-    """Download MNIST if a mirror answers at once; False when none does."""
+    """Download MNIST if a mirror answers at once; return whether all its files are there."""
     source = sources()["sr_cmnist"]
     if not any_answers(source.files[0].urls, PROBE_SECONDS):
         return False
@@ -160,30 +160,30 @@ def need_mnist(folder: Path, download: bool) -> None:
     """Refuse to continue without MNIST.
 
     Raises:
-        DataError: it is neither there nor, with ``download``, to be had.
+        DataError: it is not there and, with ``download``, cannot be downloaded.
     """
     if not mnist_there(folder, download):
         tried = " and cannot be downloaded" if download else ""
-        rest = f"delete {folder / 'MNIST'}, which lacks files, " if (folder / "MNIST").exists() else ""
+        remedy = f"delete {folder / 'MNIST'}, which lacks files, " if (folder / "MNIST").exists() else ""
         raise DataError(
-            f"MNIST is not in {mnist_folder(folder)}{tried}; {rest}get it where there is a network (dgbench fetch "
+            f"MNIST is not in {mnist_folder(folder)}{tried}; {remedy}get it where there is a network (dgbench fetch "
             "sr_cmnist), set paths.data_dir to a folder that holds MNIST/raw, or use dataset.base=digits"
         )
 
 
 def mnist_folder(folder: Path) -> Path:
-    """Where MNIST's files lie below the data folder."""
+    """Return the folder of MNIST's files below the data folder."""
     return folder / "MNIST" / "raw"
 
 
 def _parts(name: str) -> dict[str, int]:
-    """The files of ``mnist`` or ``mnist_train``, and how many images each holds."""
+    """Map each part of ``mnist`` or ``mnist_train``, whose name begins its files' names, to its number of images."""
     return MNIST_PARTS if name == "mnist" else {"train": MNIST_PARTS["train"]}
 
 
 @lru_cache(maxsize=8)
 def _files_content(files: tuple[tuple[str, int, int], ...]) -> str:
-    """Hash of whole files; sizes and times are there so that what is remembered holds for unchanged files only."""
+    """Hash whole files; sizes and times are arguments so that the cached hash holds for unchanged files only."""
     digest = hashlib.sha256()
     for path, _, _ in files:
         with open(path, "rb") as opened:
@@ -193,7 +193,7 @@ def _files_content(files: tuple[tuple[str, int, int], ...]) -> str:
 
 @lru_cache(maxsize=1)
 def _digits_content() -> str:
-    """Hash of scikit-learn's table of digits, read as it stands: importing scikit-learn takes a second."""
+    """Hash scikit-learn's table of digits, read from its file: importing scikit-learn would take a second."""
     spec = importlib.util.find_spec("sklearn")
     assert spec and spec.origin
     packed = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
@@ -219,7 +219,7 @@ def _read_idx(folder: Path, part: str, kind: str, shape: tuple[int, ...]) -> Ten
 
 
 def describe_pictures(root: str | Path, image_size: int | None, on_bad_image: str, cache: Path) -> BaseFacts:
-    """What lies below a folder. Images that cannot be decoded are known once they were decoded.
+    """Describe the images below a folder. Which of them cannot be decoded is known only after a first decoding.
 
     Args:
         root, on_bad_image: see :func:`load_pictures`.
@@ -247,7 +247,7 @@ def describe_pictures(root: str | Path, image_size: int | None, on_bad_image: st
 def load_pictures(
     root: str | Path, image_size: int, on_bad_image: str, cache_dir: str | Path, workers: int | None = None
 ) -> BaseImages:
-    """All images below a folder, (M, 3, S, S).
+    """Load all images below a folder, (M, 3, S, S).
 
     Args:
         root: a folder with CIFAR-10's batches (as its makers and torchvision lay it out), or any tree whose images
@@ -255,7 +255,7 @@ def load_pictures(
             ``root/train/cat/1.png`` are both cats. Classes are numbered by name, images ordered by path.
         image_size: S; images are resized to a square without a crop (DomainBed).
         on_bad_image: ``fail`` names an image that cannot be decoded; ``skip`` leaves such images out.
-        cache_dir: where images go once they are decoded.
+        cache_dir: folder of caches, for the decoded images.
         workers: decoding threads; None is one per core.
 
     The name of the result is that of the folder and a checksum of the files' names and sizes: rows tell base images
@@ -288,7 +288,7 @@ def load_pictures(
 
 
 def _picture_folder(root: str | Path) -> Path:
-    """The folder, resolved.
+    """Resolve the path of the folder.
 
     Raises:
         DataError: it is not there.
@@ -307,13 +307,13 @@ def _picture_name(table: ImageTable, kept: np.ndarray) -> str:
 
 
 def _picture_table(folder: Path) -> ImageTable:
-    """All images in class folders, at any depth; a class is the name of the folder that holds an image."""
+    """List all images in class folders, at any depth; a class is the name of the folder that holds an image."""
     rows: list[Row] = [(path, "all", Path(path).parent.name, None) for path in images_below(folder) if "/" in path]
     return table_of(folder, rows, ["all"], "same")
 
 
 def _cifar_folder(folder: Path) -> Path | None:
-    """Where CIFAR-10's batches lie; None where there are none."""
+    """Find the folder of CIFAR-10's batches; None where there are none."""
     for inner in (folder, folder / "cifar-10-batches-py"):
         if (inner / CIFAR_BATCHES[0]).is_file():
             return inner
@@ -321,7 +321,7 @@ def _cifar_folder(folder: Path) -> Path | None:
 
 
 def _cifar_batches(folder: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(n, 3, 32, 32) uint8 images and (n,) labels of each of the six batches, training batches first.
+    """Read (n, 3, 32, 32) uint8 images and (n,) labels of each of the six batches, training batches first.
 
     Raises:
         DataError: a file is missing, cut short or corrupt.
@@ -343,7 +343,7 @@ def _cifar_batches(folder: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def _cifar_name(folder: Path) -> str:
-    """``cifar10`` with a checksum of the files' sizes."""
+    """Format the name ``cifar10-`` with a checksum of the files' names and sizes."""
     listing = [f"{name}:{(folder / name).stat().st_size}" for name in CIFAR_BATCHES]
     return "cifar10-" + hashlib.sha256("\n".join(listing).encode()).hexdigest()[:12]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def environments_of(domains: Sequence[str], corruptions: Sequence[str]) -> dict[str, tuple[str, str | None]]:
-    """``photo``, ``photo+gaussian_noise``, ...: every environment with its domain and corruption."""
+    """Map every environment (``photo``, ``photo+gaussian_noise``, ...) to its domain and corruption (None if clean)."""
     return {name if c is None else f"{name}+{c}": (name, c) for name in domains for c in (None, *corruptions)}
 
 
@@ -87,17 +87,17 @@ class CorruptedFolders(ImageFolders):
         return self
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """As :meth:`~dgbench.data.options.DatasetOptions.describe`; nothing is decoded, corrupted or downloaded.
+        """Describe as :meth:`~dgbench.data.options.DatasetOptions.describe`; decode, corrupt and download nothing.
 
         Where the files are absent and the configuration names no domains, numbers stand for their names.
         """
-        absent = self.known_info(absent_ok)
-        if absent:
-            return self._corrupted(absent, self._given(absent.given))
+        info = self.known_info(absent_ok)
+        if info:
+            return self._corrupted(info, self._given(info.given))
         return self._plan(*self.planned())[0]
 
     def build(self) -> Environments:
-        """The environments; images are decoded once into the cache, and corrupted when they are first asked for."""
+        """Build the environments; images are decoded once into the cache, and corrupted when first asked for."""
         self._plan(*self.planned())  # refuses what needs no pixels
 
         from dgbench.data.environments import Environments, Table
@@ -127,24 +127,24 @@ class CorruptedFolders(ImageFolders):
         return Environments(Table(info, subsets), catalog, photographs.over(pixels, pixels.positions))
 
     def expected_environments(self) -> list[str]:
-        """Names of the domains that the configuration knows, or numbers in their place."""
+        """List the names of the domains that the configuration knows, or numbers in their place."""
         if names := super().expected_environments():
             return names
         match = isinstance(self.given, str) and re.fullmatch(r"\d+(-\d+)*", self.given)
         return [str(i) for i in range(self.given.count("-") + 1)] if match else []
 
     def _names(self) -> list[str]:
-        """The chosen corruptions in the order of the paper."""
+        """List the chosen corruptions in the order of the paper."""
         return [name for name in NAMES if self.corruptions is None or name in self.corruptions]
 
     def _given(self, domains: Sequence[str]) -> list[str]:
         return given_environments(self.given, domains, self._names(), self.data_seed)
 
     def _plan(self, clean: DatasetInfo, subsets: Subsets) -> tuple[DatasetInfo, list[Section]]:
-        """Deal the images of every domain to its environments: the dataset, and the images as they lie in the store.
+        """Deal the images of every domain to its environments; return the dataset, and the store's sections in order.
 
-        These are of each domain first its pool under every corruption, ``ENVIRONMENT-pool``, then the images dealt to
-        its given environments, ``ENVIRONMENT-dealt``, those that train first.
+        The sections of a domain are first its pool, clean and under every corruption (``ENVIRONMENT-pool``), then the
+        images dealt to its given environments (``ENVIRONMENT-dealt``), training images before validation images.
 
         Args:
             clean: the dataset without corruptions.
@@ -158,9 +158,9 @@ class CorruptedFolders(ImageFolders):
         sections, counts = [], {}
         for domain in clean.given:
             images = np.sort(np.concatenate([subsets[domain, name] for name in SUBSETS]))
-            pool, rest = cut(images, self.pool_fraction, self.split_seed, "pool", domain)
+            pool, dealt = cut(images, self.pool_fraction, self.split_seed, "pool", domain)
             sections += [Section(f"{env}-pool", c, pool) for env, (d, c) in parts.items() if d == domain]
-            order, _ = cut(rest, 1.0, self.data_seed, "deal", domain)
+            order, _ = cut(dealt, 1.0, self.data_seed, "deal", domain)
             given = [env for env in info.given if parts[env][0] == domain]
             for i, env in enumerate(given):
                 val, train = cut(order[i :: len(given)], self.val_fraction, self.split_seed, "split", env)
@@ -196,10 +196,10 @@ class CorruptedFolders(ImageFolders):
 def given_environments(
     given: str | Sequence[str], domains: Sequence[str], corruptions: Sequence[str], data_seed: int
 ) -> list[str]:
-    """Names of the given environments, domain by domain.
+    """List the names of the given environments: drawn ones domain by domain, listed ones in their order.
 
     Args:
-        given: ``1-0-2-...`` or names.
+        given: how many corruptions each domain has, ``1-0-2-...``, or names.
         domains: the clean environments.
         corruptions: those that exist.
         data_seed: decides which corruptions are drawn.

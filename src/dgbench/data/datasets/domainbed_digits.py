@@ -53,11 +53,11 @@ class DealtDigits(DatasetOptions):
     n_classes: ClassVar[int]
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """As :meth:`SRCMNIST.describe <dgbench.data.datasets.spurious.SRCMNIST.describe>`."""
+        """Describe as :meth:`SRCMNIST.describe <dgbench.data.datasets.spurious.SRCMNIST.describe>` does."""
         return self._planned(absent_ok, download)[0]
 
     def build(self) -> Environments:
-        """The environments; MNIST is downloaded where that is asked for and possible."""
+        """Build the environments; MNIST is downloaded where ``base`` asks for it, it is absent and a mirror answers."""
         info, subsets = self._planned(absent_ok=False, download=True)
 
         import torch
@@ -83,14 +83,14 @@ class DealtDigits(DatasetOptions):
     def _images_and_labels(
         self, value: float, images: torch.Tensor, classes: torch.Tensor, generator: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(n, 1, S, S) uint8 base images of an environment and their (n,) classes -> (n, C, S, S) uint8 and labels."""
+        """Map an environment's (n, 1, S, S) uint8 base images and (n,) classes to (n, C, S, S) uint8 and labels."""
 
     @abstractmethod
     def _variant(self) -> dict[str, Any]:
-        """What else tells this form of the dataset from others."""
+        """Return the further settings that tell this form of the dataset from others."""
 
     def _planned(self, absent_ok: bool, download: bool) -> tuple[DatasetInfo, Subsets]:
-        """The dataset, and the positions of each subset; images lie environment after environment."""
+        """Plan the dataset and the positions of each subset; images lie environment after environment."""
         values = getattr(self, self.list_key)
         names = list(map(type(self).name_of, values))
         if len(names) < 2 or len(set(names)) < len(names):

@@ -42,7 +42,7 @@ LAYOUT = "an array features (n, d) with environment and label (n,), or the same 
 
 
 def columns_of(path: Path, features: str | Sequence[str] | None) -> Columns:
-    """The arrays of a file by name: ``features`` (n, d), ``environment`` and ``label`` (n,), and what else it has.
+    """Read the arrays of a file by name: ``features`` (n, d), ``environment`` and ``label`` (n,), and what else it has.
 
     Args:
         path: a .npz file with these arrays, or a .parquet or .csv file with these columns.
@@ -50,7 +50,7 @@ def columns_of(path: Path, features: str | Sequence[str] | None) -> Columns:
             None takes the one column ``features``, each of whose values is a list of d numbers.
 
     Raises:
-        ConfigError: another suffix, names of features that the file has not, or a package that is missing.
+        ConfigError: another suffix, names of features that the file lacks, or a package that is missing.
         DataError: the file is absent or cannot be read, or lacks a column.
     """
     read = READERS.get(path.suffix.lower())
@@ -120,7 +120,7 @@ def _columns_of_frame(path: Path, frame: pd.DataFrame, features: str | Sequence[
 
 
 def _matching(path: Path, names: Sequence[str], features: str | Sequence[str]) -> list[str]:
-    """The columns that names or patterns choose, in the order of the file."""
+    """List the columns that names or patterns choose, in the order of the file."""
     fix = "name columns of numbers, or a pattern of theirs, e.g. dataset.columns='f*'"
     patterns = list_of_names("columns", [features] if isinstance(features, str) else features, fix)
     free = [name for name in names if name not in OWN[1:]]
@@ -133,11 +133,11 @@ def _matching(path: Path, names: Sequence[str], features: str | Sequence[str]) -
 
 
 def _stacked(path: Path, lists: np.ndarray) -> np.ndarray:
-    """(n, d) of n lists of d numbers."""
-    lengths = {np.shape(row) for row in lists}
-    if len(lengths) != 1 or len(next(iter(lengths))) != 1:
-        several = ", ".join(map(str, sorted(lengths)[:3]))
-        raise DataError(f"dataset.path={path}: values of features have the shapes {several}; give each d numbers")
+    """Stack n lists of d numbers into an (n, d) array."""
+    shapes = {np.shape(row) for row in lists}
+    if len(shapes) != 1 or len(next(iter(shapes))) != 1:
+        examples = ", ".join(map(str, sorted(shapes)[:3]))
+        raise DataError(f"dataset.path={path}: values of features have the shapes {examples}; give each d numbers")
     return np.stack([np.asarray(row) for row in lists])
 
 
@@ -153,7 +153,7 @@ class FeatureTable(LabeledRows):
     rows: np.ndarray  #: (n,) number of each row in the file, from 0
 
     def content(self) -> str:
-        """16 hexadecimal digits of the numbers, environments, classes and subsets, however the file stores them."""
+        """Hash numbers, environments, classes and subsets to 16 hexadecimal digits, however the file stores them."""
         digest = hashlib.sha256(repr((self.features.shape, self.environments, self.classes)).encode())
         for values in (self.env, self.label, self.listed):
             digest.update(values.astype("<i8").tobytes())
@@ -164,7 +164,7 @@ class FeatureTable(LabeledRows):
 def table_of_features(
     path: Path, columns: str | Sequence[str] | None, environments: Sequence[str] | None, classes: str
 ) -> FeatureTable:
-    """The rows of a file, of the chosen environments.
+    """Read the rows of the chosen environments from a file.
 
     Args:
         path, columns: see :func:`~dgbench.data.datasets.features.columns_of`.
@@ -186,24 +186,24 @@ def table_of_features(
             )
     env_names, env = _named(path, ENVIRONMENT, arrays[ENVIRONMENT])
     chosen = chosen_environments(env_names, environments)
-    kept = np.flatnonzero(np.isin(env, [env_names.index(name) for name in chosen]))
+    rows = np.flatnonzero(np.isin(env, [env_names.index(name) for name in chosen]))
     place = np.array([chosen.index(name) if name in chosen else -1 for name in env_names])
-    class_names, label = _named(path, LABEL, arrays[LABEL][kept])
+    class_names, label = _named(path, LABEL, arrays[LABEL][rows])
     if len(class_names) < 2:
         raise DataError(f"dataset.path={path}: every row has the label {class_names[0]}; give two classes or more")
-    own_env = place[env[kept]]
-    present = {(chosen[e], class_names[k]) for e, k in set(zip(own_env.tolist(), label.tolist(), strict=True))}
+    chosen_env = place[env[rows]]
+    present = {(chosen[e], class_names[k]) for e, k in set(zip(chosen_env.tolist(), label.tolist(), strict=True))}
     check_classes(chosen, class_names, present, classes)
     return FeatureTable(
-        features=features[kept],
-        rows=kept,
+        features=features[rows],
+        rows=rows,
         environments=chosen,
         classes=class_names,
-        env=own_env,
+        env=chosen_env,
         label=label,
-        listed=_listed(path, arrays[SUBSET])[kept] if SUBSET in arrays else np.full(len(kept), -1),
+        listed=_listed(path, arrays[SUBSET])[rows] if SUBSET in arrays else np.full(len(rows), -1),
         attributes={
-            name: ["" if _missing(value) else str(value) for value in values[kept].tolist()]
+            name: ["" if _missing(value) else str(value) for value in values[rows].tolist()]
             for name, values in arrays.items()
             if name not in OWN
         },
@@ -211,7 +211,7 @@ def table_of_features(
 
 
 def _matrix(path: Path, features: np.ndarray) -> np.ndarray:
-    """(n, d) float32, all finite."""
+    """Check that features are an (n, d) matrix of numbers, and convert them to float32, all finite."""
     if features.ndim != 2 or features.dtype.kind not in "biuf" or 0 in features.shape:
         raise DataError(
             f"dataset.path={path}: features is an array {features.shape} of {features.dtype}; give numbers (n, d), one "
@@ -230,7 +230,7 @@ def _matrix(path: Path, features: np.ndarray) -> np.ndarray:
 
 
 def _named(path: Path, column: str, values: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """Names in their order, integers as numbers, and the position of each row's in them; blanks around do not count."""
+    """Sort the different names (integers by value) and index each row's, (n,); blanks around names do not count."""
     plain = values.tolist()
     for row, value in enumerate(plain):
         if _missing(value):
@@ -239,15 +239,15 @@ def _named(path: Path, column: str, values: np.ndarray) -> tuple[list[str], np.n
             raise DataError(
                 f"dataset.path={path}: {column} holds {value!r} in row {row}; give names or integers in every row"
             )
-    whole = values.dtype.kind in "iu"
+    integers = values.dtype.kind in "iu"
     names, number = np.unique(
-        values if whole else np.array([str(value).strip() for value in plain]), return_inverse=True
+        values if integers else np.array([str(value).strip() for value in plain]), return_inverse=True
     )
     return [str(name) for name in names.tolist()], number.astype(np.int64)
 
 
 def _listed(path: Path, values: np.ndarray) -> np.ndarray:
-    """(n,) index of each row's subset, -1 where it names none."""
+    """Look up the (n,) index of each row's subset, -1 where it names none."""
     listed = np.full(len(values), -1)
     for row, value in enumerate(values.tolist()):
         if not _missing(value):
@@ -260,7 +260,7 @@ def _listed(path: Path, values: np.ndarray) -> np.ndarray:
 
 
 def _missing(value: Any) -> bool:
-    """Whether a table has no value there: empty text, None, or one that is unlike itself, as nan is."""
+    """Return whether a table has no value there: blank text, None, pandas' NA, or what is unequal to itself, as nan."""
     return (
         value is None
         or (isinstance(value, str) and not value.strip())
@@ -284,13 +284,13 @@ class FeatureOptions(DatasetOptions):
     split_seed: Seed
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """As :meth:`~dgbench.data.options.DatasetOptions.describe`; reads the file whole."""
+        """Describe as :meth:`~dgbench.data.options.DatasetOptions.describe`; read the whole file."""
         if absent_ok and not expanded(self.path).is_file() and self.environments:
             return self._info(map(str, self.environments))
         return self._described(self._table())[0]
 
     def build(self) -> Environments:
-        """The environments, their features in memory."""
+        """Build the environments, with their features in memory."""
         table = self._table()
         info, subsets = self._described(table)
 
@@ -322,7 +322,7 @@ class FeatureOptions(DatasetOptions):
         return info, subsets
 
     def _info(self, environments: Iterable[str]) -> DatasetInfo:
-        """The dataset with these environments, as far as it is known without its file."""
+        """Describe the dataset with these environments, as far as it is known without its file."""
         given = tuple(environments)
         return DatasetInfo(
             name=self.name,

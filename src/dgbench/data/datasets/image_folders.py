@@ -115,18 +115,18 @@ class ImageFolders(DatasetOptions):
         return self
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """As :meth:`~dgbench.data.options.DatasetOptions.describe`; nothing is downloaded.
+        """Describe as :meth:`~dgbench.data.options.DatasetOptions.describe`; download nothing.
 
-        Images that cannot be decoded are known once they were decoded: until then all are counted.
+        Which images cannot be decoded is known only after a first decoding; until then all are counted.
         """
         return self.known_info(absent_ok) or self.planned()[0]
 
     def build(self) -> Environments:
-        """The environments, their images decoded once into the cache."""
+        """Build the environments; images are decoded once into the cache."""
         return self.built_from(self.table())
 
     def built_from(self, table: ImageTable) -> Environments:
-        """The environments of a table; images are decoded once into the cache."""
+        """Build the environments of a table; images are decoded once into the cache."""
         side = known_size(self.image_size)
         self.described(table, np.ones(len(table), bool))  # refuses what needs no pixels
 
@@ -153,26 +153,26 @@ class ImageFolders(DatasetOptions):
         return Environments(Table(info, subsets), catalog, store)
 
     def known_info(self, absent_ok: bool) -> DatasetInfo | None:
-        """What the configuration knows, where the files are absent and may be; else None."""
-        there = expanded(self.root).is_dir() if self.manifest is None else expanded(self.manifest).is_file()
-        if there or not absent_ok or not (names := self.expected_environments()):
+        """Describe what the configuration knows where files are and may be absent and it suffices; else return None."""
+        present = expanded(self.root).is_dir() if self.manifest is None else expanded(self.manifest).is_file()
+        if present or not absent_ok or not (names := self.expected_environments()):
             return None
         return self.info(names, int((self.published or {}).get("classes") or 0))
 
     def planned(self) -> tuple[DatasetInfo, Subsets]:
-        """The dataset and its subsets, as far as they are known without decoding."""
+        """Plan the dataset and its subsets, as far as they are known without decoding."""
         table = self.table()
         cache = expanded(self.cache_dir)
         bad = {} if self.store == "none" else known_bad(table, self.image_size, cache)
         return self.described(table, usable(table, bad, self.on_bad_image, self.image_size, cache))
 
     def expected_environments(self) -> list[str]:
-        """Names of the environments that the configuration knows; none where only the files tell."""
+        """List the names of the environments that the configuration knows; empty where only the files tell."""
         names = self.environments or (self.published or {}).get("environments") or []
         return [str(name) for name in names]
 
     def table(self) -> ImageTable:
-        """The images, listed.
+        """List the images; warn where they differ from the published dataset.
 
         Raises:
             ConfigError, DataError: see :func:`~dgbench.data.datasets.image_table.table_of_folders`.
@@ -191,7 +191,7 @@ class ImageFolders(DatasetOptions):
         return table
 
     def _read(self, root: Path) -> list[Row]:
-        """What the reader of an official layout lists."""
+        """List the rows that the reader of an official layout returns."""
         try:
             reader: Any = instantiate(self.reader) if isinstance(self.reader, Mapping) else self.reader
             return list(reader(root=root))
@@ -206,7 +206,7 @@ class ImageFolders(DatasetOptions):
             ) from error
 
     def described(self, table: ImageTable, kept: np.ndarray) -> tuple[DatasetInfo, Subsets]:
-        """The dataset with these files, and which images are in which subset.
+        """Describe the dataset with these files, and list which images are in which subset.
 
         Args:
             table: the files.
@@ -221,7 +221,7 @@ class ImageFolders(DatasetOptions):
         return replace(info, variant=variant, counts=counts_of(subsets), content=table.content()), subsets
 
     def info(self, given: Sequence[str], n_classes: int) -> DatasetInfo:
-        """The dataset with these environments, as far as it is known without its files."""
+        """Describe the dataset with these environments, as far as it is known without its files."""
         side = self.image_size or 0
         return DatasetInfo(
             name=self.name,

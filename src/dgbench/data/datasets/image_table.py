@@ -52,7 +52,7 @@ _FIXES = {
 
 
 def folders_in(folder: Path) -> list[str]:
-    """Names of the folders in a folder, sorted, without hidden ones.
+    """List the names of the folders in a folder, sorted, without hidden ones.
 
     Raises:
         DataError: it cannot be read, or holds a link to itself or to a folder that it lies in.
@@ -63,23 +63,23 @@ def folders_in(folder: Path) -> list[str]:
     except OSError as error:
         unreadable(error, folder)
     for name in names:
-        inside = folder / name
-        if inside.is_symlink() and folder.resolve().is_relative_to(inside.resolve()):
-            raise DataError(f"{inside} is a link to a folder that it lies in; remove the link")
+        subfolder = folder / name
+        if subfolder.is_symlink() and folder.resolve().is_relative_to(subfolder.resolve()):
+            raise DataError(f"{subfolder} is a link to a folder that it lies in; remove the link")
     return names
 
 
 def images_below(root: Path, below: str = "") -> Iterator[str]:
-    """Paths below ``root`` of the image files in one of its folders and the folders in it; links are not followed.
+    """List the image files in folder ``below`` and its subfolders, but not in linked ones, by path below ``root``.
 
     Raises:
         DataError: a folder cannot be read.
     """
     for folder, _, files in os.walk(root / below, onerror=lambda error: unreadable(error, root / below)):
-        inside = Path(folder).relative_to(root)
+        subfolder = Path(folder).relative_to(root)
         for file in files:
             if os.path.splitext(file)[1].lower() in SUFFIXES and not file.startswith("."):
-                yield (inside / file).as_posix()
+                yield (subfolder / file).as_posix()
 
 
 def unreadable(error: OSError, path: Path) -> NoReturn:
@@ -102,7 +102,7 @@ class ImageTable(LabeledRows):
     mtimes: np.ndarray  #: (n,) nanoseconds of each file's last change
 
     def fingerprint(self, kept: np.ndarray | None = None) -> str:
-        """12 hexadecimal digits of names, environments, classes, listed subsets and file sizes: equal in every copy.
+        """Hash paths, environments, classes, listed subsets and sizes to 12 hexadecimal digits: equal in every copy.
 
         Args:
             kept: (n,) bool, the images that count; None is all.
@@ -115,7 +115,7 @@ class ImageTable(LabeledRows):
         )[:12]
 
     def content(self) -> str:
-        """16 hexadecimal digits of :meth:`fingerprint` and the bytes of a sample of files, whatever their times."""
+        """Hash :meth:`fingerprint` and bytes of a sample of files, whatever their times, to 16 hexadecimal digits."""
         digest = hashlib.sha256(self.fingerprint().encode())
         for i in dict.fromkeys(np.linspace(0, len(self) - 1, SAMPLED).astype(int).tolist()):
             try:
@@ -126,7 +126,7 @@ class ImageTable(LabeledRows):
         return digest.hexdigest()[:16]
 
     def state(self, *more: Any) -> str:
-        """16 hexadecimal digits that change when a file is added, removed or written anew, or ``more`` changes."""
+        """Hash to 16 hexadecimal digits that change if a file is added, removed or rewritten, or ``more`` changes."""
         entries = (f"{p}\t{s}\t{m}" for p, s, m in zip(self.paths, self.sizes, self.mtimes, strict=True))
         return _sha256([*map(str, more), *entries])[:16]
 
@@ -134,7 +134,7 @@ class ImageTable(LabeledRows):
 def table_of_folders(
     root: Path, environments: Sequence[str] | None, classes: str, bad_files: Sequence[str], name: str
 ) -> ImageTable:
-    """The images of a tree ``root/environment/class/image``.
+    """List the images of a tree ``root/environment/class/image``.
 
     Args:
         root: folder of the dataset.
@@ -161,7 +161,7 @@ def table_of_folders(
 def table_of_rows(
     rows: Sequence[Row], root: Path, environments: Sequence[str] | None, classes: str, bad_files: Sequence[str]
 ) -> ImageTable:
-    """The images of the chosen environments among rows; arguments and errors as of :func:`table_of_folders`."""
+    """List the images of the chosen environments among rows; arguments and errors as of :func:`table_of_folders`."""
     chosen = chosen_environments(sorted({row[1].strip() for row in rows}), environments)
     return table_of(root, [row for row in rows if row[1].strip() in chosen], chosen, classes, bad_files)
 
@@ -169,31 +169,31 @@ def table_of_rows(
 def table_of(
     root: Path, rows: Sequence[Row], environments: Sequence[str], classes: str, bad_files: Sequence[str] = ()
 ) -> ImageTable:
-    """A table of rows, sorted by path; blanks around names of environments and classes do not count.
+    """Build a table of rows, sorted by path; blanks around names of environments and classes do not count.
 
     Raises:
-        ConfigError: ``bad_files`` names others.
+        ConfigError: ``bad_files`` names one that is no file below ``root``.
         DataError: a file is missing or named twice, an unknown subset, no images, environments whose classes differ.
     """
     left_out = _left_out(root, {row[0] for row in rows}, bad_files)
-    kept = sorted((row for row in rows if row[0] not in left_out), key=itemgetter(0))
-    if not kept:
+    used_rows = sorted((row for row in rows if row[0] not in left_out), key=itemgetter(0))
+    if not used_rows:
         raise DataError(
             f"dataset.root={root} holds no images ({', '.join(sorted(SUFFIXES))}); fill it or correct the key"
         )
-    paths = [row[0] for row in kept]
+    paths = [row[0] for row in used_rows]
     for one, next_ in pairwise(paths):
         if one == next_:
             raise DataError(f"{one} is listed twice; list each image once")
-    for row in kept:
+    for row in used_rows:
         if row[3] is not None and row[3] not in SUBSETS:
             raise DataError(f"{row[0]} is listed in subset {row[3]}; use train, val, test or leave it empty")
     names = list(environments)
-    envs, labels_of = [row[1].strip() for row in kept], [row[2].strip() for row in kept]
-    labels = sorted(set(labels_of))
+    envs, row_labels = [row[1].strip() for row in used_rows], [row[2].strip() for row in used_rows]
+    labels = sorted(set(row_labels))
     if len(labels) < 2:
         raise DataError(f"the images have one class, {labels[0]}; lay them out as environment/class/image")
-    check_classes(names, labels, set(zip(envs, labels_of, strict=True)), classes)
+    check_classes(names, labels, set(zip(envs, row_labels, strict=True)), classes)
     stats = []
     for path in paths:
         try:
@@ -201,25 +201,26 @@ def table_of(
         except OSError as error:
             unreadable(error, root / path)
     env_of, label_of = {e: i for i, e in enumerate(names)}, {c: i for i, c in enumerate(labels)}
-    attributes = [row[4] if len(row) > 4 else {} for row in kept]
+    attributes = [row[4] if len(row) > 4 else {} for row in used_rows]
     return ImageTable(
         root=root,
         paths=paths,
         environments=names,
         classes=labels,
         env=np.array([env_of[env] for env in envs]),
-        label=np.array([label_of[label] for label in labels_of]),
-        listed=np.array([-1 if row[3] is None else SUBSETS.index(row[3]) for row in kept]),
+        label=np.array([label_of[label] for label in row_labels]),
+        listed=np.array([-1 if row[3] is None else SUBSETS.index(row[3]) for row in used_rows]),
         sizes=np.array([stat.st_size for stat in stats]),
         mtimes=np.array([stat.st_mtime_ns for stat in stats]),
         attributes={
-            name: [of.get(name, "") for of in attributes] for name in dict.fromkeys(n for of in attributes for n in of)
+            name: [extra.get(name, "") for extra in attributes]
+            for name in dict.fromkeys(n for extra in attributes for n in extra)
         },
     )
 
 
 def _left_out(root: Path, listed: set[str], bad_files: Sequence[str]) -> set[str]:
-    """The files to leave out; those of environments that are not chosen may be among them."""
+    """Check the files to leave out, and return them; files of environments that are not chosen may be among them."""
     example = (
         f"write paths below dataset.root={root}, e.g. dataset.bad_files=[{min(listed, default='ENV/CLASS/1.jpg')}]"
     )
@@ -232,7 +233,7 @@ def _left_out(root: Path, listed: set[str], bad_files: Sequence[str]) -> set[str
 
 
 def need_folder(root: Path, name: str) -> None:
-    """Refuse a dataset that is not there, with the command that fetches it where it is published."""
+    """Refuse a dataset whose folder is absent, with the command that fetches it where there is one."""
     if not root.is_dir():
         fetched = f", or fetch it: dgbench fetch {name}" if name in sources() else ""
         raise DataError(f"dataset.root={root} is no folder; set dataset.root to where the images are{fetched}")
@@ -249,7 +250,7 @@ PUBLISHED = "see dgbench fetch, and dataset.reader.lists=published|drawn where t
 
 
 def text_of(file: Path, fix: str = PUBLISHED) -> list[str]:
-    """The lines of a text.
+    """Read the lines of a text file.
 
     Args:
         file: in UTF-8.
@@ -266,12 +267,12 @@ def text_of(file: Path, fix: str = PUBLISHED) -> list[str]:
 
 
 def cells_of(file: Path, fix: str = PUBLISHED) -> list[list[str]]:
-    """The cells of a CSV file, line by line, without empty lines; arguments and errors as of :func:`text_of`."""
+    """Read the cells of a CSV file, line by line, without empty lines; arguments and errors as of :func:`text_of`."""
     return [line for line in csv.reader(text_of(file, fix)) if line]
 
 
 def lines_of(file: Path, columns: Sequence[str], fix: str = PUBLISHED) -> list[dict[str, str]]:
-    """The lines of a CSV file with a heading, by column.
+    """Read the lines of a CSV file with a heading, each as a mapping from column to text.
 
     Args:
         file, fix: see :func:`text_of`.
@@ -293,7 +294,7 @@ def lines_of(file: Path, columns: Sequence[str], fix: str = PUBLISHED) -> list[d
 
 
 def rows_of_list(manifest: Path) -> list[Row]:
-    """The rows of a CSV or JSON file with ``path``, ``environment``, ``class`` and, optionally, ``subset``.
+    """Read the rows of a CSV or JSON file with ``path``, ``environment``, ``class`` and, optionally, ``subset``.
 
     CSV has these names in its first line; JSON is a list of objects. Paths are below the root. A subset is ``train``,
     ``val``, ``test`` or empty. Further columns become attributes, which predictions and ``report=errors`` show.
@@ -318,29 +319,29 @@ def rows_of_list(manifest: Path) -> list[Row]:
 
 
 def _attributes(entry: Mapping[Any, Any]) -> dict[str, str]:
-    """The further columns."""
+    """Collect the values of the further columns, by column."""
     return {str(name): _text(value) for name, value in entry.items() if name and name not in COLUMNS}
 
 
 def _text(value: object) -> str:
-    """The value of a list; empty where JSON holds null."""
+    """Convert a value of the list to text; empty where JSON holds null."""
     return "" if value is None else str(value)
 
 
 def decoded_folder(table: ImageTable, side: int, cache: Path) -> Path:
-    """Folder of the decoded images of a table; its name changes with the files."""
+    """Return the folder of the decoded images of a table; its name changes with the files."""
     return cache / "images" / f"{table.root.name}-{side}-{table.state(side, DECODED)}"
 
 
 def known_bad(table: ImageTable, side: int | None, cache: Path) -> dict[int, str]:
-    """Position -> why an image cannot be decoded, where the images were decoded before; else nothing is known."""
+    """Look up why images cannot be decoded, by position; empty where the images were not decoded before."""
     if side is None:
         return {}
     return {i: reason for _, _, note in notes_of(decoded_folder(table, side, cache)) for i, reason in note["bad"]}
 
 
 def usable(table: ImageTable, bad: Mapping[int, str], on_bad_image: str, side: int | None, cache: Path) -> np.ndarray:
-    """(n,) bool: which images count; the others are named, more than a few in a file beside the decoded images.
+    """Mark the images that count, (n,) bool; name the others, more than a few in a file beside the decoded images.
 
     Args:
         table: the images.
@@ -374,5 +375,5 @@ def usable(table: ImageTable, bad: Mapping[int, str], on_bad_image: str, side: i
 
 @functools.cache
 def warn_once(text: str) -> None:
-    """Warn of files once per process, which looks at them for its plan, for training and for its record."""
+    """Warn about files once per process, though it looks at them for its plan, for training and for its record."""
     log.warning("%s", text)

@@ -39,7 +39,7 @@ CELEBA: Counts = {
 
 
 def camelyon17(root: Path) -> list[PlainRow]:
-    """Camelyon17-WILDS: every patch of ``metadata.csv``; the environments are the five hospitals.
+    """List every patch of Camelyon17-WILDS' ``metadata.csv``; the environments are the five hospitals.
 
     Args:
         root: holds ``metadata.csv`` and ``patches``, as WILDS publishes them (version 1.0).
@@ -56,7 +56,7 @@ def camelyon17(root: Path) -> list[PlainRow]:
 
 
 def nico_mixed(root: Path, lists: str, data_seed: int, counts: Counts = NICO) -> list[PlainRow]:
-    """NICO with animals and vehicles in four contexts that go with the class, in Table 9's numbers.
+    """List NICO's animals and vehicles in four contexts that correlate with the class, in Table 9's numbers.
 
     Args:
         root: holds ``animal/images`` and ``vehicle/images`` with CLASS/CONTEXT/IMAGE below.
@@ -90,7 +90,7 @@ def nico_mixed(root: Path, lists: str, data_seed: int, counts: Counts = NICO) ->
 
 
 def celeba_blond(root: Path, lists: str, data_seed: int, counts: Counts = CELEBA) -> list[PlainRow]:
-    """CelebA with hair color as class and gender as what goes with it, in Table 10's numbers.
+    """List CelebA's images with hair color as class and gender as spurious feature, in Table 10's numbers.
 
     A deviation: the whole picture of 178 x 218 pixels is resized to a square, while OoD-Bench evaluates on the central
     178 x 178.
@@ -141,7 +141,7 @@ def _drawn(
     contexts: Sequence[str],
     data_seed: int,
 ) -> list[PlainRow]:
-    """Rows in the wanted numbers, no image twice: each group is shuffled once and dealt to environments in order."""
+    """Draw rows in the numbers of ``counts``, no image twice: shuffle each group, deal it to environments in order."""
     decks: dict[Group, Iterator[str]] = {}
     for group, paths in groups.items():
         order = np.random.default_rng(derive(data_seed, "draw", *group)).permutation(len(paths))

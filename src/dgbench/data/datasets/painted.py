@@ -45,12 +45,12 @@ class PaintedTable(Table):
     def _mixture(self, env: str, subset: str, grouped: bool) -> Mapping[str, float]:
         if subset != "test" or grouped or self.info.evaluation == "sampled":
             return super()._mixture(env, subset, grouped)
-        differs, n_classes = self.disagreement[env], self.info.n_classes
-        others = {f"test+{k}": differs / (n_classes - 1) for k in range(1, n_classes)}
-        return {"test+0": 1.0 - differs, **others}
+        probability, n_classes = self.disagreement[env], self.info.n_classes
+        disagreeing = {f"test+{k}": probability / (n_classes - 1) for k in range(1, n_classes)}
+        return {"test+0": 1.0 - probability, **disagreeing}
 
     def eval_set(self, name: str) -> EvalSet:
-        """``test/ENVIRONMENT`` paints the pool as that environment would, ``test+k`` with the feature label + k."""
+        """Choose what to paint into the pool: ``test/ENVIRONMENT`` as that environment would, ``test+k`` label + k."""
         subset, _, env = name.partition("/")
         if not subset.startswith("test"):
             return super().eval_set(name)
@@ -99,9 +99,9 @@ def painted(
     label_noise: float,
     paint: Painter,
 ) -> Environments:
-    """Environments over images in which a feature is painted.
+    """Build environments over images in which a feature is painted.
 
-    All chance comes from ``data_seed``, each use with its own generator, so data depend on nothing else.
+    All random numbers come from ``data_seed``, each use with its own generator, so data depend on nothing else.
 
     Args:
         info, subsets, disagreement: see :class:`PaintedTable`.
@@ -126,7 +126,7 @@ def painted(
 
 
 def replaced(labels: Tensor, probability: float, n_classes: int, rng: np.random.Generator) -> Tensor:
-    """(n,) labels, each replaced with ``probability`` by one of the other classes, all equally likely."""
+    """Replace each of (n,) labels with ``probability`` by one of the other classes, all equally likely."""
     chosen = torch.from_numpy(rng.random(len(labels)) < probability)
     shift = torch.from_numpy(rng.integers(1, n_classes, len(labels)))
     return torch.where(chosen, (labels + shift) % n_classes, labels)

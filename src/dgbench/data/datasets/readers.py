@@ -18,9 +18,9 @@ from dgbench.errors import ConfigError, DataError
 
 
 def official_lists(*, root: Path, folder: str) -> list[PlainRow]:
-    """The images of ``CONTEXT_train.txt``, ``CONTEXT_test.txt``, ... in a folder below ``root``.
+    """List the images of ``CONTEXT_train.txt``, ``CONTEXT_test.txt``, ... in a folder below ``root``.
 
-    A line is a path below ``root`` and a number, parted by the last blank; the class is the folder of the image, since
+    A line is a path below ``root`` and a number, split at the last blank; the class is the folder of the image, since
     the numbers differ between releases.
 
     Returns:
@@ -66,7 +66,7 @@ WILDCAM = {
 
 
 def fmow(root: Path) -> list[DescribedRow]:
-    """FMoW-WILDS as DomainBed takes it: every image but the sequestered, of any year and split, by region.
+    """List FMoW-WILDS as DomainBed takes it: every image but the sequestered, of any year and split, by region.
 
     Environments ``region_0``, ``region_1``, ... are numbered as the regions appear in the list, sequestered images
     included. Attributes: ``region`` in words, and ``year``.
@@ -96,7 +96,7 @@ def fmow(root: Path) -> list[DescribedRow]:
 
 
 def iwildcam(root: Path, environment: str) -> list[DescribedRow]:
-    """iWildCam2020-WILDS: animals (or none) in pictures of camera traps.
+    """List iWildCam2020-WILDS: animals (or none) in pictures of camera traps.
 
     Args:
         root: holds ``metadata.csv`` and ``train``, where all images lie, as WILDS publishes them (2.0).
@@ -120,13 +120,13 @@ def iwildcam(root: Path, environment: str) -> list[DescribedRow]:
         if split not in WILDCAM or not line["y"].isdecimal():
             _odd(file, f"split {split!r} and y {line['y']!r}")
         env, subset = WILDCAM[split] if environment == "split" else (f"location_{location}", None)
-        about = {"location": location, "split": split}
-        rows.append((f"train/{line['filename']}", env, f"{int(line['y']):03}", subset, about))
+        attributes = {"location": location, "split": split}
+        rows.append((f"train/{line['filename']}", env, f"{int(line['y']):03}", subset, attributes))
     return rows
 
 
 def waterbirds(root: Path) -> list[DescribedRow]:
-    """Waterbirds (Sagawa et al., 2020): birds of land and water before backgrounds that mostly go with them.
+    """List Waterbirds (Sagawa et al., 2020): birds of land and water before backgrounds that mostly match.
 
     Environments ``land`` and ``water``, by background, hold the published training images as ``train`` and the
     published validation images as ``val``; ``test_land`` and ``test_water`` hold the published test images.
@@ -184,7 +184,7 @@ VARIANTS: Mapping[str, Locations] = {
 
 
 def spawrious(root: Path, variant: str, per_class: int = PER_CLASS) -> list[PlainRow]:
-    """The environments ``Test``, ``SC_group_1`` and ``SC_group_2`` of a variant.
+    """List the images of the environments ``Test``, ``SC_group_1`` and ``SC_group_2`` of a variant.
 
     One-to-one: each breed has a location of its own in both groups, with 97 % of its images in the first group and
     87 % in the second, the others in one location for all breeds; it is tested in another location. Many-to-many: two
@@ -204,8 +204,12 @@ def spawrious(root: Path, variant: str, per_class: int = PER_CLASS) -> list[Plai
     """
     if variant not in VARIANTS:
         raise ConfigError(f"dataset.reader.variant={variant} is unknown; choose {', '.join(VARIANTS)}")
-    where = VARIANTS[variant]
-    listed = _many_to_many(where, per_class) if where.filler is None else _one_to_one(where, where.filler, per_class)
+    locations = VARIANTS[variant]
+    listed = (
+        _many_to_many(locations, per_class)
+        if locations.filler is None
+        else _one_to_one(locations, locations.filler, per_class)
+    )
     return [
         (path, env, breed, None)
         for env, folder, location, breed, count in listed
@@ -216,8 +220,8 @@ def spawrious(root: Path, variant: str, per_class: int = PER_CLASS) -> list[Plai
 Part = tuple[str, int, str, str, int | None]  # environment, folder 0 or 1, location, breed, images; None is all
 
 
-def _one_to_one(where: Locations, filler: str, per_class: int) -> Iterator[Part]:
-    for breed, train, test in zip(BREEDS, where.train, where.test, strict=True):
+def _one_to_one(locations: Locations, filler: str, per_class: int) -> Iterator[Part]:
+    for breed, train, test in zip(BREEDS, locations.train, locations.test, strict=True):
         for folder, share in enumerate(GROUP_SHARES):
             count = int(share * per_class)
             yield f"SC_group_{folder + 1}", folder, train, breed, count
@@ -225,15 +229,15 @@ def _one_to_one(where: Locations, filler: str, per_class: int) -> Iterator[Part]
             yield "Test", folder, test, breed, None
 
 
-def _many_to_many(where: Locations, per_class: int) -> Iterator[Part]:
+def _many_to_many(locations: Locations, per_class: int) -> Iterator[Part]:
     for i, (breed, swapped) in enumerate(zip(BREEDS, SWAPPED, strict=True)):
         for group, place in enumerate((i, swapped)):
-            yield f"SC_group_{group + 1}", 0, where.train[place], breed, per_class
-            yield "Test", 0, where.test[place], breed, None
+            yield f"SC_group_{group + 1}", 0, locations.train[place], breed, per_class
+            yield "Test", 0, locations.test[place], breed, None
 
 
 def _first(root: Path, below: str, count: int | None) -> list[str]:
-    """Paths below ``root`` of the first images of a folder by name; all for None."""
+    """List the first ``count`` images of a folder by name, all for None, as paths below ``root``."""
     try:
         names = sorted(file.name for file in (root / below).iterdir() if file.name.endswith(PICTURES))
     except OSError as error:

@@ -34,10 +34,10 @@ class LabeledRows:
 
 
 def chosen_environments(present: Sequence[str], environments: Sequence[str] | None) -> list[str]:
-    """The environments to take, in order; all that were found where none are chosen.
+    """List the environments to take, in order; all ``present`` ones for None.
 
     Raises:
-        ConfigError: ``dataset.environments`` is no list, empty, or names one that is not there.
+        ConfigError: ``dataset.environments`` is no list, empty, or names one that is not ``present``.
     """
     if environments is None:
         return list(present)
@@ -51,7 +51,7 @@ def chosen_environments(present: Sequence[str], environments: Sequence[str] | No
 
 
 def check_classes(names: Sequence[str], labels: Sequence[str], present: set[tuple[str, str]], classes: str) -> None:
-    """Refuse a table without images in an environment, with unclear classes, or whose environments have different ones.
+    """Refuse a table with unclear class names, an environment without images, or environments of different classes.
 
     Args:
         names: of the environments.
@@ -86,14 +86,14 @@ class Section:
 
 
 def cut(images: np.ndarray, share: float, seed: int, *purpose: str) -> tuple[np.ndarray, np.ndarray]:
-    """A share of the images, drawn by a seed for a purpose, and the others."""
+    """Split images at random, by a seed for a purpose: a share of them, rounded down, and the others."""
     shuffled = images[np.random.default_rng(derive(seed, *purpose)).permutation(len(images))]
     n = int(len(images) * share)
     return shuffled[:n], shuffled[n:]
 
 
 def counts_of(subsets: Subsets) -> Counts:
-    """Environment -> ``train``, ``val``, ``test`` -> images."""
+    """Count the images of each subset: environment -> ``train``, ``val``, ``test`` -> images."""
     counts: dict[str, dict[str, int]] = {}
     for (env, subset), positions in subsets.items():
         counts.setdefault(env, dict.fromkeys(SUBSETS, 0))[subset] = len(positions)
@@ -101,7 +101,7 @@ def counts_of(subsets: Subsets) -> Counts:
 
 
 def subsets_of(table: LabeledRows, kept: np.ndarray, val_fraction: float, seed: int) -> Subsets:
-    """Positions of ``train``, ``val`` and ``test`` of every environment; ``test`` holds what a list names so.
+    """Split every environment into positions of ``train``, ``val`` and ``test``; only a list puts rows into ``test``.
 
     An environment whose images are all listed as ``val`` or ``test`` has no others, and cannot be trained on.
 
@@ -116,15 +116,15 @@ def subsets_of(table: LabeledRows, kept: np.ndarray, val_fraction: float, seed: 
     """
     return {
         (env, subset): positions
-        for e, env in enumerate(table.environments)
-        for subset, positions in _split(table, e, kept, val_fraction, seed).items()
+        for number, env in enumerate(table.environments)
+        for subset, positions in _split(table, number, kept, val_fraction, seed).items()
     }
 
 
-def _split(table: LabeledRows, e: int, kept: np.ndarray, val_fraction: float, seed: int) -> dict[str, np.ndarray]:
-    """Positions of each subset of environment number e."""
-    name = table.environments[e]
-    rows = np.flatnonzero((table.env == e) & kept)
+def _split(table: LabeledRows, number: int, kept: np.ndarray, val_fraction: float, seed: int) -> dict[str, np.ndarray]:
+    """Split the environment of this number into the positions of its subsets."""
+    name = table.environments[number]
+    rows = np.flatnonzero((table.env == number) & kept)
     listed = table.listed[rows]
     test, val = rows[listed == SUBSETS.index("test")], rows[listed == SUBSETS.index("val")]
     train = rows[(listed == -1) | (listed == SUBSETS.index("train"))]

@@ -51,7 +51,7 @@ MOST = 1000  # of ratio and of scale: there are 101 environments
 
 
 def environment_name(e: float) -> str:
-    """``0.8`` -> ``0.80``; up to four decimals where two do not tell environments apart."""
+    """Format e with two decimals (``0.80``), or four where two do not tell environments apart."""
     short = f"{e:.2f}"
     return short if abs(float(short) - e) < 5e-5 else f"{e:.4f}"
 
@@ -100,7 +100,7 @@ class SpuriousOptions(DatasetOptions):
         n_classes: int,
         channels: int,
     ) -> tuple[DatasetInfo, Subsets]:
-        """Deal the images: the dataset, and which images are in which subset.
+        """Deal the images; return the dataset, and which images are in which subset.
 
         Args:
             given: e of the given environments.
@@ -148,18 +148,18 @@ class SpuriousOptions(DatasetOptions):
         return info, {**subsets, **{(env, "test"): pool for env in everywhere}}
 
     def disagreement(self, given: Sequence[float]) -> dict[str, float]:
-        """Environment -> probability that feature and label differ, of all environments."""
+        """Map every environment to the probability that feature and label differ."""
         means = {environment_name(e): float(e) for e in [*given, *GRID]}
         return means if self.e_means == "disagree" else {name: 1 - e for name, e in means.items()}
 
     def _dealt(self, n: int, names: Sequence[str]) -> tuple[np.ndarray, dict[tuple[str, str], np.ndarray]]:
-        """The pool, and train and val of each given environment."""
+        """Deal n images to the pool and to train and val of each given environment."""
         order = np.random.default_rng(derive(self.data_seed, "deal")).permutation(n)
         n_pool = round(self.pool_fraction * n)
-        pool, others = order[:n_pool], order[n_pool:]
+        pool, remaining = order[:n_pool], order[n_pool:]
         spared = {environment_name(e) for e in self.val_only}
         subsets: dict[tuple[str, str], np.ndarray] = {}
-        for name, hand in zip(names, self._hands(others, len(names)), strict=True):
+        for name, hand in zip(names, self._hands(remaining, len(names)), strict=True):
             share = 1.0 if name in spared else self.val_fraction
             val, train = cut(hand, share, self.split_seed, "split", name)
             if n and not (len(val) and (len(train) or name in spared) and n_pool):
@@ -171,7 +171,7 @@ class SpuriousOptions(DatasetOptions):
         return pool, subsets
 
     def _hands(self, images: np.ndarray, n: int) -> list[np.ndarray]:
-        """The images of each of n environments."""
+        """Deal images to n environments, evenly or by ``shares``."""
         if self.shares is None:
             return [images[i::n] for i in range(n)]
         if len(self.shares) != n or not all(share > 0 for share in self.shares):
@@ -183,7 +183,7 @@ class SpuriousOptions(DatasetOptions):
 
 
 def given_environments(ratio: int, scale: int) -> list[float]:
-    """e of the given environments: ``ratio * scale`` evenly spaced in [0.8, 0.9], ``scale`` in [0.1, 0.2].
+    """Compute e of the given environments: ``ratio * scale`` evenly spaced in [0.8, 0.9], ``scale`` in [0.1, 0.2].
 
     A group of one is the lower end of its range (the paper says so for the minority; the majority follows suit).
     """
@@ -205,15 +205,15 @@ class SRCMNIST(SpuriousOptions):
     scale: Count = None
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """As :meth:`~dgbench.data.options.DatasetOptions.describe`.
+        """Describe as :meth:`~dgbench.data.options.DatasetOptions.describe` does.
 
         With ``base=auto`` this is MNIST where it is on disk. Only ``download`` (or :meth:`build`) tries to fetch it,
-        once per process and folder; from then on every answer is the outcome of that.
+        once per process and folder; every later call goes by the outcome.
         """
         return self._planned(absent_ok, download)[0]
 
     def build(self) -> Environments:
-        """The environments; MNIST is downloaded where that is asked for and possible."""
+        """Build the environments; MNIST is downloaded where ``base`` asks for it, it is absent and a mirror answers."""
         info, subsets = self._planned(absent_ok=False, download=True)
 
         from dgbench.data.datasets.painted import painted
@@ -277,17 +277,17 @@ class SpuriousPictures(SpuriousOptions):
     given_sets: Annotated[Mapping[str, Given], mapping_or("names no sets; use dataset.given=[0.9,0.1]")]
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """As :meth:`~dgbench.data.options.DatasetOptions.describe`; nothing is downloaded.
+        """Describe as :meth:`~dgbench.data.options.DatasetOptions.describe`; download nothing.
 
-        Images that cannot be decoded are known once they were decoded: until then all are counted. The painter is
-        taken to leave the number of channels as it is.
+        Which images cannot be decoded is known only after a first decoding; until then all are counted. The painter
+        is assumed to leave the number of channels as it is.
         """
         if absent_ok and not expanded(self.root).is_dir():
             return self._planned(BaseFacts("absent", 0, 0, self.image_size or 0, ""))[0]
         return self._planned(self._files())[0]
 
     def build(self) -> Environments:
-        """The environments, their images decoded once into the cache."""
+        """Build the environments; images are decoded once into the cache."""
         side = known_size(self.image_size, SIDES)
         files = self._files()
         self._planned(files)  # refuses what needs no pixels

@@ -31,17 +31,17 @@ ABOUT = """Download datasets, and look what is there.
 
 
 def table(data: Path, datasets: Mapping[str, Source]) -> str:
-    """One line per dataset: is it there, can it be downloaded, its license."""
+    """Format one line per dataset: whether it is there, whether it can be downloaded, and its license."""
     rows = [("dataset", "folder", "there", "download", "license")]
     for name, source in datasets.items():
-        how = "yes" if source.files else "by hand"
-        rows.append((name, source.folder, "yes" if _there(source, data) else "no", how, source.license))
+        download = "yes" if source.files else "by hand"
+        rows.append((name, source.folder, "yes" if _there(source, data) else "no", download, source.license))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The command; 0, or 1 with one line of explanation per dataset that could not be got, or is wrong."""
+    """Run the command; return 0, or 1 with one line of explanation per dataset that cannot be fetched or is wrong."""
     parser = argparse.ArgumentParser(
         prog="dgbench fetch",
         usage="%(prog)s NAME ... | list | verify [NAME ...] [options]",
@@ -53,28 +53,28 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--to", type=Path, default=default, help=f"folder of datasets, as paths.data_dir ({default})")
     parser.add_argument("--keep", action="store_true", help="keep the archives, in .fetch/NAME")
     parser.add_argument("--decode", action="store_true", help="verify: also decode every image")
-    taken = parser.parse_args(words)
-    code, verifies = 0, taken.names[0] == "verify"
+    options = parser.parse_args(words)
+    code, verifies = 0, options.names[0] == "verify"
     try:
         datasets = sources()
     except DgbenchError as error:
         print(f"dgbench: {error}", file=sys.stderr)
         return 1
-    if taken.names == ["list"]:
-        print(table(taken.to, datasets))
+    if options.names == ["list"]:
+        print(table(options.to, datasets))
         return 0
-    there = [name for name, source in datasets.items() if name == source.name and _there(source, taken.to)]
-    names = (taken.names[1:] or there) if verifies else taken.names
+    present = [name for name, source in datasets.items() if name == source.name and _there(source, options.to)]
+    names = (options.names[1:] or present) if verifies else options.names
     if not names:
-        print(f"dgbench: {taken.to} holds nothing to verify; name the folder of datasets with --to", file=sys.stderr)
+        print(f"dgbench: {options.to} holds nothing to verify; name the folder of datasets with --to", file=sys.stderr)
         return 1
     for name in names:
         try:
             if name not in datasets:
                 raise ConfigError(f"{name} has nothing to fetch; choose from {', '.join(datasets)}, or list")
             if not verifies:
-                fetch(datasets[name], taken.to, keep=taken.keep)
-            elif not shown(verify(datasets[name], taken.to, decode=taken.decode), name):
+                fetch(datasets[name], options.to, keep=options.keep)
+            elif not shown(verify(datasets[name], options.to, decode=options.decode), name):
                 code = 1
         except (DgbenchError, OSError) as error:
             print(f"dgbench: {error}", file=sys.stderr)
@@ -99,7 +99,7 @@ class Finding:
 
 
 def verify(source: Source, data: Path, *, decode: bool = False) -> Iterator[Finding]:
-    """Everything that can be said of a dataset on disk: its counts, its files, and the archives that it came in.
+    """Verify a dataset on disk as far as possible: its counts, its files, and the archives that it came in.
 
     Args:
         source: the dataset.
@@ -113,7 +113,7 @@ def verify(source: Source, data: Path, *, decode: bool = False) -> Iterator[Find
     keys = dataset_keys(source.name, data)
     yield from _counts(keys, f"conf/dataset/{source.name}.yaml")
     yield from _images(folder, decode, skipped=keys.get("on_bad_image") == "skip")
-    note, came = noted(source, data)
+    note, fetched = noted(source, data)
     listed = listing(folder)
     text = f"{listed.files} files, listing {listed.sha256}"
     if note is None:
@@ -123,17 +123,17 @@ def verify(source: Source, data: Path, *, decode: bool = False) -> Iterator[Find
     else:
         yield Finding("wrong", f"{text}: other names or sizes than the {note.files} files that were downloaded")
     for archive in (archive for form in source.forms for archive in form.files):
-        kept = data / ".fetch" / source.name / archive.name
-        if kept.is_file():
-            yield _kept(archive, kept)
-        elif archive.name in came:
-            yield _noted(archive, came[archive.name])
-    if not came and source.files:
+        file = data / ".fetch" / source.name / archive.name
+        if file.is_file():
+            yield _kept(archive, file)
+        elif archive.name in fetched:
+            yield _noted(archive, fetched[archive.name])
+    if not fetched and source.files:
         yield Finding("unverified", "no note of its archives: their checksums cannot be compared")
 
 
 def dataset_keys(name: str, data: Path) -> dict[str, Any]:
-    """The keys of a dataset's configuration, composed and resolved, with this folder of datasets."""
+    """Compose and resolve the configuration of a dataset with this folder of datasets, and return its keys."""
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
 
@@ -160,11 +160,11 @@ def _counts(keys: Mapping[str, Any], file: str) -> Iterator[Finding]:
     if not published:
         yield Finding("unverified", f"{file} states no published counts")
         return
-    images = sum(sum(of.values()) for of in info.counts.values())
-    unlike = unlike_published(published, images, info.n_classes, info.given)
-    for key, actual, expected in unlike:
+    images = sum(sum(counts.values()) for counts in info.counts.values())
+    differences = unlike_published(published, images, info.n_classes, info.given)
+    for key, actual, expected in differences:
         yield Finding("wrong", f"{key} {actual}, published {expected}")
-    if not unlike:
+    if not differences:
         counted = f"{images} images, {info.n_classes} classes, {len(info.given)} environments"
         yield Finding("ok", f"{counted}: as published")
 
@@ -188,7 +188,7 @@ def _images(folder: Path, decode: bool, skipped: bool) -> Iterator[Finding]:
 
 
 def _decoded(folder: Path, paths: list[str]) -> list[tuple[str, str]]:
-    """Each image and why it cannot be decoded; empty where it can."""
+    """Decode every image, and pair its path with the reason why it cannot be decoded, empty where it can."""
     from dgbench.data.store.decoding import rgb
 
     def reason(path: str) -> tuple[str, str]:
@@ -212,16 +212,16 @@ def _kept(archive: Archive, file: Path) -> Finding:
     return Finding("ok", f"{archive.name}: {' and '.join(checksums)} as published")
 
 
-def _noted(archive: Archive, came: Fetched) -> Finding:
-    if archive.sha256 is not None and came.sha256 != archive.sha256:
-        return Finding("wrong", f"{archive.name}: came with sha256 {came.sha256}, not {archive.sha256}")
-    if came.compared is None:
-        return Finding("unverified", f"{archive.name}: no checksum is published; it came with sha256 {came.sha256}")
-    return Finding("ok", f"{archive.name}: {came.compared} was as published; not kept")
+def _noted(archive: Archive, fetched: Fetched) -> Finding:
+    if archive.sha256 is not None and fetched.sha256 != archive.sha256:
+        return Finding("wrong", f"{archive.name}: came with sha256 {fetched.sha256}, not {archive.sha256}")
+    if fetched.compared is None:
+        return Finding("unverified", f"{archive.name}: no checksum is published; it came with sha256 {fetched.sha256}")
+    return Finding("ok", f"{archive.name}: {fetched.compared} was as published; not kept")
 
 
 def shown(findings: Iterator[Finding], name: str) -> bool:
-    """Print findings, one line each; whether all is well."""
+    """Print findings, one line each; return whether none is wrong."""
     well = True
     for finding in findings:
         print(f"{finding.verdict:10}  {name}: {finding.text}")
@@ -230,7 +230,7 @@ def shown(findings: Iterator[Finding], name: str) -> bool:
 
 
 def command() -> None:
-    """End with the exit code of the words that were typed; Ctrl-C prints one line, and so does SIGTERM."""
+    """Run the words of the command line, and exit with their code; Ctrl-C and SIGTERM print one line."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         sys.exit(main())

@@ -72,7 +72,7 @@ Member = tuple[str, int, "IO[bytes] | None"]  # name, declared size, content; No
 
 
 def _is_zip(archive: Path) -> bool:
-    """By its first bytes: ``zipfile`` also takes a tar archive for a zip that has one near its end."""
+    """Return whether it is a zip from its first bytes on: ``zipfile`` also accepts a tar with a zip near its end."""
     with archive.open("rb") as opened:
         return opened.read(2) == b"PK" and zipfile.is_zipfile(archive)
 
@@ -101,7 +101,7 @@ def _tar(archive: Path) -> Iterator[Member]:
 
 
 def _inside(target: Path, name: str, archive: Path) -> Path | None:
-    """Where a member goes; None for what is left out."""
+    """Return the path that a member is unpacked to, None for one that is left out; refuse paths out of the target."""
     parts = PurePosixPath(name).parts
     if not name or "\\" in name or "\0" in name or name.startswith("/") or ".." in parts or ":" in name.split("/")[0]:
         raise DataError(f"{archive} holds the path {name!r}, which leads out of the folder; do not trust it")
@@ -109,9 +109,9 @@ def _inside(target: Path, name: str, archive: Path) -> Path | None:
 
 
 def _copy(source: IO[bytes], out: IO[bytes], size: int, archive: Path) -> None:
-    left = size
-    while left and (chunk := source.read(min(CHUNK, left))):
+    remaining = size
+    while remaining and (chunk := source.read(min(CHUNK, remaining))):
         out.write(chunk)
-        left -= len(chunk)
-    if left or source.read(1):  # the read to the end also makes zipfile check its checksum
+        remaining -= len(chunk)
+    if remaining or source.read(1):  # the read to the end also makes zipfile check its checksum
         raise DataError(f"{archive} holds other sizes than it declares; delete it and fetch it again")

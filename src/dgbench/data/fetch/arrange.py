@@ -26,7 +26,7 @@ TERRA_CLASSES = ("bird", "bobcat", "cat", "coyote", "dog", "empty", "opossum", "
 
 
 def mnist(folder: Path) -> None:
-    """MNIST's four files, unpacked into ``raw``.
+    """Unpack MNIST's four files into ``raw``.
 
     Raises:
         DataError: one cannot be unpacked.
@@ -41,7 +41,7 @@ def mnist(folder: Path) -> None:
 
 
 def terra_incognita(folder: Path) -> None:
-    """Terra Incognita from Caltech Camera Traps' ECCV 2018 archives, as DomainBed arranges it.
+    """Arrange Terra Incognita from Caltech Camera Traps' ECCV 2018 archives, as DomainBed does.
 
     Images of four places and ten classes go to ``location_38/bird/...``, one entry per annotated class; the rest is
     left out.
@@ -56,7 +56,7 @@ def terra_incognita(folder: Path) -> None:
     lists = sorted(annotations.glob("*.json"))
     if not lists or not images.is_dir():
         raise DataError(f"{folder} lacks {images.name} or {annotations.name}/*.json; fetch terra_incognita again")
-    wanted: set[tuple[str, str, str]] = set()  # place, class, file
+    chosen: set[tuple[str, str, str]] = set()  # place, class, file
     for file in lists:
         content = json.loads(file.read_text())
         classes = {entry["id"]: entry["name"] for entry in content["categories"]}
@@ -65,18 +65,18 @@ def terra_incognita(folder: Path) -> None:
             place, name = places.get(entry["image_id"], ("", ""))
             label = classes[entry["category_id"]]
             if place in TERRA_PLACES and label in TERRA_CLASSES:
-                wanted.add((place, label, name))
-    for place, label, name in sorted(wanted):
+                chosen.add((place, label, name))
+    for place, label, name in sorted(chosen):
         source, link = images / Path(name).name, folder / f"location_{place}" / label / Path(name).name
         if not source.is_file():
             raise DataError(f"{source} is missing; fetch terra_incognita again")
         link_or_copy(source, link)
-    for rest in (images, annotations):
-        shutil.rmtree(rest)
+    for unpacked in (images, annotations):
+        shutil.rmtree(unpacked)
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """The same file under a second name, in a folder that is made if need be; a copy where there are no links."""
+    """Link a file under a second name, in a folder that is made if need be; copy it where there are no links."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)
@@ -93,7 +93,7 @@ VALIDATION_HOSPITAL = 1
 
 
 def domains(folder: Path) -> None:
-    """Images with the columns ``domain`` and ``label``, to ``DOMAIN/CLASS/00000.jpg``, numbered by row.
+    """Write images with the columns ``domain`` and ``label`` to ``DOMAIN/CLASS/00000.jpg`` (or png), numbered by row.
 
     Args:
         folder: holds the tables, ``*.parquet``; afterwards one folder for each domain.
@@ -116,7 +116,7 @@ def domains(folder: Path) -> None:
 
 
 def camelyon17(folder: Path) -> None:
-    """Camelyon17-WILDS as WILDS lays it out: ``metadata.csv``, and ``patches/patient_004_node_4/...png``.
+    """Arrange Camelyon17-WILDS as WILDS lays it out: ``metadata.csv``, and ``patches/patient_004_node_4/...png``.
 
     Args:
         folder: holds ``train-*.parquet``, ``validation-*.parquet`` and ``test-*.parquet``, with the hospital as a
@@ -180,13 +180,13 @@ def _broken(file: Path, error: Exception) -> DataError:
 
 
 def _class_names(opened: pyarrow.parquet.ParquetFile, column: str) -> dict[Any, str]:
-    """Name of each class by its number, as the hub's library notes it in a table; empty for a column of names."""
-    about = json.loads((opened.schema_arrow.metadata or {}).get(b"huggingface", b"{}"))
-    return dict(enumerate(about.get("info", {}).get("features", {}).get(column, {}).get("names") or []))
+    """Read each class's name by its number, as the hub's library notes it in a table; empty for a column of names."""
+    metadata = json.loads((opened.schema_arrow.metadata or {}).get(b"huggingface", b"{}"))
+    return dict(enumerate(metadata.get("info", {}).get("features", {}).get(column, {}).get("names") or []))
 
 
 def _plain(name: Any, file: Path) -> str:
-    """A name that may become that of a folder."""
+    """Check that a name may become that of a folder, and return it."""
     if not isinstance(name, str) or not name or name.startswith(".") or {"/", "\\", "\0"} & set(name):
         raise DataError(f"{file.name} calls a domain or class {name!r}, which is no name of a folder; do not trust it")
     return name

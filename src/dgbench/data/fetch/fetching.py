@@ -76,15 +76,15 @@ class Source(Form):
         return (self, *self.otherwise)
 
     def by_hand(self, data: Path) -> str:
-        """What a user can do without this program, in one line."""
+        """Say in one line what a user can do without this program."""
         steps = " ".join(self.manual.split()) or "get it from its makers"
         return f"{steps.rstrip('.')}, so that its content lies in {data / self.folder}"
 
 
 def sources(conf: Path = DATASETS) -> dict[str, Source]:
-    """Every dataset that has a ``fetch:`` block in its configuration or in the one that it builds on, by name.
+    """Find every dataset that has a ``fetch:`` block in its configuration or in the one that it builds on, by name.
 
-    Datasets that are read from one folder have one source, named as the one whose block it is.
+    Datasets that are read from one folder share one source, named after the dataset whose block it is.
 
     Raises:
         ConfigError: a block with an unknown key, or without one that it needs.
@@ -119,7 +119,7 @@ def _source(file: Path, block: Mapping[str, Any]) -> Source:
 
 
 def _keys(block: Mapping[str, Any], kind: type[Form]) -> dict[str, Any]:
-    """The keys of a form, its files as such."""
+    """Check the keys of a form, and build an :class:`Archive` of each of its files."""
     if unknown := block.keys() - {field.name for field in fields(kind)}:
         raise ValueError(f"key {sorted(unknown)[0]} is unknown")
     return {**block, "files": [Archive(**archive) for archive in block.get("files") or []]}
@@ -129,13 +129,13 @@ def fetch(source: Source, data: Path, *, keep: bool = False, say: Say = print) -
     """Download and unpack one dataset; do nothing if its folder is there.
 
     The folder appears under its name only when it is complete. Until then everything lies in ``data/.fetch/NAME``,
-    where the next call continues. What came is noted in ``data/.fetch/NAME.json``.
+    where the next call continues. What was downloaded is noted in ``data/.fetch/NAME.json``.
 
     Args:
         source: what to get.
         data: folder of datasets.
         keep: whether to keep the archives.
-        say: where to tell of progress, and of each address that failed.
+        say: called with a line about progress, and about each address that failed.
 
     Returns:
         The folder.
@@ -184,17 +184,17 @@ def fetch(source: Source, data: Path, *, keep: bool = False, say: Say = print) -
         if not keep:
             shutil.rmtree(stage, ignore_errors=True)
         compared = {archive.name: next(iter(archive.published), None) for archive in form.files}
-        came = note(source, data, {name: Fetched(checksums[name], compared[name]) for name in compared})
-        say(f"{source.name}: {came.files} files in {target} (license: {source.license})")
+        listed = note(source, data, {name: Fetched(checksums[name], compared[name]) for name in compared})
+        say(f"{source.name}: {listed.files} files in {target} (license: {source.license})")
     return target
 
 
 def _downloaded(source: Source, stage: Path, say: Say) -> tuple[Form, Mapping[str, str]]:
-    """The first form all of whose files can be had, and the sha256 of each file by its name."""
+    """Download the first form all of whose files can be had; return it, and the sha256 of each file by its name."""
     if source.otherwise:  # or each would be waited for without a network
         need_answer(source.name, [url for form in source.forms for url in form.files[0].urls])
-    *others, last = source.forms
-    for form in others:
+    *earlier, last = source.forms
+    for form in earlier:
         try:
             return form, _files(form, stage, say)
         except Unavailable as error:
@@ -236,11 +236,11 @@ class Listing:
 
 
 def listing(folder: Path) -> Listing:
-    """The files below a folder by name and size; links are not followed."""
+    """Count the files below a folder, and hash their paths and sizes; links are not followed."""
     sizes = {}
-    for inside, _, names in os.walk(folder):
+    for subfolder, _, names in os.walk(folder):
         for name in names:
-            path = Path(inside, name)
+            path = Path(subfolder, name)
             sizes[path.relative_to(folder).as_posix()] = path.lstat().st_size
     lines = "".join(f"{sizes[name]} {name}\n" for name in sorted(sizes))
     digest = hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
@@ -248,7 +248,7 @@ def listing(folder: Path) -> Listing:
 
 
 def note(source: Source, data: Path, archives: Mapping[str, Fetched]) -> Listing:
-    """Write down what came; returns the listing of the dataset's folder."""
+    """Write a note of what was downloaded, and return the listing of the dataset's folder."""
     listed = listing(data / source.folder)
     content = {"listing": asdict(listed), "archives": {name: fetched._asdict() for name, fetched in archives.items()}}
     (data / ".fetch" / f"{source.name}.json").write_text(json.dumps(content, indent=2) + "\n")
@@ -256,7 +256,7 @@ def note(source: Source, data: Path, archives: Mapping[str, Fetched]) -> Listing
 
 
 def noted(source: Source, data: Path) -> tuple[Listing | None, Mapping[str, Fetched]]:
-    """What :func:`note` wrote; nothing where it was fetched by hand, or the note cannot be read."""
+    """Read what :func:`note` wrote; None and no archives where it was fetched by hand, or the note cannot be read."""
     try:
         content = json.loads((data / ".fetch" / f"{source.name}.json").read_text())
         archives = {name: Fetched(**facts) for name, facts in content["archives"].items()}

@@ -35,11 +35,11 @@ class CachedArray:
     notes: list[tuple[int, int, Any]]  #: (first row, checksum, what ``produce`` noted) of every chunk, in order
 
     def mapped(self) -> np.ndarray:
-        """The array as a memory-mapped file; what is written to it reaches no disk."""
+        """Map the array's file into memory, copy-on-write: what is written to it does not reach the disk."""
         return np.memmap(self.folder / DATA, np.uint8, "c", shape=self.shape)
 
     def loaded(self) -> np.ndarray:
-        """The array in memory, checked.
+        """Read the array into memory, and check it.
 
         Raises:
             DataError: a chunk differs from what was written.
@@ -55,7 +55,7 @@ class CachedArray:
 def cached_array(
     folder: Path, shape: tuple[int, ...], produce: Produce, *, chunk: int, workers: int, title: str | None
 ) -> CachedArray:
-    """The array in ``folder``, made by ``produce`` where it is not there yet.
+    """Open the array in ``folder``, or make it by ``produce`` where it is not there yet.
 
     Processes that want the same array at once wait for the first one; one that dies leaves its chunks to the next.
 
@@ -88,12 +88,12 @@ def cached_array(
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether the array in this folder was made to its end."""
+    """Return whether the array in this folder is complete."""
     return (folder / COMPLETE).is_file()
 
 
 def notes_of(folder: Path) -> list[tuple[int, int, Any]]:
-    """The notes of an array that was made to its end, in order; none where it was not."""
+    """Read the notes of a complete array, in the order of its rows; empty where it is not complete."""
     return sorted(_notes(folder / COMPLETE), key=lambda note: note[0]) if is_complete(folder) else []
 
 
@@ -106,11 +106,11 @@ def _complete(folder: Path, shape: tuple[int, ...]) -> CachedArray | None:
 
 
 def _make(folder: Path, shape: tuple[int, ...], produce: Produce, chunk: int, workers: int, title: str | None) -> None:
-    row = int(np.prod(shape[1:]))
+    row_bytes = int(np.prod(shape[1:]))
     data, progress = folder / DATA, folder / PROGRESS
     done = {first for first, _, _ in _notes(progress)} if data.is_file() and progress.is_file() else set()
     missing = [first for first in range(0, shape[0], chunk) if first not in done]
-    needed, free = len(missing) * chunk * row, shutil.disk_usage(folder).free
+    needed, free = len(missing) * chunk * row_bytes, shutil.disk_usage(folder).free
     if needed > free:
         raise DataError(
             f"{folder} needs {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; set paths.cache_dir to a folder "
@@ -120,12 +120,12 @@ def _make(folder: Path, shape: tuple[int, ...], produce: Produce, chunk: int, wo
         log.info("%s: %d of %d into %s", title, min(len(missing) * chunk, shape[0]), shape[0], folder)
     descriptor = os.open(data, os.O_RDWR | os.O_CREAT)
     try:
-        os.truncate(descriptor, shape[0] * row)
+        os.truncate(descriptor, shape[0] * row_bytes)
 
         def work(first: int) -> tuple[int, int, Any]:
             rows, note = produce(first, min(first + chunk, shape[0]))
             flat = np.ascontiguousarray(rows)
-            os.pwrite(descriptor, flat.data, first * row)
+            os.pwrite(descriptor, flat.data, first * row_bytes)
             return first, zlib.crc32(flat.data), note
 
         with ThreadPoolExecutor(workers) as pool, open(progress, "a") as lines:
@@ -150,7 +150,7 @@ def _make(folder: Path, shape: tuple[int, ...], produce: Produce, chunk: int, wo
 
 
 def _notes(file: Path) -> list[tuple[int, int, Any]]:
-    """The whole lines of a progress file."""
+    """Read the notes of a progress file, without lines that a crash tore."""
     notes = []
     for line in file.read_text().splitlines():
         with suppress(ValueError):

@@ -78,12 +78,12 @@ class CachedFeatures(Store):
             folder.mkdir(parents=True, exist_ok=True)
 
     def _key(self, indices: Tensor, feature: Tensor | None) -> Tensor:
-        """One number for an image and what is painted on it; those below ``_span`` are images as they are."""
+        """Encode an image and what is painted on it as one number; numbers below ``_span`` are images as they are."""
         return indices if feature is None else indices + self._span * (1 + feature.to(indices.device))
 
     @torch.no_grad()
     def _computed(self, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Features and labels, for keys all below ``_span`` or all above."""
+        """Compute features and labels for keys that are all below ``_span``, or none of them."""
         painted = None if keys[0] < self._span else keys // self._span - 1
         x, y = self.source.gather(keys % self._span, painted)
         return self._frozen(x.to(self._dtype)), y
@@ -106,7 +106,7 @@ class CachedFeatures(Store):
         return torch.cat(features), torch.cat(labels)
 
     def _filed(self) -> tuple[Tensor, Tensor]:
-        """Features and labels mapped from their file, which is written first where there is none."""
+        """Map features and labels from their file, written first where there is none; refuse a file of other images."""
         assert self._folder is not None
         path = self._folder / f"features-{self._digest()}.pt"
         if not path.exists():
@@ -114,8 +114,8 @@ class CachedFeatures(Store):
             torch.save([tensor.cpu() for tensor in self._all()], partial)
             os.replace(partial, path)
         features, labels = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-        again, _ = self._computed(self._keys[:CHECKED])
-        if not torch.allclose(again.cpu(), features[: len(again)], rtol=1e-3, atol=1e-4):
+        recomputed, _ = self._computed(self._keys[:CHECKED])
+        if not torch.allclose(recomputed.cpu(), features[: len(recomputed)], rtol=1e-3, atol=1e-4):
             raise ConfigError(f"{path} holds features of other images; delete it, or set another tuning.cache_dir")
         return features, labels
 

@@ -74,7 +74,7 @@ class CorruptedStore(ImageStore):
         self._stores: dict[int, ImageStore] = {}
 
     def span(self, name: str) -> np.ndarray:
-        """Positions of a section's images in this store."""
+        """Return the positions of a section's images in this store."""
         i = self.number[name]
         return np.arange(int(self.starts[i]), int(self.ends[i]))
 
@@ -110,21 +110,21 @@ class CorruptedStore(ImageStore):
 
     def rows(self, indices: Tensor) -> tuple[Tensor, np.ndarray]:
         indices = indices.cpu()
-        where = self._section_of(indices)
-        present: list[int] = torch.unique(where).tolist()
+        numbers = self._section_of(indices)
+        present: list[int] = torch.unique(numbers).tolist()
         self._prepare(present)
         if len(present) == 1:
             return self._rows(present[0], indices)
         images = torch.empty(len(indices), 3, self.side, self.side, dtype=torch.uint8, device=self.device)
         sizes = np.empty((len(indices), 2), np.int64)
         for i in present:
-            mask = where == i
+            mask = numbers == i
             part, sizes[mask.numpy()] = self._rows(i, indices[mask])
             images[mask.to(self.device)] = part.to(self.device)
         return images, sizes
 
     def _section_of(self, indices: Tensor) -> Tensor:
-        """(n,) positions -> (n,) numbers of their sections."""
+        """Map (n,) positions to the (n,) numbers of their sections."""
         return torch.bucketize(indices, self.ends, right=True)
 
     def _rows(self, i: int, indices: Tensor) -> tuple[Tensor, np.ndarray]:
@@ -136,12 +136,12 @@ class CorruptedStore(ImageStore):
         return ("corruption", section.name, section.corruption or "", self.severity)
 
     def _folder(self, section: Section) -> Path:
-        decides = hashlib.sha256(section.positions.tobytes())
-        decides.update(repr((self.state, self.seed, *self._purpose(section), VERSION, self._chunk())).encode())
-        return self.folder / f"{section.name}-severity{self.severity}-{decides.hexdigest()[:16]}"
+        digest = hashlib.sha256(section.positions.tobytes())
+        digest.update(repr((self.state, self.seed, *self._purpose(section), VERSION, self._chunk())).encode())
+        return self.folder / f"{section.name}-severity{self.severity}-{digest.hexdigest()[:16]}"
 
     def _chunk(self) -> int:
-        """Images corrupted at once, with one generator."""
+        """Compute how many images are corrupted at once, with one generator."""
         return max(1, min(CHUNK_IMAGES, CHUNK_BYTES // (3 * self.side**2)))
 
     def _make(self, section: Section, workers: int) -> ImageStore:
@@ -163,10 +163,10 @@ class CorruptedStore(ImageStore):
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """Threads that start in this block get one core each from torch; without it, each would take all of them."""
-    before = torch.get_num_threads()
+    """Give threads that start in this block one core each from torch; without it, each would take all of them."""
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)

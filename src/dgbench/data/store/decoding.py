@@ -24,9 +24,9 @@ BITS, MEANING, WHITE_IS_ZERO = 258, 262, 0  # tags of TIFF, and a value of the s
 
 
 def decode(file: Path, side: int) -> tuple[np.ndarray, tuple[int, int]]:
-    """An image as (3, side, side) uint8 RGB, and the height and width of the upright picture in pixels.
+    """Decode an image to (3, side, side) uint8 RGB; return also height and width of the upright picture in pixels.
 
-    Resized to a square without a crop, bilinear with antialiasing as PIL does it: DomainBed's test transform.
+    It is resized to a square without a crop, bilinear with antialiasing as PIL does it: DomainBed's test transform.
 
     Raises:
         Exception: as :func:`rgb`.
@@ -37,12 +37,12 @@ def decode(file: Path, side: int) -> tuple[np.ndarray, tuple[int, int]]:
 
 
 def resized(image: Image.Image, height: int, width: int) -> Image.Image:
-    """An image of this size in pixels; itself where it has it."""
+    """Resize an image to this size in pixels; return the image itself where it has that size."""
     return image if image.size == (width, height) else image.resize((width, height), Image.Resampling.BILINEAR)
 
 
 def rgb(file: str | Path) -> Image.Image:
-    """An image file as 8-bit RGB, upright as its Exif tag says; of an animation, the first frame.
+    """Read an image file as 8-bit RGB, upright as its Exif tag says; of an animation, the first frame.
 
     Raises:
         ValueError: pixels of 32 bits, whose black and white are not known.
@@ -54,7 +54,7 @@ def rgb(file: str | Path) -> Image.Image:
 
 
 def rgb_of(opened: Image.Image) -> Image.Image:
-    """As :func:`rgb`, of an image that PIL has opened or made."""
+    """Convert an image that PIL has opened or made, as :func:`rgb` does a file."""
     opened.load()  # this turns a TIFF upright, and forgets its tag
     turn = UPRIGHT.get(_orientation(opened))
     image = _eight_bits(opened)
@@ -79,7 +79,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def _from_sixteen_bits(image: Image.Image) -> Image.Image:
-    """Gray with 8 bits: value / 257, rounded. PIL would clip at 255."""
+    """Scale gray to 8 bits, rounded (16 bits: value / 257); invert where white is zero. PIL would clip at 255."""
     tags = getattr(image, "tag_v2", {})  # of a TIFF
     bits = tags.get(BITS, 16)
     white = 2 ** int(bits[0] if isinstance(bits, tuple) else bits) - 1

@@ -46,13 +46,13 @@ class ImageStore(ABC):
 
     @abstractmethod
     def rows(self, indices: Tensor) -> tuple[Tensor, np.ndarray]:
-        """(n,) positions -> (n, 3, side, side) uint8, and (n, 2) height and width of the files in pixels."""
+        """Map (n,) positions to (n, 3, side, side) uint8 images and (n, 2) height and width of the files in pixels."""
 
     def expect(self, coming: Iterable[Tensor]) -> None:  # noqa: B027
-        """A hint: these positions will be asked for next, one after the other."""
+        """Receive a hint: these positions will be asked for next, one after another."""
 
     def prepare(self, indices: Tensor) -> None:  # noqa: B027
-        """A hint: these positions will be asked for some time."""
+        """Receive a hint: these positions will be asked for some time."""
 
     def to(self, device: torch.device) -> None:  # noqa: B027
         """Move the images to the device of training if they fit there."""
@@ -122,7 +122,7 @@ _Decoded = tuple[Tensor, Tensor] | str
 
 @dataclass(frozen=True)
 class _Files(Dataset[tuple[Tensor, _Decoded]]):
-    """Positions -> the same, and their images and sizes, or what is wrong with one of them.
+    """Maps positions to themselves and their images and sizes, or to what is wrong with one of them.
 
     An error travels as text: a DataLoader's worker would wrap an exception into a page of traceback.
     """
@@ -149,7 +149,7 @@ class _Files(Dataset[tuple[Tensor, _Decoded]]):
 def image_store(
     table: ImageTable, *, side: int, kind: str, cache: Path, workers: int | None, device_share: float
 ) -> ImageStore:
-    """A store for the images of a table, decoded once into a cache.
+    """Build a store for the images of a table, decoded once into a cache.
 
     Args:
         table: the files.
@@ -190,7 +190,7 @@ def image_store(
 
 
 def resident(done: CachedArray, kind: str, device_share: float) -> ResidentStore:
-    """A store over a complete cache, whose notes hold ``sizes`` and ``bad``; in memory or mapped, by ``kind``."""
+    """Build a store over a complete cache, whose notes hold ``sizes`` and ``bad``; in memory or mapped, by ``kind``."""
     in_ram = kind == "ram" or (kind == "auto" and np.prod(done.shape) <= RAM_SHARE * _free_memory())
     images = torch.from_numpy(done.loaded() if in_ram else done.mapped())
     sizes = np.array([size for _, _, note in done.notes for size in note["sizes"]])
@@ -199,12 +199,12 @@ def resident(done: CachedArray, kind: str, device_share: float) -> ResidentStore
 
 
 def cores() -> int:
-    """Processor cores that this process may use."""
+    """Count the processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _free_memory() -> float:
-    """Bytes that can be taken without swapping."""
+    """Read how many bytes can be taken without swapping; all of the memory where the system does not say."""
     try:
         with open("/proc/meminfo") as lines:
             fields = dict(line.split(":") for line in lines)
@@ -240,16 +240,16 @@ class PhotographStore(Store):
         )
 
     def over(self, pixels: ImageStore, positions: Tensor) -> PhotographStore:
-        """A store of changed copies of some images, that go the same way to a network's input.
+        """Build a store of changed copies of some images, which are normalized and augmented the same way.
 
         Args:
             pixels: of n copies.
-            positions: (n,) of the images here.
+            positions: (n,) of the originals in this store.
         """
-        other = copy(self)
-        other.pixels, other.labels = pixels, self.labels[positions]
-        other.plain = None if self.plain is None else self.plain[positions]
-        return other
+        copies = copy(self)
+        copies.pixels, copies.labels = pixels, self.labels[positions]
+        copies.plain = None if self.plain is None else self.plain[positions]
+        return copies
 
     def to(self, device: torch.device) -> None:
         self.device = device
@@ -286,7 +286,7 @@ class PhotographStore(Store):
         self.pixels.prepare(indices)
 
     def _scaled(self, images: Tensor) -> Tensor:
-        """uint8 images as floats in [0, 1] on the device of training."""
+        """Convert uint8 images to floats in [0, 1] on the device of training."""
         return images.to(self.device, non_blocking=True).to(torch.get_default_dtype()).div_(255)
 
     def _normalized(self, images: Tensor) -> Tensor:

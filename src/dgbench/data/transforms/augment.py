@@ -33,11 +33,11 @@ class Augmentation:
         self.scheme = scheme
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """(n, N_UNIFORM) numbers, uniform in [0, 1): all the chance of n images."""
+        """Draw (n, N_UNIFORM) numbers, uniform in [0, 1): all the random numbers that n images need."""
         return rng.random((n, N_UNIFORM))
 
     def __call__(self, images: Tensor, uniform: np.ndarray, sizes: np.ndarray) -> Tensor:
-        """(n, 3, H, W) values in [0, 1] and what was drawn for them -> the same shape, augmented.
+        """Augment (n, 3, H, W) images in [0, 1] with the numbers that were drawn for them; the shape stays.
 
         Args:
             images: (n, 3, H, W) floats in [0, 1].
@@ -54,10 +54,10 @@ class Augmentation:
         return _at(images, gray[:, 0] < self.scheme.grayscale, lambda part: to_gray(part).expand_as(part))
 
     def boxes(self, tries: np.ndarray, place: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """(n, 4) top, left, height and width of the crops, in pixels of the files: torchvision's rule.
+        """Compute the (n, 4) top, left, height and width of the crops, in pixels of ``sizes``, by torchvision's rule.
 
-        Ten (area, aspect) are tried; the first that fits is placed at random, else the central crop whose aspect is
-        nearest to the allowed ones is taken.
+        Ten pairs of area and aspect are tried; the first that fits is placed at random, else the central crop whose
+        aspect is nearest to the allowed ones is taken.
         """
         height, width = (sizes[:, i : i + 1].astype(np.float64) for i in (0, 1))
         low, high = np.log(np.asarray(self.scheme.crop_aspect, np.float64))
@@ -75,19 +75,19 @@ class Augmentation:
         return np.where(fits.any(1)[:, None], np.hstack([top, left, h, w]), np.hstack(central))
 
     def factors(self, uniform: np.ndarray) -> np.ndarray:
-        """(n, 4) uniform numbers to factors of brightness, contrast, saturation and the shift of the hue."""
+        """Map (n, 4) uniform numbers to factors of brightness, contrast and saturation and the shift of the hue."""
         spread = (self.scheme.brightness, self.scheme.contrast, self.scheme.saturation)
         columns = [_between(uniform[:, i], max(0.0, 1 - value), 1 + value) for i, value in enumerate(spread)]
         return np.stack([*columns, _between(uniform[:, HUE], -self.scheme.hue, self.scheme.hue)], axis=1)
 
 
 def resized_crop(images: Tensor, boxes: np.ndarray, flipped: np.ndarray) -> Tensor:
-    """Crops enlarged to the size of the image, bilinear, some of them mirrored: one sampling for all.
+    """Crop images, enlarge the crops to the images' size (bilinear) and mirror some of them, in a single sampling.
 
     Args:
         images: (n, 3, H, W).
         boxes: (n, 4) top, left, height, width as shares of the image's height and width.
-        flipped: (n,) bool.
+        flipped: (n,) bool, the crops to mirror.
     """
     box = torch.from_numpy(boxes).to(images)
     rows = _positions(box[:, 0], box[:, 2], images.shape[2])
@@ -100,7 +100,7 @@ def resized_crop(images: Tensor, boxes: np.ndarray, flipped: np.ndarray) -> Tens
 
 
 def _positions(start: Tensor, length: Tensor, n: int) -> Tensor:
-    """(k, n) where to read along an axis of n pixels, -1 the center of the first pixel and 1 that of the last.
+    """Compute the (k, n) coordinates to read along an axis of n pixels: -1 is the first pixel's center, 1 the last's.
 
     Nothing outside the crop is read, as if it had been cut out before it was resized.
     """
@@ -130,23 +130,23 @@ def color_jitter(images: Tensor, factors: np.ndarray, order: np.ndarray) -> Tens
 
 
 def to_gray(images: Tensor) -> Tensor:
-    """(n, 3, H, W) to (n, 1, H, W)."""
+    """Convert (n, 3, H, W) colors to (n, 1, H, W) gray."""
     red, green, blue = images.unbind(1)
     return (GRAY[0] * red).add_(green, alpha=GRAY[1]).add_(blue, alpha=GRAY[2])[:, None]
 
 
 def brightness(images: Tensor, factor: Tensor) -> Tensor:
-    """Away from black, ``factor`` (n, 1, 1, 1) times as far."""
+    """Scale the distance of each image from black by ``factor`` (n, 1, 1, 1), and clamp to [0, 1]."""
     return (images * factor).clamp_(0, 1)
 
 
 def contrast(images: Tensor, factor: Tensor) -> Tensor:
-    """Away from the mean gray of the image."""
+    """Scale the distance of each image from its mean gray by ``factor`` (n, 1, 1, 1), and clamp to [0, 1]."""
     return _away(images, to_gray(images).mean((1, 2, 3), keepdim=True), factor)
 
 
 def saturation(images: Tensor, factor: Tensor) -> Tensor:
-    """Away from the gray image."""
+    """Scale the distance of each image from its gray version by ``factor`` (n, 1, 1, 1), and clamp to [0, 1]."""
     return _away(images, to_gray(images), factor)
 
 
@@ -173,7 +173,7 @@ def _away(images: Tensor, anchor: Tensor, factor: Tensor) -> Tensor:
 
 
 def _at(images: Tensor, chosen: np.ndarray, change: Callable[[Tensor], Tensor]) -> Tensor:
-    """Change the chosen images. Which they are is known outside the device, so nothing waits for it."""
+    """Change the chosen images in place. The choice is known on the host, so nothing waits for the device."""
     if chosen.any():
         rows = torch.from_numpy(np.flatnonzero(chosen)).to(images.device, non_blocking=True)
         images[rows] = change(images[rows])

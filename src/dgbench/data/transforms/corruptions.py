@@ -36,35 +36,35 @@ class Chance:
         self.generator = torch.Generator().manual_seed(seed)
 
     def normal(self, *shape: int) -> Tensor:
-        """Standard normal numbers."""
+        """Draw standard normal numbers."""
         return torch.randn(shape, generator=self.generator)
 
     def uniform(self, low: float, high: float, *shape: int) -> Tensor:
-        """Numbers in [low, high)."""
+        """Draw uniform numbers in [low, high)."""
         return torch.rand(shape, generator=self.generator) * (high - low) + low
 
     def integers(self, low: int, high: int, *shape: int) -> Tensor:
-        """int64 numbers in {low, ..., high - 1}."""
+        """Draw int64 numbers in {low, ..., high - 1}, all equally likely."""
         return torch.randint(low, high, shape, generator=self.generator)
 
     def poisson(self, rates: Tensor) -> Tensor:
-        """Counts with these expectations."""
+        """Draw Poisson counts with these expectations."""
         return torch.poisson(rates, generator=self.generator)
 
 
 def gaussian_noise(x: Tensor, severity: int, chance: Chance) -> Tensor:
-    """Normal noise on every channel; appears in low light."""
+    """Add normal noise to every channel, as it appears in low light."""
     return x + (0.08, 0.12, 0.18, 0.26, 0.38)[severity - 1] * chance.normal(*x.shape)
 
 
 def shot_noise(x: Tensor, severity: int, chance: Chance) -> Tensor:
-    """Poisson counts of a few photons for full brightness."""
+    """Draw each value as a Poisson count of photons, relative to the few photons of full brightness."""
     photons = (60, 25, 12, 5, 3)[severity - 1]
     return chance.poisson(x * photons) / photons
 
 
 def impulse_noise(x: Tensor, severity: int, chance: Chance) -> Tensor:
-    """Salt and pepper: single channel values become 0 or 1, as bit errors do."""
+    """Add salt and pepper: set single channel values to 0 or 1, as bit errors do."""
     share = (0.03, 0.06, 0.09, 0.17, 0.27)[severity - 1]
     hit = chance.uniform(0, 1, *x.shape) <= share
     salt = chance.uniform(0, 1, *x.shape) <= 0.5
@@ -72,13 +72,13 @@ def impulse_noise(x: Tensor, severity: int, chance: Chance) -> Tensor:
 
 
 def defocus_blur(x: Tensor, severity: int, chance: Chance) -> Tensor:
-    """Every point becomes a disk; draws nothing."""
+    """Turn every point into a disk; draw nothing from ``chance``."""
     radius, softness = ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5))[severity - 1]
     return convolve(x, disk(radius, softness))
 
 
 def glass_blur(x: Tensor, severity: int, chance: Chance) -> Tensor:
-    """Frosted glass: blurred, pixels copied from close by, blurred again."""
+    """Simulate frosted glass: blur, copy each pixel from close by, blur again."""
     sigma, reach, rounds = ((0.7, 1, 2), (0.9, 2, 1), (1.0, 2, 3), (1.1, 3, 2), (1.5, 4, 2))[severity - 1]
     blurred = gaussian(x, (sigma, sigma), 4.0, edge)
     flat = torch.floor(blurred * 255 + 1e-3).div_(255).flatten(2)
@@ -89,7 +89,7 @@ def glass_blur(x: Tensor, severity: int, chance: Chance) -> Tensor:
 
 
 def _scattered(n: int, height: int, width: int, reach: int, chance: Chance) -> Tensor:
-    """(n, height * width) position from which each pixel is copied in one round.
+    """Draw the (n, height * width) positions from which pixels are copied in one round.
 
     The published code walks the pixels from the last to the first and means to swap each with one at most ``reach``
     rows and columns away, but NumPy's views make the swap a copy. A pixel may so be copied from one that was
@@ -113,13 +113,13 @@ def _scattered(n: int, height: int, width: int, reach: int, chance: Chance) -> T
 
 
 def motion_blur(x: Tensor, severity: int, chance: Chance) -> Tensor:
-    """The camera moves in a direction up to 45 degrees off the horizontal."""
+    """Simulate a camera that moves in a direction up to 45 degrees off the horizontal."""
     radius, sigma = ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15))[severity - 1]
     return motion(x, radius, sigma, chance.uniform(-45, 45, len(x)))
 
 
 def zoom_blur(x: Tensor, severity: int, chance: Chance) -> Tensor:
-    """The camera moves toward the object: a mean over magnifications; draws nothing."""
+    """Average over magnifications, as if the camera moved toward the object; draw nothing from ``chance``."""
     count, step = ((12, 0.01), (16, 0.01), (11, 0.02), (13, 0.02), (11, 0.03))[severity - 1]
     total = x.clone()
     for i in range(count):
@@ -131,7 +131,7 @@ TEXTURES = ("frost1", "frost2", "frost2", "frost4", "frost5", "frost6")  # the o
 
 
 def snow(x: Tensor, severity: int, chance: Chance) -> Tensor:
-    """Flakes with trails before a whitened image."""
+    """Add flakes with trails to a whitened image."""
     mean, spread, zoom, threshold, radius, sigma, share = (
         (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
         (0.2, 0.3, 2, 0.5, 12, 4, 0.7),
@@ -150,7 +150,7 @@ def snow(x: Tensor, severity: int, chance: Chance) -> Tensor:
 
 
 def frost(x: Tensor, severity: int, chance: Chance) -> Tensor:
-    """A piece of a photograph of ice is added; its place and its photograph are drawn."""
+    """Add a piece of a photograph of ice; the photograph and the place of the piece are drawn."""
     share, ice = ((1.0, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))[severity - 1]
     height, width = x.shape[2:]
     pieces = []
@@ -164,7 +164,7 @@ def frost(x: Tensor, severity: int, chance: Chance) -> Tensor:
 
 @lru_cache(maxsize=len(TEXTURES))
 def _texture(name: str, height: int, width: int) -> Tensor:
-    """(3, h, w) texture in [0, 1], a tenth larger than it is, or than a larger image needs."""
+    """Read a (3, h, w) texture in [0, 1], enlarged by a tenth, or to a tenth more than a larger image needs."""
     with (files(__package__) / "frost" / f"{name}.jpg").open("rb") as file:
         pixels = torch.from_numpy(np.array(Image.open(file).convert("RGB"))).permute(2, 0, 1).float()
     scale = 1.1 * max(1.0, height / pixels.shape[1], width / pixels.shape[2])
@@ -174,7 +174,7 @@ def _texture(name: str, height: int, width: int) -> Tensor:
 
 
 def fog(x: Tensor, severity: int, chance: Chance) -> Tensor:
-    """Clouds of all sizes (diamond-square heights) are added and the brightest value is kept."""
+    """Add clouds of all sizes (diamond-square heights), and rescale to keep the image's brightest value."""
     thickness, decay = ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))[severity - 1]
     n, _, height, width = x.shape
     clouds = _plasma(n, 1 << (max(height, width) - 1).bit_length(), decay, chance)[:, None, :height, :width]
@@ -183,7 +183,7 @@ def fog(x: Tensor, severity: int, chance: Chance) -> Tensor:
 
 
 def _plasma(n: int, side: int, decay: float, chance: Chance) -> Tensor:
-    """(n, side, side) heights in [0, 1] that tile; ``side`` is a power of 2.
+    """Draw (n, side, side) heights in [0, 1] that tile; ``side`` is a power of 2.
 
     Each round halves the grid: the middle of four points is their mean plus noise, first for squares, then for the
     diamonds between them; the noise shrinks by ``decay`` squared from round to round.
@@ -208,20 +208,20 @@ def _plasma(n: int, side: int, decay: float, chance: Chance) -> Tensor:
 
 
 def brightness(x: Tensor, severity: int, chance: Chance) -> Tensor:
-    """The value channel of HSV rises, hue and saturation stay; draws nothing."""
+    """Raise the value channel of HSV, keep hue and saturation; draw nothing from ``chance``."""
     value = x.amax(1, keepdim=True)
     raised = (value + (0.1, 0.2, 0.3, 0.4, 0.5)[severity - 1]).clamp(max=1)
     return torch.where(value > 0, x * (raised / value), raised)
 
 
 def contrast(x: Tensor, severity: int, chance: Chance) -> Tensor:
-    """Every value moves toward the mean of its channel; draws nothing."""
+    """Move every value toward the mean of its channel; draw nothing from ``chance``."""
     mean = x.mean((2, 3), keepdim=True)
     return mean + (0.4, 0.3, 0.2, 0.1, 0.05)[severity - 1] * (x - mean)
 
 
 def elastic_transform(x: Tensor, severity: int, chance: Chance) -> Tensor:
-    """Pixels move by a smooth random field, about 1 % of the side in size.
+    """Move pixels by a smooth random field, about 1 % of the side in size.
 
     The parameters are those of the original's maintained form, whose field grows with the image.
     """
@@ -238,7 +238,7 @@ def elastic_transform(x: Tensor, severity: int, chance: Chance) -> Tensor:
 
 
 def pixelate(x: Tensor, severity: int, chance: Chance) -> Tensor:
-    """Shrunk to a share of the size and enlarged without interpolation; draws nothing."""
+    """Shrink to a share of the size and enlarge without interpolation; draw nothing from ``chance``."""
     share = (0.6, 0.5, 0.4, 0.3, 0.25)[severity - 1]
 
     def through(image: Image.Image) -> Image.Image:
@@ -249,7 +249,7 @@ def pixelate(x: Tensor, severity: int, chance: Chance) -> Tensor:
 
 
 def jpeg_compression(x: Tensor, severity: int, chance: Chance) -> Tensor:
-    """Saved as JPEG of low quality and read again; draws nothing."""
+    """Save as JPEG of low quality and read again; draw nothing from ``chance``."""
     quality = (25, 18, 15, 10, 7)[severity - 1]
 
     def through(image: Image.Image) -> Image.Image:
@@ -270,7 +270,7 @@ CORRUPTIONS: dict[str, Callable[[Tensor, int, Chance], Tensor]] = {name: globals
 
 
 def corrupt(images: Tensor, name: str, severity: int, chance: Chance) -> Tensor:
-    """Corrupt images.
+    """Apply one corruption to images.
 
     Args:
         images: (n, 3, H, W) uint8, at least 32 pixels high and wide.
@@ -291,28 +291,28 @@ Border = Callable[[Tensor, int], Tensor]
 
 
 def edge(index: Tensor, size: int) -> Tensor:
-    """Border that repeats the outermost pixel: aaa|abcd|ddd."""
+    """Map indices beyond the border to the outermost pixel: aaa|abcd|ddd."""
     return index.clamp(0, size - 1)
 
 
 def mirror(index: Tensor, size: int) -> Tensor:
-    """Border that repeats the image backwards, outermost pixel twice: cba|abcd|dcb."""
+    """Map indices beyond the border to the image mirrored, outermost pixel twice: cba|abcd|dcb."""
     return torch.where(index < 0, -index - 1, torch.where(index >= size, 2 * size - 1 - index, index))
 
 
 def mirror_inside(index: Tensor, size: int) -> Tensor:
-    """Border that repeats the image backwards, outermost pixel once: dcb|abcd|cba."""
+    """Map indices beyond the border to the image mirrored, outermost pixel once: dcb|abcd|cba."""
     return torch.where(index < 0, -index, torch.where(index >= size, 2 * (size - 1) - index, index))
 
 
 def padded(x: Tensor, width: int, border: Border) -> Tensor:
-    """(n, C, H, W) -> (n, C, H + 2 width, W + 2 width)."""
+    """Pad (n, C, H, W) images to (n, C, H + 2 width, W + 2 width)."""
     rows, columns = (border(torch.arange(-width, size + width), size) for size in x.shape[2:])
     return x[:, :, rows][..., columns]
 
 
 def gaussian(x: Tensor, sigma: tuple[float, float], truncate: float, border: Border) -> Tensor:
-    """Gaussian filter with one sigma (in pixels) for the rows' and one for the columns' direction.
+    """Apply a Gaussian filter with one sigma (in pixels) for the vertical and one for the horizontal direction.
 
     Args:
         x: images.
@@ -320,12 +320,12 @@ def gaussian(x: Tensor, sigma: tuple[float, float], truncate: float, border: Bor
         truncate: the kernel ends at this many standard deviations.
         border: what lies outside the image.
     """
-    for axis, s in enumerate(sigma):
-        radius = int(truncate * s + 0.5)
+    for axis, deviation in enumerate(sigma):
+        radius = int(truncate * deviation + 0.5)
         size = x.shape[2 + axis]
-        near = border(torch.arange(-radius, size + radius), size)
-        weights = torch.exp(-0.5 * (torch.arange(-radius, radius + 1, dtype=torch.float64) / s) ** 2)
-        wide = x.index_select(2 + axis, near)
+        indices = border(torch.arange(-radius, size + radius), size)
+        weights = torch.exp(-0.5 * (torch.arange(-radius, radius + 1, dtype=torch.float64) / deviation) ** 2)
+        wide = x.index_select(2 + axis, indices)
         x = torch.zeros_like(x)
         for i, weight in enumerate((weights / weights.sum()).tolist()):  # ten times faster than F.conv2d here
             x.add_(wide.narrow(2 + axis, i, size), alpha=weight)
@@ -333,7 +333,7 @@ def gaussian(x: Tensor, sigma: tuple[float, float], truncate: float, border: Bor
 
 
 def convolve(x: Tensor, kernel: Tensor) -> Tensor:
-    """Convolution of every channel with one odd, square kernel, by FFT; the border is :func:`mirror_inside`.
+    """Convolve every channel with one odd, square kernel, by FFT; the border is :func:`mirror_inside`.
 
     Against a direct convolution in double precision the error is about 1e-6, at a tenth of the time for the
     17 x 17 and 21 x 21 kernels of defocus blur.
@@ -347,7 +347,7 @@ def convolve(x: Tensor, kernel: Tensor) -> Tensor:
 
 
 def magnified(x: Tensor, factor: float) -> Tensor:
-    """The middle of an image, magnified linearly to the size of the whole or, by rounding, a little more."""
+    """Magnify the middle of an image linearly to the size of the whole or, by rounding, a little more."""
     crops = [math.ceil(size / factor) for size in x.shape[2:]]
     top, left = ((size - crop) // 2 for size, crop in zip(x.shape[2:], crops, strict=True))
     middle = x[..., top : top + crops[0], left : left + crops[1]]
@@ -356,7 +356,7 @@ def magnified(x: Tensor, factor: float) -> Tensor:
 
 
 def motion(x: Tensor, radius: int, sigma: float, angles: Tensor) -> Tensor:
-    """Motion blur along one direction for each image: a half Gaussian trail of 2 radius + 1 pixels.
+    """Blur each image along a direction of its own: a half Gaussian trail of 2 radius + 1 pixels.
 
     Args:
         x: images.
@@ -381,7 +381,7 @@ def motion(x: Tensor, radius: int, sigma: float, angles: Tensor) -> Tensor:
 
 @lru_cache(maxsize=8)
 def disk(radius: int, softness: float) -> Tensor:
-    """A disk of ``radius`` pixels whose sum is 1, its rim softened by a Gaussian of ``softness`` pixels."""
+    """Build a disk of ``radius`` pixels whose sum is 1, its rim softened by a Gaussian of ``softness`` pixels."""
     reach, soft = (8, 1) if radius <= 8 else (radius, 2)
     line = torch.arange(-reach, reach + 1)
     flat = (line[:, None] ** 2 + line**2 <= radius**2).double()

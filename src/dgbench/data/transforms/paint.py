@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def two_channel_color(images: Tensor, feature: Tensor) -> Tensor:
-    """Colored digits as DomainBed makes them: (n, 1, H, W) -> (n, 2, H, W), the digit in channel ``feature``.
+    """Color digits as DomainBed does: (n, 1, H, W) -> (n, 2, H, W), the digit in channel ``feature``.
 
     The other channel is zero (Arjovsky et al., 2019; Gulrajani and Lopez-Paz, 2021).
     """
@@ -22,7 +22,7 @@ def two_channel_color(images: Tensor, feature: Tensor) -> Tensor:
 
 
 def tint(images: Tensor, feature: Tensor) -> Tensor:
-    """Pictures under colored light: (n, 3, H, W) -> the same, greenish for feature 0, bluish for feature 1.
+    """Put pictures under colored light: (n, 3, H, W) -> the same shape, greenish for feature 0, bluish for feature 1.
 
     One channel stays, the other two are halved, which leaves shapes and shading. C-Cats&Dogs (Hwang et al., 2024,
     section 4.2.1) says only "color"; the two tints are those of its source (Nagarajan et al., 2020), the strength is
@@ -47,7 +47,7 @@ LINE_COLORS = (
 
 
 def colored_line(images: Tensor, feature: Tensor) -> Tensor:
-    """A vertical line through the middle in one of ten colors: (n, 3, H, W) -> the same, feature in 0..9.
+    """Draw a vertical line through the middle in one of ten colors: (n, 3, H, W) -> the same shape, feature in 0..9.
 
     The line is a sixteenth of the width (2 of 32 pixels) and opaque. L-CIFAR10 (Hwang et al., 2024, section 4.2.2)
     says only "colored lines"; place, width and colors are ours.
@@ -62,7 +62,7 @@ def colored_line(images: Tensor, feature: Tensor) -> Tensor:
 
 
 def rotated(images: Tensor, angle: float) -> Tensor:
-    """Pictures turned counter-clockwise by Pillow, as DomainBed turns digits: bilinear, 0 where nothing of them lies.
+    """Rotate pictures counter-clockwise with Pillow, as DomainBed does: bilinear, 0 outside the rotated picture.
 
     Args:
         images: (n, 1, S, S) uint8.

@@ -140,7 +140,7 @@ def read_entry(folder: Path) -> Entry:
     """Read the ``entry.yaml`` of a folder.
 
     Raises:
-        RecordError: something is wrong with it, the first of it.
+        RecordError: something is wrong with it; the message names the first fault.
     """
     entry, faults = entry_or_faults(folder)
     if entry is None:
@@ -149,9 +149,9 @@ def read_entry(folder: Path) -> Entry:
 
 
 def entry_or_faults(folder: Path) -> tuple[Entry | None, list[str]]:
-    """Read the ``entry.yaml`` of a folder, or say what is wrong with it or its files, one line each."""
-    if odd := odd_files(folder):
-        return None, odd
+    """Read the ``entry.yaml`` of a folder, or list what is wrong with it or its files, one line each."""
+    if refused := odd_files(folder):
+        return None, refused
     try:
         content = read_yaml(folder / ENTRY_FILE)
         return Entry.model_validate({**content, "folder": folder}), []
@@ -163,7 +163,7 @@ def entry_or_faults(folder: Path) -> tuple[Entry | None, list[str]]:
 
 
 def odd_files(folder: Path) -> list[str]:
-    """Say which files of an entry are not read, one line each: a link may publish any file of a reader's machine."""
+    """List the refused files of an entry, one line each: a link might publish any file of the reader's machine."""
     faults = [f"{folder.name} is a link; put the folder itself there"] if folder.is_symlink() else []
     for path in sorted(folder.iterdir()):
         if path.is_symlink() or not path.is_file():
@@ -244,13 +244,13 @@ def each_line(file: Path) -> Iterator[PackedRun]:
     Raises:
         RecordError: the file cannot be read, or a line is no packed run.
     """
-    read = 0
+    count = 0
     try:
         for text in archive_lines(file):
             yield PackedRun.model_validate_json(text)
-            read += 1
+            count += 1
     except ValidationError:
-        raise RecordError(f"{file}:{read + 1} is no packed run; write it with `dgbench results pack`") from None
+        raise RecordError(f"{file}:{count + 1} is no packed run; write it with `dgbench results pack`") from None
     except (OSError, EOFError, lzma.LZMAError, ValueError) as error:
         raise RecordError(f"{file} cannot be read ({error}); copy it again") from None
 
@@ -282,7 +282,7 @@ def packed(collection: Collection) -> list[PackedRun]:
 
 
 def _made_by(folder: Path) -> dict[str, Any]:
-    """``spec``, ``sessions`` and ``fingerprint`` of a run folder; empty where it does not keep them."""
+    """Read ``spec``, ``sessions`` and ``fingerprint`` of a run folder; empty where it does not keep them."""
     try:
         document = read_json(folder / IDENTITY_FILE)
         for session in document["sessions"]:
@@ -303,13 +303,13 @@ def recorded_of(lines: Sequence[PackedRun]) -> Recorded:
     sessions = [session for line in lines for session in line.sessions]
     names = dict.fromkeys(name for session in sessions for name in session.packages)
     versions = {name: {session.packages.get(name) for session in sessions} - {None} for name in names}
-    of_run = ("run", "fold", "held_out", "beyond", "n_parameters", "n_trainable")
-    studies = [{key: value for key, value in line.identity.items() if key not in of_run} for line in lines]
+    run_keys = ("run", "fold", "held_out", "beyond", "n_parameters", "n_trainable")
+    studies = [{key: value for key, value in line.identity.items() if key not in run_keys} for line in lines]
     return Recorded(
         code=sorted({code for line in lines for code in code_parts(line.identity["code"])}),
         commands=list(dict.fromkeys(shlex.join(session.typed) for session in sessions)),
         python=sorted({session.python for session in sessions}),
-        packages={name: sorted(map(str, several)) for name, several in versions.items() if several},
+        packages={name: sorted(map(str, used)) for name, used in versions.items() if used},
         hardware=sorted({session.machine for session in sessions}),
         datasets=sorted({_dataset(line.identity) for line in lines}),
         runs=len(lines),
@@ -325,7 +325,7 @@ def _dataset(identity: Mapping[str, Any]) -> str:
 
 
 def _hours(sessions: Sequence[Session]) -> float:
-    """Hours that sessions cover together, each moment counted once."""
+    """Count the hours that sessions cover together, each moment once."""
     total, reached = 0.0, float("-inf")
     for start, seconds in sorted((s.started, s.seconds) for s in sessions if s.seconds is not None):
         total += max(0.0, start + seconds - max(start, reached))
@@ -373,10 +373,10 @@ def _csv(frame: pd.DataFrame) -> str:
 
 
 def read_table(text: str, name: str | Path) -> pd.DataFrame:
-    """Read what a CSV file of that name holds, every cell as text.
+    """Parse the text of a CSV file of that name, every cell as text.
 
     Raises:
-        RecordError: it is none.
+        RecordError: it is no CSV file.
     """
     try:
         return pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
@@ -385,7 +385,7 @@ def read_table(text: str, name: str | Path) -> pd.DataFrame:
 
 
 def missing_of(evaluation: Evaluation) -> list[str]:
-    """Name what the grid of algorithms and seeds of each setting lacks: whole studies, and folds with the reason."""
+    """List what the grid of algorithms and seeds of each setting lacks: whole studies, and folds with the reason."""
     lacking = []
     for title, studies in evaluation.studies.groupby("setting", sort=False):
         grid = studies.pivot(index="algorithm", columns="seed", values="missing").fillna("no run")
@@ -407,7 +407,7 @@ def pack(name: str, roots: Sequence[str | Path], results: Path, selection: str =
         the folder; and what was left out, in words.
 
     Raises:
-        RecordError: the name is taken or none, there are no finished runs, or two records of one run disagree.
+        RecordError: the name is taken or invalid, there are no finished runs, or two records of one run disagree.
         OSError: the folder cannot be written.
     """
     if not NAME.fullmatch(name):

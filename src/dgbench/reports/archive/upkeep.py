@@ -76,7 +76,7 @@ def write_index(results: Path) -> list[Path]:
     """Write the generated files of an archive.
 
     Returns:
-        those that were not as they should be; errors as :func:`stale_files`.
+        those that were missing or outdated; errors as :func:`stale_files`.
 
     Raises:
         OSError: a file cannot be written.
@@ -88,7 +88,7 @@ def write_index(results: Path) -> list[Path]:
 
 
 def stale_files(results: Path) -> dict[Path, str]:
-    """Find the generated files that are not as they should be, and say how.
+    """Map each generated file that is missing or outdated to the content that it should have.
 
     Raises:
         RecordError: an entry cannot be read, or two that are not frozen hold the same run.
@@ -125,7 +125,7 @@ def _overview(entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def _digest(entry: Entry) -> str:
-    """Hexadecimal digits that change with any byte of any file of an entry."""
+    """Compute hexadecimal digits that change with any byte of any file of an entry."""
     state = hashlib.sha256()
     for name in FILES:
         content = read_regular(entry.folder / name)
@@ -134,7 +134,7 @@ def _digest(entry: Entry) -> str:
 
 
 def _joined(entries: Sequence[Entry], name: str) -> str:
-    """The committed table of every entry, with whose it is and whether it is frozen."""
+    """Join the committed tables of all entries, with whose each one is and whether it is frozen."""
     tables = []
     for entry in entries:
         file = entry.folder / name
@@ -168,19 +168,19 @@ def leaderboard_text(entries: Sequence[Entry]) -> str:
 def _group_text(
     selection: str, content: str, group: Sequence[Entry], holders: dict[tuple[str, str], Entry]
 ) -> Iterator[str]:
-    """The tables of entries that are evaluated together, with who made each line."""
+    """Write the tables of entries that are evaluated together, with who made each line."""
     selected, evaluation = evaluated(collect([entry.rows for entry in group], repeated=True), selection)
     names = keys(Role.SETTING, "code")
     made_by: dict[tuple[str, str], dict[str, Entry]] = defaultdict(dict)  # (setting, algorithm) -> name -> entry
-    for at, identity in beside_trained([run.identity for run in selected.runs]):
+    for index, identity in beside_trained([run.identity for run in selected.runs]):
         entry = holders[identity["run"], identity["code"]]
-        made_by[identity_key(identity, names), selected.runs[at].label][entry.name] = entry
+        made_by[identity_key(identity, names), selected.runs[index].label][entry.name] = entry
     for setting in evaluation.settings:
-        alone = evaluation.of(setting.title)
+        of_setting = evaluation.of(setting.title)
         code = "" if "code=" in setting.title else f" (code {', '.join(setting.codes)})"
         yield f"## {inert(setting.title + code)}"
-        yield from map(inert, measures_answer(alone, Statistics()))
-        measures = measure_table(alone)
+        yield from map(inert, measures_answer(of_setting, Statistics()))
+        measures = measure_table(of_setting)
         entries = [made_by[identity_key(setting.identity, names), name] for name in measures.frame["algorithm"]]
         authors = ["; ".join(dict.fromkeys(entry.authors for entry in line.values())) for line in entries]
         lines = measures.frame.assign(who=authors, entry=[", ".join(line) for line in entries])
@@ -188,7 +188,7 @@ def _group_text(
         shown = tuple(columns[name] for name in ("algorithm", *_SHOWN, "seeds", "who", "entry"))
         title = f"Measures ({describe(selection_named(selection))})"
         yield markdown_table(replace(measures, frame=lines, columns=shown), title=title)
-        facts = [*setting_facts(alone), ("files of the dataset", content or "not recorded")]
+        facts = [*setting_facts(of_setting), ("files of the dataset", content or "not recorded")]
         yield "\n".join(f"- {inert(f'{name}: {value}')}" for name, value in dict(facts).items())
 
 
@@ -239,10 +239,10 @@ def _of_files(folder: Path) -> Iterator[str]:
 
 
 def _of_runs(entry: Entry, lines: Sequence[PackedRun]) -> Iterator[str]:
-    """What contradicts itself in a packed run, in all of them together, or in what ``entry.yaml`` says of them."""
+    """Find contradictions in each packed run, in all of them together, and in what ``entry.yaml`` says of them."""
     for line in lines:
-        who = "run {run} ({algorithm} seed {seed} fold {fold})".format_map(line.identity)
-        yield from (f"{who}: {fault}" for fault in _of_run(line, bool(entry.frozen)))
+        label = "run {run} ({algorithm} seed {seed} fold {fold})".format_map(line.identity)
+        yield from (f"{label}: {fault}" for fault in _of_run(line, bool(entry.frozen)))
     for (run, _), count in Counter((line.identity["run"], line.identity["code"]) for line in lines).items():
         if count > 1:
             yield f"run {run} is there {count} times"
@@ -254,7 +254,7 @@ def _of_runs(entry: Entry, lines: Sequence[PackedRun]) -> Iterator[str]:
 
 
 def _of_run(line: PackedRun, frozen: bool) -> Iterator[str]:
-    """The hash of a run, computed again, and its rows against its specification, which frozen entries may lack."""
+    """Check a run's hash, computed again, and its rows against its specification, which frozen entries may lack."""
     identity, spec = line.identity, line.spec
     if DIRTY in identity["code"]:
         yield f"its code {identity['code']} is in no commit; train from committed code"
@@ -267,8 +267,8 @@ def _of_run(line: PackedRun, frozen: bool) -> Iterator[str]:
         expected = {**spec, **spec["dataset"], **spec["fold"], "averaging": spec["averaging"]["name"]}
         expected |= {"fold": spec["fold"]["name"], "head": (spec.get("head") or {}).get("name", "random")}
         expected |= {"hparams": {**identity["hparams"], **spec["hparams"], "steps": steps}}
-        stated, of_rows = spec["dataset"]["variant"], identity["variant"]
-        expected |= {"variant": {key: of_rows[key] if key in OF_FILES else stated.get(key) for key in of_rows}}
+        stated, recorded = spec["dataset"]["variant"], identity["variant"]
+        expected |= {"variant": {key: recorded[key] if key in OF_FILES else stated.get(key) for key in recorded}}
     except (TypeError, KeyError, AttributeError) as error:
         yield f"its specification is none of this code ({type(error).__name__}: {error})"
         return
@@ -281,7 +281,7 @@ def _of_run(line: PackedRun, frozen: bool) -> Iterator[str]:
 
 
 def _hash_of(spec: Mapping[str, Any]) -> str:
-    """The hash of a specification, by the rule of the version that wrote it."""
+    """Compute the hash of a specification, by the rule of the version that wrote it."""
     if "user_code" in spec:
         return RunSpec(**spec).digest
     # Specifications before the key left `sharpness` and `head` out of the hash where they were empty.
@@ -290,7 +290,7 @@ def _hash_of(spec: Mapping[str, Any]) -> str:
 
 
 def _of_numbers(entry: Entry, collection: Collection) -> Iterator[str]:
-    """Checksums, committed tables and what is missing, against what the rows give."""
+    """Check checksums, committed tables and the list of missing results against what the rows give."""
     for name, expected in entry.sha256.items():
         if hashlib.sha256(read_regular(entry.folder / name)).hexdigest() != expected:
             yield f"{name} has not the sha256 that entry.yaml says"
@@ -306,7 +306,7 @@ def _of_numbers(entry: Entry, collection: Collection) -> Iterator[str]:
 
 
 def _table_faults(name: str, committed: str, computed: str) -> Iterator[str]:
-    """Where a committed table differs from the one that the rows give, cell by cell."""
+    """List where a committed table differs from the one that the rows give, cell by cell."""
     ours, theirs = read_table(committed, name), read_table(computed, name)
     if list(ours) != list(theirs) or len(ours) != len(theirs):
         sizes = [f"{len(frame)} lines of {', '.join(map(str, frame))}" for frame in (ours, theirs)]
@@ -324,7 +324,7 @@ def _table_faults(name: str, committed: str, computed: str) -> Iterator[str]:
 
 
 def _between(results: Path, folders: Sequence[Path]) -> Iterator[str]:
-    """What entries say of one another, and what is generated from all of them."""
+    """Check what entries say of one another, the files beside them, and what is generated from all of them."""
     entries = {folder.name: entry_or_faults(folder)[0] for folder in folders}
     for name, entry in entries.items():
         older = entries.get(entry.replaces) if entry else None

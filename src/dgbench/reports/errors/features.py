@@ -40,7 +40,7 @@ class FeaturesReport(Report):
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         runs = [(run, file) for run in collection.runs if (file := run.file(FEATURE_FILE))]
-        runs.sort(key=lambda one: [str(one[0].identity[key]) for key in ("dataset", "algorithm", "seed", "fold")])
+        runs.sort(key=lambda pair: [str(pair[0].identity[key]) for key in ("dataset", "algorithm", "seed", "fold")])
         if not runs:
             raise RecordError(
                 "no run here has kept features; write some with dgbench evaluate model=RUN features=200, and name the "
@@ -52,13 +52,13 @@ class FeaturesReport(Report):
                 sections.append(_section(run, file, self.map))
             except (RecordError, OSError, ValueError, KeyError, TypeError, IndexError) as error:
                 problems.append(Problem("features", str(file.parent), f"{FEATURE_FILE} cannot be read: {error}"))
-        left = f", {len(runs) - self.runs} more left out (report.runs)" if len(runs) > self.runs else ""
+        omission = f", {len(runs) - self.runs} more left out (report.runs)" if len(runs) > self.runs else ""
         return Document(
             title="Features by environment and class",
             selection="",
             sections=sections,
             problems=problem_table(problems),
-            lead=leads(f"{len(sections)} of {len(collection.runs)} runs kept features{left}", problems),
+            lead=leads(f"{len(sections)} of {len(collection.runs)} runs kept features{omission}", problems),
         )
 
 
@@ -68,12 +68,12 @@ def _section(run: Run, file: Path, kind: str) -> Section:
     features = arrays["features"].astype(np.float64)
     env, held_out, label, predicted = (arrays[key] for key in ("env", "held_out", "label", "predicted"))
     title = "{algorithm} seed {seed} fold {fold} on {dataset}".format_map(run.identity)
-    places, how = two_dimensions(features, kind)
+    places, axes_text = two_dimensions(features, kind)
     name = f"features_{slug(title)}_{run.identity['run']}"
     environments, classes = about["environments"], about["classes"]
     unseen = {environments[number] for number in np.unique(env[held_out.astype(bool)])}
     shown = [f"{environment}, held out" if environment in unseen else environment for environment in environments]
-    figure = _figure(name, title, places, how, {"environment": (env, shown), "class": (label, classes)})
+    figure = _figure(name, title, places, axes_text, {"environment": (env, shown), "class": (label, classes)})
     share = separability(features, env, label)
     errors = [(predicted != label)[env == number] for number in range(len(environments))]
     lines = [
@@ -119,7 +119,7 @@ def two_dimensions(features: np.ndarray, kind: str) -> tuple[np.ndarray, str]:
 
 
 def separability(features: np.ndarray, env: np.ndarray, label: np.ndarray) -> dict[str, float]:
-    """Count how often an image's nearest neighbor (Euclidean) has its class, and its environment.
+    """Compute how often an image's nearest neighbor (Euclidean) has its class, and its environment.
 
     Returns:
         ``class``, ``environment``: fractions of images; ``... by chance``: of pairs of different images.
@@ -136,22 +136,24 @@ def separability(features: np.ndarray, env: np.ndarray, label: np.ndarray) -> di
     return shares
 
 
-def _figure(name: str, title: str, places: np.ndarray, how: str, by: dict[str, tuple[np.ndarray, list[str]]]) -> Figure:
+def _figure(
+    name: str, title: str, places: np.ndarray, axes_text: str, groupings: dict[str, tuple[np.ndarray, list[str]]]
+) -> Figure:
     with canvas(name, 9.0, 4.2) as drawn:
         panels = drawn.subplots(1, 2, sharex=True, sharey=True)
-        for axes, (what, (numbers, names)) in zip(panels, by.items(), strict=True):
+        for axes, (grouping, (numbers, names)) in zip(panels, groupings.items(), strict=True):
             # one gray entry for all that have no color of their own
-            rest = names[MOST_COLORS] if len(names) == MOST_COLORS + 1 else "others"
-            entries = [label_of(name) for name in [*names[:MOST_COLORS], rest]]
+            last_entry = names[MOST_COLORS] if len(names) == MOST_COLORS + 1 else "others"
+            entries = [label_of(name) for name in [*names[:MOST_COLORS], last_entry]]
             for number in range(len(names)):
-                here = places[numbers == number]
-                look: dict[str, Any] = {"color": COLORS[number] if number < MOST_COLORS else GRAY}
-                look["label"] = entries[number] if number <= MOST_COLORS else None
-                axes.plot(here[:, 0], here[:, 1], marker=".", linestyle="", markersize=4, alpha=0.6, mew=0, **look)
-            axes.set_title(f"by {what}")
+                points = places[numbers == number]
+                style: dict[str, Any] = {"color": COLORS[number] if number < MOST_COLORS else GRAY}
+                style["label"] = entries[number] if number <= MOST_COLORS else None
+                axes.plot(points[:, 0], points[:, 1], marker=".", linestyle="", markersize=4, alpha=0.6, mew=0, **style)
+            axes.set_title(f"by {grouping}")
             axes.set_xticks([])
             axes.set_yticks([])
             axes.legend(fontsize=8, frameon=False, markerscale=2.5, loc="upper center", ncols=3,
                         bbox_to_anchor=(0.5, -0.02))  # fmt: skip
-        caption = f"One point an image; {how}. The same points in both panels."
+        caption = f"One point an image; {axes_text}. The same points in both panels."
         return finish(drawn, name, f"Features of {title}", caption)

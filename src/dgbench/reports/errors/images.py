@@ -65,7 +65,7 @@ class PredictedRun:
 
     @property
     def repetition(self) -> str:
-        """What its folds have in common."""
+        """Seed and trial, which its folds have in common."""
         return f"{self.run.identity['seed']}, trial {self.run.identity['trial']}"
 
     def tested(self) -> Iterator[EnvImages]:
@@ -86,26 +86,26 @@ class PredictedRun:
         names = tested(self.run.identity)
         for recipe in self.about["recipes"]:
             if recipe["subset"] == "test" and recipe["env"] in names:
-                at, weight = _counted(frame, recipe)
-                images = frame.iloc[at].assign(weight=weight)
-                yield EnvImages(str(recipe["env"]), images, None if scores is None else scores[at])
+                positions, weight = _counted(frame, recipe)
+                images = frame.iloc[positions].assign(weight=weight)
+                yield EnvImages(str(recipe["env"]), images, None if scores is None else scores[positions])
 
 
 def _rows(column: Any) -> NDArray[Any]:
-    """A column of lists, which are equally long, as the rows of an array."""
+    """Stack a column of lists of equal length as the rows of an array."""
     values: NDArray[Any] = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
     return values.reshape(len(column), -1 if len(column) else 1)
 
 
 def _counted(frame: pd.DataFrame, recipe: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Positions of the lines that an error counts, and how much each."""
+    """Find the positions of the lines that an error counts, and the weight of each."""
     mixture = {name: float(weight) for name, weight in recipe["mixture"].items()}
     if len(mixture) == 1:
-        at = np.flatnonzero((frame["env"] == recipe["env"]) & (frame["subset"] == recipe["subset"]))
-        return at, np.ones(len(at))
+        positions = np.flatnonzero((frame["env"] == recipe["env"]) & (frame["subset"] == recipe["subset"]))
+        return positions, np.ones(len(positions))
     parts = [(np.flatnonzero(frame["eval_set"] == name), weight) for name, weight in mixture.items() if weight > 0]
-    weights = [np.full(len(at), weight) for at, weight in parts]
-    return np.concatenate([at for at, _ in parts]), np.concatenate(weights)
+    weights = [np.full(len(positions), weight) for positions, weight in parts]
+    return np.concatenate([positions for positions, _ in parts]), np.concatenate(weights)
 
 
 def predicted_runs(collection: Collection) -> tuple[list[PredictedRun], list[Problem]]:
@@ -134,7 +134,7 @@ def predicted_runs(collection: Collection) -> tuple[list[PredictedRun], list[Pro
 
 
 def settings_of(runs: Sequence[PredictedRun], split_by: str | None) -> dict[str, dict[str, list[PredictedRun]]]:
-    """Sort runs: title of the setting -> algorithm -> runs.
+    """Group runs: title of the setting -> algorithm -> runs.
 
     Raises:
         RecordError: one setting would mix code versions.
@@ -143,11 +143,11 @@ def settings_of(runs: Sequence[PredictedRun], split_by: str | None) -> dict[str,
     labels = setting_labels([identity for _, identity in placed], split_by)
     settings: dict[str, dict[str, list[PredictedRun]]] = defaultdict(lambda: defaultdict(list))
     members: dict[str, list[SelectedRun]] = defaultdict(list)
-    for (at, identity), (title, algorithm) in zip(placed, labels, strict=True):
-        settings[title][algorithm].append(runs[at])
-        members[title].append(SelectedRun(identity, "", runs[at].run.folder))
-    for several in members.values():
-        one_code(several, several[0].identity)
+    for (index, identity), (title, algorithm) in zip(placed, labels, strict=True):
+        settings[title][algorithm].append(runs[index])
+        members[title].append(SelectedRun(identity, "", runs[index].run.folder))
+    for group in members.values():
+        one_code(group, group[0].identity)
     return dict(settings)
 
 
@@ -169,8 +169,8 @@ def only_first(first: pd.DataFrame, second: pd.DataFrame) -> tuple[pd.DataFrame,
     place = ["env", "image"]
     right = first.groupby(place, sort=False)["right"].all()
     wrong = ~second.groupby(place, sort=False)["right"].any()
-    both = right.index[right].intersection(wrong.index[wrong])
-    return most_confident(second[pd.MultiIndex.from_frame(second[place]).isin(both)]), len(both)
+    common = right.index[right].intersection(wrong.index[wrong])
+    return most_confident(second[pd.MultiIndex.from_frame(second[place]).isin(common)]), len(common)
 
 
 class Counts:
@@ -227,7 +227,7 @@ class Counts:
 
     @property
     def environments(self) -> list[str]:
-        """In the order of the runs."""
+        """Tested environments, in the order of the runs."""
         return list(dict.fromkeys(self.confusion["env"]))
 
     @property
@@ -275,7 +275,7 @@ class Counts:
         """Compute the accuracy of each class in each environment, and in each value of the attributes; lowest first.
 
         Args:
-            attributes: those of attributes, too.
+            attributes: add the groups by values of attributes.
 
         Returns:
             columns ``attribute`` and ``value`` (empty for a class as a whole), ``label``, ``env``, ``accuracy`` (mean
@@ -296,18 +296,18 @@ class Counts:
         return groups.assign(name=words).sort_values(list(order), ascending=list(order.values()), ignore_index=True)
 
     def worst_group(self, attributes: bool = False) -> dict[str, Any] | None:
-        """The group of :data:`FEW` images or more with the lowest accuracy, as a line of :meth:`groups`."""
+        """Find the group of :data:`FEW` images or more with the lowest accuracy, as a line of :meth:`groups`."""
         large = self.groups(attributes).query("n >= @FEW")
         return {str(key): value for key, value in large.iloc[0].items()} if len(large) else None
 
     def matrix(self) -> NDArray[np.float64]:
-        """(K, K) images by true and predicted class over all environments, mean over repetitions."""
+        """Count (K, K) images by true and predicted class over all environments, mean over repetitions."""
         k = range(len(self.classes))
         counted = self.confusion.pivot_table("n", "label", "predicted", "sum", fill_value=0.0)
         return counted.reindex(index=k, columns=k, fill_value=0.0).to_numpy(float) / self.repetitions
 
     def confusions(self) -> list[dict[str, Any]]:
-        """``label``, ``predicted`` (what it is taken for), ``n`` and ``share`` of the class, most images first."""
+        """List ``label``, ``predicted`` (what it is taken for), ``n`` and ``share`` of the class, most images first."""
         counted = self.matrix()
         label, predicted = np.nonzero(counted * (1 - np.eye(len(counted))))
         n = counted[label, predicted]
@@ -317,15 +317,15 @@ class Counts:
 
 
 def macro_f1(confusion: pd.DataFrame) -> float:
-    """``label``, ``predicted`` and ``n`` -> mean F1 over classes that occur in either."""
+    """Compute the mean F1 over classes that occur in ``label`` or ``predicted``, of ``n`` images a line."""
     label, predicted, n = (confusion[name].to_numpy() for name in ("label", "predicted", "n"))
     return float(f1_score(label, predicted, average="macro", sample_weight=n, zero_division=0))
 
 
 def auroc(images: EnvImages) -> float:
-    """Area under the ROC curve of each class against the rest, mean over the classes that occur; NaN without any.
+    """Average the area under the ROC curve of each class against the rest over the classes that occur.
 
-    NaN, too, where not all probabilities are known.
+    NaN where all images are of one class, and where not all probabilities are known.
     """
     if images.scores is None:
         return float("nan")
@@ -339,5 +339,5 @@ def auroc(images: EnvImages) -> float:
 
 
 def _mean(values: pd.Series[Any]) -> float:
-    """The mean; NaN where one of them is."""
+    """Average values; NaN where one of them is."""
     return float(values.mean(skipna=False))

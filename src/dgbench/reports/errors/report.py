@@ -107,7 +107,7 @@ class ErrorsReport(Report):
         )
 
     def _compared(self, algorithms: set[str]) -> list[str]:
-        """The two algorithms that were asked for; empty where none were."""
+        """Return the two algorithms that were asked for; empty where none were."""
         names = self.compare or []
         if names and (len(set(names)) != 2 or not set(names) <= algorithms):
             raise ConfigError(
@@ -120,7 +120,7 @@ class ErrorsReport(Report):
 def _section(
     title: str, runs: Mapping[str, Sequence[PredictedRun]], compared: Sequence[str], problems: list[Problem]
 ) -> Section:
-    """Everything about one setting.
+    """Build the section of one setting, with everything about it.
 
     Args:
         title: of the setting.
@@ -144,7 +144,7 @@ def _section(
     figures += [_mistakes(title, name, read[name]) for name in counts]
     if pair and set(pair) <= set(counts):
         figures += [_only(title, one, other, read) for one, other in (pair, pair[::-1])]
-    everything = [run for several in runs.values() for run in several]
+    everything = [run for group in runs.values() for run in group]
     identity = everything[0].run.identity
     kinds = [f"{n} of {kind}" for kind, n in _evaluations(everything).items()]
     facts = [
@@ -218,13 +218,13 @@ def _only(setting: str, one: str, other: str, read: Mapping[str, _Read]) -> Figu
 
 
 def _evaluations(runs: Sequence[PredictedRun]) -> dict[str, int]:
-    """How many runs wrote which evaluation."""
+    """Count the runs whose predictions are of each evaluation: last step, lowest val error, ..."""
     kinds = Counter(str(predicted.about.get("evaluation")) for predicted in runs)
     return {_EVALUATION.get(kind, kind): kinds[kind] for kind in sorted(kinds)}
 
 
 def _answer(algorithm: str, counts: Counts, algorithms: int) -> list[str]:
-    """What the section shows of the best algorithm, in two sentences.
+    """Summarize what the section shows of the best algorithm, in two sentences.
 
     Args:
         algorithm: the best of all.
@@ -243,8 +243,8 @@ def _answer(algorithm: str, counts: Counts, algorithms: int) -> list[str]:
     if not (pairs := counts.confusions()):
         return [f"{first}.", f"Its {second}."]
     label, predicted, share = (pairs[0][key] for key in ("label", "predicted", "share"))
-    taken = f"{counts.classes[label]} is taken for {counts.classes[predicted]}"
-    return [f"{first}.", f"Most often {taken} ({percent(share, 0)}% of its images); its {second}."]
+    confusion = f"{counts.classes[label]} is taken for {counts.classes[predicted]}"
+    return [f"{first}.", f"Most often {confusion} ({percent(share, 0)}% of its images); its {second}."]
 
 
 def heat_maps(setting: str, algorithm: str, counts: Counts) -> Figure:
@@ -306,11 +306,11 @@ def sheet(name: str, title: str, caption: str, lines: pd.DataFrame, classes: Seq
             axes.axis("off")
         for axes, (line, image) in zip(panels, thumbnails, strict=False):
             axes.imshow(np.asarray(image), interpolation="none")
-            taken = f"{_short(classes[line['predicted']])} {percent(line['confidence'], 0)}%"
-            text = f"{_short(classes[line['label']])}\nas {taken}\n{_short(str(line['env']))}"
+            prediction = f"{_short(classes[line['predicted']])} {percent(line['confidence'], 0)}%"
+            text = f"{_short(classes[line['label']])}\nas {prediction}\n{_short(str(line['env']))}"
             axes.set_title(text, fontsize=7.5, linespacing=1.15, pad=3)
-        missing = len(lines) - len(thumbnails)
-        caption += f" {missing} of {len(lines)} images cannot be shown: {reason}." if missing else ""
+        hidden = len(lines) - len(thumbnails)
+        caption += f" {hidden} of {len(lines)} images cannot be shown: {reason}." if hidden else ""
         return finish(drawn, name, title, caption)
 
 
@@ -330,7 +330,7 @@ def _thumbnail(line: Mapping[str, Any]) -> Image:
 
 
 def overall_table(counts: ByAlgorithm) -> Table:
-    """One line per algorithm, most accurate first."""
+    """List the errors of every algorithm, one line each, most accurate first."""
     lines: list[dict[str, Any]] = []
     for algorithm, counted in counts.items():
         measures = counted.measures()
@@ -357,8 +357,8 @@ def overall_table(counts: ByAlgorithm) -> Table:
         Column("seeds", "seeds", "count"),
     ]
     lines.sort(key=lambda line: -line["accuracy"])
-    several = any(line["seeds"] > 1 for line in lines)
-    notes = ["Mean ± standard deviation (divisor n-1) over seeds."] if several else []
+    repeated = any(line["seeds"] > 1 for line in lines)
+    notes = ["Mean ± standard deviation (divisor n-1) over seeds."] if repeated else []
     if reason := next((line["auroc.reason"] for line in lines if "auroc.reason" in line), ""):
         notes.append(f"AUROC is left out: {reason}.")
     notes.append("Whether two algorithms can be told apart is said by report=measures and report=leaderboard.")
@@ -366,7 +366,7 @@ def overall_table(counts: ByAlgorithm) -> Table:
 
 
 def environment_table(counts: ByAlgorithm) -> Table:
-    """The same measures in each environment."""
+    """List the measures of every algorithm in each environment."""
     lines = [
         {
             "algorithm": algorithm,
@@ -383,7 +383,7 @@ def environment_table(counts: ByAlgorithm) -> Table:
 
 
 def class_table(counts: ByAlgorithm) -> Table:
-    """Accuracy of each class in each environment."""
+    """List the accuracy of each class in each environment."""
     lines, envs = [], list(dict.fromkeys(env for counted in counts.values() for env in counted.environments))
     for algorithm, counted in counts.items():
         groups = {
@@ -404,7 +404,7 @@ def class_table(counts: ByAlgorithm) -> Table:
 
 
 def group_table(counts: ByAlgorithm) -> Table:
-    """The groups with the lowest accuracy, then those that are too small to be called the worst."""
+    """List the groups with the lowest accuracy, then those that are too small to be called the worst."""
     lines: list[dict[str, Any]] = []
     for algorithm, counted in counts.items():
         groups = counted.groups()
@@ -428,13 +428,13 @@ def group_table(counts: ByAlgorithm) -> Table:
         f"The {_MOST_GROUPS} lowest of each algorithm; groups of fewer than {FEW} images stand last and are not called "
         "the worst."
     ]
-    many = sorted(set().union(*(counted.many for counted in counts.values())))
-    notes += [f"Attributes of too many values to be groups: {', '.join(many)}."] if many else []
+    attributes = sorted(set().union(*(counted.many for counted in counts.values())))
+    notes += [f"Attributes of too many values to be groups: {', '.join(attributes)}."] if attributes else []
     return table(lines, "groups", "Groups with the lowest accuracy", columns, notes)
 
 
 def pair_table(counts: ByAlgorithm) -> Table:
-    """Which class is most often taken for which."""
+    """List which class is most often taken for which."""
     lines = []
     for algorithm, counted in counts.items():
         for pair in counted.confusions()[:_MOST_PAIRS]:
@@ -451,22 +451,22 @@ def pair_table(counts: ByAlgorithm) -> Table:
 
 
 def confusion_table(algorithm: str, counts: Counts) -> Table | None:
-    """Images by true class (lines) and predicted class, with percent of the line; None for very many classes."""
+    """Count images by true class (lines) and predicted class, with percent of the line; None for very many classes."""
     if len(counts.classes) > MOST_CLASSES:
         return None
     lines = []
     for name, row in zip(counts.classes, counts.matrix(), strict=True):
         line: dict[str, Any] = {"class": name}
-        for other, n in zip(counts.classes, row.tolist(), strict=True):
-            line |= entry(f"as {other}", n, flag=f"{percent(n / row.sum(), 0)}%" if n else "")
+        for predicted, n in zip(counts.classes, row.tolist(), strict=True):
+            line |= entry(f"as {predicted}", n, flag=f"{percent(n / row.sum(), 0)}%" if n else "")
         lines.append({**line, "images": float(row.sum())})
-    columns = [_CLASS, *(Column(f"as {other}", unit="count") for other in counts.classes), _IMAGES]
+    columns = [_CLASS, *(Column(f"as {predicted}", unit="count") for predicted in counts.classes), _IMAGES]
     notes = ["Lines are true classes, columns predicted ones; images (mean over seeds), percent of the line."]
     return table(lines, f"confusion_{slug(algorithm)}", f"Confusion matrix of {algorithm}", columns, notes, detail=True)
 
 
 def _over_seeds(measures: pd.DataFrame, names: Iterable[str]) -> dict[str, Any]:
-    """Mean and sample standard deviation of each column; why there is none, where one of its values is not defined."""
+    """Compute mean and sample standard deviation of each column; or say why not, where a value is not defined."""
     cells: dict[str, Any] = {}
     for name in names:
         values = measures[name]

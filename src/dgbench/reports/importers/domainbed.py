@@ -160,13 +160,13 @@ def _without_duplicates(sweeps: list[_Sweep], problems: list[Problem]) -> list[_
     groups: dict[str, list[_Sweep]] = defaultdict(list)
     for sweep in sweeps:
         groups[sweep.run.identity["run"]].append(sweep)
-    kept = []
+    unique = []
     for group in groups.values():
-        best, *others = sorted(group, key=lambda s: (s.run.status != "DONE", -s.run.last_step, s.run.folder))
-        kept.append(best)
+        best, *duplicates = sorted(group, key=lambda s: (s.run.status != "DONE", -s.run.last_step, s.run.folder))
+        unique.append(best)
         reason = f"same run as {best.run.folder}, which is used"
-        problems += [Problem("duplicate", other.run.folder, reason) for other in others]
-    return kept
+        problems += [Problem("duplicate", duplicate.run.folder, reason) for duplicate in duplicates]
+    return unique
 
 
 def _rows(sweeps: Sequence[_Sweep]) -> pd.DataFrame:
@@ -218,8 +218,8 @@ def _read_sweep(folder: str, problems: list[Problem], setting: _Setting) -> _Swe
     done = os.path.exists(f"{folder}/done")
     status = "DONE" if done or not setting.require_done else "UNKNOWN"
     if not done:
-        what = "left out; import.require_done=false uses it" if setting.require_done else "used all the same"
-        problems.append(Problem("no done marker", printable(folder), f"last record at step {steps[-1]}; {what}"))
+        consequence = "left out; import.require_done=false uses it" if setting.require_done else "used all the same"
+        problems.append(Problem("no done marker", printable(folder), f"last record at step {steps[-1]}; {consequence}"))
     accuracy = np.array([[_accuracy(by_step[step][key]) for key in keys] for step in steps], dtype=np.float64)
     count = int(np.isfinite(accuracy).sum())
     run = Run(printable(folder), identity, status, "" if done else "no done marker", steps[-1], count)
@@ -227,7 +227,7 @@ def _read_sweep(folder: str, problems: list[Problem], setting: _Setting) -> _Swe
 
 
 def _records(lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], list[Fault]]:
-    """The records that can be used, and what cannot; one record where there was a second training.
+    """Parse the records that can be used, and list what cannot; one record where there was a second training.
 
     Raises:
         RecordError: of two trainings the file holds the first alone.
@@ -258,8 +258,8 @@ def _records(lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], list[Fault]]
             records.append(record)
         if bad := [key for key in expected if np.isnan(_accuracy(record[key]))]:
             reason = f"{bad[0]} is {shown(record[bad[0]])}, no fraction in [0, 1]"
-            more = f", and so {len(bad) - 1} more" if bad[1:] else ""
-            faults.append(Fault("dropped accuracy", number, reason + more))
+            addition = f", and so {len(bad) - 1} more" if bad[1:] else ""
+            faults.append(Fault("dropped accuracy", number, reason + addition))
     if second:
         accuracies = {key: second[_SECOND + key] for key in keys[::2]}
         records = [{**records[-1], "args": records[0]["args"], **accuracies, "step": second["step"]}]
@@ -269,7 +269,7 @@ def _records(lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], list[Fault]]
 
 
 def _accuracy(value: Any) -> float:
-    """An accuracy in [0, 1]; NaN for anything else."""
+    """Return an accuracy in [0, 1]; NaN for anything else."""
     return float(value) if type(value) in (int, float) and 0 <= value <= 1 else float("nan")
 
 
@@ -284,10 +284,10 @@ def _decoded(line: bytes) -> dict[str, Any]:
 
 
 def _accuracy_keys(record: dict[str, Any]) -> list[str]:
-    """``env0_in_acc``, ``env0_out_acc``, ``env1_in_acc``, ... as far as they are consecutive.
+    """List ``env0_in_acc``, ``env0_out_acc``, ``env1_in_acc``, ... as far as they are consecutive.
 
     Raises:
-        RecordError: the record does not say who wrote it, or has no accuracy.
+        RecordError: the record does not say who wrote it, has no accuracy, or skips an environment.
     """
     wrong = "lacks args" if "args" not in record else first_fault(record, _RECORD_CHECKS)
     if not wrong and (missing := [key for key in ("dataset", "algorithm", "test_envs") if key not in record["args"]]):
@@ -305,7 +305,7 @@ def _accuracy_keys(record: dict[str, Any]) -> list[str]:
 
 
 def _identity(record: dict[str, Any], held_out: tuple[int, ...], count: int, setting: _Setting) -> dict[str, Any]:
-    """The fields of :class:`dgbench.records.rows.RunIdentity`.
+    """Build the fields of :class:`dgbench.records.rows.RunIdentity`.
 
     Args:
         record: of the run, with ``args`` and ``hparams``.

@@ -62,7 +62,7 @@ _SAMPLE = 65536  # characters from which the separator of a file is told
 
 
 def read_frames(path: Any, problems: list[Problem]) -> pd.DataFrame:
-    """The lines of all files of tables that a user named, or that lie in a folder.
+    """Read the lines of all files of tables that a user named, or that lie in a folder.
 
     Args:
         path: a file, a folder, or several of them.
@@ -79,7 +79,7 @@ def read_frames(path: Any, problems: list[Problem]) -> pd.DataFrame:
 
 
 def is_table(path: str | Path) -> bool:
-    """Whether a file's name ends as that of a table does."""
+    """Return whether a file's name ends as that of a table does."""
     return Path(path).suffix.lower() in READERS
 
 
@@ -122,12 +122,12 @@ def _read(file: Path, problems: list[Problem]) -> pd.DataFrame:
 
 
 def check_names(names: Sequence[Any], where: str) -> None:
-    """Refuse columns of one name.
+    """Refuse two columns of one name.
 
     Raises:
         RecordError: there are some.
     """
-    if twice := [name for at, name in enumerate(names) if name in names[:at]]:
+    if twice := [name for index, name in enumerate(names) if name in names[:index]]:
         raise RecordError(f"{where} has two columns {twice[0]}; rename one")
 
 
@@ -188,7 +188,7 @@ class Columns:
         }
 
     def assume(self, text: str) -> None:
-        """Say something that a reader must know."""
+        """Record an assumption that a reader must know."""
         self.problems.append(Problem(ASSUMED, self.where, text))
 
     def refusal(self, fault: str, fix: str) -> RecordError:
@@ -206,13 +206,13 @@ class Columns:
         typed = {key: column for key, column in typed.items() if column != AUTO}
         for name, column in {**(typed.pop("hparams", None) or {})}.items():
             typed[f"{HPARAMS}{name}"] = column
-        there = some_of([str(name) for name in self.frame], 12)
+        present = some_of([str(name) for name in self.frame], 12)
         for key, column in typed.items():
             if key not in ALIASES and not key.startswith(HPARAMS):
                 raise ConfigError(f"import.columns.{key} is unknown; choose {', '.join(ALIASES)} or {HPARAMS}NAME")
             for name in column if isinstance(column, (list, tuple)) else [column]:
                 if name is not None and name not in self.frame:
-                    raise ConfigError(f"import.columns.{key}={shown(column)} is no column; the columns are {there}")
+                    raise ConfigError(f"import.columns.{key}={shown(column)} is no column; the columns are {present}")
             if key.startswith(HPARAMS):
                 self.hparams[key.removeprefix(HPARAMS)] = column
             elif column is not None:
@@ -221,20 +221,20 @@ class Columns:
         free = {name: letters(name) for name in self.frame if name not in named}
         for key, text in ALIASES.items():
             for usual in text.split("|") if key not in typed else ():
-                if several := [name for name, of_name in free.items() if of_name in usual.split()]:
-                    if len(several) > 1:
+                if matches := [name for name, plain in free.items() if plain in usual.split()]:
+                    if len(matches) > 1:
                         raise self.refusal(
-                            f"columns {' and '.join(map(str, several))} may each be the {key}",
-                            f"choose with import.columns.{key}={several[0]}, or rename one",
+                            f"columns {' and '.join(map(str, matches))} may each be the {key}",
+                            f"choose with import.columns.{key}={matches[0]}, or rename one",
                         )
-                    self.column[key] = several[0]
+                    self.column[key] = matches[0]
                     break
 
     def add(self, key: str, name: str) -> None:
-        """Say what no column says: ``name`` is the key of every line.
+        """Add a column for a key that no column holds, with ``name`` in every line.
 
         Raises:
-            ConfigError: a column says it.
+            ConfigError: a column holds it.
         """
         if key in self.column:
             raise ConfigError(f"import.{key}={name}, but {self.where} has a column {self.column[key]}; leave one out")
@@ -242,10 +242,10 @@ class Columns:
         self.column[key] = key
 
     def lengthen(self, values: str | None) -> None:
-        """Make one line for each environment where each has a column.
+        """Turn the columns of environments, where each has one, into lines: one for each environment.
 
         Raises:
-            RecordError: no column is the environment, and none may be that of one.
+            RecordError: no column is the algorithm; or none is the environment, and none may be that of one.
         """
         if "algorithm" not in self.column:
             raise self.missing("algorithm")
@@ -268,8 +268,8 @@ class Columns:
             self._check_average(name, names)
         self.assume(f"one column for each environment: {', '.join(map(str, names))}; they hold {values or 'accuracy'}")
         holds = (values or "accuracy") + " (%)" * any("%" in str(name) for name in names)
-        others = [name for name in self.frame if name not in (*names, *average)]
-        self.frame = self.frame.melt(others, names, "environment", holds)
+        id_columns = [name for name in self.frame if name not in (*names, *average)]
+        self.frame = self.frame.melt(id_columns, names, "environment", holds)
         self.column |= {"environment": "environment", values or "accuracy": holds}
         self.wide = True
 
@@ -277,7 +277,7 @@ class Columns:
         return not np.isnan(parsed(self.frame[name])).all()
 
     def _check_average(self, name: Any, names: Sequence[Any]) -> None:
-        """Say where a printed average is not that of its line, by more than its rounding."""
+        """Note that a printed average is not read, and where it is not that of its line by more than its rounding."""
         values = np.column_stack([parsed(self.frame[column]) for column in names])
         printed = parsed(self.frame[name])
         digits = 0.1 if np.nanmax(printed) > 1 else 0.001
@@ -291,9 +291,9 @@ class Columns:
             self.problems.append(Problem("average", self.where, text))
 
     def missing(self, key: str) -> RecordError:
-        there = some_of([str(name) for name in self.frame], 12)
+        present = some_of([str(name) for name in self.frame], 12)
         return self.refusal(
-            f"no column is the {key} (there are {there})",
+            f"no column is the {key} (there are {present})",
             f"name it with import.columns.{key}=COLUMN, or rename it {key}"
             + (", or say what trained all models with import.algorithm=NAME" if key == "algorithm" else ""),
         )
@@ -304,14 +304,14 @@ class Columns:
         Raises:
             RecordError: there is one.
         """
-        if (where := np.flatnonzero(np.asarray(bad))).size:
-            name, line = self.column[key], where[0] % self.height + 1
-            value = shown(self.frame[name].iloc[where[0]])
-            more = f" (and {where.size - 1} more)" if where.size > 1 else ""
+        if (positions := np.flatnonzero(np.asarray(bad))).size:
+            name, line = self.column[key], positions[0] % self.height + 1
+            value = shown(self.frame[name].iloc[positions[0]])
+            addition = f" (and {positions.size - 1} more)" if positions.size > 1 else ""
             if self.wide and key in ("accuracy", "error"):
-                name = self.frame["environment"].iloc[where[0]]
+                name = self.frame["environment"].iloc[positions[0]]
                 fix = f"{fix}, or name the columns with import.columns.environment=[A,B,...]"
-            raise self.refusal(f"{name} is {value} in line {line} of the values{more}, {fault}", fix)
+            raise self.refusal(f"{name} is {value} in line {line} of the values{addition}, {fault}", fix)
 
     def names(self, key: str) -> pd.Series[Any]:
         codes, values = pd.factorize(self.frame[self.column[key]])
@@ -327,7 +327,7 @@ class Columns:
         return values.astype("int64")
 
     def numbers(self, key: str) -> Floats:
-        """The numbers of a column; NaN where a cell is empty.
+        """Parse the numbers of a column; NaN where a cell is empty.
 
         Raises:
             RecordError: a cell holds something else.
@@ -342,7 +342,7 @@ class Columns:
         return values
 
     def fractions(self, key: str, unit: str | None) -> Floats:
-        """The values of a column as fractions; its unit is that of the whole column."""
+        """Convert the values of a column to fractions; its unit is that of the whole column."""
         values, name = self.numbers(key), self.column[key]
         self.refuse(values < 0, key, "below 0", "correct it")
         self.refuse(values > 100, key, "above 100", "correct it")
@@ -366,13 +366,13 @@ class Columns:
 
 
 def letters(name: Any) -> str:
-    """The letters and digits of a column's name, without what W&B and MLflow put before it."""
+    """Extract the letters and digits of a column's name, without what W&B and MLflow put before it."""
     text = str(name)
     return "" if text.startswith(HPARAMS) else re.sub(r"[^a-z0-9]", "", _EXPORTED.sub("", text.lower()))
 
 
 def parsed(column: pd.Series[Any], part: str = "mean") -> Floats:
-    """The numbers among the cells of a column, NaN where there is none: 0.847, ``84.7 %``, ``84,7``.
+    """Parse the numbers among the cells of a column, NaN where there is none: 0.847, ``84.7 %``, ``84,7``.
 
     Args:
         column: of cells.
@@ -381,17 +381,17 @@ def parsed(column: pd.Series[Any], part: str = "mean") -> Floats:
     if column.dtype.kind in "iuf":
         return column.to_numpy(dtype="float64") if part == "mean" else np.full(len(column), np.nan)
     plain = pd.to_numeric(column.astype(str).str.strip("% "), errors="coerce").to_numpy(dtype="float64", copy=True)
-    if not (other := np.isnan(plain)).any():
+    if not (unread := np.isnan(plain)).any():
         return plain if part == "mean" else np.full(len(column), np.nan)
-    text = column[other].astype(str).str.replace(_MARKS, "", regex=True).str.replace(r"\\pm|\+/-|\+-", "±", regex=True)
+    text = column[unread].astype(str).str.replace(_MARKS, "", regex=True).str.replace(r"\\pm|\+/-|\+-", "±", regex=True)
     text = text.str.replace(r"(?<=\d),(?=\d)", ".", regex=True).str.extract(_CELL)[part]
     plain = plain if part == "mean" else np.full(len(column), np.nan)
-    plain[other] = pd.to_numeric(text, errors="coerce")
+    plain[unread] = pd.to_numeric(text, errors="coerce")
     return plain
 
 
 def mapped(cells: pd.Series[Any], function: Callable[[str], Any]) -> pd.Series[Any]:
-    """Every cell's value of a function, which is called once for each of the different ones."""
+    """Apply a function to every cell, calling it once for each of the different ones."""
     return cells.map({cell: function(cell) for cell in cells.unique()})
 
 
@@ -400,6 +400,6 @@ def text_of(value: Any) -> str:
 
 
 def listed(cell: str) -> set[str]:
-    """The environments that a cell names: ``photo``, ``photo, sketch``, ``[0, 1]``, ``()``, nothing."""
+    """List the environments that a cell names: ``photo``, ``photo, sketch``, ``[0, 1]``, ``()``, nothing."""
     text = re.sub(r"^[\[(]|[\])]$", "", cell)
     return {name.strip(" '\"") for name in re.split(r"[,;+|]", text)} - NOTHING

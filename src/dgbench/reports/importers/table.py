@@ -82,21 +82,21 @@ def read_table(
         ConfigError: an argument is unknown, or names what the table does not have.
         RecordError: there is no table, or a column or value of it cannot be used.
     """
-    known = (("unit", unit, ("percent", "fraction")), ("values", values, ("error", "accuracy")), ("bar", bar, SPREADS))
-    for key, value, choices in known:
+    checks = (("unit", unit, ("percent", "fraction")), ("values", values, ("error", "accuracy")), ("bar", bar, SPREADS))
+    for key, value, choices in checks:
         if value not in (None, *choices):
             raise ConfigError(f"import.{key}={shown(value)} is unknown; choose {' or '.join(choices)}")
     if seeds is not None and not (type(seeds) is int and seeds > 1):
         raise ConfigError(f"import.seeds={shown(seeds)} is no number of seeds from 2 on; give one, or null")
     problems: list[Problem] = []
     framed = isinstance(path, pd.DataFrame)
-    where = "the data frame" if framed else printable(shown(path))
+    source = "the data frame" if framed else printable(shown(path))
     frame = path if framed else read_frames(path, problems)
     if framed:
-        check_names(list(frame.columns), where)
+        check_names(list(frame.columns), source)
     if frame.empty:
-        raise RecordError(f"{where} has no line of values; add some")
-    table = Columns(frame.reset_index(drop=True), where, problems)
+        raise RecordError(f"{source} has no line of values; add some")
+    table = Columns(frame.reset_index(drop=True), source, problems)
     table.find(columns or {})
     if algorithm is not None:
         table.add("algorithm", algorithm)
@@ -109,7 +109,7 @@ def read_table(
 
 
 def _lines(table: Columns, named: Mapping[str, str]) -> pd.DataFrame:
-    """What every line says of its model, checked, in columns that are called by their keys.
+    """Collect what every line says of its model, checked, in columns that are called by their keys.
 
     Args:
         named: key -> value where no column says it.
@@ -117,11 +117,11 @@ def _lines(table: Columns, named: Mapping[str, str]) -> pd.DataFrame:
     Raises:
         RecordError: a column is missing, or a value is none.
     """
-    said = [f"{key} from {name}" for key, name in table.column.items() if key != name and not isinstance(name, list)]
+    matched = [f"{key} from {name}" for key, name in table.column.items() if key != name and not isinstance(name, list)]
     used = {name for name in table.column.values() if not isinstance(name, list)} | {*table.hparams.values()}
     unused = [str(name) for name in table.frame if name not in used and not str(name).startswith("Unnamed: ")]
-    if said or unused:
-        parts = [", ".join(said), f"not used: {some_of(unused, 6)}" if unused else ""]
+    if matched or unused:
+        parts = [", ".join(matched), f"not used: {some_of(unused, 6)}" if unused else ""]
         table.assume("; ".join(filter(None, parts)))
     lines = pd.DataFrame({"algorithm": table.names("algorithm"), "environment": table.names("environment")})
     lines["algorithm"] = lines["algorithm"].map({name: our_name(name) for name in lines["algorithm"].unique()})
@@ -129,9 +129,9 @@ def _lines(table: Columns, named: Mapping[str, str]) -> pd.DataFrame:
         lines["environment"] = mapped(
             lines["environment"], lambda cell: cell if len(listed(cell)) != 1 else min(listed(cell))
         )
-        several = mapped(lines["environment"], lambda cell: len(listed(cell)) != 1)
+        ambiguous = mapped(lines["environment"], lambda cell: len(listed(cell)) != 1)
         table.refuse(
-            several, "environment", "not one environment", "say with a column environment where each line is tested"
+            ambiguous, "environment", "not one environment", "say with a column environment where each line is tested"
         )
     for key, value in named.items():
         lines[key] = table.names(key) if key in table.column else value
@@ -150,7 +150,7 @@ def _lines(table: Columns, named: Mapping[str, str]) -> pd.DataFrame:
 
 
 def _with_errors(table: Columns, lines: pd.DataFrame, unit: str | None) -> pd.DataFrame:
-    """The lines that have an error, with ``wrong``, ``seen`` and ``accuracy``.
+    """Select the lines that have an error, with ``wrong``, ``seen`` and ``accuracy``.
 
     Raises:
         RecordError: no column is one, or a value is none.
@@ -168,12 +168,12 @@ def _with_errors(table: Columns, lines: pd.DataFrame, unit: str | None) -> pd.Da
             fix = "leave one out, e.g. import.columns.error=null"
             raise table.refusal("columns accuracy and error may each be the result", fix)
         if not keys:
-            missing = table.missing("n" if "wrong" in table.column else "accuracy")
-            raise missing
+            refusal = table.missing("n" if "wrong" in table.column else "accuracy")
+            raise refusal
         values = table.fractions(keys[0], unit)
         error, accuracy = (values, 1 - values) if keys[0] == "error" else (1 - values, values)
-        seen = 1 if count is None else count
-        lines = lines.assign(wrong=error * seen, seen=seen, accuracy=accuracy)
+        images = 1 if count is None else count
+        lines = lines.assign(wrong=error * images, seen=images, accuracy=accuracy)
         errors = parsed(table.frame[table.column[keys[0]]], "error")
         if "standard_error" in table.column:
             errors = table.numbers("standard_error")
@@ -183,12 +183,12 @@ def _with_errors(table: Columns, lines: pd.DataFrame, unit: str | None) -> pd.Da
 
 
 def _with_held_out(table: Columns, lines: pd.DataFrame) -> pd.DataFrame:
-    """The lines that can be used, with ``held_out`` (names, in their order) and ``unseen`` (whether this one is).
+    """Select the usable lines, with ``held_out`` (sorted names) and ``unseen`` (whether its environment is held out).
 
     Raises:
         RecordError: no model is tested in an environment that it never saw.
     """
-    names = {name: at for at, name in enumerate(lines["environment"].unique())}
+    names = {name: index for index, name in enumerate(lines["environment"].unique())}
     key = next((key for key in ("held_out", "role", "fold") if key in table.column), None)
     alone = lines["environment"].map({name: (name,) for name in names})
     if key is None:
@@ -199,8 +199,8 @@ def _with_held_out(table: Columns, lines: pd.DataFrame) -> pd.DataFrame:
         cells = table.frame[table.column[key]].map(text_of)
         everywhere = mapped(cells, lambda cell: letters(cell) in _EVERYWHERE)
         if key == "role":
-            known = mapped(cells, lambda cell: letters(cell) == "heldout")
-            table.refuse(~everywhere & ~known, key, "no role", "write held out or everywhere")
+            held_out_role = mapped(cells, lambda cell: letters(cell) == "heldout")
+            table.refuse(~everywhere & ~held_out_role, key, "no role", "write held out or everywhere")
         cells, everywhere = cells[lines.index], everywhere[lines.index]
         if key == "held_out":
             held_out = mapped(cells, lambda cell: tuple(sorted(listed(cell))))
@@ -210,14 +210,14 @@ def _with_held_out(table: Columns, lines: pd.DataFrame) -> pd.DataFrame:
             table.assume("environments that are tested in one fold were never trained on by its models")
             folds = lines["dataset"] + "\0" + cells
             tested = lines[lines["subset"] == "test"].groupby(folds)["environment"].unique()
-            held_out = folds.map({fold: tuple(sorted(of_fold)) for fold, of_fold in tested.items()})
+            held_out = folds.map({fold: tuple(sorted(environments)) for fold, environments in tested.items()})
         held_out = held_out.mask(everywhere, pd.Series([()] * len(lines), lines.index))
     codes, values = held_out.factorize()
     places = lines["environment"].map(names).to_numpy()
-    inside = np.array([[name in some for name in names] for some in values], dtype=bool)
+    inside = np.array([[name in group for name in names] for group in values], dtype=bool)
     lines = lines.assign(held_out=held_out, unseen=inside[codes, places])
-    seen = (lines["subset"] == "test") & ~lines["unseen"] & (held_out.map(len) > 0)
-    return _without(table, lines, seen, "their models were trained on the environment that they are tested in")
+    trained_on = (lines["subset"] == "test") & ~lines["unseen"] & (held_out.map(len) > 0)
+    return _without(table, lines, trained_on, "their models were trained on the environment that they are tested in")
 
 
 def _without(table: Columns, lines: pd.DataFrame, bad: pd.Series[bool], reason: str) -> pd.DataFrame:
@@ -231,54 +231,54 @@ def _without(table: Columns, lines: pd.DataFrame, bad: pd.Series[bool], reason: 
 
 
 def _stated(table: Columns, lines: pd.DataFrame, seeds: int | None, bar: str) -> Collection:
-    """Means with standard errors, which have no seeds: tables as those of papers."""
+    """Collect means with error bars, which have no seeds, as tables like those of papers."""
     papers = []
-    if (again := lines.duplicated(["dataset", "algorithm", "environment"])).any():
-        raise table.refusal(f"a mean is there twice ({_who(lines[again])})", "drop one, or name import.columns.seed")
-    for dataset, of_dataset in lines.groupby("dataset", sort=False):
+    if (repeated := lines.duplicated(["dataset", "algorithm", "environment"])).any():
+        raise table.refusal(f"a mean is there twice ({_who(lines[repeated])})", "drop one, or name import.columns.seed")
+    for dataset, dataset_lines in lines.groupby("dataset", sort=False):
         values: dict[str, dict[str, Value]] = {}
-        for name, env, mean, error in zip(*(of_dataset[key] for key in _STATED), strict=True):
+        for name, env, mean, error in zip(*(dataset_lines[key] for key in _STATED), strict=True):
             values.setdefault(name, {})[env] = Value(_rounded(mean), None if error != error else _rounded(error))
         note = f"Mean ± {SPREADS[bar]} over {seeds or 'an unknown number of'} seeds"
         paper = Published(
             name=slug(str(dataset)), source=table.where, title=str(dataset), quantity="accuracy",
             note=note, seeds=seeds or 0, bar=bar, printed={},
-            columns=tuple(of_dataset["environment"].unique()), dataset=str(dataset), values=values, words={},
+            columns=tuple(dataset_lines["environment"].unique()), dataset=str(dataset), values=values, words={},
         )  # fmt: skip
         papers.append(paper)
     return Collection([], pd.DataFrame(), table.problems, [], papers)
 
 
 def _collected(table: Columns, lines: pd.DataFrame) -> Collection:
-    """Runs and their rows."""
+    """Collect runs and their rows."""
     if "seed" not in table.column:
         table.assume("no column is the seed: one seed")
-    of_run = ["dataset", "backbone", "init", "algorithm", "seed", "draw", "held_out"]
-    of_run += [HPARAMS + name for name in table.hparams]
-    lines = lines.assign(run=lines.groupby(of_run, sort=False, dropna=False).ngroup().astype("int32"))
+    run_columns = ["dataset", "backbone", "init", "algorithm", "seed", "draw", "held_out"]
+    run_columns += [HPARAMS + name for name in table.hparams]
+    lines = lines.assign(run=lines.groupby(run_columns, sort=False, dropna=False).ngroup().astype("int32"))
     place = ["run", "step", "environment", "subset"]
-    again = lines.duplicated(place)
-    if (differ := again & ~lines.duplicated([*place, "accuracy"])).any():
+    repeated = lines.duplicated(place)
+    if (differ := repeated & ~lines.duplicated([*place, "accuracy"])).any():
         line = int(lines.index[differ.to_numpy()][0]) % table.height + 1
         raise table.refusal(
             f"line {line} of the values is of the same model and environment as one before, with another value "
             f"({_who(lines[differ])})",
             "drop one, or name the column that tells them apart, e.g. import.columns.seed=COLUMN",
         )
-    lines = _without(table, lines, again, "the same line stands before")
+    lines = _without(table, lines, repeated, "the same line stands before")
     given: dict[Any, list[str]] = {}
     sizes: dict[Any, set[int]] = {}
-    for dataset, of_dataset in lines.groupby("dataset", sort=False):
-        sets = of_dataset["held_out"].unique()
+    for dataset, dataset_lines in lines.groupby("dataset", sort=False):
+        sets = dataset_lines["held_out"].unique()
         sizes[dataset] = {len(held_out) for held_out in sets}
         tested: set[str] = {name for held_out in sets for name in held_out}
-        order: list[str] = of_dataset["environment"].unique().tolist()
+        order: list[str] = dataset_lines["environment"].unique().tolist()
         given[dataset] = [name for name in order if name in tested or not tested] + sorted(tested - {*order})
     last = lines.groupby("run")["step"].agg(["max", "size"]).to_numpy()
-    heads = lines.drop_duplicates("run").sort_values("run")[[*of_run, "status"]].to_dict("records")
+    heads = lines.drop_duplicates("run").sort_values("run")[[*run_columns, "status"]].to_dict("records")
     runs = [
-        _run(table, head, given[head["dataset"]], sizes[head["dataset"]], *map(int, of_head))
-        for head, of_head in zip(heads, last, strict=True)
+        _run(table, head, given[head["dataset"]], sizes[head["dataset"]], *map(int, last_and_count))
+        for head, last_and_count in zip(heads, last, strict=True)
     ]
     rows = pd.DataFrame(
         {
@@ -319,10 +319,10 @@ def _run(table: Columns, head: Mapping[Any, Any], given: list[str], sizes: set[i
     content = json.dumps(identity, sort_keys=True, default=str).encode()
     identity["run"] = hashlib.sha256(content).hexdigest()[:12]
     status, reason = (DONE, "") if head["status"] in _FINISHED else (FAILED, f"status {head['status']}")
-    where = f"{table.where}: {head['algorithm']} seed {head['seed']} fold {identity['fold']}"
+    source = f"{table.where}: {head['algorithm']} seed {head['seed']} fold {identity['fold']}"
     if reason:
-        table.problems.append(Problem("failed run", where, reason))
-    return Run(where, identity, status, reason, last_step, count)
+        table.problems.append(Problem("failed run", source, reason))
+    return Run(source, identity, status, reason, last_step, count)
 
 
 def _who(lines: pd.DataFrame) -> str:
@@ -331,7 +331,7 @@ def _who(lines: pd.DataFrame) -> str:
 
 
 def _rounded(fraction: float) -> float:
-    """In percent, without what the division by 100 has left behind the printed digits."""
+    """Convert to percent, without what the division by 100 has left behind the printed digits."""
     return round(100 * fraction, 9)
 
 

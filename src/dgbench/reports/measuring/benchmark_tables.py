@@ -45,7 +45,7 @@ def _table(
     benchmark: Benchmark, lines: Sequence[Mapping[str, Any]], name: str, title: str, columns: Sequence[Column],
     notes: Sequence[str], detail: bool = False,
 ) -> Table:  # fmt: skip
-    """A table whose lines begin with the values that name a setting."""
+    """Build a table whose lines begin with the values that name a setting."""
     axes = [Column(axis, key=True) for axis in benchmark.axes]
     keys = [*axes, Column("N", unit="count", help="given environments", key=True)]
     return table(lines, name, title, [*keys, *columns], notes, detail)
@@ -60,7 +60,7 @@ def _correlation_columns() -> list[Column]:
 
 
 def benchmark_correlation_table(benchmark: Benchmark) -> Table:
-    """One line per setting: each measure's rank correlation with the ideal one, mean ± std over seeds."""
+    """List, for each setting, each measure's rank correlation with the ideal one, mean ± std over seeds."""
     lines = []
     for line in benchmark.lines:
         cells: dict[str, Any] = {**line.values, "N": line.count}
@@ -78,7 +78,7 @@ def benchmark_correlation_table(benchmark: Benchmark) -> Table:
 
 
 def _on_correlation(benchmark: Benchmark, lines: pd.DataFrame) -> list[str]:
-    """What Table 1 supports."""
+    """Say what the correlations of the settings (Table 1) support."""
     count = len(benchmark.seeds)
     over = f"mean ± standard deviation (divisor n-1) over {count} seeds" if count > 1 else "1 seed, no deviation"
     sentences = [
@@ -99,7 +99,7 @@ def _on_correlation(benchmark: Benchmark, lines: pd.DataFrame) -> list[str]:
 
 
 def chance_words(wins: int, losses: int) -> str:
-    """Two-sided sign test over what does not tie, in words."""
+    """Describe the two-sided sign test over the cases that do not tie, in words."""
     if not wins + losses:
         return "a tie throughout"
     p = sign_test(wins, losses)
@@ -108,7 +108,7 @@ def chance_words(wins: int, losses: int) -> str:
 
 
 def benchmark_seed_table(benchmark: Benchmark) -> Table:
-    """The same, one line per setting and seed, as in Tables 3 and 4."""
+    """List the correlations of :func:`benchmark_correlation_table` by setting and seed, as in Tables 3 and 4."""
     lines = []
     for line in benchmark.lines:
         for seed in line.seeds:
@@ -124,7 +124,7 @@ def benchmark_seed_table(benchmark: Benchmark) -> Table:
 
 
 def benchmark_tables(benchmark: Benchmark, statistics: Statistics) -> list[Table]:
-    """All that say something of one benchmark, what is read first in front."""
+    """Build all tables of one benchmark, those to read first in front."""
     return [
         benchmark_rank_table(benchmark),
         benchmark_hit_table(benchmark),
@@ -137,16 +137,16 @@ def benchmark_tables(benchmark: Benchmark, statistics: Statistics) -> list[Table
 
 
 def overview_table(benchmarks: Sequence[Benchmark]) -> Table:
-    """One line per benchmark: its correlations, mean ± std over settings; below, the average over datasets."""
+    """List the correlations of each benchmark, mean ± std over settings; below, the average over datasets."""
     lines: list[dict[str, Any]] = []
     for benchmark in benchmarks:
         cells: dict[str, Any] = {"dataset": benchmark.title, "settings": len(benchmark.lines)}
         for coefficient in COEFFICIENTS:
             for measure, title in SHOWN.items():
-                of_lines = [line.correlations[coefficient, measure] for line in benchmark.lines]
-                of_lines = [] if benchmark.refused else of_lines
-                levels = [mean(list(rho.values())) for rho, _ in of_lines if rho]
-                reason = benchmark.refused or next((reason for _, reason in of_lines if reason), "")
+                correlations = [line.correlations[coefficient, measure] for line in benchmark.lines]
+                correlations = [] if benchmark.refused else correlations
+                levels = [mean(list(rho.values())) for rho, _ in correlations if rho]
+                reason = benchmark.refused or next((reason for _, reason in correlations if reason), "")
                 cells |= over_seeds(f"{coefficient} {title}", levels, len(benchmark.lines), reason)
         lines.append(cells)
     notes = ["Mean over seeds, then mean ± standard deviation over settings; n marks those that have a value."]
@@ -165,7 +165,7 @@ def overview_table(benchmarks: Sequence[Benchmark]) -> Table:
 
 
 def _unlike(benchmarks: Sequence[Benchmark]) -> str:
-    """Why benchmarks must not share an average; empty where they may."""
+    """Say why benchmarks must not share an average; empty where they may."""
     for key in _SAME:
         values = sorted({str(benchmark.identity[key]) for benchmark in benchmarks})
         if len(values) > 1:
@@ -178,17 +178,17 @@ def _unlike(benchmarks: Sequence[Benchmark]) -> str:
 
 
 def benchmark_selection_table(benchmark: Benchmark) -> Table:
-    """The algorithm that each measure selects, per seed and on the mean over seeds (Table 6)."""
+    """List the algorithm that each measure selects, per seed and on the mean over seeds (Table 6)."""
     groups: dict[int | None, str] = {**{seed: f"seed {seed}" for seed in benchmark.seeds}, None: "mean"}
     lines = []
     for line in benchmark.lines:
         cells: dict[str, Any] = {**line.values, "N": line.count}
         for seed, group in groups.items():
-            absent = set(benchmark.seeds if seed is None else [seed]) - set(line.seeds)
+            untrained = set(benchmark.seeds if seed is None else [seed]) - set(line.seeds)
             problem = "fewer than 2 algorithms have this measure and the ideal one for these seeds"
-            if absent:
-                problem = f"seed {', '.join(map(str, sorted(absent)))} was not trained in this setting"
-            chosen = {measure: () if absent else line.selections[measure, seed].names for measure in RANKED_BY}
+            if untrained:
+                problem = f"seed {', '.join(map(str, sorted(untrained)))} was not trained in this setting"
+            chosen = {measure: () if untrained else line.selections[measure, seed].names for measure in RANKED_BY}
             for measure, title in RANKED_BY.items():
                 selected = chosen[measure]
                 right = measure != "ideal" and bool(selected) and selected[0] in chosen["ideal"]
@@ -204,15 +204,15 @@ def benchmark_selection_table(benchmark: Benchmark) -> Table:
 
 
 def selection_costs(benchmark: Benchmark) -> pd.DataFrame:
-    """One line per measure, setting and seed (or their mean): what the selection costs.
+    """Compute what each selection costs, one line per measure, setting and seed (or their mean).
 
     Returns:
         Columns ``measure``, ``line`` (position of the setting), ``seed`` (None: on the mean over seeds),
         ``degradation`` (ideal error of the selected algorithm less the lowest one, a fraction).
     """
     lines = [
-        {"measure": measure, "line": at, "seed": seed, "degradation": chosen.cost}
-        for at, line in enumerate(benchmark.lines)
+        {"measure": measure, "line": position, "seed": seed, "degradation": chosen.cost}
+        for position, line in enumerate(benchmark.lines)
         for (measure, seed), chosen in line.selections.items()
         if chosen.cost is not None and measure in SHOWN
     ]
@@ -221,19 +221,19 @@ def selection_costs(benchmark: Benchmark) -> pd.DataFrame:
 
 
 def correct_selections(benchmark: Benchmark) -> pd.DataFrame:
-    """How well worst+gap and average select, as far as some setting has ideal errors.
+    """Count how often worst+gap and average select the truly best algorithm, where settings have ideal errors.
 
     Returns:
         By measure: ``right`` (selections that are truly best), ``number`` (selections, one per setting and seed) and
         ``cost`` (mean degradation, a fraction).
     """
     costs = selection_costs(benchmark).dropna(subset="seed").groupby("measure")["degradation"]
-    correct = costs.agg(right=lambda of_measure: (of_measure == 0).sum(), number="size", cost="mean")
+    correct = costs.agg(right=lambda degradations: (degradations == 0).sum(), number="size", cost="mean")
     return pd.DataFrame(correct).reindex(list(COMPARED)).dropna()
 
 
 def benchmark_hit_table(benchmark: Benchmark) -> Table:
-    """How often each measure selects the truly best algorithm, and what its selections cost."""
+    """Count how often each measure selects the truly best algorithm, and what its selections cost."""
     columns = [
         Column("measure", key=True),
         Column("truly best", unit="count", help="selections with the lowest ideal error, over settings x seeds"),
@@ -244,15 +244,15 @@ def benchmark_hit_table(benchmark: Benchmark) -> Table:
     costs = selection_costs(benchmark)
     lines = []
     for measure, title in SHOWN.items():
-        of_measure = costs[costs["measure"] == measure]
-        on_mean = of_measure["seed"].isna()
-        single = of_measure.loc[~on_mean, "degradation"].tolist()
+        rows = costs[costs["measure"] == measure]
+        on_mean = rows["seed"].isna()
+        single = rows.loc[~on_mean, "degradation"].tolist()
         if not single:
             names = [column.name for column in columns[1:]]
             lines.append({"measure": title} | entries(names, "no setting has ideal errors"))
             continue
         cells: dict[str, Any] = {"measure": title}
-        for column, losses in zip(columns[1:3], (single, of_measure.loc[on_mean, "degradation"].tolist()), strict=True):
+        for column, losses in zip(columns[1:3], (single, rows.loc[on_mean, "degradation"].tolist()), strict=True):
             right = losses.count(0.0)
             cells |= entry(column.name, float(right), n=len(losses), flag=f"of {len(losses)}")
         cells |= over_seeds("degradation", single, len(single))
@@ -262,7 +262,7 @@ def benchmark_hit_table(benchmark: Benchmark) -> Table:
 
 
 def _on_hits(benchmark: Benchmark, costs: pd.DataFrame) -> list[str]:
-    """How to read it, and what the selections by worst+gap cost against those by average."""
+    """Say how to read the hit table, and what the selections by worst+gap cost against those by average."""
     count = len(benchmark.algorithms)
     sentences = [
         f"A blind guess among {count} algorithms is right once in {count}. Degradation 0: truly best. Over settings "
@@ -270,14 +270,14 @@ def _on_hits(benchmark: Benchmark, costs: pd.DataFrame) -> list[str]:
     ]
     single = costs[costs["seed"].notna()].pivot(index=["line", "seed"], columns="measure", values="degradation")
     if set(COMPARED) <= set(single.columns):
-        both = single[list(COMPARED)].dropna()
-        difference = both["worst_gap"] - both["average"]
+        pairs = single[list(COMPARED)].dropna()
+        difference = pairs["worst_gap"] - pairs["average"]
         better, worse = int((difference < 0).sum()), int((difference > 0).sum())
         by_setting = difference.groupby("line").sum()
         wins, losses = int((by_setting < 0).sum()), int((by_setting > 0).sum())
         sentences += [
-            f"worst+gap selects a better algorithm than average in {better} of {len(both)} cases, a worse one in "
-            f"{worse} and an equally good one in {len(both) - better - worse}.",
+            f"worst+gap selects a better algorithm than average in {better} of {len(pairs)} cases, a worse one in "
+            f"{worse} and an equally good one in {len(pairs) - better - worse}.",
             f"Counted by setting, its selections cost less in {wins} and more in {losses} of {len(by_setting)}, which "
             f"is {chance_words(wins, losses)}.",
         ]
@@ -285,16 +285,16 @@ def _on_hits(benchmark: Benchmark, costs: pd.DataFrame) -> list[str]:
 
 
 def benchmark_interval_table(benchmark: Benchmark, statistics: Statistics) -> Table:
-    """Confidence intervals of the Spearman correlations, of their difference, and the chance of a correct selection."""
+    """Compute confidence intervals of Spearman correlations and their difference, and chances of right selections."""
     columns = [Column(title, unit="correlation", help=f"Spearman of {title} with ideal") for title in COMPARED.values()]
     columns += [Column("difference", unit="correlation", help="worst+gap less average, over the same resamples")]
     for title in COMPARED.values():
         help_text = f"probability that the one selected by {title} is truly best, over resampled algorithms and seeds"
         columns.append(Column(f"P(best) {title}", unit="probability", help=help_text))
     lines = []
-    for at, line in enumerate(benchmark.lines):
+    for index, line in enumerate(benchmark.lines):
         try:
-            lines.append(line.values | _intervals(line, (_RESAMPLES, at), statistics))
+            lines.append(line.values | _intervals(line, (_RESAMPLES, index), statistics))
         except MeasureError as problem:
             lines.append(line.values | entries([column.name for column in columns], str(problem)))
     frame = pd.DataFrame(lines)
@@ -313,7 +313,7 @@ def benchmark_interval_table(benchmark: Benchmark, statistics: Statistics) -> Ta
 
 
 def _intervals(line: BenchmarkLine, table_seed: tuple[object, ...], statistics: Statistics) -> dict[str, Any]:
-    """The intervals of one setting; ``table_seed`` makes all of them see the same resamples."""
+    """Compute the intervals of one setting; ``table_seed`` makes all of them see the same resamples."""
     values = {measure: matrix.to_numpy() for measure, matrix in complete(line.studies, list(RANKED_BY)).items()}
     ideal, draws, level = values["ideal"], statistics.draws, statistics.level
     algorithms, seeds = ideal.shape
@@ -325,17 +325,17 @@ def _intervals(line: BenchmarkLine, table_seed: tuple[object, ...], statistics: 
         chance = pick_probability(values[measure], ideal, statistics.rng(*table_seed), draws=draws)
         cells |= interval_entry(title, rho, seeds)
         cells |= entry(f"P(best) {title}", None if math.isnan(chance) else chance, reason="too few candidates")
-    more = correlation_difference(
+    difference = correlation_difference(
         values["worst_gap"], values["average"], ideal, statistics.rng(*table_seed), draws=draws, level=level
     )
-    return cells | interval_entry("difference", more, seeds)
+    return cells | interval_entry("difference", difference, seeds)
 
 
 def rankings(benchmark: Benchmark) -> tuple[dict[str, Ranking], str]:
-    """Measure -> ranking over the settings (each block: means over seeds), or why there is none."""
+    """Rank algorithms over the settings (each block: means over seeds): measure -> ranking, or why there is none."""
     matrices = [complete(line.studies, list(RANKED_BY)) for line in benchmark.lines]
-    usable = [of_line for of_line in matrices if len(of_line["ideal"]) > 2]
-    common = sorted(set.intersection(*(set(of_line["ideal"].index) for of_line in usable))) if usable else []
+    usable = [by_measure for by_measure in matrices if len(by_measure["ideal"]) > 2]
+    common = sorted(set.intersection(*(set(by_measure["ideal"].index) for by_measure in usable))) if usable else []
     if len(common) < 3 or len(usable) < 2:
         return {}, (
             f"{len(common)} algorithms are complete in {len(usable)} settings; "
@@ -343,7 +343,7 @@ def rankings(benchmark: Benchmark) -> tuple[dict[str, Ranking], str]:
         )
     ranked = {}
     for measure in RANKED_BY:
-        blocks = np.array([of_line[measure].loc[common].to_numpy().mean(axis=1) for of_line in usable])
+        blocks = np.array([by_measure[measure].loc[common].to_numpy().mean(axis=1) for by_measure in usable])
         try:
             ranked[measure] = Ranking.of(common, blocks)
         except MeasureError as problem:
@@ -352,7 +352,7 @@ def rankings(benchmark: Benchmark) -> tuple[dict[str, Ranking], str]:
 
 
 def benchmark_rank_table(benchmark: Benchmark) -> Table:
-    """Mean rank of every algorithm over the settings, by ideal, worst+gap and average."""
+    """List the mean rank of every algorithm over the settings, by ideal, worst+gap and average."""
     ranked, reason = rankings(benchmark)
     columns = [Column("algorithm", key=True), *(Column(m, f"rank by {t}", "rank") for m, t in RANKED_BY.items())]
     title = "Mean rank over settings"
@@ -384,7 +384,7 @@ def _verdict(ranking: Ranking) -> str:
 
 
 def benchmark_published_tables(benchmark: Benchmark) -> list[Table]:
-    """One table for every published one (the paper's Tables 1 to 6) that holds a setting of this benchmark."""
+    """Build a table beside each published one (the paper's Tables 1 to 6) that holds a setting of this benchmark."""
     if benchmark.identity["base"] == "digits":  # the 8 x 8 ones, which stand in for MNIST
         return []
     papers = [published(name) for name in names()]
@@ -394,7 +394,7 @@ def benchmark_published_tables(benchmark: Benchmark) -> list[Table]:
 
 
 def _terms_beside(benchmark: Benchmark, paper: Published) -> Table | None:
-    """Correlations of worst and gap alone and of both, means over settings (the paper's Table 5)."""
+    """Compare correlations of worst and gap alone and of both, means over settings, with the paper's Table 5."""
     shown = {measure: SHOWN[measure] for measure in ("worst", "gap", "worst_gap")}
     lines: list[dict[str, Any]] = []
     for coefficient in COEFFICIENTS:
@@ -403,14 +403,14 @@ def _terms_beside(benchmark: Benchmark, paper: Published) -> Table | None:
             return None
         lines.append({"coefficient": coefficient})
         for measure, title in shown.items():
-            of_lines = [line.correlations[coefficient, measure] for line in benchmark.lines]
-            levels = [mean(list(rho.values())) for rho, _ in of_lines if rho]
-            lines[-1] |= over_seeds(f"{title} ours", levels, len(benchmark.lines), of_lines[0][1])
+            correlations = [line.correlations[coefficient, measure] for line in benchmark.lines]
+            levels = [mean(list(rho.values())) for rho, _ in correlations if rho]
+            lines[-1] |= over_seeds(f"{title} ours", levels, len(benchmark.lines), correlations[0][1])
             lines[-1] |= entry(f"{title} paper", theirs[measure].mean)
-    both = [
-        (f"{title} {whose}", paper.source if whose == "paper" else "") for title in shown.values() for whose in _WHOSE
+    pairs = [
+        (f"{title} {side}", paper.source if side == "paper" else "") for title in shown.values() for side in _WHOSE
     ]
-    columns = [Column("coefficient", key=True), *(Column(name, unit="correlation", help=text) for name, text in both)]
+    columns = [Column("coefficient", key=True), *(Column(name, unit="correlation", help=text) for name, text in pairs)]
     notes = [
         f"Ours: mean ± standard deviation over {len(benchmark.lines)} settings. Paper: {paper.source}; {paper.note}."
     ]
@@ -418,7 +418,7 @@ def _terms_beside(benchmark: Benchmark, paper: Published) -> Table | None:
 
 
 def _selections_beside(benchmark: Benchmark, paper: Published) -> Table | None:
-    """The algorithms that measures select on the mean over seeds and seed by seed (the paper's Table 6)."""
+    """Compare the algorithms selected on the mean over seeds and seed by seed with those of the paper's Table 6."""
     lines = []
     for line in benchmark.lines:
         if theirs := paper.words.get(_row(line, paper)):
@@ -434,10 +434,10 @@ def _selections_beside(benchmark: Benchmark, paper: Published) -> Table | None:
                 lines[-1] |= entry(f"{title} paper", theirs[f"seed_average_{measure}"], flag=f"({words})")
     if not lines:
         return None
-    columns = [Column(f"{title} {whose}") for title in RANKED_BY.values() for whose in _WHOSE]
-    same = sum(bool(line.get(f"{title} ours.best")) for line in lines for title in RANKED_BY.values())
+    columns = [Column(f"{title} {side}") for title in RANKED_BY.values() for side in _WHOSE]
+    agreeing = sum(bool(line.get(f"{title} ours.best")) for line in lines for title in RANKED_BY.values())
     notes = [
-        f"On the mean over seeds, and in brackets for each. The mean selects the paper's algorithm in {same} of "
+        f"On the mean over seeds, and in brackets for each. The mean selects the paper's algorithm in {agreeing} of "
         f"{len(lines) * len(RANKED_BY)} cases (bold). Paper: {paper.source}."
     ]
     return _table(benchmark, lines, "published_selections", f"Beside the paper: {paper.title}", columns, notes)
@@ -476,13 +476,13 @@ def _beside(benchmark: Benchmark, paper: Published) -> Table | None:
         lines.append(cells)
     verdicts = [line[f"{c} {shown}: values"] for line in lines for c in COEFFICIENTS for shown in COMPARED.values()]
     compared = [word for word in verdicts if word]
-    same = sum(order in ("in both", "in neither") for order in orders)
+    agreeing = sum(order in ("in both", "in neither") for order in orders)
     notes = [
         f"Paper: {paper.source}; {paper.note}.",
         f"Values: {compared.count(AGREES)} of {len(compared)} that can be compared agree: the 95% interval of "
         "ours less the paper's holds 0 (Welch's, from means and standard deviations over seeds; each is judged by "
         "itself). Over a few seeds it is wide, so to agree is not to be equal.",
-        f"Ordering: on whether worst+gap is ahead of the average measure, the means say the same in {same} of "
+        f"Ordering: on whether worst+gap is ahead of the average measure, the means say the same in {agreeing} of "
         f"{len(orders)} cells. The same ordering does not make the values agree.",
     ]
     title = "Rank correlation with the ideal measure beside the paper's"
@@ -490,7 +490,7 @@ def _beside(benchmark: Benchmark, paper: Published) -> Table | None:
 
 
 def _row(line: BenchmarkLine, paper: Published) -> str:
-    """The name that the paper's table has for a setting; empty where a key is not of this dataset."""
+    """Format the name of a setting's row in the paper's table; empty where a key is not of this dataset."""
     identity = line.setting.identity
     try:
         return paper.match.format(**{"dataset": identity["dataset"], **identity["variant"]})
@@ -499,7 +499,7 @@ def _row(line: BenchmarkLine, paper: Published) -> str:
 
 
 def _difference(title: str, cells: Mapping[str, Any], theirs: Value, seeds: int) -> dict[str, Any]:
-    """Ours less theirs with its interval, and whether that holds 0; why not where it cannot be told."""
+    """Compute ours less theirs with its interval, and whether that holds 0; or the reason why there is none."""
     rho = cells[f"{title} ours"]
     columns = [f"{title} difference", f"{title}: values"]
     if rho is None:
@@ -513,10 +513,10 @@ def _difference(title: str, cells: Mapping[str, Any], theirs: Value, seeds: int)
 
 
 def _ordering(means: Mapping[str, tuple[float | None, float]]) -> str:
-    """Whether worst+gap has the higher mean correlation, here and in the paper."""
+    """Say whether worst+gap has the higher mean correlation, here and in the paper."""
     (ours, theirs), (our_average, their_average) = means["worst_gap"], means["average"]
-    there = theirs > their_average
+    ahead_in_paper = theirs > their_average
     if ours is None or our_average is None:
-        return "paper only" if there else "not in the paper"
+        return "paper only" if ahead_in_paper else "not in the paper"
     words = {(True, True): "in both", (True, False): "ours only", (False, True): "paper only"}
-    return words.get((ours > our_average, there), "in neither")
+    return words.get((ours > our_average, ahead_in_paper), "in neither")

@@ -74,7 +74,7 @@ class BenchmarkLine:
         return selections(self.studies, ["ideal", *SHOWN])
 
     def label(self, without: str | None = None) -> str:
-        """``ratio=3, scale=1``; empty when nothing is left."""
+        """Format the values as ``ratio=3, scale=1``, less the axis ``without``; empty when nothing is left."""
         return ", ".join(f"{axis}={value}" for axis, value in self.values.items() if axis != without)
 
 
@@ -91,7 +91,7 @@ class Benchmark:
 
     @property
     def name(self) -> str:
-        """For files and anchors."""
+        """Short form of the title, for files and anchors."""
         return slug(self.title)
 
     @cached_property
@@ -110,7 +110,7 @@ class Benchmark:
         return algorithms_of(self.studies)
 
     def by_size(self) -> dict[str, list[BenchmarkLine]]:
-        """The other axes' label -> its settings from the smallest to the largest N; 2 sizes or more."""
+        """Group settings by the label of the other axes, from the smallest to the largest N; 2 sizes or more each."""
         if self.size_axis is None:
             return {}
         groups: dict[str, list[BenchmarkLine]] = defaultdict(list)
@@ -120,20 +120,20 @@ class Benchmark:
         return {label: lines for label, lines in by_count.items() if len(lines) > 1}
 
     def at_size(self) -> dict[str, list[BenchmarkLine]]:
-        """``scale=1`` -> its settings; one group without a name when there is no size axis."""
+        """Group settings by size: ``scale=1`` -> its settings; one group without a name when there is no size axis."""
         groups: dict[str, list[BenchmarkLine]] = defaultdict(list)
         for line in self.lines:
             groups[f"{self.size_axis}={line.values[self.size_axis]}" if self.size_axis else ""].append(line)
         return dict(groups)
 
     def side_by_side(self, setting: Setting) -> bool:
-        """Whether a picture of the benchmark shows this setting beside others of its size."""
+        """Return whether a figure of the benchmark shows this setting beside others of its size."""
         shown = [[line.setting.title for line in lines] for lines in self.at_size().values()]
         return not self.refused and any(setting.title in titles for titles in shown if len(titles) > 1)
 
 
 def benchmarks(evaluation: Evaluation, size_axis: str | None = None) -> list[Benchmark]:
-    """Every dataset that occurs in 2 or more settings.
+    """Build a benchmark of every dataset that occurs in 2 or more settings.
 
     Args:
         evaluation: of all settings.
@@ -145,11 +145,11 @@ def benchmarks(evaluation: Evaluation, size_axis: str | None = None) -> list[Ben
     groups: dict[str, list[Setting]] = defaultdict(list)
     for setting in evaluation.settings:
         groups[identity_key(setting.identity, [key for key in setting.identity if key not in _FORM])].append(setting)
-    several = [settings for settings in groups.values() if len(settings) > 1]
-    shared = [{key: v for key, v in settings[0].identity.items() if key not in _FORM} for settings in several]
+    large_groups = [settings for settings in groups.values() if len(settings) > 1]
+    shared = [{key: v for key, v in settings[0].identity.items() if key not in _FORM} for settings in large_groups]
     all_benchmarks = [
         _benchmark(title, identity, [evaluation.of(setting.title) for setting in settings], size_axis)
-        for title, identity, settings in zip(setting_titles(shared), shared, several, strict=True)
+        for title, identity, settings in zip(setting_titles(shared), shared, large_groups, strict=True)
     ]
     if size_axis is not None and not any(benchmark.size_axis == size_axis for benchmark in all_benchmarks):
         axes = sorted({axis for benchmark in all_benchmarks for axis in benchmark.axes})
@@ -160,7 +160,7 @@ def benchmarks(evaluation: Evaluation, size_axis: str | None = None) -> list[Ben
 
 
 def benchmark_of_one(evaluation: Evaluation) -> Benchmark:
-    """A setting that no other shares its dataset with, as a benchmark of one line."""
+    """Build a benchmark of one line from a setting that shares its dataset with no other."""
     (setting,) = evaluation.settings
     shared = {key: value for key, value in setting.identity.items() if key not in _FORM}
     return _benchmark(setting.title, shared, [evaluation], None)
@@ -179,8 +179,8 @@ def _benchmark(
     forms = [{axis: form.get(axis, "-") for axis in axes} for form in forms]
     size = size_axis if size_axis in axes else _find_size_axis(forms, [len(setting.given) for setting in settings])
     axes.sort(key=lambda axis: (axis != size, axis))
-    of_form = zip(forms, evaluations, strict=True)
-    lines = [BenchmarkLine({axis: form[axis] for axis in axes}, evaluation) for form, evaluation in of_form]
+    pairs = zip(forms, evaluations, strict=True)
+    lines = [BenchmarkLine({axis: form[axis] for axis in axes}, evaluation) for form, evaluation in pairs]
     lines.sort(key=lambda line: [sortable(line.values[axis]) for axis in axes])
     codes = {code: form for setting, form in zip(settings, plain, strict=True) for code in setting.codes}
     refused = ""
@@ -197,7 +197,7 @@ def _benchmark(
 
 
 def _find_size_axis(forms: Sequence[Mapping[str, str]], counts: Sequence[int]) -> str | None:
-    """The axis whose value is proportional to N (``counts``) while the others stay: ``scale``, but not ``ratio``."""
+    """Find the axis with values proportional to N (``counts``) while the others stay: ``scale``, but not ``ratio``."""
     for axis in forms[0]:
         groups: dict[tuple[str, ...], dict[float, int]] = defaultdict(dict)
         for form, count in zip(forms, counts, strict=True):
@@ -206,14 +206,14 @@ def _find_size_axis(forms: Sequence[Mapping[str, str]], counts: Sequence[int]) -
                 break
             groups[tuple(form[other] for other in forms[0] if other != axis)][value] = count
         else:
-            several = [sizes for sizes in groups.values() if len(sizes) > 1]
-            if several and all(len({count / value for value, count in s.items()}) == 1 for s in several):
+            series = [sizes for sizes in groups.values() if len(sizes) > 1]
+            if series and all(len({count / value for value, count in sizes.items()}) == 1 for sizes in series):
                 return axis
     return None
 
 
 def _form(setting: Setting) -> dict[str, str]:
-    """What tells the form of a dataset, besides its environments."""
+    """Collect the names and values that tell the form of a dataset, besides its environments."""
     identity = setting.identity
-    others = {key: identity[key] for key in _FORM if key not in ("variant", "given")}
-    return {name: str(value) for name, value in {**identity["variant"], **others}.items()}
+    fields = {key: identity[key] for key in _FORM if key not in ("variant", "given")}
+    return {name: str(value) for name, value in {**identity["variant"], **fields}.items()}

@@ -42,7 +42,7 @@ Colors = Mapping[str, str]  #: highlighted algorithm -> color
 
 
 def highlighted(studies: pd.DataFrame, baseline: str) -> dict[str, str]:
-    """The color of each algorithm that has one: all where there are few.
+    """Choose the color of each highlighted algorithm: all of them where they are few.
 
     Of many: the baseline, then those with the lowest ideal error, worst+gap and average error of some setting, then the
     next ones by worst+gap; the rest is drawn gray.
@@ -54,13 +54,13 @@ def highlighted(studies: pd.DataFrame, baseline: str) -> dict[str, str]:
     levels = (
         studies.astype(dict.fromkeys(RANKED_BY, "float64")).groupby(["setting", "algorithm"])[list(RANKED_BY)].mean()
     )
-    leaders = [at[1] for measure in RANKED_BY for at in levels[measure].dropna().groupby("setting").idxmin()]
+    leaders = [key[1] for measure in RANKED_BY for key in levels[measure].dropna().groupby("setting").idxmin()]
     next_ones = levels["worst_gap"].groupby("algorithm").mean().sort_values(kind="stable").index
     return colored(algorithms_of(studies), [baseline, *leaders, *next_ones])
 
 
 def error_curves(evaluation: Evaluation, colors: Colors) -> Figure | None:
-    """Error of the model trained on all given environments in every environment of a setting; None without its fold.
+    """Draw the errors in every environment of the model trained on all given ones; None without its fold.
 
     Mean and band over seeds, in the colors of :func:`highlighted`.
     """
@@ -78,9 +78,9 @@ def error_curves(evaluation: Evaluation, colors: Colors) -> Figure | None:
 
 
 def benchmark_curves(benchmark: Benchmark, colors: Colors) -> list[Figure]:
-    """One figure per size, with a panel of :func:`error_curves` per setting; none where a size has a single setting."""
+    """Draw a figure per size with a panel of :func:`error_curves` per setting, where 2 settings or more have curves."""
 
-    def draw(lines: Sequence[BenchmarkLine], name: str, where: str) -> Figure | None:
+    def draw(lines: Sequence[BenchmarkLine], name: str, suffix: str) -> Figure | None:
         lines = [line for line in lines if _has_curves(line.evaluation)]
         if len(lines) < 2:
             return None
@@ -90,16 +90,16 @@ def benchmark_curves(benchmark: Benchmark, colors: Colors) -> list[Figure]:
             panels = drawn.subplots(rows, columns, sharey=True, squeeze=False).ravel()
             ends = [_draw(axes, line.evaluation, colors, ticks=3) for axes, line in zip(panels, lines, strict=False)]
             panels[0].set_ylim(0, min(100.0, panels[0].get_ylim()[1]))
-            for at, (axes, line) in enumerate(zip(panels, lines, strict=False)):
+            for index, (axes, line) in enumerate(zip(panels, lines, strict=False)):
                 axes.set_title(line.label(without=benchmark.size_axis))
-                if at % columns == 0:
+                if index % columns == 0:
                     axes.set_ylabel("error (%)")
-                if at % columns == columns - 1 or at == len(lines) - 1:
-                    end_labels(axes, ends[at], colors)
+                if index % columns == columns - 1 or index == len(lines) - 1:
+                    end_labels(axes, ends[index], colors)
             for axes in panels[len(lines) :]:
                 axes.set_visible(False)
             caption = _caption([line.evaluation for line in lines], colors)
-            return finish(drawn, name, f"Error in every environment{where}", caption)
+            return finish(drawn, name, f"Error in every environment{suffix}", caption)
 
     return _of_each_size(benchmark, "curves", draw)
 
@@ -107,7 +107,7 @@ def benchmark_curves(benchmark: Benchmark, colors: Colors) -> list[Figure]:
 def _of_each_size(
     benchmark: Benchmark, kind: str, draw: Callable[[Sequence[BenchmarkLine], str, str], Figure | None]
 ) -> list[Figure]:
-    """One figure per size of a benchmark, as far as it can be drawn: of its lines, by name, and ``, scale=1``."""
+    """Draw a figure per size of a benchmark, where possible, by ``draw(lines, name of the figure, ', scale=1')``."""
     figures = []
     for size, lines in benchmark.at_size().items():
         name = f"{kind}_{benchmark.name}" + (f"_{size.replace('=', '')}" if size else "")
@@ -120,7 +120,7 @@ def _has_curves(evaluation: Evaluation) -> bool:
 
 
 def _draw(axes: Any, evaluation: Evaluation, colors: Colors, ticks: int = 6) -> dict[str, tuple[float, float]]:
-    """Every algorithm's curve; the right end of those in color, in the units of the axes."""
+    """Draw every algorithm's curve; and return the right ends of those in color, in the units of the axes."""
     (setting,) = evaluation.settings
     errors = evaluation.errors[evaluation.errors["role"] == "everywhere"]
     place, numeric = _places(errors["env"].map(str), setting.given)
@@ -148,15 +148,15 @@ def _draw(axes: Any, evaluation: Evaluation, colors: Colors, ticks: int = 6) -> 
 
 
 def _places(environments: Iterable[str], given: Sequence[str]) -> tuple[dict[str, float], bool]:
-    """Environment -> place on the axis, its value where all are numbers; the given ones first where they are not."""
+    """Place environments on the axis, at their values where all are numbers (then True), else the given ones first."""
     names = set(environments)
     if not any(is_text for is_text, *_ in map(sortable, names)):
         return {env: float(env) for env in sorted(names, key=float)}, True
-    return {env: float(at) for at, env in enumerate([*given, *sorted(names - set(given))])}, False
+    return {env: float(position) for position, env in enumerate([*given, *sorted(names - set(given))])}, False
 
 
 def _curves(errors: pd.DataFrame, place: Mapping[str, float]) -> pd.DataFrame:
-    """Columns ``algorithm``, ``at``, ``error`` and ``spread`` (percent), in the order of the axis."""
+    """Average errors over seeds: columns ``algorithm``, ``at``, ``error`` and ``spread`` (percent), in axis order."""
     grouped = errors.assign(at=errors["env"].map(dict(place))).groupby(["algorithm", "at"])["error"]
     return pd.DataFrame({"error": 100 * grouped.mean(), "spread": 100 * grouped.std().fillna(0.0)}).reset_index()
 
@@ -165,13 +165,13 @@ def _caption(evaluations: Sequence[Evaluation], colors: Colors) -> str:
     count = max(len(seeds_of(evaluation.studies)) for evaluation in evaluations)
     drawn = {a for e in evaluations for a in e.errors.loc[e.errors["role"] == "everywhere", "algorithm"].map(str)}
     gray = sorted(drawn - colors.keys())
-    rest = f" In gray: {', '.join(gray)}." if gray else ""
+    note = f" In gray: {', '.join(gray)}." if gray else ""
     text = "Model trained on all given environments (triangles)"
     if count == 1:
-        return f"{text}, 1 seed. The highest point of a curve is its ideal error.{rest}"
+        return f"{text}, 1 seed. The highest point of a curve is its ideal error.{note}"
     return (
         f"{text}, mean over {count} seeds, band of one standard deviation. The tabulated ideal is the mean over seeds "
-        f"of each seed's highest point, which lies at or above the highest point of the mean curve drawn here.{rest}"
+        f"of each seed's highest point, which lies at or above the highest point of the mean curve drawn here.{note}"
     )
 
 
@@ -179,11 +179,11 @@ Curve = Mapping[int, Sequence[float]]  # position of the setting -> a value per 
 
 
 def degradation_figure(benchmark: Benchmark) -> Figure | None:
-    """Degradation of selection against the size axis, one panel per other axis value, band over seeds."""
+    """Draw the degradation of selection against the size axis, a panel per value of the other axes, band over seeds."""
 
     def curve(lines: Sequence[BenchmarkLine], measure: str) -> Curve:
         costs = [[line.selections[measure, seed].cost for seed in line.seeds] for line in lines]
-        return {at: [100 * cost for cost in of_line if cost is not None] for at, of_line in enumerate(costs)}
+        return {index: [100 * cost for cost in values if cost is not None] for index, values in enumerate(costs)}
 
     caption = (
         "Ideal error of the algorithm that a measure selects less the lowest ideal error: 0 when it is truly best. "
@@ -194,12 +194,12 @@ def degradation_figure(benchmark: Benchmark) -> Figure | None:
 
 
 def asymptotic_figure(benchmark: Benchmark) -> Figure | None:
-    """|ideal - measure| against N, mean over algorithms, divided by its mean over seeds at the smallest size."""
+    """Draw |ideal - measure| against N, mean over algorithms, divided by its mean over seeds at the smallest size."""
 
     def curve(lines: Sequence[BenchmarkLine], measure: str) -> Curve:
-        apart = {at: list(distances(line, measure).values()) for at, line in enumerate(lines)}
-        unit = mean(apart[0]) if apart.get(0) else 0.0
-        return {at: [value / unit for value in values] for at, values in apart.items()} if unit > 0 else {}
+        values_at = {index: list(distances(line, measure).values()) for index, line in enumerate(lines)}
+        unit = mean(values_at[0]) if values_at.get(0) else 0.0
+        return {index: [value / unit for value in values] for index, values in values_at.items()} if unit > 0 else {}
 
     caption = (
         "Absolute difference between a measure and the ideal error, mean over the algorithms, divided by its mean at "
@@ -212,9 +212,9 @@ def asymptotic_figure(benchmark: Benchmark) -> Figure | None:
 
 
 def distances(line: BenchmarkLine, measure: str) -> dict[int, float]:
-    """Seed -> |ideal - measure|, mean over the algorithms that have both, a fraction."""
-    apart = line.studies.assign(apart=(line.studies["ideal"] - line.studies[measure]).abs()).dropna(subset="apart")
-    return {seed: mean(apart.loc[apart["seed"] == seed, "apart"].tolist()) for seed in seeds_of(apart)}
+    """Average |ideal - measure| over the algorithms that have both: seed -> mean, a fraction."""
+    lines = line.studies.assign(apart=(line.studies["ideal"] - line.studies[measure]).abs()).dropna(subset="apart")
+    return {seed: mean(lines.loc[lines["seed"] == seed, "apart"].tolist()) for seed in seeds_of(lines)}
 
 
 def _sized_panels(
@@ -226,12 +226,12 @@ def _sized_panels(
     curve: Callable[[Sequence[BenchmarkLine], str], Curve],
     show_count: bool = False,
 ) -> Figure | None:
-    """One panel per value of the other axes, a curve per measure; None where there is nothing to draw."""
+    """Draw one panel per value of the other axes, a curve per measure; None where there is nothing to draw."""
     groups = {
         label: (lines, curves)
         for label, lines in benchmark.by_size().items()
         for curves in [{measure: curve(lines, measure) for measure in COMPARED}]
-        if any(any(of_measure.values()) for of_measure in curves.values())
+        if any(any(points.values()) for points in curves.values())
     }
     if not groups:
         return None
@@ -240,17 +240,17 @@ def _sized_panels(
     with canvas(name, 1.65 * columns + 0.65 if columns > 1 else 4.6, 2.5 * rows + 0.6) as drawn:
         panels = drawn.subplots(rows, columns, sharey=True, squeeze=False).ravel()
         for axes, (label, (lines, curves)) in zip(panels, groups.items(), strict=False):
-            for measure, of_measure in curves.items():
-                at = [x for x, values in of_measure.items() if values]
-                center = np.array([mean(of_measure[x]) for x in at])
-                band = np.array([standard_deviation(of_measure[x]) or 0.0 for x in at])
+            for measure, points in curves.items():
+                places = [x for x, values in points.items() if values]
+                center = np.array([mean(points[x]) for x in places])
+                band = np.array([standard_deviation(points[x]) or 0.0 for x in places])
                 color, marker, style = MEASURE_STYLE[measure]
                 axes.plot(
-                    at, center, color=color, marker=marker, linestyle=style, linewidth=1.8, label=COMPARED[measure]
+                    places, center, color=color, marker=marker, linestyle=style, linewidth=1.8, label=COMPARED[measure]
                 )
                 if band.any():
                     low, high = np.maximum(0.0, center - band), center + band
-                    axes.fill_between(at, low, high, color=color, alpha=0.18, linewidth=0)
+                    axes.fill_between(places, low, high, color=color, alpha=0.18, linewidth=0)
             axes.set_title(label)
             ticks = [str(line.count) if show_count else line.values[str(benchmark.size_axis)] for line in lines]
             axes.set_xticks(range(len(lines)), ticks, fontsize=10)
@@ -272,21 +272,21 @@ def _legend_below(drawn: Any, axes: Any) -> None:
 
 
 def baseline_figures(benchmark: Benchmark, baseline: str) -> list[Figure]:
-    """One figure per size: error of the baseline and of the algorithm with the lowest ideal error, per setting.
+    """Draw a figure per size: errors of the baseline and of the algorithm with the lowest ideal error, per setting.
 
     Settings without ideal errors for the baseline or without a choice are left out; the caption names them.
     """
 
-    def draw(lines: Sequence[BenchmarkLine], name: str, where: str) -> Figure | None:
+    def draw(lines: Sequence[BenchmarkLine], name: str, suffix: str) -> Figure | None:
         best_of = {line.label(): line.selections["ideal", None].names for line in lines}
         shown = [line for line in lines if best_of[line.label()] and known(by_seed(line.studies, "ideal"), baseline)]
         if not shown:
             return None
-        absent = [line.label(without=benchmark.size_axis) or "all" for line in lines if line not in shown]
+        omitted = [line.label(without=benchmark.size_axis) or "all" for line in lines if line not in shown]
         best = [best_of[line.label()][0] for line in shown]
         labels = [line.label(without=benchmark.size_axis) or line.label() for line in shown]
-        others = [axis for axis in benchmark.axes if axis != benchmark.size_axis]
-        ticks = [line.values[others[0]] for line in shown] if len(others) == 1 else labels
+        other_axes = [axis for axis in benchmark.axes if axis != benchmark.size_axis]
+        ticks = [line.values[other_axes[0]] for line in shown] if len(other_axes) == 1 else labels
         drawn_as = ((label_of(baseline), [baseline] * len(shown), "s"), ("best by ideal", best, "o"))
         with canvas(name, 5.6, 3.1) as drawn:
             panels = drawn.subplots(1, 3, sharey=True)
@@ -294,37 +294,37 @@ def baseline_figures(benchmark: Benchmark, baseline: str) -> list[Figure]:
                 for (label, algorithms, marker), color, offset in zip(drawn_as, COLORS, (-0.12, 0.12), strict=False):
                     pairs = zip(shown, algorithms, strict=True)
                     values = [known(by_seed(line.studies, measure), algorithm) for line, algorithm in pairs]
-                    at = [at + offset for at, of_line in enumerate(values) if of_line]
-                    values = [of_line for of_line in values if of_line]
+                    x = [index + offset for index, seed_values in enumerate(values) if seed_values]
+                    values = [seed_values for seed_values in values if seed_values]
                     axes.errorbar(
-                        at, [100 * mean(of_line) for of_line in values], fmt=marker, color=color, capsize=3,
-                        yerr=[100 * (standard_deviation(of_line) or 0.0) for of_line in values], markersize=7,
+                        x, [100 * mean(seed_values) for seed_values in values], fmt=marker, color=color, capsize=3,
+                        yerr=[100 * (standard_deviation(seed_values) or 0.0) for seed_values in values], markersize=7,
                         label=label,
                     )  # fmt: skip
                 axes.set_title(f"({letter}) {title}")
                 axes.set_xticks(range(len(shown)), ticks, rotation=30 if max(map(len, ticks)) > 4 else 0)
-                if len(others) == 1:
-                    axes.set_xlabel(others[0])
+                if len(other_axes) == 1:
+                    axes.set_xlabel(other_axes[0])
                 axes.set_xlim(-0.6, len(shown) - 0.4)
                 grid(axes)
             panels[0].set_ylabel("error (%)")
             panels[0].set_ylim(bottom=0)
             _legend_below(drawn, panels[0])
             best_names = ", ".join(f"{label}: {name}" for label, name in zip(labels, best, strict=True))
-            left_out = f" Left out for want of ideal errors: {'; '.join(absent)}." if absent else ""
+            left_out = f" Left out for want of ideal errors: {'; '.join(omitted)}." if omitted else ""
             caption = (
                 f"Best by ideal: {best_names}. Mean and standard deviation over seeds; worst+gap may exceed 100%. "
                 f"A measure that tells the truth shows the distance of panel (a).{left_out}"
             )
-            return finish(drawn, name, f"{baseline} against the best algorithm{where}", caption)
+            return finish(drawn, name, f"{baseline} against the best algorithm{suffix}", caption)
 
     return _of_each_size(benchmark, "baseline", draw)
 
 
 def scatter_figures(benchmark: Benchmark) -> list[Figure]:
-    """One figure per size: measure over ideal, a point per algorithm, seed and setting, and the line of slope one."""
+    """Draw a figure per size: measure over ideal, a point per algorithm, seed and setting, and the line of slope 1."""
 
-    def draw(lines: Sequence[BenchmarkLine], name: str, where: str) -> Figure | None:
+    def draw(lines: Sequence[BenchmarkLine], name: str, suffix: str) -> Figure | None:
         studies = 100 * pd.concat([line.studies[["ideal", *COMPARED]] for line in lines]).astype("float64")
         points = {measure: studies[["ideal", measure]].dropna().to_numpy() for measure in COMPARED}
         all_points = np.concatenate(list(points.values()))
@@ -353,13 +353,13 @@ def scatter_figures(benchmark: Benchmark) -> list[Figure]:
                 f"{max(map(len, points.values()))} points per measure: one per algorithm, seed and setting. On the "
                 "dashed line a measure equals the ideal error; a flat cloud says that the measure does not see it."
             )
-            return finish(drawn, name, f"Measures against the ideal error{where}", caption)
+            return finish(drawn, name, f"Measures against the ideal error{suffix}", caption)
 
     return _of_each_size(benchmark, "scatter", draw)
 
 
 def rank_figures(benchmark: Benchmark) -> list[Figure]:
-    """One diagram per measure; none where there are too few algorithms or settings."""
+    """Draw one rank diagram per measure; none where there are too few algorithms or settings."""
     ranked, _ = rankings(benchmark)
     return [
         rank_diagram(
@@ -373,7 +373,7 @@ def rank_figures(benchmark: Benchmark) -> list[Figure]:
 
 
 def rank_diagram(ranking: Ranking, name: str, title: str, what: str) -> Figure:
-    """Labels hang left for the better half and right for the other; thick bars join what the test does not part.
+    """Draw mean ranks, labels left for the better half and right for the rest; thick bars join what is not separated.
 
     Args:
         ranking: of the algorithms.
@@ -399,9 +399,9 @@ def rank_diagram(ranking: Ranking, name: str, title: str, what: str) -> Figure:
             axes.plot([tick, tick], [0, -0.16], color=INK, linewidth=1.2)
             if count <= _NUMBERED or tick == 1 or tick % 5 == 0:
                 axes.text(tick, -0.28, str(tick), ha="center", va="bottom", fontsize=9)
-        for at, algorithm in enumerate(order):
-            better = at < half
-            level = first + 0.42 * (at if better else count - 1 - at)
+        for index, algorithm in enumerate(order):
+            better = index < half
+            level = first + 0.42 * (index if better else count - 1 - index)
             side = -1 if better else 1
             edge = (1 if better else count) + side * 0.06 * unit
             rank = ranking.ranks[algorithm]
@@ -410,9 +410,9 @@ def rank_diagram(ranking: Ranking, name: str, title: str, what: str) -> Figure:
                 edge + side * 0.04 * unit, level, f"{label_of(algorithm)} {rank:.1f}", va="center", fontsize=9.5,
                 ha="right" if better else "left",
             )  # fmt: skip
-        for at, group in enumerate(groups):
+        for index, group in enumerate(groups):
             ends = [ranking.ranks[a] for a in group]
-            level = 0.35 + 0.32 * at
+            level = 0.35 + 0.32 * index
             axes.plot([min(ends) - 0.02 * unit, max(ends) + 0.02 * unit], [level, level], color="#d55e00", linewidth=4)
         end = min(1 + ranking.difference, count)
         axes.plot([1, 1, 1, end, end, end], [-1.15, -1.35, -1.25, -1.25, -1.35, -1.15], color=INK, linewidth=1.2)

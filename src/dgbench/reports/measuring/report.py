@@ -61,7 +61,7 @@ from dgbench.validation import Switch
 def benchmark_sections(
     benchmarks: Sequence[Benchmark], statistics: Statistics, baseline: str
 ) -> tuple[list[Section], list[Problem]]:
-    """The datasets side by side, then every benchmark; a refused one holds the reason instead of tables."""
+    """Build a section over all datasets, then one per benchmark; a refused one holds the reason instead of tables."""
     if not benchmarks:
         return [], []
     sections: list[Section] = []
@@ -72,29 +72,29 @@ def benchmark_sections(
             problems.append(Problem("settings kept apart", benchmark.title, benchmark.refused))
             sections.append(Section(name, heading, facts=[("no common tables", benchmark.refused)]))
             continue
-        figures, absent = _figures(benchmark, baseline)  # first, since another process saves them meanwhile
-        tables, facts = benchmark_tables(benchmark, statistics), [*_facts(benchmark), *absent]
+        figures, omissions = _figures(benchmark, baseline)  # first, since another process saves them meanwhile
+        tables, facts = benchmark_tables(benchmark, statistics), [*_facts(benchmark), *omissions]
         sections.append(Section(name, heading, tables, figures, benchmark_answer(benchmark), facts=facts))
     return [Section("overview", "All settings", [overview_table(benchmarks)]), *sections], problems
 
 
 def _figures(benchmark: Benchmark, baseline: str) -> tuple[list[Figure], list[tuple[str, str]]]:
-    """The figures that can be drawn, and those that cannot with the reason."""
-    absent = []
+    """Draw the figures of a benchmark; and list those that cannot be drawn, with the reason."""
+    omissions = []
     against, scattered = baseline_figures(benchmark, baseline), scatter_figures(benchmark)
     if not against:
         reason = f"{baseline} has no ideal error, or nothing to be compared with; choose another with report.baseline"
-        absent.append(("no figure of the baseline", reason))
+        omissions.append(("no figure of the baseline", reason))
     if not scattered:
-        absent.append(("no scatter", "no study has both a practical measure and an ideal error"))
+        omissions.append(("no scatter", "no study has both a practical measure and an ideal error"))
     sized = [degradation_figure(benchmark), asymptotic_figure(benchmark)]
     if benchmark.size_axis is None:
         reason = "no key scales N alone; name the one to use with report.size_axis"
-        absent.append(("no figures against N", reason))
+        omissions.append(("no figures against N", reason))
     elif not all(sized):
-        absent.append(("no figures against N", "no two sizes have both a practical measure and an ideal error"))
+        omissions.append(("no figures against N", "no two sizes have both a practical measure and an ideal error"))
     curves = benchmark_curves(benchmark, highlighted(benchmark.studies, baseline))
-    return [*curves, *scattered, *against, *(figure for figure in sized if figure), *rank_figures(benchmark)], absent
+    return [*curves, *scattered, *against, *(figure for figure in sized if figure), *rank_figures(benchmark)], omissions
 
 
 def _facts(benchmark: Benchmark) -> list[tuple[str, str]]:
@@ -111,7 +111,7 @@ def _facts(benchmark: Benchmark) -> list[tuple[str, str]]:
 
 
 def benchmark_answer(benchmark: Benchmark) -> list[str]:
-    """Who ranks first by which measure, and how well worst+gap and average predict the truly best algorithm."""
+    """Say who ranks first by which measure, and how well worst+gap and average predict the truly best algorithm."""
     selected = [
         f"by {COMPARED[measure]} in {right:.0f} of {number:.0f} (mean cost {percent(cost)} points of ideal error)"
         for measure, right, number, cost in correct_selections(benchmark).itertuples()
@@ -124,7 +124,7 @@ def benchmark_answer(benchmark: Benchmark) -> list[str]:
 
 
 def _ranked_first(benchmark: Benchmark) -> list[str]:
-    """The algorithm with the lowest mean rank by each measure, and how many others the test separates it from."""
+    """Name the algorithm of lowest mean rank by each measure, and how many others the test separates it from."""
     ranked, _ = rankings(benchmark)
     if not ranked:
         return []
@@ -132,14 +132,14 @@ def _ranked_first(benchmark: Benchmark) -> list[str]:
         f"{ranking.firsts} by {RANKED_BY[name]} ({decimal(ranking.ranks[ranking.first], 1)})"
         for name, ranking in ranked.items()
     ]
-    *most, last = [str(ranking.separated) for ranking in ranked.values()]
+    *counts, last_count = [str(ranking.separated) for ranking in ranked.values()]
     ranking = ranked["ideal"]
     blocks = f"over {ranking.test.blocks} settings"
-    picks = [f"{by.firsts} by {RANKED_BY[name]}" for name, by in ranked.items()]
+    picks = [f"{ranking.firsts} by {RANKED_BY[name]}" for name, ranking in ranked.items()]
     head = f"Measures disagree {blocks}: first is {', '.join(picks)}."
-    if len({by.firsts for by in ranked.values()}) == 1:
+    if len({ranking.firsts for ranking in ranked.values()}) == 1:
         head = f"{ranking.firsts} ranks first by every measure {blocks}."
-    apart = f"them from {', '.join(most)} and {last} of the {len(ranking.ranks) - 1} others"
+    apart = f"them from {', '.join(counts)} and {last_count} of the {len(ranking.ranks) - 1} others"
     if not any(ranking.separated for ranking in ranked.values()):
         apart = "none of them from any other"
     return [
@@ -154,7 +154,7 @@ _MOST_GROUPS = 4
 
 
 def measures_answer(evaluation: Evaluation, statistics: Statistics) -> list[str]:
-    """Who has the lowest worst+gap, whether that is certain, and whether it is truly best."""
+    """Say who has the lowest worst+gap (or average error), whether that is certain, and whether it is truly best."""
     if unjudged := no_verdict(evaluation.settings[0].identity):
         return unjudged
     studies = evaluation.studies
@@ -165,10 +165,10 @@ def measures_answer(evaluation: Evaluation, statistics: Statistics) -> list[str]
         return [too_few(names, len(level), "results in every seed"), *_by_seeds(studies, measure)]
     leaders = Leaders.of(level)
     held_out_only = not (evaluation.errors["role"] == "everywhere").any()
-    alone = held_out_only and only_one_environment(evaluation.settings[0].identity)
+    trained_on_one = held_out_only and only_one_environment(evaluation.settings[0].identity)
     separation = separated(values.loc[leaders.order].to_numpy())
     if len(leaders.names) > 1:
-        head = f"{leaders.have(f'lowest {title}', evaluation.errors, 'error', alone)}."
+        head = f"{leaders.have(f'lowest {title}', evaluation.errors, 'error', trained_on_one)}."
     else:
         among = "" if len(level) == len(names) else f"the {len(level)} of {len(names)} that have every seed"
         truly = selections(studies, ["ideal"])["ideal", None].names
@@ -176,17 +176,17 @@ def measures_answer(evaluation: Evaluation, statistics: Statistics) -> list[str]
     numbers = f"{leaders.text}: {title} {percent(level[leaders.first])}%"
     sample = resamples(evaluation, statistics)[0].get(measure)
     if sample is not None and leaders.others:
-        apart = sample.difference(leaders.others[0], leaders.first)
+        difference = sample.difference(leaders.others[0], leaders.first)
         numbers += (
-            f", {percent(apart.estimate)} points below {leaders.others[0]} "
-            f"([{percent(apart.low)}, {percent(apart.high)}], {statistics.percent} interval)"
+            f", {percent(difference.estimate)} points below {leaders.others[0]} "
+            f"([{percent(difference.low)}, {percent(difference.high)}], {statistics.percent} interval)"
         )
     apart_from = f" {separation_words(leaders.order, separation)}" if leaders.others else ""
     return [head, f"{numbers}.{apart_from}", *_by_seeds(studies, measure), *_truth(evaluation)]
 
 
 def _by_seeds(studies: pd.DataFrame, measure: str) -> list[str]:
-    """How many algorithms have which seeds, where they differ: the most common first."""
+    """Count the algorithms that share a set of seeds, where these sets differ: the most common first."""
     table = by_seed(studies, measure)
     groups = Counter(tuple(table.columns[present]) for present in table.notna().to_numpy()).most_common(_MOST_GROUPS)
     if len(groups) < 2:
@@ -196,15 +196,15 @@ def _by_seeds(studies: pd.DataFrame, measure: str) -> list[str]:
 
 
 def _truth(evaluation: Evaluation) -> list[str]:
-    """The truly best algorithm, and what selecting by worst+gap and by average costs."""
+    """Name the truly best algorithm, and what selecting by worst+gap and by average costs; empty if it is not known."""
     studies = evaluation.studies
     chosen = selections(studies, ["ideal", *COMPARED])
     best = chosen["ideal", None].names
     if not best:
         return []
     ideal = means(by_seed(studies, "ideal"))[best[0]]
-    are = "is" if len(best) == 1 else "are"
-    text = f"Over all environments {' = '.join(best)} {are} truly best, with an ideal error of {percent(ideal)}%"
+    verb = "is" if len(best) == 1 else "are"
+    text = f"Over all environments {' = '.join(best)} {verb} truly best, with an ideal error of {percent(ideal)}%"
     costs = [
         f"selecting by {title} ({' = '.join(chosen[measure, None].names)}) costs {percent(cost)} points of it"
         for measure, title in COMPARED.items()
@@ -239,11 +239,11 @@ class MeasuresReport(Report):
         selected = select_runs(collection, selection, split_by)
         check_algorithm(self, "baseline", [run.label for run in selected.runs])
         evaluation = evaluate(selected, split_by)
-        several = benchmarks(evaluation, self.size_axis)
-        sections, apart = benchmark_sections(several, self.statistics, self.baseline)
-        problems = [*collection.problems, *evaluation.problems, *apart]
+        all_benchmarks = benchmarks(evaluation, self.size_axis)
+        sections, refusals = benchmark_sections(all_benchmarks, self.statistics, self.baseline)
+        problems = [*collection.problems, *evaluation.problems, *refusals]
         folded = len(evaluation.settings) > _MOST_OPEN
-        benchmark_of = {line.setting.title: benchmark for benchmark in several for line in benchmark.lines}
+        benchmark_of = {line.setting.title: benchmark for benchmark in all_benchmarks for line in benchmark.lines}
         sections += [
             self._section(
                 evaluation.of(setting.title),
@@ -285,7 +285,7 @@ class MeasuresReport(Report):
 
 
 def setting_facts(evaluation: Evaluation) -> list[tuple[str, str]]:
-    """What the results of one setting share, in words."""
+    """Describe what the results of one setting share, in words."""
     (setting,) = evaluation.settings
     identity = setting.identity
     extra = {key: str(value) for key, value in identity.items() if key not in keys(Role.SETTING)}

@@ -78,7 +78,7 @@ ALGORITHM = Column("algorithm", key=True)
 
 
 def setting_tables(evaluation: Evaluation, statistics: Statistics, noise: Sequence[str] = ()) -> list[Table]:
-    """All of one setting, what is read first in front, and with it what :func:`noise_notes` say."""
+    """Build all tables of one setting, those to read first in front; the first one also gets :func:`noise_notes`."""
     measures = measure_table(evaluation)
     return [
         replace(measures, notes=(*measures.notes, *noise)),
@@ -92,20 +92,20 @@ def setting_tables(evaluation: Evaluation, statistics: Statistics, noise: Sequen
 
 
 def noise_notes(evaluation: Evaluation, setting: Setting) -> list[str]:
-    """Whether the lead of a setting is below its noise floor, by the settings of the evaluation that repeat it."""
+    """Say whether a setting's lead is below its noise floor, by the settings of the evaluation that repeat it."""
     studies = evaluation.of(setting.title).studies
     measure, title = ranked_by(studies)
-    moved = {part: by_seed(of_part, measure) for part, of_part in evaluation.repetitions(setting).items()}
-    return below_noise(by_seed(studies, measure), moved, title)
+    repetitions = {part: by_seed(lines, measure) for part, lines in evaluation.repetitions(setting).items()}
+    return below_noise(by_seed(studies, measure), repetitions, title)
 
 
 def measure_columns() -> list[Column]:
-    """One column for each measure."""
+    """List one column for each measure."""
     return [Column(name, title, "percent", FORMULAS[name]) for name, title in MEASURES.items()]
 
 
 def measure_table(evaluation: Evaluation) -> Table:
-    """One line per algorithm, best first, see :func:`ranked_by`: every measure, mean ± std over seeds."""
+    """List every measure of each algorithm, mean ± std over seeds, best first (see :func:`ranked_by`)."""
     studies = evaluation.studies
     level = means(by_seed(studies, ranked_by(studies)[0]))
     order = sorted(algorithms_of(studies), key=lambda a: (level.get(a, float("inf")), a))
@@ -117,18 +117,18 @@ def measure_table(evaluation: Evaluation) -> Table:
 
 
 def held_out_table(evaluation: Evaluation) -> Table:
-    """One line per algorithm: the error in each given environment of the model that never saw it."""
+    """List, for each algorithm, the error in each given environment of the model that never saw it."""
     (setting,) = evaluation.settings
     tested = evaluation.errors[evaluation.errors["role"] == "held_out"]
     oracle = bool(evaluation.studies["trained_on_tested"].any())
     environments = list(dict.fromkeys(map(str, tested["env"])))
-    how = "trained on its other images" if oracle else "held out"
-    columns = [ALGORITHM, *(Column(env, unit="percent", help=f"error in {env}, {how}") for env in environments)]
+    condition = "trained on its other images" if oracle else "held out"
+    columns = [ALGORITHM, *(Column(env, unit="percent", help=f"error in {env}, {condition}") for env in environments)]
     order = algorithms_of(evaluation.studies)
     seeds = seed_counts(evaluation.studies)
     parts = [
-        seed_columns(by_seed(here, "error"), str(env), order, seeds, reasons(here, "error"))
-        for env, here in tested.groupby("env", sort=False)
+        seed_columns(by_seed(errors_of_env, "error"), str(env), order, seeds, reasons(errors_of_env, "error"))
+        for env, errors_of_env in tested.groupby("env", sort=False)
     ]
     lines = side_by_side(order, parts)
     title = f"Error in each {'tested' if oracle else 'held-out'} environment"
@@ -136,7 +136,7 @@ def held_out_table(evaluation: Evaluation) -> Table:
 
 
 def seed_table(evaluation: Evaluation) -> Table:
-    """Every study's measures, one line each: what the means are made of."""
+    """List the measures of every study, one line each: the values behind the means."""
     columns = [
         ALGORITHM, Column("seed", unit="count", key=True), *measure_columns(), Column("ideal_env", "ideal at"),
         Column("steps", "selected steps"),
@@ -145,7 +145,7 @@ def seed_table(evaluation: Evaluation) -> Table:
 
 
 def _whose_models(setting: Setting, trained_on_tested: bool) -> str:
-    """Which models the columns of held-out errors are of."""
+    """Say which models the columns of held-out errors belong to."""
     planned: Sequence[Sequence[str]] | None = tested_by_fold(setting.identity)
     protocol = setting.identity["protocol"]
     if trained_on_tested:
@@ -161,7 +161,7 @@ def _whose_models(setting: Setting, trained_on_tested: bool) -> str:
 
 
 def on_measures(studies: pd.DataFrame) -> list[str]:
-    """What the measure table supports: seeds, the best algorithm, what is absent."""
+    """Say what the measure table supports: seeds, the best algorithm, what is missing."""
     count = len(seeds_of(studies))
     sentences = ["Lower is better."]
     if count == 1:
@@ -180,7 +180,7 @@ def on_measures(studies: pd.DataFrame) -> list[str]:
 
 
 def on_selection(studies: pd.DataFrame) -> list[str]:
-    """What the selection table supports."""
+    """Say what the selection table supports."""
     sentences = [
         "Degradation: ideal error of the selected algorithm less the lowest one, in percentage points (0: truly best).",
         "Ties are shown as a = b, the first counts.",
@@ -198,21 +198,21 @@ def on_selection(studies: pd.DataFrame) -> list[str]:
         )
     pools = candidates(studies)
     for seed in seeds:
-        if absent := sorted(set(names) - set(pools[seed])):
-            sentences.append(f"Seed {seed} is incomplete for {', '.join(absent)}: not chosen among.")
-    whole = pools[None]
-    if not whole:
+        if incomplete := sorted(set(names) - set(pools[seed])):
+            sentences.append(f"Seed {seed} is incomplete for {', '.join(incomplete)}: not chosen among.")
+    pool_of_mean = pools[None]
+    if not pool_of_mean:
         sentences.append("No choice on the mean: fewer than 2 algorithms are complete in every seed.")
-    elif absent := sorted(set(names) - set(whole)):
-        sentences.append(f"The choice on the mean leaves out {', '.join(absent)}.")
+    elif incomplete := sorted(set(names) - set(pool_of_mean)):
+        sentences.append(f"The choice on the mean leaves out {', '.join(incomplete)}.")
     return sentences
 
 
 def on_correlation(studies: pd.DataFrame) -> list[str]:
-    """What the rank correlations support."""
-    both = by_seed(studies, "worst").index.intersection(by_seed(studies, "ideal").index)
-    count, seeds, several = len(both), seeds_of(studies), len(algorithms_of(studies))
-    if several == 1:
+    """Say what the rank correlations support."""
+    common = by_seed(studies, "worst").index.intersection(by_seed(studies, "ideal").index)
+    count, seeds, total = len(common), seeds_of(studies), len(algorithms_of(studies))
+    if total == 1:
         return ["1 algorithm: a rank correlation needs 2 or more; train another."]
     sentences = ["1 means that the measure orders the algorithms as the ideal one does. Negative ones are underlined."]
     if count < 2:
@@ -225,7 +225,7 @@ def on_correlation(studies: pd.DataFrame) -> list[str]:
             "; compare more algorithms before ranking the measures."
         )
     pools = candidates(studies)
-    if any(len(pools[seed]) < several for seed in seeds):
+    if any(len(pools[seed]) < total for seed in seeds):
         sentences.append("(k of n) marks a seed in which only k of the n algorithms are complete.")
     if len(seeds) == 1:
         sentences.append("1 seed: no standard deviation.")
@@ -254,8 +254,8 @@ def _absent(studies: pd.DataFrame) -> list[str]:
         for text in filter(lambda text: isinstance(text, str), texts):
             lacking.setdefault(text, []).append(f"{study['algorithm']} seed {study['seed']}")
     sentences = [
-        f"{'Every algorithm and seed' if 1 < len(those) == len(studies) else some_of(those, 3)}: {text}."
-        for text, those in lacking.items()
+        f"{'Every algorithm and seed' if 1 < len(labels) == len(studies) else some_of(labels, 3)}: {text}."
+        for text, labels in lacking.items()
     ]
     if len(sentences) > 6:
         sentences = [*sentences[:6], f"{len(sentences) - 6} more sentences stand in the table of every seed."]
@@ -266,7 +266,7 @@ MEASURE = Column("measure", key=True)
 
 
 def selection_table(evaluation: Evaluation) -> Table:
-    """One line per measure: the algorithm it selects and what that costs."""
+    """List, for each measure, the algorithm that it selects and what that costs."""
     studies = evaluation.studies
     seeds = seeds_of(studies)
     columns = [
@@ -302,7 +302,7 @@ def selection_table(evaluation: Evaluation) -> Table:
 
 
 def correlation_table(evaluation: Evaluation) -> Table:
-    """Rank correlation of each practical measure with the ideal one, per seed and mean ± std."""
+    """Correlate the ranks of each practical measure with those of the ideal one, per seed and mean ± std."""
     studies = evaluation.studies
     seeds, count = seeds_of(studies), len(algorithms_of(studies))
     columns = [MEASURE, Column("coefficient", key=True)]
@@ -314,10 +314,10 @@ def correlation_table(evaluation: Evaluation) -> Table:
         lines: list[dict[str, Any]] = []
         for (title, (rho, reason_of)), measure in zip(rhos.items(), PRACTICAL_MEASURES, strict=True):
             lines.append({"measure": title, "coefficient": coefficient})
-            there = studies[[measure, "ideal"]].notna().all(axis=1)
+            mask = studies[[measure, "ideal"]].notna().all(axis=1)
             for seed in seeds:
-                both = int((there & (studies["seed"] == seed)).sum())
-                flag = f"({both} of {count})" if both < count and seed in rho else ""
+                complete_count = int((mask & (studies["seed"] == seed)).sum())
+                flag = f"({complete_count} of {count})" if complete_count < count and seed in rho else ""
                 lines[-1] |= entry(f"seed {seed}", rho.get(seed), flag=flag, reason=reason_of.get(seed, ""))
         means_over = seed_columns(
             pd.DataFrame.from_dict({title: rho for title, (rho, _) in rhos.items()}, orient="index"),
@@ -334,7 +334,7 @@ def correlation_table(evaluation: Evaluation) -> Table:
 
 
 def certainty_table(evaluation: Evaluation, statistics: Statistics) -> Table:
-    """Per algorithm: difference to the lowest, rank, and whether it may be the lowest, by worst+gap and by average."""
+    """List each algorithm's difference to the lowest, rank, and if it may be lowest, by worst+gap and by average."""
     samples, why_not = resamples(evaluation, statistics)
     names = sorted({name for sample in samples.values() for name in sample.names})
     if samples:
@@ -344,16 +344,16 @@ def certainty_table(evaluation: Evaluation, statistics: Statistics) -> Table:
     lines: list[dict[str, Any]] = [{"algorithm": name} for name in names]
     columns, notes = [ALGORITHM], [_how(evaluation, statistics, samples)] if samples else []
     for measure, title in COMPARED.items():
-        apart, rank, verdict = (f"{title}: {kind}" for kind in ("to the lowest", "rank", "verdict"))
+        difference, rank, verdict = (f"{title}: {kind}" for kind in ("to the lowest", "rank", "verdict"))
         columns += [
-            Column(apart, unit="points", help=f"{title} less the lowest of all algorithms"),
+            Column(difference, unit="points", help=f"{title} less the lowest of all algorithms"),
             Column(rank, unit="rank", help="1 is the lowest"),
             Column(verdict, help="lowest: no other may be; may be lowest: the seeds cannot exclude it; worse: they do"),
         ]
         if measure not in samples:
             notes.append(f"{title}: not computed, {why_not[measure]}.")
             for line in lines:
-                line |= entries((apart, rank, verdict), why_not[measure])
+                line |= entries((difference, rank, verdict), why_not[measure])
             continue
         sample = samples[measure]
         best = sample.names[int(np.argmin(sample.estimate))]
@@ -364,10 +364,10 @@ def certainty_table(evaluation: Evaluation, statistics: Statistics) -> Table:
         candidate, ranks = "lowest" if len(candidates) == 1 else "may be lowest", sample.ranks()
         for line in lines:
             if (name := line["algorithm"]) in ranks:
-                line |= interval_entry(apart, sample.difference(name, best)) | interval_entry(rank, ranks[name])
+                line |= interval_entry(difference, sample.difference(name, best)) | interval_entry(rank, ranks[name])
                 line[verdict] = candidate if name in candidates else "worse"
             else:
-                line |= entries((apart, rank, verdict), "not complete in every seed")
+                line |= entries((difference, rank, verdict), "not complete in every seed")
         words = separation_words(leaders.order, separation) if leaders.others else "nothing tells them apart."
         notes.append(f"{title}: {leaders.text} {'is' if len(leaders.names) == 1 else 'are'} lowest; {words}")
     if samples:
@@ -375,14 +375,14 @@ def certainty_table(evaluation: Evaluation, statistics: Statistics) -> Table:
             "Verdicts: the confidence set of the lowest, by paired t-tests of each algorithm against all others "
             "(Bonferroni, 0.05 in all)."
         )
-    absent = sorted(set(algorithms_of(evaluation.studies)) - set(names))
-    if absent and samples:
-        notes.append(f"Not complete in every seed, left out: {', '.join(absent)}.")
+    incomplete = sorted(set(algorithms_of(evaluation.studies)) - set(names))
+    if incomplete and samples:
+        notes.append(f"Not complete in every seed, left out: {', '.join(incomplete)}.")
     return table(lines, "certainty", "Which differences hold", columns, notes)
 
 
 def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
-    """Every pair of algorithms, with the interval of the difference."""
+    """List every pair of algorithms with the interval of their difference."""
     samples, _ = resamples(evaluation, statistics)
     columns = [ALGORITHM, Column("less", key=True)]
     columns += [Column(title, unit="points", help=f"difference of {title}") for title in COMPARED.values()]
@@ -395,8 +395,8 @@ def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
             if sample is None or not {first, second} <= set(sample.names):
                 line |= entry(title, reason="not computed, see the table above")
             else:
-                apart = sample.difference(first, second)
-                line |= {**interval_entry(title, apart), f"{title}.best": apart.excludes_zero}
+                interval = sample.difference(first, second)
+                line |= {**interval_entry(title, interval), f"{title}.best": interval.excludes_zero}
         lines.append(line)
     notes = [
         f"Bold: the {statistics.percent} paired bootstrap interval excludes 0. {len(lines)} pairs, each judged by "
@@ -406,7 +406,7 @@ def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
 
 
 def resamples(evaluation: Evaluation, statistics: Statistics) -> tuple[dict[str, Resamples], dict[str, str]]:
-    """Measure -> resamples of the complete algorithms, and measure -> why there are none."""
+    """Draw resamples of the complete algorithms: measure -> resamples, and measure -> why there are none."""
     samples, why_not = {}, {}
     for measure in COMPARED:
         matrix = complete(evaluation.studies, [measure])[measure]
@@ -417,8 +417,8 @@ def resamples(evaluation: Evaluation, statistics: Statistics) -> tuple[dict[str,
             values = np.array([[errors[name, seed] for seed in matrix.columns] for name in names])
         try:
             if len(names) < 2:
-                here = f"{len(names)} of {len(algorithms_of(evaluation.studies))}"
-                raise MeasureError(f"a difference needs 2 algorithms with a value in every seed, here are {here}")
+                counts = f"{len(names)} of {len(algorithms_of(evaluation.studies))}"
+                raise MeasureError(f"a difference needs 2 algorithms with a value in every seed, here are {counts}")
             rng = statistics.rng("certainty", measure)
             samples[measure] = resample(names, values, rng, draws=statistics.draws, level=statistics.level)
         except MeasureError as problem:
@@ -433,8 +433,8 @@ def _how(evaluation: Evaluation, statistics: Statistics, samples: dict[str, Resa
         f"[low, high]: {statistics.percent} paired bootstrap interval, {statistics.draws} resamples, widened for the "
         f"{min(sample.units for sample in samples.values())} units resampled; {seeds} resampled"
     )
-    both = " (for the average, held-out environments too)" if "average" in samples and count > 1 else ""
-    return f"{text}{both}. Each difference is judged by itself."
+    addition = " (for the average, held-out environments too)" if "average" in samples and count > 1 else ""
+    return f"{text}{addition}. Each difference is judged by itself."
 
 
 #: more folds without a result than these get no line of their own; the reasons below name them
@@ -444,9 +444,9 @@ _MOST_EMPTY = 4
 def closing_table(
     rows: Sequence[Mapping[str, Any]], selection: Selection, unusable: Mapping[str, str] | None = None
 ) -> str:
-    """Error in each tested environment, then the measures, as text for the end of ``python train.py``.
+    """Format the error in each tested environment, then the measures, as text for the end of ``python train.py``.
 
-    What is absent is ``-`` with its reason below.
+    A missing value is ``-``, with its reason below.
 
     Args:
         rows: rows of one study as :func:`dgbench.records.rows.read_rows` gives them, of any subset of its folds.
@@ -467,13 +467,13 @@ def closing_table(
     lines = _fold_lines(study, held_out, rows)
     measures = study.measures
     for name, title in MEASURES.items():
-        where = f"at {measures.ideal_env}" if name == "ideal" and measures.ideal_env is not None else ""
+        place = f"at {measures.ideal_env}" if name == "ideal" and measures.ideal_env is not None else ""
         step = study.steps.get(FULL, "") if name == "ideal" else ""  # a measure of several runs has no step
-        lines.append({"fold": title, "env": where, "step": step, "error": measures.value(name)})
-    where = "tested" if study.trained_on_tested else "held out"
+        lines.append({"fold": title, "env": place, "step": step, "error": measures.value(name)})
+    heading = "tested" if study.trained_on_tested else "held out"
     columns = [
         Column("fold", key=True),
-        Column("env", where),
+        Column("env", heading),
         Column("step", unit="count"),
         Column("error", unit="percent"),
     ]
@@ -492,7 +492,7 @@ def closing_table(
 
 
 def _fold_lines(study: Study, held_out: pd.DataFrame, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One line per fold and tested environment; none for empty folds where these are many.
+    """List one line per fold and tested environment; none for empty folds where there are many of them.
 
     Args:
         study: of these rows.

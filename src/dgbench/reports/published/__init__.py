@@ -57,7 +57,7 @@ class Published:
     domains: tuple[Published, ...] = ()  #: the table by environment, one for each dataset where it is known
 
     def accuracies(self) -> dict[str, dict[str, float]]:
-        """Row -> column -> accuracy as a fraction in [0, 1].
+        """Convert percent to fractions in [0, 1]: row -> column -> accuracy.
 
         Raises:
             ConfigError: this is no table of accuracies.
@@ -67,7 +67,7 @@ class Published:
         return {row: {name: value.mean / 100 for name, value in line.items()} for row, line in self.values.items()}
 
     def averages(self) -> dict[str, float]:
-        """Row -> unrounded mean over the columns, in the paper's unit."""
+        """Average over the columns that a row has: row -> unrounded mean, in the paper's unit."""
         return {row: sum(value.mean for value in line.values()) / len(line) for row, line in self.values.items()}
 
 
@@ -79,8 +79,8 @@ def names() -> list[str]:
 def shifts() -> list[str]:
     """List the tables of diversity and correlation shift, both of whole datasets."""
     tables = [published(name) for name in names()]
-    of_shift = [table for table in tables if table.quantity == "shift" and {"div", "cor"} <= set(table.columns)]
-    return [table.name for table in of_shift if not any("/" in row for row in table.values)]
+    shift_tables = [table for table in tables if table.quantity == "shift" and {"div", "cor"} <= set(table.columns)]
+    return [table.name for table in shift_tables if not any("/" in row for row in table.values)]
 
 
 def boards() -> list[str]:

@@ -61,12 +61,12 @@ class Contest:
     @property
     def pairs(self) -> list[float]:
         """P-values of every two different values."""
-        several = itertools.combinations(range(len(self.names)), 2)
-        return [float(self.p_values[a, b]) for a, b in several if self.means[a] != self.means[b]]
+        index_pairs = itertools.combinations(range(len(self.names)), 2)
+        return [float(self.p_values[a, b]) for a, b in index_pairs if self.means[a] != self.means[b]]
 
 
 def contests(paper: Published) -> Iterator[Contest]:
-    """Every column of a table of accuracies and their average; of correlations, the measures of every row."""
+    """Yield a contest per column of accuracies and for their average; of correlations, per row and coefficient."""
     if paper.quantity == "correlation":
         kinds = dict.fromkeys(column.partition("_")[0] for column in paper.columns)
         for row, kind in itertools.product(paper.values, kinds):
@@ -80,20 +80,20 @@ def contests(paper: Published) -> Iterator[Contest]:
 
 
 def averages_of(paper: Published) -> dict[str, Value]:
-    """Row -> mean over the columns, of the rows that have all."""
+    """Average over the columns: row -> mean, of the rows that have all."""
     whole = {row: line for row, line in paper.values.items() if len(line) == len(paper.columns)}
     return {row: _average(list(line.values())) for row, line in whole.items()}
 
 
 def _average(values: Sequence[Value]) -> Value:
-    """The mean over columns, whose errors are independent: their models share no training."""
+    """Average over columns, whose errors are independent: their models share no training."""
     errors = [value.error for value in values if value.error is not None]
     error = math.hypot(*errors) / len(values) if len(errors) == len(values) else None
     return Value(math.fsum(value.mean for value in values) / len(values), error)
 
 
 def _contest(paper: Published, column: str, values: dict[str, Value]) -> Iterator[Contest]:
-    """The values that have error bars, where they are two or more."""
+    """Yield one contest of the values that have error bars, where they are two or more."""
     barred = {name: value for name, value in values.items() if value.error is not None}
     order = sorted(barred, key=lambda name: (-barred[name].mean, name))
     if len(order) < 2:
@@ -106,15 +106,15 @@ def _contest(paper: Published, column: str, values: dict[str, Value]) -> Iterato
 
 
 def claims_table(papers: Sequence[Published]) -> Table:
-    """One line for each published table: its claims, and how many survive."""
+    """Count the claims of each published table, and how many survive."""
     lines: list[dict[str, Any]] = []
     for paper in papers:
-        several = list(contests(paper))
-        pairs = [p for contest in several for p in contest.pairs]
-        jointly = [p for contest in several if contest.pairs for p in holm(contest.pairs)]
+        paper_contests = list(contests(paper))
+        pairs = [p for contest in paper_contests for p in contest.pairs]
+        jointly = [p for contest in paper_contests if contest.pairs for p in holm(contest.pairs)]
         counts = {
-            "best": len(several),
-            "best survive": sum(not contest.rivals for contest in several),
+            "best": len(paper_contests),
+            "best survive": sum(not contest.rivals for contest in paper_contests),
             "pairs": len(pairs),
             "alone": sum(p < ALPHA for p in pairs),
             "together": sum(p < ALPHA for p in jointly),
@@ -137,7 +137,7 @@ def claims_table(papers: Sequence[Published]) -> Table:
 
 
 def best_table(papers: Sequence[Published]) -> Table:
-    """One line for each column of the tables: who leads, by how much, and from whom the runs do not separate it."""
+    """List for each column of the tables who leads, by how much, and from whom the runs do not separate it."""
     lines: list[dict[str, Any]] = []
     for contest in itertools.chain.from_iterable(map(contests, papers)):
         first, second = contest.means[:2]

@@ -29,13 +29,13 @@ _NOT_TESTED: dict[str, Any] = {"color": INK, "markerfacecolor": "none"}
 
 
 def leaderboard_figures(leaderboard: Leaderboard) -> list[Figure]:
-    """Estimates with intervals, on average and by dataset where there are several, and the mean ranks."""
+    """Draw estimates with intervals, on average and by dataset where there are several, and the mean ranks."""
     figures = [average_figure(leaderboard), dataset_figure(leaderboard), rank_figure(leaderboard)]
     return [figure for figure in figures if figure]
 
 
 def average_figure(leaderboard: Leaderboard) -> Figure | None:
-    """Average accuracy of every algorithm with its interval over seeds, best on top; None where there is none."""
+    """Draw the average accuracy of each algorithm with its interval over seeds, best on top; None without any."""
     level = leaderboard.level
     if not level:
         return None
@@ -46,23 +46,23 @@ def average_figure(leaderboard: Leaderboard) -> Figure | None:
         averages = leaderboard.averages
         _dots(axes, list(level), level, averages)
         right = axes.get_xlim()[1]
-        for algorithm, at in places.items():
+        for algorithm, y in places.items():
             axes.annotate(
-                percent(level[algorithm]), (right, at), xytext=(4, 0), textcoords="offset points", va="center",
+                percent(level[algorithm]), (right, y), xytext=(4, 0), textcoords="offset points", va="center",
                 fontsize=9.5, annotation_clip=False,
             )  # fmt: skip
         axes.set_xlabel("average test accuracy (%), higher is better")
-        several = len(leaderboard.datasets) > 1
-        what = (
+        plural = len(leaderboard.datasets) > 1
+        scope = (
             f"mean over {len(leaderboard.datasets)} datasets and"
-            if several
+            if plural
             else "mean over the held-out environments and"
         )
-        return finish(drawn, name, "Average accuracy of every algorithm", f"Dot: {what} seeds. {_caption([averages])}")
+        return finish(drawn, name, "Average accuracy of every algorithm", f"Dot: {scope} seeds. {_caption([averages])}")
 
 
 def dataset_figure(leaderboard: Leaderboard) -> Figure | None:
-    """The same on each dataset, algorithms in the order of their average; None for a single dataset."""
+    """Draw accuracies on each dataset, algorithms in the order of their average; None for a single dataset."""
     if len(leaderboard.datasets) < 2:
         return None
     level = leaderboard.level
@@ -84,7 +84,7 @@ def dataset_figure(leaderboard: Leaderboard) -> Figure | None:
 
 
 def rank_figure(leaderboard: Leaderboard) -> Figure | None:
-    """Mean ranks with Nemenyi's critical difference; None for fewer than 3 algorithms or 2 blocks.
+    """Draw mean ranks with Nemenyi's critical difference; None for fewer than 3 algorithms or 2 blocks.
 
     Blocks must be independent of one another. Datasets are, so with several of them each is a block (accuracies are
     means over seeds); the seeds of one dataset are too, but environments are not: their models share training data.
@@ -95,13 +95,13 @@ def rank_figure(leaderboard: Leaderboard) -> Figure | None:
         names = sorted(set.intersection(*(set(level) for level in levels)))
         blocks = [[-level[name] for name in names] for level in levels]
         kinds = {str(dataset.identity["dataset"]) for dataset in leaderboard.datasets}
-        what = f"Mean rank over {len(averages)} datasets (blocks), 1 is the highest accuracy, means over seeds."
+        text = f"Mean rank over {len(averages)} datasets (blocks), 1 is the highest accuracy, means over seeds."
         if len(kinds) < len(averages):
-            what += " Forms of one dataset share their images, so the test sees more blocks than there is evidence."
+            text += " Forms of one dataset share their images, so the test sees more blocks than there is evidence."
     else:
         judged = comparable(averages[0])
         names, seeds, blocks = list(map(str, judged.index)), judged.columns, (-judged.to_numpy().T).tolist()
-        what = (
+        text = (
             f"Mean rank over {len(seeds)} seeds (blocks), 1 is the highest average accuracy. It speaks of other seeds "
             "on this dataset, not of other datasets or environments."
         )
@@ -109,12 +109,12 @@ def rank_figure(leaderboard: Leaderboard) -> Figure | None:
         ranking = Ranking.of(names, np.array(blocks).reshape(len(blocks), len(names)))
     except MeasureError:
         return None
-    what += f" Friedman's test: p = {ranking.test.p_value_f:.2g} (Iman-Davenport)."
-    return rank_diagram(ranking, f"ranks_{slug(leaderboard.title)}", "Ranks by accuracy", what)
+    text += f" Friedman's test: p = {ranking.test.p_value_f:.2g} (Iman-Davenport)."
+    return rank_diagram(ranking, f"ranks_{slug(leaderboard.title)}", "Ranks by accuracy", text)
 
 
 def _dots(axes: Any, order: Sequence[str], level: Mapping[str, float], accuracies: pd.DataFrame) -> None:
-    """One line per algorithm, the first on top: a dot at its level, and the interval of its seeds.
+    """Draw one line per algorithm, the first on top: a dot at its level, and the interval of its seeds.
 
     Args:
         axes: empty.
@@ -124,16 +124,16 @@ def _dots(axes: Any, order: Sequence[str], level: Mapping[str, float], accuracie
     """
     judged = comparable(accuracies)
     best = separated(-judged.to_numpy()).candidates if judged.size else ()
-    may_be_best = {str(judged.index[at]) for at in best}
+    may_be_best = {str(judged.index[index]) for index in best}
     places, height = _places(order)
     for algorithm in (name for name in order if name in level):
-        at, values = places[algorithm], known(accuracies, algorithm)
+        y, values = places[algorithm], known(accuracies, algorithm)
         style = _MAY_BE_BEST if algorithm in may_be_best else _WORSE if algorithm in judged.index else _NOT_TESTED
         if len(values) > 1 and abs(mean(values) - level[algorithm]) < 1e-9:
             ends = mean_interval(values)
             line = [100 * ends.low, 100 * ends.high]
-            axes.plot(line, [at, at], color=style["color"], linewidth=1.6, solid_capstyle="butt")
-        axes.plot([100 * level[algorithm]], [at], "o", markersize=6, **style)
+            axes.plot(line, [y, y], color=style["color"], linewidth=1.6, solid_capstyle="butt")
+        axes.plot([100 * level[algorithm]], [y], "o", markersize=6, **style)
     low, high = axes.get_xlim()
     axes.set_xlim(max(low, -1), min(high, 101))
     axes.set_yticks([places[algorithm] for algorithm in order], [_broken(algorithm, _LETTERS) for algorithm in order])
@@ -148,7 +148,7 @@ def _broken(name: str, letters: int) -> str:
 
 
 def _places(order: Sequence[str]) -> tuple[dict[str, float], float]:
-    """How far from the top each algorithm stands, in lines, and how many lines there are: long names take several."""
+    """Compute each algorithm's distance from the top and the height of all, in lines: long names take several."""
     places, top = {}, 0.0
     for algorithm in order:
         lines = 1 + 0.75 * _broken(algorithm, _LETTERS).count("\n")
@@ -158,7 +158,7 @@ def _places(order: Sequence[str]) -> tuple[dict[str, float], float]:
 
 
 def _caption(panels: Sequence[pd.DataFrame]) -> str:
-    """What lines and colors mean.
+    """Explain what lines and colors mean.
 
     Args:
         panels: accuracy by algorithm and seed, of each panel.

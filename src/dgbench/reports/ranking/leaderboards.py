@@ -61,7 +61,7 @@ class RankedDataset:
         return seed_counts(self.accuracies)
 
     def why_absent(self, algorithm: str) -> str:
-        """Why an algorithm has no average; empty where nothing is missing."""
+        """Say why an algorithm has no average; empty where nothing is missing."""
         if algorithm not in self.seeds:
             fill = [*command_words("train"), f"algorithm={algorithm.split(' ')[0]}"]
             return f"not planned: no run of {algorithm} here; to fill: {' '.join(fill)}"
@@ -104,7 +104,7 @@ class Leaderboard:
         return sum(others, first) / len(self.datasets)
 
     def repetitions(self, boards: Sequence[Leaderboard]) -> dict[str, pd.DataFrame]:
-        """``seed_moves`` -> averages of the leaderboards that repeat this one, see :func:`repeats`."""
+        """Collect the averages of the leaderboards that repeat this one (:func:`repeats`), by their ``seed_moves``."""
         return {
             board.identity["seed_moves"]: board.averages
             for board in boards
@@ -112,7 +112,7 @@ class Leaderboard:
         }
 
     def _identities(self) -> list[dict[str, Any]]:
-        """What tells each of its datasets from those of other leaderboards."""
+        """List what tells each of its datasets from those of other leaderboards."""
         return [{**self.identity, **{key: data.identity[key] for key in _DATASET}} for data in self.datasets]
 
     @property
@@ -124,7 +124,7 @@ class Leaderboard:
 def leaderboards(
     selected: Selected, unreported: Sequence[str] = (), split_by: str | None = None
 ) -> tuple[list[Leaderboard], list[Problem]]:
-    """All leaderboards that the runs allow, and what is missing in them.
+    """Build all leaderboards that the runs allow, and list what is missing in them.
 
     Args:
         selected: runs at their selected steps.
@@ -150,11 +150,11 @@ def leaderboards(
             if environments and any(not run.why for run in group.runs):
                 shown.append((group, environments, plan))
             else:
-                where = f"{variant_text(identity)}, protocol {identity['protocol']}, {len(group.runs)} runs"
+                place = f"{variant_text(identity)}, protocol {identity['protocol']}, {len(group.runs)} runs"
                 reason = "every tested environment is one that chooses among models"
                 if environments:
                     reason = f"no run counts, e.g. {group.runs[0].why or 'none has rows'}"
-                problems.append(Problem("no leaderboard", where, reason))
+                problems.append(Problem("no leaderboard", place, reason))
         if not shown:
             continue
         datasets: list[RankedDataset] = []
@@ -162,11 +162,11 @@ def leaderboards(
         titles = dataset_titles([group.runs[0].identity for group, _, _ in shown], _DATASET)
         for title, (group, environments, plan) in zip(titles, shown, strict=True):
             accuracies: list[dict[str, Any]] = []
-            for of_study, tests in group.studies():
-                study = {"algorithm": of_study[0].label, "seed": of_study[0].identity["seed"]}
-                lines, missing = _accuracies(environments, plan, of_study, tests, selected)
+            for study_runs, tests in group.studies():
+                study = {"algorithm": study_runs[0].label, "seed": study_runs[0].identity["seed"]}
+                lines, missing = _accuracies(environments, plan, study_runs, tests, selected)
                 accuracies += [{**study, **line} for line in lines]
-                counting = [{"run": run.identity["run"], "folder": run.folder} for run in of_study if not run.why]
+                counting = [{"run": run.identity["run"], "folder": run.folder} for run in study_runs if not run.why]
                 runs += [{"dataset": title, **study, **run} for run in counting]
                 problems += missing
             frame = pd.DataFrame(accuracies, columns=list(_COLUMNS)).astype({"accuracy": float, "images": float})
@@ -178,7 +178,7 @@ def leaderboards(
 
 
 def _title(identity: Mapping[str, Any], datasets: Sequence[RankedDataset]) -> str:
-    """Network, initial weights, tuning, protocol, and whatever else a leaderboard is split by."""
+    """Compose a title of network, initial weights, tuning, protocol, and whatever else a leaderboard is split by."""
     unusual = (item for item in identity.items() if item not in _USUAL)
     title = ", ".join(_WORDS.get(key, "{}").format(value) for key, value in unusual)
     oracle = any(trained_on_tested(dataset.identity) for dataset in datasets)
@@ -192,7 +192,7 @@ def _accuracies(
     tests: pd.DataFrame,
     selected: Selected,
 ) -> tuple[list[dict[str, Any]], list[Problem]]:
-    """Every environment of one algorithm and seed; and one problem that names all that is missing.
+    """List every environment of one algorithm and seed; and one problem that names all that is missing.
 
     Args:
         environments: those that are reported.
@@ -217,9 +217,9 @@ def _accuracies(
         fill = f"To fill: run it where the sweep was made (trial {identity['seed']}) and import the folder again"
         if not identity["code"].startswith(IMPORTED):
             fill = f"To fill: {filling_command(Path(runs[0].folder), folds if all(folds) else [])}"
-        what = [f"{', '.join(sorted(held_out))} held out: {reason}" for held_out, (reason, _) in missing.items()]
-        where = f"{variant_text(identity)}, {runs[0].label} seed {identity['seed']}"
-        problems.append(Problem("missing cells", where, f"{'; '.join(what)}. {fill}"))
+        gaps = [f"{', '.join(sorted(held_out))} held out: {reason}" for held_out, (reason, _) in missing.items()]
+        place = f"{variant_text(identity)}, {runs[0].label} seed {identity['seed']}"
+        problems.append(Problem("missing cells", place, f"{'; '.join(gaps)}. {fill}"))
     lines = []
     for env, accuracies in by_env.items():
         cause = next((text for held_out, (text, _) in missing.items() if env in held_out), "")
@@ -230,7 +230,7 @@ def _accuracies(
 
 
 def _why_missing(held_out: HeldOut, runs: Sequence[SelectedRun], selected: Selected) -> tuple[str, str]:
-    """Why an algorithm and seed have no result in a set of tested environments; and its fold, empty where not known."""
+    """Say why an algorithm and seed have no result in a set of tested environments; and its fold, empty if unknown."""
     folds = [frozenset(tests) for tests in tested_by_fold(runs[0].identity) or []]
     fold = str(folds.index(held_out)) if held_out in folds else ""
     for run in runs:
@@ -242,9 +242,9 @@ def _why_missing(held_out: HeldOut, runs: Sequence[SelectedRun], selected: Selec
 
 
 def planned(identity: Mapping[str, Any], present: Sequence[HeldOut]) -> list[HeldOut]:
-    """The sets of environments that a complete study tests in, in the order of its folds.
+    """List the sets of environments that a complete study tests in, in the order of its folds.
 
-    Where neither the rows tell nor the given environments, they are those that any algorithm and seed has.
+    Where neither the identity nor the given environments tell, they are those that any run was tested in.
     """
     folds = tested_by_fold(identity)
     if folds is not None:

@@ -39,7 +39,7 @@ _RESULTS = (
 
 
 def leakage_table(models: pd.DataFrame, kind: str) -> Table:
-    """One line per algorithm and way of choosing: mean over seeds and over the sets of test domains.
+    """List accuracy and leakage per algorithm and way of choosing: means over seeds and sets of test domains.
 
     Args:
         models: of :func:`leakages`.
@@ -72,7 +72,7 @@ def leakage_table(models: pd.DataFrame, kind: str) -> Table:
 
 
 def domain_table(models: pd.DataFrame, identity: Mapping[str, Any], kind: str) -> Table:
-    """One line per algorithm, set of test domains and way of choosing: accuracy of each domain, beside Table 4's.
+    """List the accuracy of each domain, beside Table 4's, per algorithm, set of test domains and way of choosing.
 
     Args:
         models: of :func:`leakages`.
@@ -93,10 +93,10 @@ def domain_table(models: pd.DataFrame, identity: Mapping[str, Any], kind: str) -
             place = identity["dataset"], frozenset(held_out), str(size or "iid")
             for name, value in printed.get(place, {}).items():
                 lines[-1] |= entry(f"{name} published", value / 100)
-            here = group[group["K"] == size]
+            models_at_size = group[group["K"] == size]
             for env in given:
-                at = held_out.index(env) if env in held_out else None
-                accuracies = [] if at is None else [float(values[at]) for values in here["accuracies"]]
+                index = held_out.index(env) if env in held_out else None
+                accuracies = [] if index is None else [float(values[index]) for values in models_at_size["accuracies"]]
                 lines[-1] |= (
                     entry(env, mean(accuracies), n=len(accuracies))
                     if accuracies
@@ -114,21 +114,21 @@ def domain_table(models: pd.DataFrame, identity: Mapping[str, Any], kind: str) -
 
 
 def leakage_answer(models: pd.DataFrame) -> list[str]:
-    """What an oracle gains by looking at one test domain and at the most, as a range over algorithms; one sentence."""
+    """Say in a sentence what an oracle gains by looking at 1 test domain or at the most, as a range over algorithms."""
     finished = models[models["average"].notna()]
     if finished.empty:
         return []
-    said = []
+    ways = []
     for size in sorted({1, max(_sizes(finished))}):
         gains = finished[finished["K"] == size].groupby("algorithm")["leakage"].agg(lambda leaks: mean(leaks.tolist()))
-        least, most = (
+        lowest, highest = (
             f"{percent(gains.min())} ({gains.idxmin()})",
             f"{percent(gains.max())} points ({gains.idxmax()})",
         )
-        points = most if len(gains) == 1 else f"{least} to {most}"
-        said.append(f"at {size} test domain{'s' * (size > 1)} gains {points}")
+        points = highest if len(gains) == 1 else f"{lowest} to {highest}"
+        ways.append(f"at {size} test domain{'s' * (size > 1)} gains {points}")
     return [
-        f"An oracle that looks {', and one that looks '.join(said)} of accuracy, against the choice by validation data."
+        f"An oracle that looks {', and one that looks '.join(ways)} of accuracy, against the choice by validation data."
     ]
 
 
@@ -137,19 +137,19 @@ def _sizes(models: pd.DataFrame) -> list[int]:
 
 
 def _summary(models: pd.DataFrame, size: int, kind: str) -> dict[str, Any]:
-    """How it was chosen, average, leakage and its change against that of K=1."""
-    here = models[models["K"] == size]
-    averages, leaks = here["average"].tolist(), here["leakage"].tolist()
-    average = entry("average", mean(averages), std=spread(averages, kind), n=len(here))
+    """Summarize the choice at K = ``size`` (0: validation): average, leakage and its change against that of K=1."""
+    rows = models[models["K"] == size]
+    averages, leaks = rows["average"].tolist(), rows["leakage"].tolist()
+    average = entry("average", mean(averages), std=spread(averages, kind), n=len(rows))
     if size == 0:
-        honest = entry("leakage", 0.0, n=len(here)) | entry("change", reason="the honest choice leaks nothing")
+        honest = entry("leakage", 0.0, n=len(rows)) | entry("change", reason="the honest choice leaks nothing")
         return {"chosen by": "validation", **average, **honest}
     leak, single = mean(leaks), mean(models.loc[models["K"] == 1, "leakage"].tolist())
     change = entry("change", leak / single - 1) if single else entry("change", reason="K=1 leaks nothing")
     return {
         "chosen by": f"oracle, K={size}",
         **average,
-        **entry("leakage", leak, std=spread(leaks, kind), n=len(here)),
+        **entry("leakage", leak, std=spread(leaks, kind), n=len(rows)),
         **change,
     }
 
@@ -186,13 +186,13 @@ class LeakageReport(Report):
         for (identity, models), title in zip(settings, titles, strict=True):
             tables = [leakage_table(models, self.spread), domain_table(models, identity, self.spread)]
             sections.append(Section(slug(title), title, tables, answer=leakage_answer(models), facts=_facts(identity)))
-        what = f"The {selection.title} of each model's draws against an oracle that looks at K of its test domains"
+        scope = f"The {selection.title} of each model's draws against an oracle that looks at K of its test domains"
         return Document(
             title="Oracle leakage",
             selection=f"against {describe(selection)}",
             sections=sections,
             problems=problem_table(problems),
-            lead=leads(what, problems),
+            lead=leads(scope, problems),
             words=WORDS,
         )
 
@@ -200,7 +200,7 @@ class LeakageReport(Report):
 def leakages(
     selected: Selected, unreported: Sequence[str] = (), split_by: str | None = None
 ) -> tuple[list[tuple[dict[str, Any], pd.DataFrame]], list[Problem]]:
-    """What an oracle gains on the models of every setting.
+    """Compute what an oracle gains on the models of every setting.
 
     Args:
         selected: the steps and draws that count.
@@ -252,7 +252,7 @@ def leakages(
 
 
 def _gains(draws: Sequence[tuple[float, list[float]]]) -> tuple[list[Leakage], str]:
-    """One entry per way of choosing, or none and why."""
+    """Compute the leakage of each way of choosing; or none, and say why."""
     finished = [(validation, tests) for validation, tests in draws if not np.isnan([validation, *tests]).any()]
     if len(finished) < 2:
         count = f"{len(finished)} finished hyperparameter draw{'s' * (not finished)}"

@@ -41,7 +41,7 @@ class Baseline:
 
 
 def published_boards(names: Sequence[str]) -> list[Published]:
-    """The tables of accuracies of those names.
+    """Read the tables of accuracies of those names: published ones, or files of a user's.
 
     Raises:
         ConfigError: there is no such table, or it holds no accuracies.
@@ -53,14 +53,14 @@ def published_boards(names: Sequence[str]) -> list[Published]:
 
 
 def _own(file: str) -> Sequence[Published]:
-    """The tables of means in a file of a user's."""
+    """Read the tables of means in a file of a user's."""
     if papers := read_table(file).published:
         return papers
     raise ConfigError(f"report.published: {file} holds no means ± standard errors; read its runs with import=table")
 
 
 def baseline_of(name: str | None, levels: Mapping[str, Mapping[str, float]]) -> Baseline | None:
-    """The leaderboard that places are compared with: one of ours by its title, or a published one by its name.
+    """Find the leaderboard to compare places with: one of ours by its title, or a published one by its name.
 
     Raises:
         ConfigError: there is neither.
@@ -79,12 +79,12 @@ def baseline_of(name: str | None, levels: Mapping[str, Mapping[str, float]]) -> 
 
 
 def standing_section(theirs: Published) -> Section:
-    """A table of means with standard errors as a leaderboard, with who leads and from whom the errors separate it."""
+    """Show means with standard errors as a leaderboard, with who leads and from whom the errors separate it."""
     return Section(slug(theirs.name), theirs.title, [standing_table(theirs)], answer=standing_answer(theirs))
 
 
 def standing_table(theirs: Published) -> Table:
-    """One line per algorithm, best first: every column, their average and the place.
+    """List every column, their average and the place, one line per algorithm, best first.
 
     An algorithm that lacks a column has no average.
     """
@@ -112,7 +112,7 @@ def _stated(column: str, value: Value | None, reason: str) -> dict[str, Any]:
 
 
 def standing_answer(theirs: Published) -> list[str]:
-    """Whether it is decided who has the highest average, and which differences such error bars find."""
+    """Say whether it is decided who has the highest average, and which differences such error bars find."""
     judged = theirs if theirs.seeds else replace(theirs, seeds=_MANY, bar="standard_error")
     contest = next((contest for contest in contests(judged) if contest.column == "average"), None)
     if contest is None:
@@ -121,23 +121,23 @@ def standing_answer(theirs: Published) -> list[str]:
     n, averages = judged.seeds, averages_of(judged)
     bars = [averages[name].error or 0 for name in contest.names]
     deviations = [deviation_behind(bar, n, judged.bar) for bar in bars]
-    leading, next_one = (Sample(contest.means[at], deviations[at], n) for at in (0, 1))
-    apart = compatible(leading, next_one)
-    pairs = [math.hypot(*two) / math.sqrt(n) for two in combinations(deviations, 2)]
+    leading, next_one = (Sample(contest.means[index], deviations[index], n) for index in (0, 1))
+    interval = compatible(leading, next_one)
+    pairs = [math.hypot(*pair) / math.sqrt(n) for pair in combinations(deviations, 2)]
     points = noncentrality(n, len(bars)) * float(np.median(pairs))
-    who = f"{n} seeds" if theirs.seeds else "error bars, taken as exact,"
+    evidence = f"{n} seeds" if theirs.seeds else "error bars, taken as exact,"
     apart_from = f"cannot separate it from {some_of(rivals, 6)}" if rivals else "separate it from every other one"
     return [
-        f"{'Undecided' if rivals else 'Decided'}: {first} leads by average accuracy; {who} {apart_from}.",
-        f"{first}: average accuracy {decimal(averages[first].mean, 1)} %, {decimal(apart.estimate, 1)} points above "
-        f"{second} ([{decimal(apart.low, 1)}, {decimal(apart.high, 1)}], 95% interval). Such error bars find "
+        f"{'Undecided' if rivals else 'Decided'}: {first} leads by average accuracy; {evidence} {apart_from}.",
+        f"{first}: average accuracy {decimal(averages[first].mean, 1)} %, {decimal(interval.estimate, 1)} points above "
+        f"{second} ([{decimal(interval.low, 1)}, {decimal(interval.high, 1)}], 95% interval). Such error bars find "
         f"differences of {decimal(points, 1)} points with 80% power (median over pairs).",
         *([] if theirs.seeds else ["How many seeds there were is not known, and few tell less: say import.seeds=N."]),
     ]
 
 
 def beside_tables(leaderboard: Leaderboard, theirs: Published, selection: str) -> list[Table]:
-    """Ours, theirs and the difference, for every algorithm and column of both, by dataset and by environment.
+    """Compare every algorithm and column of both, by dataset and by environment: ours, theirs and the difference.
 
     Args:
         leaderboard: ours.
@@ -154,13 +154,13 @@ def beside_tables(leaderboard: Leaderboard, theirs: Published, selection: str) -
 
 
 def _of_network(leaderboard: Leaderboard, theirs: Published) -> Published:
-    """The line of a leaderboard's network in a table of networks, which are of ERM; other tables as they are."""
+    """Restrict a table of networks, all with ERM, to the leaderboard's network; return other tables as they are."""
     row = theirs.match.format(**_network(leaderboard))
     return replace(theirs, values={"erm": theirs.values[row]} if row in theirs.values else {}) if row else theirs
 
 
 def _network(leaderboard: Leaderboard) -> dict[str, Any]:
-    """Network and protocol of a leaderboard, its initial weights without the hash of their file."""
+    """Return network and protocol of a leaderboard, its initial weights without the hash of their file."""
     return {**leaderboard.identity, "init": str(leaderboard.identity["init"]).partition(":")[0]}
 
 
@@ -184,18 +184,18 @@ def _beside(leaderboard: Leaderboard, theirs: Published, settings: str) -> Table
         for name in shared:
             our_accuracy, their_accuracy = ours.get(algorithm, {}).get(name), printed[algorithm].get(name)
             error = None if their_accuracy is None else theirs.values[algorithm][name].error
-            both = None if our_accuracy is None or their_accuracy is None else our_accuracy - their_accuracy
-            missing = "one of the two is missing"
-            line |= entry(f"{name} ours", our_accuracy, reason=missing)
+            difference = None if our_accuracy is None or their_accuracy is None else our_accuracy - their_accuracy
+            reason = "one of the two is missing"
+            line |= entry(f"{name} ours", our_accuracy, reason=reason)
             line |= entry(f"{name} theirs", their_accuracy, std=None if error is None else error / 100)
-            line |= entry(f"{name} difference", both, reason=missing)
+            line |= entry(f"{name} difference", difference, reason=reason)
         lines.append(line)
     notes = [f"Theirs: {theirs.source}; {theirs.note}. {settings}"]
     return table(lines, f"beside_{theirs.name}", f"Beside {_short(theirs)}, {theirs.title}", columns, notes)
 
 
 def gap_section(boards: Sequence[Leaderboard], folders: Any) -> tuple[Section | None, list[Problem]]:
-    """What linear probing gains over fine-tuning in every environment, beside distances (Yu et al. 2024, Table 2).
+    """Compare linear probing with fine-tuning in every environment, beside distances (Yu et al. 2024, Table 2).
 
     Args:
         boards: leaderboards; those that differ in nothing but tuning are compared.
@@ -211,9 +211,9 @@ def gap_section(boards: Sequence[Leaderboard], folders: Any) -> tuple[Section | 
         tuned = fine_tuned.get(_untuned(probed))
         if probed.identity["tuning"] != "lp" or tuned is None:
             continue
-        of_tuned = _accuracies(tuned)
+        tuned_accuracies = _accuracies(tuned)
         for (dataset, env, algorithm), lp in _accuracies(probed).items():
-            if ft := of_tuned.get((dataset, env, algorithm)):
+            if ft := tuned_accuracies.get((dataset, env, algorithm)):
                 theirs = paper.values.get(f"{dataset}/{env}".replace(" ", "_"), {})
                 line = {"network": tuned.title, "dataset": dataset, "environment": env, "algorithm": algorithm}
                 numbers = {"lp": lp, "ft": ft, "gap": (lp - ft) / ft, "distance": distances.get((dataset, env))}
@@ -231,17 +231,17 @@ def gap_section(boards: Sequence[Leaderboard], folders: Any) -> tuple[Section | 
         Column("distance published", unit="distance", help=f"{paper.source}, by an unknown network"),
     ]
     notes = [f"Published: {paper.source}; {paper.note}."]
-    both = {str(at): line for at, line in enumerate(lines) if line["distance"] is not None}
-    if len(both) > 2:
-        rho = spearman(*({at: line[name] for at, line in both.items()} for name in ("gap", "distance")))
-        notes.append(f"Rank correlation of gap and distance: {decimal(rho, 2)} (n={len(both)}).")
+    measured = {str(index): line for index, line in enumerate(lines) if line["distance"] is not None}
+    if len(measured) > 2:
+        rho = spearman(*({index: line[name] for index, line in measured.items()} for name in ("gap", "distance")))
+        notes.append(f"Rank correlation of gap and distance: {decimal(rho, 2)} (n={len(measured)}).")
     title = "Linear probing against fine-tuning, and distance to the pretraining images"
     columns = [c for c in columns if any(line[c.name] is not None for line in lines)]
     return Section("relative_gap", title, [table(lines, "relative_gap", title, columns, notes)]), problems
 
 
 def _distances(folders: Any) -> tuple[dict[tuple[str, str], float], list[Problem]]:
-    """Dataset and environment -> Frechet distance; none where no folders are named."""
+    """Read Frechet distances: dataset and environment -> distance; none where no folders are named."""
     if folders is None:
         return {}, []
     distances = {}
@@ -254,22 +254,22 @@ def _distances(folders: Any) -> tuple[dict[tuple[str, str], float], list[Problem
 
 
 def _untuned(leaderboard: Leaderboard) -> str:
-    """What a leaderboard shares with the one of another tuning."""
+    """Return a key that a leaderboard shares with the one of another tuning."""
     return identity_key(leaderboard.identity, [key for key in leaderboard.identity if key != "tuning"])
 
 
 def _accuracies(leaderboard: Leaderboard) -> dict[tuple[str, str, str], float]:
-    """Dataset, environment and algorithm -> mean accuracy over seeds."""
+    """Average accuracies over seeds: dataset, environment and algorithm -> mean."""
     return {
         (str(dataset.identity["dataset"]), str(env), algorithm): level
         for dataset in leaderboard.datasets
-        for env, here in dataset.accuracies.groupby("env", sort=False)
-        for algorithm, level in means(by_seed(here, "accuracy")).items()
+        for env, rows_of_env in dataset.accuracies.groupby("env", sort=False)
+        for algorithm, level in means(by_seed(rows_of_env, "accuracy")).items()
     }
 
 
 def agreement_section(levels: Mapping[str, Mapping[str, float]], tables: Sequence[Published]) -> Section | None:
-    """Places on every leaderboard and Spearman's correlation of each pair; None for fewer than two leaderboards.
+    """Compare leaderboards: all places, and Spearman's correlation of each pair; None for fewer than two of them.
 
     Args:
         levels: title of our leaderboard -> algorithm -> mean accuracy.
@@ -285,19 +285,19 @@ def agreement_section(levels: Mapping[str, Mapping[str, float]], tables: Sequenc
 
 
 def _settings_note(leaderboard: Leaderboard, theirs: Published, selection: str) -> str:
-    """In what our settings differ from those that a published table names."""
+    """Say in what our settings differ from those that a published table names."""
     if not theirs.settings:
         return "Networks, data and budgets may differ: see the facts above."
     ours = {**_network(leaderboard), "selection": selection}
-    other = [f"{key} {ours[key]} here, {said} there" for key, said in theirs.settings.items() if ours[key] != said]
-    if other:
-        return f"Not the same settings: {'; '.join(other)}. Data and budgets may differ too: see the facts above."
-    named = ", ".join(f"{key} {said}" for key, said in theirs.settings.items())
+    contrasts = [f"{key} {ours[key]} here, {text} there" for key, text in theirs.settings.items() if ours[key] != text]
+    if contrasts:
+        return f"Not the same settings: {'; '.join(contrasts)}. Data and budgets may differ too: see the facts above."
+    named = ", ".join(f"{key} {text}" for key, text in theirs.settings.items())
     return f"The same here as there: {named}. Data and budgets may differ: see the facts above."
 
 
 def _ours(leaderboard: Leaderboard, theirs: Published) -> dict[str, dict[str, float]]:
-    """Algorithm -> column of theirs -> mean accuracy over our seeds."""
+    """Average accuracies over our seeds: algorithm -> column of theirs -> mean."""
     ours: dict[str, dict[str, float]] = {name: {} for name in leaderboard.algorithms}
     for dataset in leaderboard.datasets:
         if not theirs.dataset:
@@ -318,8 +318,8 @@ def _places(boards: Mapping[str, Mapping[str, float]]) -> Table:
     lines = []
     for name in sorted({name for leaderboard in boards.values() for name in leaderboard}):
         line: dict[str, Any] = {"algorithm": name}
-        for title, at in places.items():
-            line |= entry(title, at.get(name), reason="not on this leaderboard")
+        for title, place_of in places.items():
+            line |= entry(title, place_of.get(name), reason="not on this leaderboard")
         lines.append(line)
     columns = [ALGORITHM, *(Column(t, unit="count", help="place by the average over its datasets") for t in boards)]
     return table(lines, "places", "Places on every leaderboard", columns)
@@ -329,12 +329,12 @@ def _correlations(boards: Mapping[str, Mapping[str, float]]) -> Table:
     lines = []
     for first, averages in boards.items():
         line: dict[str, Any] = {"leaderboard": first}
-        for second, other in boards.items():
-            both = sorted(averages.keys() & other.keys())
-            flag = f"(n={len(both)})" if len(both) < len(averages) else ""
+        for second, board in boards.items():
+            common = sorted(averages.keys() & board.keys())
+            flag = f"(n={len(common)})" if len(common) < len(averages) else ""
             try:
-                rho = spearman({name: averages[name] for name in both}, {name: other[name] for name in both})
-                line |= entry(second, rho, n=len(both), flag=flag)
+                rho = spearman({name: averages[name] for name in common}, {name: board[name] for name in common})
+                line |= entry(second, rho, n=len(common), flag=flag)
             except MeasureError as problem:
                 line |= entry(second, reason=str(problem))
         lines.append(line)

@@ -65,7 +65,7 @@ WORDS = {
 
 
 def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
-    """Who has the highest average accuracy, and from whom the seeds separate it."""
+    """Say who has the highest average accuracy, and from whom the seeds separate it."""
     level, names = leaderboard.level, leaderboard.algorithms
     if unjudged := no_verdict(leaderboard.identity):
         return unjudged
@@ -77,7 +77,7 @@ def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
         first, *_ = level
         head = f"Undecided: {first} leads by average accuracy; no two algorithms have the same seeds to be compared by."
         return [head, f"{_numbers(leaderboard, first, first)}."]
-    other = [name for name in level if name not in judged.index]
+    uncompared = [name for name in level if name not in judged.index]
     leaders = Leaders.of({name: level[name] for name in order}, highest=True)
     numbers = _numbers(leaderboard, leaders.text, leaders.first)
     words, separation = "", separated(-judged.loc[leaders.order].to_numpy())
@@ -87,21 +87,21 @@ def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
         words = f" {separation_words(leaders.order, separation)}"
         if judged.shape[1] > 1:
             pairs = zip(known(judged, leaders.first), known(judged, second), strict=True)
-            apart = mean_interval([a - b for a, b in pairs])
-            numbers += f" ([{percent(apart.low)}, {percent(apart.high)}], 95% interval over seeds)"
+            interval = mean_interval([a - b for a, b in pairs])
+            numbers += f" ([{percent(interval.low)}, {percent(interval.high)}], 95% interval over seeds)"
     if len(leaders.names) > 1:
-        alone = all(only_one_environment(dataset.identity) for dataset in leaderboard.datasets)
+        trained_on_one = all(only_one_environment(dataset.identity) for dataset in leaderboard.datasets)
         parts = [d.accuracies.drop(columns="images").assign(dataset=d.title) for d in leaderboard.datasets]
-        head = f"{leaders.have('highest average accuracy', pd.concat(parts), 'accuracy', alone)}."
+        head = f"{leaders.have('highest average accuracy', pd.concat(parts), 'accuracy', trained_on_one)}."
     else:
-        among = "those with the same seeds" if other and leaders.first != next(iter(level)) else ""
+        among = "those with the same seeds" if uncompared and leaders.first != next(iter(level)) else ""
         head = headline(leaders, separation, "average accuracy", among=among)
     answer = [head, f"{numbers}.{words}"]
-    if other:
-        named = ", ".join(f"{name} ({percent(level[name])} %)" for name in other)
+    if uncompared:
+        named = ", ".join(f"{name} ({percent(level[name])} %)" for name in uncompared)
         answer.append(f"Not compared, since other seeds are complete: {named}.")
-    if absent := [name for name in names if name not in level]:
-        answer.append(f"Not ranked, since a dataset is missing: {', '.join(absent)}.")
+    if unranked := [name for name in names if name not in level]:
+        answer.append(f"Not ranked, since a dataset is missing: {', '.join(unranked)}.")
     return answer
 
 
@@ -166,9 +166,9 @@ class LeaderboardReport(Report):
         sections = []
         for leaderboard in results:
             score = score_table(leaderboard, self.reference, split, self.spread)
-            other = baseline if baseline and baseline.title != leaderboard.title else None
+            other_board = baseline if baseline and baseline.title != leaderboard.title else None
             tables = [
-                leaderboard_table(leaderboard, self.spread, other, leaderboard.repetitions(results)),
+                leaderboard_table(leaderboard, self.spread, other_board, leaderboard.repetitions(results)),
                 *([] if score is None else [score]),
                 *(frame for paper in theirs for frame in beside_tables(leaderboard, paper, selection.name)),
                 *(
@@ -182,9 +182,9 @@ class LeaderboardReport(Report):
             sections.append(
                 Section(slug(leaderboard.title), leaderboard.title, tables, figures, answer, facts=_facts(leaderboard))
             )
-        gaps, odd = gap_section(results, self.distances_from)
+        gaps, gap_problems = gap_section(results, self.distances_from)
         agreement = agreement_section(levels, theirs)
-        problems = [*collection.problems, *missing, *split.problems, *odd]
+        problems = [*collection.problems, *missing, *split.problems, *gap_problems]
         counting = sum(not run.why for run in selected.runs)
         used = f"{counting} of {len(collection.runs)} runs count"
         used += ": one hyperparameter draw of each search" * selection.chooses_draws

@@ -50,7 +50,7 @@ def leaderboard_table(
     baseline: Baseline | None = None,
     repetitions: Mapping[str, pd.DataFrame] | None = None,
 ) -> Table:
-    """One line per algorithm, best first: every dataset, their average, the place and how it moved.
+    """List every dataset, their average, the place and how it moved, one line per algorithm, best first.
 
     Args:
         kind: error bar over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
@@ -59,7 +59,7 @@ def leaderboard_table(
     """
     level = leaderboard.level
     order = [*level, *(name for name in leaderboard.algorithms if name not in level)]
-    several = len(leaderboard.datasets) > 1
+    has_average = len(leaderboard.datasets) > 1
     columns = [ALGORITHM]
     parts = []
     for dataset in leaderboard.datasets:
@@ -70,7 +70,7 @@ def leaderboard_table(
         form, held_out = variant_text(dataset.identity), ", ".join(dataset.environments)
         text = f"{form}: mean accuracy over {held_out}, each held out"
         columns.append(Column(dataset.title, f"{dataset.title} accuracy", "percent", text))
-    if several:
+    if has_average:
         best = leader(leaderboard.averages, highest=True)
         reasons_of = {name: [dataset.why_absent(name) for dataset in leaderboard.datasets] for name in order}
         why_not = {name: next(filter(None, reasons_of[name]), "a dataset is missing") for name in order}
@@ -83,10 +83,10 @@ def leaderboard_table(
     parts.append(_places(order, "rank", places, "no average, so no place"))
     columns.append(Column("rank", unit="count", help="1 is the highest average; equal ones share the better place"))
     if baseline:
-        moved = rank_changes(baseline.means, level)
-        parts.append(_places(order, "Δ rank", moved, f"not in {baseline.title}"))
-        won = f"places won against {baseline.title}, among the algorithms of both"
-        columns.append(Column("Δ rank", unit="signed", help=won))
+        changes = rank_changes(baseline.means, level)
+        parts.append(_places(order, "Δ rank", changes, f"not in {baseline.title}"))
+        help_text = f"places won against {baseline.title}, among the algorithms of both"
+        columns.append(Column("Δ rank", unit="signed", help=help_text))
     title = f"Leaderboard: test accuracy ± {SPREADS[kind]}"
     lines, notes = side_by_side(order, parts), _notes(leaderboard, order, baseline)
     notes += below_noise(leaderboard.averages, repetitions or {}, "average accuracy", highest=True)
@@ -94,28 +94,28 @@ def leaderboard_table(
 
 
 def _places(order: Sequence[str], column: str, places: Mapping[str, int], reason: str) -> pd.DataFrame:
-    """Places of the algorithms; those without one get the reason."""
+    """Fill a column with the places of the algorithms; those without one get the reason."""
     return pd.DataFrame([entry(column, places.get(name), reason=reason) for name in order], index=list(order))
 
 
 def dataset_table(
     leaderboard: Leaderboard, dataset: RankedDataset, kind: str = "domainbed", divisor: str = "K-1"
 ) -> Table:
-    """One line per algorithm: every test environment, their average, the accuracy over all images, the deviation.
+    """List every test environment, their average, the accuracy over all images, the deviation, per algorithm.
 
     Args:
         kind: error bar over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
         divisor: of the standard deviation over environments, ``K-1`` or ``K``.
     """
     order, seeds = leaderboard.algorithms, dataset.seeds
-    how = "trained on its other images" if trained_on_tested(dataset.identity) else "held out"
+    condition = "trained on its other images" if trained_on_tested(dataset.identity) else "held out"
     columns = [ALGORITHM]
     parts = []
     for env in dataset.environments:
-        here = dataset.accuracies[dataset.accuracies["env"] == env]
-        missing = {name: reasons(here, "accuracy").get(name) or dataset.why_absent(name) for name in order}
-        parts.append(seed_columns(by_seed(here, "accuracy"), env, order, seeds, missing, highest=True, bar=kind))
-        columns.append(Column(env, f"accuracy in {env}", "percent", f"accuracy in {env}, {how}"))
+        rows_of_env = dataset.accuracies[dataset.accuracies["env"] == env]
+        missing = {name: reasons(rows_of_env, "accuracy").get(name) or dataset.why_absent(name) for name in order}
+        parts.append(seed_columns(by_seed(rows_of_env, "accuracy"), env, order, seeds, missing, highest=True, bar=kind))
+        columns.append(Column(env, f"accuracy in {env}", "percent", f"accuracy in {env}, {condition}"))
     deviation = f"standard deviation over the test environments, divisor {divisor}"
     columns += [
         Column("average", "average accuracy", "percent", "mean of the unrounded environment means"),
@@ -141,7 +141,7 @@ def dataset_table(
 
 
 def chosen_table(leaderboard: Leaderboard, choices: Sequence[Choice]) -> Table:
-    """One line per model that counts on a leaderboard: its step, draw and hyperparameters.
+    """List step, draw and hyperparameters of every model that counts on a leaderboard.
 
     Args:
         choices: of :func:`~dgbench.reports.hparams.choices`.
@@ -157,14 +157,14 @@ def chosen_table(leaderboard: Leaderboard, choices: Sequence[Choice]) -> Table:
 
 
 def _summary(line: Mapping[Any, Any], dataset: RankedDataset, divisor: str) -> dict[str, Any]:
-    """Average, overall and deviation of an algorithm that has every environment.
+    """Compute average, overall accuracy and deviation of an algorithm that has every environment.
 
     Args:
         line: of the table, with the mean over seeds in every environment.
     """
     means: dict[str, float] = {env: line[env] for env in dataset.environments}
-    if absent := [env for env, value in means.items() if value is None or math.isnan(value)]:
-        return entries(("average", "overall", "std"), line[f"{absent[0]}.reason"])
+    if missing := [env for env, value in means.items() if value is None or math.isnan(value)]:
+        return entries(("average", "overall", "std"), line[f"{missing[0]}.reason"])
     flag = "(uneven n)" if len({line[f"{env}.n"] for env in means}) > 1 else ""
     level = list(means.values())
     return {
@@ -182,9 +182,9 @@ def _attempt(name: str, function: Callable[[], float]) -> dict[str, Any]:
 
 
 def _images(dataset: RankedDataset) -> dict[str, float]:
-    """Environment -> test images; empty where every row speaks of a single one, so that the number is not known."""
-    there = dataset.accuracies.dropna(subset="images")
-    images = {str(env): float(count) for env, count in zip(there["env"], there["images"], strict=True)}
+    """Count the test images of each environment; empty where every row says 1, so that the number is not known."""
+    rows = dataset.accuracies.dropna(subset="images")
+    images = {str(env): float(count) for env, count in zip(rows["env"], rows["images"], strict=True)}
     return images if any(count > 1 for count in images.values()) else {}
 
 
@@ -192,8 +192,8 @@ def _tested(dataset: RankedDataset) -> str:
     if trained_on_tested(dataset.identity):
         return TARGET_ORACLE
     of_domainbed = dataset.identity["base"] == "domainbed"
-    where = "DomainBed's in part (the larger one)" if of_domainbed else "the test subset"
-    return f"Accuracy is that on {where} of an environment that the model never trained on."
+    subset = "DomainBed's in part (the larger one)" if of_domainbed else "the test subset"
+    return f"Accuracy is that on {subset} of an environment that the model never trained on."
 
 
 def _notes(leaderboard: Leaderboard, order: Sequence[str], baseline: Baseline | None) -> list[str]:
@@ -204,8 +204,8 @@ def _notes(leaderboard: Leaderboard, order: Sequence[str], baseline: Baseline | 
     if seeds:
         notes.append(f"n = {seeds[0]}{f' to {seeds[-1]}' if len(seeds) > 1 else ''} seeds.")
     notes.append(f"Higher is better. {_BOLD} Seeds that lack an environment are left out of the mean (n marked).")
-    if absent := [name for name in order if name not in level]:
-        notes.append(f"Without a place, since a dataset is missing: {', '.join(absent)}; the reasons stand below.")
+    if unranked := [name for name in order if name not in level]:
+        notes.append(f"Without a place, since a dataset is missing: {', '.join(unranked)}; the reasons stand below.")
     if seeds and seeds[0] == 1:
         notes.append("1 seed has no error bar, and any place here may be its luck.")
     notes += resolution(leaderboard.averages, "average accuracy")
@@ -229,7 +229,7 @@ class ShiftSplit:
     problems: Sequence[Problem] = field(default=())  #: of the estimates' files
 
     def of(self, identity: Mapping[str, Any]) -> str:
-        """``diversity``, ``correlation`` or :data:`OTHER`."""
+        """Look up the shift that dominates a dataset: ``diversity``, ``correlation`` or :data:`OTHER`."""
         if self.estimated is None:
             return self.named.get(str(identity["dataset"]), OTHER)
         return self.estimated.get(form_of(identity), OTHER)
@@ -248,7 +248,7 @@ class ShiftSplit:
 def shift_split(
     named: Mapping[str, str], folders: str | Path | Sequence[str | Path] | None, estimator: str | None
 ) -> ShiftSplit:
-    """The split that a leaderboard uses.
+    """Determine the kind of shift of each dataset, from the configuration or from estimates.
 
     Args:
         named: dataset -> kind, of the configuration.
@@ -263,7 +263,7 @@ def shift_split(
     if folders is None:
         return ShiftSplit(named)
     estimates = read_shifts(folders)
-    settings, odd = shift_settings(estimates.rows)
+    settings, setting_problems = shift_settings(estimates.rows)
     setting = _chosen([setting for setting in settings if setting.axes], estimator)
     kinds: dict[str, set[str]] = {}
     identities = {line.title: line.identity for line in setting.lines}
@@ -271,10 +271,10 @@ def shift_split(
         for form in forms_of(identities[title]):
             kinds.setdefault(form, set()).add(verdict.kind)
     dominant = {
-        form: next(iter(of_form)) for form, of_form in kinds.items() if len(of_form) == 1 and of_form <= set(DOMINANT)
+        form: next(iter(labels)) for form, labels in kinds.items() if len(labels) == 1 and labels <= set(DOMINANT)
     }
     source = f"{setting.title}; {', '.join(estimates.folders)}"
-    return ShiftSplit(named, dominant, source, [*estimates.problems, *odd])
+    return ShiftSplit(named, dominant, source, [*estimates.problems, *setting_problems])
 
 
 def _chosen(settings: Sequence[ShiftSetting], name: str | None) -> ShiftSetting:
@@ -282,10 +282,10 @@ def _chosen(settings: Sequence[ShiftSetting], name: str | None) -> ShiftSetting:
         raise ConfigError(
             "report.shifts_from holds no diversity and correlation shift; estimate them with estimator=[joint]"
         )
-    kept = [setting for setting in settings if name in (None, setting.title, setting.identity["estimator"])]
-    if len(kept) == 1:
-        return kept[0]
-    problem = f"={name} matches {len(kept)} estimates" if name else f" is needed, for there are {len(kept)} estimates"
+    picks = [setting for setting in settings if name in (None, setting.title, setting.identity["estimator"])]
+    if len(picks) == 1:
+        return picks[0]
+    problem = f"={name} matches {len(picks)} estimates" if name else f" is needed, for there are {len(picks)} estimates"
     raise ConfigError(
         f"report.shifts_estimator{problem}; name one of: {'; '.join(setting.title for setting in settings)}"
     )
@@ -295,7 +295,7 @@ Score = tuple[int | None, str]  # or None and why
 
 
 def score_table(leaderboard: Leaderboard, reference: str, shifts: ShiftSplit, kind: str = "domainbed") -> Table | None:
-    """The ranking score of every algorithm, highest first; None where the reference has nothing to be compared with.
+    """Sum the ranking scores of each algorithm, highest first; None without the reference or without any other.
 
     Args:
         reference: algorithm whose error bar decides.
@@ -305,28 +305,28 @@ def score_table(leaderboard: Leaderboard, reference: str, shifts: ShiftSplit, ki
     names = leaderboard.algorithms
     if reference not in names or len(names) < 2:
         return None
-    of = {dataset.title: shifts.of(dataset.identity) for dataset in leaderboard.datasets}
+    kinds = {dataset.title: shifts.of(dataset.identity) for dataset in leaderboard.datasets}
     scores = {
         dataset.title: {name: _score(dataset, name, reference, kind) for name in names}
         for dataset in leaderboard.datasets
     }
     sums = {
-        "other" if shift == OTHER else f"{shift} shift": [title for title, dominant in of.items() if dominant == shift]
+        "other" if shift == OTHER else f"{shift} shift": [title for title, label in kinds.items() if label == shift]
         for shift in (*DOMINANT, OTHER)
-        if shift in of.values()
+        if shift in kinds.values()
     }
     lines: list[dict[str, Any]] = []
     for name in names:
         line: dict[str, Any] = {"algorithm": name}
-        for title, of_dataset in scores.items():
-            line |= entry(title, of_dataset[name][0], reason=of_dataset[name][1])
+        for title, dataset_scores in scores.items():
+            line |= entry(title, dataset_scores[name][0], reason=dataset_scores[name][1])
         for column, titles in sums.items():
             line |= _sum(column, [scores[title][name] for title in titles])
-        lines.append(line | _sum("score", [of_dataset[name] for of_dataset in scores.values()]))
+        lines.append(line | _sum("score", [dataset_scores[name] for dataset_scores in scores.values()]))
     lines.sort(key=lambda line: (line["score"] is None, -(line["score"] or 0), line["algorithm"]))
     columns = [
         ALGORITHM,
-        *(Column(title, unit="signed", help=shift) for title, shift in of.items()),
+        *(Column(title, unit="signed", help=shift) for title, shift in kinds.items()),
         *(Column(column, unit="signed", help="sum over its datasets") for column in sums),
         Column("score", unit="signed", help="sum over all datasets"),
     ]
@@ -343,11 +343,11 @@ def _score(dataset: RankedDataset, algorithm: str, reference: str, kind: str) ->
     for name in (algorithm, reference):
         if name not in averages.index:
             return None, dataset.why_absent(name) or f"no result of {name}"
-    of_algorithm, of_reference = known(averages, algorithm), known(averages, reference)
-    bar = spread(of_reference, kind)
+    accuracies, reference_accuracies = known(averages, algorithm), known(averages, reference)
+    bar = spread(reference_accuracies, kind)
     if bar is None:
         return None, f"{reference} has 1 seed and so no error bar; train more seeds"
-    return ranking_score(mean(of_algorithm), mean(of_reference), bar), ""
+    return ranking_score(mean(accuracies), mean(reference_accuracies), bar), ""
 
 
 def _sum(column: str, scores: Sequence[Score]) -> dict[str, Any]:
@@ -360,7 +360,7 @@ _SEARCH = keys(Role.DATA | Role.NETWORK)
 
 
 def test_curves(collection: Collection, selected: Selected, unreported: Sequence[str], epochs: int) -> pd.DataFrame:
-    """How the mean test accuracy over a run's tested environments changes over its evaluations.
+    """Compute how the mean test accuracy over a run's tested environments changes over its evaluations.
 
     Args:
         collection: what was collected.
@@ -376,14 +376,14 @@ def test_curves(collection: Collection, selected: Selected, unreported: Sequence
     rows = finished_rows(collection)
     records = records_of(rows, [RunKey("")] * len(collection.runs))
     reported = [set(tested(run.identity)) - set(unreported) for run in collection.runs]
-    kept = records.of_subset("test") & of_environments(rows, reported)
-    accuracies = scores(records.run[kept], records.step[kept], records.accuracy[kept], records.environments_of(kept))
+    mask = records.of_subset("test") & of_environments(rows, reported)
+    accuracies = scores(records.run[mask], records.step[mask], records.accuracy[mask], records.environments_of(mask))
     _, best = first_best(accuracies, len(collection.runs))
     starts = np.searchsorted(accuracies.run, np.arange(len(collection.runs) + 1))
     lines: list[dict[str, Any]] = []
-    for at, run in enumerate(collection.runs):
-        steps, curve = accuracies.step[starts[at] : starts[at + 1]], accuracies.value[starts[at] : starts[at + 1]]
-        chosen = curve[steps == selected.runs[at].step]
+    for pos, run in enumerate(collection.runs):
+        steps, curve = accuracies.step[starts[pos] : starts[pos + 1]], accuracies.value[starts[pos] : starts[pos + 1]]
+        chosen = curve[steps == selected.runs[pos].step]
         held_out = ", ".join(sorted(tested(run.identity)))
         lines.append(
             {
@@ -391,14 +391,14 @@ def test_curves(collection: Collection, selected: Selected, unreported: Sequence
                 "folder": run.folder,
                 "place": (
                     identity_key(run.identity, _SEARCH),
-                    selected.runs[at].label,
+                    selected.runs[pos].label,
                     run.identity["seed"],
                     held_out,
                 ),
-                "best": best[at],
+                "best": best[pos],
                 "selected": chosen[-1] if len(chosen) else np.nan,
                 "deviation": standard_deviation(curve[-epochs:].tolist()),
-                "counts": not selected.runs[at].why,
+                "counts": not selected.runs[pos].why,
             }
         )
     curves = pd.DataFrame(lines).astype({"best": "float64", "selected": "float64", "deviation": "float64"})
@@ -407,7 +407,7 @@ def test_curves(collection: Collection, selected: Selected, unreported: Sequence
 
 
 def variance_table(leaderboard: Leaderboard, curves: pd.DataFrame, epochs: int) -> Table:
-    """Per dataset: standard deviation over the last evaluations, over seeds, gain of an oracle, beside published ones.
+    """List per dataset std over the last evaluations, std over seeds and gain of an oracle, beside published ones.
 
     Args:
         curves: of :func:`test_curves`.
@@ -424,14 +424,14 @@ def variance_table(leaderboard: Leaderboard, curves: pd.DataFrame, epochs: int) 
     lines: list[dict[str, Any]] = [{"algorithm": name} for name in names]
     columns = [ALGORITHM]
     for dataset in leaderboard.datasets:
-        of_dataset, over_seeds = runs[runs["dataset"] == dataset.title], dataset.averages
+        dataset_runs, over_seeds = runs[runs["dataset"] == dataset.title], dataset.averages
         for line in lines:
-            here = of_dataset[of_dataset["algorithm"] == line["algorithm"]]
+            algorithm_runs = dataset_runs[dataset_runs["algorithm"] == line["algorithm"]]
             accuracies = known(over_seeds, line["algorithm"])
             deviation, n = standard_deviation(accuracies), len(accuracies) if len(accuracies) > 1 else None
-            line |= _mean(f"{dataset.title} epoch", here["deviation"], "fewer than 2 evaluations a run")
+            line |= _mean(f"{dataset.title} epoch", algorithm_runs["deviation"], "fewer than 2 evaluations a run")
             line |= entry(f"{dataset.title} seed", deviation, n=n, reason="fewer than 2 whole seeds")
-            line |= _mean(f"{dataset.title} gap", here["gap"], "no finished run")
+            line |= _mean(f"{dataset.title} gap", algorithm_runs["gap"], "no finished run")
             printed = theirs.values.get(line["algorithm"], {})
             for kind in helps:
                 if value := printed.get(f"{dataset.identity['dataset']}_{kind}"):
@@ -450,5 +450,5 @@ def variance_table(leaderboard: Leaderboard, curves: pd.DataFrame, epochs: int) 
 
 
 def _mean(name: str, values: pd.Series[float], reason: str) -> dict[str, Any]:
-    there = values.dropna().tolist()
-    return entry(name, mean(there), n=len(there)) if there else entry(name, reason=reason)
+    defined = values.dropna().tolist()
+    return entry(name, mean(defined), n=len(defined)) if defined else entry(name, reason=reason)

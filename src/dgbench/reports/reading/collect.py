@@ -72,7 +72,7 @@ class Collection:
 
 
 def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repeated: bool = False) -> Collection:
-    """Read every run folder under ``roots``, recursively, and the archives of runs that are or lie in a root.
+    """Read every run folder under ``roots``, recursively, and the archives of runs that are roots or lie in one.
 
     Args:
         roots: folders and archives, or one.
@@ -83,24 +83,24 @@ def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repea
     Raises:
         RecordError: there is not one run, or a file is no archive.
     """
-    names, where = Names(), places(roots)
-    records, problems = read_archives(where, names)
-    folders, more = find_runs([place for place in where if not os.path.isfile(place)])
-    problems += more
+    names, paths = Names(), places(roots)
+    records, problems = read_archives(paths, names)
+    folders, faults = find_runs([place for place in paths if not os.path.isfile(place)])
+    problems += faults
     if not (records or folders):
         train = " ".join(command_words("train"))
         raise RecordError(
-            f"{nothing_found(where, problems)}; train some with `{train}` or name a folder with runs=[DIR]"
+            f"{nothing_found(paths, problems)}; train some with `{train}` or name a folder with runs=[DIR]"
         )
     if stopped := sum(folder.status == STOPPED for folder in folders):
         reason = f"{stopped} ended early, as their search says; hparams=search in the same folder trains them on"
-        problems.append(Problem("draws that were stopped", ", ".join(map(printable, where)), reason))
+        problems.append(Problem("draws that were stopped", ", ".join(map(printable, paths)), reason))
     named = {problem.where for problem in problems}
     caches = {root: RowCache(root, names, cache) for root in {folder.root for folder in folders}}
     for folder in folders:
-        of_folder, more = _read_folder(folder, caches[folder.root])
-        records += of_folder
-        problems += [problem for problem in more if problem.kind != UNREADABLE_FILE or problem.where not in named]
+        new_records, faults = _read_folder(folder, caches[folder.root])
+        records += new_records
+        problems += [problem for problem in faults if problem.kind != UNREADABLE_FILE or problem.where not in named]
     for row_cache in caches.values():
         row_cache.save()
     with_rows = {run.folder for run, _ in records}
@@ -116,7 +116,7 @@ def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repea
 
 
 def read_archives(places: Sequence[Path], names: Names) -> tuple[list[Record], list[Problem]]:
-    """The runs of all archives that are named, or that a folder stands for (:func:`archives_in`).
+    """Read the runs of all archives that are named, or that lie in a folder that is named (:func:`archives_in`).
 
     Args:
         places: files and folders.
@@ -148,20 +148,20 @@ def read_archives(places: Sequence[Path], names: Names) -> tuple[list[Record], l
 
 
 def _place(identity: Mapping[str, Any]) -> list[Any]:
-    """Where a run stands among others, whatever its folder is called: by what it is, numbers by their size."""
+    """Build the sort key of a run: its identity, whatever its hash and folder are called; numbers sort by size."""
     text = identity_key(identity, [name for name in IDENTITY_KEYS if name != "run"])
     return [part if number % 2 == 0 else float(part) for number, part in enumerate(_NUMBER.split(text))]
 
 
 def _read_folder(folder: RunFolder, cache: RowCache) -> tuple[list[Record], list[Problem]]:
-    where, file = printable(folder.path), folder.path / ROW_FILE
+    path, file = printable(folder.path), folder.path / ROW_FILE
     records: list[Record] = []
     problems: list[Problem] = []
     try:
         content = cache.read(folder.path)
         problems = [fault.in_file(file) for fault in content.faults]
         records = [
-            (replace(run, folder=where, status=folder.status, reason=folder.reason), rows) for run, rows in content.runs
+            (replace(run, folder=path, status=folder.status, reason=folder.reason), rows) for run, rows in content.runs
         ]
     except FileNotFoundError:
         pass
@@ -169,16 +169,16 @@ def _read_folder(folder: RunFolder, cache: RowCache) -> tuple[list[Record], list
         problems = [Problem(UNREADABLE_FILE, printable(file), f"{error.strerror}; make it readable")]
     if not records:
         reason = trained_again(lacking_rows(folder.path)) if folder.status == DONE else folder.reason or "no rows yet"
-        problems.append(Problem(f"{folder.status.lower()} run without rows", where, reason))
+        problems.append(Problem(f"{folder.status.lower()} run without rows", path, reason))
     for run, _ in records:
         if run.unusable and run.status != STOPPED:  # those of a search are one problem
             reason = trained_again(run.lacking) if run.status == DONE else run.unusable
-            problems.append(Problem(_UNUSABLE.get(run.status, "no status"), where, reason))
+            problems.append(Problem(_UNUSABLE.get(run.status, "no status"), path, reason))
     return records, problems
 
 
 def _frame(arrays: Sequence[RowArray], names: Sequence[str]) -> pd.DataFrame:
-    """The table of :class:`Collection`."""
+    """Build the table ``rows`` of :class:`Collection`."""
     import numpy as np
     import pandas as pd
 
@@ -209,11 +209,11 @@ def without_duplicates(records: list[Record], names: Sequence[str]) -> tuple[lis
         size of it.
     """
     problems = []
-    others = [key for key in IDENTITY_KEYS if key != "run"]
-    for same, reason in ((["run"], "same run"), (others, "same run under another run hash")):
+    keys_but_run = [key for key in IDENTITY_KEYS if key != "run"]
+    for compared_keys, reason in ((["run"], "same run"), (keys_but_run, "same run under another run hash")):
         groups = defaultdict(list)
         for record in records:
-            groups[identity_key(record[0].identity, same)].append(record)
+            groups[identity_key(record[0].identity, compared_keys)].append(record)
         records = []
         for group in groups.values():
             group.sort(key=lambda record: (record[0].unusable != "", -record[0].last_step, record[0].folder))
@@ -232,7 +232,7 @@ def without_duplicates(records: list[Record], names: Sequence[str]) -> tuple[lis
 
 
 def _contradiction(used: Run, other: Run) -> str:
-    """What the identities of two records of one run say differently; empty where nothing.
+    """Describe the first key in which the identities of two records of one run differ; empty where none does.
 
     A value that is the default may be that of a row older than its key, and an archive holds no split where every
     seed has its own.
@@ -246,15 +246,15 @@ def _contradiction(used: Run, other: Run) -> str:
 
 
 def _difference(used: Record, other: Record, names: Sequence[str]) -> str:
-    """How two records of one run differ where both have an error; empty where they agree."""
-    differ, most = differing(_errors(used[1], names), _errors(other[1], names))
+    """Describe how two records of one run differ where both have an error; return an empty text where they agree."""
+    differ, largest = differing(_errors(used[1], names), _errors(other[1], names))
     if not differ:
         return ""
     steps = sorted({step for step, _, _ in differ})
-    when = f"step {steps[0]}" if len(steps) == 1 else f"{len(steps)} steps from {steps[0]} to {steps[-1]}"
+    span = f"step {steps[0]}" if len(steps) == 1 else f"{len(steps)} steps from {steps[0]} to {steps[-1]}"
     codes = [record[0].identity["code"] for record in (used, other)]
     other_code = "" if codes[0] == codes[1] else f"; code {codes[0]} there, {codes[1]} here"
-    return f"errors differ at {when}, {most}; {_company(used[0])} there, {_company(other[0])} here{other_code}"
+    return f"errors differ at {span}, {largest}; {_company(used[0])} there, {_company(other[0])} here{other_code}"
 
 
 def _errors(rows: RowArray, names: Sequence[str]) -> dict[RowKey, float]:
@@ -271,7 +271,7 @@ def _company(run: Run) -> str:
 
 
 def with_newest_text(records: list[Record]) -> tuple[list[Record], list[Problem]]:
-    """Keep the runs of the newest text of every module of a user's own: an edited objective is another one.
+    """Keep the runs of the newest source of every module of a user's own: an edited objective is another one.
 
     Args:
         records: of different runs.
@@ -305,7 +305,7 @@ def with_newest_text(records: list[Record]) -> tuple[list[Record], list[Problem]
 
 
 def _trained_at(folder: Path) -> float:
-    """When a run was last started, in seconds since 1970; 0 where its folder is not here, as of runs in an archive."""
+    """Find when a run last started, else when its rows changed, in s since 1970; 0 without a folder, as in archives."""
     try:
         started = read_json(folder / IDENTITY_FILE)["sessions"][-1]["time"]
         return datetime.fromisoformat(started).timestamp()
@@ -318,7 +318,7 @@ def _trained_at(folder: Path) -> float:
 
 
 def fold_seeds(identities: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Identities with ``data_seed`` and ``split_seed`` said to be :data:`BY_SEED` where every seed has its own.
+    """Copy identities, with ``data_seed`` and ``split_seed`` set to :data:`BY_SEED` where every seed has its own.
 
     A trial of DomainBed draws its own data and split, so runs that differ in them are repetitions there, and must share
     a table. Where one seed of a setting occurs with several, they stay apart: they are no repetitions.
@@ -349,23 +349,23 @@ ADVICE = (
 
 
 def code_parts(code: object) -> list[str]:
-    """The code versions of a run; several where it was resumed with other code."""
+    """Split the code version of a run into its parts: several where it was resumed with other code."""
     return str(code).split(CODE_SEPARATOR)
 
 
 def with_same_code(collection: Collection, versions: Sequence[str]) -> Collection:
-    """The collection with one code version for runs of any of these, a name that lists them all.
+    """Give the runs of any of these code versions one version in common, a name that lists them all.
 
     Raises:
-        RecordError: no run is of one of them.
+        RecordError: no run has one of these versions.
     """
-    of = [set(code_parts(run.identity["code"])) for run in collection.runs]
-    present = sorted(set().union(*of))
+    codes_of_runs = [set(code_parts(run.identity["code"])) for run in collection.runs]
+    present = sorted(set().union(*codes_of_runs))
     if absent := [version for version in versions if version not in present]:
         raise RecordError(f"same_code names {', '.join(absent)}, but the runs are of {', '.join(present)}; name these")
     together = CODE_SEPARATOR.join(sorted(versions))
     runs = [
         replace(run, identity={**run.identity, "code": together}) if parts <= set(versions) else run
-        for run, parts in zip(collection.runs, of, strict=True)
+        for run, parts in zip(collection.runs, codes_of_runs, strict=True)
     ]
     return replace(collection, runs=runs)

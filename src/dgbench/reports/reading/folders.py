@@ -53,13 +53,13 @@ class RunFolder:
 
 
 def places(roots: Any) -> list[Path]:
-    """The folders and files that a user named: one, several, or none."""
-    several = roots if isinstance(roots, Iterable) and not isinstance(roots, str | Path) else [roots]
-    return [Path(str(root)) for root in several if root is not None and str(root)]
+    """List the folders and files that a user named: one, several, or none."""
+    paths = roots if isinstance(roots, Iterable) and not isinstance(roots, str | Path) else [roots]
+    return [Path(str(root)) for root in paths if root is not None and str(root)]
 
 
 def printable(text: str | Path) -> str:
-    """Text with escapes for what breaks the file, page or terminal it is written to, e.g. of an odd file name."""
+    """Escape characters that would break the file, page or terminal a text is written to, e.g. in an odd file name."""
     text = str(text)
     if text.isprintable():
         return text
@@ -67,15 +67,15 @@ def printable(text: str | Path) -> str:
 
 
 def nothing_found(roots: Sequence[Path], problems: Sequence[Problem], what: str = "runs") -> str:
-    """``no runs under DIR``, with the first problem of what is there."""
-    where = ", ".join(map(printable, roots)) or "an empty list of folders"
+    """Say ``no runs under DIR``, with the first problem that was found there and the number of the others."""
+    folders = ", ".join(map(printable, roots)) or "an empty list of folders"
     texts = [f"{problem.kind} {problem.where}: {problem.reason}" for problem in problems if problem.kind != NO_FOLDER]
-    more = f", and {len(texts) - 1} more" if texts[1:] else ""
-    return f"no {what} under {where}" + (f" ({texts[0]}{more})" if texts else "")
+    remainder = f", and {len(texts) - 1} more" if texts[1:] else ""
+    return f"no {what} under {folders}" + (f" ({texts[0]}{remainder})" if texts else "")
 
 
 def find_runs(roots: Sequence[Path]) -> tuple[list[RunFolder], list[Problem]]:
-    """Run folders under ``roots``, sorted by path and each once; whatever cannot be searched is a problem.
+    """Find run folders under ``roots``, sorted by path and each once; whatever cannot be searched is a problem.
 
     A folder is a run when it has rows, a status or a configuration. A folder that only has a configuration and
     contains runs is the study around them. Other folders, those of estimated shifts among them, links to folders, and
@@ -104,7 +104,7 @@ def find_runs(roots: Sequence[Path]) -> tuple[list[RunFolder], list[Problem]]:
 
 
 def searched(root: Path, wanted: Sequence[str], problems: list[Problem]) -> Iterator[tuple[str, list[str]]]:
-    """Every folder under a root, with those of the wanted files that it has. No link to a folder is followed.
+    """Yield every folder under a root with those of the wanted files that it has. No link to a folder is followed.
 
     Args:
         root: where the search begins; hidden folders are passed over.
@@ -113,8 +113,8 @@ def searched(root: Path, wanted: Sequence[str], problems: list[Problem]) -> Iter
     """
 
     def unreadable(error: OSError) -> None:
-        where, reason = printable(error.filename or root), f"{error.strerror}; make it readable, or name other folders"
-        problems.append(Problem(UNREADABLE_FOLDER, where, reason))
+        path, reason = printable(error.filename or root), f"{error.strerror}; make it readable, or name other folders"
+        problems.append(Problem(UNREADABLE_FOLDER, path, reason))
 
     if not os.path.isdir(root):
         problems.append(Problem(NO_FOLDER, printable(root), "nothing read from it"))
@@ -141,7 +141,7 @@ def _parents(path: str, around: set[str]) -> Iterator[str]:
 
 
 def fold_of(folder: RunFolder) -> str | None:
-    """The fold a run folder was made for, from its configuration (``fold.name``); None where that is not known.
+    """Read which fold a run folder was made for in its configuration (``fold.name``); None where that is not known.
 
     For runs that stopped before their first row; all others carry their fold in the rows.
     """
@@ -154,13 +154,13 @@ def fold_of(folder: RunFolder) -> str | None:
 
 
 def _yaml(file: Path) -> Any:
-    """The content of a YAML file; None where there is none that can be read."""
+    """Read a YAML file; return None where there is none that can be read."""
     with suppress(OSError, ValueError):
         return read_yaml(file)
 
 
 def filling_command(run: Path, folds: Sequence[str]) -> str:
-    """The command that trains what a study lacks: what the user typed, narrowed to those folds.
+    """Build the command that trains what a study lacks: what the user typed, narrowed to those folds.
 
     Args:
         run: folder of one of its runs.
@@ -172,7 +172,7 @@ def filling_command(run: Path, folds: Sequence[str]) -> str:
 
 
 def adding_commands(lacking: Iterable[tuple[str, Path, Sequence[int]]]) -> list[str]:
-    """Commands that train algorithms with more seeds: what the user typed for them, or more trials of their search.
+    """Build the commands that train algorithms with more seeds, or trials of their search, from what the user typed.
 
     Args:
         lacking: name of an algorithm, folder of one of its runs, and the seeds, or numbers of trials, to add; those
@@ -181,27 +181,27 @@ def adding_commands(lacking: Iterable[tuple[str, Path, Sequence[int]]]) -> list[
     together: dict[tuple[str, tuple[str, ...] | None], tuple[Path, list[str] | None, list[str]]] = {}
     for algorithm, run, repetitions in lacking:
         words, listed = _typed(run) or _started(run), ",".join(map(str, repetitions))
-        searched = any(word.startswith(("hparams=search", "hparams.scheme")) for word in words or ())
-        more = f"hparams.scheme.trials=[{listed}]" if searched else f"grid.seed=[{listed}]"
-        rest = words and tuple(word for word in words if _key(word) not in ("algorithm", _key(more)))
-        together.setdefault((more, rest or None), (run, words, []))[2].append(algorithm)
+        is_search = any(word.startswith(("hparams=search", "hparams.scheme")) for word in words or ())
+        override = f"hparams.scheme.trials=[{listed}]" if is_search else f"grid.seed=[{listed}]"
+        remaining = words and tuple(word for word in words if _key(word) not in ("algorithm", _key(override)))
+        together.setdefault((override, remaining or None), (run, words, []))[2].append(algorithm)
     commands = []
-    for (more, _), (run, words, several) in together.items():
-        names = list(dict.fromkeys(several))
+    for (override, _), (run, words, algorithms) in together.items():
+        names = list(dict.fromkeys(algorithms))
         named = f"grid.algorithm=[{','.join(names)}]" if len(names) > 1 else f"algorithm={names[0]}"
-        commands.append(_command(words, run, [named, more]))
+        commands.append(_command(words, run, [named, override]))
     return commands
 
 
 def _typed(run: Path) -> list[str] | None:
-    """Overrides that trained the study of a run; None where Hydra's record in its folder is lost."""
+    """Read the overrides that trained a run's study from Hydra's record in the study's folder; None where lost."""
     typed = _yaml(run.parent / ".hydra" / "overrides.yaml")
     recorded = isinstance(typed, list)
     return [printable(str(word)) for word in typed if isinstance(word, str | int | float)] if recorded else None
 
 
 def _started(run: Path) -> list[str] | None:
-    """Overrides of the command that started a run, where a grid of its own composed the study; None where unknown."""
+    """Read the overrides of the command that last trained a run, for studies of a ``grid``; None where unknown."""
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
         typed = read_json(run / IDENTITY_FILE)["sessions"][-1]["typed"]
         return [printable(word).lstrip("+") for word in typed if "=" in word] or None
@@ -209,7 +209,7 @@ def _started(run: Path) -> list[str] | None:
 
 
 def _command(words: Sequence[str] | None, run: Path, instead: Sequence[str]) -> str:
-    """``python train.py`` with these words, but for what is said instead."""
+    """Build ``python train.py`` with these words (None: unknown); ``instead`` replaces those that set the same key."""
     anew = set(map(_key, instead))
     kept = [word for word in words or () if _key(word) not in anew]
     hint = "" if words is not None else f", with the other keys as in {run}"
@@ -221,7 +221,7 @@ def _key(word: str) -> str:
 
 
 def archives_in(folder: Path) -> tuple[list[Path], list[Problem]]:
-    """The packed files that lie in a folder, then those of entries in it that are not frozen.
+    """List the packed files that lie in a folder, then those of its entries that are not frozen.
 
     Args:
         folder: a folder with packed files, an entry, or an archive of entries such as ``results``.
@@ -239,7 +239,7 @@ def archives_in(folder: Path) -> tuple[list[Path], list[Problem]]:
 
 
 def frozen_reason(entry: Path) -> str:
-    """What ``frozen:`` says in an ``entry.yaml``; empty where it says nothing or cannot be read."""
+    """Read what ``frozen:`` says in an ``entry.yaml``; empty where it says nothing or cannot be read."""
     content = _yaml(entry)
     reason = content.get("frozen") if isinstance(content, dict) else None
     return printable(" ".join(reason.split())) if isinstance(reason, str) else "frozen" * bool(reason)

@@ -96,7 +96,7 @@ class Names(dict[str, int]):
 
 
 def row_array(rows: Iterable[tuple[Any, ...]]) -> RowArray:
-    """Rows from tuples in the order of :data:`ROW_COLUMNS`, with numbers for names."""
+    """Make rows from tuples in the order of :data:`ROW_COLUMNS`, with numbers for names."""
     with np.errstate(over="ignore"):  # a loss beyond single precision is infinite in a table
         return np.array(list(rows), dtype=ROW_TYPE)
 
@@ -141,18 +141,18 @@ class Fault:
     reason: str
 
     def in_file(self, file: Path) -> Problem:
-        """As a problem of that file."""
-        where = printable(file.parent if self.line is None else file)
-        return Problem(self.kind, f"{where}:{self.line}" if self.line else where, self.reason)
+        """Convert it to a problem of that file, or of the folder around it."""
+        path = printable(file.parent if self.line is None else file)
+        return Problem(self.kind, f"{path}:{self.line}" if self.line else path, self.reason)
 
 
 def bounded(faults: Sequence[Fault]) -> list[Fault]:
-    """Few of many faults one by one, in the order of their lines: a file of garbage must not bury everything else."""
+    """Sort faults by line and sum up all after the first :data:`MOST_NAMED`: garbage must not bury everything else."""
     ordered = sorted(faults, key=lambda fault: fault.line or 0)
-    more = ordered[MOST_NAMED:]
-    if not more:
+    tail = ordered[MOST_NAMED:]
+    if not tail:
         return ordered
-    summary = f"{len(more)} more lines, from {more[0].line} to {more[-1].line}, e.g. {more[0].kind}: {more[0].reason}"
+    summary = f"{len(tail)} more lines, from {tail[0].line} to {tail[-1].line}, e.g. {tail[0].kind}: {tail[0].reason}"
     return [*ordered[:MOST_NAMED], Fault("more of these", 0, summary)]
 
 
@@ -176,14 +176,14 @@ def read_row_file(file: Path, names: Names) -> RowFile:
         OSError: it cannot be read, or is no regular file.
     """
     with open_regular(file) as handle:
-        about, now = os.fstat(handle.fileno()), time.time()
+        about, opened = os.fstat(handle.fileno()), time.time()
         content = handle.read()
     parsed, dropped = parse_rows(content)
     faults = [Fault("dropped line", line, reason) for line, reason in dropped]
     by_run: dict[str, list[ParsedRow]] = defaultdict(list)
     for row in parsed:
         by_run[row.identity["run"]].append(row)
-    runs, more = [], []
+    runs, run_faults = [], []
     for rows in by_run.values():
         identity, agreeing, contradicting = _agreed(rows)
         faults += contradicting
@@ -192,11 +192,11 @@ def read_row_file(file: Path, names: Names) -> RowFile:
         if repeated := len(agreeing) - run.row_count:
             differ = _disagreement(agreeing)
             reason = f"{repeated} rows were written twice{differ}; the later ones are used"
-            more.append(Fault("disagreeing rows" if differ else "repeated rows", 0, reason))
+            run_faults.append(Fault("disagreeing rows" if differ else "repeated rows", 0, reason))
         if CODE_SEPARATOR in run.identity["code"]:
-            more.append(Fault("several code versions", None, f"rows of {run.identity['code']}"))
-    settled = now - about.st_mtime > SETTLED
-    return RowFile(runs, [*bounded(faults), *more], _stamp(about) if settled else None)
+            run_faults.append(Fault("several code versions", None, f"rows of {run.identity['code']}"))
+    settled = opened - about.st_mtime > SETTLED
+    return RowFile(runs, [*bounded(faults), *run_faults], _stamp(about) if settled else None)
 
 
 def _stamp(about: os.stat_result) -> Stamp:
@@ -204,11 +204,11 @@ def _stamp(about: os.stat_result) -> Stamp:
 
 
 def _agreed(rows: Sequence[ParsedRow]) -> tuple[dict[str, Any], list[ParsedRow], list[Fault]]:
-    """What the rows of a run say of it; where they contradict one another, what most of them say.
+    """Find the identity on which the rows of a run agree; where they contradict one another, the one most rows have.
 
     Returns:
-        the keys of an identity that some row has, the rows that agree with it, and a fault for each other identity. The
-        code version may differ: a run is resumed with other code.
+        the agreed identity, with each key that an agreeing row has; the agreeing rows; and a fault for each other
+        identity. The code version may differ: a run is resumed with other code.
     """
     by_identity: dict[int, list[ParsedRow]] = defaultdict(list)
     for row in rows:
@@ -216,16 +216,16 @@ def _agreed(rows: Sequence[ParsedRow]) -> tuple[dict[str, Any], list[ParsedRow],
     agreed: dict[str, Any] = {}
     agreeing: set[int] = set()
     faults = []
-    for which, same in sorted(by_identity.items(), key=lambda item: -len(item[1])):
-        identity = same[0].identity
+    for identity_id, members in sorted(by_identity.items(), key=lambda item: -len(item[1])):
+        identity = members[0].identity
         differ = [key for key in identity if key in agreed and key != "code" and identity[key] != agreed[key]]
         if not differ:
             agreed = {**identity, **agreed}
-            agreeing.add(which)
+            agreeing.add(identity_id)
             continue
-        left_out = f"{differ[0]} is {shown(identity[differ[0]])} in {len(same)} rows, which are left out"
+        left_out = f"{differ[0]} is {shown(identity[differ[0]])} in {len(members)} rows, which are left out"
         reason = f"run {agreed['run']}: {left_out}, and {shown(agreed[differ[0]])} in the others"
-        faults.append(Fault("contradicting rows", same[0].line, reason))
+        faults.append(Fault("contradicting rows", members[0].line, reason))
     return agreed, [row for row in rows if id(row.identity) in agreeing], faults
 
 
@@ -234,14 +234,14 @@ def _disagreement(rows: Sequence[ParsedRow]) -> str:
     errors: dict[RowKey, list[float]] = defaultdict(list)
     for row in rows:
         errors[_place(row.own)].append(100 * row.own["wrong"] / row.own["seen"])
-    latest = {key: several[-1] for key, several in errors.items()}
-    first = {key: max(several, key=lambda error: abs(error - several[-1])) for key, several in errors.items()}
-    differ, most = differing(latest, first)
-    return f", {len(differ)} with different errors, {most}" if differ else ""
+    latest = {key: values[-1] for key, values in errors.items()}
+    farthest = {key: max(values, key=lambda error: abs(error - values[-1])) for key, values in errors.items()}
+    differ, largest = differing(latest, farthest)
+    return f", {len(differ)} with different errors, {largest}" if differ else ""
 
 
 def differing(ours: Mapping[RowKey, float], theirs: Mapping[RowKey, float]) -> tuple[list[RowKey], str]:
-    """Which errors in percent differ, where both have one and not by rounding alone; and where most, in words."""
+    """List where both have an error (in percent) and they differ by more than rounding, and say where they do most."""
     points = {key: abs(ours[key] - theirs[key]) for key in sorted(ours.keys() & theirs.keys())}
     differ = [key for key, value in points.items() if value > TOLERANCE]
     step, env, subset = worst = max(differ, key=points.__getitem__, default=(0, "", ""))
@@ -276,7 +276,7 @@ _RUN_CHECKS = {
 
 
 def archive_lines(file: Path) -> Iterator[bytes]:
-    """The lines of an archive of runs, one in memory at a time.
+    """Read the lines of an archive of runs, one in memory at a time.
 
     Raises:
         RecordError: it expands to more than runs can be.
@@ -295,7 +295,7 @@ def archive_lines(file: Path) -> Iterator[bytes]:
 
 
 def read_archive(file: Path, names: Names) -> tuple[list[Record], list[Problem]]:
-    """The runs of one archive with their rows; a run that cannot be read is left out and named by its line.
+    """Read the runs of one archive with their rows; one that cannot be read is left out and named by its line.
 
     Raises:
         RecordError: the file is no archive: nothing in it is a run.
@@ -326,20 +326,20 @@ def read_archive(file: Path, names: Names) -> tuple[list[Record], list[Problem]]
 
 
 def _archived(line: bytes, names: Names) -> Record:
-    """One run with its rows.
+    """Parse one run with its rows from a line of an archive.
 
     Raises:
-        RecordError: it is none; why.
+        RecordError: it is no run.
     """
     try:
         content = json.loads(line.decode())
         about, identity, columns = content["run"], content["run"]["identity"], content["rows"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise RecordError("is no JSON object with run, identity and rows (half-written?)") from None
-    for part, wanted in ((about, _RUN_CHECKS), (identity, IDENTITY_CHECKS), (columns, ROW_COLUMNS)):
+    for part, required in ((about, _RUN_CHECKS), (identity, IDENTITY_CHECKS), (columns, ROW_COLUMNS)):
         with_default = {"together", *DEFAULTS} if part is not columns else ()
         if type(part) is not dict or (
-            missing := [key for key in wanted if key not in part and key not in with_default]
+            missing := [key for key in required if key not in part and key not in with_default]
         ):
             raise RecordError(f"lacks {', '.join(missing) if type(part) is dict else 'a mapping'}")
     checked = {**identity, **{key: 0 for key in SEEDED if identity[key] == BY_SEED}}
@@ -364,7 +364,7 @@ def _archived(line: bytes, names: Names) -> Record:
 
 
 def _fault_of_columns(columns: Mapping[str, Any], about: Mapping[str, Any]) -> str:
-    """What is wrong with the rows of a run, in words; empty where nothing is."""
+    """Describe the first fault in the rows of a run; empty where there is none."""
     count = about["row_count"]
     for name in ROW_COLUMNS:
         if type(columns[name]) is not list or len(columns[name]) != count or not count:
@@ -397,7 +397,7 @@ class RowCache:
         self._anew = 0
 
     def read(self, folder: Path) -> RowFile:
-        """What the row file of a run folder under the root says.
+        """Read the row file of a run folder under the root, from the cache where it has not changed.
 
         Raises:
             OSError: it cannot be read, or is no regular file.
@@ -411,7 +411,7 @@ class RowCache:
         return content
 
     def save(self) -> None:
-        """Replace the cache by what was read since, where that is worth it and the folder can be written."""
+        """Replace the cache by all row files that were read, where enough is new and the folder can be written."""
         if self._use and self._anew >= WORTH:
             with suppress(OSError):
                 content = _pack({key: file for key, file in self._files.items() if file.stamp}, self._names)
@@ -437,7 +437,7 @@ def _pack(files: dict[str, RowFile], names: Names) -> bytes:
 
 
 def _loaded(path: Path, names: Names) -> dict[str, RowFile]:
-    """The row files that a cache holds, by folder; none where there is no cache, or one that cannot be used."""
+    """Load the row files that a cache holds, by folder; none where there is no cache, or one that cannot be used."""
     try:
         content = read_arrays(path)
         index, rows = json.loads(content["index"].tobytes()), content["rows"].astype(ROW_TYPE)
@@ -461,7 +461,7 @@ def _loaded(path: Path, names: Names) -> dict[str, RowFile]:
 
 @functools.cache
 def _version() -> str:
-    """Another one whenever the code that reads rows is another, or what Python takes for printable."""
+    """Compute a version that changes with the code that reads rows and with Python, which decides what is printable."""
     modules = dgbench.records.rows, dgbench.records.evaluations, dgbench.records.status
     files = [str(module.__file__) for module in modules]
     content = b"".join(Path(file).read_bytes() for file in [*files, __file__])

@@ -65,7 +65,7 @@ class Selected:
 
 
 def check_key(split_by: str | None) -> None:
-    """Refuse what runs cannot be split by.
+    """Check that ``split_by`` is None or an identity key.
 
     Raises:
         ConfigError: it is no identity key.
@@ -75,7 +75,7 @@ def check_key(split_by: str | None) -> None:
 
 
 def no_seeds(published: Sequence[Published]) -> RecordError:
-    """Why a table of means has no runs."""
+    """Build the error that says why a table of means has no runs."""
     return RecordError(
         f"{published[0].source} holds means with standard errors and no seeds, of which there are leaderboards alone; "
         "use report=leaderboard (dgbench.reports.leaderboard), or give a line for each seed"
@@ -105,8 +105,8 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
         named = algorithm_labels(identities, searches=selection.chooses_draws)
         for index, label, identity in zip(indices, named, identities, strict=True):
             given, held_out = tuple(identity["given"]), frozenset(identity["held_out"])
-            others = (identity[name] for name in ("seed", "draw", "protocol"))
-            labels[index], run_keys[index] = label, RunKey((group, label), given, held_out, *others)
+            fields = (identity[name] for name in ("seed", "draw", "protocol"))
+            labels[index], run_keys[index] = label, RunKey((group, label), given, held_out, *fields)
     rows = finished_rows(collection)
     choices = selection.choose(records_of(rows, run_keys))
     for index, run in enumerate(collection.runs):
@@ -119,17 +119,17 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
     decided = zip(collection.runs, labels, choices.steps.tolist(), choices.accuracy.tolist(), strict=True)
     runs = [
         SelectedRun(
-            run.identity, label, run.folder, step, accuracy, reasons.get(at, ""), at in draws.lost, not run.unusable,
-            everywhere.get(at, frozenset()),
+            run.identity, label, run.folder, step, accuracy, reasons.get(index, ""), index in draws.lost,
+            not run.unusable, everywhere.get(index, frozenset()),
         )
-        for at, (run, label, step, accuracy) in enumerate(decided)
+        for index, (run, label, step, accuracy) in enumerate(decided)
     ]  # fmt: skip
     at_step = rows["step"].to_numpy() == choices.steps[rows["run"].to_numpy()]
     return Selected(runs, _tests(runs, rows[at_step]), _silent_folds(collection))
 
 
 def selected_of_frame(frame: pd.DataFrame) -> Selected:
-    """The runs of a frame of :func:`dgbench.results`, or of a part of its lines; or of a table of others.
+    """Select the runs of a frame of :func:`dgbench.results`, or of some of its lines; or of a table of others' results.
 
     Raises:
         ConfigError: it is a frame of runs that lacks a column.
@@ -157,7 +157,7 @@ def selected_of_frame(frame: pd.DataFrame) -> Selected:
 
 
 def _check_errors(frame: pd.DataFrame) -> None:
-    """Refuse errors that no model can have, and ones that were edited where they are not read.
+    """Refuse errors that no model can have, and an edited column ``error``, which nothing reads.
 
     Raises:
         ConfigError: there is one.
@@ -165,22 +165,22 @@ def _check_errors(frame: pd.DataFrame) -> None:
     seen, wrong = (frame[name].to_numpy(dtype="float64") for name in ("seen", "wrong"))
     impossible = (seen < 1) | (wrong < 0) | (wrong > seen * (1 + ROUNDING))  # what is missing is NaN
     if impossible.any():
-        at = int(impossible.argmax())
+        row = int(impossible.argmax())
         raise ConfigError(
-            f"frame has {wrong[at]:g} wrong of {seen[at]:g} seen in line {at}; give counts with 0 <= wrong <= seen"
+            f"frame has {wrong[row]:g} wrong of {seen[row]:g} seen in line {row}; give counts with 0 <= wrong <= seen"
         )
     error = frame["error"].to_numpy(dtype="float64") if "error" in frame else wrong / seen
     edited = ~np.isclose(error, wrong / seen, rtol=ROUNDING, atol=ROUNDING, equal_nan=True)
     if edited.any():
-        at = int(edited.argmax())
+        row = int(edited.argmax())
         raise ConfigError(
-            f"frame has the error {error[at]:g} in line {at}, where wrong / seen is {wrong[at] / seen[at]:g}; change "
-            "wrong, from which errors are computed"
+            f"frame has the error {error[row]:g} in line {row}, where wrong / seen is {wrong[row] / seen[row]:g}; "
+            "change wrong, from which errors are computed"
         )
 
 
 def select_study(rows: Sequence[Mapping[str, Any]], selection: Selection, unusable: Mapping[str, str]) -> Selected:
-    """The runs of one study.
+    """Select the runs of one study and the step of each.
 
     Args:
         rows: as :func:`dgbench.records.rows.read_rows` gives them, of any subset of its folds.
@@ -200,13 +200,13 @@ def select_study(rows: Sequence[Mapping[str, Any]], selection: Selection, unusab
 
 
 def finished_rows(collection: Collection) -> pd.DataFrame:
-    """The rows of the finished runs."""
+    """Return the rows of the runs that finished and lack no row."""
     usable = np.array([not run.unusable for run in collection.runs], dtype=bool)
     return collection.rows if usable.all() else collection.rows[usable[collection.rows["run"].to_numpy()]]
 
 
 def of_environments(rows: pd.DataFrame, environments: Sequence[Container[str]]) -> NDArray[np.bool_]:
-    """Which rows are of an environment of their run's.
+    """Mark the rows whose environment is among those of their run.
 
     Args:
         rows: with ``run`` and ``env``.
@@ -220,7 +220,7 @@ def of_environments(rows: pd.DataFrame, environments: Sequence[Container[str]]) 
 
 
 def _tests(runs: Sequence[SelectedRun], rows: pd.DataFrame) -> pd.DataFrame:
-    """The ``tests`` of :class:`Selected` among rows at chosen steps."""
+    """Build the ``tests`` of :class:`Selected` from rows at chosen steps."""
     rows = rows[rows["subset"] == "test"]
     everywhere = rows["env"].drop_duplicates().map(str).tolist()
     tested_in = [everywhere if run.identity["fold"] == FULL else tested(run.identity) for run in runs]
@@ -247,15 +247,15 @@ def _tests(runs: Sequence[SelectedRun], rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _environments_of_full(collection: Collection) -> dict[int, frozenset[str]]:
-    """Run on all given environments -> every environment in which it was tested, at any step."""
-    full = [at for at, run in enumerate(collection.runs) if run.identity["fold"] == FULL]
+    """Map each run on all given environments to every environment in which it was tested, at any step."""
+    full = [index for index, run in enumerate(collection.runs) if run.identity["fold"] == FULL]
     rows = collection.rows[collection.rows["run"].isin(full) & (collection.rows["subset"] == "test")]
     by_run = rows[["run", "env"]].drop_duplicates().astype({"env": str}).groupby("run")["env"].agg(frozenset)
     return {int(run): environments for run, environments in by_run.items()}  # type: ignore[call-overload]
 
 
 def _silent_folds(collection: Collection) -> dict[Path, dict[str, str]]:
-    """Study folder -> fold -> why that fold has no rows, for runs that stopped before their first evaluation."""
+    """Map study folder -> fold -> why that fold has no rows, for runs that stopped before their first evaluation."""
     reasons: dict[Path, dict[str, str]] = {}
     for folder in collection.without_rows:
         fold = fold_of(folder)
@@ -267,7 +267,7 @@ def _silent_folds(collection: Collection) -> dict[Path, dict[str, str]]:
 
 
 def _identity_of(line: Mapping[Any, Any]) -> dict[str, Any]:
-    """The identity that a line of a frame spells in columns: ``variant.ratio`` goes back into ``variant``."""
+    """Recover the identity that a line of a frame spells in columns: ``variant.ratio`` goes back into ``variant``."""
     identity: dict[str, Any] = {"variant": {}, "hparams": {}, "user_code": {}}
     for name, value in line.items():
         key, _, inner = str(name).partition(".")
@@ -281,7 +281,7 @@ def _identity_of(line: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _whole(value: Any) -> Any:
-    """What a column of numbers made of whole ones where some line has none: 3.0 is 3 again."""
+    """Restore a whole number in a column that missing values made one of floats: 3.0 is 3 again."""
     value = value.item() if hasattr(value, "item") else value
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -298,7 +298,7 @@ _PLACE = keys(Role.DATA | Role.PROTOCOL | Role.FOLDS)
 
 
 def beside_trained(identities: Sequence[Identity]) -> list[tuple[int, Identity]]:
-    """Number and identity of every run, those of an evaluated model once for every kind of network in its place.
+    """Enumerate identities, that of an evaluated model once for every kind of network trained in its setting.
 
     Models that dgbench did not train stand in every table of the environments that they were evaluated in.
 

@@ -76,11 +76,11 @@ class ShiftLine:
     pairs: pd.DataFrame
 
     def value(self, name: str, null: str = NO_NULL, pair: str = ALL_PAIRS, part: str = VALUE) -> Estimate | None:
-        """The estimate of that name, by default over all pairs; None where there is none."""
+        """Look up the estimate of that name, by default over all pairs; None where there is none."""
         return self.values.get((part, null, pair, name))
 
     def names(self, part: str = VALUE) -> list[str]:
-        """Of all values or diagnostics."""
+        """List the names of all values or diagnostics."""
         return list(dict.fromkeys(name for of_part, _, _, name in self.values if of_part == part))
 
 
@@ -95,7 +95,7 @@ class ShiftSetting:
 
     @property
     def name(self) -> str:
-        """For files and anchors."""
+        """Title as a name for files and anchors."""
         return slug(self.title)
 
     @property
@@ -110,7 +110,7 @@ class ShiftSetting:
         return names if set(names) <= set(self.names()) else None
 
     def names(self, part: str = VALUE) -> list[str]:
-        """Of all values or diagnostics."""
+        """List the names of all values or diagnostics."""
         return list(dict.fromkeys(name for line in self.lines for name in line.names(part)))
 
 
@@ -132,10 +132,10 @@ def read_shifts(roots: str | Path | Iterable[str | Path]) -> ShiftCollection:
     Raises:
         RecordError: there is not one estimate.
     """
-    where, problems = places(roots), list[Problem]()
+    paths, problems = places(roots), list[Problem]()
     placed: list[tuple[str, ShiftRow]] = []  # folder, row
     seen: set[str] = set()
-    for root in where:
+    for root in paths:
         for folder, files in searched(root, (SHIFT_FILE, STATUS_FILE), problems):
             if SHIFT_FILE in files and (real := os.path.realpath(folder)) not in seen:
                 seen.add(real)
@@ -143,7 +143,7 @@ def read_shifts(roots: str | Path | Iterable[str | Path]) -> ShiftCollection:
     if not placed:
         estimate = " ".join([*command_words("shift"), "dataset=pacs"])
         raise RecordError(
-            f"{nothing_found(where, problems, f'rows of {SHIFT_FILE}')}; make some with `{estimate}`, or name a folder "
+            f"{nothing_found(paths, problems, f'rows of {SHIFT_FILE}')}; make some with `{estimate}`, or name a folder "
             "with runs=[DIR]"
         )
     placed = _each_once(placed, problems)
@@ -152,11 +152,11 @@ def read_shifts(roots: str | Path | Iterable[str | Path]) -> ShiftCollection:
 
 
 def _read_folder(folder: Path, problems: list[Problem]) -> list[tuple[str, ShiftRow]]:
-    where, file = printable(folder), folder / SHIFT_FILE
+    path, file = printable(folder), folder / SHIFT_FILE
     status = read_status(folder)
     if status.word not in ("", DONE):
         reason = f"{printable(status.reason)}; " if status.reason else ""
-        problems.append(Problem(f"{status.word.lower()} estimates", where, f"{reason}the same command continues them"))
+        problems.append(Problem(f"{status.word.lower()} estimates", path, f"{reason}the same command continues them"))
     try:
         rows, faults = read_shift_rows(file)
     except OSError as error:
@@ -166,20 +166,20 @@ def _read_folder(folder: Path, problems: list[Problem]) -> list[tuple[str, Shift
         Problem("unreadable row", f"{printable(file)}:{fault.line}", printable(fault.reason)) for fault in faults
     ]
     if not rows and not faults:
-        problems.append(Problem("estimates without rows", where, f"nothing in {SHIFT_FILE} yet"))
-    return [(where, row) for row in rows]
+        problems.append(Problem("estimates without rows", path, f"nothing in {SHIFT_FILE} yet"))
+    return [(path, row) for row in rows]
 
 
 def _each_once(placed: Sequence[tuple[str, ShiftRow]], problems: list[Problem]) -> list[tuple[str, ShiftRow]]:
-    """One row for each estimate: of the folder with the most rows, then the first by name."""
+    """Keep one row for each estimate: of the folder with the most rows, then the first by name."""
     count = Counter(folder for folder, _ in placed)
-    same: dict[tuple[Any, ...], list[tuple[str, ShiftRow]]] = defaultdict(list)
+    by_estimate: dict[tuple[Any, ...], list[tuple[str, ShiftRow]]] = defaultdict(list)
     for folder, row in placed:  # what is estimated and how; not by which version of the code
         identity = {key: value for key, value in asdict(row.identity).items() if key not in ("run", "code")}
-        same[_key(identity), *row.key].append((folder, row))
+        by_estimate[_key(identity), *row.key].append((folder, row))
     kept = []
     differences_of: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for copies in same.values():
+    for copies in by_estimate.values():
         used, *rest = sorted(copies, key=lambda one: (-count[one[0]], one[0]))
         kept.append(used)
         for folder, row in rest:
@@ -193,7 +193,7 @@ def _each_once(placed: Sequence[tuple[str, ShiftRow]], problems: list[Problem]) 
 
 
 def _difference(used: ShiftRow, other: ShiftRow) -> str:
-    """How two rows of one estimate differ, in words; empty where they agree."""
+    """Describe how two rows of one estimate differ; empty where they agree."""
     estimate = f"{used.pair}, {used.kind} {used.number}, null={used.null}"
     code = "" if used.identity.code == other.identity.code else f"; code {used.identity.code}, {other.identity.code}"
     if bool(used.refused) != bool(other.refused):
@@ -205,7 +205,7 @@ def _difference(used: ShiftRow, other: ShiftRow) -> str:
 
 
 def shift_settings(rows: Sequence[ShiftRow], split_by: str | None = None) -> tuple[list[ShiftSetting], list[Problem]]:
-    """All settings that the rows allow, estimators of diversity and correlation first, and what is odd in them.
+    """Group rows into settings, estimators of diversity and correlation shift first, and name what is odd in them.
 
     Args:
         rows: each estimate once.
@@ -235,17 +235,17 @@ def shift_settings(rows: Sequence[ShiftRow], split_by: str | None = None) -> tup
 
 
 def form_of(identity: Mapping[str, Any]) -> str:
-    """What of a run's identity decides which estimate of shift is of its data."""
+    """Build the key of the data that a run was trained on, by which the estimates of their shift are found."""
     return identity_key(identity, ("dataset", "variant", "base", "data_seed", "given"))
 
 
 def forms_of(identity: Mapping[str, Any]) -> tuple[str, str]:
-    """The forms of the runs that an estimate is of: its own, and that of data drawn anew for every seed."""
+    """List the :func:`form_of` keys of runs an estimate is of: its own and that of data drawn anew for every seed."""
     return form_of(identity), form_of({**identity, "data_seed": BY_SEED})
 
 
 def estimates_of(folders: Any, estimator: str, key: str) -> tuple[ShiftSetting, list[Problem]]:
-    """The estimates of one estimator, all of one setting, and what is odd in their folders.
+    """Read the estimates of one estimator, which must be of one setting, and list what is odd in their folders.
 
     Args:
         folders: with ``shifts.jsonl``.
@@ -257,20 +257,20 @@ def estimates_of(folders: Any, estimator: str, key: str) -> tuple[ShiftSetting, 
         ConfigError: that estimator made none, or with several settings.
     """
     collected = read_shifts(folders)
-    settings, odd = shift_settings(collected.rows)
+    settings, problems = shift_settings(collected.rows)
     settings = [setting for setting in settings if setting.identity["estimator"] == estimator]
     if len(settings) != 1:
         raise ConfigError(
             f"{key}={folders} holds {len(settings)} settings of estimator={estimator}, one is needed; name the folder "
             f"of one, or estimate it with python shift.py 'estimator=[{estimator}]'"
         )
-    return settings[0], [*collected.problems, *odd]
+    return settings[0], [*collected.problems, *problems]
 
 
 def _grouped(
     identities: Iterable[Mapping[str, Any]], rows: Sequence[ShiftRow]
 ) -> list[tuple[Mapping[str, Any], list[ShiftRow]]]:
-    """Rows of equal identity."""
+    """Group rows of equal identity."""
     groups: dict[str, tuple[Mapping[str, Any], list[ShiftRow]]] = {}
     for identity, row in zip(identities, rows, strict=True):
         groups.setdefault(_key(identity), (identity, []))[1].append(row)
@@ -282,18 +282,18 @@ def _key(values: Mapping[str, Any]) -> str:
 
 
 def _titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Of settings: estimator, network and features, with every setting in which those of one estimator differ."""
+    """Name settings by estimator, network and features, and by every setting in which those of one estimator differ."""
     titles = []
     plain = [
         {**identity["settings"], **{k: v for k, v in identity.items() if k != "settings"}} for identity in identities
     ]
     shown = ("estimator", "backbone", "init", "features")
     for setting in plain:
-        others = [other for other in plain if other["estimator"] == setting["estimator"]]
+        peers = [other for other in plain if other["estimator"] == setting["estimator"]]
         differing = [
             key
             for key, value in setting.items()
-            if key not in shown and value is not None and any(other.get(key) != value for other in others)
+            if key not in shown and value is not None and any(other.get(key) != value for other in peers)
         ]
         words = [_TITLES.get(setting["estimator"], setting["estimator"]), f"{setting['backbone']}/{setting['init']}"]
         words += [f"{setting['features']} features", *(f"{key}={words_of(setting[key])}" for key in differing)]
@@ -304,7 +304,7 @@ def _titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _lines(rows: Sequence[ShiftRow]) -> list[tuple[ShiftLine, list[ShiftRow]]]:
-    """The lines of a setting by their titles, each with its rows."""
+    """Build the lines of a setting, sorted by title, each with its rows."""
     keys = [key for key in LINE_KEYS if key != "pairs"]
     groups = _grouped([{**{key: getattr(row.identity, key) for key in keys}, "pairs": row.pairs} for row in rows], rows)
     titles = dataset_titles([identity for identity, _ in groups], LINE_KEYS)
@@ -316,7 +316,7 @@ def _lines(rows: Sequence[ShiftRow]) -> list[tuple[ShiftLine, list[ShiftRow]]]:
 
 
 def _estimates(rows: Sequence[ShiftRow]) -> dict[tuple[str, str, str, str], Estimate]:
-    """The values of one line: of every pair, and of the mean over the pairs that have the value.
+    """Compute the estimates of one line: of every pair, and of the mean over the pairs that have the value.
 
     Trials and halves are averaged over pairs by their number, as far as all pairs have it: halves are drawn once for
     all pairs.
@@ -344,8 +344,8 @@ def _estimates(rows: Sequence[ShiftRow]) -> dict[tuple[str, str, str, str], Esti
         trials, halves = trials.reindex(pairs), halves.reindex(pairs)
         true = [exact.get((pair, name)) if (part, null) == (VALUE, NO_NULL) else None for pair in pairs]
         values = trials.mean(axis=1)
-        for at, pair in enumerate(pairs):
-            estimates[part, null, pair, name] = _estimate(values.iloc[at], trials.iloc[at], halves.iloc[at], [true[at]])
+        for i, pair in enumerate(pairs):
+            estimates[part, null, pair, name] = _estimate(values.iloc[i], trials.iloc[i], halves.iloc[i], [true[i]])
         if pairs:
             means = trials.mean(skipna=False), halves.mean(skipna=False)
             estimates[part, null, ALL_PAIRS, name] = _estimate(values.mean(), *means, true)
@@ -363,7 +363,7 @@ def _estimate(value: Any, trials: pd.Series[Any], halves: pd.Series[Any], exact:
 
 
 def _pairs(rows: Sequence[ShiftRow]) -> pd.DataFrame:
-    """What is known of every pair of a line, see :class:`ShiftLine`."""
+    """Describe every pair of a line, see :class:`ShiftLine`."""
     by_pair: dict[str, list[ShiftRow]] = defaultdict(list)
     for row in rows:
         by_pair[row.pair].append(row)
@@ -383,12 +383,12 @@ def _pairs(rows: Sequence[ShiftRow]) -> pd.DataFrame:
     return pd.DataFrame(lines).set_index("pair")
 
 
-def _counted(texts: Mapping[str, int], of: int) -> str:
-    return "; ".join(text if count == of else f"{text} ({count} of {of} trials)" for text, count in texts.items())
+def _counted(texts: Mapping[str, int], total: int) -> str:
+    return "; ".join(text if count == total else f"{text} ({count} of {total} trials)" for text, count in texts.items())
 
 
 def verdicts(setting: ShiftSetting) -> dict[str, Verdict]:
-    """Dataset -> which shift dominates it; empty where the estimator has no diversity and correlation shift."""
+    """Map dataset -> which shift dominates it; empty where the estimator has no diversity and correlation shift."""
     return {line.title: _verdict(line, setting.axes) for line in setting.lines} if setting.axes else {}
 
 
@@ -403,15 +403,15 @@ def _verdict(line: ShiftLine, axes: tuple[str, str]) -> Verdict:
 
 
 def _why_not(line: ShiftLine, estimates: Sequence[Estimate | None]) -> str:
-    """Why nothing may be said of a dataset, of diversity with its null and of correlation with its null."""
+    """Say why estimates of a dataset (diversity, null, correlation, null) allow no verdict; empty where they do."""
     if None in estimates[::2]:
         reason = next((text for text in line.pairs["refused"] if text), "a value is missing")
         return f"not estimated: {reason}"
     if None in estimates[1::2]:
         return "nothing to compare with: estimate the null too (null=true)"
-    for estimate, what in zip(estimates, ("a value", "a null") * 2, strict=True):
+    for estimate, noun in zip(estimates, ("a value", "a null") * 2, strict=True):
         if estimate is not None and estimate.pairs < len(line.pairs):
-            return f"only {estimate.pairs} of {len(line.pairs)} pairs have {what}"
+            return f"only {estimate.pairs} of {len(line.pairs)} pairs have {noun}"
     if not all(estimate.ends for estimate in estimates if estimate):
         return "one trial has no interval: estimate again with trials=5 halves=8"
     return ""

@@ -80,12 +80,12 @@ def grid(axes: Any, axis: str = "y") -> None:
 
 
 def heat(axes: Any, values: NDArray[np.float64], written: Callable[[float], str] | None) -> None:
-    """Draw numbers in [0, 1] as a color that is the clearer the higher; it lies on light and dark pages.
+    """Draw numbers in [0, 1] as a color, the more opaque the higher, so that light and dark pages may show through.
 
     Args:
         axes: empty.
         values: (rows, columns); NaN where there is none.
-        written: what a cell holds, e.g. the number in percent; None for cells without text.
+        written: formats the text of a cell, e.g. in percent; None for cells without text.
     """
     colors = np.empty((*values.shape, 4))
     colors[..., :3], colors[..., 3] = _FILL, 0.04 + 0.9 * np.clip(np.nan_to_num(values), 0, 1)
@@ -112,8 +112,8 @@ def colored(names: Sequence[str], leading: Iterable[str]) -> dict[str, str]:
         names: of all curves.
         leading: those that matter most, in order; the rest is drawn gray.
     """
-    few = names if len(names) <= len(COLORS) else [name for name in dict.fromkeys(leading) if name in names][:_FEW]
-    return dict(zip(few, COLORS, strict=False))
+    chosen = names if len(names) <= len(COLORS) else [name for name in dict.fromkeys(leading) if name in names][:_FEW]
+    return dict(zip(chosen, COLORS, strict=False))
 
 
 def end_labels(axes: Any, ends: Mapping[str, tuple[float, float]], colors: Mapping[str, str]) -> None:
@@ -143,15 +143,15 @@ def apart(places: Mapping[str, float], least: float, low: float, high: float) ->
     for name in order:
         moved.append(max(places[name], moved[-1] + least if moved else low))
     ceiling = high
-    for at in reversed(range(len(moved))):
-        moved[at] = min(moved[at], ceiling)
-        ceiling = moved[at] - least
+    for index in reversed(range(len(moved))):
+        moved[index] = min(moved[index], ceiling)
+        ceiling = moved[index] - least
     return dict(zip(order, moved, strict=True))
 
 
 @contextmanager
 def saved_beside() -> Iterator[None]:
-    """Let another process save the figures drawn within; elsewhere by their own, when they are first looked at."""
+    """Let another process save the figures drawn within; outside, each is saved here when it is first looked at."""
     pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin)
     mask = getattr(signal, "pthread_sigmask", None)  # Windows has none
     before = mask(signal.SIG_BLOCK, {signal.SIGINT}) if mask else None
@@ -167,7 +167,7 @@ def saved_beside() -> Iterator[None]:
 
 
 def save(drawn: Any, style: Mapping[Any, Any]) -> Callable[[], Pictures]:
-    """Return what gives all formats of a matplotlib figure, once they are there."""
+    """Return a function that gives all formats of a matplotlib figure, once the process that saves it has made them."""
     future: Future[Pictures] | None = None
     with suppress(BrokenExecutor):
         future = _pools[-1].submit(pictures, drawn, style) if _pools else None
@@ -183,7 +183,7 @@ def save(drawn: Any, style: Mapping[Any, Any]) -> Callable[[], Pictures]:
 
 
 def pictures(drawn: Any, style: Mapping[Any, Any]) -> Pictures:
-    """Make all formats, the same to the byte for equal figures."""
+    """Make all formats of a figure, the same to the byte for equal figures."""
     import matplotlib
 
     with matplotlib.rc_context(dict(style)):

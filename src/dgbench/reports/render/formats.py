@@ -87,18 +87,18 @@ def write(document: Document, folder: str | Path) -> list[Path]:
 
 
 def listed(paths: Sequence[Path]) -> list[str]:
-    """Name one file a line, or one kind of file where there are many, the page first."""
+    """List one file a line, or one kind of file where there are many, the page first."""
     paths = sorted(paths, key=lambda path: path.suffix != ".html")
     if len(paths) <= _MOST_LISTED:
         return [f"  {path}" for path in paths]
     kinds = Counter((path.parent, path.suffix) for path in paths)
     alone = [path for path in paths if kinds[path.parent, path.suffix] == 1]
-    many = [f"  {folder}/*{suffix} ({count} files)" for (folder, suffix), count in kinds.items() if count > 1]
-    return [*(f"  {path}" for path in alone), *many]
+    grouped = [f"  {folder}/*{suffix} ({count} files)" for (folder, suffix), count in kinds.items() if count > 1]
+    return [*(f"  {path}" for path in alone), *grouped]
 
 
 def plain_document(document: Document) -> str:
-    """Make what a terminal shows: warnings, answers and main tables, a line of every folded section, problems."""
+    """Format a document for a terminal: warnings, answers, main tables, a line of every folded section, problems."""
     parts = [*document.warnings]
     left_out, folded = 0, []
     for section in sections_in_order(document):
@@ -125,11 +125,11 @@ def plain_document(document: Document) -> str:
 
 
 def plain_table(table: Table, title: str | None = None) -> str:
-    """Make title, aligned columns, notes. Values in bold elsewhere carry a ``*``."""
+    """Format a table for a terminal: title, aligned columns, notes. Values in bold elsewhere carry a ``*``."""
     lines = [[column.shown for column in table.columns]]
     for line in cells(table):
-        of_column = zip(line, table.columns, strict=True)
-        lines.append([show(cell, column.unit) + "*" * cell.best for cell, column in of_column])
+        pairs = zip(line, table.columns, strict=True)
+        lines.append([show(cell, column.unit) + "*" * cell.best for cell, column in pairs])
     text = [table.title if title is None else title]
     if len(table):
         text += aligned(lines, [column.numeric for column in table.columns])
@@ -175,22 +175,22 @@ def _markdown_cell(cell: Cell, column: Column) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """Text that shows as it is, in one line."""
+    """Escape text so that Markdown shows it as it is, in one line."""
     return _MARKUP.sub(r"\\\g<0>", " ".join(text.splitlines()))
 
 
 def inert(text: str) -> str:
-    """A sentence for Markdown, in which names from rows make neither raw HTML nor links."""
+    """Escape a sentence for Markdown so that names from rows make neither raw HTML nor links."""
     return _ACTIVE.sub(r"\\\g<0>", text)
 
 
 def active_markup(text: str) -> list[str]:
-    """What in Markdown of somebody else may do something to who reads it: raw HTML, links other than to pages."""
+    """Find active parts of others' Markdown: raw HTML, links but to web pages, mail addresses and relative paths."""
     return [*_HTML.findall(text), *(link for link in _LINK.findall(text) if not _SAFE.match(link))]
 
 
 def csv_text(frame: pd.DataFrame, **options: Any) -> str:
-    """A CSV file that a spreadsheet opens without computing: a name that it takes for a formula gets a ``'`` before it.
+    """Format a CSV file that a spreadsheet opens without computing: text that it takes for a formula gets a ``'``.
 
     Numbers stay as they are, also those in columns of text, such as ``-0.5``.
 
@@ -240,12 +240,12 @@ def parquet_files(document: Document) -> Files:
 
 
 def parquet_available() -> bool:
-    """Whether pandas can write Parquet."""
+    """Return whether pandas can write Parquet."""
     return importlib.util.find_spec("pyarrow") is not None
 
 
 def long_frame(tables: Iterable[tuple[Table, str]]) -> pd.DataFrame:
-    """Set the values of these tables below one another.
+    """Stack the values of these tables into one long frame, a line for each value.
 
     Args:
         tables: each with the title of its section.
@@ -343,14 +343,14 @@ def latex_table(table: Table, title: str | None = None, command: str = "", label
 
 
 def _with_names_in_papers(text: str, table: Table) -> str:
-    """The text, in which the algorithms of a table have the names that its cells have in LaTeX."""
+    """Replace the algorithms of a table in a text by the names that its cells have in LaTeX."""
     for name in sorted(set(table.frame.get("algorithm", ())), key=len, reverse=True):
         text = re.sub(rf"(?<![\w+-]){re.escape(name)}(?![\w+-])", name_in_papers(name).replace("\\", r"\\"), text)
     return text
 
 
 def latex_text(text: str) -> str:
-    """Make text without any character that LaTeX reads as a command; letters beyond Latin-1 become ``?``."""
+    """Escape every character that LaTeX reads as a command; letters beyond Latin-1 become ``?``."""
     out = "".join(_SPECIAL.get(letter, letter) for letter in text)
     return re.sub(r"[^\x00-\xff]", "?", out)
 
@@ -409,7 +409,7 @@ class Explained:
         self._pattern = re.compile(rf"(?<![\w+-])({terms or '(?!)'})s?(?![\w+-])", re.IGNORECASE)
 
     def __call__(self, text: str) -> Markup:
-        """The text, safe to stand in a page, with a ``<dfn>`` around every term that stands here first."""
+        """Escape text for a page and put a ``<dfn>`` around every term that occurs for the first time."""
         from markupsafe import Markup, escape
 
         tag = Markup('<dfn tabindex="0" aria-describedby="{}" data-meaning="{}">{}</dfn>')
@@ -422,7 +422,7 @@ class Explained:
 
 
 def anchor(term: str) -> str:
-    """Where the glossary explains a term."""
+    """Name the anchor where the glossary explains a term."""
     return f"word-{slug(term)}"
 
 

@@ -56,8 +56,8 @@ def _log(document: Document, paths: Sequence[Path], folder: Path, name: str, pro
     try:
         tables = [(f"{section.name}/{table.name}", table) for section in document.sections for table in section.tables]
         items: dict[str, Any] = {
-            where: wandb.Table(dataframe=table.frame, allow_mixed_types=True)
-            for where, table in [*tables, (document.problems.name, document.problems)]
+            key: wandb.Table(dataframe=table.frame, allow_mixed_types=True)
+            for key, table in [*tables, (document.problems.name, document.problems)]
             if len(table)
         }
         for section in document.sections:

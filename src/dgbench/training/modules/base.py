@@ -53,14 +53,14 @@ class RunModule(PredictingModule):
         self._to_load: Sequence[Mapping[str, Any]] = ()
 
     def trained_groups(self) -> dict[str, ParamGroup]:
-        """The parameter groups that have something to train."""
+        """Return the parameter groups that have something to train, by name."""
         networks = self.runs[0].networks
         return {n: group for n, group in self.algorithm.param_groups().items() if networks.params(*group.networks)}
 
     # ---- optimizers ---------------------------------------------------------------------------------------------
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-        """One optimizer per parameter group that trains, in the order of :meth:`trained_groups`."""
+        """Build one optimizer per parameter group that trains, in the order of :meth:`trained_groups`."""
         self._groups = self.trained_groups()
         for name, group in self._groups.items():
             parts = self._parted[name] = self._parts(name, group)
@@ -71,7 +71,7 @@ class RunModule(PredictingModule):
 
     @abstractmethod
     def _parts(self, name: str, group: ParamGroup) -> list[Part]:
-        """The parameters of a group, by optimizer settings."""
+        """Split the parameters of a group by optimizer settings."""
 
     @property
     def _scaler(self) -> Any:
@@ -81,7 +81,7 @@ class RunModule(PredictingModule):
     # ---- training -----------------------------------------------------------------------------------------------
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
-        """One optimizer step per minibatch; ``batch`` is what :func:`minibatches` takes.
+        """Take one optimizer step per minibatch; ``batch`` is what :func:`minibatches` takes.
 
         Raises:
             DivergedError: a loss of every run was NaN or infinite.
@@ -93,7 +93,7 @@ class RunModule(PredictingModule):
         )
 
     def train_steps(self, batches: Sequence[EnvBatch], optimizers: Mapping[str, Any]) -> Tensor:
-        """One optimizer step per entry of ``batches``.
+        """Take one optimizer step per entry of ``batches``.
 
         Args:
             batches: x is (N, C, H, W) for a single run, (R, N, C, H, W) for a stack.
@@ -136,10 +136,10 @@ class RunModule(PredictingModule):
         return losses
 
     def _sharpened(self, update: Update, step: int) -> Update:
-        """The update as the rule's ``sharpness`` makes it, if it is one of a featurizer.
+        """Make an update of a featurizer sharpness-aware, if the rule asks for it; return any other as it is.
 
-        Also where that stands still: then what stands behind it is raised alone. Equal updates make equal ones, by
-        which a stack knows its functions.
+        Where the featurizer is frozen, only the weights of what stands behind it are raised. Equal updates give equal
+        results, by which a stack looks up its functions.
         """
         if self.rule.sharpness is None:
             return update
@@ -155,7 +155,7 @@ class RunModule(PredictingModule):
             self._values += [(step, name, value) for name, value in values.items()]
 
     def _learning(self, step: int) -> dict[str, list[str]]:
-        """Of each parameter group that learns at this step, the names of the parameters that do."""
+        """List the names of the parameters that learn at this step, for each parameter group that has any."""
         head_only = step < self.rule.head_steps
         if head_only not in self._learns:
             networks = self.runs[0].networks
@@ -170,7 +170,7 @@ class RunModule(PredictingModule):
         return self._learns[head_only]
 
     def _pull(self, group: ParamGroup) -> Callable[[], None]:
-        """What pulls a group's networks back toward what they are now."""
+        """Return a function that pulls a group's networks back toward what they are now."""
         tensors = self._moving(group.networks)
         start = [tensor.detach().clone() for tensor in tensors]
 
@@ -183,21 +183,21 @@ class RunModule(PredictingModule):
 
     @abstractmethod
     def live_parameters(self) -> Tensors:
-        """The parameters that train as they are now, (R, ...) each in a stack; optimizers change them in place."""
+        """Return the parameters that train, (R, ...) each in a stack: the tensors that optimizers change in place."""
 
     @abstractmethod
     def _moving(self, names: Sequence[str]) -> list[Tensor]:
-        """Parameters that train and buffers of the named networks, as the optimizers change them."""
+        """List the live tensors of the named networks that training changes in place: trainable parameters, buffers."""
 
     @abstractmethod
     def _value(self, name: str, like: Tensor) -> Tensor:
-        """A hyperparameter, in a shape that multiplies a tensor of :meth:`_moving`."""
+        """Return a hyperparameter in a shape that multiplies ``like``, a tensor of :meth:`_moving`."""
 
     @abstractmethod
     def _differentiate(
         self, update: Update, groups: tuple[str, ...], step: int, counter: Tensor, batch: EnvBatch
     ) -> tuple[Tensor, Tensors]:
-        """Leave the gradients in the groups' parameters and the new state in place; without groups the state alone.
+        """Put the gradients into the groups' parameters and store the new state; without groups the state alone.
 
         Returns:
             (R,) losses, and what the objective logs by name, if that is collected.
@@ -217,11 +217,11 @@ class RunModule(PredictingModule):
 
     @property
     def _clip_limit(self) -> float | None:
-        """Norm to which gradients are still to be clipped."""
+        """Norm to which gradients are still to be clipped; None where they are not."""
         return self.rule.gradient_clip
 
     def take_values(self) -> list[tuple[int, str, NDArray[Any]]]:
-        """(step, name, (R,) values) of the steps since the last call, if they are collected.
+        """Return (step, name, (R,) values) of the steps since the last call, if they are collected.
 
         ``loss`` is that of the algorithm's ``objective``; the other names are those of ``Outcome.logs``. Of a run that
         several processes train, they are those of this process's part of the minibatch. All are read at once, which
@@ -236,12 +236,12 @@ class RunModule(PredictingModule):
         return [(step, name, row.astype(np.float64)) for (step, name, _), row in zip(noted, table, strict=True)]
 
     def learning_rates(self, i: int, step: int) -> dict[str, float]:
-        """Learning rate of every parameter group of run ``i`` at a step."""
+        """Compute the learning rate of every parameter group of run ``i`` at a step."""
         algorithm = self.runs[i].algorithm
         return {name: learning_rate(algorithm, name, self._groups[name], self.rule, step) for name in self._groups}
 
     def _over_processes(self, losses: Tensor) -> Tensor:
-        """The mean losses over the processes that share a minibatch."""
+        """Average the losses over the processes that share a minibatch; there is only one here."""
         return losses
 
     def _note_divergence(self, first: int, losses: Tensor) -> None:
@@ -257,10 +257,10 @@ class RunModule(PredictingModule):
 
     @abstractmethod
     def weights(self, i: int) -> dict[str, Tensor]:
-        """The ``state_dict`` of run ``i`` alone, on the CPU, in copies that later steps do not touch."""
+        """Copy the ``state_dict`` of run ``i`` alone to the CPU; later steps do not touch the copies."""
 
     def run_state(self, i: int) -> dict[str, Any]:
-        """Everything to continue run ``i``, alone or in any stack; CPU copies.
+        """Collect everything that is needed to continue run ``i``, alone or in any stack, in CPU copies.
 
         Returns:
             ``state_dict`` and ``optimizers``, the states of the run's own optimizers in the order of
@@ -272,16 +272,16 @@ class RunModule(PredictingModule):
 
     @abstractmethod
     def optimizer_states(self, i: int, states: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """What the optimizers of run ``i`` alone would save, from what those of this module save."""
+        """Extract what the optimizers of run ``i`` alone would save from what those of this module save."""
 
     @abstractmethod
     def merged_optimizer_states(self, runs: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
-        """The inverse of :meth:`optimizer_states` over all runs."""
+        """Merge the optimizer states of all runs: the inverse of :meth:`optimizer_states`."""
 
     def load_run_states(self, states: Sequence[Mapping[str, Any]]) -> None:
         """Continue from the :meth:`run_state` of each of the R runs; called before ``trainer.fit``.
 
-        Weights, memory and ``steps_done`` are put in at once, the optimizers' states when the fit starts.
+        Weights, memory and ``steps_done`` are loaded at once, the optimizers' states when the fit starts.
         """
         for run, state in zip(self.runs, states, strict=True):
             run.load_state_dict(state["state_dict"])
@@ -289,11 +289,11 @@ class RunModule(PredictingModule):
         self._to_load = states
 
     def on_fit_start(self) -> None:
-        """Put in the optimizers' states."""
+        """Load the optimizers' states."""
         self.load_optimizers()
 
     def load_optimizers(self) -> None:
-        """Put the optimizers' part of :meth:`load_run_states` into the optimizers, which exist now."""
+        """Load the optimizers' part of :meth:`load_run_states` into the optimizers, which exist now."""
         if not self._to_load:
             return
         merged = self.merged_optimizer_states([state["optimizers"] for state in self._to_load])
@@ -305,7 +305,7 @@ class RunModule(PredictingModule):
 
 
 def minibatches(batch: Any, n_envs: int) -> Sequence[EnvBatch]:
-    """One minibatch per optimizer step.
+    """Convert a training batch to one minibatch per optimizer step.
 
     Args:
         batch: what a loader gives: a sequence of :class:`EnvBatch`, one for each of several steps; or one step as an
@@ -330,7 +330,7 @@ def minibatches(batch: Any, n_envs: int) -> Sequence[EnvBatch]:
 
 
 def cpu_copies(value: Any) -> Any:
-    """Nested mappings and sequences with every tensor copied to the CPU."""
+    """Copy nested mappings and sequences, with every tensor copied to the CPU."""
     if isinstance(value, Tensor):
         return value.detach().clone().cpu()
     if isinstance(value, Mapping):

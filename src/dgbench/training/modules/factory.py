@@ -64,7 +64,7 @@ def training_module(
     rule: InstanceOf[UpdateRule] | None = None,
     dtype: torch.dtype | None = None,
 ) -> SingleRun:
-    """The LightningModule that trains an algorithm on given networks, in any ``pl.Trainer``.
+    """Build the LightningModule that trains an algorithm on given networks, in any ``pl.Trainer``.
 
     Args:
         objective: the algorithm's class, or where to import it from.
@@ -97,7 +97,7 @@ def training_module(
     if m is None:
         raise ConfigError("networks: the featurizer is missing or has no attribute n_features; give n_features=")
     own_values: Any = OmegaConf.to_container(hparams, resolve=True) if OmegaConf.is_config(hparams) else hparams or {}
-    found_values = resolve(
+    resolved_values = resolve(
         _shared(), {"hparams": own_values, "search": {}}, kind=kind, space="domainbed", number=0, trial=0,
         rng="per_name", read=list(shared), chosen=values,
     )  # fmt: skip
@@ -105,12 +105,12 @@ def training_module(
     sizes = Sizes(
         m, n_classes, n_envs, tuple(image), rule.steps, n_images, n_trained_on, tuple(pixel_mean), tuple(pixel_std)
     )
-    instance = algorithm(sizes, found_values)
+    instance = algorithm(sizes, resolved_values)
     return SingleRun(instance, completed(named, instance, seed), seed, rule, dtype)
 
 
 def completed(networks: Mapping[str, nn.Module], algorithm: Algorithm, seed: int) -> Networks:
-    """The networks and those that the algorithm needs beside them, freshly initialized from ``seed``.
+    """Add the networks that an algorithm needs beside these, freshly initialized from ``seed``; to ``Networks`` none.
 
     Raises:
         ConfigError: a network on images is needed, and their shape is not known.
@@ -129,7 +129,7 @@ def completed(networks: Mapping[str, nn.Module], algorithm: Algorithm, seed: int
 
 
 def algorithm_class(path: str) -> type[Algorithm]:
-    """The class that ``algorithm.objective`` names.
+    """Import the class that ``algorithm.objective`` names.
 
     Raises:
         ConfigError: it cannot be imported, or is no algorithm.
@@ -162,11 +162,11 @@ class Port:
         return self.module.memory.tensors()
 
     def random_inputs(self, sizes: Sequence[int]) -> RandomInputs:
-        """Names, shapes and meaning of the random inputs of a step on minibatches of these sizes."""
+        """List names, shapes and meaning of the random inputs of a step on minibatches of these sizes."""
         return self.module.algorithm.random_inputs(tuple(sizes))
 
     def step(self, minibatches: Any, random: Mapping[str, Any] | None = None) -> Tensor:
-        """One real optimizer step: every update of the algorithm, its optimizers included.
+        """Take one real optimizer step: every update of the algorithm, its optimizers included.
 
         Args:
             minibatches: an :class:`EnvBatch`, or (x, y) of each environment in a sequence or by name.
@@ -181,17 +181,17 @@ class Port:
         """
         (batch,) = as_minibatches(minibatches, self.module.algorithm.sizes.n_envs)
         batch = replace(batch, x=batch.x.to(self.networks.dtype))
-        drawn = self.module.draws
+        own_draws = self.module.draws
         if random is not None:
             values = self._checked(random, batch.sizes)
-            self.module.draws = _Given(values, drawn.seed)  # type: ignore[assignment]
+            self.module.draws = _Given(values, own_draws.seed)  # type: ignore[assignment]
         try:
             return self.module.train_steps([batch], self._optimizers)[0, 0]
         finally:
-            self.module.draws = drawn
+            self.module.draws = own_draws
 
     def predict(self, x: Tensor) -> Tensor:
-        """(n, C, H, W) -> (n, K) logits in evaluation mode."""
+        """Map (n, C, H, W) images to (n, K) logits in evaluation mode."""
         with torch.no_grad():
             logits: Tensor = self.module.eval()(x.to(self.networks.dtype))
         self.module.train()
@@ -227,7 +227,7 @@ def algorithm(
     dtype: torch.dtype = torch.float64,
     **more: Any,
 ) -> Port:
-    """An algorithm by its YAML name, to be compared with a reference step by step.
+    """Build an algorithm by its YAML name, to compare it with a reference step by step.
 
     Args:
         name: of a file in ``conf/algorithm``, or the path of such a file.

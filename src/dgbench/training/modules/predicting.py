@@ -45,7 +45,7 @@ class Draws:
         self._blocks: dict[int, tuple[tuple[object, ...], Tensors]] = {}  # of each micro-batch: the block drawn last
 
     def at(self, step: int, sizes: tuple[int, ...], like: Tensor, part: int = 0) -> Tensors:
-        """The random inputs of one step.
+        """Draw the random inputs of one step.
 
         Args:
             step: counts from 0.
@@ -56,29 +56,29 @@ class Draws:
         length = self._length(sizes)
         block, offset = divmod(step, length)
         key = (block, sizes, like.device, like.dtype)
-        kept = self._blocks.get(part)
-        if kept is None or kept[0] != key:
+        block_drawn = self._blocks.get(part)
+        if block_drawn is None or block_drawn[0] != key:
             rng = np.random.default_rng([self.seed, block, *([part] if part else [])])
             drawn = draw(self.algorithm.random_inputs(sizes), rng, length)
-            kept = self._blocks[part] = (key, as_tensors(drawn, like))
-        return {name: values[offset] for name, values in kept[1].items()}
+            block_drawn = self._blocks[part] = (key, as_tensors(drawn, like))
+        return {name: values[offset] for name, values in block_drawn[1].items()}
 
     def _length(self, sizes: tuple[int, ...]) -> int:
-        """Steps of a block."""
+        """Choose the number of steps in a block of random inputs: fewer where each step draws many numbers."""
         if sizes not in self._lengths:
             numbers = sum(math.prod(spec.shape) for spec in self.algorithm.random_inputs(sizes).values())
             self._lengths[sizes] = BLOCK if numbers <= LARGE else SHORT_BLOCK
         return self._lengths[sizes]
 
     def for_prediction(self, n: int, like: Tensor, *purpose: str | int) -> Tensors:
-        """The random inputs of a prediction on ``n`` images; ``purpose`` names the batch of images."""
+        """Draw the random inputs of a prediction on ``n`` images; ``purpose`` names the batch of images."""
         rng = np.random.default_rng(derive(self.seed, "score", *purpose))
         drawn = draw(self.algorithm.prediction_inputs(n), rng, 1)
         return {name: values[0] for name, values in as_tensors(drawn, like).items()}
 
 
 def as_tensors(arrays: Mapping[str, np.ndarray], like: Tensor) -> dict[str, Tensor]:
-    """Arrays as tensors on the device of ``like``, numbers with a fraction in its type."""
+    """Convert arrays to tensors on the device of ``like``, and floating-point ones to its dtype."""
     return {
         name: torch.as_tensor(array, dtype=like.dtype if array.dtype.kind == "f" else None, device=like.device)
         for name, array in arrays.items()
@@ -86,18 +86,18 @@ def as_tensors(arrays: Mapping[str, np.ndarray], like: Tensor) -> dict[str, Tens
 
 
 class Pictures:
-    """What predictions take of each picture alone, computed when it is first shown in an evaluation."""
+    """Keeps what predictions need of each picture alone, computed when it first appears in an evaluation."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Give back the memory of what was computed."""
+        """Drop what was computed, and free its memory."""
         self._known = torch.zeros(0, dtype=torch.bool)  # by number
         self._values = torch.zeros(0)  # (R, numbers, ...)
 
     def of(self, pictures: Tensor, x: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        """(R, n, ...) values of the pictures ``x``, those that are not known by ``compute``.
+        """Look up the (R, n, ...) values of the pictures ``x``; compute those that are not known yet.
 
         Args:
             pictures: (n,) their numbers, on the CPU.
@@ -105,8 +105,8 @@ class Pictures:
             compute: (m, C, H, W) -> (R, m, ...).
         """
         count = max(len(self._known), int(pictures.max()) + 1)
-        known = F.pad(self._known, (0, count - len(self._known)))
-        new = ~known[pictures]
+        is_known = F.pad(self._known, (0, count - len(self._known)))
+        new = ~is_known[pictures]
         if new.any():
             values = compute(x[new.to(x.device)])
             if count * values[:, :1].numel() * values.element_size() > KEPT_BYTES:
@@ -116,7 +116,7 @@ class Pictures:
                 grown = values.new_empty(len(values), count, *values.shape[2:])
                 if len(self._known):
                     grown[:, : len(self._known)] = self._values
-                self._values, self._known = grown, known
+                self._values, self._known = grown, is_known
             self._values[:, pictures[new].to(x.device)] = values
             self._known[pictures] = True
         return self._values[:, pictures.to(x.device)]
@@ -131,10 +131,10 @@ class OneRun(Protocol):
     steps_done: int
 
     def activations(self, image: tuple[int, ...]) -> list[int]:
-        """Numbers that each layer of the featurizer puts out for one image of this shape."""
+        """Count the numbers that each layer of the featurizer puts out for one image of this shape."""
 
     def load_state_dict(self, state_dict: Mapping[str, Any], /) -> Any:
-        """Put in weights, memory and ``steps_done``."""
+        """Load weights, memory and ``steps_done``."""
 
 
 class PredictingModule(pl.LightningModule, ABC):
@@ -155,15 +155,15 @@ class PredictingModule(pl.LightningModule, ABC):
 
     @abstractmethod
     def evaluated(self, i: int) -> tuple[AnyNetworks, Hyperparameters, Tensors]:
-        """Networks in evaluation mode, hyperparameters and memory of run ``i``, as they are now."""
+        """Return networks in evaluation mode, hyperparameters and memory of run ``i``, as they are now."""
 
     @abstractmethod
     def remember(self, i: int, state: Tensors) -> None:
-        """Put in new values of the memory of run ``i``."""
+        """Store new values in the memory of run ``i``."""
 
     @property
     def size(self) -> int:
-        """R."""
+        """Number of runs, R."""
         return len(self.runs)
 
     def on_validation_epoch_start(self) -> None:
@@ -173,7 +173,7 @@ class PredictingModule(pl.LightningModule, ABC):
         self._pictures.forget()
 
     def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> dict[str, Tensor]:
-        """Count what is wrong in one batch.
+        """Count the errors of every run on one batch, and sum its loss.
 
         Args:
             batch: an :class:`~dgbench.batches.EvalBatch`, or (x, y).
@@ -195,7 +195,7 @@ class PredictingModule(pl.LightningModule, ABC):
         return {**counts, "logits": logits} if self.gives_logits else counts
 
     def predict_logits(self, x: Tensor, *purpose: str | int, pictures: Tensor | None = None) -> Tensor:
-        """(n, C, H, W) -> (R, n, K).
+        """Map (n, C, H, W) images to (R, n, K) logits.
 
         Args:
             x: the images.
@@ -211,9 +211,9 @@ class PredictingModule(pl.LightningModule, ABC):
             per_image = partial(self.predicted, self.algorithm.per_image, random={}, alone={})
             alone = {"per_image": self._pictures.of(pictures, x, per_image)}
         parts = []
-        for cut in rows:
-            of_cut = ({name: values[:, cut] for name, values in tensors.items()} for tensors in (random, alone))
-            parts.append(self.predicted(self.algorithm.predict, x[cut], *of_cut))
+        for chunk in rows:
+            inputs = ({name: values[:, chunk] for name, values in tensors.items()} for tensors in (random, alone))
+            parts.append(self.predicted(self.algorithm.predict, x[chunk], *inputs))
         return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
     @abstractmethod
@@ -231,21 +231,21 @@ class PredictingModule(pl.LightningModule, ABC):
         """
 
     def images_at_once(self, x: Tensor) -> int:
-        """Images like those of ``x`` that are predicted at once, so that no layer puts out too much."""
+        """Compute how many images like those of ``x`` to predict at once, so that no layer puts out too much."""
         channels, *sides = x.shape[1:]
         layers = self.runs[0].activations((channels + self.algorithm.extra_channels, *sides))
         return images_at_once(layers, x.device)
 
 
 def survey(module: PredictingModule, due: Sequence[int], step: int) -> None:
-    """Pass over the training images of some runs and put what their algorithm makes of them into their memory.
+    """Pass over the training images of some runs and store what their algorithm makes of them in their memory.
 
-    Weights, seed and step decide all of it, so nothing else is saved to resume.
+    Weights, seed and step determine the result, so resuming needs nothing else to be saved.
 
     Args:
         module: of the runs; its networks are in training mode before and after.
         due: numbers of the runs.
-        step: the one that follows.
+        step: the optimizer step that follows.
 
     Raises:
         ConfigError: the module was given no training images.
@@ -271,7 +271,7 @@ def survey(module: PredictingModule, due: Sequence[int], step: int) -> None:
 
 @contextmanager
 def half_for_networks(networks: AnyNetworks, device: torch.device) -> Iterator[AnyNetworks]:
-    """Where autocast is on, as in Lightning's mixed precision, it holds for the networks alone.
+    """Restrict autocast, where it is on (as in Lightning's mixed precision), to the networks.
 
     Penalties are differences of nearly equal numbers, which half precision rounds away: the distances of MMD would be
     noise, the quantiles of RSC would be shared by many features. So everything that an algorithm computes of what its
@@ -290,7 +290,7 @@ def half_for_networks(networks: AnyNetworks, device: torch.device) -> Iterator[A
 
 
 def activations(featurizer: nn.Module, image: tuple[int, ...]) -> list[int]:
-    """Numbers that each layer puts out for one image of shape ``image``, in order of computation."""
+    """Count the numbers that each layer puts out for one image of shape ``image``, in order of computation."""
     counted: list[int] = []
     leaves = [layer for layer in featurizer.modules() if not list(layer.children())]
     hooks = [layer.register_forward_hook(lambda _, __, out: counted.append(out.numel())) for layer in leaves]
@@ -307,6 +307,6 @@ def activations(featurizer: nn.Module, image: tuple[int, ...]) -> list[int]:
 
 
 def images_at_once(layers: list[int], device: torch.device) -> int:
-    """Images that are scored at once, given the numbers of each layer's output for one; at least 1."""
+    """Compute how many images to score at once, at least 1, from the numbers that each layer puts out for one."""
     bound = CPU_BYTES if device.type == "cpu" else DEVICE_BYTES
     return max(1, bound // (4 * max(layers, default=1)))

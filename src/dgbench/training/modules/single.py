@@ -63,16 +63,16 @@ class SingleRun(RunModule):
         return (self,)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, C, H, W) -> (n, K) logits."""
+        """Map (n, C, H, W) images to (n, K) logits."""
         return self.predict_logits(x, "forward", 0)[0]
 
     def random_at(self, step: int, sizes: tuple[int, ...], part: int = 0) -> Tensors:
-        """The random inputs of one micro-batch of one step."""
+        """Draw the random inputs of one micro-batch of one step."""
         like = torch.empty((), dtype=self.networks.dtype, device=self.device)
         return self.draws.at(step, sizes, like, part)
 
     def activations(self, image: tuple[int, ...]) -> list[int]:
-        """Numbers that each layer of the featurizer puts out for one image of this shape."""
+        """Count the numbers that each layer of the featurizer puts out for one image of this shape."""
         if image not in self._activations:
             self._activations[image] = activations(self.networks["featurizer"], image)
         return self._activations[image]
@@ -86,8 +86,8 @@ class SingleRun(RunModule):
         return losses
 
     def _step(self, step: int, counter: Tensor, batch: EnvBatch, optimizers: Mapping[str, Any]) -> Tensor:
-        chance = derive(self.draws.seed, "layers", step, self._place[0])
-        with seeded_dropout(self.networks, self.device, chance):
+        dropout_seed = derive(self.draws.seed, "layers", step, self._place[0])
+        with seeded_dropout(self.networks, self.device, dropout_seed):
             return super()._step(step, counter, batch, optimizers)
 
     @property
@@ -99,10 +99,10 @@ class SingleRun(RunModule):
         algorithm, decay = self.algorithm, self.rule.layer_decay
         bodies = algorithm.featurizers(algorithm.sizes, algorithm.values)
         scales = {} if decay is None else layer_scales([self.networks[body] for body in bodies], decay)
-        alike: dict[float, list[Tensor]] = {}
+        by_scale: dict[float, list[Tensor]] = {}
         for parameter in self.networks.params(*group.networks).values():
-            alike.setdefault(scales.get(id(parameter), 1.0), []).append(parameter)
-        return [Part(algorithm, parameters, scale) for scale, parameters in alike.items()]
+            by_scale.setdefault(scales.get(id(parameter), 1.0), []).append(parameter)
+        return [Part(algorithm, parameters, scale) for scale, parameters in by_scale.items()]
 
     def _stepping(self, groups: Sequence[str], step: int) -> dict[str, Tensor]:
         params, learning = self.networks.params(), self._learning(step)
@@ -127,7 +127,7 @@ class SingleRun(RunModule):
     def _differentiate(
         self, update: Update, groups: tuple[str, ...], step: int, counter: Tensor, batch: EnvBatch
     ) -> tuple[Tensor, Tensors]:
-        """The mean gradient over micro-batches, the mean state, and the means of the loss and of what is logged."""
+        """Set mean gradients and mean state over micro-batches; return the means of the loss and of what is logged."""
         parameters = self._stepping(groups, step)
         for parameter in parameters.values():
             parameter.grad = None
@@ -153,7 +153,7 @@ class SingleRun(RunModule):
         return loss, averaged(logs)
 
     def _add_gradients(self, parameters: Tensors, out: Outcome, n: int) -> None:
-        """Add one n-th of the gradients of an outcome, scaled as half precision asks for."""
+        """Add 1/n of the gradients of an outcome to the parameters', scaled as half precision asks for."""
         scaler = self._scaler
         if out.grads is None:
             loss = out.loss if n == 1 else out.loss / n
@@ -196,7 +196,7 @@ class SingleRun(RunModule):
     # ---- evaluation ---------------------------------------------------------------------------------------------
 
     def predicted(self, function: Callable[[Prediction], Tensor], x: Tensor, random: Tensors, alone: Tensors) -> Tensor:
-        random, alone = ({name: values[0] for name, values in of.items()} for of in (random, alone))
+        random, alone = ({name: values[0] for name, values in tensors.items()} for tensors in (random, alone))
         hp = Hyperparameters(self.hp.tensors())
         with half_for_networks(self.networks, self.device) as networks:
             return function(Prediction(networks, x, hp, self.memory.tensors(), random, **alone))[None]
@@ -250,21 +250,21 @@ def mean_over_processes(tensors: Iterable[Tensor]) -> None:
 
 
 def averaged(states: Sequence[Tensors]) -> Tensors:
-    """The mean over micro-batches of what an objective remembers."""
+    """Average over micro-batches what an objective gave for each: its new state, or what it logs."""
     if len(states) == 1:
         return states[0]
     return {name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]}
 
 
 def moving_statistics(networks: nn.Module) -> list[Tensor]:
-    """The running statistics that a step may have changed, e.g. of a BatchNorm that is not frozen."""
+    """List the running statistics that a step may have changed, e.g. of a BatchNorm that is not frozen."""
     training = [module for module in networks.modules() if module.training]
     return [b for module in training for b in module.buffers(recurse=False) if b.is_floating_point()]
 
 
 @contextmanager
 def seeded_dropout(networks: nn.Module, device: torch.device, seed: int) -> Iterator[None]:
-    """Inside, dropout layers draw from ``seed`` alone; they know torch's global generator only, which is put back."""
+    """Let dropout draw from ``seed`` alone; it knows torch's global generator only, which is restored afterwards."""
     if not any(isinstance(layer, _DropoutNd) and layer.p > 0 for layer in networks.modules()):
         yield
         return

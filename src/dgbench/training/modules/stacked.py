@@ -48,8 +48,8 @@ class StackedRuns(RunModule):
     def _equal_settings(self, group: ParamGroup) -> list[tuple[slice, list[str]]]:
         names = list(self._runs[0].networks.params(*group.networks))
         keys = [optimizer_key(run, group) for run in self._runs]
-        same = [list(part) for _, part in groupby(range(self.size), key=keys.__getitem__)]
-        return [(slice(part[0], part[-1] + 1), names) for part in same]
+        blocks = [list(part) for _, part in groupby(range(self.size), key=keys.__getitem__)]
+        return [(slice(part[0], part[-1] + 1), names) for part in blocks]
 
     @property
     def runs(self) -> Sequence[SingleRun]:
@@ -59,7 +59,7 @@ class StackedRuns(RunModule):
     # ---- stacking -----------------------------------------------------------------------------------------------
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-        """Stack the runs on the device, then one Adam per group with a part for each set of equal settings.
+        """Stack the runs on the device, then build one optimizer per group with a part per set of equal settings.
 
         Frozen parameters that all runs share are kept once.
         """
@@ -97,7 +97,7 @@ class StackedRuns(RunModule):
         return super()._step(step, counter, batch, optimizers)
 
     def _random_at(self, step: int, sizes: tuple[int, ...]) -> Tensors:
-        """(R, ...) each; the block of steps that they are cut from is kept by each run, all together may be large."""
+        """Draw (R, ...) random inputs. Each run keeps its own block of steps, since a stack of blocks may be large."""
         like = torch.empty((), dtype=self._runs[0].networks.dtype, device=self.device)
         drawn = [run.draws.at(step, sizes, like) for run in self._runs]
         return {name: torch.stack([numbers[name] for numbers in drawn]) for name in drawn[0]}
@@ -121,7 +121,7 @@ class StackedRuns(RunModule):
         return losses, {name: value.clone() for name, value in logs.items()}  # what moves in place may be logged
 
     def _function(self, update: Update, names: Sequence[str], sizes: tuple[int, ...]) -> Callable[..., Any]:
-        """(random, x, y, index, step) -> (R,) losses, gradients and logs; moves statistics and state in place.
+        """Build (random, x, y, index, step) -> (R,) losses, gradients, logs, which moves statistics and state in place.
 
         Args:
             names: of the parameters to differentiate by; without any the loss is not differentiated.
@@ -159,9 +159,9 @@ class StackedRuns(RunModule):
             losses, state, grads, moved, logs = mapped(
                 trained, params, self.constants, self.buffers_, self.hp, self.memory, random, x, y, index, step
             )
-            for kept, new in ((self.buffers_, moved), (self.memory, state)):
+            for stored, new in ((self.buffers_, moved), (self.memory, state)):
                 for name, value in new.items():
-                    kept[name].copy_(value.detach())
+                    stored[name].copy_(value.detach())
             gradients = clipped({name: grads.get(name) for name in names}, self.rule.gradient_clip)
             return losses, gradients, {name: value.detach() for name, value in logs.items()}
 
@@ -199,7 +199,7 @@ class StackedRuns(RunModule):
     # ---- evaluation ---------------------------------------------------------------------------------------------
 
     def predicted(self, function: Callable[[Prediction], Tensor], x: Tensor, random: Tensors, alone: Tensors) -> Tensor:
-        """As many runs at a time as memory is meant for."""
+        """Evaluate the function for as many runs at a time as the memory limit on layer outputs allows."""
         networks = self._runs[0].networks.eval()
 
         def one_run(
@@ -210,8 +210,8 @@ class StackedRuns(RunModule):
             return function(Prediction(nets, x, Hyperparameters(hp), state, random, **alone))
 
         axes = (0, self._constant_axes, 0, 0, 0, 0, 0)
-        at_once = max(1, self.images_at_once(x) // len(x))
-        mapped = vmap(one_run, in_dims=axes, chunk_size=at_once, randomness="different")
+        runs_at_once = max(1, self.images_at_once(x) // len(x))
+        mapped = vmap(one_run, in_dims=axes, chunk_size=runs_at_once, randomness="different")
         with branches_refused():
             values: Tensor = mapped(self.params, self.constants, self.buffers_, self.hp, self.memory, random, alone)
         return values
@@ -219,7 +219,7 @@ class StackedRuns(RunModule):
     # ---- states of runs -----------------------------------------------------------------------------------------
 
     def write_back(self, i: int) -> SingleRun:
-        """Run i with the tensors it has now."""
+        """Return run ``i`` with its present tensors copied back from the stack."""
         run = self._runs[i]
         if self._optimizers:  # stacked already
             with torch.no_grad():
@@ -235,18 +235,18 @@ class StackedRuns(RunModule):
         return self.write_back(i).weights()
 
     def optimizer_states(self, i: int, states: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        alone = []
+        run_states = []
         for parts, state in zip(self._layout.values(), states, strict=True):
-            at = next(k for k, (part, _) in enumerate(parts) if part.start <= i < part.stop)
-            part, names = parts[at]
-            settings = state["param_groups"][at]
+            index = next(k for k, (part, _) in enumerate(parts) if part.start <= i < part.stop)
+            part, names = parts[index]
+            settings = state["param_groups"][index]
             moments = {
                 j: {k: v if v.dim() == 0 else v[i - part.start].clone() for k, v in state["state"][p].items()}
                 for j, p in enumerate(settings["params"])
                 if p in state["state"]
             }
-            alone.append({"state": moments, "param_groups": [{**settings, "params": list(range(len(names)))}]})
-        return alone
+            run_states.append({"state": moments, "param_groups": [{**settings, "params": list(range(len(names)))}]})
+        return run_states
 
     def merged_optimizer_states(self, runs: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
         merged = []
@@ -254,13 +254,13 @@ class StackedRuns(RunModule):
             state: dict[int, dict[str, Tensor]] = {}
             groups, offset = [], 0
             for part, names in parts:
-                alone = [run[k] for run in runs[part]]
-                for j in alone[0]["state"]:
+                run_states = [run[k] for run in runs[part]]
+                for j in run_states[0]["state"]:
                     state[offset + j] = {
-                        key: value if value.dim() == 0 else torch.stack([o["state"][j][key] for o in alone])
-                        for key, value in alone[0]["state"][j].items()
+                        key: value if value.dim() == 0 else torch.stack([run["state"][j][key] for run in run_states])
+                        for key, value in run_states[0]["state"][j].items()
                     }
-                groups.append({**alone[0]["param_groups"][0], "params": list(range(offset, offset + len(names)))})
+                groups.append({**run_states[0]["param_groups"][0], "params": list(range(offset, offset + len(names)))})
                 offset += len(names)
             merged.append({"state": state, "param_groups": groups})
         return merged
@@ -268,7 +268,7 @@ class StackedRuns(RunModule):
 
 @contextmanager
 def branches_refused() -> Iterator[None]:
-    """What an algorithm must not do in a stack, in a sentence of ours with the place of it.
+    """Explain, with the line of code, the error that ``vmap`` raises where an algorithm branches on data.
 
     Raises:
         DgbenchError: it takes from a tensor what differs between runs, where one value must do for all.
@@ -285,7 +285,7 @@ def branches_refused() -> Iterator[None]:
 
 
 def optimizer_key(run: SingleRun, group: ParamGroup) -> tuple[Any, ...]:
-    """What must be equal for runs to share a part of an optimizer."""
+    """Return what must be equal for runs to share a part of an optimizer: its settings and its resets."""
     algorithm = run.algorithm
     named = (*algorithm.resets(), *([algorithm.reset_lr] if algorithm.reset_lr else []))
     return (*sorted(optimizer_settings(algorithm.values, group).items()), tuple(algorithm.values[key] for key in named))
