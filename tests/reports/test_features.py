@@ -43,6 +43,28 @@ def test_what_is_kept(kept: Path) -> None:
         assert [bool(content["held_out"][content["env"] == n].all()) for n in range(3)] == [True, False, False]
 
 
+def test_training_images_are_not_taken_where_there_are_others(kept: Path, tmp_path: Path) -> None:
+    """In whichever order the subsets are listed."""
+    words = ["trainer.eval_subsets=[val,test,train]"]
+    dgbench.evaluate(kept.parent / "trained", words, features=6, output=tmp_path)
+    before, after = features_by_environment(kept), features_by_environment(tmp_path)
+    assert len(before) == 6 and before.keys() == after.keys()
+    for key, features in before.items():
+        np.testing.assert_array_equal(features, after[key])
+
+
+def features_by_environment(folder: Path) -> dict[tuple[str, str], np.ndarray]:
+    """Features in the files below a folder, by held-out environment and environment."""
+    features = {}
+    for file in folder.rglob("features.npz"):
+        with np.load(file, allow_pickle=False) as content:
+            environments = json.loads(str(content["about"]))["environments"]
+            held_out = environments[content["env"][content["held_out"]][0]]
+            for number, env in enumerate(environments):
+                features[held_out, env] = content["features"][content["env"] == number]
+    return features
+
+
 def test_the_page_shows_every_run(kept: Path, tmp_path: Path) -> None:
     document = FeaturesReport()(collect([kept]), Last())
     assert [section.title for section in document.sections] == [

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dgbench.batches import ErrorRecipe, EvalBatch
 from dgbench.callbacks.predictions import PredictedRun, PredictionLines, columns_of
+from dgbench.data.description import SUBSETS
 from dgbench.data.environments import Environments
 from dgbench.errors import ConfigError
 from dgbench.records.files import write_whole_with
@@ -28,7 +29,7 @@ AT_ONCE = 256
 def write_features(
     folder: Path, model: Predictor, environments: Environments, recipes: Sequence[ErrorRecipe], most: int
 ) -> None:
-    """Write features of up to ``most`` images of each environment: ``test`` ones if any, else the last subset listed.
+    """Write features of up to ``most`` images of each environment: ``test`` ones if any, else ``val`` ones.
 
     The file holds ``features`` (n, m) float16, ``env``, ``held_out``, ``label`` and ``predicted`` (n,), and ``about``,
     JSON with the names of environments and classes. Which images are taken depends on their eval set alone, so that
@@ -46,7 +47,7 @@ def write_features(
     """
     if not isinstance(model, LoadedModel):
         raise ConfigError("features= needs a run of dgbench, whose featurizer is known; leave it out for this model")
-    recipe_by_env = {r.env: r for r in sorted(recipes, key=lambda r: r.subset == "test") if len(r.mixture) == 1}
+    recipe_by_env = {r.env: r for r in sorted(recipes, key=lambda r: SUBSETS.index(r.subset)) if len(r.mixture) == 1}
     if not recipe_by_env:
         raise ConfigError(
             "features= needs environments with images of their own; set dataset.evaluation=sampled for painted ones"

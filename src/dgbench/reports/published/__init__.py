@@ -67,8 +67,9 @@ class Published:
         return {row: {name: value.mean / 100 for name, value in line.items()} for row, line in self.values.items()}
 
     def averages(self) -> dict[str, float]:
-        """Average over the columns that a row has: row -> unrounded mean, in the paper's unit."""
-        return {row: sum(value.mean for value in line.values()) / len(line) for row, line in self.values.items()}
+        """Average over the columns: row -> unrounded mean, in the paper's unit, of the rows that have all."""
+        whole = {row: line for row, line in self.values.items() if len(line) == len(self.columns)}
+        return {row: sum(value.mean for value in line.values()) / len(line) for row, line in whole.items()}
 
 
 def names() -> list[str]:

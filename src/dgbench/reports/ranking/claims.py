@@ -81,8 +81,7 @@ def contests(paper: Published) -> Iterator[Contest]:
 
 def averages_of(paper: Published) -> dict[str, Value]:
     """Average over the columns: row -> mean, of the rows that have all."""
-    whole = {row: line for row, line in paper.values.items() if len(line) == len(paper.columns)}
-    return {row: _average(list(line.values())) for row, line in whole.items()}
+    return {row: _average(list(paper.values[row].values())) for row in paper.averages()}
 
 
 def _average(values: Sequence[Value]) -> Value:
