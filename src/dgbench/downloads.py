@@ -69,14 +69,14 @@ def download(
     """
     published = {"sha256": sha256, "md5": md5}
     if file.is_file():
-        if _unlike(file, published) is None:
+        if _checksum_fault(file, published) is None:
             return checksum(file)
         file.unlink()
     addresses = [_hub_mirror(url) for url in urls]
     need_answer(file.name, addresses, probe_seconds)
     part, checked = file.with_name(file.name + ".part"), bool(sha256 or md5)
     for number, url in enumerate(addresses, start=1):
-        reason = _from(url, part, published, checked, silence_seconds)
+        reason = _fetch(url, part, published, checked, silence_seconds)
         if reason is None:
             digest = checksum(part)
             part.rename(file)
@@ -84,7 +84,8 @@ def download(
             return digest
         say(f"{file.name}: {url}: {reason}{'; trying the next address' if number < len(addresses) else ''}")
     continues = "; it continues where it stopped" if _size(part) else ""
-    raise Unavailable(f"{file.name} could not be downloaded from {_told(len(addresses))}; start again later{continues}")
+    tried = "its only address" if len(addresses) == 1 else f"any of {len(addresses)} addresses"
+    raise Unavailable(f"{file.name} could not be downloaded from {tried}; start again later{continues}")
 
 
 def checksum(file: Path, algorithm: str = "sha256") -> str:
@@ -99,25 +100,21 @@ def _hub_mirror(url: str) -> str:
     return mirror + url.removeprefix(HUB) if url.startswith(f"{HUB}/") else url
 
 
-def _told(addresses: int) -> str:
-    return "its only address" if addresses == 1 else f"any of {addresses} addresses"
-
-
-def _from(url: str, part: Path, published: Mapping[str, str | None], checked: bool, silence: float) -> str | None:
+def _fetch(url: str, part: Path, published: Mapping[str, str | None], checked: bool, silence: float) -> str | None:
     """Complete ``part`` from one address; return None, or why that failed: then no part of a wrong file is left."""
     begun = _size(part) > 0
     try:
         _transfer(url, part, checked, silence)
     except (OSError, http.client.HTTPException) as error:
         return " ".join(str(getattr(error, "reason", None) or error or type(error).__name__).split())
-    fault = _unlike(part, published)
+    fault = _checksum_fault(part, published)
     if fault is None:
         return None
     _forget(part)
-    return _from(url, part, published, checked, silence) if begun else fault  # the wrong bytes may be an earlier go's
+    return _fetch(url, part, published, checked, silence) if begun else fault  # the wrong bytes may be an earlier go's
 
 
-def _unlike(file: Path, published: Mapping[str, str | None]) -> str | None:
+def _checksum_fault(file: Path, published: Mapping[str, str | None]) -> str | None:
     """Describe the checksum that is not the published one; None where all are, or none is published."""
     for algorithm, expected in published.items():
         if expected is not None and (digest := checksum(file, algorithm)) != expected:

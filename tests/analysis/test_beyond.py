@@ -59,7 +59,7 @@ def test_loo_val_judges_by_runs_that_hold_out_one_more() -> None:
     choices = LooVal().choose(table)
     assert choices.steps.tolist() == [2, -1, -1]
     assert choices.accuracy[0] == pytest.approx(0.6)
-    assert "holds out c beside a" in choices.why[1]
+    assert "holds out c beside a" in choices.reason[1]
 
 
 def test_loo_val_drops_steps_without_every_judge_or_the_run_itself() -> None:
@@ -74,7 +74,7 @@ def test_loo_val_drops_steps_without_every_judge_or_the_run_itself() -> None:
 
 def test_loo_val_names_the_missing_run() -> None:
     table = records([("a", 1, "a", "test", 0.9, 1), ("ab", 1, "b", "test", 0.1, 1)])
-    assert LooVal().choose(table).why[0].endswith(" holds out c beside a")
+    assert LooVal().choose(table).reason[0].endswith(" holds out c beside a")
 
 
 def test_loo_val_of_the_run_that_holds_nothing_out() -> None:
@@ -96,7 +96,7 @@ def test_ood_val_uses_named_environments() -> None:
     method = OodVal(["b"])
     choices = method.choose(table)
     assert choices.steps.tolist() == [2, -1]
-    assert choices.why[1].startswith("no val rows of b")
+    assert choices.reason[1].startswith("no val rows of b")
     assert (method.validation_environments, method.title) == (("b",), "OoD validation on b")
     assert not method.uses_test_environments
     with pytest.raises(ConfigError, match="list"):
@@ -156,7 +156,7 @@ def test_yu2024_searches_with_the_first_seed_only() -> None:
 def test_a_failed_draw_does_not_take_part() -> None:
     keys, values = search([0.9, 0.3])
     choices = choices_of(values)
-    choices.why[0] = "failed"
+    choices.reason[0] = "failed"
     assert choose_draws(keys, choices, TrainVal()) == Draws()
 
 

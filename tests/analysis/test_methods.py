@@ -63,7 +63,7 @@ def test_train_val_is_unweighted() -> None:
 
 def test_train_val_skips_steps_that_lack_an_environment() -> None:
     assert chosen(TrainVal(), [*ROWS, row(40, "a", 0)])[0] == 10
-    assert "every training environment" in TrainVal().choose(records([row(1, "a", 0), row(2, "b", 0)])).why[0]
+    assert "every training environment" in TrainVal().choose(records([row(1, "a", 0), row(2, "b", 0)])).reason[0]
 
 
 def test_oracle_uses_the_held_out_validation_subset_of_the_last_step() -> None:
@@ -91,7 +91,7 @@ def test_oracle_is_always_marked() -> None:
     ],
 )
 def test_rows_that_lack_what_is_needed(selection: Any, rows: Any, message: str) -> None:
-    assert message in selection.choose(records(rows)).why[0]
+    assert message in selection.choose(records(rows)).reason[0]
 
 
 @pytest.mark.parametrize("file", sorted(CONF.glob("*.yaml")), ids=lambda file: file.stem)

@@ -28,7 +28,7 @@ from dgbench.data.fetch.arrange import terra_incognita
 from dgbench.data.fetch.fetching import DATASETS, Archive, Form, Source, fetch, sources
 from dgbench.downloads import Unavailable, download
 from dgbench.errors import ConfigError, DataError
-from dgbench.records.locks import try_alone
+from dgbench.records.locks import try_exclusive
 from tests.complaints import one_line
 
 CONTENT = bytes(range(256)) * 1024  # 256 KiB
@@ -495,7 +495,7 @@ def test_two_processes_do_not_fetch_the_same(server: Server, tmp_path: Path) -> 
     data = tmp_path / "data"
     (data / ".fetch" / "pictures").mkdir(parents=True)
     with (
-        try_alone(data / ".fetch" / "pictures.lock"),
+        try_exclusive(data / ".fetch" / "pictures.lock"),
         pytest.raises(DataError, match=r"process.*fetching pictures"),
     ):
         fetch(served(server, tmp_path), data, say=lambda _: None)

@@ -14,7 +14,7 @@ import yaml
 from dgbench.configuration import CONF
 from dgbench.errors import WeightsError
 from dgbench.networks.timm_networks import TimmFeaturizer
-from dgbench.networks.weights import INSTALL, PretrainedWeights, here
+from dgbench.networks.weights import INSTALL, PretrainedWeights, local_file
 
 ARCH = "tf_efficientnet_lite0"
 PUBLISHED: dict[str, Any] = yaml.safe_load((CONF / "init" / "supervised.yaml").read_text())["published"]
@@ -25,14 +25,14 @@ def weights(folder: Path) -> PretrainedWeights:
     return PretrainedWeights(arch=ARCH, name="supervised", published=PUBLISHED, cache_dir=str(folder))
 
 
-@pytest.mark.skipif(here(URL, Path()) is None, reason=INSTALL)
+@pytest.mark.skipif(local_file(URL, Path()) is None, reason=INSTALL)
 def test_the_network_computes_what_timm_computes_with_these_weights(tmp_path: Path) -> None:
     """All 247 tensors, the classifier's too, go into timm's own network in the order of the file."""
     initial = weights(tmp_path)
     featurizer = TimmFeaturizer((3, 64, 64), arch=ARCH)
     initial.load(featurizer)
     reference = timm.create_model(ARCH)
-    tensors = torch.load(str(here(URL, tmp_path)), map_location="cpu", weights_only=True)
+    tensors = torch.load(str(local_file(URL, tmp_path)), map_location="cpu", weights_only=True)
     reference.load_state_dict(dict(zip(reference.state_dict(), tensors.values(), strict=True)))
     images = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():

@@ -13,7 +13,7 @@ from pathlib import Path
 import filelock
 import pytest
 
-from dgbench.records.locks import LOCK_FILE, RunLocks, alone, is_locked, lock_holder, try_alone
+from dgbench.records.locks import LOCK_FILE, RunLocks, exclusive, is_locked, lock_holder, try_exclusive
 
 FILES = 32  #: that a process may have open here
 HOLD = f"""
@@ -31,7 +31,7 @@ CONTEND = """
 import os, random, sys, time
 from contextlib import ExitStack
 from pathlib import Path
-from dgbench.records.locks import RunLocks, alone, is_locked
+from dgbench.records.locks import RunLocks, exclusive, is_locked
 folder, turns, chance = Path(sys.argv[1]), 0, random.Random(os.getpid())
 runs, together = [folder / name for name in "abc"], 0
 deadline = time.monotonic() + 60
@@ -46,7 +46,7 @@ while turns < 200 and time.monotonic() < deadline:
             inside.unlink()
     is_locked(chance.choice(runs))
 for _ in range(10):
-    with alone(folder / "alone.lock"):
+    with exclusive(folder / "alone.lock"):
         count = int((folder / "count").read_text())
         time.sleep(0.001)
         (folder / "count").write_text(str(count + 1))
@@ -232,7 +232,7 @@ def test_a_file_system_without_locks_is_told(
     with RunLocks() as claims:
         assert claims.take(tmp_path)
         assert not is_locked(tmp_path)
-        with alone(tmp_path / "alone.lock"), try_alone(tmp_path / "alone.lock") as mine:
+        with exclusive(tmp_path / "alone.lock"), try_exclusive(tmp_path / "alone.lock") as mine:
             assert mine
     assert f"has no locks ({os.strerror(number)}); start no second" in caplog.text
     assert (tmp_path / LOCK_FILE).exists()
@@ -249,14 +249,14 @@ def test_waiting_is_said_and_ends(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     file, order = tmp_path / "x.lock", []
 
     def second() -> None:
-        with alone(file, "waiting for the first"):
+        with exclusive(file, "waiting for the first"):
             order.append("second")
 
-    with try_alone(file) as mine:
+    with try_exclusive(file) as mine:
         assert mine
-        with try_alone(file) as again:
+        with try_exclusive(file) as again:
             assert not again
-        with try_alone(file) as again:
+        with try_exclusive(file) as again:
             assert not again, "a look that failed frees nothing"
         thread = threading.Thread(target=second)
         thread.start()

@@ -7,15 +7,15 @@ from itertools import combinations
 import pytest
 from matplotlib.text import Text
 
-from dgbench.reports.render.drawing import COLORS, apart, canvas, colored, end_labels
+from dgbench.reports.render.drawing import COLORS, canvas, colored, end_labels, pushed_apart
 
 
 def test_places_are_moved_apart_in_order_and_within_limits() -> None:
     """b and c are 1 apart but need 4: c moves up; d and e meet the ceiling 20, so d gives way to 16."""
-    moved = apart({"b": 5.0, "c": 6.0, "e": 20.0, "d": 19.0}, 4.0, 0.0, 20.0)
+    moved = pushed_apart({"b": 5.0, "c": 6.0, "e": 20.0, "d": 19.0}, 4.0, 0.0, 20.0)
     assert moved == pytest.approx({"b": 5.0, "c": 9.0, "d": 16.0, "e": 20.0})
-    assert apart({"a": -3.0}, 4.0, 0.0, 20.0) == {"a": 0.0}
-    assert apart({}, 1.0, 0.0, 1.0) == {}
+    assert pushed_apart({"a": -3.0}, 4.0, 0.0, 20.0) == {"a": 0.0}
+    assert pushed_apart({}, 1.0, 0.0, 1.0) == {}
 
 
 @pytest.mark.parametrize("ends", [[30.0] * 6, [0.0, 0.1, 0.2, 59.8, 59.9, 60.0], [10, 10.5, 11, 40, 40, 41]])

@@ -195,10 +195,10 @@ def test_sentences_and_why_there_is_none() -> None:
         "correlation 0.02 [-0.03, 0.07] against 0.02 [0.02, 0.02]; 95% intervals)."
     )
     without = verdicts(only(estimates(who, {"0": {"div": 0.5, "cor": 0.02}}, halves=HALVES)))["pacs"]
-    assert (without.kind, "null=true" in without.why) == ("", True)
+    assert (without.kind, "null=true" in without.reason) == ("", True)
     single = verdicts(only(estimates(who, {"0": {"div": 0.5, "cor": 0.0}}, null={"div": 0.0, "cor": 0.0}, trials=[0])))
-    assert "trials=5" in single["pacs"].why
+    assert "trials=5" in single["pacs"].reason
     partly = verdicts(only([*rows, shift_row(who, "1", refused="failed fit")]))["pacs"]
-    assert (partly.kind, partly.why) == ("", "only 1 of 2 pairs have a value")
+    assert (partly.kind, partly.reason) == ("", "only 1 of 2 pairs have a value")
     refused = verdicts(only([*rows, shift_row(shift_identity("vlcs"), refused="failed fit")]))["vlcs"]
     assert refused.sentence == "vlcs: no verdict, not estimated: failed fit."

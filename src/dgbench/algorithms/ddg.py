@@ -14,7 +14,7 @@ from dgbench.errors import ConfigError
 from dgbench.network_specs import FeaturizerSpec, ImageDiscriminatorSpec, LinearSpec, NetworkSpec, Sizes, TranslatorSpec
 from dgbench.objectives import translation as ops
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup, Update
-from dgbench.objectives.gradients import copied, detached, kept, set_statistics, with_kept
+from dgbench.objectives.gradients import copied, detached, saved, set_statistics, with_saved
 from dgbench.objectives.pairing import half_size, halves
 from dgbench.objectives.step import Outcome, RandomInputs, Step, Uniform
 
@@ -84,7 +84,7 @@ class DDG(Algorithm):
         return *keep, Update(self.objective, ("model", "generator"))
 
     def initial_state(self, networks: Networks) -> dict[str, Tensor]:
-        return {"mu": torch.zeros(()), **kept(networks, "translator")}
+        return {"mu": torch.zeros(()), **saved(networks, "translator")}
 
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
         return {
@@ -124,7 +124,7 @@ class DDG(Algorithm):
     def objective(self, s: Step) -> Outcome:
         """Compute the loss of the classifier, and of the translator that constrains it."""
         nets, (a, b) = s.networks, halves(s.batch, s.random["positive"])
-        x_ba, x_ab = ops.swapped(with_kept(nets, "translator", s.state), a.x, b.x, self._parts, evaluate=True)[:2]
+        x_ba, x_ab = ops.swapped(with_saved(nets, "translator", s.state), a.x, b.x, self._parts, evaluate=True)[:2]
         images = (x_ab, x_ba) if self.values["swap_label"] == "code" and self.large else (x_ba, x_ab)
         risks, distances = [], []
         for half in (a, b):
@@ -144,4 +144,4 @@ class DDG(Algorithm):
 
     def keep(self, s: Step) -> Outcome:
         """Copy the translator of this step into the state, for the images of all further steps."""
-        return Outcome(s.x.new_zeros(()), state=kept(s.networks, "translator"))
+        return Outcome(s.x.new_zeros(()), state=saved(s.networks, "translator"))

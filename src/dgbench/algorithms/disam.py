@@ -16,6 +16,6 @@ class DISAM(SharpnessAware):
     environment it is SAM.
     """
 
-    def climbed(self, s: Step, risk: Tensor, risks: Tensor) -> Tensor:
+    def ascent_loss(self, s: Step, risk: Tensor, risks: Tensor) -> Tensor:
         penalty = s.hp["lambda"] * risks.var(correction=0)
         return risk + penalty.detach() - penalty

@@ -61,7 +61,7 @@ class ERDG(Algorithm):
     def train_experts(self, s: Step) -> Outcome:
         """Compute L1, the experts' mean risk on their own environments; the features are constants."""
         risk = _own_risk(s, "expert", s.features().detach())
-        return Outcome(risk + self._nothing(s), {"own": risk.detach()})
+        return Outcome(risk + self._zero(s), {"own": risk.detach()})
 
     def objective(self, s: Step) -> Outcome:
         z = s.features()
@@ -77,10 +77,10 @@ class ERDG(Algorithm):
         ]
         other_risk = torch.stack(risks).mean()
         logs = {"main": main, "discriminator": environment, "others": other_risk, "rival": rival}
-        loss = main + environment + s.hp.lbd_c * other_risk + rival + self._nothing(s)
+        loss = main + environment + s.hp.lbd_c * other_risk + rival + self._zero(s)
         return Outcome(loss, detached(logs))
 
-    def _nothing(self, s: Step) -> Tensor | float:
+    def _zero(self, s: Step) -> Tensor | float:
         """Return 0, with ``erdg_clearing=zero`` as a sum that gives every parameter a gradient of zero."""
         if self.values["erdg_clearing"] == "remove":
             return 0.0

@@ -15,7 +15,7 @@ from dgbench.objectives.step import Outcome, Step
 class SharpnessAware(Algorithm):
     """What SAM and its successors share: a gradient here, a gradient at raised weights, and an update from both.
 
-    g is the gradient at theta of what :meth:`climbed` says, g' that of the mean cross entropy over all N rows at
+    g is the gradient at theta of what :meth:`ascent_loss` says, g' that of the mean cross entropy over all N rows at
     theta' = theta + (a length) g; Adam steps from theta on what :meth:`method` makes of both. A step makes two passes
     over the images; the second draws dropout masks of its own. Decay is Adam's alone and not in g.
 
@@ -26,7 +26,7 @@ class SharpnessAware(Algorithm):
 
     def objective(self, s: Step) -> Outcome:
         names = tuple(s.networks.params(*MODEL))
-        return sharpness.Sharpened(self.method(s), self.risk, names, self.here)(s)
+        return sharpness.Sharpened(self.method(s), self.risk, names, self.ascent_outcome)(s)
 
     def method(self, s: Step) -> sharpness.SAM:
         """Return the rule that says how to climb, and what to follow."""
@@ -36,14 +36,14 @@ class SharpnessAware(Algorithm):
         """Compute the mean cross entropy over all rows."""
         return Outcome(s.risk(s.logits()))
 
-    def here(self, s: Step) -> Outcome:
+    def ascent_outcome(self, s: Step) -> Outcome:
         """Compute the loss that is climbed on at theta; log the mean cross entropy and the variance of the risks."""
         logits = s.logits()
         risk, risks = s.risk(logits), s.environment_risks(logits)
         logs = {"cross_entropy": risk.detach(), "variance": risks.detach().var(correction=0)}
-        return Outcome(self.climbed(s, risk, risks), logs)
+        return Outcome(self.ascent_loss(s, risk, risks), logs)
 
-    def climbed(self, s: Step, risk: Tensor, risks: Tensor) -> Tensor:
+    def ascent_loss(self, s: Step, risk: Tensor, risks: Tensor) -> Tensor:
         """Map the mean cross entropy and the (E,) risks to the loss that is climbed on; its value is the former."""
         return risk
 

@@ -105,8 +105,8 @@ class Measures:
         values: dict[str, float | None] = {}
         reasons: dict[str, str] = {}
         for name, function in (("average", average), ("worst", worst), ("gap", gap), ("worst_gap", worst_gap)):
-            why_not = no_held_out or (no_worst_gap if name == "worst_gap" else "")
-            values[name], reason = _attempt(function, held_out, why_not)
+            absence = no_held_out or (no_worst_gap if name == "worst_gap" else "")
+            values[name], reason = _attempt(function, held_out, absence)
             reasons |= {name: reason} if reason else {}
         values["ideal"], reason = _attempt(ideal, everywhere, no_everywhere)
         reasons |= {"ideal": reason} if reason else {}
@@ -121,9 +121,9 @@ class Measures:
         return value
 
 
-def _attempt(function, errors: Mapping[str, float], why_not: str) -> tuple[float | None, str]:  # type: ignore[no-untyped-def]
-    if why_not:
-        return None, why_not
+def _attempt(function, errors: Mapping[str, float], absence: str) -> tuple[float | None, str]:  # type: ignore[no-untyped-def]
+    if absence:
+        return None, absence
     try:
         return function(errors), ""
     except MeasureError as problem:

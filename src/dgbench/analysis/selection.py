@@ -121,7 +121,7 @@ class Choices:
     steps: Ints  #: the evaluated step whose errors count, -1 where there is none
     accuracy: Floats  #: validation accuracy that speaks for it
     judged: Mask  #: False where the method has no accuracy
-    why: dict[int, str] = field(default_factory=dict)  #: run -> why it has no step
+    reason: dict[int, str] = field(default_factory=dict)  #: run -> why it has no step
 
 
 def scores(run: Ints, step: Ints, value: Floats, needed: Ints, weight: Floats | None = None) -> Scores:
@@ -432,7 +432,7 @@ def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection)
     """
     searches: dict[Search, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for run, key in enumerate(keys):
-        if run not in choices.why:
+        if run not in choices.reason:
             searches[key.group, key.protocol, key.held_out][key.seed].append(run)
     draws = Draws()
     for seeds in searches.values():

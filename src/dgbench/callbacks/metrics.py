@@ -132,14 +132,14 @@ class TrainingMetrics(pl.Callback):
 
     def save(self) -> None:
         """Hand on what was logged, of every run that is not complete."""
-        for run in self._present():
+        for run in self._open_metrics():
             run.save()
 
     # ---- training -----------------------------------------------------------------------------------------------
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         pl_module.collects = True
-        for run in self._present():
+        for run in self._open_metrics():
             run.begin(pl_module.steps_done)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
@@ -197,5 +197,5 @@ class TrainingMetrics(pl.Callback):
         self._totals.clear()
         self._n, self._seconds = 0, 0.0
 
-    def _present(self) -> list[RunMetrics]:
+    def _open_metrics(self) -> list[RunMetrics]:
         return [run for run in self.runs if run is not None]

@@ -66,7 +66,7 @@ class Recorder(pl.Callback):
                 if self._always(recipe, trained_on(run.identity))
                 for name in recipe.mixture
             }
-            trainer.datamodule.wanted = partial(self._wanted, trainer, pl_module)  # type: ignore[attr-defined]
+            trainer.datamodule.wanted = partial(self._is_scored, trainer, pl_module)  # type: ignore[attr-defined]
         if not trainer.is_global_zero:
             return
         for i, run in enumerate(self.runs):
@@ -80,7 +80,7 @@ class Recorder(pl.Callback):
             return recipe.subset == "val" and not recipe.never_trained_on(training)
         return recipe.subset != "test"
 
-    def _wanted(self, trainer: pl.Trainer, pl_module: Any, name: str) -> bool:
+    def _is_scored(self, trainer: pl.Trainer, pl_module: Any, name: str) -> bool:
         """Return whether to score the eval set of this name: of ``test`` at the last step and where ``val`` is best.
 
         This is decided once per evaluation, at the first eval set that only ``test`` needs; ``val`` has been scored by

@@ -123,7 +123,7 @@ def _accuracies(draws: Sequence[Study], scheme: Halving, end: int) -> dict[str, 
     if not judged:
         raise ConfigError(
             f"hparams.scheme.chosen_by={scheme.chosen_by.name} can rank no draw here: "
-            f"{next(iter(choices.why.values()), 'no rows')}"
+            f"{next(iter(choices.reason.values()), 'no rows')}"
         )
     values: dict[str, list[float]] = defaultdict(list)
     for number, run in enumerate(runs):

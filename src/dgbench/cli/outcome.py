@@ -22,7 +22,7 @@ from dgbench.plan.building import build
 from dgbench.plan.search import Scheme
 from dgbench.plan.studies import TABLES, Ended, PlannedSearch, PlannedStudy
 from dgbench.records.files import write_whole
-from dgbench.records.locks import alone
+from dgbench.records.locks import exclusive
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.records.spec import code_version
 from dgbench.records.status import FAILED, is_done, is_settled, read_status
@@ -127,7 +127,7 @@ def _keep(search: Search, chosen: Sequence[Choice]) -> None:
     file = search.planned.study({"hparams.draw": 0, "hparams.trial": 0, **search.planned.base}).folder / CHOICE_FILE
     first = search.studies[0]
     file.parent.mkdir(parents=True, exist_ok=True)
-    with alone(file.with_name(f".{CHOICE_FILE}.lock")):
+    with exclusive(file.with_name(f".{CHOICE_FILE}.lock")):
         kept_folds: dict[str, Any] = json.loads(file.read_text())["folds"] if file.is_file() else {}
         document = {
             "algorithm": first.spec.algorithm,

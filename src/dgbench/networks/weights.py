@@ -186,9 +186,9 @@ class PretrainedWeights:
         return self.name if self.version is None else f"{self.name}_{self.version}"
 
     def to_fetch(self) -> str | None:
-        """Return the command that puts the file where :func:`here` looks, None if it is local; asks no network."""
+        """Return the command that fetches the file for :func:`local_file`, None if it is there; uses no network."""
         url, folder = str(self._url), self._cache_dir / "weights"
-        if self._path is not None or here(url, folder) is not None:
+        if self._path is not None or local_file(url, folder) is not None:
             return None
         if url.startswith(PACKAGE):
             return INSTALL
@@ -329,7 +329,7 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
     Raises:
         WeightsError: it cannot be had, or the download broke off; no part of it is left behind.
     """
-    local, target = here(url, folder), _target(url, folder)
+    local, target = local_file(url, folder), _target(url, folder)
     if local:
         return local
     if url.startswith(PACKAGE):
@@ -355,7 +355,7 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
     return target
 
 
-def here(url: str, folder: Path) -> Path | None:
+def local_file(url: str, folder: Path) -> Path | None:
     """Find the file at an address in ``folder``, the Hugging Face cache or its package, else None; uses no network."""
     if url.startswith(PACKAGE):
         name, _, inside = url.removeprefix(PACKAGE).partition("/")

@@ -155,13 +155,13 @@ def set_statistics(nets: AnyNetworks, moved: Tensors) -> None:
         value.copy_(moved[key].detach())
 
 
-def kept(nets: AnyNetworks, name: str) -> dict[str, Tensor]:
+def saved(nets: AnyNetworks, name: str) -> dict[str, Tensor]:
     """Copy a network's trainable parameters and running statistics to entries of a state, ``kept/network/tensor``."""
     return {_entry(key): value.detach().clone() for key, value in _tensors(nets, name).items()}
 
 
-def with_kept(nets: AnyNetworks, name: str, state: Tensors) -> AnyNetworks:
-    """Return the networks with the tensors of ``name`` replaced by those that :func:`kept` put into the state."""
+def with_saved(nets: AnyNetworks, name: str, state: Tensors) -> AnyNetworks:
+    """Return the networks with the tensors of ``name`` replaced by those that :func:`saved` put into the state."""
     return nets.bind({key: state[_entry(key)] for key in _tensors(nets, name)})
 
 

@@ -111,7 +111,7 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
             f"{group} is no group of {' '.join(command_words(root))}; its groups are {', '.join(sorted(groups(root)))}"
         )
     if not sub or not options(group):
-        return f"key {key} is unknown; {_meant(key, keys)}{SEE}"
+        return f"key {key} is unknown; {_similar_key_question(key, keys)}{SEE}"
     subkeys = list(_keys(config.get(group), ""))
     close = get_close_matches(sub, subkeys, n=1)
     owners = _owners(group, sub)
@@ -131,7 +131,7 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
     return f"{group}={chosen.get(group) or 'null'} has no key {sub}; {meant}{listed}{belongs}"
 
 
-def _meant(key: str, keys: Sequence[str]) -> str:
+def _similar_key_question(key: str, keys: Sequence[str]) -> str:
     """Ask whether a key is meant that ends like this one, or looks like it; empty where there is none."""
     last = key.rpartition(".")[2]
     same_ending = [candidate for candidate in keys if candidate.rpartition(".")[2] == last and candidate != key]

@@ -205,11 +205,12 @@ def resolve(
     entries = {
         name: entry_of(declared, name) for name, declared in {**shared["hparams"], **algorithm["hparams"]}.items()
     }
-    values = _of_kind({name: entry.default for name, entry in entries.items()}, kind, dataset)
+    values = _for_kind({name: entry.default for name, entry in entries.items()}, kind, dataset)
     for name in sorted(set(algorithm["search"].get(space) or {}) - set(values)):
         raise ConfigError(f"algorithm.search.{space}.{name} has no default; add it to algorithm.hparams")
     if number:
-        common, special = (_of_kind(owner["search"].get(space) or {}, kind, dataset) for owner in (shared, algorithm))
+        spaces = [owner["search"].get(space) or {} for owner in (shared, algorithm)]
+        common, special = (_for_kind(ranges, kind, dataset) for ranges in spaces)
         drawn = [*common.items(), *((name, dist) for name, dist in special.items() if common.get(name) != dist)]
         base: Callable[[int, int], int] = _BASES.get(space, seed_hash)
         generator = RNGS[rng](base(number, trial))
@@ -224,7 +225,7 @@ def resolve(
     return {name: checked(name, value, entries[name]) for name, value in {**values, **chosen}.items() if name in names}
 
 
-def _of_kind(entries: Mapping[str, Any], kind: str, dataset: str) -> dict[str, Any]:
+def _for_kind(entries: Mapping[str, Any], kind: str, dataset: str) -> dict[str, Any]:
     """Select the value of each entry for this kind of images and this dataset; leave out entries that have none."""
     held: dict[str, Any] = {}
     for name, entry in entries.items():

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dgbench.records.files import read_json, write_whole
-from dgbench.records.locks import alone
+from dgbench.records.locks import exclusive
 from dgbench.records.rows import PLAN_FILE
 from dgbench.records.status import FAILED, is_done, read_status
 
@@ -105,7 +105,7 @@ def _replace(parent: Path, keys: list[str], command: str) -> None:
     if not keys and not (folder / EXPECTED_FILE).is_file():
         return
     folder.mkdir(parents=True, exist_ok=True)
-    with alone(folder / f".{EXPECTED_FILE}.lock"):
+    with exclusive(folder / f".{EXPECTED_FILE}.lock"):
         try:
             other_jobs = {key: typed for key, typed in unended_jobs(parent).items() if typed != command}
         except (OSError, ValueError):  # none yet, or cut short
@@ -137,7 +137,7 @@ def keep_plan(folder: Path, runs: Sequence[str]) -> None:
     """
     file = folder / PLAN_FILE
     folder.mkdir(parents=True, exist_ok=True)
-    with alone(folder / f".{PLAN_FILE}.lock"):
+    with exclusive(folder / f".{PLAN_FILE}.lock"):
         try:
             planned = list(read_json(file)["runs"])
         except (OSError, ValueError, KeyError, TypeError):  # none yet, or cut short

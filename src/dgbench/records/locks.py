@@ -127,7 +127,7 @@ def _text(file: Path) -> tuple[str, str, str]:
 
 
 @contextmanager
-def alone(path: Path, waiting: str = "") -> Iterator[None]:
+def exclusive(path: Path, waiting: str = "") -> Iterator[None]:
     """Let one process in at a time: wait until no other holds the lock. A file system without locks lets all in.
 
     Args:
@@ -137,7 +137,7 @@ def alone(path: Path, waiting: str = "") -> Iterator[None]:
     Raises:
         OSError: the file cannot be made.
     """
-    with try_alone(path) as acquired:
+    with try_exclusive(path) as acquired:
         if acquired:
             yield
             return
@@ -148,8 +148,8 @@ def alone(path: Path, waiting: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def try_alone(path: Path) -> Iterator[bool]:
-    """Take the lock as :func:`alone` does, without waiting.
+def try_exclusive(path: Path) -> Iterator[bool]:
+    """Take the lock as :func:`exclusive` does, without waiting.
 
     Yields:
         False where another process holds the lock.

@@ -70,31 +70,31 @@ def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
         RecordError: no run was tested, or results of several code versions would share a setting.
         ConfigError: ``split_by`` is no column.
     """
-    return _of_each_setting(frame, measure_table, split_by)
+    return _for_each_setting(frame, measure_table, split_by)
 
 
 @checked
 def held_out_errors(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
     """Compute the error in each given environment of the model that never saw it; arguments as in :func:`measures`."""
-    return _of_each_setting(frame, held_out_table, split_by)
+    return _for_each_setting(frame, held_out_table, split_by)
 
 
 @checked
 def selected(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
     """Find the algorithm that each measure selects, and what that costs; arguments as in :func:`measures`."""
-    return _of_each_setting(frame, selection_table, split_by)
+    return _for_each_setting(frame, selection_table, split_by)
 
 
 @checked
 def correlation(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
     """Compute the rank correlation of each measure with the ideal one; arguments as in :func:`measures`."""
-    return _of_each_setting(frame, correlation_table, split_by)
+    return _for_each_setting(frame, correlation_table, split_by)
 
 
 @checked
 def seeds(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
     """List the measures of every algorithm and seed; arguments as in :func:`measures`."""
-    return _of_each_setting(frame, seed_table, split_by)
+    return _for_each_setting(frame, seed_table, split_by)
 
 
 @checked
@@ -111,17 +111,17 @@ def certainty(frame: pd.DataFrame, statistics: Settings | None = None, split_by:
         ConfigError: ``split_by`` is no column.
     """
     settings = statistics or Statistics()
-    return _of_each_setting(frame, lambda evaluation: certainty_table(evaluation, settings), split_by)
+    return _for_each_setting(frame, lambda evaluation: certainty_table(evaluation, settings), split_by)
 
 
 @checked
 def differences(frame: pd.DataFrame, statistics: Settings | None = None, split_by: str | None = None) -> pd.DataFrame:
     """Compute the difference of every pair of algorithms with its interval; arguments as in :func:`certainty`."""
     settings = statistics or Statistics()
-    return _of_each_setting(frame, lambda evaluation: difference_table(evaluation, settings), split_by)
+    return _for_each_setting(frame, lambda evaluation: difference_table(evaluation, settings), split_by)
 
 
-def _of_each_setting(frame: pd.DataFrame, make: Callable[[Evaluation], Table], split_by: str | None) -> pd.DataFrame:
+def _for_each_setting(frame: pd.DataFrame, make: Callable[[Evaluation], Table], split_by: str | None) -> pd.DataFrame:
     evaluation = evaluate(selected_of_frame(frame), split_by)
     parts = {setting.title: make(evaluation.of(setting.title)) for setting in evaluation.settings}
     return _joined(parts, frame, evaluation.problems)

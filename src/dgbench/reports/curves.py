@@ -19,7 +19,7 @@ from dgbench.reports.document import Document, Figure, Report, Section, check_al
 from dgbench.reports.labels import setting_labels, slug
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.row_files import Run
-from dgbench.reports.reading.selected import check_key, of_environments
+from dgbench.reports.reading.selected import check_key, in_environments
 from dgbench.reports.render.drawing import REST, canvas, colored, end_labels, finish, grid
 from dgbench.reports.tables import Column, Table, table
 
@@ -157,7 +157,7 @@ def _roles(collection: Collection) -> NDArray[np.str_]:
     rows, tests = collection.rows, [tested(run.identity) for run in collection.runs]
     run, subset = rows["run"].to_numpy(), rows["subset"].astype(str).to_numpy()
     everywhere = np.array([not environments for environments in tests])[run]
-    test_roles = np.where(everywhere, "everywhere", np.where(of_environments(rows, tests), "test", ""))
+    test_roles = np.where(everywhere, "everywhere", np.where(in_environments(rows, tests), "test", ""))
     return np.where(subset == "test", test_roles, np.where(rows["env_held_out"].to_numpy(), "", subset))
 
 

@@ -143,7 +143,7 @@ def groups_of(selected: Selected, split_by: str | None = None, ideal: bool = Tru
     for _, numbered in sorted(placed.items()):
         runs = [run for _, run in numbered]
         identity = {key: runs[0].identity[key] for key in names}
-        tests = selected.tests[selected.tests["run"].isin([number for number, run in numbered if not run.why])]
+        tests = selected.tests[selected.tests["run"].isin([number for number, run in numbered if not run.reason])]
         groups.append(Group(identity, runs, one_code(runs, identity), tests))
     return groups
 
@@ -194,7 +194,7 @@ def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
             study_key = {"setting": setting.title, "algorithm": study.algorithm, "seed": study.seed}
             lines.append({**study_key, **_line(study)})
             errors += [{**study_key, **line} for line in _errors(study, setting)]
-            problems += _missing(study)
+            problems += _missing_problems(study)
         problems += _other_environments(studies)
     # both frames keep names as Python's strings: tables read them by the thousand, Arrow's make that ten times slower
     study_columns = ["setting", "algorithm", "seed"]
@@ -288,7 +288,7 @@ def _counting(runs: Sequence[SelectedRun]) -> dict[str, SelectedRun]:
     """
     counting: dict[str, SelectedRun] = {}
     for run in runs:
-        if not run.why:
+        if not run.reason:
             other = counting.setdefault(run.identity["fold"], run)
             if other is not run:
                 raise RecordError(
@@ -303,9 +303,9 @@ def _unusable(
 ) -> dict[str, str]:
     """Map fold -> why its errors must not be used."""
     unusable = {
-        run.identity["fold"]: run.why
+        run.identity["fold"]: run.reason
         for run in runs
-        if run.why and not run.lost and run.identity["fold"] not in counting
+        if run.reason and not run.lost and run.identity["fold"] not in counting
     }
     present = {run.identity["fold"] for run in runs}
     for parent in {Path(run.folder).parent for run in runs}:
@@ -382,7 +382,7 @@ def one_code(runs: Sequence[SelectedRun], shared: Mapping[str, Any]) -> tuple[st
     return tuple(folders)
 
 
-def _missing(study: Study) -> list[Problem]:
+def _missing_problems(study: Study) -> list[Problem]:
     """Report what a study lacks, with the command that fills it."""
     run = study.run
     imported = str(run.identity["code"]).startswith(IMPORTED)

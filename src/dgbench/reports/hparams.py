@@ -70,7 +70,7 @@ def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
     tests: dict[Any, Any] = {run: zip(lines["env"], lines["accuracy"], strict=True) for run, lines in by_run}
     chosen = []
     for index, run in enumerate(selected.runs):
-        if run.why:
+        if run.reason:
             continue
         identity = run.identity
         reported = set(tested(identity)) - set(unreported)
@@ -81,7 +81,7 @@ def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
                 "step": None if candidate.step < 0 else candidate.step,
                 "validation": _number(candidate.accuracy),
                 "run": candidate.identity["run"],
-                "why": candidate.why,
+                "why": candidate.reason,
             }
             for candidate in searches[run.label, identity_key(identity, names)]
         ]
@@ -174,9 +174,9 @@ class HparamsReport(Report):
             sections.append(Section(f"setting_{len(sections)}", title, [choices_table(section_choices)], facts=facts))
         # failed and unfinished runs are problems of the collection
         problems = collection.problems + [
-            Problem("no choice", run.folder, run.why)
+            Problem("no choice", run.folder, run.reason)
             for run, read in zip(selected.runs, collection.runs, strict=True)
-            if run.why and not run.lost and not read.unusable
+            if run.reason and not run.lost and not read.unusable
         ]
         content = {"selection": selection.name, "choices": [asdict(choice) for choice in chosen]}
         return Document(

@@ -20,7 +20,7 @@ def algorithm_name(identity: Mapping[str, Any]) -> str:
     """Name an algorithm: ``vrex``, ``vrex+swad`` (averaged weights), ``vrex (sharpness=sam)`` (trained around SAM)."""
     averaging, sharpness = identity["averaging"], identity["hparams"].get(SHARPNESS)
     name = str(identity["algorithm"]) + ("" if averaging == "none" else f"+{averaging}")
-    return _beside(name, f"sharpness={sharpness}" if sharpness else "")
+    return _with_addition(name, f"sharpness={sharpness}" if sharpness else "")
 
 
 def network_text(identity: Mapping[str, Any]) -> str:
@@ -59,7 +59,7 @@ def algorithm_labels(identities: Sequence[Mapping[str, Any]], *, searches: bool 
             extra[name] = _differing(variants)
         elif not searches and len(drawn) > 1:
             extra[name] = {text: f"draw={values['draw']}" for text, values in variants.items()}
-    return [_beside(name, extra.get(name, {}).get(text, "")) for name, text in zip(names, texts, strict=True)]
+    return [_with_addition(name, extra.get(name, {}).get(text, "")) for name, text in zip(names, texts, strict=True)]
 
 
 def _hyperparameters(identity: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,12 +82,12 @@ def _search_names(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     apart = {name for name, seeds in trials.items() if any(len(of_seed) > 1 for of_seed in seeds.values())}
     labels = []
     for identity, name in zip(identities, names, strict=True):
-        with_space = _beside(name, f"space={identity['space']}" if len(spaces[name]) > 1 else "")
-        labels.append(_beside(with_space, f"trial={identity['trial']}" if name in apart else ""))
+        with_space = _with_addition(name, f"space={identity['space']}" if len(spaces[name]) > 1 else "")
+        labels.append(_with_addition(with_space, f"trial={identity['trial']}" if name in apart else ""))
     return labels
 
 
-def _beside(name: str, extra: str) -> str:
+def _with_addition(name: str, extra: str) -> str:
     """Append in parentheses: ``erm (a)`` and ``b`` make ``erm (a, b)``."""
     if not extra:
         return name

@@ -73,7 +73,7 @@ def by_seed(lines: pd.DataFrame, value: str) -> pd.DataFrame:
     return pd.DataFrame(values[has_value], index=pd.Index(names, dtype=object)[has_value], columns=seeds)
 
 
-def known(values: pd.DataFrame, name: str) -> list[float]:
+def line_values(values: pd.DataFrame, name: str) -> list[float]:
     """List the values of one line of a matrix, without those that are missing."""
     if name not in values.index:
         return []
@@ -134,7 +134,9 @@ def seed_columns(
         bar: the error bar, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
     """
     best = leader(values, highest)
-    cells = [over_seeds(name, known(values, line), seeds.get(line, 0), reasons.get(line, ""), bar) for line in order]
+    cells = [
+        over_seeds(name, line_values(values, line), seeds.get(line, 0), reasons.get(line, ""), bar) for line in order
+    ]
     columns = pd.DataFrame(cells, index=list(order))
     columns[f"{name}.best"] = [line == best for line in order]
     return columns

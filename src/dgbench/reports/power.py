@@ -81,14 +81,14 @@ class Pilot:
 
     def seeds(self, points: float, power: float) -> Interval:
         """Compute how many seeds find a difference, and between which numbers they lie."""
-        return self._of_each(lambda spread: seeds_needed(100 * spread, points, self.algorithms, power=power))
+        return self._at_each_end(lambda spread: seeds_needed(100 * spread, points, self.algorithms, power=power))
 
     def finds(self, seeds: int, power: float) -> Interval:
         """Compute the smallest difference that so many seeds find; a fraction."""
         factor = detectable(1.0, seeds, self.algorithms, power=power)
-        return self._of_each(lambda spread: factor * spread)
+        return self._at_each_end(lambda spread: factor * spread)
 
-    def _of_each(self, function: Callable[[float], float]) -> Interval:
+    def _at_each_end(self, function: Callable[[float], float]) -> Interval:
         spread = self.deviation
         return Interval(function(spread.estimate), function(spread.low), function(spread.high), spread.level)
 
@@ -234,7 +234,7 @@ class PowerReport(Report):
                 raise RecordError(f"how many seeds are behind {papers[0].source} is not known; add import.seeds=N")
             papers[0].accuracies()
             problems = collection.problems if collection else []
-            sections = [self._of_published(paper) for paper in papers]
+            sections = [self._published_section(paper) for paper in papers]
             return Document(title, "", sections, problem_table(problems), lead=[papers[0].source], words=WORDS)
         selected = select_runs(collection, selection, split_by)
         evaluation = evaluate(selected, split_by)
@@ -254,7 +254,7 @@ class PowerReport(Report):
             WORDS,
         )
 
-    def _of_published(self, theirs: Published) -> Section:
+    def _published_section(self, theirs: Published) -> Section:
         pilots = published_pilots(theirs)
         if not pilots:
             having = [name for name in boards() if published_pilots(published(name))]

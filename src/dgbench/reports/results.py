@@ -73,7 +73,7 @@ def results(
     selected = select_runs(collection, method, split_by)
     frame = _frame(collection, selected)
     frame.attrs["selection"] = describe(method)
-    left_out = [f"not used: {run.folder}: {run.why}" for run in selected.runs if run.why]
+    left_out = [f"not used: {run.folder}: {run.reason}" for run in selected.runs if run.reason]
     problems = [f"{problem.kind}: {problem.where}: {problem.reason}" for problem in collection.problems]
     frame.attrs["problems"] = problems + left_out
     frame.attrs["validation_environments"] = tuple(method.validation_environments)
@@ -130,7 +130,7 @@ def selection_named(name: str) -> Selection:
 
 
 def _frame(collection: Collection, selected: Selected) -> pd.DataFrame:
-    steps = np.array([-1 if run.why else run.step for run in selected.runs])
+    steps = np.array([-1 if run.reason else run.step for run in selected.runs])
     rows = collection.rows[collection.rows["step"].to_numpy() == steps[collection.rows["run"].to_numpy()]]
     lines = [{**run.identity, "folder": run.folder, "label": run.label} for run in selected.runs]
     runs = pd.DataFrame([_flat(line) for line in lines])

@@ -100,12 +100,12 @@ def checks_of(
         known), ``reason`` (why not), ``training``, ``covariate``, ``concept`` (what adds up to the right side of
         Theorem 4.2), ``slack``.
     """
-    lines = [*_of_studies(evaluation), *_of_models(collection, selected, shifts, split_by)]
+    lines = [*_check_studies(evaluation), *_check_models(collection, selected, shifts, split_by)]
     checks = pd.DataFrame(lines, columns=list(_COLUMNS)).astype({"left": "float64", "right": "float64"})
     return checks.assign(slack=checks["right"] - checks["left"])
 
 
-def _of_studies(evaluation: Evaluation) -> Iterator[dict[str, Any]]:
+def _check_studies(evaluation: Evaluation) -> Iterator[dict[str, Any]]:
     """Check equation 39, with and without its gap term, for every study."""
     for study in evaluation.studies.to_dict("records"):
         for statement, measure in ((IDEAL, "worst_gap"), (WORST, "worst")):
@@ -114,12 +114,12 @@ def _of_studies(evaluation: Evaluation) -> Iterator[dict[str, Any]]:
             yield {"statement": statement, **case, "left": study["ideal"], "right": study[measure], "reason": reason}
 
 
-def _of_models(
+def _check_models(
     collection: Collection, selected: Selected, shifts: Shifts, split_by: str | None
 ) -> Iterator[dict[str, Any]]:
     """Check Theorem 3.4 for every model, section 3.3.3 and Theorem 4.2 for those trained without an environment."""
     rows = collection.rows.assign(error=collection.rows["wrong"] / collection.rows["seen"])
-    steps = np.array([run.step if not run.why else -1 for run in selected.runs])
+    steps = np.array([run.step if not run.reason else -1 for run in selected.runs])
     rows = rows[rows["step"].to_numpy() == steps[rows["run"].to_numpy()]]
     errors: dict[tuple[int, str], dict[str, float]] = defaultdict(dict)
     for number, subset, env, error in zip(*(rows[name] for name in ("run", "subset", "env", "error")), strict=True):
@@ -130,7 +130,7 @@ def _of_models(
         run = selected.runs[number]
         if not run.environments <= {*run.identity["given"]}:  # else it is not known what an unseen one would do
             environments[title] |= run.environments | {*run.identity["given"]}
-        if not run.why:
+        if not run.reason:
             studies[title, run.label, run.identity["seed"]].append(number)
     for (title, algorithm, seed), numbers in studies.items():
         everywhere = {
@@ -345,7 +345,7 @@ class TheoryReport(Report):
         title = "What the theorems say of these models"
         section = Section("theory", title, [item for item in tables if len(item)], answer=theory_answer(checks))
         problems = [*collection.problems, *evaluation.problems, *shift_problems]
-        used, count = sum(not run.why for run in selected.runs), len(evaluation.settings)
+        used, count = sum(not run.reason for run in selected.runs), len(evaluation.settings)
         return Document(
             title="Theorems of domain generalization, tested on trained models",
             selection=describe(selection),

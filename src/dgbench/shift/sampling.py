@@ -52,7 +52,7 @@ def prepared(job: PlannedShift, tell: Callable[[str], None]) -> ClassifierTraini
     folder = job.config["cache_dir"]
     cache_dir, remedy = Path(folder) if folder else None, "raise cache_gb, or set features=trained"
     store = CachedFeatures(source, stages, at_once, eval_sets, job.config["cache_gb"], cache_dir, remedy)
-    features_of = partial(_of_files, stages, source.catalog.preprocessing)
+    features_of = partial(_file_features, stages, source.catalog.preprocessing)
     return replace(training, source=replace(source, store=store), backbone=None, features_of=features_of)
 
 
@@ -77,7 +77,7 @@ def _network(job: PlannedShift, source: Environments, seed: int) -> nn.Module:
 
 
 @torch.no_grad()
-def _of_files(stages: FirstStages, to: Preprocessing, files: Sequence[Path]) -> np.ndarray:
+def _file_features(stages: FirstStages, to: Preprocessing, files: Sequence[Path]) -> np.ndarray:
     """Compute the (n, m) features of image files, preprocessed as the dataset's own images are."""
     like = example_of(stages)
     return np.concatenate([stages(x.to(like)).double().cpu().numpy() for x in batches(files, to, FILES_AT_ONCE)])
@@ -115,9 +115,9 @@ class Pools:
         """
         seed = slot.seed(self.seed, pair)
         if estimator.against_reference:
-            sample = self._alone(pair, slot, seed)
+            sample = self._sample_one(pair, slot, seed)
         else:
-            sample = self._of_pair(pair, slot, seed, estimator.balances)
+            sample = self._sample_pair(pair, slot, seed, estimator.balances)
         if len(self.source.store.image) == 1 and np.ptp(self.features(sample.positions), axis=0).max() < 1e-12:
             raise DataError("every image has the same features; choose another backbone or init")
         return sample
@@ -128,7 +128,7 @@ class Pools:
             raise ConfigError("features=trained leaves no fixed features; set features=frozen")
         return np.asarray(self.source.store.gather(torch.from_numpy(positions))[0].double().cpu().numpy())
 
-    def _of_pair(self, pair: Pair, slot: Slot, seed: int, balances: bool) -> Sample:
+    def _sample_pair(self, pair: Pair, slot: Slot, seed: int, balances: bool) -> Sample:
         rng, names, y = np.random.default_rng(derive(seed, "sample")), self.source.catalog.classes, self.labels
         p, q = self._pool(pair.p), self._pool(pair.q)
         first = balanced(y[p], y[q], self.min_per_class, rng, self.max_per_class)
@@ -158,7 +158,7 @@ class Pools:
             dropped={names[label]: list(counts) for label, counts in first.dropped.items()},
         )  # fmt: skip
 
-    def _alone(self, pair: Pair, slot: Slot, seed: int) -> Sample:
+    def _sample_one(self, pair: Pair, slot: Slot, seed: int) -> Sample:
         """Take one environment as q, for an estimator that holds a reference; the null compares two halves of it."""
         q = self._pool(pair.q, slot.number if slot.kind == HALF else None)
         p = q[:0]

@@ -184,7 +184,7 @@ def shift_table(setting: ShiftSetting, source: Published | None = None) -> Table
         estimate = line.value(setting.axes[0])
         cells["interval"] = estimate.interval if estimate else None
         verdict = verdict_of[line.title]
-        cells |= {"verdict": verdict.kind} if verdict.kind else {"verdict": "none", "verdict.reason": verdict.why}
+        cells |= {"verdict": verdict.kind} if verdict.kind else {"verdict": "none", "verdict.reason": verdict.reason}
         lines.append(cells | {"flags": flag_text(line)})
     columns = [DATASET, Column("pairs"), Column("classes", help="that count, in both sides of every pair")]
     for axis, title in AXES:

@@ -213,7 +213,7 @@ class Speeds:
     def of(self, studies: Sequence[PlannedStudy]) -> float | None:
         """Look up or measure minibatches of one environment per second, of all models together; None if that fails."""
         key, images = self._key(studies[0]), (studies[0].info.name, studies[0].spec.backbone)
-        kept_rate = None if self.anew else self._kept().get(key)
+        kept_rate = None if self.anew else self._stored_speeds().get(key)
         if kept_rate or self.clock is None or images in self._reasons:  # what one algorithm lacks, all lack
             return kept_rate
         try:
@@ -223,7 +223,7 @@ class Speeds:
         else:
             with suppress(OSError):  # a folder that cannot be written keeps no speeds
                 (self.folder / SPEEDS).parent.mkdir(parents=True, exist_ok=True)
-                write_whole(self.folder / SPEEDS, json.dumps({**self._kept(), key: rate}, indent=1) + "\n")
+                write_whole(self.folder / SPEEDS, json.dumps({**self._stored_speeds(), key: rate}, indent=1) + "\n")
             return rate
         return None
 
@@ -233,7 +233,7 @@ class Speeds:
         shapes = [study.info.name, study.info.image, study.spec.backbone, study.spec.hparams["batch_size"]]
         return digest([self.device, *chosen, *shapes, study.config["execution"]])
 
-    def _kept(self) -> dict[str, float]:
+    def _stored_speeds(self) -> dict[str, float]:
         with suppress(OSError, ValueError, TypeError, AttributeError):
             return {key: float(rate) for key, rate in read_json(self.folder / SPEEDS).items() if rate > 0}
         return {}

@@ -74,7 +74,7 @@ def siblings(models: Sequence[Any], trust: bool = False) -> list[Siblings]:
     alone = [next(iter(group.values())) for group in groups.values() if len(group) == 1]
     together = [sorted(group.values(), key=_place) for group in groups.values() if len(group) > 1]
     if not together:
-        raise ConfigError(f"averaging needs two runs or more that started from the same weights; {_apart(alone)}")
+        raise ConfigError(f"averaging needs two runs or more that started from the same weights; {_differences(alone)}")
     for folder, _ in alone:
         log.warning("%s is left out: no other run here has its fold and initial weights", folder)
     return together
@@ -97,7 +97,7 @@ def _place(run: tuple[Path, ModelRecord]) -> tuple[int, int, str]:
     return identity["trial"], identity["draw"], identity["run"]
 
 
-def _apart(alone: Siblings) -> str:
+def _differences(alone: Siblings) -> str:
     """Say in what runs that cannot be averaged differ."""
     if not alone:
         return "none of those here is finished"

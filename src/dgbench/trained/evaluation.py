@@ -35,7 +35,7 @@ from dgbench.records.rows import EVALUATED, IDENTITY_FILE, ROW_FILE, RunIdentity
 from dgbench.records.spec import canonical, code_version, digest
 from dgbench.records.status import finish
 from dgbench.trained.diwa import Accuracy
-from dgbench.trained.per_image import kept, write_features
+from dgbench.trained.per_image import prediction_files, write_features
 from dgbench.trained.predictor import LoadedModel, Predictor
 from dgbench.training.study import environments_of, recipes_of, scored_by
 from dgbench.validation import some_of
@@ -231,7 +231,7 @@ def evaluate_model(
             }
             recipes = _recipes(subject, fold, fold_images, settings.eval_subsets)
             runs.append(PredictedRun(folders[fold.name] / PREDICTION_FILE, about, recipes))
-        with kept(runs if predictions else [], model.step, fold_images) as listen:
+        with prediction_files(runs if predictions else [], model.step, fold_images) as listen:
             all_recipes = [recipe for run in runs for recipe in run.recipes]
             counts = counted(logits, fold_images, all_recipes, settings, model.group_size, tell, listen)
         for fold, identity, run in zip(group, identities, runs, strict=True):

@@ -85,7 +85,7 @@ def foreign(
         return partial(Foreign, model, classes)
     path = Path(model).expanduser()
     if path.suffix in (EXPORTED, *TORCHSCRIPT) and path.exists():
-        return partial(_of_file, path, classes, trust)
+        return partial(_load_file, path, classes, trust)
     if ":" in model:
         return lambda preprocessing: Foreign(_imported(model), classes, preprocessing)
     import timm
@@ -98,7 +98,7 @@ def foreign(
     return partial(_timm, model, classes, weights)
 
 
-def _of_file(path: Path, classes: Sequence[str], trust: bool, preprocessing: Preprocessing) -> Predictor:
+def _load_file(path: Path, classes: Sequence[str], trust: bool, preprocessing: Preprocessing) -> Predictor:
     program = _program(path, trust)
     names, images = facts_of(path) or ((), preprocessing)
     return Foreign(program, list(classes) or names, images)

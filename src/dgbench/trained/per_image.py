@@ -79,7 +79,7 @@ Listen = Callable[[EvalBatch, Tensor], None]
 
 
 @contextmanager
-def kept(runs: Sequence[PredictedRun], step: int, environments: Environments) -> Iterator[Listen | None]:
+def prediction_files(runs: Sequence[PredictedRun], step: int, environments: Environments) -> Iterator[Listen | None]:
     """Yield a listener for every batch and its (n, K) logits; write a file for each run (fold) once all went well.
 
     Raises:

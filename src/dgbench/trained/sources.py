@@ -114,7 +114,7 @@ class Evaluator(Checked):
             raise ConfigError("a function has no name for the tables; give name=")
         subject = Subject.of(model, name, Path(title).name if "/" in title else title)
         if record is not None and subject.trained_on(environments.info):
-            if not _of_protocol(self.overrides):
+            if not _protocol_words(self.overrides):
                 protocol = self._own_fold(record)
             if self.classes:
                 raise ConfigError(
@@ -196,7 +196,7 @@ class Evaluator(Checked):
                 raise ConfigError("dataset= is missing; name one of conf/dataset, since only a run brings its own")
             config = self.compose(overrides)
             return config["dataset"], config["protocol"], TrainerSettings(**config["trainer"])
-        if typed := _of_protocol(overrides):
+        if typed := _protocol_words(overrides):
             raise ConfigError(
                 f"{typed[0]} says nothing of a run, which has the fold that it was trained for unless dataset= names "
                 "another dataset; leave it out"
@@ -244,7 +244,7 @@ def _complete(run: Path, evaluated: Path) -> None:
             shutil.copyfile(evaluated / PREDICTION_FILE, target)
 
 
-def _of_protocol(overrides: Sequence[str]) -> list[str]:
+def _protocol_words(overrides: Sequence[str]) -> list[str]:
     """Select the words that choose or change a protocol."""
     return [word for word in overrides if word.lstrip("+~").startswith(("protocol=", "protocol."))]
 

@@ -76,7 +76,7 @@ def base_facts(base: str, folder: Path, resolution: int, absent_ok: bool, downlo
     name = base_name(base, folder, download)
     if name == "digits":
         return BaseFacts(name, IMAGES[name], 10, DIGITS_SIDE, _digits_content())
-    if not mnist_there(folder, download):
+    if not has_mnist(folder, download):
         if not absent_ok:
             need_mnist(folder, download)
         return BaseFacts(name, 0, 0, resolution, "")
@@ -124,13 +124,13 @@ def load_base_images(base: Base, data_dir: str | Path, resolution: int) -> BaseI
 
 
 def base_name(base: str, folder: Path, download: bool) -> str:
-    """Resolve ``base`` to a name: ``auto`` is MNIST where :func:`mnist_there`, else the digits; others stay."""
+    """Resolve ``base`` to a name: ``auto`` is MNIST where :func:`has_mnist`, else the digits; others stay."""
     if base != "auto":
         return base
-    return "mnist" if mnist_there(folder, download) else "digits"
+    return "mnist" if has_mnist(folder, download) else "digits"
 
 
-def mnist_there(folder: Path, download: bool) -> bool:
+def has_mnist(folder: Path, download: bool) -> bool:
     """Return whether MNIST is below ``folder``; ``download`` tries to fetch it if not, once per process and folder."""
     if _complete(folder):
         return True
@@ -162,7 +162,7 @@ def need_mnist(folder: Path, download: bool) -> None:
     Raises:
         DataError: it is not there and, with ``download``, cannot be downloaded.
     """
-    if not mnist_there(folder, download):
+    if not has_mnist(folder, download):
         tried = " and cannot be downloaded" if download else ""
         remedy = f"delete {folder / 'MNIST'}, which lacks files, " if (folder / "MNIST").exists() else ""
         raise DataError(

@@ -203,7 +203,7 @@ def table_of_features(
         label=label,
         listed=_listed(path, arrays[SUBSET])[rows] if SUBSET in arrays else np.full(len(rows), -1),
         attributes={
-            name: ["" if _missing(value) else str(value) for value in values[rows].tolist()]
+            name: ["" if _is_missing(value) else str(value) for value in values[rows].tolist()]
             for name, values in arrays.items()
             if name not in OWN
         },
@@ -233,7 +233,7 @@ def _named(path: Path, column: str, values: np.ndarray) -> tuple[list[str], np.n
     """Sort the different names (integers by value) and index each row's, (n,); blanks around names do not count."""
     plain = values.tolist()
     for row, value in enumerate(plain):
-        if _missing(value):
+        if _is_missing(value):
             raise DataError(f"dataset.path={path}: row {row} has no {column}; give it one, or drop it")
         if not isinstance(value, (str, int)):
             raise DataError(
@@ -250,7 +250,7 @@ def _listed(path: Path, values: np.ndarray) -> np.ndarray:
     """Look up the (n,) index of each row's subset, -1 where it names none."""
     listed = np.full(len(values), -1)
     for row, value in enumerate(values.tolist()):
-        if not _missing(value):
+        if not _is_missing(value):
             if value not in SUBSETS:
                 raise DataError(
                     f"dataset.path={path}: row {row} is in subset {value}; use train, val, test or leave it empty"
@@ -259,7 +259,7 @@ def _listed(path: Path, values: np.ndarray) -> np.ndarray:
     return listed
 
 
-def _missing(value: Any) -> bool:
+def _is_missing(value: Any) -> bool:
     """Return whether a table has no value there: blank text, None, pandas' NA, or what is unequal to itself, as nan."""
     return (
         value is None

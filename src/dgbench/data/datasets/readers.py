@@ -118,7 +118,7 @@ def iwildcam(root: Path, environment: str) -> list[DescribedRow]:
     for line in lines_of(file, ("split", "filename", "y", "location_remapped")):
         split, location = line["split"], line["location_remapped"]
         if split not in WILDCAM or not line["y"].isdecimal():
-            _odd(file, f"split {split!r} and y {line['y']!r}")
+            _refuse_values(file, f"split {split!r} and y {line['y']!r}")
         env, subset = WILDCAM[split] if environment == "split" else (f"location_{location}", None)
         attributes = {"location": location, "split": split}
         rows.append((f"train/{line['filename']}", env, f"{int(line['y']):03}", subset, attributes))
@@ -145,13 +145,13 @@ def waterbirds(root: Path) -> list[DescribedRow]:
     for line in lines_of(file, ("img_filename", "y", "split", "place")):
         y, split, place = line["y"], SPLITS.get(line["split"]), PLACES.get(line["place"])
         if y not in BIRDS or split is None or place is None:
-            _odd(file, f"y {y!r}, split {line['split']!r} and place {line['place']!r}")
+            _refuse_values(file, f"y {y!r}, split {line['split']!r} and place {line['place']!r}")
         env = f"test_{place}" if split == "test" else place
         rows.append((line["img_filename"], env, BIRDS[y], split, {"place": place}))
     return rows
 
 
-def _odd(file: Path, values: str) -> NoReturn:
+def _refuse_values(file: Path, values: str) -> NoReturn:
     raise DataError(f"{file} has a line with {values}, which the published list has not; get that")
 
 

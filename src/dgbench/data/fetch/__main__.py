@@ -35,7 +35,7 @@ def table(data: Path, datasets: Mapping[str, Source]) -> str:
     rows = [("dataset", "folder", "there", "download", "license")]
     for name, source in datasets.items():
         download = "yes" if source.files else "by hand"
-        rows.append((name, source.folder, "yes" if _there(source, data) else "no", download, source.license))
+        rows.append((name, source.folder, "yes" if _is_present(source, data) else "no", download, source.license))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
@@ -63,7 +63,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.names == ["list"]:
         print(table(options.to, datasets))
         return 0
-    present = [name for name, source in datasets.items() if name == source.name and _there(source, options.to)]
+    present = [name for name, source in datasets.items() if name == source.name and _is_present(source, options.to)]
     names = (options.names[1:] or present) if verifies else options.names
     if not names:
         print(f"dgbench: {options.to} holds nothing to verify; name the folder of datasets with --to", file=sys.stderr)
@@ -82,7 +82,7 @@ def main(words: Sequence[str] | None = None) -> int:
     return code
 
 
-def _there(source: Source, data: Path) -> bool:
+def _is_present(source: Source, data: Path) -> bool:
     folder = data / source.folder
     return folder.is_dir() and any(folder.iterdir())
 
@@ -107,7 +107,7 @@ def verify(source: Source, data: Path, *, decode: bool = False) -> Iterator[Find
         decode: whether to decode every image; else only empty ones are found.
     """
     folder = data / source.folder
-    if not _there(source, data):
+    if not _is_present(source, data):
         yield Finding("wrong", f"{folder} is not there; dgbench fetch {source.name}")
         return
     keys = dataset_keys(source.name, data)
@@ -125,7 +125,7 @@ def verify(source: Source, data: Path, *, decode: bool = False) -> Iterator[Find
     for archive in (archive for form in source.forms for archive in form.files):
         file = data / ".fetch" / source.name / archive.name
         if file.is_file():
-            yield _kept(archive, file)
+            yield _check_archive(archive, file)
         elif archive.name in fetched:
             yield _noted(archive, fetched[archive.name])
     if not fetched and source.files:
@@ -202,7 +202,7 @@ def _decoded(folder: Path, paths: list[str]) -> list[tuple[str, str]]:
         return list(tqdm(pool.map(reason, paths), total=len(paths), unit="image", disable=None, leave=False))
 
 
-def _kept(archive: Archive, file: Path) -> Finding:
+def _check_archive(archive: Archive, file: Path) -> Finding:
     checksums = {algorithm: checksum(file, algorithm) for algorithm in archive.published}
     for algorithm, expected in archive.published.items():
         if checksums[algorithm] != expected:

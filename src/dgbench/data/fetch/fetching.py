@@ -26,7 +26,7 @@ from dgbench.data.fetch.archives import extract
 from dgbench.data.fetch.arrange import link_or_copy
 from dgbench.downloads import Unavailable, download, need_answer
 from dgbench.errors import ConfigError, DataError
-from dgbench.records.locks import try_alone
+from dgbench.records.locks import try_exclusive
 
 DATASETS = CONF / "dataset"
 Say = Callable[[str], None]
@@ -150,7 +150,7 @@ def fetch(source: Source, data: Path, *, keep: bool = False, say: Say = print) -
     if not source.files:
         raise DataError(f"{source.name} cannot be downloaded by a program; {source.by_hand(data)}")
     stage.mkdir(parents=True, exist_ok=True)
-    with try_alone(stage.parent / f"{source.name}.lock") as locked:
+    with try_exclusive(stage.parent / f"{source.name}.lock") as locked:
         if not locked:
             raise DataError(f"another process is fetching {source.name} into {stage}; wait for it")
         unpacked = stage / "unpacked"

@@ -18,7 +18,7 @@ import numpy as np
 from tqdm import tqdm
 
 from dgbench.errors import DataError
-from dgbench.records.locks import alone
+from dgbench.records.locks import exclusive
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def cached_array(
         return done
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with alone(folder.with_name(folder.name + ".lock"), f"waiting for another process that fills {folder}"):
+        with exclusive(folder.with_name(folder.name + ".lock"), f"waiting for another process that fills {folder}"):
             if not is_complete(folder):
                 _make(folder, shape, produce, chunk, workers, title)
             done = _complete(folder, shape)

@@ -51,7 +51,7 @@ class Augmentation:
         flipped = flip[:, 0] < self.scheme.flip
         images = resized_crop(images, boxes / np.concatenate([sizes, sizes], axis=1), flipped)
         images = color_jitter(images, self.factors(factors), np.argsort(order, axis=1))
-        return _at(images, gray[:, 0] < self.scheme.grayscale, lambda part: to_gray(part).expand_as(part))
+        return _change_at(images, gray[:, 0] < self.scheme.grayscale, lambda part: to_gray(part).expand_as(part))
 
     def boxes(self, tries: np.ndarray, place: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """Compute the (n, 4) top, left, height and width of the crops, in pixels of ``sizes``, by torchvision's rule.
@@ -61,8 +61,8 @@ class Augmentation:
         """
         height, width = (sizes[:, i : i + 1].astype(np.float64) for i in (0, 1))
         low, high = np.log(np.asarray(self.scheme.crop_aspect, np.float64))
-        area = height * width * _between(tries[..., 0], *self.scheme.crop_area)
-        aspect = np.exp(_between(tries[..., 1], low, high))
+        area = height * width * _scale_to(tries[..., 0], *self.scheme.crop_area)
+        aspect = np.exp(_scale_to(tries[..., 1], low, high))
         w, h = np.round(np.sqrt(area * aspect)), np.round(np.sqrt(area / aspect))
         fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
         first = fits.argmax(1)[:, None]
@@ -77,8 +77,8 @@ class Augmentation:
     def factors(self, uniform: np.ndarray) -> np.ndarray:
         """Map (n, 4) uniform numbers to factors of brightness, contrast and saturation and the shift of the hue."""
         spread = (self.scheme.brightness, self.scheme.contrast, self.scheme.saturation)
-        columns = [_between(uniform[:, i], max(0.0, 1 - value), 1 + value) for i, value in enumerate(spread)]
-        return np.stack([*columns, _between(uniform[:, HUE], -self.scheme.hue, self.scheme.hue)], axis=1)
+        columns = [_scale_to(uniform[:, i], max(0.0, 1 - value), 1 + value) for i, value in enumerate(spread)]
+        return np.stack([*columns, _scale_to(uniform[:, HUE], -self.scheme.hue, self.scheme.hue)], axis=1)
 
 
 def resized_crop(images: Tensor, boxes: np.ndarray, flipped: np.ndarray) -> Tensor:
@@ -125,7 +125,7 @@ def color_jitter(images: Tensor, factors: np.ndarray, order: np.ndarray) -> Tens
             chosen = order[:, place] == kind
             if not idle[kind]:
                 factor = torch.from_numpy(factors[chosen, kind]).to(images).view(-1, 1, 1, 1)
-                images = _at(images, chosen, partial(change, factor=factor))
+                images = _change_at(images, chosen, partial(change, factor=factor))
     return images
 
 
@@ -172,7 +172,7 @@ def _away(images: Tensor, anchor: Tensor, factor: Tensor) -> Tensor:
     return torch.lerp(anchor.expand_as(images), images, factor).clamp_(0, 1)
 
 
-def _at(images: Tensor, chosen: np.ndarray, change: Callable[[Tensor], Tensor]) -> Tensor:
+def _change_at(images: Tensor, chosen: np.ndarray, change: Callable[[Tensor], Tensor]) -> Tensor:
     """Change the chosen images in place. The choice is known on the host, so nothing waits for the device."""
     if chosen.any():
         rows = torch.from_numpy(np.flatnonzero(chosen)).to(images.device, non_blocking=True)
@@ -180,5 +180,5 @@ def _at(images: Tensor, chosen: np.ndarray, change: Callable[[Tensor], Tensor]) 
     return images
 
 
-def _between(uniform: np.ndarray, low: float, high: float) -> np.ndarray:
+def _scale_to(uniform: np.ndarray, low: float, high: float) -> np.ndarray:
     return low + (high - low) * uniform

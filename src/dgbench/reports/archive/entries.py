@@ -150,7 +150,7 @@ def read_entry(folder: Path) -> Entry:
 
 def entry_or_faults(folder: Path) -> tuple[Entry | None, list[str]]:
     """Read the ``entry.yaml`` of a folder, or list what is wrong with it or its files, one line each."""
-    if refused := odd_files(folder):
+    if refused := refused_files(folder):
         return None, refused
     try:
         content = read_yaml(folder / ENTRY_FILE)
@@ -162,7 +162,7 @@ def entry_or_faults(folder: Path) -> tuple[Entry | None, list[str]]:
         return None, [f"{ENTRY_FILE} holds no keys: {' '.join(str(error).split())}"]
 
 
-def odd_files(folder: Path) -> list[str]:
+def refused_files(folder: Path) -> list[str]:
     """List the refused files of an entry, one line each: a link might publish any file of the reader's machine."""
     faults = [f"{folder.name} is a link; put the folder itself there"] if folder.is_symlink() else []
     for path in sorted(folder.iterdir()):

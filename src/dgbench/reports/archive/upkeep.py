@@ -42,10 +42,10 @@ from dgbench.reports.archive.entries import (
     entry_or_faults,
     evaluated,
     missing_of,
-    odd_files,
     read_entry,
     read_table,
     recorded_of,
+    refused_files,
     tables_of,
 )
 from dgbench.reports.measuring.report import measures_answer, setting_facts
@@ -203,13 +203,13 @@ def check_archive(results: Path, only: str = "") -> list[str]:
         raise RecordError(f"{results} has no entry {only}; it has {', '.join(names)}")
     checked = [folder for folder in folders if only in ("", folder.name)]
     faults = [f"{folder.name}: {fault}" for folder in checked for fault in check_entry(folder)]
-    return faults if only else faults + [f"{results.name}: {fault}" for fault in _between(results, folders)]
+    return faults if only else faults + [f"{results.name}: {fault}" for fault in _archive_faults(results, folders)]
 
 
 def check_entry(folder: Path) -> list[str]:
     """List everything that is wrong with one entry, one line each."""
     entry, faults = entry_or_faults(folder)
-    faults = [*_of_files(folder), *faults]
+    faults = [*_file_faults(folder), *faults]
     if entry is None:
         return faults
     try:
@@ -218,31 +218,32 @@ def check_entry(folder: Path) -> list[str]:
             return faults + [f"{problem.kind} {problem.where}: {problem.reason}" for problem in collection.problems]
         lacking = [run for run in collection.runs if run.status == DONE and run.lacking]
         faults += [f"run {run.identity['run']}: {run.unusable}" for run in lacking]
-        faults += [*_of_runs(entry, list(each_line(entry.rows)))]
-        faults += [*_of_numbers(entry, collection)]
+        faults += [*_packed_run_faults(entry, list(each_line(entry.rows)))]
+        faults += [*_number_faults(entry, collection)]
     except (DgbenchError, OSError) as error:
         faults.append(str(error))
     return faults
 
 
-def _of_files(folder: Path) -> Iterator[str]:
+def _file_faults(folder: Path) -> Iterator[str]:
     if not NAME.fullmatch(folder.name):
         yield f"its name is {folder.name}; take lowercase letters, digits and _"
     present = {path.name for path in folder.iterdir()}
     for name in sorted(present ^ set(FILES)):
         yield f"{name} is no file of an entry; remove it" if name in present else f"{name} is missing"
-    text = read_regular(folder / ABOUT).decode(errors="replace") if ABOUT in present and not odd_files(folder) else ""
+    readable = ABOUT in present and not refused_files(folder)
+    text = read_regular(folder / ABOUT).decode(errors="replace") if readable else ""
     if BLANK in text:
         yield f"{ABOUT} is not filled in: replace {BLANK}"
     for markup in active_markup(text):
         yield f"{ABOUT} holds {shown(markup)}; write no HTML, and links that are relative, https: or mailto:"
 
 
-def _of_runs(entry: Entry, lines: Sequence[PackedRun]) -> Iterator[str]:
+def _packed_run_faults(entry: Entry, lines: Sequence[PackedRun]) -> Iterator[str]:
     """Find contradictions in each packed run, in all of them together, and in what ``entry.yaml`` says of them."""
     for line in lines:
         label = "run {run} ({algorithm} seed {seed} fold {fold})".format_map(line.identity)
-        yield from (f"{label}: {fault}" for fault in _of_run(line, bool(entry.frozen)))
+        yield from (f"{label}: {fault}" for fault in _run_faults(line, bool(entry.frozen)))
     for (run, _), count in Counter((line.identity["run"], line.identity["code"]) for line in lines).items():
         if count > 1:
             yield f"run {run} is there {count} times"
@@ -253,7 +254,7 @@ def _of_runs(entry: Entry, lines: Sequence[PackedRun]) -> Iterator[str]:
             yield f"recorded.{key} is {json.dumps(written)}, its runs say {json.dumps(value)}"
 
 
-def _of_run(line: PackedRun, frozen: bool) -> Iterator[str]:
+def _run_faults(line: PackedRun, frozen: bool) -> Iterator[str]:
     """Check a run's hash, computed again, and its rows against its specification, which frozen entries may lack."""
     identity, spec = line.identity, line.spec
     if DIRTY in identity["code"]:
@@ -289,7 +290,7 @@ def _hash_of(spec: Mapping[str, Any]) -> str:
     return hash_of(values | {part: hash_of(values[part]) for part in PARTS if part in values})
 
 
-def _of_numbers(entry: Entry, collection: Collection) -> Iterator[str]:
+def _number_faults(entry: Entry, collection: Collection) -> Iterator[str]:
     """Check checksums, committed tables and the list of missing results against what the rows give."""
     for name, expected in entry.sha256.items():
         if hashlib.sha256(read_regular(entry.folder / name)).hexdigest() != expected:
@@ -323,7 +324,7 @@ def _table_faults(name: str, committed: str, computed: str) -> Iterator[str]:
         yield f"line {line + 2}: {ours.columns[column]} is {cells[0]}, its rows give {cells[1]}"
 
 
-def _between(results: Path, folders: Sequence[Path]) -> Iterator[str]:
+def _archive_faults(results: Path, folders: Sequence[Path]) -> Iterator[str]:
     """Check what entries say of one another, the files beside them, and what is generated from all of them."""
     entries = {folder.name: entry_or_faults(folder)[0] for folder in folders}
     for name, entry in entries.items():

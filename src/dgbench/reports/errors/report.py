@@ -143,7 +143,7 @@ def _section(
     figures: list[Figure | str] = [heat_maps(title, name, counted) for name, counted in counts.items()]
     figures += [_mistakes(title, name, read[name]) for name in counts]
     if pair and set(pair) <= set(counts):
-        figures += [_only(title, one, other, read) for one, other in (pair, pair[::-1])]
+        figures += [_contrast_sheet(title, one, other, read) for one, other in (pair, pair[::-1])]
     everything = [run for group in runs.values() for run in group]
     identity = everything[0].run.identity
     kinds = [f"{n} of {kind}" for kind, n in _evaluations(everything).items()]
@@ -203,7 +203,7 @@ def _mistakes(setting: str, algorithm: str, read: _Read) -> Figure | str:
     )
 
 
-def _only(setting: str, one: str, other: str, read: Mapping[str, _Read]) -> Figure | str:
+def _contrast_sheet(setting: str, one: str, other: str, read: Mapping[str, _Read]) -> Figure | str:
     first, second = read[one].images, read[other].images
     assert first is not None and second is not None  # both are compared
     lines, n = only_first(first, second)

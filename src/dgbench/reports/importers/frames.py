@@ -258,7 +258,7 @@ class Columns:
         names = wide or [
             name
             for name in self.frame
-            if name not in used and not str(name).startswith("Unnamed: ") and self._of_numbers(name)
+            if name not in used and not str(name).startswith("Unnamed: ") and self._holds_numbers(name)
         ]
         average = [name for name in names if letters(name) in _AVERAGE] if wide is None else []
         names = [name for name in names if name not in average]
@@ -273,7 +273,7 @@ class Columns:
         self.column |= {"environment": "environment", values or "accuracy": holds}
         self.wide = True
 
-    def _of_numbers(self, name: Any) -> bool:
+    def _holds_numbers(self, name: Any) -> bool:
         return not np.isnan(parsed(self.frame[name])).all()
 
     def _check_average(self, name: Any, names: Sequence[Any]) -> None:

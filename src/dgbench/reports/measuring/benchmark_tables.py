@@ -151,7 +151,7 @@ def overview_table(benchmarks: Sequence[Benchmark]) -> Table:
         lines.append(cells)
     notes = ["Mean over seeds, then mean ± standard deviation over settings; n marks those that have a value."]
     if len(benchmarks) > 1:
-        conflict = _unlike(benchmarks)
+        conflict = _why_no_average(benchmarks)
         cells = {"dataset": "average", "settings": sum(len(benchmark.lines) for benchmark in benchmarks)}
         for column in _correlation_columns():
             values = [line[column.name] for line in lines if line[column.name] is not None]
@@ -164,7 +164,7 @@ def overview_table(benchmarks: Sequence[Benchmark]) -> Table:
     return table(lines, "overview", "Rank correlation with the ideal measure, per dataset", columns, notes)
 
 
-def _unlike(benchmarks: Sequence[Benchmark]) -> str:
+def _why_no_average(benchmarks: Sequence[Benchmark]) -> str:
     """Say why benchmarks must not share an average; empty where they may."""
     for key in _SAME:
         values = sorted({str(benchmark.identity[key]) for benchmark in benchmarks})
@@ -388,7 +388,8 @@ def benchmark_published_tables(benchmark: Benchmark) -> list[Table]:
     if benchmark.identity["base"] == "digits":  # the 8 x 8 ones, which stand in for MNIST
         return []
     papers = [published(name) for name in names()]
-    tables = [_beside(benchmark, paper) for paper in papers if paper.match and paper.quantity == "correlation"]
+    papers = [paper for paper in papers if paper.match and paper.quantity == "correlation"]
+    tables = [_comparison(benchmark, paper) for paper in papers]
     tables += [_terms_beside(benchmark, published(TERMS)), _selections_beside(benchmark, published(SELECTED))]
     return [table for table in tables if table is not None]
 
@@ -443,7 +444,7 @@ def _selections_beside(benchmark: Benchmark, paper: Published) -> Table | None:
     return _table(benchmark, lines, "published_selections", f"Beside the paper: {paper.title}", columns, notes)
 
 
-def _beside(benchmark: Benchmark, paper: Published) -> Table | None:
+def _comparison(benchmark: Benchmark, paper: Published) -> Table | None:
     rows = [(line, row) for line in benchmark.lines if (row := _row(line, paper)) in paper.values]
     if not rows:
         return None

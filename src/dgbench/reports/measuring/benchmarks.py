@@ -57,12 +57,12 @@ class BenchmarkLine:
 
         The measures are those of :data:`SHOWN`; a setting without any ideal error says why.
         """
-        ideal, why_not = self.studies["ideal"], ""
+        ideal, absence = self.studies["ideal"], ""
         if not ideal.notna().any():
             texts = self.studies["ideal.reason"]
-            why_not = next((text for text in texts if isinstance(text, str) and text), "no ideal errors")
+            absence = next((text for text in texts if isinstance(text, str) and text), "no ideal errors")
         return {
-            (coefficient, measure): (rho, why_not or next(iter(reason_of.values()), ""))
+            (coefficient, measure): (rho, absence or next(iter(reason_of.values()), ""))
             for coefficient in COEFFICIENTS
             for measure in SHOWN
             for rho, reason_of in [correlations(self.studies, measure, coefficient)]

@@ -21,7 +21,7 @@ from dgbench.reports.labels import sortable
 from dgbench.reports.measuring.benchmark_tables import RANKED_BY, rankings
 from dgbench.reports.measuring.benchmarks import Benchmark, BenchmarkLine
 from dgbench.reports.measuring.tables import COMPARED
-from dgbench.reports.over_seeds import Ranking, algorithms_of, by_seed, known, seeds_of, standard_deviation
+from dgbench.reports.over_seeds import Ranking, algorithms_of, by_seed, line_values, seeds_of, standard_deviation
 from dgbench.reports.render.drawing import (
     COLORS,
     INK,
@@ -101,10 +101,10 @@ def benchmark_curves(benchmark: Benchmark, colors: Colors) -> list[Figure]:
             caption = _caption([line.evaluation for line in lines], colors)
             return finish(drawn, name, f"Error in every environment{suffix}", caption)
 
-    return _of_each_size(benchmark, "curves", draw)
+    return _figure_per_size(benchmark, "curves", draw)
 
 
-def _of_each_size(
+def _figure_per_size(
     benchmark: Benchmark, kind: str, draw: Callable[[Sequence[BenchmarkLine], str, str], Figure | None]
 ) -> list[Figure]:
     """Draw a figure per size of a benchmark, where possible, by ``draw(lines, name of the figure, ', scale=1')``."""
@@ -279,7 +279,9 @@ def baseline_figures(benchmark: Benchmark, baseline: str) -> list[Figure]:
 
     def draw(lines: Sequence[BenchmarkLine], name: str, suffix: str) -> Figure | None:
         best_of = {line.label(): line.selections["ideal", None].names for line in lines}
-        shown = [line for line in lines if best_of[line.label()] and known(by_seed(line.studies, "ideal"), baseline)]
+        shown = [
+            line for line in lines if best_of[line.label()] and line_values(by_seed(line.studies, "ideal"), baseline)
+        ]
         if not shown:
             return None
         omitted = [line.label(without=benchmark.size_axis) or "all" for line in lines if line not in shown]
@@ -293,7 +295,7 @@ def baseline_figures(benchmark: Benchmark, baseline: str) -> list[Figure]:
             for axes, letter, (measure, title) in zip(panels, "abc", RANKED_BY.items(), strict=True):
                 for (label, algorithms, marker), color, offset in zip(drawn_as, COLORS, (-0.12, 0.12), strict=False):
                     pairs = zip(shown, algorithms, strict=True)
-                    values = [known(by_seed(line.studies, measure), algorithm) for line, algorithm in pairs]
+                    values = [line_values(by_seed(line.studies, measure), algorithm) for line, algorithm in pairs]
                     x = [index + offset for index, seed_values in enumerate(values) if seed_values]
                     values = [seed_values for seed_values in values if seed_values]
                     axes.errorbar(
@@ -318,7 +320,7 @@ def baseline_figures(benchmark: Benchmark, baseline: str) -> list[Figure]:
             )
             return finish(drawn, name, f"{baseline} against the best algorithm{suffix}", caption)
 
-    return _of_each_size(benchmark, "baseline", draw)
+    return _figure_per_size(benchmark, "baseline", draw)
 
 
 def scatter_figures(benchmark: Benchmark) -> list[Figure]:
@@ -355,7 +357,7 @@ def scatter_figures(benchmark: Benchmark) -> list[Figure]:
             )
             return finish(drawn, name, f"Measures against the ideal error{suffix}", caption)
 
-    return _of_each_size(benchmark, "scatter", draw)
+    return _figure_per_size(benchmark, "scatter", draw)
 
 
 def rank_figures(benchmark: Benchmark) -> list[Figure]:

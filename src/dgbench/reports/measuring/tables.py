@@ -132,7 +132,7 @@ def held_out_table(evaluation: Evaluation) -> Table:
     ]
     lines = side_by_side(order, parts)
     title = f"Error in each {'tested' if oracle else 'held-out'} environment"
-    return table(lines, "held_out_errors", title, columns, [_whose_models(setting, oracle)])
+    return table(lines, "held_out_errors", title, columns, [_models_note(setting, oracle)])
 
 
 def seed_table(evaluation: Evaluation) -> Table:
@@ -144,7 +144,7 @@ def seed_table(evaluation: Evaluation) -> Table:
     return table(evaluation.studies.drop(columns="setting"), "seeds", "Every seed", columns, detail=True)
 
 
-def _whose_models(setting: Setting, trained_on_tested: bool) -> str:
+def _models_note(setting: Setting, trained_on_tested: bool) -> str:
     """Say which models the columns of held-out errors belong to."""
     planned: Sequence[Sequence[str]] | None = tested_by_fold(setting.identity)
     protocol = setting.identity["protocol"]
@@ -176,7 +176,7 @@ def on_measures(studies: pd.DataFrame) -> list[str]:
             f"{', '.join(sampled)}: a prediction depends on the images that are seen with it, so errors are those of a "
             "pool whose spurious feature was drawn once per environment, not expected ones."
         )
-    return sentences + _absent(studies)
+    return sentences + _absence_notes(studies)
 
 
 def on_selection(studies: pd.DataFrame) -> list[str]:
@@ -247,7 +247,7 @@ def _winner(studies: pd.DataFrame) -> list[str]:
     ]
 
 
-def _absent(studies: pd.DataFrame) -> list[str]:
+def _absence_notes(studies: pd.DataFrame) -> list[str]:
     lacking: dict[str, list[str]] = {}
     for study in studies.to_dict("records"):
         texts = dict.fromkeys(study[f"{name}.reason"] for name in MEASURES)
@@ -335,14 +335,14 @@ def correlation_table(evaluation: Evaluation) -> Table:
 
 def certainty_table(evaluation: Evaluation, statistics: Statistics) -> Table:
     """List each algorithm's difference to the lowest, rank, and if it may be lowest, by worst+gap and by average."""
-    samples, why_not = resamples(evaluation, statistics)
+    samples, absences = resamples(evaluation, statistics)
     names = sorted({name for sample in samples.values() for name in sample.names})
     if samples:
         first = next(iter(samples.values()))
         level = dict(zip(first.names, first.estimate, strict=True))
         names.sort(key=lambda name: (level.get(name, np.inf), name))
     lines: list[dict[str, Any]] = [{"algorithm": name} for name in names]
-    columns, notes = [ALGORITHM], [_how(evaluation, statistics, samples)] if samples else []
+    columns, notes = [ALGORITHM], [_intervals_note(evaluation, statistics, samples)] if samples else []
     for measure, title in COMPARED.items():
         difference, rank, verdict = (f"{title}: {kind}" for kind in ("to the lowest", "rank", "verdict"))
         columns += [
@@ -351,9 +351,9 @@ def certainty_table(evaluation: Evaluation, statistics: Statistics) -> Table:
             Column(verdict, help="lowest: no other may be; may be lowest: the seeds cannot exclude it; worse: they do"),
         ]
         if measure not in samples:
-            notes.append(f"{title}: not computed, {why_not[measure]}.")
+            notes.append(f"{title}: not computed, {absences[measure]}.")
             for line in lines:
-                line |= entries((difference, rank, verdict), why_not[measure])
+                line |= entries((difference, rank, verdict), absences[measure])
             continue
         sample = samples[measure]
         best = sample.names[int(np.argmin(sample.estimate))]
@@ -407,7 +407,7 @@ def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
 
 def resamples(evaluation: Evaluation, statistics: Statistics) -> tuple[dict[str, Resamples], dict[str, str]]:
     """Draw resamples of the complete algorithms: measure -> resamples, and measure -> why there are none."""
-    samples, why_not = {}, {}
+    samples, absences = {}, {}
     for measure in COMPARED:
         matrix = complete(evaluation.studies, [measure])[measure]
         names, values = list(map(str, matrix.index)), matrix.to_numpy()
@@ -422,11 +422,11 @@ def resamples(evaluation: Evaluation, statistics: Statistics) -> tuple[dict[str,
             rng = statistics.rng("certainty", measure)
             samples[measure] = resample(names, values, rng, draws=statistics.draws, level=statistics.level)
         except MeasureError as problem:
-            why_not[measure] = str(problem)
-    return samples, why_not
+            absences[measure] = str(problem)
+    return samples, absences
 
 
-def _how(evaluation: Evaluation, statistics: Statistics, samples: dict[str, Resamples]) -> str:
+def _intervals_note(evaluation: Evaluation, statistics: Statistics, samples: dict[str, Resamples]) -> str:
     count = len(seeds_of(evaluation.studies))
     seeds = "seeds are" if count > 1 else "1 seed, only environments are"
     text = (

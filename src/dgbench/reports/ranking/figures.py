@@ -15,7 +15,7 @@ from dgbench.errors import MeasureError
 from dgbench.reports.document import Figure
 from dgbench.reports.labels import slug
 from dgbench.reports.measuring.figures import rank_diagram
-from dgbench.reports.over_seeds import Ranking, comparable, known, means
+from dgbench.reports.over_seeds import Ranking, comparable, line_values, means
 from dgbench.reports.ranking.leaderboards import Leaderboard
 from dgbench.reports.render.drawing import COLORS, GRAY, INK, canvas, finish, grid, label_of
 from dgbench.reports.tables import percent
@@ -127,7 +127,7 @@ def _dots(axes: Any, order: Sequence[str], level: Mapping[str, float], accuracie
     may_be_best = {str(judged.index[index]) for index in best}
     places, height = _places(order)
     for algorithm in (name for name in order if name in level):
-        y, values = places[algorithm], known(accuracies, algorithm)
+        y, values = places[algorithm], line_values(accuracies, algorithm)
         style = _MAY_BE_BEST if algorithm in may_be_best else _WORSE if algorithm in judged.index else _NOT_TESTED
         if len(values) > 1 and abs(mean(values) - level[algorithm]) < 1e-9:
             ends = mean_interval(values)

@@ -60,7 +60,7 @@ class RankedDataset:
         """Algorithm -> seeds with at least one run."""
         return seed_counts(self.accuracies)
 
-    def why_absent(self, algorithm: str) -> str:
+    def absence_reason(self, algorithm: str) -> str:
         """Say why an algorithm has no average; empty where nothing is missing."""
         if algorithm not in self.seeds:
             fill = [*command_words("train"), f"algorithm={algorithm.split(' ')[0]}"]
@@ -147,13 +147,13 @@ def leaderboards(
             plan = planned(identity, [frozenset(tested(run.identity)) for run in group.runs])
             reported = set().union(*plan) - set(unreported)
             environments = tuple(env for env in identity["given"] if env in reported)
-            if environments and any(not run.why for run in group.runs):
+            if environments and any(not run.reason for run in group.runs):
                 shown.append((group, environments, plan))
             else:
                 place = f"{variant_text(identity)}, protocol {identity['protocol']}, {len(group.runs)} runs"
                 reason = "every tested environment is one that chooses among models"
                 if environments:
-                    reason = f"no run counts, e.g. {group.runs[0].why or 'none has rows'}"
+                    reason = f"no run counts, e.g. {group.runs[0].reason or 'none has rows'}"
                 problems.append(Problem("no leaderboard", place, reason))
         if not shown:
             continue
@@ -166,7 +166,7 @@ def leaderboards(
                 study = {"algorithm": study_runs[0].label, "seed": study_runs[0].identity["seed"]}
                 lines, missing = _accuracies(environments, plan, study_runs, tests, selected)
                 accuracies += [{**study, **line} for line in lines]
-                counting = [{"run": run.identity["run"], "folder": run.folder} for run in study_runs if not run.why]
+                counting = [{"run": run.identity["run"], "folder": run.folder} for run in study_runs if not run.reason]
                 runs += [{"dataset": title, **study, **run} for run in counting]
                 problems += missing
             frame = pd.DataFrame(accuracies, columns=list(_COLUMNS)).astype({"accuracy": float, "images": float})
@@ -235,7 +235,7 @@ def _why_missing(held_out: HeldOut, runs: Sequence[SelectedRun], selected: Selec
     fold = str(folds.index(held_out)) if held_out in folds else ""
     for run in runs:
         if not run.lost and frozenset(tested(run.identity)) == held_out:
-            return run.why or "its accuracy is NaN, or it has no test row, at the selected step", fold
+            return run.reason or "its accuracy is NaN, or it has no test row, at the selected step", fold
     nothing = "no run in these results holds out" if selected.partial else "not planned: no run holds out"
     reasons_of = (selected.silent.get(Path(run.folder).parent, {}).get(fold) for run in runs)
     return next(filter(None, reasons_of), f"{nothing} {', '.join(sorted(held_out))}"), fold

@@ -46,13 +46,13 @@ def published_boards(names: Sequence[str]) -> list[Published]:
     Raises:
         ConfigError: there is no such table, or it holds no accuracies.
     """
-    papers = [paper for name in names for paper in ([published(name)] if not is_table(name) else _own(name))]
+    papers = [paper for name in names for paper in ([published(name)] if not is_table(name) else _user_tables(name))]
     for paper in papers:
         paper.accuracies()
     return papers
 
 
-def _own(file: str) -> Sequence[Published]:
+def _user_tables(file: str) -> Sequence[Published]:
     """Read the tables of means in a file of a user's."""
     if papers := read_table(file).published:
         return papers
@@ -148,12 +148,12 @@ def beside_tables(leaderboard: Leaderboard, theirs: Published, selection: str) -
         One frame for each table with which the leaderboard shares something.
     """
     note = _settings_note(leaderboard, theirs, selection)
-    papers = [_of_network(leaderboard, paper) for paper in (theirs, *theirs.domains)]
-    frames = [_beside(leaderboard, paper, note) for paper in papers]
+    papers = [_restricted_to_network(leaderboard, paper) for paper in (theirs, *theirs.domains)]
+    frames = [_comparison(leaderboard, paper, note) for paper in papers]
     return [frame for frame in frames if frame is not None]
 
 
-def _of_network(leaderboard: Leaderboard, theirs: Published) -> Published:
+def _restricted_to_network(leaderboard: Leaderboard, theirs: Published) -> Published:
     """Restrict a table of networks, all with ERM, to the leaderboard's network; return other tables as they are."""
     row = theirs.match.format(**_network(leaderboard))
     return replace(theirs, values={"erm": theirs.values[row]} if row in theirs.values else {}) if row else theirs
@@ -164,8 +164,8 @@ def _network(leaderboard: Leaderboard) -> dict[str, Any]:
     return {**leaderboard.identity, "init": str(leaderboard.identity["init"]).partition(":")[0]}
 
 
-def _beside(leaderboard: Leaderboard, theirs: Published, settings: str) -> Table | None:
-    ours = _ours(leaderboard, theirs)
+def _comparison(leaderboard: Leaderboard, theirs: Published, settings: str) -> Table | None:
+    ours = _our_means(leaderboard, theirs)
     printed = theirs.accuracies()
     shared = [c for c in theirs.columns if any(c in ours.get(a, {}) and c in line for a, line in printed.items())]
     rows = [name for name in printed if any(column in ours.get(name, {}) for column in shared)]
@@ -206,9 +206,9 @@ def gap_section(boards: Sequence[Leaderboard], folders: Any) -> tuple[Section | 
     """
     distances, problems = _distances(folders)
     paper, lines = published(PRETRAINING), list[dict[str, Any]]()
-    fine_tuned = {_untuned(board): board for board in boards if board.identity["tuning"] == "ft"}
+    fine_tuned = {_key_without_tuning(board): board for board in boards if board.identity["tuning"] == "ft"}
     for probed in boards:
-        tuned = fine_tuned.get(_untuned(probed))
+        tuned = fine_tuned.get(_key_without_tuning(probed))
         if probed.identity["tuning"] != "lp" or tuned is None:
             continue
         tuned_accuracies = _accuracies(tuned)
@@ -253,7 +253,7 @@ def _distances(folders: Any) -> tuple[dict[tuple[str, str], float], list[Problem
     return distances, problems
 
 
-def _untuned(leaderboard: Leaderboard) -> str:
+def _key_without_tuning(leaderboard: Leaderboard) -> str:
     """Return a key that a leaderboard shares with the one of another tuning."""
     return identity_key(leaderboard.identity, [key for key in leaderboard.identity if key != "tuning"])
 
@@ -296,7 +296,7 @@ def _settings_note(leaderboard: Leaderboard, theirs: Published, selection: str) 
     return f"The same here as there: {named}. Data and budgets may differ: see the facts above."
 
 
-def _ours(leaderboard: Leaderboard, theirs: Published) -> dict[str, dict[str, float]]:
+def _our_means(leaderboard: Leaderboard, theirs: Published) -> dict[str, dict[str, float]]:
     """Average accuracies over our seeds: algorithm -> column of theirs -> mean."""
     ours: dict[str, dict[str, float]] = {name: {} for name in leaderboard.algorithms}
     for dataset in leaderboard.datasets:

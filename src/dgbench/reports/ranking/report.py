@@ -23,7 +23,7 @@ from dgbench.reports.over_seeds import (
     Leaders,
     comparable,
     headline,
-    known,
+    line_values,
     only_one_environment,
     separation_words,
     too_few,
@@ -86,7 +86,7 @@ def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
         numbers += f", {percent(level[leaders.first] - level[second])} points above {second}"
         words = f" {separation_words(leaders.order, separation)}"
         if judged.shape[1] > 1:
-            pairs = zip(known(judged, leaders.first), known(judged, second), strict=True)
+            pairs = zip(line_values(judged, leaders.first), line_values(judged, second), strict=True)
             interval = mean_interval([a - b for a, b in pairs])
             numbers += f" ([{percent(interval.low)}, {percent(interval.high)}], 95% interval over seeds)"
     if len(leaders.names) > 1:
@@ -185,7 +185,7 @@ class LeaderboardReport(Report):
         gaps, gap_problems = gap_section(results, self.distances_from)
         agreement = agreement_section(levels, theirs)
         problems = [*collection.problems, *missing, *split.problems, *gap_problems]
-        counting = sum(not run.why for run in selected.runs)
+        counting = sum(not run.reason for run in selected.runs)
         used = f"{counting} of {len(collection.runs)} runs count"
         used += ": one hyperparameter draw of each search" * selection.chooses_draws
         return Document(

@@ -25,14 +25,22 @@ from dgbench.reports.document import TARGET_ORACLE
 from dgbench.reports.hparams import Choice, choices_table
 from dgbench.reports.labels import slug, variant_text
 from dgbench.reports.measuring.tables import ALGORITHM
-from dgbench.reports.over_seeds import by_seed, known, leader, reasons, seed_columns, side_by_side, standard_deviation
+from dgbench.reports.over_seeds import (
+    by_seed,
+    leader,
+    line_values,
+    reasons,
+    seed_columns,
+    side_by_side,
+    standard_deviation,
+)
 from dgbench.reports.power import below_noise, resolution
 from dgbench.reports.published import published
 from dgbench.reports.ranking.leaderboards import Leaderboard, RankedDataset
 from dgbench.reports.ranking.published import Baseline
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.selected import Selected, finished_rows, of_environments
+from dgbench.reports.reading.selected import Selected, finished_rows, in_environments
 from dgbench.reports.reading.shifts import ShiftSetting, form_of, forms_of, read_shifts, shift_settings, verdicts
 from dgbench.reports.tables import Column, Table, entries, entry, table
 
@@ -63,7 +71,7 @@ def leaderboard_table(
     columns = [ALGORITHM]
     parts = []
     for dataset in leaderboard.datasets:
-        missing = {name: dataset.why_absent(name) for name in order}
+        missing = {name: dataset.absence_reason(name) for name in order}
         parts.append(
             seed_columns(dataset.averages, dataset.title, order, dataset.seeds, missing, highest=True, bar=kind)
         )
@@ -72,9 +80,9 @@ def leaderboard_table(
         columns.append(Column(dataset.title, f"{dataset.title} accuracy", "percent", text))
     if has_average:
         best = leader(leaderboard.averages, highest=True)
-        reasons_of = {name: [dataset.why_absent(name) for dataset in leaderboard.datasets] for name in order}
-        why_not = {name: next(filter(None, reasons_of[name]), "a dataset is missing") for name in order}
-        cells = [entry("average", level.get(name), best=name == best, reason=why_not[name]) for name in order]
+        reasons_of = {name: [dataset.absence_reason(name) for dataset in leaderboard.datasets] for name in order}
+        absences = {name: next(filter(None, reasons_of[name]), "a dataset is missing") for name in order}
+        cells = [entry("average", level.get(name), best=name == best, reason=absences[name]) for name in order]
         parts.append(pd.DataFrame(cells, index=order))
         columns.append(
             Column("average", "average accuracy", "percent", "mean over the datasets of the unrounded means")
@@ -113,7 +121,7 @@ def dataset_table(
     parts = []
     for env in dataset.environments:
         rows_of_env = dataset.accuracies[dataset.accuracies["env"] == env]
-        missing = {name: reasons(rows_of_env, "accuracy").get(name) or dataset.why_absent(name) for name in order}
+        missing = {name: reasons(rows_of_env, "accuracy").get(name) or dataset.absence_reason(name) for name in order}
         parts.append(seed_columns(by_seed(rows_of_env, "accuracy"), env, order, seeds, missing, highest=True, bar=kind))
         columns.append(Column(env, f"accuracy in {env}", "percent", f"accuracy in {env}, {condition}"))
     deviation = f"standard deviation over the test environments, divisor {divisor}"
@@ -199,7 +207,7 @@ def _tested(dataset: RankedDataset) -> str:
 def _notes(leaderboard: Leaderboard, order: Sequence[str], baseline: Baseline | None) -> list[str]:
     level = leaderboard.level
     averages = [dataset.averages for dataset in leaderboard.datasets]
-    seeds = sorted({len(known(matrix, name)) for matrix in averages for name in level})
+    seeds = sorted({len(line_values(matrix, name)) for matrix in averages for name in level})
     notes = []
     if seeds:
         notes.append(f"n = {seeds[0]}{f' to {seeds[-1]}' if len(seeds) > 1 else ''} seeds.")
@@ -342,8 +350,8 @@ def _score(dataset: RankedDataset, algorithm: str, reference: str, kind: str) ->
     averages = dataset.averages
     for name in (algorithm, reference):
         if name not in averages.index:
-            return None, dataset.why_absent(name) or f"no result of {name}"
-    accuracies, reference_accuracies = known(averages, algorithm), known(averages, reference)
+            return None, dataset.absence_reason(name) or f"no result of {name}"
+    accuracies, reference_accuracies = line_values(averages, algorithm), line_values(averages, reference)
     bar = spread(reference_accuracies, kind)
     if bar is None:
         return None, f"{reference} has 1 seed and so no error bar; train more seeds"
@@ -376,7 +384,7 @@ def test_curves(collection: Collection, selected: Selected, unreported: Sequence
     rows = finished_rows(collection)
     records = records_of(rows, [RunKey("")] * len(collection.runs))
     reported = [set(tested(run.identity)) - set(unreported) for run in collection.runs]
-    mask = records.of_subset("test") & of_environments(rows, reported)
+    mask = records.of_subset("test") & in_environments(rows, reported)
     accuracies = scores(records.run[mask], records.step[mask], records.accuracy[mask], records.environments_of(mask))
     _, best = first_best(accuracies, len(collection.runs))
     starts = np.searchsorted(accuracies.run, np.arange(len(collection.runs) + 1))
@@ -398,7 +406,7 @@ def test_curves(collection: Collection, selected: Selected, unreported: Sequence
                 "best": best[pos],
                 "selected": chosen[-1] if len(chosen) else np.nan,
                 "deviation": standard_deviation(curve[-epochs:].tolist()),
-                "counts": not selected.runs[pos].why,
+                "counts": not selected.runs[pos].reason,
             }
         )
     curves = pd.DataFrame(lines).astype({"best": "float64", "selected": "float64", "deviation": "float64"})
@@ -427,7 +435,7 @@ def variance_table(leaderboard: Leaderboard, curves: pd.DataFrame, epochs: int) 
         dataset_runs, over_seeds = runs[runs["dataset"] == dataset.title], dataset.averages
         for line in lines:
             algorithm_runs = dataset_runs[dataset_runs["algorithm"] == line["algorithm"]]
-            accuracies = known(over_seeds, line["algorithm"])
+            accuracies = line_values(over_seeds, line["algorithm"])
             deviation, n = standard_deviation(accuracies), len(accuracies) if len(accuracies) > 1 else None
             line |= _mean(f"{dataset.title} epoch", algorithm_runs["deviation"], "fewer than 2 evaluations a run")
             line |= entry(f"{dataset.title} seed", deviation, n=n, reason="fewer than 2 whole seeds")

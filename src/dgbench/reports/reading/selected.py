@@ -40,7 +40,7 @@ class SelectedRun:
     folder: str
     step: int = -1  #: the step whose errors count, -1 where there is none
     accuracy: float = float("nan")  #: validation accuracy that speaks for it, NaN where there is none
-    why: str = ""  #: why it does not count; empty where it does
+    reason: str = ""  #: why it does not count; empty where it does
     lost: bool = False  #: it does not count because another draw of its search was chosen
     finished: bool = True  #: it was trained to its end
     environments: frozenset[str] = frozenset()  #: in which it has ``test`` rows, at any step; of ``full`` folds alone
@@ -111,10 +111,10 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
     choices = selection.choose(records_of(rows, run_keys))
     for index, run in enumerate(collection.runs):
         if run.unusable:
-            choices.why[index] = run.unusable
+            choices.reason[index] = run.unusable
             choices.steps[index] = -1
     draws = choose_draws(run_keys, choices, selection) if selection.chooses_draws else Draws()
-    reasons = {**choices.why, **draws.stuck, **draws.lost}
+    reasons = {**choices.reason, **draws.stuck, **draws.lost}
     everywhere = _environments_of_full(collection)
     decided = zip(collection.runs, labels, choices.steps.tolist(), choices.accuracy.tolist(), strict=True)
     runs = [
@@ -195,7 +195,7 @@ def select_study(rows: Sequence[Mapping[str, Any]], selection: Selection, unusab
     frame = frame.astype({"env": "category", "subset": "category"})
     selected = select_runs(Collection(runs, frame, [], []), selection)
     without_rows = {Path(): {fold: reason for fold, reason in unusable.items() if fold not in number_of}}
-    named = [replace(run, why=unusable.get(run.folder, run.why)) for run in selected.runs]
+    named = [replace(run, reason=unusable.get(run.folder, run.reason)) for run in selected.runs]
     return replace(selected, runs=named, silent=without_rows)
 
 
@@ -205,7 +205,7 @@ def finished_rows(collection: Collection) -> pd.DataFrame:
     return collection.rows if usable.all() else collection.rows[usable[collection.rows["run"].to_numpy()]]
 
 
-def of_environments(rows: pd.DataFrame, environments: Sequence[Container[str]]) -> NDArray[np.bool_]:
+def in_environments(rows: pd.DataFrame, environments: Sequence[Container[str]]) -> NDArray[np.bool_]:
     """Mark the rows whose environment is among those of their run.
 
     Args:
@@ -224,7 +224,7 @@ def _tests(runs: Sequence[SelectedRun], rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows[rows["subset"] == "test"]
     everywhere = rows["env"].drop_duplicates().map(str).tolist()
     tested_in = [everywhere if run.identity["fold"] == FULL else tested(run.identity) for run in runs]
-    rows = rows[of_environments(rows, tested_in)]
+    rows = rows[in_environments(rows, tested_in)]
     numbers = rows["run"].to_numpy()
 
     def of_run(values: Iterable[Any]) -> Any:  # names as Python's strings: Arrow's make tables ten times slower

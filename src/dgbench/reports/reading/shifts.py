@@ -119,7 +119,7 @@ class Verdict:
     """What may be said of a dataset."""
 
     kind: str  #: see :func:`~dgbench.analysis.shift_verdicts.verdict_kind`; empty where nothing may be said
-    why: str  #: why nothing may be said, else empty
+    reason: str  #: why nothing may be said, else empty
     sentence: str
 
 

@@ -127,7 +127,7 @@ def end_labels(axes: Any, ends: Mapping[str, tuple[float, float]], colors: Mappi
     low, high = axes.get_ylim()
     rows = axes.get_subplotspec().get_gridspec().nrows
     line = (high - low) * 12.5 / (72 * axes.figure.get_figheight() / rows * 0.75)  # of text, in the unit of y
-    for name, place in apart({name: y for name, (_, y) in ends.items()}, line, low, high).items():
+    for name, place in pushed_apart({name: y for name, (_, y) in ends.items()}, line, low, high).items():
         color = colors.get(name, INK)
         joint = {"arrowstyle": "-", "color": color, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)}
         axes.annotate(
@@ -136,7 +136,7 @@ def end_labels(axes: Any, ends: Mapping[str, tuple[float, float]], colors: Mappi
         )  # fmt: skip
 
 
-def apart(places: Mapping[str, float], least: float, low: float, high: float) -> dict[str, float]:
+def pushed_apart(places: Mapping[str, float], least: float, low: float, high: float) -> dict[str, float]:
     """Move places apart, in their order: at least ``least`` from one another, within the limits while they can be."""
     order = sorted(places, key=lambda name: places[name])
     moved: list[float] = []
