@@ -92,9 +92,9 @@ def reason_of(error: BaseException, less_memory: str = LESS_MEMORY) -> str:
     return str(error) if isinstance(error, DgbenchError) else one_line(error, None)
 
 
-def one_line(error: BaseException, most: int | None = 160) -> str:
-    """Format an error as ``ValueError: what it says``, cut after ``most`` characters; None cuts nothing."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:most]
+def one_line(error: BaseException, limit: int | None = 160) -> str:
+    """Format an error as ``ValueError: what it says``, cut after ``limit`` characters; None cuts nothing."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:limit]
 
 
 def _lack_of_memory(error: BaseException | None) -> BaseException | None:

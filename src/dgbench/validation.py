@@ -227,9 +227,9 @@ def _fault_and_fix(error: ErrorDetails) -> tuple[str, str]:
     return f"is refused ({' '.join(error['msg'].split())})", "correct it"
 
 
-def some_of(names: Sequence[str], most: int = 3) -> str:
-    """Join the first ``most`` names, and count the others."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def some_of(names: Sequence[str], limit: int = 3) -> str:
+    """Join the first ``limit`` names, and count the others."""
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
 def shown(value: object) -> str:

@@ -105,19 +105,19 @@ class AdaClust(Algorithm):
         """Compute the (n, m) features of (n, C, H, W) images."""
         return s.networks.featurizer(s.x)
 
-    def digest(self, seen: Surveyed) -> dict[str, Tensor]:
-        features, k = seen.rows.double(), self.n_clusters
+    def digest(self, survey: Surveyed) -> dict[str, Tensor]:
+        features, k = survey.rows.double(), self.n_clusters
         mean = features.mean(0)
         centered, reference = features - mean, self.values["variant"] == "reference"
         basis = self._basis(centered)
-        clusters = kmeans(_projected(centered - mean if reference else centered, basis), k, seen.rng)
+        clusters = kmeans(_projected(centered - mean if reference else centered, basis), k, survey.rng)
         centroid, counts = means_of(centered if reference else features, clusters.labels, k)
         centroid = torch.where(counts[:, None] > 0, centroid, centroid.mean(0))
         new = {
-            "cluster": torch.zeros_like(seen.state["cluster"]).index_copy(0, seen.index, clusters.labels),
+            "cluster": torch.zeros_like(survey.state["cluster"]).index_copy(0, survey.index, clusters.labels),
             "centroid": centroid, "mean": mean, "basis": basis, "center": clusters.centers,
         }  # fmt: skip
-        return {name: value.to(seen.state[name].dtype) for name, value in new.items()}
+        return {name: value.to(survey.state[name].dtype) for name, value in new.items()}
 
     def _basis(self, centered: Tensor) -> Tensor:
         """Compute (r, m) principal axes, each divided by the root of its eigenvalue; 0 where that is negligible."""

@@ -121,16 +121,16 @@ class MMLD(Algorithm):
             early = [s.x]
         return torch.cat([_style(activation) for activation in early], 1)
 
-    def digest(self, seen: Surveyed) -> dict[str, Tensor]:
+    def digest(self, survey: Surveyed) -> dict[str, Tensor]:
         n_groups = self.values["n_groups"]
-        rows = principal_components(seen.rows, COMPONENTS)
-        clusters = kmeans(rows, n_groups, seen.rng, tolerance=TOLERANCE)
-        labels = relabeled(clusters.labels, seen.state["group"][seen.index], n_groups)
-        group = torch.zeros_like(seen.state["group"]).index_copy(0, seen.index, labels)
+        rows = principal_components(survey.rows, COMPONENTS)
+        clusters = kmeans(rows, n_groups, survey.rng, tolerance=TOLERANCE)
+        labels = relabeled(clusters.labels, survey.state["group"][survey.index], n_groups)
+        group = torch.zeros_like(survey.state["group"]).index_copy(0, survey.index, labels)
         if not self.values["group_weights"]:
             return {"group": group}
         share = 1 / torch.bincount(labels, minlength=n_groups).clamp(min=1).double()
-        return {"group": group, "group_weight": (n_groups * share / share.sum()).to(seen.state["group_weight"])}
+        return {"group": group, "group_weight": (n_groups * share / share.sum()).to(survey.state["group_weight"])}
 
 
 def _style(maps: Tensor) -> Tensor:

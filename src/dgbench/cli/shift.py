@@ -63,13 +63,13 @@ def print_end(n_jobs: int, done: int, folders: Sequence[Path], config: DictConfi
     print_estimates([folder / SHIFT_FILE for folder in folders])
 
 
-def job_check(planner: Planner, *, here: bool) -> Callable[[Sequence[str]], int]:
+def job_check(planner: Planner, *, on_this_machine: bool) -> Callable[[Sequence[str]], int]:
     """Make the function that refuses jobs of a sweep, as :func:`dgbench.sweeps.plan.job_check`; they train no model."""
     from dgbench.shift.plan import planned_shift
 
     def check(words: Sequence[str]) -> int:
         caution = caution_of(planned_shift(planner.compose(words).plain(), words, Path()))
-        if here and caution:
+        if on_this_machine and caution:
             raise ConfigError(caution)
         return 0
 

@@ -224,6 +224,6 @@ class Algorithm:
         """Map (n, C, H, W) training images, without augmentation, to the (n, ...) values that :meth:`digest` needs."""
         raise NotImplementedError(f"{type(self).__name__} needs a survey")
 
-    def digest(self, seen: Surveyed) -> dict[str, Tensor]:
+    def digest(self, survey: Surveyed) -> dict[str, Tensor]:
         """Compute the new state after a survey; ordinary code, never mapped by ``vmap``, for one run at a time."""
         raise NotImplementedError(f"{type(self).__name__} needs a digest")

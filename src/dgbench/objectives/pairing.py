@@ -55,18 +55,18 @@ def weighted_risk(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     return (F.cross_entropy(logits, y, reduction="none") * weight).sum()
 
 
-def partners(same: Tensor, u: Tensor) -> Tensor:
+def partners(matches: Tensor, u: Tensor) -> Tensor:
     """Choose for every row another row that counts as the same, or itself where there is none.
 
     Args:
-        same: (n, n) bool, whether column j may stand beside row i; the diagonal is not looked at.
+        matches: (n, n) bool, whether column j may stand beside row i; the diagonal is not looked at.
         u: (n,) uniform random numbers in [0, 1), one choice each.
 
     Returns:
         (n,) int64
     """
     row = torch.arange(len(u), device=u.device)
-    candidates = same & (row[:, None] != row)
+    candidates = matches & (row[:, None] != row)
     count = candidates.sum(1)
     number = torch.minimum((u * count).long(), count - 1)  # u may be rounded to 1
     chosen = (candidates.cumsum(1) > number[:, None]).long().argmax(1)

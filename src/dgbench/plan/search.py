@@ -129,20 +129,20 @@ class Halving(Scheme):
         """List the numbers of the trials alone, since the draws of a trial are compared."""
         return {"trials": _numbers(self.trials)}
 
-    def ends(self, steps: int, every: int) -> list[int]:
-        """List the steps at which all rungs but the last end, of runs that are evaluated every ``every`` steps."""
+    def ends(self, steps: int, interval: int) -> list[int]:
+        """List the steps at which all rungs but the last end, of runs that are evaluated every ``interval`` steps."""
         parts = (-(-steps // self.reduction**n) for n in range(self.rungs - 1, 0, -1))
-        return [end for end in dict.fromkeys(-(-part // every) * every for part in parts) if end < steps]
+        return [end for end in dict.fromkeys(-(-part // interval) * interval for part in parts) if end < steps]
 
     def going_on(self, draws: int) -> int:
         """Return how many of the ``draws`` draws of a rung train on."""
         return -(-draws // self.reduction)
 
-    def share(self, steps: int, every: int) -> float:
+    def share(self, steps: int, interval: int) -> float:
         """Compute the fraction of the steps of a search without rungs that this one trains."""
         draws = n = len(_numbers(self.draws))
         trained, before = 0, 0
-        for end in [*self.ends(steps, every), steps]:
+        for end in [*self.ends(steps, interval), steps]:
             trained, before, n = trained + n * (end - before), end, self.going_on(n)
         return trained / (draws * steps)
 

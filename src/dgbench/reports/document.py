@@ -186,10 +186,10 @@ def warnings(selection: Selection, collection: Collection, trained_on_tested: bo
     return sentences
 
 
-def leads(what: str, problems: Sequence[Problem]) -> list[str]:
+def leads(content: str, problems: Sequence[Problem]) -> list[str]:
     """Say what went into the report, how much was left out, and how much was assumed."""
     listed = counted(problem.kind for problem in problems)
-    return [f"{what}.", f"{listed}, listed at the end." if problems else "No problems."]
+    return [f"{content}.", f"{listed}, listed at the end." if problems else "No problems."]
 
 
 def counted(kinds: Iterable[str]) -> str:

@@ -343,24 +343,24 @@ class Leaders:
         *leading, last = self.names
         return f"{', '.join(leading)} and {last}" if leading else last
 
-    def have(self, what: str, results: pd.DataFrame, value: str, trained_on_one: bool) -> str:
+    def have(self, quantity: str, results: pd.DataFrame, value: str, trained_on_one: bool) -> str:
         """Say ``coral has the lowest average error``; ``coral and erm tie for the lowest average error``, or are equal.
 
         Args:
-            what: that the first one has, without an article.
+            quantity: that the first one has, without an article.
             results: every single result.
             value: their column; the other columns but its reason say whose result it is.
             trained_on_one: whether every model was trained on a single environment.
         """
         if len(self.names) == 1:
-            return f"{self.text} has the {what}"
+            return f"{self.text} has the {quantity}"
         places = [name for name in results if name != "algorithm" and not str(name).startswith(value)]
         table = results.pivot_table(index="algorithm", columns=places, values=value, observed=True)
         lines = table.reindex(list(self.names)).to_numpy(dtype="float64")
         if not np.allclose(lines, lines[:1], rtol=ROUNDING, atol=0, equal_nan=True):
-            return f"{self.text} tie for the {what}"
+            return f"{self.text} tie for the {quantity}"
         reason = " (trained on one environment, which leaves no penalty)" if trained_on_one else ""
-        return f"{self.text} are equal in every result{reason} and share the {what}"
+        return f"{self.text} are equal in every result{reason} and share the {quantity}"
 
 
 def only_one_environment(identity: Mapping[str, Any]) -> bool:
@@ -391,20 +391,24 @@ def separation_words(order: Sequence[str], separation: Separation) -> str:
     )
 
 
-def headline(leaders: Leaders, separation: Separation, by: str, *, among: str = "", truly: Sequence[str] = ()) -> str:
+def headline(
+    leaders: Leaders, separation: Separation, measure: str, *, among: str = "", truly: Sequence[str] = ()
+) -> str:
     """Say who leads and whether the seeds decide it, in a dozen words.
 
     Args:
         leaders: one that comes first, and others; what is said of several that tie is :meth:`Leaders.have`.
         separation: of their values in the order of ``leaders``.
-        by: what ranks them, e.g. ``worst+gap``.
+        measure: what ranks them, e.g. ``worst+gap``.
         among: which of all algorithms these are, where they are not all.
         truly: the algorithms with the lowest ideal error, where it is known.
     """
     first = leaders.first
-    leads = f"{first} leads {among} by {by}" if among else f"{first} leads by {by}"
+    leads = f"{first} leads {among} by {measure}" if among else f"{first} leads by {measure}"
     if truly:
-        leads = f"{leads} and the ideal" if first in truly else f"{by} picks {first}, the ideal {' = '.join(truly)}"
+        leads = (
+            f"{leads} and the ideal" if first in truly else f"{measure} picks {first}, the ideal {' = '.join(truly)}"
+        )
     if separation.seeds < 2:
         return f"Undecided: {leads}; 1 seed separates nothing."
     open_to = [leaders.order[index] for index in separation.candidates if index]
@@ -429,8 +433,8 @@ def chance_of(leading: Lead) -> str:
     return f"{share.numerator} of {share.denominator} cases (permutation test), {judgment}"
 
 
-def too_few(names: Sequence[str], count: int, what: str) -> str:
+def too_few(names: Sequence[str], count: int, needed: str) -> str:
     """Say why there is no answer: fewer than two algorithms have what is compared."""
     if len(names) == 1:
         return f"{names[0]} alone: train another algorithm to compare it with."
-    return f"{count} of {len(names)} algorithms have {what}: nothing to compare yet."
+    return f"{count} of {len(names)} algorithms have {needed}: nothing to compare yet."

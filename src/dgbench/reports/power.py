@@ -117,21 +117,21 @@ def smallest_found(values: pd.DataFrame) -> Interval | None:
     return pilot.finds(judged.shape[1], 0.8) if pilot else None
 
 
-def resolution(values: pd.DataFrame, what: str, power: float = 0.8) -> list[str]:
+def resolution(values: pd.DataFrame, quantity: str, power: float = 0.8) -> list[str]:
     """Say what the seeds of a table can tell, in a sentence; none where no two algorithms share 2 seeds.
 
     Args:
         values: algorithm x seed, fractions.
-        what: they are, e.g. ``worst+gap``.
+        quantity: they are, e.g. ``worst+gap``.
         power: probability of finding a difference.
     """
     judged = comparable(values)
     algorithms, seeds = judged.shape
     if min(algorithms, seeds) < 2:
         return []
-    pilot = pilot_of(what, judged)
+    pilot = pilot_of(quantity, judged)
     if pilot is None:
-        return [f"Resolution: not known, since the differences of {what} are the same in all {seeds} seeds."]
+        return [f"Resolution: not known, since the differences of {quantity} are the same in all {seeds} seeds."]
     smallest, deviation = pilot.finds(seeds, power), pilot.deviation.estimate
     among, named_pair = "", ""
     if algorithms > 3:  # of three, each pair is tested as two alone are
@@ -141,7 +141,7 @@ def resolution(values: pd.DataFrame, what: str, power: float = 0.8) -> list[str]
     five, two, one = (f"{count:,.0f}" for count in takes)
     return [
         f"Resolution, {100 * power:g}% power: {seeds} seeds find differences of {percent(smallest.estimate)} "
-        f"points of {what}{among} ([{percent(smallest.low)}, {percent(smallest.high)}], so uncertain are "
+        f"points of {quantity}{among} ([{percent(smallest.low)}, {percent(smallest.high)}], so uncertain are "
         f"deviations from {seeds} seeds){named_pair}; 5 points take {five} seeds, 2 take {two}, 1 takes {one}."
     ]
 
@@ -155,14 +155,14 @@ def no_verdict(identity: Mapping[str, Any]) -> list[str]:
 
 
 def below_noise(
-    values: pd.DataFrame, repetitions: Mapping[str, pd.DataFrame], what: str, highest: bool = False
+    values: pd.DataFrame, repetitions: Mapping[str, pd.DataFrame], quantity: str, highest: bool = False
 ) -> list[str]:
     """Say which part of a seed's randomness alone makes leads larger than that of the first algorithm, if any does.
 
     Args:
         values: algorithm x seed, fractions.
         repetitions: a key of :data:`NOISE` -> the same of runs that are alike but for that part.
-        what: the values are, e.g. ``worst+gap``.
+        quantity: the values are, e.g. ``worst+gap``.
         highest: the highest mean leads.
     """
     judged = comparable(values)
@@ -184,7 +184,7 @@ def below_noise(
     if not floors:
         return []
     return [
-        f"Below the noise floor: {first} leads {second} by {percent(lead)} points of {what} over {seeds} "
+        f"Below the noise floor: {first} leads {second} by {percent(lead)} points of {quantity} over {seeds} "
         f"seed{'s' * (seeds != 1)}; were they equal, leads would reach {', '.join(floors)}."
     ]
 
@@ -431,13 +431,13 @@ def hours_of(runs: Sequence[SelectedRun]) -> float | None:
     return float(np.mean(hours)) if hours else None
 
 
-def undecided(values: pd.DataFrame, every: Sequence[Pair], needed: float) -> list[str]:
+def undecided(values: pd.DataFrame, pairs: Sequence[Pair], needed: float) -> list[str]:
     """List algorithms from which the first one is not separated, whether they share seeds with it or not."""
-    apart = {pair.second for pair in every if pair.first == 0 and pair.evidence >= needed}
+    apart = {pair.second for pair in pairs if pair.first == 0 and pair.evidence >= needed}
     return [str(name) for index, name in enumerate(values.index) if index and index not in apart]
 
 
-def pair_table(values: pd.DataFrame, every: Sequence[Pair], needed: float, title: str) -> Table:
+def pair_table(values: pd.DataFrame, pairs: Sequence[Pair], needed: float, title: str) -> Table:
     """Build the table of every two algorithms: difference, evidence and verdict."""
     columns = [
         Column("lower", key=True),
@@ -448,7 +448,7 @@ def pair_table(values: pd.DataFrame, every: Sequence[Pair], needed: float, title
         Column("verdict"),
     ]
     lines: list[dict[str, Any]] = []
-    for pair in every:
+    for pair in pairs:
         lower, higher = (str(values.index[index]) for index in (pair.first, pair.second))
         line = {"lower": lower, "higher": higher, "seeds": pair.seeds, "evidence": pair.evidence}
         line |= entry("difference", pair.size, std=pair.deviation)

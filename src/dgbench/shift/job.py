@@ -124,7 +124,7 @@ def _estimate(job: PlannedShift, planned: PlannedEstimator, training: Classifier
 def make_estimates(
     estimator: Estimator,
     identity: ShiftIdentity,
-    wanted: Sequence[tuple[Pair, Slot]],
+    planned: Sequence[tuple[Pair, Slot]],
     pools: Pools,
     training: ClassifierTraining,
     exact: Mapping[Pair, Mapping[str, float]],
@@ -134,7 +134,7 @@ def make_estimates(
     Args:
         estimator: what makes the values.
         identity: that of the rows.
-        wanted: estimates to make, pair and slot of each.
+        planned: estimates to make, pair and slot of each.
         pools, training: images of the environments, and how classifiers are trained.
         exact: true values of pairs, where they are known; those of a pair that is made without shift are 0.
     """
@@ -169,8 +169,8 @@ def make_estimates(
             together=together,
         )
 
-    waiting: dict[Pair, list[_Waiting]] = {pair: [] for pair, _ in wanted}
-    for pair, slot in wanted:
+    waiting: dict[Pair, list[_Waiting]] = {pair: [] for pair, _ in planned}
+    for pair, slot in planned:
         try:
             sample = pools.sample(estimator, pair, slot)
             waiting[pair].append(_Waiting(slot, sample, estimator.fittings(sample)))

@@ -218,7 +218,7 @@ def check_keys(config: Mapping[str, Any], words: Sequence[str]) -> None:
                           "are; leave it out")  # fmt: skip
 
 
-def pairs_of(how: str, folds: Sequence[Fold], given: Sequence[str]) -> list[Pair]:
+def pairs_of(pairing: str, folds: Sequence[Fold], given: Sequence[str]) -> list[Pair]:
     """Pair the given environments: sides of ``folds`` of the protocol, or ``each`` two of them.
 
     Raises:
@@ -226,15 +226,15 @@ def pairs_of(how: str, folds: Sequence[Fold], given: Sequence[str]) -> list[Pair
     """
     if len(given) < 2:
         raise ConfigError(f"shift needs at least 2 given environments, these are {len(given)}; give more")
-    if how == "each":
-        return [Pair(how, f"{a}|{b}", (a,), (b,)) for a, b in combinations(given, 2)]
+    if pairing == "each":
+        return [Pair(pairing, f"{a}|{b}", (a,), (b,)) for a, b in combinations(given, 2)]
     pairs = []
     for fold in folds:
         if fold.membership is not None:
             raise ConfigError("protocol=flexible has other environments for every class; choose pairs=each or another")
         unseen = tuple(env for env in fold.tested if env not in fold.training) if fold.held_out else ()
         if unseen:
-            pairs.append(Pair(how, fold.name, tuple(fold.training), unseen))
+            pairs.append(Pair(pairing, fold.name, tuple(fold.training), unseen))
     if not pairs:
         raise ConfigError("no fold of this protocol holds an environment out; choose protocol=loo, or pairs=each")
     return pairs

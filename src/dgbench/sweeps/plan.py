@@ -80,7 +80,7 @@ def print_plan(
     sys.stdout.flush()
 
 
-def job_check(planner: Planner, *, here: bool) -> Callable[[Sequence[str]], int]:
+def job_check(planner: Planner, *, on_this_machine: bool) -> Callable[[Sequence[str]], int]:
     """Make the function that refuses jobs of a sweep, by their overrides, before anything is written.
 
     It raises ConfigError for a value that cannot work, DataError and WeightsError for files that are missing or broken,
@@ -88,14 +88,14 @@ def job_check(planner: Planner, *, here: bool) -> Callable[[Sequence[str]], int]
 
     Args:
         planner: plans their studies.
-        here: they are to run on this machine, not in a queue: their device must be here.
+        on_this_machine: they are to run on this machine, not in a queue: their device must be here.
     """
     judged = Judged()
     workload = Workload(replace(planner, fetch_weights=False), judged.add)
 
     def check(words: Sequence[str]) -> int:
         job_left = workload.add(words)
-        if here and judged.cautions:
+        if on_this_machine and judged.cautions:
             raise ConfigError(next(iter(judged.cautions)))
         return job_left.runs
 

@@ -61,10 +61,10 @@ class _Worker:
         with suppress(OSError):  # it died idle; reading from it will say so
             self.connection.send((job, list(overrides)))
 
-    def end(self, how: signal.Signals) -> None:
+    def end(self, number: signal.Signals) -> None:
         if self.process.pid:
             with suppress(ProcessLookupError):
-                os.kill(self.process.pid, how)
+                os.kill(self.process.pid, number)
 
 
 def run_jobs(

@@ -354,17 +354,17 @@ def parts_of_jobs(jobs: Sequence[Sequence[str]], workload: Workload, size: JobSi
     ]
 
 
-def parts(words: Sequence[str], left: Left, workload: Workload, most: float | None) -> list[Part]:
-    """Split a job along its lists, until each part takes at most ``most`` seconds or trains a single model.
+def parts(words: Sequence[str], left: Left, workload: Workload, limit: float | None) -> list[Part]:
+    """Split a job along its lists, until each part takes at most ``limit`` seconds or trains a single model.
 
     Args:
         words: overrides of the job.
         left: what the job has left.
         workload: that it was counted in.
-        most: None splits nothing.
+        limit: None splits nothing.
     """
     seconds = workload.seconds(left)
-    if most is None or seconds is None or seconds <= most:
+    if limit is None or seconds is None or seconds <= limit:
         return [Part(words, (), left.runs, seconds)]
     axes = _axes(workload.planner, words)
 
@@ -373,10 +373,10 @@ def parts(words: Sequence[str], left: Left, workload: Workload, most: float | No
         part_left = Workload(workload.planner).add([*words, *extra])
         seconds = workload.seconds(part_left)
         longer = {key: values for key, values in {**axes, **chosen}.items() if len(values) > 1}
-        if seconds is None or seconds <= most or not longer:
+        if seconds is None or seconds <= limit or not longer:
             return [Part([*words, *extra], extra, part_left.runs, seconds)]
         key, values = next(iter(longer.items()))
-        n = min(len(values), math.ceil(seconds / most))
+        n = min(len(values), math.ceil(seconds / limit))
         ends = [round(i * len(values) / n) for i in range(n + 1)]
         return [part for first, end in pairwise(ends) for part in split({**chosen, key: values[first:end]})]
 

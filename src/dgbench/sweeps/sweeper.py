@@ -97,7 +97,7 @@ class StudySweeper(BasicSweeper):
             return []
         if len(jobs_left) < len(places):
             tell(f"{len(places) - len(jobs_left)} of {len(places)} jobs were done before")
-        models = self._refuse(jobs_left, planner, here=not queue)
+        models = self._refuse(jobs_left, planner, on_this_machine=not queue)
         if isinstance(self.launcher, LocalLauncher):
             self.launcher.models = models
         getattr(self.launcher, "look", lambda: None)()
@@ -128,13 +128,17 @@ class StudySweeper(BasicSweeper):
                 )
         return [results]
 
-    def _refuse(self, jobs: Sequence[Sequence[str]], planner: Planner, here: bool) -> int:
+    def _refuse(self, jobs: Sequence[Sequence[str]], planner: Planner, on_this_machine: bool) -> int:
         """Raise the first error in a value of any job; one whose files are missing does not stop the others.
 
         Returns:
             How many models the jobs have to train, of those whose files are there.
         """
-        check, lacking, models = get_method(self.checking)(planner, here=here), list[DgbenchError](), 0
+        check, lacking, models = (
+            get_method(self.checking)(planner, on_this_machine=on_this_machine),
+            list[DgbenchError](),
+            0,
+        )
         for words in jobs:
             try:
                 models += check(words)
@@ -142,7 +146,7 @@ class StudySweeper(BasicSweeper):
                 lacking.append(error)
         if len(lacking) == len(jobs):
             raise lacking[0]
-        if here:
+        if on_this_machine:
             planner.need_images()
         return models
 

@@ -57,20 +57,20 @@ class Threads:
         finally:
             torch.set_num_threads(everything)
 
-    def _chosen(self, group: Group, everything: int) -> tuple[int, str]:
+    def _chosen(self, group: Group, all_threads: int) -> tuple[int, str]:
         """Choose the number of threads for a group, and give the reason."""
         study = group.runs[0].study
         initial = first_threads(group.runs[0])
         if not self.free:
-            differs = initial not in (None, everything)
-            return everything, f"as set; it began with {initial} and may round otherwise" if differs else "as set"
+            differs = initial not in (None, all_threads)
+            return all_threads, f"as set; it began with {initial} and may round otherwise" if differs else "as set"
         if initial is not None:
-            return min(initial, everything), f"it began with {initial}"
-        if everything == 1 or study.settings.devices > 1 or study.settings.device == "mps" or on_cuda(study):
-            return everything, "nothing to choose"
+            return min(initial, all_threads), f"it began with {initial}"
+        if all_threads == 1 or study.settings.devices > 1 or study.settings.device == "mps" or on_cuda(study):
+            return all_threads, "nothing to choose"
         kind = _kind(group)
         if kind not in self._choices:
-            self._choices[kind] = _faster(group, everything)
+            self._choices[kind] = _faster(group, all_threads)
         return self._choices[kind]
 
 
@@ -82,20 +82,20 @@ def _kind(group: Group) -> str:
     return digest([*method, images, len(group.runs), group.stacked])
 
 
-def _faster(group: Group, everything: int) -> tuple[int, str]:
+def _faster(group: Group, all_threads: int) -> tuple[int, str]:
     with isolate_rng():
         try:
-            seconds = step_seconds(group, everything)
+            seconds = step_seconds(group, all_threads)
         except DgbenchError:  # training meets it, too, and says so
-            return everything, "not clocked"
+            return all_threads, "not clocked"
     if seconds is None:
-        return everything, f"not clocked, a step takes one thread more than {SLOW_STEP} s"
+        return all_threads, f"not clocked, a step takes one thread more than {SLOW_STEP} s"
     seconds_one, seconds_all = seconds
-    chosen = 1 if seconds_one * GAIN < seconds_all else everything
-    return chosen, f"a step took {1000 * seconds_one:.2f} ms with 1, {1000 * seconds_all:.2f} ms with {everything}"
+    chosen = 1 if seconds_one * GAIN < seconds_all else all_threads
+    return chosen, f"a step took {1000 * seconds_one:.2f} ms with 1, {1000 * seconds_all:.2f} ms with {all_threads}"
 
 
-def step_seconds(group: Group, everything: int) -> tuple[float, float] | None:
+def step_seconds(group: Group, all_threads: int) -> tuple[float, float] | None:
     """Measure the seconds of a step with one thread and with all, on a copy of the group; None where a step is slow.
 
     The two take turns, since a machine is busy at one moment and not at the next. Whether a step is slow is judged with
@@ -120,13 +120,13 @@ def step_seconds(group: Group, everything: int) -> tuple[float, float] | None:
 
     if clocked(1, 1) > SLOW_STEP:  # it includes making Adam's moments
         return None
-    clocked(everything, 1)  # a pool of threads starts
+    clocked(all_threads, 1)  # a pool of threads starts
     rounds: list[tuple[float, float]] = []
     is_clear = False
     while not is_clear and (len(rounds) < 2 or STEPS * sum(map(sum, rounds)) < SECONDS):
         seconds_one = clocked(1)
         limit = max(SECONDS, CLEAR_GAIN * STEPS * seconds_one)
-        seconds_all = clocked(everything, limit=limit)
+        seconds_all = clocked(all_threads, limit=limit)
         rounds.append((seconds_one, seconds_all))
         is_clear = STEPS * seconds_all > limit
     return statistics.mean(seconds for seconds, _ in rounds), statistics.mean(seconds for _, seconds in rounds)

@@ -121,14 +121,14 @@ def _read(file: Path, problems: list[Problem]) -> pd.DataFrame:
     return frame
 
 
-def check_names(names: Sequence[Any], where: str) -> None:
+def check_names(names: Sequence[Any], source: str) -> None:
     """Refuse two columns of one name.
 
     Raises:
         RecordError: there are some.
     """
     if twice := [name for index, name in enumerate(names) if name in names[:index]]:
-        raise RecordError(f"{where} has two columns {twice[0]}; rename one")
+        raise RecordError(f"{source} has two columns {twice[0]}; rename one")
 
 
 def _csv(content: bytes, name: str, problems: list[Problem]) -> pd.DataFrame:
@@ -177,8 +177,8 @@ class Columns:
         problems: receives what is assumed and left out.
     """
 
-    def __init__(self, frame: pd.DataFrame, where: str, problems: list[Problem]) -> None:
-        self.frame, self.where, self.problems = frame, where, problems
+    def __init__(self, frame: pd.DataFrame, source: str, problems: list[Problem]) -> None:
+        self.frame, self.where, self.problems = frame, source, problems
         self.wide = False  #: each environment had a column
         self.unit = ""  #: of the values, once they were read
         self.height = len(frame)  #: lines, as they are counted in messages

@@ -374,14 +374,14 @@ def rank_figures(benchmark: Benchmark) -> list[Figure]:
     ]
 
 
-def rank_diagram(ranking: Ranking, name: str, title: str, what: str) -> Figure:
+def rank_diagram(ranking: Ranking, name: str, title: str, subject: str) -> Figure:
     """Draw mean ranks, labels left for the better half and right for the rest; thick bars join what is not separated.
 
     Args:
         ranking: of the algorithms.
         name: of the figure.
         title: above it.
-        what: first sentence of the caption: what is ranked, and over which blocks.
+        subject: first sentence of the caption: what is ranked, and over which blocks.
     """
     order = ranking.order
     count = len(order)
@@ -421,7 +421,7 @@ def rank_diagram(ranking: Ranking, name: str, title: str, what: str) -> Figure:
         words = f"critical difference {ranking.difference:.2f}"
         axes.text((1 + end) / 2, -1.4, words, ha="center", va="bottom", fontsize=9)
         caption = (
-            f"{what} Bars join algorithms whose ranks lie within the critical difference {ranking.difference:.2f} "
+            f"{subject} Bars join algorithms whose ranks lie within the critical difference {ranking.difference:.2f} "
             f"(Nemenyi, alpha = {ranking.alpha:g})"
             + ("." if ranking.test.p_value_f < ranking.alpha else "; Friedman's test finds no difference at all.")
         )

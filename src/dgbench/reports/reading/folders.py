@@ -66,12 +66,12 @@ def printable(text: str | Path) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 
-def nothing_found(roots: Sequence[Path], problems: Sequence[Problem], what: str = "runs") -> str:
+def nothing_found(roots: Sequence[Path], problems: Sequence[Problem], subject: str = "runs") -> str:
     """Say ``no runs under DIR``, with the first problem that was found there and the number of the others."""
     folders = ", ".join(map(printable, roots)) or "an empty list of folders"
     texts = [f"{problem.kind} {problem.where}: {problem.reason}" for problem in problems if problem.kind != NO_FOLDER]
     remainder = f", and {len(texts) - 1} more" if texts[1:] else ""
-    return f"no {what} under {folders}" + (f" ({texts[0]}{remainder})" if texts else "")
+    return f"no {subject} under {folders}" + (f" ({texts[0]}{remainder})" if texts else "")
 
 
 def find_runs(roots: Sequence[Path]) -> tuple[list[RunFolder], list[Problem]]:

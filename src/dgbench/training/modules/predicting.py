@@ -208,7 +208,7 @@ class PredictingModule(pl.LightningModule, ABC):
         size = n if self.algorithm.group_size(self.algorithm.values) else self.images_at_once(x)
         rows = [slice(first, first + size) for first in range(0, n, size)]  # of what one call of ``predict`` gets
         if pictures is not None and type(self.algorithm).per_image is not Algorithm.per_image:
-            per_image = partial(self.predicted, self.algorithm.per_image, random={}, alone={})
+            per_image = partial(self.predicted, self.algorithm.per_image, random={}, per_image={})
             alone = {"per_image": self._pictures.of(pictures, x, per_image)}
         parts = []
         for chunk in rows:
@@ -217,14 +217,16 @@ class PredictingModule(pl.LightningModule, ABC):
         return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
     @abstractmethod
-    def predicted(self, function: Callable[[Prediction], Tensor], x: Tensor, random: Tensors, alone: Tensors) -> Tensor:
+    def predicted(
+        self, function: Callable[[Prediction], Tensor], x: Tensor, random: Tensors, per_image: Tensors
+    ) -> Tensor:
         """Call a function of the algorithm, ``predict`` or ``per_image``, with every run.
 
         Args:
             function: (n, C, H, W) -> (n, ...).
             x: (n, C, H, W).
             random: (R, n, ...) random inputs.
-            alone: (R, n, ...) ``per_image``, where it was computed before.
+            per_image: (R, n, ...) ``per_image``, where it was computed before.
 
         Returns:
             (R, n, ...)

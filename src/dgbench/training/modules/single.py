@@ -195,11 +195,13 @@ class SingleRun(RunModule):
 
     # ---- evaluation ---------------------------------------------------------------------------------------------
 
-    def predicted(self, function: Callable[[Prediction], Tensor], x: Tensor, random: Tensors, alone: Tensors) -> Tensor:
-        random, alone = ({name: values[0] for name, values in tensors.items()} for tensors in (random, alone))
+    def predicted(
+        self, function: Callable[[Prediction], Tensor], x: Tensor, random: Tensors, per_image: Tensors
+    ) -> Tensor:
+        random, per_image = ({name: values[0] for name, values in tensors.items()} for tensors in (random, per_image))
         hp = Hyperparameters(self.hp.tensors())
         with half_for_networks(self.networks, self.device) as networks:
-            return function(Prediction(networks, x, hp, self.memory.tensors(), random, **alone))[None]
+            return function(Prediction(networks, x, hp, self.memory.tensors(), random, **per_image))[None]
 
     # ---- state --------------------------------------------------------------------------------------------------
 

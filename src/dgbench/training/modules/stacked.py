@@ -198,22 +198,24 @@ class StackedRuns(RunModule):
 
     # ---- evaluation ---------------------------------------------------------------------------------------------
 
-    def predicted(self, function: Callable[[Prediction], Tensor], x: Tensor, random: Tensors, alone: Tensors) -> Tensor:
+    def predicted(
+        self, function: Callable[[Prediction], Tensor], x: Tensor, random: Tensors, per_image: Tensors
+    ) -> Tensor:
         """Evaluate the function for as many runs at a time as the memory limit on layer outputs allows."""
         networks = self._runs[0].networks.eval()
 
         def one_run(
             params: Tensors, constants: Tensors, buffers: Tensors, hp: Tensors, state: Tensors, random: Tensors,
-            alone: Tensors,
+            per_image: Tensors,
         ) -> Tensor:  # fmt: skip
             nets = BoundNetworks(networks, {**params, **constants, **buffers})
-            return function(Prediction(nets, x, Hyperparameters(hp), state, random, **alone))
+            return function(Prediction(nets, x, Hyperparameters(hp), state, random, **per_image))
 
         axes = (0, self._constant_axes, 0, 0, 0, 0, 0)
         runs_at_once = max(1, self.images_at_once(x) // len(x))
         mapped = vmap(one_run, in_dims=axes, chunk_size=runs_at_once, randomness="different")
         with branches_refused():
-            values: Tensor = mapped(self.params, self.constants, self.buffers_, self.hp, self.memory, random, alone)
+            values: Tensor = mapped(self.params, self.constants, self.buffers_, self.hp, self.memory, random, per_image)
         return values
 
     # ---- states of runs -----------------------------------------------------------------------------------------
