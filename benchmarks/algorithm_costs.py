@@ -135,7 +135,7 @@ class Repeat:
 
 
 def random_batches() -> list[EnvBatch]:
-    """STEPS minibatches of random images and labels."""
+    """Draw STEPS minibatches of random images and labels, the same ones every time."""
     generator = torch.Generator().manual_seed(0)
     n = SIZES.n_envs * BATCH
     return [
@@ -150,12 +150,12 @@ def random_batches() -> list[EnvBatch]:
 
 
 def module(name: str) -> SingleRun:
-    """What trains the algorithm with its default hyperparameters and freshly initialized networks."""
+    """Build the module that trains an algorithm: default hyperparameters past any annealing, new random networks."""
     config = config_of([f"algorithm={name}"])
     algorithm = get_class(config["algorithm"]["objective"])
     hparams = hyperparameters(config, TrainerSettings(**config["trainer"]), smallest=0)
-    on = {key: 0 for key in hparams if "anneal" in key or key in ("iters", "linear_steps")}  # what is late in a run
-    hparams = {**hparams, **on, "batch_size": BATCH}
+    zeros = {key: 0 for key in hparams if "anneal" in key or key in ("iters", "linear_steps")}  # what is late in a run
+    hparams = {**hparams, **zeros, "batch_size": BATCH}
     networks, sizes = build_networks(
         lambda image: MNISTCNN(image),
         SIZES,
@@ -171,7 +171,7 @@ def module(name: str) -> SingleRun:
 
 
 def step_seconds(name: str, batches: list[EnvBatch]) -> float:
-    """Seconds per step as train.py takes it."""
+    """Time a step of an algorithm as train.py takes it, in seconds: the mean of STEPS steps."""
     clock = Clock()
     trainer = pl.Trainer(
         accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
@@ -182,7 +182,7 @@ def step_seconds(name: str, batches: list[EnvBatch]) -> float:
 
 
 def seconds(call: Callable[[], Any]) -> float:
-    """Median seconds of a call."""
+    """Time a call: the median seconds of REPEATS calls, after one that is not counted."""
     call()
     times = []
     for _ in range(REPEATS):
@@ -193,7 +193,7 @@ def seconds(call: Callable[[], Any]) -> float:
 
 
 def parts(batch: EnvBatch) -> dict[str, float]:
-    """Seconds of each kind of pass on one minibatch."""
+    """Time each kind of pass of :class:`Passes` on one minibatch, in seconds."""
     erm = module("erm")
     networks, optimizer = erm.networks, torch.optim.Adam(erm.networks.parameters())
     weights = list(networks.parameters())
@@ -201,29 +201,29 @@ def parts(batch: EnvBatch) -> dict[str, float]:
     def loss() -> torch.Tensor:
         return F.cross_entropy(networks.logits(batch.x), batch.y)
 
-    def silent(network: nn.Module, *more: Any) -> None:
+    def silent(network: nn.Module, *arguments: Any) -> None:
         with torch.no_grad():
-            network(batch.x, *more)
+            network(batch.x, *arguments)
 
     def second() -> None:
         gradients = torch.autograd.grad(loss(), weights, create_graph=True)
         torch.autograd.grad(sum(g.square().sum() for g in gradients), weights)  # type: ignore[arg-type]
 
     ddg = module("ddg").networks
-    gray, f = batch.x.mean(1, keepdim=True), networks["featurizer"](batch.x).detach()
-    there, judges = ddg["translator"], ddg["image_discriminator"]
+    gray, features = batch.x.mean(1, keepdim=True), networks["featurizer"](batch.x).detach()
+    translator, discriminator = ddg["translator"], ddg["image_discriminator"]
 
     def translated() -> torch.Tensor:
-        made: torch.Tensor = there(there(gray), f)
-        return made.mean()
+        translation: torch.Tensor = translator(translator(gray), features)
+        return translation.mean()
 
     def judged(x: torch.Tensor) -> torch.Tensor:
-        return sum(each.square().mean() for each in judges(x))  # type: ignore[return-value]
+        return sum(output.square().mean() for output in discriminator(x))  # type: ignore[return-value]
 
     def slope() -> None:
         x = batch.x.clone().requires_grad_()
-        (found,) = torch.autograd.grad(judged(x), [x], create_graph=True)
-        (judged(x) + found.square().sum()).backward()
+        (gradient,) = torch.autograd.grad(judged(x), [x], create_graph=True)
+        (judged(x) + gradient.square().sum()).backward()
 
     def translated_silently() -> None:
         with torch.no_grad():
@@ -231,12 +231,12 @@ def parts(batch: EnvBatch) -> dict[str, float]:
 
     context = module("arm").networks["context"]
     forward = seconds(loss)
-    both = seconds(lambda: loss().backward())
+    forward_backward = seconds(lambda: loss().backward())
     return {
         "forward": forward,
         "silent": seconds(lambda: silent(networks["featurizer"])),
-        "backward": both - forward,
-        "second": seconds(second) - both,
+        "backward": forward_backward - forward,
+        "second": seconds(second) - forward_backward,
         "context": seconds(lambda: silent(context, batch.sizes)),
         "updates": seconds(optimizer.step),
         "translate": seconds(lambda: translated().backward()),
@@ -247,7 +247,7 @@ def parts(batch: EnvBatch) -> dict[str, float]:
 
 
 def floor(passes: Passes, part: dict[str, float]) -> float:
-    """Seconds that the passes of an algorithm take at least."""
+    """Sum the seconds that the passes of an algorithm take at least."""
     return sum(getattr(passes, name) * value for name, value in part.items())
 
 
@@ -259,19 +259,19 @@ def main() -> None:
     names = sys.argv[1:] or [path.stem for path in sorted((CONF / "algorithm").glob("*.yaml"))]
     batches = random_batches()
     part = parts(batches[0])
-    bare = floor(Passes(), part)
+    erm_floor = floor(Passes(), part)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; ms per pass over 3 x {BATCH} images:")
     print(", ".join(f"{name} {1e3 * value:.1f}" for name, value in part.items()) + "\n")
     print(f"{'algorithm':<15}{'x ERM':>7}{'floor':>7}{'over floor':>12}  passes")
     for name in names:
         pairs = [(step_seconds("erm", batches), step_seconds(name, batches)) for _ in range(3)]
-        cost = statistics.median(own / erm for erm, own in pairs)
+        cost = statistics.median(algorithm / erm for erm, algorithm in pairs)
         passes = PASSES.get(name, Passes())
-        least = floor(passes, part) / bare
-        over = cost / least
-        table[name] = {"cost": round(cost, 2), "floor": round(least, 2), "passes": passes.why}
+        bound = floor(passes, part) / erm_floor
+        excess = cost / bound
+        table[name] = {"cost": round(cost, 2), "floor": round(bound, 2), "passes": passes.why}
         print(
-            f"{name:<15}{cost:>7.2f}{least:>7.2f}{over:>12.2f}{' !' if over > ALLOWED else '  '}{passes.why}",
+            f"{name:<15}{cost:>7.2f}{bound:>7.2f}{excess:>12.2f}{' !' if excess > ALLOWED else '  '}{passes.why}",
             flush=True,
         )
     COSTS.write_text(json.dumps(dict(sorted(table.items())), indent=1) + "\n")

@@ -27,21 +27,21 @@ def main() -> None:
     parser.add_argument("--root", type=Path, help="tree environment/class/image; default: random pictures")
     parser.add_argument("--backbone", default="resnet18")
     parser.add_argument("--side", type=int, default=64, help="height and width in pixels")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     prepare_process()
     studies, seconds = {}, {}
     with tempfile.TemporaryDirectory() as folder:
-        root = asked.root or pictures(Path(folder) / "pictures", PACS_SIDE)
+        root = options.root or pictures(Path(folder) / "pictures", PACS_SIDE)
         for name, (words, steps) in TUNING.items():
-            common = ["dataset=image_folder", f"dataset.root={root}", f"dataset.image_size={asked.side}"]
-            common += [f"backbone={asked.backbone}", f"paths.cache_dir={folder}/cache", "dataset.augment=none"]
+            common = ["dataset=image_folder", f"dataset.root={root}", f"dataset.image_size={options.side}"]
+            common += [f"backbone={options.backbone}", f"paths.cache_dir={folder}/cache", "dataset.augment=none"]
             common += [f"trainer.steps={steps}", f"trainer.eval_every={steps}", "protocol.folds=[0]"]
             studies[name] = study_of([*common, *words], Path(folder))
             begun = time.perf_counter()
             ours(studies[name])  # decodes, fills the cache of features, warms up
             seconds[name] = time.perf_counter() - begun
         speed = {name: statistics.median(ours(study) for _ in range(REPEATS)) for name, study in studies.items()}
-    print(f"{asked.backbone} at {asked.side} pixels, images per second: fine-tuning {speed['ft']:.0f}, ", end="")
+    print(f"{options.backbone} at {options.side} pixels, images per second: fine-tuning {speed['ft']:.0f}, ", end="")
     print(f"linear probe on cached features {speed['lp']:.0f}: {speed['lp'] / speed['ft']:.0f} times as fast")
     print(f"first run with the cache, computing it included: {seconds['lp']:.1f} s")
 

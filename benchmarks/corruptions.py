@@ -25,7 +25,7 @@ SEVERITIES = (1, 3, 5)
 
 
 def images(n: int, side: int) -> np.ndarray:
-    """(n, side, side, 3) pieces of two photographs."""
+    """Cut (n, side, side, 3) pieces out of two photographs, the same ones every time."""
     rng = np.random.default_rng(0)
     whole = load_sample_images().images
     corners = [(rng.integers(427 - side), rng.integers(640 - side)) for _ in range(n)]
@@ -33,7 +33,7 @@ def images(n: int, side: int) -> np.ndarray:
 
 
 def milliseconds(run: Callable[[int], object], n: int) -> float:
-    """Processor time per image of the faster of two runs, after one that is not counted."""
+    """Measure the processor time per image in ms, of the faster of two runs after one call that is not counted."""
     run(1)
     times = []
     for _ in range(2):
@@ -45,12 +45,12 @@ def milliseconds(run: Callable[[int], object], n: int) -> float:
 
 
 def ours(x: torch.Tensor, name: str, severity: int) -> None:
-    """One batch."""
+    """Corrupt one batch with dgbench."""
     corrupt(x, name, severity, Chance(0))
 
 
 def package(each: np.ndarray, name: str, severity: int) -> None:
-    """Image by image."""
+    """Corrupt image by image with the package."""
     import imagecorruptions
 
     for image in each:
@@ -63,19 +63,19 @@ def main() -> None:
     warnings.simplefilter("ignore")
     installed = importlib.util.find_spec("imagecorruptions") is not None
     sizes = {64: images(32, 64), 224: images(16, 224)}
-    sums = dict.fromkeys((f"{who} {side}" for side in sizes for who in ("ours", "package")), 0.0)
+    sums = dict.fromkeys((f"{code} {side}" for side in sizes for code in ("ours", "package")), 0.0)
     print("| corruption | " + " | ".join(sums) + " |\n|---|" + "---|" * len(sums))
     for name in CORRUPTIONS:
         cells = []
         for side, batch in sizes.items():
             x = torch.from_numpy(batch).permute(0, 3, 1, 2).contiguous()
-            found = {f"ours {side}": milliseconds(partial(ours, x, name), len(batch))}
+            times = {f"ours {side}": milliseconds(partial(ours, x, name), len(batch))}
             if installed:
-                each = batch[:8]
-                found[f"package {side}"] = milliseconds(partial(package, each, name), len(each))
-            for key, value in found.items():
+                pieces = batch[:8]
+                times[f"package {side}"] = milliseconds(partial(package, pieces, name), len(pieces))
+            for key, value in times.items():
                 sums[key] += value
-            cells += [f"{found[key]:.2f}" if key in found else "" for key in (f"ours {side}", f"package {side}")]
+            cells += [f"{times[key]:.2f}" if key in times else "" for key in (f"ours {side}", f"package {side}")]
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
     print("| sum | " + " | ".join(f"{value:.1f}" if value else "" for value in sums.values()) + " |")
 

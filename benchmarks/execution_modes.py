@@ -31,28 +31,28 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 @contextmanager
 def load(processes: int) -> Iterator[None]:
-    """Others compute meanwhile."""
-    others = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(processes)]
+    """Let so many other processes compute while the body of the ``with`` statement runs."""
+    competitors = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(processes)]
     try:
         yield
     finally:
-        for other in others:
-            other.kill()
-            other.wait()
+        for competitor in competitors:
+            competitor.kill()
+            competitor.wait()
 
 
 def seconds(mode: str, words: tuple[str, ...], steps: int) -> float:
-    """Wall time of a command, from its start to its table."""
+    """Measure the wall time of a command in seconds, from its start to its table."""
     environment = {key: value for key, value in os.environ.items() if key not in THREADS}
     fixed = ("dataset.base=digits", "trainer.device=cpu", f"trainer.steps={steps}", f"trainer.eval_every={steps}")
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, ROOT / "train.py", *fixed, *words, f"execution={mode}"]
         begun = time.monotonic()
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-        passed = time.monotonic() - begun
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    return passed
+        process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        elapsed = time.monotonic() - begun
+    if process.returncode:
+        raise SystemExit(process.stderr)
+    return elapsed
 
 
 def main() -> None:
@@ -61,16 +61,16 @@ def main() -> None:
     parser.add_argument("--loads", type=int, nargs="+", default=[0, 2, 4], help="processes of others")
     parser.add_argument("--repeats", type=int, default=5, help="rounds")
     parser.add_argument("--share", type=float, default=1.0, help="of the steps, for a look")
-    asked = parser.parse_args()
-    print(f"{os.cpu_count()} cores; seconds of a command of 5 runs, median of {asked.repeats} rounds\n")
+    options = parser.parse_args()
+    print(f"{os.cpu_count()} cores; seconds of a command of 5 runs, median of {options.repeats} rounds\n")
     ratios = "".join(f"{f'{mode} / single':>26}" for mode in MODES if mode != "single")
     print(f"{'network':<12}{'steps':>7}{'load':>6}" + "".join(f"{mode:>9}" for mode in MODES) + ratios)
-    for title, (words, usual) in CASES.items():
-        steps = max(1, round(usual * asked.share))
-        for processes in asked.loads:
+    for title, (words, default_steps) in CASES.items():
+        steps = max(1, round(default_steps * options.share))
+        for processes in options.loads:
             rounds: list[dict[str, float]] = []
             with load(processes):
-                for number in range(asked.repeats):
+                for number in range(options.repeats):
                     order = [MODES[(number + k) % len(MODES)] for k in range(len(MODES))]
                     rounds.append({mode: seconds(mode, words, steps) for mode in order})
             line = "".join(f"{statistics.median(times[mode] for times in rounds):>9.1f}" for mode in MODES)

@@ -41,7 +41,7 @@ class Clock(pl.Callback):
 
 
 def framework(study: Study, folder: Path) -> float:
-    """Seconds per step of one run as train.py trains it, evaluation left out."""
+    """Measure the seconds per step of one run as train.py trains it, evaluation left out."""
     run, clock, settings = study.runs[-1], Clock(), study.settings
     module = study.module(run.fold)
     progress = StudyProgress(1, settings.steps, "bench")
@@ -56,7 +56,7 @@ def framework(study: Study, folder: Path) -> float:
 
 
 def bare(study: Study) -> float:
-    """Seconds per step of the shortest loop that trains the same networks on the same minibatches."""
+    """Time the shortest loop that trains the same networks on minibatches of the same images: seconds per step."""
     run = study.runs[-1]
     environments = study.environments
     networks = study.module(run.fold).networks

@@ -44,13 +44,13 @@ EQUAL_STEPS, DOUBLE, SINGLE = 5, 1e-9, 1e-2
 
 
 def set_precision(matmul: str) -> None:
-    """Allow what ``trainer.matmul`` allows."""
+    """Set the precision of matrix products and convolutions as ``trainer.matmul`` does."""
     torch.set_float32_matmul_precision(matmul)
     torch.backends.cudnn.allow_tf32 = matmul != "highest"
 
 
 def machine() -> dict[str, Any]:
-    """What was measured, and with what."""
+    """Describe the device that is measured, and the software on it."""
     about: dict[str, Any] = {"device": DEVICE, "torch": torch.__version__, "python": platform.python_version()}
     if ON_GPU:
         card = torch.cuda.get_device_properties(0)
@@ -59,16 +59,16 @@ def machine() -> dict[str, Any]:
 
 
 def peaks() -> dict[str, float]:
-    """TFLOP/s of a large matrix product, by precision."""
-    found = {}
+    """Measure the TFLOP/s of a large matrix product, by precision."""
+    rates = {}
     for name, (matmul, half) in PRECISIONS.items():
         set_precision(matmul)
-        found[name] = matmul_rate(torch.bfloat16 if half else torch.float32) / 1e12
-    return found
+        rates[name] = matmul_rate(torch.bfloat16 if half else torch.float32) / 1e12
+    return rates
 
 
 def stacks(folder: Path, peak: float) -> list[dict[str, Any]]:
-    """A stack against a bare loop; images of the convolutional network are random."""
+    """Measure stacks of runs against a bare loop; images of the convolutional network are random."""
     set_precision("highest")
     files = [f"dataset.root={pictures(folder / 'pictures', 28)}", "dataset.image_size=28", "dataset.augment=none"]
     cases = {
@@ -88,7 +88,7 @@ def stacks(folder: Path, peak: float) -> list[dict[str, Any]]:
 
 
 def training(name: str, precision: str, peak: float) -> dict[str, Any]:
-    """Images per second of ERM on random images that are there, memory in GB, and the share of the product rate."""
+    """Measure images per second of ERM on random images in memory, memory in GB, and the share of the product rate."""
     matmul, half = PRECISIONS[precision]
     set_precision(matmul)
     if ON_GPU:
@@ -112,25 +112,25 @@ def training(name: str, precision: str, peak: float) -> dict[str, Any]:
 
 
 def differences() -> list[dict[str, Any]]:
-    """Largest relative difference of the losses of some steps on the device from those on the CPU."""
+    """Find the largest relative difference of the losses of some steps on the device from those on the CPU."""
     set_precision("highest")
-    found = []
+    rows = []
     for network, words in EQUAL.items():
         for algorithm in ALGORITHMS:
             row: dict[str, Any] = {"network": network, "algorithm": algorithm}
             for kind, precision in (("double", "64-true"), ("single", "32-true")):
-                more = [f"algorithm={algorithm}", "dataset.image_size=32", f"trainer.precision={precision}"]
-                losses = [Case([*words, *more], device).steps(EQUAL_STEPS).cpu() for device in ("cpu", DEVICE)]
+                overrides = [f"algorithm={algorithm}", "dataset.image_size=32", f"trainer.precision={precision}"]
+                losses = [Case([*words, *overrides], device).steps(EQUAL_STEPS).cpu() for device in ("cpu", DEVICE)]
                 row[kind] = float(((losses[1] - losses[0]).abs() / losses[0].abs()).max())
-            found.append({**row, "equal": row["double"] <= DOUBLE and row["single"] <= SINGLE})
-    return found
+            rows.append({**row, "equal": row["double"] <= DOUBLE and row["single"] <= SINGLE})
+    return rows
 
 
 def main() -> None:
     """Measure everything, print the tables and write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("gpu.json"), help="JSON file to write, gpu.json by default")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     prepare_process()
     begun = time.perf_counter()
     result: dict[str, Any] = {"machine": machine(), "matmul_tflops": peaks()}
@@ -171,8 +171,8 @@ def main() -> None:
     print(f"largest relative difference {worst['double']:.1e} in double, {worst['single']:.1e} in single precision")
     print(f"not equal: {', '.join(unequal)}" if unequal else "all equal", "" if ON_GPU else "(the CPU with itself)")
     result["seconds"] = time.perf_counter() - begun
-    asked.output.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"{asked.output} after {result['seconds']:.0f} s")
+    options.output.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"{options.output} after {result['seconds']:.0f} s")
 
 
 if __name__ == "__main__":

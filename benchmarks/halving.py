@@ -100,11 +100,11 @@ def main() -> None:
     parser.add_argument("--algorithms", default=ALGORITHMS)
     parser.add_argument("--searches", type=int, default=5)
     parser.add_argument("--steps", type=int, default=480)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        folder = (given.folder or Path(name)).absolute()
+        folder = (options.folder or Path(name)).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        commands = {kind: train(folder, kind, given.algorithms, given.searches, given.steps) for kind in KINDS}
+        commands = {kind: train(folder, kind, options.algorithms, options.searches, options.steps) for kind in KINDS}
         seconds = {}
         for kind in reversed(KINDS):
             _, status, usage = os.wait4(commands[kind].pid, 0)

@@ -74,7 +74,7 @@ def synchronize() -> None:
 
 
 def pictures(root: Path, side: int) -> Path:
-    """A tree of random, smooth JPEG files of side x side pixels."""
+    """Write a tree of random, smooth JPEG files of side x side pixels; return its root."""
     rng = np.random.default_rng(0)
     for place in (f"{e}/{c}" for e in range(ENVIRONMENTS) for c in range(CLASSES)):
         (root / place).mkdir(parents=True)
@@ -87,7 +87,7 @@ def pictures(root: Path, side: int) -> Path:
 
 
 def ours(study: Study) -> float:
-    """Images per second as train.py trains, evaluation left out."""
+    """Measure images per second as train.py trains, evaluation left out."""
     run, clock = study.runs[0], Clock()
     trainer = make_trainer(study.settings, [clock], epochs=1)
     trainer.limit_val_batches = 0
@@ -96,13 +96,13 @@ def ours(study: Study) -> float:
 
 
 def images(study: Study) -> int:
-    """Images that a measurement trains on."""
+    """Count the images that a measurement trains on."""
     data = study.runs[0].data
     return study.settings.steps * data.batch_size * len(data.training)
 
 
 def timed(study: Study, batches: Iterator[tuple[Tensor, Tensor]]) -> float:
-    """Images per second of a bare loop over minibatches."""
+    """Measure images per second of a bare loop over minibatches, the first AHEAD not counted."""
     networks = study.module(study.runs[0].fold).networks.to(DEVICE).train()
     optimizer = torch.optim.Adam(networks.parameters(), lr=study.hparams["lr"])
     begun = 0.0
@@ -121,7 +121,7 @@ def timed(study: Study, batches: Iterator[tuple[Tensor, Tensor]]) -> float:
 
 
 def resident(study: Study) -> Iterator[tuple[Tensor, Tensor]]:
-    """The same random minibatch again and again, on the device."""
+    """Yield the same random minibatch again and again, on the device."""
     data = study.runs[0].data
     n = data.batch_size * len(data.training)
     x = torch.randn(n, *study.environments.store.image, device=DEVICE)
@@ -153,7 +153,7 @@ class Opened(Dataset[tuple[Tensor, int]]):
 
 
 def opened(study: Study) -> Iterator[tuple[Tensor, Tensor]]:
-    """Minibatches of the study's own order from a DataLoader, as many workers as cores, two batches each ahead."""
+    """Load minibatches in the study's own order by a DataLoader, as many workers as cores, two batches each ahead."""
     data: EnvironmentData = study.runs[0].data
     options: Any = study.planned.dataset
     order = (data.runs[0].order(step % 1000).tolist() for step in range(10**9))
@@ -163,7 +163,7 @@ def opened(study: Study) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def peak(call: Callable[[], float]) -> tuple[float, float]:
-    """The result of a call, and the peak memory so far in GB: the device's, or this process's on a CPU."""
+    """Return a call's result and the peak memory in GB: the device's meanwhile, or this process's so far on a CPU."""
     if DEVICE == "cuda":
         torch.cuda.reset_peak_memory_stats()
     result = call()
@@ -173,14 +173,14 @@ def peak(call: Callable[[], float]) -> tuple[float, float]:
 
 
 def script(words: list[str], folder: Path) -> float:
-    """Images per second of (b) in a process of its own, as torch comes."""
+    """Measure images per second of (b) in a process of its own, without train.py's settings of memory."""
     plain = {key: value for key, value in os.environ.items() if key != "THP_MEM_ALLOC_ENABLE"}
     command = [sys.executable, __file__, "--script", str(folder), *words]
     return float(subprocess.run(command, env=plain, capture_output=True, text=True, check=True).stdout.split()[-1])
 
 
 def whole_run(study: Study) -> str:
-    """Seconds of a run with its evaluation, of them in the callback of predictions, peak GB, bytes per image."""
+    """Time a run with its evaluation: seconds, of them in the callback of predictions, peak GB, bytes per image."""
     spent = 0.0
 
     def timed_hook(hook: Callable[..., None]) -> Callable[..., None]:
@@ -210,14 +210,14 @@ def whole_run(study: Study) -> str:
 
 
 def saving(words: list[str], folder: Path) -> tuple[list[float], list[float]]:
-    """What :func:`whole_run` finds without predictions and with them."""
-    found = []
-    for which in ("none", "last"):
-        own = [*words, f"trainer.predictions={which}", "execution=single"]
-        command = [sys.executable, __file__, "--whole", str(folder / which), *own]
+    """Measure :func:`whole_run` without predictions and with them, each in a process of its own."""
+    measurements = []
+    for choice in ("none", "last"):
+        overrides = [*words, f"trainer.predictions={choice}", "execution=single"]
+        command = [sys.executable, __file__, "--whole", str(folder / choice), *overrides]
         printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        found.append([float(word) for word in printed.splitlines()[-1].split()])
-    return found[0], found[1]
+        measurements.append([float(word) for word in printed.splitlines()[-1].split()])
+    return measurements[0], measurements[1]
 
 
 def main() -> None:
@@ -231,13 +231,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=REPEATS, help=f"interleaved repeats, {REPEATS} by default")
     parser.add_argument("--script", nargs="+", help=argparse.SUPPRESS)  # folder and words: what `script` runs
     parser.add_argument("--whole", nargs="+", help=argparse.SUPPRESS)  # what `saving` runs
-    asked = parser.parse_args()
-    if asked.whole:
+    options = parser.parse_args()
+    if options.whole:
         prepare_process()
-        print(whole_run(study_of(asked.whole[1:], Path(asked.whole[0]))))
+        print(whole_run(study_of(options.whole[1:], Path(options.whole[0]))))
         return
-    if asked.script:
-        study = study_of(asked.script[1:], Path(asked.script[0]))
+    if options.script:
+        study = study_of(options.script[1:], Path(options.script[0]))
         lazy = opened(study)
         timed(study, lazy)  # warms up
         print(timed(study, lazy))
@@ -249,13 +249,13 @@ def main() -> None:
     head = f"{'backbone':<10}{'image':<10}{'batch':>6}{'ours':>9}{'resident':>10}{'PIL':>9}{'script':>9}"
     saved = []
     print(f"{head}{'/ resident':>12}{'/ PIL':>8}{'/ script':>10}{'peak GB':>9}")
-    for number, (backbone, side, usual_batch, usual) in enumerate(CASES[DEVICE]):
-        steps, batch = asked.steps or usual, asked.batch or usual_batch
-        if asked.case not in (None, number):
+    for number, (backbone, side, usual_batch, usual_steps) in enumerate(CASES[DEVICE]):
+        steps, batch = options.steps or usual_steps, options.batch or usual_batch
+        if options.case not in (None, number):
             continue
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            root = asked.root or pictures(folder / "pictures", asked.side)
+            root = options.root or pictures(folder / "pictures", options.side)
             words = [
                 "dataset=image_folder", f"dataset.root={root}", f"dataset.image_size={side}", f"backbone={backbone}",
                 f"paths.cache_dir={folder}/cache", f"hparams.batch_size={batch}", f"trainer.steps={steps}",
@@ -264,20 +264,20 @@ def main() -> None:
             ]  # fmt: skip
             study = study_of(words, folder)
             _, memory = peak(lambda study=study: ours(study))  # type: ignore[misc]  # also warms up
-            still, lazy = resident(study), opened(study)
-            timed(study, still), timed(study, lazy)
-            found = [
-                (ours(study), timed(study, still), timed(study, lazy), script(words, folder))
-                for _ in range(asked.repeats)
+            constant, lazy = resident(study), opened(study)
+            timed(study, constant), timed(study, lazy)
+            repeats = [
+                (ours(study), timed(study, constant), timed(study, lazy), script(words, folder))
+                for _ in range(options.repeats)
             ]
-            without, those = saving(words, folder)
+            lean, full = saving(words, folder)
             saved.append(
-                f"{backbone}: saving predictions took {1000 * those[1]:.0f} ms of a run of {those[0]:.1f} s "
-                f"({100 * those[1] / those[0]:.2f} %), {those[3]:.1f} bytes per image; peak {those[2]:.2f} GB, without "
-                f"{without[2]:.2f} GB ({without[0]:.1f} s)"
+                f"{backbone}: saving predictions took {1000 * full[1]:.0f} ms of a run of {full[0]:.1f} s "
+                f"({100 * full[1] / full[0]:.2f} %), {full[3]:.1f} bytes per image; peak {full[2]:.2f} GB, without "
+                f"{lean[2]:.2f} GB ({lean[0]:.1f} s)"
             )
-        rates = [statistics.median(column) for column in zip(*found, strict=True)]
-        ratios = [statistics.median(run[0] / run[k] for run in found) for k in (1, 2, 3)]
+        rates = [statistics.median(column) for column in zip(*repeats, strict=True)]
+        ratios = [statistics.median(run[0] / run[k] for run in repeats) for k in (1, 2, 3)]
         n = batch * len(study.runs[0].data.training)
         print(
             f"{backbone:<10}{f'{side}x{side}':<10}{n:>6}{rates[0]:>9.1f}{rates[1]:>10.1f}{rates[2]:>9.1f}"

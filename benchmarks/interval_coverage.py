@@ -52,18 +52,18 @@ class Line:
 
 
 def noise(rng: Generator, n: int, a: int, kind: str) -> np.ndarray:
-    """(A, n) values of mean 0 with effects that the algorithms of a seed share."""
+    """Draw (A, n) values of mean 0 with effects that the algorithms of a seed share."""
     unequal = np.geomspace(0.025, 1, a)[:, None] if "unequal" in kind else 1.0
-    own = rng.exponential(size=(a, n)) - 1 if "skewed" in kind else rng.normal(size=(a, n))
-    return np.asarray(rng.normal(size=(1, n)) + unequal * own)
+    errors = rng.exponential(size=(a, n)) - 1 if "skewed" in kind else rng.normal(size=(a, n))
+    return np.asarray(rng.normal(size=(1, n)) + unequal * errors)
 
 
 def names(a: int) -> list[str]:
-    return [str(at) for at in range(a)]
+    return [str(index) for index in range(a)]
 
 
 def two_tie(a: int) -> np.ndarray:
-    """(A, 1) true means: two that tie, the others far off."""
+    """Return (A, 1) true means: two that tie, the others far off."""
     return np.where(np.arange(a) < 2, 0.0, 100.0)[:, None]
 
 
@@ -72,31 +72,31 @@ def holds(interval: Interval, truth: float = 0.0) -> float:
 
 
 def difference(kind: str) -> Trial:
-    """The first algorithm less the last, whose deviation is the largest where they are unequal."""
+    """Make a trial of the first algorithm less the last, whose deviation is the largest where they are unequal."""
     return lambda rng, n, a: holds(resample(names(a), noise(rng, n, a, kind), rng).difference("0", str(a - 1)))
 
 
 def difference_of_averages(rng: Generator, n: int, a: int) -> float:
-    """Seeds and 4 environments resampled: effects of algorithm x seed, algorithm x environment, and of each value."""
+    """Draw effects of algorithm x seed, algorithm x environment and each value; resample seeds and 4 environments."""
     parts = [rng.normal(size=shape) for shape in ((a, n, 1), (a, 1, 4), (a, n, 4))]
     return holds(resample(names(a), sum(parts), rng).difference("0", "1"))
 
 
 def to_the_lowest(rng: Generator, n: int, a: int) -> float:
-    """The difference of the algorithm with the highest mean to the one with the lowest, which the data choose."""
-    found = resample(names(a), noise(rng, n, a, "normal"), rng)
-    return holds(found.difference(str(int(found.estimate.argmax())), str(int(found.estimate.argmin()))))
+    """Simulate the difference of the highest mean to the lowest one, of algorithms that the data choose."""
+    resamples = resample(names(a), noise(rng, n, a, "normal"), rng)
+    return holds(resamples.difference(str(int(resamples.estimate.argmax())), str(int(resamples.estimate.argmin()))))
 
 
 def rank(rng: Generator, n: int, a: int) -> float:
-    """Means one standard deviation apart; the rank of one of the algorithms."""
-    at = int(rng.integers(a))
-    found = resample(names(a), noise(rng, n, a, "normal") + np.arange(a)[:, None], rng).ranks()
-    return holds(found[str(at)], at + 1)
+    """Simulate the rank of a random one of the algorithms, whose means are one standard deviation apart."""
+    index = int(rng.integers(a))
+    ranks = resample(names(a), noise(rng, n, a, "normal") + np.arange(a)[:, None], rng).ranks()
+    return holds(ranks[str(index)], index + 1)
 
 
 def measures(rng: Generator, n: int, a: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(A, n) two measures and the ideal: algorithms from a normal population, half of the variance is the seed's."""
+    """Draw two measures and the ideal, (A, n): algorithms from a normal population, half of the variance the seed's."""
     ideal, *errors = rng.normal(size=(3, a, 1)) + rng.normal(size=(3, a, n))
     first, second = (RHO * ideal + math.sqrt(1 - RHO**2) * error for error in errors)
     return first, second, ideal
@@ -123,16 +123,16 @@ def welch(ratio: float) -> Trial:
 
 
 def best_is_in_the_set(kind: str) -> Trial:
-    """All tie, and the one that varies least counts as the best."""
+    """Make a trial in which all tie, and the one that varies least counts as the best."""
     return lambda rng, n, a: float(0 in separated(noise(rng, n, a, kind)).candidates)
 
 
 def leads(means: Callable[[int], np.ndarray], kind: str, *, every: bool = False) -> Trial:
-    """A lead at 5%, or one in every seed."""
+    """Make a trial of a lead that is significant at 5%, or, with ``every``, that holds in every seed."""
 
     def trial(rng: Generator, n: int, a: int) -> float:
-        found = lead(noise(rng, n, a, kind) + means(a))
-        return float(found.wins == n if every else found.p_value <= 0.05)
+        result = lead(noise(rng, n, a, kind) + means(a))
+        return float(result.wins == n if every else result.p_value <= 0.05)
 
     return trial
 
@@ -146,9 +146,9 @@ def crowned(rng: Generator, n: int, a: int) -> float:
 
 
 def any_above_the_lowest(rng: Generator, n: int, a: int) -> float:
-    found = resample(names(a), noise(rng, n, a, "normal"), rng)
-    lowest = str(int(found.estimate.argmin()))
-    return float(any(found.difference(other, lowest).excludes_zero for other in found.names if other != lowest))
+    resamples = resample(names(a), noise(rng, n, a, "normal"), rng)
+    lowest = str(int(resamples.estimate.argmin()))
+    return float(any(resamples.difference(name, lowest).excludes_zero for name in resamples.names if name != lowest))
 
 
 def nemenyi(rng: Generator, n: int, a: int) -> float:
@@ -161,10 +161,10 @@ def signs(rng: Generator, n: int, a: int) -> float:
 
 
 def scored(rng: Generator, n: int, a: int) -> float:
-    """OoD-Bench's score of an algorithm that equals the reference: not 0."""
-    own, reference = (list(map(float, rng.normal(size=n))) for _ in range(2))
+    """Return whether OoD-Bench's score of an algorithm that equals the reference is not 0."""
+    values, reference = (list(map(float, rng.normal(size=n))) for _ in range(2))
     return float(
-        ranking_score(float(np.mean(own)), float(np.mean(reference)), spread(reference, "domainbed") or 0) != 0
+        ranking_score(float(np.mean(values)), float(np.mean(reference)), spread(reference, "domainbed") or 0) != 0
     )
 
 
@@ -230,11 +230,11 @@ def main() -> None:
 
 
 def cells(line: Line, trials: int) -> list[str]:
-    found = []
+    percents = []
     for n, a in COLUMNS:
         rng = np.random.default_rng([n, a, zlib.crc32(line.title.encode())])
-        found.append(f"{100 * float(np.mean([line.trial(rng, n, a) for _ in range(trials)])):.1f}")
-    return found
+        percents.append(f"{100 * float(np.mean([line.trial(rng, n, a) for _ in range(trials)])):.1f}")
+    return percents
 
 
 if __name__ == "__main__":

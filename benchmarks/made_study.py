@@ -17,14 +17,14 @@ from dgbench.training.study import Study
 
 
 def config_of(words: Sequence[str]) -> dict[str, Any]:
-    """Plain resolved values of ``python train.py WORDS`` by top-level key."""
+    """Compose the plain resolved values of ``python train.py WORDS`` by top-level key."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config: Any = OmegaConf.to_container(compose("train", open_keys(words)), resolve=True)
     return dict(config)
 
 
 def study_of(words: Sequence[str], folder: Path, source: Environments | None = None) -> Study:
-    """The study of ``python train.py WORDS``, ready to train.
+    """Build the study of ``python train.py WORDS``, ready to train.
 
     Args:
         words: overrides.

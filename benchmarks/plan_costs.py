@@ -61,19 +61,19 @@ class Case:
         networks, sizes = blueprint.networks(blueprint.folds[0])
         self.module = blueprint.trained(networks, sizes, sizes.image).to(device).train()
         self.optimizers = dict(zip(self.module.trained_groups(), self.module.configure_optimizers(), strict=True))
-        of_each = (blueprint.hparams["batch_size"],) * sizes.n_envs
-        n = sum(of_each)
+        batch_sizes = (blueprint.hparams["batch_size"],) * sizes.n_envs
+        n = sum(batch_sizes)
         generator = torch.Generator().manual_seed(0)
         x = torch.randn(n, *sizes.image, generator=generator, dtype=blueprint.dtype)
         y = torch.randint(sizes.n_classes, (n,), generator=generator)
-        self.batch = EnvBatch(x.to(device), y.to(device), of_each, torch.arange(n, device=device))
+        self.batch = EnvBatch(x.to(device), y.to(device), batch_sizes, torch.arange(n, device=device))
 
     def steps(self, n: int = 1) -> torch.Tensor:
-        """Take steps; their losses."""
+        """Take ``n`` steps and return their losses."""
         return self.module.train_steps([self.batch] * n, self.optimizers).flatten()
 
     def seconds(self) -> float:
-        """Of CPU that one step takes in one thread, its optimizers included; others may use the machine meanwhile.
+        """Measure the CPU seconds of one step in one thread, optimizers included; others may use the machine meanwhile.
 
         A step before it is not clocked: it gets from the system the memory that another case gave back, which a step
         of training finds at hand.
@@ -85,7 +85,7 @@ class Case:
 
 
 def main() -> None:
-    """Clock all cases in turns and print the table; words on the command line choose families."""
+    """Time all cases in turns and print the table; words on the command line choose families."""
     prepare_process()
     torch.set_num_threads(1)
     chosen = [case for case in CASES if case[0] in (sys.argv[1:] or [case[0]])]
@@ -97,15 +97,15 @@ def main() -> None:
     print(f"{'family':<13}{'network, algorithm':<25}{'GFLOP':>8}{'ms':>9}{'GFLOP/s':>9}{'of median':>11}")
     for family, rows in groupby(range(len(cases)), lambda i: chosen[i][0]):
         members = list(rows)
-        middle = statistics.median(rates[i] for i in members)
+        median = statistics.median(rates[i] for i in members)
         for i in members:
-            ratio = rates[i] / middle
+            ratio = rates[i] / median
             mark = "" if abs(ratio - 1) <= 0.25 else " !"
             numbers = f"{cases[i].cost.step / 1e9:>8.1f}{1e3 * clocked[i]:>9.1f}{rates[i] / 1e9:>9.1f}{ratio:>11.2f}"
             print(f"{family:<13}{chosen[i][2]:<25}{numbers}{mark}")
         by_flops = sorted(members, key=lambda i: cases[i].cost.step)
-        same = by_flops == sorted(members, key=lambda i: clocked[i])
-        print(f"{family}: {'the same order' if same else 'another order'} by operations and by seconds", flush=True)
+        in_order = by_flops == sorted(members, key=lambda i: clocked[i])
+        print(f"{family}: {'the same order' if in_order else 'another order'} by operations and by seconds", flush=True)
 
 
 if __name__ == "__main__":

@@ -40,31 +40,31 @@ def main() -> int:
             start = time.perf_counter()
             count = write_study(root, steps=range(500, 500 * 9, 500), at_most=options.rows)
             print(f"made {count:,} rows in {time.perf_counter() - start:.0f} s", flush=True)
-        few, new = Path(temporary, "few"), Path(temporary, "new")
-        write_study(few, ratios=(3,), scales=(1,), algorithms=ALGORITHMS[:10], seeds=(0, 1))  # 5 folds each
-        write_study(new, ratios=(3,), scales=(1,), algorithms=("erm",), seeds=(3, 4), steps=range(500, 500 * 9, 500))
+        small, extra = Path(temporary, "few"), Path(temporary, "new")
+        write_study(small, ratios=(3,), scales=(1,), algorithms=ALGORITHMS[:10], seeds=(0, 1))  # 5 folds each
+        write_study(extra, ratios=(3,), scales=(1,), algorithms=("erm",), seeds=(3, 4), steps=range(500, 500 * 9, 500))
         (root / CACHE_FILE).unlink(missing_ok=True)
         met = [
             report("all", [root], options.selection, FIRST),
-            report("again, 10 runs new", [root, new], options.selection, AGAIN),
-            report("100 runs", [few], options.selection, FEW),
+            report("again, 10 runs new", [root, extra], options.selection, AGAIN),
+            report("100 runs", [small], options.selection, FEW),
         ]
     return int(not all(met))
 
 
 def report(what: str, roots: Sequence[Path], selection: str, seconds: float) -> bool:
-    """Time one report in a process of its own; whether it meets the targets."""
+    """Time one report in a process of its own; return whether it meets the targets."""
     with tempfile.TemporaryDirectory() as output:
         words = [f"runs=[{','.join(map(str, roots))}]", f"output={output}", f"selection={selection}"]
         start = time.perf_counter()
         process = subprocess.Popen([sys.executable, str(REPORT), *words], stdout=subprocess.DEVNULL)
-        _, status, used = os.wait4(process.pid, 0)
-        took = time.perf_counter() - start
+        _, status, usage = os.wait4(process.pid, 0)
+        elapsed = time.perf_counter() - start
         page = sum(path.stat().st_size for path in Path(output).glob("*.html"))
-    gigabytes = used.ru_maxrss / 2**20
-    met = os.waitstatus_to_exitcode(status) == 0 and took <= seconds and gigabytes <= GIGABYTES
+    gigabytes = usage.ru_maxrss / 2**20
+    met = os.waitstatus_to_exitcode(status) == 0 and elapsed <= seconds and gigabytes <= GIGABYTES
     print(
-        f"{what:18s} {took:5.1f} s of {seconds:.0f} s, peak memory {gigabytes:.2f} of {GIGABYTES:.0f} GB, "
+        f"{what:18s} {elapsed:5.1f} s of {seconds:.0f} s, peak memory {gigabytes:.2f} of {GIGABYTES:.0f} GB, "
         f"page {page / 2**20:.2f} MB: {'met' if met else 'MISSED'}",
         flush=True,
     )

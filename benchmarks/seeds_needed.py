@@ -27,7 +27,7 @@ Cells = Iterator[str]
 
 
 def p_values(differences: np.ndarray) -> np.ndarray:
-    """One-sided, of the paired t-test after 1, 2, ... seeds; 1 for the first."""
+    """Compute one-sided p-values of the paired t-test after 1, 2, ... seeds; 1 for the first."""
     counts = np.arange(1, differences.shape[-1] + 1)
     mean = np.cumsum(differences, axis=-1) / counts
     squares = np.cumsum(differences**2, axis=-1) - counts * mean**2
@@ -38,13 +38,13 @@ def p_values(differences: np.ndarray) -> np.ndarray:
 
 
 def needed_by_simulation(rng: np.random.Generator, difference: float, algorithms: int, studies: int, most: int) -> int:
-    """Fewest seeds with which 80% of studies find a difference whose deviation is 1."""
-    found = p_values(rng.normal(size=(studies, most)) + difference) <= error_of_each(algorithms, 0.05)
-    return 1 + int(np.argmax(found.mean(axis=0) >= 0.8))
+    """Find the fewest seeds with which 80% of simulated studies find a difference whose deviation is 1."""
+    significant = p_values(rng.normal(size=(studies, most)) + difference) <= error_of_each(algorithms, 0.05)
+    return 1 + int(np.argmax(significant.mean(axis=0) >= 0.8))
 
 
 def predictions(studies: int) -> Cells:
-    """Predicted and simulated seeds, and in how many of 200 random cases they differ by at most a fifth, or 1."""
+    """Compare predicted with simulated seeds: a table, and how many of 200 random cases differ by at most 20%, or 1."""
     yield "| predicted (simulated) seeds | 4 deviations | 2 | 1 | 0.5 |\n|---|--:|--:|--:|--:|"
     rng, close = np.random.default_rng(1), []
     for algorithms in ALGORITHMS:
@@ -64,7 +64,7 @@ def predictions(studies: int) -> Cells:
 
 
 def coverage(studies: int) -> Cells:
-    """How often the interval of a deviation from a pilot holds the true one, and how often the estimate is too low."""
+    """Count how often a deviation's interval from a pilot holds the true one, and how often the estimate is too low."""
     yield "| holds the truth (estimate too low), % | 3 seeds | 5 seeds | 10 seeds |\n|---|--:|--:|--:|"
     for title, algorithms, deviations in (
         ("2 algorithms", 2, np.ones(2)),
@@ -72,22 +72,22 @@ def coverage(studies: int) -> Cells:
         ("14 algorithms", 14, np.ones(14)),
         ("14 algorithms, deviations from 0.2 to 4", 14, np.geomspace(0.2, 4, 14)),
     ):
-        truth = float(np.median([math.hypot(*two) for two in itertools.combinations(deviations, 2)]))
+        truth = float(np.median([math.hypot(*pair) for pair in itertools.combinations(deviations, 2)]))
         cells = []
         for seeds in (3, 5, 10):
             rng = np.random.default_rng([seeds, algorithms])
             intervals = []
             for _ in range(studies // 10):
-                every = pairs(rng.normal(size=(algorithms, seeds)) * deviations[:, None])
-                intervals.append(deviation_of([pair.deviation for pair in every], seeds))
-            holds = np.mean([each.low <= truth <= each.high for each in intervals])
-            below = np.mean([each.estimate < truth for each in intervals])
+                comparisons = pairs(rng.normal(size=(algorithms, seeds)) * deviations[:, None])
+                intervals.append(deviation_of([pair.deviation for pair in comparisons], seeds))
+            holds = np.mean([interval.low <= truth <= interval.high for interval in intervals])
+            below = np.mean([interval.estimate < truth for interval in intervals])
             cells.append(f"{100 * holds:.1f} ({100 * below:.0f})")
         yield f"| {title} | {' | '.join(cells)} |"
 
 
 def false_leads(studies: int) -> Cells:
-    """Algorithms that all tie: how often one is separated from the best, looked at after each of 30 seeds."""
+    """Count how often one of algorithms that all tie is separated from the best, looked at after each of 30 seeds."""
     heads = " | ".join(f"{algorithms} algorithms" for algorithms in ALGORITHMS)
     yield f"| misled, % | {heads} |\n|---|--:|--:|--:|"
     tests: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
@@ -104,16 +104,16 @@ def false_leads(studies: int) -> Cells:
                     shape = (studies // 10, algorithms, LOOKS)
                     values = rng.normal(size=shape) if kind == "normal" else rng.exponential(size=shape)
                     differences = values[:, :1] - values[:, 1:]  # of one that is as good as all
-                    out = test(differences, error_of_each(algorithms, 0.05)).any(axis=(1, 2))
+                    separated = test(differences, error_of_each(algorithms, 0.05)).any(axis=(1, 2))
                     if algorithms == 2:  # either may be the one
-                        out |= test(-differences, error_of_each(algorithms, 0.05)).any(axis=(1, 2))
-                    misled.append(out.mean())
+                        separated |= test(-differences, error_of_each(algorithms, 0.05)).any(axis=(1, 2))
+                    misled.append(separated.mean())
                 cells.append(f"{100 * np.mean(misled):.1f}")
             yield f"| {title}{', exponential values' * (kind == 'exponential')} | {' | '.join(cells)} |"
 
 
 def speed(studies: int) -> Cells:
-    """Mean seeds until a pair is decided, and the share that is within 30; 2 and 14 algorithms."""
+    """Average the seeds until a pair is decided, and count the share that is within 30; 2 and 14 algorithms."""
     yield "| mean seeds (decided within 30, %) | 4 deviations | 2 | 1 | 0.5 |\n|---|--:|--:|--:|--:|"
     rng = np.random.default_rng(2)
     smallest = np.concatenate([p_values(rng.normal(size=(5 * studies, LOOKS)))[:, 2:].min(axis=1) for _ in range(8)])
@@ -123,10 +123,10 @@ def speed(studies: int) -> Cells:
         rows: dict[str, list[str]] = {"evidence": [], "group-sequential, at most 30 seeds": [], "fixed number, 80%": []}
         for difference in (4.0, 2.0, 1.0, 0.5):
             differences = rng.normal(size=(studies, LOOKS)) + difference
-            looked = p_values(differences)
-            looked[:, :2] = 1.0
+            values = p_values(differences)
+            values[:, :2] = 1.0
             for title, hit in (("evidence", e_process(differences) >= 1 / error),
-                               ("group-sequential, at most 30 seeds", looked <= nominal)):  # fmt: skip
+                               ("group-sequential, at most 30 seeds", values <= nominal)):  # fmt: skip
                 decided = hit.any(axis=1)
                 seeds = np.where(decided, hit.argmax(axis=1) + 1, LOOKS)
                 rows[title].append(f"{seeds.mean():.1f} ({100 * decided.mean():.0f})")

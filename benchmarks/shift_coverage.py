@@ -23,7 +23,7 @@ NOISE, DIMENSIONS, E_P = 0.25, 10, 0.1
 
 
 def side(e: float, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """(n, 10) features and (n,) labels where the color differs from the label with probability e."""
+    """Draw (n, 10) features and (n,) labels where the color differs from the label with probability e."""
     clean = rng.integers(0, 2, n)
     y = np.where(rng.random(n) < NOISE, 1 - clean, clean)
     color = np.where(rng.random(n) < e, 1 - y, y)
@@ -34,54 +34,54 @@ def side(e: float, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.nda
 
 
 def interval(rows: list[ShiftRow], null: str) -> tuple[float, float, float] | None:
-    """Estimate of correlation shift and its interval; None where it was refused."""
-    of = {
-        kind: [r.values["cor"] for r in rows if (r.kind, r.null) == (kind, null) and "cor" in r.values]
+    """Average the estimates of correlation shift, and add the ends of their interval; None where it was refused."""
+    estimates = {
+        kind: [row.values["cor"] for row in rows if (row.kind, row.null) == (kind, null) and "cor" in row.values]
         for kind in (TRIAL, HALF)
     }
-    if not of[TRIAL] or len(of[HALF]) < 2:
+    if not estimates[TRIAL] or len(estimates[HALF]) < 2:
         return None
-    value = statistics.fmean(of[TRIAL])
-    return value, *half_sampling(value, of[HALF])
+    value = statistics.fmean(estimates[TRIAL])
+    return value, *half_sampling(value, estimates[HALF])
 
 
 def main() -> None:
-    """Estimate, and count."""
+    """Estimate shift on all sets, and count how often the intervals hold the truth."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sets", type=int, default=20)
     parser.add_argument("--images", type=int, default=1500, help="of a side")
     parser.add_argument("--trials", type=int, default=1)
     parser.add_argument("--estimator", nargs="+", default=["joint"])
     parser.add_argument("--e", type=float, nargs="+", default=[0.5])
-    given = parser.parse_args()
+    options = parser.parse_args()
     print(
         f"{'estimator':10} {'e_q':>4} {'exact':>6} {'mean':>6} {'covered':>8} "
         f"{'null mean':>10} {'null holds 0':>13} {'s/set':>6}"
     )
-    for estimator in given.estimator:
-        for e in given.e:
-            exact = exact_shift(*(colored_table(own, NOISE) for own in (E_P, e)))["cor"]
-            covered, held, values, nulls, begun = 0, 0, [], [], time.perf_counter()
-            for number in range(given.sets):
+    for estimator in options.estimator:
+        for e in options.e:
+            exact = exact_shift(*(colored_table(probability, NOISE) for probability in (E_P, e)))["cor"]
+            covered, nulls_covered, values, nulls, begun = 0, 0, [], [], time.perf_counter()
+            for number in range(options.sets):
                 rng = np.random.default_rng([number, int(100 * e)])
-                sides = [*side(E_P, given.images, rng), *side(e, given.images, rng)]
-                rows = estimate_shift(*sides, estimator, trials=given.trials, seed=number, device="cpu")
-                if found := interval(rows, NO_NULL):
-                    values.append(found[0])
-                    covered += found[1] <= exact <= found[2]
-                if found := interval(rows, HALVES):
-                    nulls.append(found[0])
-                    held += found[1] <= 0 <= found[2]
-            seconds = (time.perf_counter() - begun) / given.sets
+                sides = [*side(E_P, options.images, rng), *side(e, options.images, rng)]
+                rows = estimate_shift(*sides, estimator, trials=options.trials, seed=number, device="cpu")
+                if estimate := interval(rows, NO_NULL):
+                    values.append(estimate[0])
+                    covered += estimate[1] <= exact <= estimate[2]
+                if estimate := interval(rows, HALVES):
+                    nulls.append(estimate[0])
+                    nulls_covered += estimate[1] <= 0 <= estimate[2]
+            seconds = (time.perf_counter() - begun) / options.sets
             print(
                 f"{estimator:10} {e:4.1f} {exact:6.3f} {mean(values)} {covered:4} of {len(values):2} "
-                f"{mean(nulls):>9} {held:8} of {len(nulls):2} {seconds:6.1f}",
+                f"{mean(nulls):>9} {nulls_covered:8} of {len(nulls):2} {seconds:6.1f}",
                 flush=True,
             )
 
 
 def mean(values: list[float]) -> str:
-    """As text; a dash where all were refused."""
+    """Format the mean as text; a dash where all were refused."""
     return f"{statistics.fmean(values):6.3f}" if values else "     -"
 
 

@@ -58,7 +58,7 @@ def synchronize() -> None:
 
 
 def runs_of(overrides: list[str], n: int, steps: int) -> list[Run]:
-    """``n`` runs of one shape: the folds of as many seeds as it takes, over the same images."""
+    """Build ``n`` runs of one shape: the held-out folds of as many seeds as it takes, over the same images."""
     runs: list[Run] = []
     source, seed = None, 0
     while len(runs) < n:
@@ -70,7 +70,7 @@ def runs_of(overrides: list[str], n: int, steps: int) -> list[Run]:
 
 
 def fit(module: pl.LightningModule, data: pl.LightningDataModule) -> float:
-    """Seconds of the step loop."""
+    """Train a module on data and return the seconds of the step loop."""
     clock = Clock()
     trainer = pl.Trainer(
         accelerator=DEVICE, devices=1, max_epochs=1, logger=False, enable_checkpointing=False, limit_val_batches=0,
@@ -81,23 +81,23 @@ def fit(module: pl.LightningModule, data: pl.LightningDataModule) -> float:
 
 
 def planned(runs: list[Run], mode: str) -> list[Group]:
-    """The stacks that ``execution.mode`` makes of the runs, as many as fit into memory in each."""
+    """Group the runs into the stacks that ``execution.mode`` makes of them, as many as fit into memory in each."""
     return plan_groups(runs, {**runs[0].study.config["execution"], "mode": mode})
 
 
 def fit_group(group: Group) -> float:
-    """Seconds of a stack's step loop."""
+    """Train a stack and return the seconds of its step loop."""
     return fit(group_module(group), group_data(group))
 
 
 def bare(modules: list[SingleRun], data: list[EnvironmentData], steps: int) -> float:
-    """Seconds per step and run of a plain loop over separate models, images painted before the clock runs."""
+    """Measure seconds per step and run of a plain loop over separate models, images painted before the clock runs."""
     separate = []
-    for module, own in zip(modules, data, strict=True):
-        own.environments.store.to(torch.device(DEVICE))
-        subsets = [torch.from_numpy(own.environments.table.subset(env, "train")) for env in own.training]
-        x, y = own.environments.store.gather(torch.cat(subsets))
-        starts = torch.tensor([0, *(len(s) for s in subsets[:-1])]).cumsum(0).tolist()
+    for module, run_data in zip(modules, data, strict=True):
+        run_data.environments.store.to(torch.device(DEVICE))
+        subsets = [torch.from_numpy(run_data.environments.table.subset(env, "train")) for env in run_data.training]
+        x, y = run_data.environments.store.gather(torch.cat(subsets))
+        starts = torch.tensor([0, *(len(subset) for subset in subsets[:-1])]).cumsum(0).tolist()
         networks = copy.deepcopy(module.networks).to(DEVICE)
         separate.append((networks, torch.optim.Adam(networks.parameters(), lr=1e-3), x, y, starts, subsets))
     synchronize()
@@ -105,8 +105,8 @@ def bare(modules: list[SingleRun], data: list[EnvironmentData], steps: int) -> f
     for _ in range(steps):
         for networks, optimizer, x, y, starts, subsets in separate:
             drawn = [
-                a + torch.randint(len(s), (own.batch_size,), device=DEVICE)
-                for a, s in zip(starts, subsets, strict=True)
+                start + torch.randint(len(subset), (run_data.batch_size,), device=DEVICE)
+                for start, subset in zip(starts, subsets, strict=True)
             ]
             rows = torch.cat(drawn)
             loss = F.cross_entropy(networks.logits(x[rows]), y[rows])
@@ -118,7 +118,7 @@ def bare(modules: list[SingleRun], data: list[EnvironmentData], steps: int) -> f
 
 
 def matmul_rate(dtype: torch.dtype = torch.float32) -> float:
-    """Floating-point operations per second of a large matrix product, the best of some rounds: others may compute."""
+    """Measure the FLOP/s of a large matrix product, the best of some rounds, since others may use the machine."""
     n = 8192 if DEVICE == "cuda" else 1024
     a, b = (torch.rand(n, n, device=DEVICE).to(dtype) for _ in range(2))
     a @ b
@@ -156,8 +156,8 @@ def measured(overrides: list[str], n: int, budget: int, longest: float = LONG_EN
     """
     steps = max(3, budget // n)
     runs = runs_of(overrides, n, steps)
-    few = runs[:BARE_RUNS]
-    modules, data = [run.study.module(run.fold) for run in few], [run.data for run in few]
+    bare_runs = runs[:BARE_RUNS]
+    modules, data = [run.study.module(run.fold) for run in bare_runs], [run.data for run in bare_runs]
     bare(modules, data, 2)
     times: list[tuple[float, float, float]] = []
     begun = time.perf_counter()

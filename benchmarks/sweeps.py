@@ -18,21 +18,21 @@ SMALL = ("dataset.base=digits", "execution=single", "backbone.width=64", "traine
 
 
 def train(folder: Path, *words: str) -> tuple[float, float, str]:
-    """Seconds, peak memory of the largest process in GB, and what it said last."""
+    """Run a sweep; return its seconds, the peak memory of its largest process in GB, and the last line it prints."""
     folder.mkdir(exist_ok=True)
-    with (folder / "said").open("w+") as said:
+    with (folder / "said").open("w+") as log:
         began = time.monotonic()
         process = subprocess.Popen(
             [sys.executable, ROOT / "train.py", "-m", *SMALL, *words],
             cwd=folder,
-            stdout=said,
+            stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.monotonic() - began
-        said.seek(0)
-        lines = [line for line in said.read().splitlines() if line.strip()] or [""]
+        log.seek(0)
+        lines = [line for line in log.read().splitlines() if line.strip()] or [""]
     if os.waitstatus_to_exitcode(status):
         raise SystemExit("\n".join(lines[-20:]))
     return seconds, usage.ru_maxrss / 2**20, lines[-1]
@@ -43,26 +43,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--steps", type=int, default=100)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        search = ("algorithm=erm,vrex", "hparams=search", f"hparams.scheme.draws={given.draws}")
-        search += (f"trainer.steps={given.steps}", f"trainer.eval_every={given.steps}")
-        models = 2 * given.draws * 3 * 5
+        search = ("algorithm=erm,vrex", "hparams=search", f"hparams.scheme.draws={options.draws}")
+        search += (f"trainer.steps={options.steps}", f"trainer.eval_every={options.steps}")
+        models = 2 * options.draws * 3 * 5
         alone, _, _ = train(folder / "alone", *search)
         shared, _, _ = train(folder / "shared", *search, "hydra/launcher=local")
         print(f"search of {models} models: one process {alone:.1f} s, hydra/launcher=local {shared:.1f} s, ", end="")
         print(f"{alone / shared:.2f} times as fast on {len(os.sched_getaffinity(0))} cores", flush=True)
 
-        many = ("algorithm=erm,vrex", "seed=range(0,50000)", "plan=true")
-        seconds, memory, _ = train(folder / "plan", *many)
+        plan = ("algorithm=erm,vrex", "seed=range(0,50000)", "plan=true")
+        seconds, memory, _ = train(folder / "plan", *plan)
         print(f"plan of 100,000 jobs: {seconds:.1f} s, {memory:.2f} GB", flush=True)
 
         done = ("seed=range(0,200)", "trainer.steps=1", "trainer.eval_every=1", "hydra/launcher=local")
         train(folder / "done", *done)
         for launcher in ("basic", "local"):
-            seconds, memory, said = train(folder / "done", *done[:3], f"hydra/launcher={launcher}")
-            print(f"finished sweep of 1,000 runs again, launcher {launcher}: {seconds:.1f} s, {memory:.2f} GB: {said}")
+            seconds, memory, line = train(folder / "done", *done[:3], f"hydra/launcher={launcher}")
+            print(f"finished sweep of 1,000 runs again, launcher {launcher}: {seconds:.1f} s, {memory:.2f} GB: {line}")
 
 
 if __name__ == "__main__":

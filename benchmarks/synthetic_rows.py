@@ -15,7 +15,7 @@ GRID = tuple(f"{i / 100:.2f}" for i in range(101))
 
 
 def given_environments(ratio: int, scale: int) -> list[str]:
-    """Hwang et al. 2024, section 4.1: a majority in 0.8..0.9, a minority in 0.1..0.2."""
+    """List the environments of Hwang et al. 2024, section 4.1: a majority in 0.8..0.9, a minority in 0.1..0.2."""
 
     def between(low: float, count: int) -> list[str]:
         return [f"{low + 0.1 * i / max(1, count - 1):.4g}" for i in range(count)]
@@ -33,7 +33,7 @@ def write_study(
     steps: Sequence[int] = (5000,),
     at_most: int | None = None,
 ) -> int:
-    """Write run folders until there are ``at_most`` rows; returns how many were written."""
+    """Write run folders until there are ``at_most`` rows (None: all); return how many rows were written."""
     written = 0
     for scale in scales:
         for ratio in ratios:
@@ -55,8 +55,8 @@ def write_study(
 def _runs(ratio: int, scale: int, algorithm: str, seed: int, steps: Sequence[int]) -> Iterator[tuple[str, list[str]]]:
     given = given_environments(ratio, scale)
     rank = ALGORITHMS.index(algorithm) if algorithm in ALGORITHMS else len(ALGORITHMS)
-    draw = random.Random(f"{ratio}-{scale}-{algorithm}-{seed}")
-    use = min(1.0, max(0.02, (1 - rank / 18) * (1 - 0.05 * scale) + draw.gauss(0, 0.1)))  # of the spurious color
+    rng = random.Random(f"{ratio}-{scale}-{algorithm}-{seed}")
+    usage = min(1.0, max(0.02, (1 - rank / 18) * (1 - 0.05 * scale) + rng.gauss(0, 0.1)))  # of the spurious color
     fit = 0.05 * random.Random(f"{ratio}-{scale}-{algorithm}").uniform(-1, 1)  # how well it fits at all
     for fold in [*map(str, range(len(given))), "full"]:
         held_out = [] if fold == "full" else [given[int(fold)]]
@@ -69,16 +69,16 @@ def _runs(ratio: int, scale: int, algorithm: str, seed: int, steps: Sequence[int
             "code": "0.1.0",
         }  # fmt: skip
         head = json.dumps(identity, separators=(",", ":"))[:-1]
-        judged = sorted({*GRID, *given}) if fold == "full" else given
+        test_environments = sorted({*GRID, *given}) if fold == "full" else given
         majority = sum(float(e) > 0.5 for e in given if e not in held_out) / (len(given) - len(held_out))
-        noise = fit + draw.gauss(0, 0.02)
+        noise = fit + rng.gauss(0, 0.02)
         lines = []
         for step in steps:
-            ripe = 1 - 0.2 * math.exp(-step / 1000)
-            for subset, environments in (("val", given), ("test", judged)):
+            progress = 1 - 0.2 * math.exp(-step / 1000)
+            for subset, environments in (("val", given), ("test", test_environments)):
                 for env in environments:
-                    towards = (1 - float(env)) if majority > 0.5 else float(env)
-                    error = (0.25 + noise) * (1 - use) + use * towards * ripe + 0.05 * (1 - ripe)
+                    color_error = (1 - float(env)) if majority > 0.5 else float(env)
+                    error = (0.25 + noise) * (1 - usage) + usage * color_error * progress + 0.05 * (1 - progress)
                     unseen = "true" if env in held_out or env not in given else "false"
                     lines.append(
                         f'{head},"step":{step},"env":"{env}","subset":"{subset}","seen":10000,'

@@ -36,7 +36,7 @@ Sheet = tuple[str, list[str], tuple[list[str], Tensor]]
 
 
 def images(words: str, each: int, seed: int) -> tuple[EnvBatch, Sizes, list[str]]:
-    """A minibatch of ``each`` images of every environment, their sizes, and the environments' names."""
+    """Draw a minibatch of ``each`` images of every environment; return it, its sizes and the environments' names."""
     name, *keys = words.split(",")
     overrides = [f"dataset={name}", *(f"dataset.{key}" for key in keys)]
     source = built(dataset_options(composed(overrides)["dataset"]))
@@ -44,9 +44,9 @@ def images(words: str, each: int, seed: int) -> tuple[EnvBatch, Sizes, list[str]
     names = list(source.info.given)
     chosen = [rng.choice(source.table.subset(env, "train"), each, replace=False) for env in names]
     x, y = source.store.gather(torch.from_numpy(np.concatenate(chosen)))
-    made = source.catalog.preprocessing
+    norm = source.catalog.preprocessing
     sizes = Sizes(
-        1, source.info.n_classes, len(names), tuple(x.shape[1:]), pixel_mean=tuple(made.mean), pixel_std=tuple(made.std)
+        1, source.info.n_classes, len(names), tuple(x.shape[1:]), pixel_mean=tuple(norm.mean), pixel_std=tuple(norm.std)
     )
     return EnvBatch(x, y, (each,) * len(names)), sizes, names
 
@@ -54,10 +54,10 @@ def images(words: str, each: int, seed: int) -> tuple[EnvBatch, Sizes, list[str]
 def step_of(
     kind: type[Algorithm], name: str, batch: EnvBatch, sizes: Sizes, seed: int, **values: Any
 ) -> tuple[Any, Step]:
-    """An algorithm with its default hyperparameters, and what it is given in a step on these images."""
-    own: Any = OmegaConf.to_container(OmegaConf.load(CONF / "algorithm" / f"{name}.yaml"))
+    """Build an algorithm with its defaults or these values, and the :class:`Step` that it gets on these images."""
+    config: Any = OmegaConf.to_container(OmegaConf.load(CONF / "algorithm" / f"{name}.yaml"))
     hparams = resolve(
-        {"hparams": {}, "search": {"domainbed": {}}}, {**own, "search": {}}, kind="large", read=[], chosen=values
+        {"hparams": {}, "search": {"domainbed": {}}}, {**config, "search": {}}, kind="large", read=[], chosen=values
     )
     algorithm = kind(sizes, hparams)
     numbers = {key: torch.tensor(value) for key, value in hparams.items() if key not in algorithm.static}
@@ -68,16 +68,16 @@ def step_of(
 
 
 def fact_sheet(batch: EnvBatch, sizes: Sizes, seed: int) -> Sheet:
-    """Images, partners and mixtures."""
+    """Lay out images, partners and mixtures, with the partners' weights as titles."""
     algorithm, step = step_of(FACT, "fact", batch, sizes, seed)
     x, mixed, _ = algorithm.views(step)
-    shown = [to_pixels(each, sizes) for each in (x, x[step.random["partner"]], mixed)]
+    shown = [to_pixels(view, sizes) for view in (x, x[step.random["partner"]], mixed)]
     titles = [f"{float(weight):.2f}" for weight in step.hp.eta * step.random["lam"]]
     return "FACT: amplitudes of another image", ["image", "partner", "mixed"], (titles, torch.stack(shown))
 
 
 def jigsaw_sheet(batch: EnvBatch, sizes: Sizes, seed: int) -> Sheet:
-    """Shuffled images."""
+    """Lay out shuffled images, with the numbers of their orders as titles."""
     algorithm, step = step_of(JiGen, "ji_gen", batch, sizes, seed, beta=0.0)
     x, order = algorithm.view(step)
     return "JiGen: orders of the tiles", ["shuffled"], ([str(int(o)) for o in order], to_pixels(x, sizes)[None])
@@ -89,10 +89,10 @@ def main() -> None:
     parser.add_argument("--to", type=Path, required=True, help="the picture to write")
     parser.add_argument("--each", type=int, default=3, help="images of each environment (default: 3)")
     parser.add_argument("--seed", type=int, default=0, help="of the images and of what is drawn (default: 0)")
-    taken = parser.parse_args()
-    batch, sizes, names = images(taken.dataset, taken.each, taken.seed)
-    draw([fact_sheet(batch, sizes, taken.seed), jigsaw_sheet(batch, sizes, taken.seed)], taken.to)
-    print(f"{taken.to}: {taken.each} images each of {', '.join(names)}")
+    options = parser.parse_args()
+    batch, sizes, names = images(options.dataset, options.each, options.seed)
+    draw([fact_sheet(batch, sizes, options.seed), jigsaw_sheet(batch, sizes, options.seed)], options.to)
+    print(f"{options.to}: {options.each} images each of {', '.join(names)}")
 
 
 if __name__ == "__main__":

@@ -68,17 +68,17 @@ _LINK = re.compile(r"(?<=\]\()(?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?(?=\))")
 
 
 def read_source(app: Any, page: str, content: list[str]) -> None:
-    """Show files of the repository where a page is one, and point links that leave docs/ at the repository."""
+    """Show the files of ``SHOWN`` on their pages, and point links that leave docs/ at the repository."""
     file = DOCS / f"{page}.md"
     if not file.exists():
         return  # a notebook
     shown = ROOT / SHOWN[page] if page in SHOWN else file
     text = shown.read_text() if shown.exists() else content[0]
-    content[0] = _LINK.sub(lambda found: target(shown.parent, file.parent, found), text)
+    content[0] = _LINK.sub(lambda link: target(shown.parent, file.parent, link), text)
 
 
 def target(origin: Path, folder: Path, found: re.Match[str]) -> str:
-    """Where a link of a file in ``origin`` leads from a page in ``folder``."""
+    """Rewrite a link of a file in ``origin`` so that it leads to the same place from a page in ``folder``."""
     anchor = found["anchor"] or ""
     path = Path(os.path.normpath(origin / found["path"]))
     if path.is_relative_to(DOCS):
@@ -96,20 +96,20 @@ def open_reports(app: Any, doctree: nodes.document) -> None:
 
 
 def copy_reports(app: Any, error: Exception | None) -> None:
-    """The reports that those links open."""
+    """Copy the reports that those links open into the finished HTML site."""
     for report in (DOCS / "gallery").glob("*.html"):
         if error is None and app.builder.format == "html":
             shutil.copy(report, Path(app.outdir) / "gallery")
 
 
 def plain_types(app: Any, function: Any, bound: bool) -> None:
-    """Show the types of checked arguments without what says of other values."""
+    """Show the argument types of a checked function without the annotations that restrict values."""
     if hasattr(function, "__wrapped__"):
         function.__annotations__ = get_type_hints(function, localns={"TrainResult": dgbench.TrainResult})
 
 
 def setup(app: Any) -> None:
-    """Called by Sphinx."""
+    """Connect the functions above to Sphinx's events; Sphinx calls this."""
     app.connect("autodoc-before-process-signature", plain_types)
     app.connect("source-read", read_source)
     app.connect("doctree-read", open_reports, priority=400)  # before Sphinx collects downloads

@@ -21,7 +21,7 @@ COLUMNS = 5  # corruptions side by side
 
 
 def photograph(file: str | None, side: int) -> Tensor:
-    """(1, 3, side, side) uint8: the middle square of an image file, or of scikit-learn's flower."""
+    """Read the middle square of an image file, or of scikit-learn's flower for None: (1, 3, side, side) uint8."""
     if file is None:
         from sklearn.datasets import load_sample_image
 
@@ -61,25 +61,25 @@ def draw(out: Path, image: Tensor) -> None:
 
     place(image, 0.05, 0.28)
     label("clean", 0.55, 0.16)
-    for i, name in enumerate(CORRUPTIONS):
-        left, top = 1.5 + (i % COLUMNS) * 1.04, (i // COLUMNS) * (rows * 1.04 + 0.3) + 0.28
+    for index, name in enumerate(CORRUPTIONS):
+        left, top = 1.5 + (index % COLUMNS) * 1.04, (index // COLUMNS) * (rows * 1.04 + 0.3) + 0.28
         label(name, left + 0.5, top - 0.12)
-        for k, severity in enumerate(SEVERITIES):
-            place(corrupt(image, name, severity, Chance(i)), left, top + k * 1.04)
-            if i % COLUMNS == 0:
-                label(str(severity), 1.4, top + k * 1.04 + 0.5, "right")
+        for row, severity in enumerate(SEVERITIES):
+            place(corrupt(image, name, severity, Chance(index)), left, top + row * 1.04)
+            if index % COLUMNS == 0:
+                label(str(severity), 1.4, top + row * 1.04 + 0.5, "right")
     figure.savefig(out)
     plt.close(figure)
 
 
 def main() -> None:
-    """The command."""
+    """Parse the command line and write the sheet."""
     parser = argparse.ArgumentParser(description="Draw one image under every corruption.")
     parser.add_argument("out", type=Path, help="PNG file to write")
     parser.add_argument("image", nargs="?", help="image file; without it, a photograph that scikit-learn carries")
     parser.add_argument("--side", type=int, default=112, help="pixels a side at which it is corrupted, 32 or more")
-    asked = parser.parse_args()
-    draw(asked.out, photograph(asked.image, asked.side))
+    options = parser.parse_args()
+    draw(options.out, photograph(options.image, options.side))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ entry of `results/` show results to build on; the others come from small runs, s
 
 
 def run(command: str, folder: Path) -> None:
-    """One command, as a reader types it in ``folder``.
+    """Run one command as a reader types it in ``folder``, its standard output dropped.
 
     Raises:
         SystemExit: it fails.
@@ -44,13 +44,13 @@ def run(command: str, folder: Path) -> None:
     start = [str(ROOT / words.pop(0))] if program == "python" else ["-c", "import dgbench.cli.main as cli; cli.main()"]
     path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
     print(command, flush=True)
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, *start, *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.DEVNULL,
     )
-    if ended.returncode:
+    if process.returncode:
         sys.exit(f"make_gallery: this command failed, in {folder}: {command}")
 
 
@@ -62,8 +62,8 @@ def keep(entry: dict[str, Any], folder: Path) -> None:
     pattern = entry.get("picture", "page.png")
     figures = sorted(report.glob(pattern))
     if not figures:
-        there = ", ".join(path.name for path in sorted(report.glob("*.png")))
-        sys.exit(f"make_gallery: {entry['page']}: no figure is named {pattern}; there are {there}")
+        names = ", ".join(path.name for path in sorted(report.glob("*.png")))
+        sys.exit(f"make_gallery: {entry['page']}: no figure is named {pattern}; there are {names}")
     shutil.copy(report / "report.html", GALLERY / entry["page"])
     picture = Image.open(figures[0]).convert("RGB")
     picture.thumbnail((WIDTH, WIDTH))
@@ -71,7 +71,7 @@ def keep(entry: dict[str, Any], folder: Path) -> None:
 
 
 def photograph(page: Path, file: Path) -> None:
-    """The top of a page as a browser shows it."""
+    """Save a PNG of the top of a page as a browser shows it."""
     chromium = shutil.which("chromium") or sys.exit(
         "make_gallery: a page without figures is shown by chromium; install it"
     )
@@ -80,28 +80,28 @@ def photograph(page: Path, file: Path) -> None:
 
 
 def page(entries: list[dict[str, Any]]) -> str:
-    """The text of docs/gallery/index.md."""
+    """Compose the text of docs/gallery/index.md."""
     parts = [_HEAD]
     for entry in entries:
         commands = "\n".join(
-            " \\\n    ".join(textwrap.wrap(each, 84, break_on_hyphens=False)) for each in entry["commands"]
+            " \\\n    ".join(textwrap.wrap(command, 84, break_on_hyphens=False)) for command in entry["commands"]
         )
         name = Path(entry["page"]).stem
-        reads = textwrap.fill(entry["reads"], 120)
+        text = textwrap.fill(entry["reads"], 120)
         parts.append(
-            f"## {entry['title']}\n\n![{entry['alt']}]({name}.png)\n\n{reads}\n\n"
+            f"## {entry['title']}\n\n![{entry['alt']}]({name}.png)\n\n{text}\n\n"
             f"[Open the report]({entry['page']})\n\n```bash\n{commands}\n```\n"
         )
     return "\n".join(parts)
 
 
 def make(entries: list[dict[str, Any]], folder: Path) -> None:
-    """Run commands and keep what they make."""
+    """Run the commands of entries, each once, and keep the reports that they make."""
     data = Path(os.environ.get("DGBENCH_DATA_DIR", ROOT / "data"))
-    found = [data / name for name in ("PACS", "PACS_64") if (data / name).is_dir()]
-    if not found:
+    copies = [data / name for name in ("PACS", "PACS_64") if (data / name).is_dir()]
+    if not copies:
         sys.exit(f"make_gallery: there is no PACS in {data}; run dgbench fetch pacs")
-    for name, target in (("PACS", found[0].resolve()), ("results", ROOT / "results")):
+    for name, target in (("PACS", copies[0].resolve()), ("results", ROOT / "results")):
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(target)
     done = set()
@@ -120,13 +120,13 @@ def main() -> None:
     parser.add_argument("--only", help="one page, e.g. shift.html")
     options = parser.parse_args()
     entries = yaml.safe_load((GALLERY / "gallery.yaml").read_text())
-    wanted = [entry for entry in entries if options.only in (None, entry["page"])]
-    if not wanted:
-        sys.exit(f"make_gallery: no page is {options.only}; choose from {', '.join(each['page'] for each in entries)}")
+    chosen = [entry for entry in entries if options.only in (None, entry["page"])]
+    if not chosen:
+        sys.exit(f"make_gallery: no page is {options.only}; choose from {', '.join(item['page'] for item in entries)}")
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder.resolve() if options.folder else Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        make(wanted, folder)
+        make(chosen, folder)
     (GALLERY / "index.md").write_text(page(entries))
 
 

@@ -29,60 +29,60 @@ LEAST = 0.01  #: points; what moves less is drawn there
 
 
 def numbers(entry: str) -> pd.DataFrame:
-    """One line per setting, algorithm and seed of an entry; measures in points."""
+    """Read one line per setting, algorithm and seed of an entry, with its ratio and with measures in points."""
     lines = pd.read_csv(ROOT / "results" / entry / "measures.csv")
     lines["ratio"] = lines["variant"].str.extract(r"ratio=(\d)").astype(int)
     return lines.assign(**{measure: 100 * lines[measure] for measure in MEASURES})
 
 
 def with_seed_0(study: pd.DataFrame) -> pd.DataFrame:
-    """The study, with its first run of which nothing moves as one more repetition of every part: seed 0 of each."""
+    """Add the first repetition in which nothing moves to every other part of chance, as its seed 0."""
     rounding = study[study["seed_moves"] == "nothing"]
     base = rounding[rounding["seed"] == rounding["seed"].min()]
-    others = [base.assign(seed_moves=part, seed=0) for part in PARTS if part != "nothing"]
-    return pd.concat([study, *others], ignore_index=True)
+    copies = [base.assign(seed_moves=part, seed=0) for part in PARTS if part != "nothing"]
+    return pd.concat([study, *copies], ignore_index=True)
 
 
 def matrix(lines: pd.DataFrame, ratio: int, measure: str) -> pd.DataFrame:
-    """Algorithm x seed, lowest mean first."""
+    """Arrange a measure at one ratio as algorithm x seed, lowest mean first."""
     values = lines[lines["ratio"] == ratio].pivot(index="algorithm", columns="seed", values=measure)
     return values.loc[values.mean(axis=1).sort_values().index]
 
 
 def leads(entry: str, measure: str) -> Iterator[dict[str, Any]]:
-    """Every algorithm's lead over the next one, and what rounding alone and a whole seed make between these two."""
+    """Yield each algorithm's lead over the next, and the 95% floors of leads by rounding alone and by a whole seed."""
     study, first, second = map(numbers, (entry, *TWICE))
-    again = {r: matrix(first, r, measure)[0] - matrix(second, r, measure)[0] for r in sorted(set(first["ratio"]))}
+    moves = {r: matrix(first, r, measure)[0] - matrix(second, r, measure)[0] for r in sorted(set(first["ratio"]))}
     for ratio in sorted(set(study["ratio"])):
         values = matrix(study, ratio, measure)
-        for leader, other in pairwise(values.index):
-            apart = values.loc[other] - values.loc[leader]
-            rounded = [(moved[leader] - moved[other]) ** 2 / 2 for moved in again.values()]  # variance of one run
-            deviation = math.sqrt(sum(rounded) / len(rounded))
+        for leader, follower in pairwise(values.index):
+            differences = values.loc[follower] - values.loc[leader]
+            variances = [(move[leader] - move[follower]) ** 2 / 2 for move in moves.values()]  # variance of one run
+            deviation = math.sqrt(sum(variances) / len(variances))
             yield {
                 "algorithm": leader,
-                "lead": apart.mean(),
-                "rounding": t.ppf(0.975, len(rounded)) * deviation / math.sqrt(len(apart)),
-                "seed": floor_of_lead(apart, len(apart)),
+                "lead": differences.mean(),
+                "rounding": t.ppf(0.975, len(variances)) * deviation / math.sqrt(len(differences)),
+                "seed": floor_of_lead(differences, len(differences)),
             }
 
 
 def above(entry: str, measure: str) -> pd.DataFrame:
-    """Algorithm -> its leads, and how many are above each floor."""
+    """Count the leads of each algorithm, and those above each floor; a line per algorithm."""
     lines = pd.DataFrame(leads(entry, measure))
-    counted = lines.assign(leads=1, **{part: lines["lead"] > lines[part] for part in ("rounding", "seed")})
-    return counted.groupby("algorithm")[["leads", "rounding", "seed"]].sum()
+    counts = lines.assign(leads=1, **{part: lines["lead"] > lines[part] for part in ("rounding", "seed")})
+    return counts.groupby("algorithm")[["leads", "rounding", "seed"]].sum()
 
 
 def draw(deviations: pd.DataFrame, out: Path) -> None:
-    """A line for each algorithm, a point for each part of chance; average to the left, worst+gap to the right."""
+    """Draw a line for each algorithm, a point for each part of chance; average to the left, worst+gap to the right."""
     order = deviations["worst_gap", "all"].sort_values().index
-    with canvas("noise_floor", 9, 0.2 * len(order) + 1.2) as drawn:
+    with canvas("noise_floor", 9, 0.2 * len(order) + 1.2) as figure:
         for place, measure in enumerate(("average", "worst_gap"), start=1):
-            axes = drawn.add_subplot(1, 2, place)
+            axes = figure.add_subplot(1, 2, place)
             for (part, name), color, marker in zip(PARTS.items(), COLORS, "|osD", strict=False):
-                moved = deviations[measure, part].loc[order].clip(lower=LEAST)
-                axes.plot(moved, range(len(order)), marker, color=color, label=name, markersize=5, alpha=0.9)
+                values = deviations[measure, part].loc[order].clip(lower=LEAST)
+                axes.plot(values, range(len(order)), marker, color=color, label=name, markersize=5, alpha=0.9)
             axes.set_xscale("log")
             axes.set_yticks(range(len(order)), order if place == 1 else [""] * len(order), fontsize=8)
             axes.set_ylim(-0.7, len(order) - 0.3)
@@ -90,31 +90,31 @@ def draw(deviations: pd.DataFrame, out: Path) -> None:
             axes.xaxis.set_major_formatter("{x:g}")
             grid(axes)
         marks = axes.get_legend_handles_labels()
-        drawn.legend(*marks, frameon=False, loc="outside upper center", ncols=len(PARTS))
-        drawn.savefig(out, dpi=110)
+        figure.legend(*marks, frameon=False, loc="outside upper center", ncols=len(PARTS))
+        figure.savefig(out, dpi=110)
 
 
 def main() -> None:
     study = with_seed_0(numbers(STUDY))
     deviations = study.groupby(["algorithm", "seed_moves"])[list(MEASURES)].std(ddof=1).unstack()
     draw(deviations, ROOT / "docs" / "figures" / "noise_floor.png")
-    repeated = study.groupby("seed_moves")["seed"].nunique()
-    print("repetitions:", ", ".join(f"{name} {repeated[part]}" for part, name in PARTS.items()))
+    repetitions = study.groupby("seed_moves")["seed"].nunique()
+    print("repetitions:", ", ".join(f"{name} {repetitions[part]}" for part, name in PARTS.items()))
     table = deviations[["average", "worst_gap"]].rename(columns=PARTS, level=1).rename(columns=MEASURES, level=0)
     table = table.reindex(columns=list(PARTS.values()), level=1)
-    counted = above(TWICE[0], "worst_gap").reindex(table.index)
+    counts = above(TWICE[0], "worst_gap").reindex(table.index)
     for part in ("rounding", "seed"):
         table["leads above", part] = [
-            "" if math.isnan(n) else f"{k:.0f} of {n:.0f}" for k, n in zip(counted[part], counted["leads"], strict=True)
+            "" if math.isnan(n) else f"{k:.0f} of {n:.0f}" for k, n in zip(counts[part], counts["leads"], strict=True)
         ]
-    middle = deviations.median()
+    medians = deviations.median()
     for measure, title in MEASURES.items():
-        print(f"{title}, median:", ", ".join(f"{name} {middle[measure, part]:.2f}" for part, name in PARTS.items()))
+        print(f"{title}, median:", ", ".join(f"{name} {medians[measure, part]:.2f}" for part, name in PARTS.items()))
     for entry in (TWICE[0], FOUR):
         for measure, title in MEASURES.items():
             total = above(entry, measure).sum()
-            over = f"{total['rounding']} above rounding, {total['seed']} above a seed"
-            print(f"{entry}, {title}: {total['leads']} leads, {over}")
+            numbers_above = f"{total['rounding']} above rounding, {total['seed']} above a seed"
+            print(f"{entry}, {title}: {total['leads']} leads, {numbers_above}")
     print(table.to_string(float_format="%.2f", na_rep=""))
 
 

@@ -16,7 +16,7 @@ NOTEBOOK = Path(__file__).resolve().parent / "tutorials" / "notebook.ipynb"
 
 
 def executed(folder: Path) -> NotebookNode:
-    """The notebook with fresh outputs, its cells run one after the other in ``folder``.
+    """Run the notebook's cells one after the other in ``folder``; return it with fresh outputs.
 
     Raises:
         CellExecutionError: a cell raises; the message holds the cell and its traceback.
@@ -29,7 +29,7 @@ def executed(folder: Path) -> NotebookNode:
 
 
 def main() -> None:
-    """Renew the outputs."""
+    """Save the notebook with fresh outputs."""
     with tempfile.TemporaryDirectory() as folder:
         nbformat.write(executed(Path(folder)), NOTEBOOK)
 

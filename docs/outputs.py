@@ -47,38 +47,38 @@ class Block:
     @property
     def depends_on(self) -> str:
         """Digest of the code that decides the output."""
-        without = () if "report.py" in self.command else _NOT_IN_TRAINING
+        skipped = () if "report.py" in self.command else _NOT_IN_TRAINING
         files = [*(ROOT / "src" / "dgbench").rglob("*.py"), *(ROOT / "conf").rglob("*.yaml")]
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for file in sorted(files):
-            if not set(file.relative_to(ROOT).parts) & set(without):
-                found.update(file.read_bytes())
-        return found.hexdigest()[:12]
+            if not set(file.relative_to(ROOT).parts) & set(skipped):
+                digest.update(file.read_bytes())
+        return digest.hexdigest()[:12]
 
 
 def pages(places: Iterable[Path] = (ROOT / "README.md", ROOT / "docs")) -> list[Path]:
-    """The Markdown files among these, and in these folders."""
+    """List the files among these places, and the Markdown files in the folders among them, at any depth."""
     return [page for place in places for page in (sorted(place.rglob("*.md")) if place.is_dir() else [place])]
 
 
 def blocks(text: str) -> list[Block]:
-    """The outputs that a page shows, from top to bottom."""
-    return [Block(found["command"], found["shown"], found.span("shown")) for found in _BLOCK.finditer(text)]
+    """List the outputs that the text of a page shows, from top to bottom."""
+    return [Block(match["command"], match["shown"], match.span("shown")) for match in _BLOCK.finditer(text)]
 
 
 def name(page: Path) -> str:
-    """What a page is called in ``outputs.json``."""
+    """Return the name of a page in ``outputs.json``: its path in the repository."""
     return page.relative_to(ROOT).as_posix()
 
 
 def kept() -> dict[str, dict[str, dict[str, Any]]]:
-    """Page -> command -> ``code`` that printed its output, see :attr:`Block.depends_on`, and ``seconds`` it took."""
+    """Read page -> command -> ``code`` that printed its output (:attr:`Block.depends_on`) and ``seconds`` it took."""
     content: dict[str, dict[str, dict[str, Any]]] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     return content
 
 
 def run(command: str, folder: Path) -> str:
-    """What a command prints, typed in ``folder``; standard error, too, of one that ends with ``2>&1 || true``.
+    """Run a command in ``folder``; return what it prints, with standard error if it ends with ``2>&1 || true``.
 
     Raises:
         SystemExit: it fails.
@@ -88,13 +88,13 @@ def run(command: str, folder: Path) -> str:
             (folder / linked).symlink_to(ROOT / linked)
     words = re.sub(r"\bpython (train|report|shift)\.py\b", rf"python {ROOT}/\1.py", command)
     words = re.sub(r"\bmake\b", f"make --no-print-directory -C {ROOT}", words)
-    kept_names = {k: v for k, v in os.environ.items() if not k.startswith(("HYDRA", "WANDB", "PYTEST", "OMP_"))}
+    variables = {k: v for k, v in os.environ.items() if not k.startswith(("HYDRA", "WANDB", "PYTEST", "OMP_"))}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    env = {**kept_names, "PATH": path, "COLUMNS": "120", "PYTHONPATH": str(ROOT / "src")}
-    ended = subprocess.run(["bash", "-o", "pipefail", "-c", words], cwd=folder, env=env, capture_output=True, text=True)
-    if ended.returncode:
-        sys.exit(f"{command}\nfailed:\n{ended.stderr[-2000:]}")
-    return ended.stdout
+    env = {**variables, "PATH": path, "COLUMNS": "120", "PYTHONPATH": str(ROOT / "src")}
+    shell = subprocess.run(["bash", "-o", "pipefail", "-c", words], cwd=folder, env=env, capture_output=True, text=True)
+    if shell.returncode:
+        sys.exit(f"{command}\nfailed:\n{shell.stderr[-2000:]}")
+    return shell.stdout
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Renewed:
 
 
 def renew(page: Path, only: str) -> Iterator[Renewed]:
-    """Run the commands of a page that hold ``only``."""
+    """Run the commands of a page that contain ``only``, and yield what each prints now."""
     with tempfile.TemporaryDirectory() as temporary:
         for number, block in enumerate(blocks(page.read_text())):
             if only not in block.command:
@@ -128,29 +128,29 @@ def write(renewed: Renewed) -> None:
     first, last = blocks(text)[renewed.number].span
     typed = block.shown.removesuffix(block.output)
     page.write_text(text[:first] + typed + renewed.output + text[last:])
-    known = kept()
-    mine = {
-        **known.get(name(page), {}),
+    content = kept()
+    commands = {
+        **content.get(name(page), {}),
         block.command: {"code": block.depends_on, "seconds": round(renewed.seconds, 1)},
     }
-    known[name(page)] = {each.command: mine[each.command] for each in blocks(text) if each.command in mine}
-    KEPT.write_text(json.dumps(known, indent=2) + "\n")
+    content[name(page)] = {item.command: commands[item.command] for item in blocks(text) if item.command in commands}
+    KEPT.write_text(json.dumps(content, indent=2) + "\n")
 
 
 def main() -> None:
-    """Renew pages."""
+    """Update the outputs on pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="renew only commands that hold this text")
     parser.add_argument("places", nargs="*", type=Path, default=[ROOT / "README.md"], help="pages, or folders of pages")
     options = parser.parse_args()
-    if absent := [str(place) for place in options.places if not place.exists()]:
-        sys.exit(f"{absent[0]} does not exist; name pages or folders of pages")
-    found: list[Renewed] = []
+    if missing := [str(place) for place in options.places if not place.exists()]:
+        sys.exit(f"{missing[0]} does not exist; name pages or folders of pages")
+    outputs: list[Renewed] = []
     try:
         for page in pages(place.resolve() for place in options.places):
-            found.extend(renew(page, options.only))
+            outputs.extend(renew(page, options.only))
     finally:  # a page that changes between two commands would make two code versions of them
-        for renewed in found:
+        for renewed in outputs:
             write(renewed)
 
 

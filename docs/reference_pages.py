@@ -56,7 +56,7 @@ A mistyped key is an error. Every hyperparameter has one address, `hparams.NAME=
 
 
 def configuration_page() -> str:
-    """The text of docs/reference/configuration.md."""
+    """Compose the text of docs/reference/configuration.md."""
     parts = [CONFIGURATION_HEAD, "## Commands\n"]
     for name, command in _TITLES.items():
         parts.append(_group_section(f"`{command}`", "", CONF / name))
@@ -84,7 +84,7 @@ def _group_section(title: str, prefix: str, file: Path) -> str:
 
 
 def _address(key: str) -> str:
-    """The key that sets a value on the command line."""
+    """Map the dotted key of a value to the key that sets it on the command line."""
     for place, address in _ADDRESSES.items():
         if key.startswith(place):
             return address + key.removeprefix(place)
@@ -99,7 +99,7 @@ def _leading_comment(lines: list[str]) -> Iterator[str]:
 
 
 def _keys(lines: list[str]) -> Iterator[tuple[str, str, str]]:
-    """Dotted key, value as written, comment; nested blocks by their indentation."""
+    """Yield dotted key, value as written and comment of each line; indentation tells nested blocks."""
     path: list[tuple[int, str]] = []
     for line in _whole(lines):
         match = _LINE.match(line)
@@ -118,13 +118,13 @@ def _keys(lines: list[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _whole(lines: list[str]) -> Iterator[str]:
-    """Lines, an entry that takes two of them as one."""
-    begun = ""
+    """Yield the lines, those of an entry that goes on after a comma joined to one."""
+    entry = ""
     for line in lines:
-        begun = f"{begun} {line.strip()}" if begun else line
-        if not begun.endswith(","):
-            yield begun
-            begun = ""
+        entry = f"{entry} {line.strip()}" if entry else line
+        if not entry.endswith(","):
+            yield entry
+            entry = ""
 
 
 ALGORITHMS_HEAD = """# Algorithms
@@ -148,21 +148,21 @@ step to step besides weights and optimizer; *stacks* says whether runs train tog
 
 
 def algorithms_page() -> str:
-    """Tables by family, then one section per YAML file of ``conf/algorithm``."""
+    """Compose docs/reference/algorithms.md: tables by family, sections by file of ``conf/algorithm``, notes, names."""
     files = sorted((CONF / "algorithm").glob("*.yaml"))
     sections = "\n".join(_algorithm_section(file) for file in files)
     return "\n".join([ALGORITHMS_HEAD + family_tables(), sections, NOTES.read_text(encoding="utf-8"), _names()])
 
 
 def domainbed_page() -> str:
-    """The text of docs/reference/domainbed.md."""
+    """Compose the text of docs/reference/domainbed.md."""
     names = algorithm_names()
-    here = {name: theirs["domainbed"] for name, theirs in names.items() if "domainbed" in theirs}
-    head = BESIDE_DOMAINBED.read_text(encoding="utf-8").format(n=len(here))
+    domainbed = {name: theirs["domainbed"] for name, theirs in names.items() if "domainbed" in theirs}
+    head = BESIDE_DOMAINBED.read_text(encoding="utf-8").format(n=len(domainbed))
     lines = [head, "| algorithm | in DomainBed | differences and switches |", "|---|---|---|"]
-    lines += [f"| {_linked(name)} | `{theirs}` | {'<br>'.join(_beside(name))} |" for name, theirs in here.items()]
+    lines += [f"| {_linked(name)} | `{theirs}` | {'<br>'.join(_beside(name))} |" for name, theirs in domainbed.items()]
     lines += ["\n## Not in DomainBed\n", "| algorithm | follows |", "|---|---|"]
-    lines += [f"| {_linked(name)} | {source(objective_of(name))} |" for name in names if name not in here]
+    lines += [f"| {_linked(name)} | {source(objective_of(name))} |" for name in names if name not in domainbed]
     return "\n".join(lines) + "\n"
 
 
@@ -171,25 +171,25 @@ def _linked(name: str) -> str:
 
 
 def objective_of(name: str) -> type[Algorithm]:
-    """The class that a file of ``conf/algorithm`` names."""
+    """Import the class that a file of ``conf/algorithm`` names."""
     kind: type[Algorithm] = get_class(OmegaConf.load(CONF / "algorithm" / f"{name}.yaml")["objective"])
     return kind
 
 
 def _beside(name: str) -> list[str]:
-    """The paragraphs of a docstring that begin with DomainBed, and the algorithm's switches."""
+    """List the docstring's paragraphs that begin with DomainBed, and the algorithm's switches that they do not name."""
     kind, config = objective_of(name), OmegaConf.load(CONF / "algorithm" / f"{name}.yaml")
     paragraphs = [" ".join(text.split()) for text in inspect.cleandoc(kind.__doc__ or "").split("\n\n")]
-    told = [text.replace("``", "`") for text in paragraphs[1:] if text.startswith("DomainBed")]
-    switches = {key: entry_of(config["hparams"][key]) for key in kind.choices if f"`{key}=" not in " ".join(told)}
+    texts = [text.replace("``", "`") for text in paragraphs[1:] if text.startswith("DomainBed")]
+    switches = {key: entry_of(config["hparams"][key]) for key in kind.choices if f"`{key}=" not in " ".join(texts)}
     forms = (
         (f"{key}={str(entry.default).lower()}", entry.help.replace(" | ", "; ")) for key, entry in switches.items()
     )
-    return [*told, *(f"`{form}`: {text.removeprefix(form.partition('=')[2] + ': ')}" for form, text in forms)]
+    return [*texts, *(f"`{form}`: {text.removeprefix(form.partition('=')[2] + ': ')}" for form, text in forms)]
 
 
 def source(kind: type[Algorithm]) -> str:
-    """Paper and code that an algorithm follows, as the first sentence of its docstring names them."""
+    """Extract the paper and the code that an algorithm follows, as the first paragraph of its docstring names them."""
     text = " ".join(inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0].split())
     return text[text.rindex("(") + 1 : text.rindex(")")]
 
@@ -229,7 +229,7 @@ def _hyperparameter_default(value: Any) -> str:
 
 
 def _cases(entry: dict[str, Any]) -> list[tuple[str, Any]]:
-    """What differs between small and large images and between datasets, by name."""
+    """List the values for small and large images and for single datasets, each with the name of its case."""
     return [*((kind, value) for kind, value in entry.items() if kind != "datasets"), *entry.get("datasets", {}).items()]
 
 
@@ -250,13 +250,13 @@ FAMILY_HEAD = "| method | what it does | own networks | memory | passes | cost |
 
 
 def families() -> list[dict[str, Any]]:
-    """``family``, ``about`` and ``algorithms`` of each family, in order."""
+    """Read ``family``, ``about`` and ``algorithms`` of each family, in order."""
     content: list[dict[str, Any]] = yaml.safe_load(FAMILIES.read_text(encoding="utf-8"))
     return content
 
 
 def family_tables() -> str:
-    """One table per family, in Markdown."""
+    """Format one table per family, in Markdown."""
     costs = json.loads(COSTS.read_text()) if COSTS.exists() else {}
     parts = []
     for family in families():
@@ -280,14 +280,14 @@ def _family_row(name: str, cost: Mapping[str, Any] | None) -> str:
 
 
 def _defaults(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Every hyperparameter that an algorithm reads, for small images."""
+    """Resolve the default of every hyperparameter that an algorithm reads, for small images."""
     shared: Any = OmegaConf.to_container(OmegaConf.load(CONF / "hparams" / "default.yaml"))
     declared = {"hparams": config["hparams"], "search": {}}
     return resolve(shared["shared"], declared, kind="small", read=list(config.get("shared", SHARED)))
 
 
 def _fewest(kind: type[Algorithm], hparams: Mapping[str, Any]) -> int:
-    """The least number of training environments that the defaults work with."""
+    """Find the least number of training environments that the hyperparameters work with."""
     for n in count(1):
         try:
             kind.check(replace(EXAMPLE, n_features=128, n_envs=n), hparams)
@@ -298,20 +298,20 @@ def _fewest(kind: type[Algorithm], hparams: Mapping[str, Any]) -> int:
 
 
 def purpose(kind: type[Algorithm]) -> str:
-    """The first sentence of a docstring, without its source."""
+    """Extract the first paragraph of a docstring, without its sources (parentheses that hold a year)."""
     text = " ".join(inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0].split())
     return re.sub(r"\s*\([^()]*\d{4}[^()]*\)", "", text).rstrip(".")
 
 
 def _made_of(kind: type[Algorithm], hparams: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Names of the networks besides featurizer and classifier, and of what is remembered from step to step."""
+    """List the names of the networks besides featurizer and classifier, and of the state kept from step to step."""
     networks, sizes = build_networks(
         lambda image: MNISTCNN(image), EXAMPLE, lambda sizes: kind.networks_needed(sizes, hparams),
         kind.extra_channels, seed=0,
     )  # fmt: skip
-    further = (re.sub(r"_\d+$", "s", name) for name in networks if name not in ("featurizer", "classifier"))
+    extra_names = (re.sub(r"_\d+$", "s", name) for name in networks if name not in ("featurizer", "classifier"))
     state = kind(sizes, hparams).initial_state(networks)
-    return list(dict.fromkeys(further)), list(dict.fromkeys(name.partition("/")[0] for name in state))
+    return list(dict.fromkeys(extra_names)), list(dict.fromkeys(name.partition("/")[0] for name in state))
 
 
 DOWNLOADS_HEAD = """# Downloads
@@ -326,26 +326,26 @@ and noted, and `verify` compares later ones with it ([Fetching datasets](../how_
 
 
 def downloads_page() -> str:
-    """The text of docs/reference/downloads.md."""
-    named = [source for name, source in sources().items() if name == source.name]
-    files = [archive for source in named for form in source.forms for archive in form.files]
+    """Compose the text of docs/reference/downloads.md."""
+    datasets = [source for name, source in sources().items() if name == source.name]
+    files = [archive for source in datasets for form in source.forms for archive in form.files]
     unverified = [archive for archive in files if not archive.published]
     parts = [
         DOWNLOADS_HEAD,
         f"**Unverified: {len(unverified)} of {len(files)} files**, those without a checksum below.\n",
     ]
     parts += ["| dataset | file | hosts | checksum |", "|---|---|---|---|"]
-    parts += [line for source in named for form in source.forms for line in _download_lines(source, form)]
+    parts += [line for source in datasets for form in source.forms for line in _download_lines(source, form)]
     parts.append("\nOnly by hand, hence wholly unverified:\n")
-    parts += [f"- `{source.name}`: {' '.join(source.manual.split())}" for source in named if not source.files]
+    parts += [f"- `{source.name}`: {' '.join(source.manual.split())}" for source in datasets if not source.files]
     return "\n".join(parts) + "\n"
 
 
 def _download_lines(source: Source, form: Form) -> Iterator[str]:
-    """One line per file, or for files of one host that have no checksum."""
+    """Yield a line per file, or per series of files on the same hosts with the same checksums, as a rule none."""
     name = f"`{source.name}`" if form is source else f"`{source.name}`, another form"
-    for (hosts, checksums), same in groupby(form.files, key=lambda archive: (_hosts(archive), _checksums(archive))):
-        yield f"| {name} | {_file_names(list(same))} | {hosts} | {checksums or '**none stated**'} |"
+    for (hosts, checksums), archives in groupby(form.files, key=lambda archive: (_hosts(archive), _checksums(archive))):
+        yield f"| {name} | {_file_names(list(archives))} | {hosts} | {checksums or '**none stated**'} |"
 
 
 def _file_names(archives: Sequence[Archive]) -> str:
@@ -355,7 +355,7 @@ def _file_names(archives: Sequence[Archive]) -> str:
 
 def _hosts(archive: Archive) -> str:
     hosts = Counter(url.split("/")[2] for url in archive.urls)
-    return ", ".join(host if count == 1 else f"{host} ({count} addresses)" for host, count in hosts.items())
+    return ", ".join(host if number == 1 else f"{host} ({number} addresses)" for host, number in hosts.items())
 
 
 def _checksums(archive: Archive) -> str:
@@ -387,7 +387,7 @@ Estimates of `shift.py` are kept in `{SHIFT_FILE}` in the same way ([Dataset shi
 
 
 def rows_page() -> str:
-    """The text of docs/reference/rows.md."""
+    """Compose the text of docs/reference/rows.md."""
     parts = [
         ROWS_HEAD,
         f"## `{ROW_FILE}`: the error\n",
@@ -404,7 +404,7 @@ def rows_page() -> str:
 
 
 def _field_table(kind: type[Any]) -> list[str]:
-    """One line per field of a dataclass of rows; ``identity`` stands in a table of its own."""
+    """Format a table, one line per field of a dataclass of rows; ``identity`` stands in a table of its own."""
     comments = _FIELD.finditer(inspect.getsource(kind))
     texts = {match["name"]: match["above"] or match["beside"] for match in comments}
     lines = ["| key | type | default | meaning |", "|---|---|---|---|"]

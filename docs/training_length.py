@@ -47,19 +47,19 @@ class Until(Selection):
         return f"{self.inner.title}, of {self.end:,} steps"
 
     def choose(self, records: Records) -> Choices:
-        kept = records.step <= self.end
+        until_end = records.step <= self.end
         columns = ("run", "step", "env", "subset", "held_out", "accuracy", "seen")
-        return self.inner.choose(replace(records, **{name: getattr(records, name)[kept] for name in columns}))
+        return self.inner.choose(replace(records, **{name: getattr(records, name)[until_end] for name in columns}))
 
 
 def tables_of(studies: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Measure -> algorithm x seed."""
+    """Split studies into measure -> algorithm x seed, the ideal measure included."""
     wide = studies.pivot(index="algorithm", columns="seed", values=[*MEASURES, "ideal"])
     return {measure: wide[measure] for measure in (*MEASURES, "ideal")}
 
 
 def correlations() -> Iterator[dict[str, Any]]:
-    """Correlations of each measure with the ideal one by selection and length, with all algorithms and without one."""
+    """Correlate each measure with the ideal one by selection and length, with all algorithms and without one."""
     collection = collect(ENTRIES)
     for selection in SELECTIONS:
         for end in STEPS:
@@ -78,22 +78,20 @@ def correlations() -> Iterator[dict[str, Any]]:
 
 
 def draw(lines: pd.DataFrame, out: Path) -> None:
-    """One picture for each selection, of all algorithms: with intervals; the paper's at the right end."""
+    """Draw one picture per selection, of all algorithms: correlations with intervals; the paper's at the right end."""
     shown = lines[lines["algorithms"] == "all"]
-    with canvas("training_length", 9, 3.6) as drawn:
+    with canvas("training_length", 9, 3.6) as figure:
         for place, selection in enumerate(SELECTIONS, start=1):
-            axes = drawn.add_subplot(1, len(SELECTIONS), place)
-            here = shown[shown["selection"] == selection.name]
-            end = here["step"].max()
+            axes = figure.add_subplot(1, len(SELECTIONS), place)
+            rows = shown[shown["selection"] == selection.name]
+            end = rows["step"].max()
             for shift, (measure, title) in enumerate(MEASURES.items()):
                 color, marker, line = MEASURE_STYLE[measure]
-                curve = here[here["what"] == measure]
+                curve = rows[rows["what"] == measure]
                 axes.fill_between(curve["step"], curve["low"], curve["high"], color=color, alpha=0.12, linewidth=0)
                 axes.plot(curve["step"], curve["estimate"], marker=marker, linestyle=line, color=color, label=title)
-                paper, at = PAPER[f"spearman_{measure}"], end * (1.06 + 0.03 * shift)
-                axes.errorbar(
-                    at, paper.mean, paper.error, marker=marker, color=color, capsize=3, markerfacecolor="none"
-                )
+                paper, x = PAPER[f"spearman_{measure}"], end * (1.06 + 0.03 * shift)
+                axes.errorbar(x, paper.mean, paper.error, marker=marker, color=color, capsize=3, markerfacecolor="none")
             axes.axhline(0, color="gray", linewidth=0.8)
             axes.set_ylim(-1.05, 1.05)
             axes.set_xlabel("training steps")
@@ -101,8 +99,8 @@ def draw(lines: pd.DataFrame, out: Path) -> None:
             axes.set_title(selection.title)
             axes.xaxis.set_major_formatter("{x:,g}")
             grid(axes)
-        drawn.legend(*axes.get_legend_handles_labels(), frameon=False, loc="outside upper center", ncols=2)
-        drawn.savefig(out, dpi=110)
+        figure.legend(*axes.get_legend_handles_labels(), frameon=False, loc="outside upper center", ncols=2)
+        figure.savefig(out, dpi=110)
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ class Failed(RuntimeError):
 
 
 def run(*words: str | Path, cwd: Path) -> str:
-    """What a command prints to standard output and standard error, in the environment of a user who set one thread.
+    """Run a command in the environment of a user who set one thread; return its standard output and standard error.
 
     Raises:
         Failed: it ended with another status than 0, or took longer than five minutes.
@@ -52,7 +52,7 @@ INSTALLERS = {
 
 
 def install(archives: Path, folder: Path, installer: str) -> Path:
-    """The ``dgbench`` program of a new environment in ``folder``.
+    """Make a new environment in ``folder``, and return its ``dgbench`` program.
 
     It sees the dependencies of the running Python, but not a checkout installed there.
 
@@ -79,7 +79,7 @@ def install(archives: Path, folder: Path, installer: str) -> Path:
 
 
 def smoke(program: Path, folder: Path, version: str, archive: Path | None = None) -> None:
-    """Trains and reports in the empty ``folder``, and checks the archive of results.
+    """Train and report in the empty ``folder``, and check the archive of results.
 
     Args:
         archive: the repository's results/, checked where it is given.

@@ -91,7 +91,7 @@ class Place:
     @staticmethod
     @contextmanager
     def of(checkout: Path) -> Iterator[Place]:
-        """A temporary one."""
+        """Make a temporary folder with data and results, removed at the end."""
         with tempfile.TemporaryDirectory(prefix="frozen-") as name:
             place = Place(checkout.resolve(), Path(name))
             (place.folder / "results").symlink_to(place.checkout / "results")
@@ -99,7 +99,7 @@ class Place:
             yield place
 
     def environment(self) -> dict[str, str]:
-        """Variables of a command; without a git repository the version in rows is the same for every commit."""
+        """Return the variables of a command; without a git repository rows of all commits have the same version."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
         return {**inherited, "PYTHONPATH": str(self.checkout / "src"), "OMP_NUM_THREADS": "1", "GIT_DIR": os.devnull}
 
@@ -111,7 +111,7 @@ class Place:
         )
 
     def program(self) -> str:
-        """What the installed program ``dgbench`` runs."""
+        """Return what the installed program ``dgbench`` runs."""
         project = tomllib.loads((self.checkout / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         module, function = project["scripts"]["dgbench"].split(":")
         return f"from {module} import {function}; {function}()"
@@ -129,13 +129,13 @@ class Place:
             return Ended(process.returncode, out.read(), err.read(), wall, used.ru_utime + used.ru_stime)
 
     def output(self, text: str) -> Entries:
-        """What a command of the settings says: its exit code, standard output, and the last line of its complaint."""
+        """Run a command of the settings; return its exit code, standard output, and the last line of its complaint."""
         ended = self.run(words_of(text))
         complaint = ended.err.strip().rpartition("\n")[2] if ended.code else ""
         return {"words": text, "code": ended.code, "complaint": mask(complaint), "text": mask(ended.out)}
 
     def inside(self, what: str, jobs: Mapping[str, Sequence[str]]) -> Entries:
-        """What :func:`planned` or :func:`trained` says of these jobs, in a process that imports the checkout."""
+        """Return what :func:`planned` or :func:`trained` says of these jobs, in a process that imports the checkout."""
         listed, answer = self.folder / f"{what}.json", self.folder / f"{what}-answer.json"
         listed.write_text(json.dumps(jobs))
         words = [sys.executable, str(Path(__file__).resolve()), "inside", what, str(listed), str(answer)]
@@ -168,12 +168,12 @@ def write_data(folder: Path) -> None:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a command of the settings."""
+    """List the words of a command of the settings."""
     return shlex.split(expanded(text))
 
 
 def expanded(text: str) -> str:
-    """A text of the settings, groups of words put in."""
+    """Expand the groups of words in a text of the settings."""
     groups = {**SETTINGS["words"], "ALTERNATIVES": SETTINGS["words"]["ALGORITHMS"].strip("[]").replace(",", "|")}
     while "$" in text:
         text = re.sub(r"\$([A-Z]+)", lambda match: str(groups[match[1]]), text)
@@ -181,7 +181,7 @@ def expanded(text: str) -> str:
 
 
 def mask(text: str) -> str:
-    """A text without durations, which no two processes share."""
+    """Mask the durations in a text, which no two processes share."""
     return DURATION.sub("TIME", text)
 
 
@@ -189,13 +189,13 @@ def mask(text: str) -> str:
 
 
 def record_hashes(place: Place) -> Entries:
-    """Specifications, folder names and plans of random configurations."""
+    """Record specifications, folder names and plans of random configurations."""
     count = SETTINGS["configurations"]["count"]
     return place.inside("planned", {f"{number:03}": random_words(number) for number in range(count)})
 
 
 def random_words(number: int) -> list[str]:
-    """The overrides of a random configuration, the same for the same number."""
+    """Draw the overrides of a random configuration, the same for the same number."""
     draw, settings = random.Random(f"frozen {number}"), SETTINGS["configurations"]
     kind = draw.choice(sorted(settings["kinds"]))
     text = " ".join(draw.choice(options) for options in (*settings["kinds"][kind], *settings["every"]))
@@ -203,7 +203,7 @@ def random_words(number: int) -> list[str]:
 
 
 def record_rows(place: Place) -> Entries:
-    """Rows of every algorithm alone and stacked, of many variants, and of a command that was killed."""
+    """Record rows of every algorithm alone and stacked, of many variants, and of a command that was killed."""
     entries = place.inside("trained", {name: words_of(text) for name, text in SETTINGS["trained"].items()})
     entries |= {name: place.output(text) for name, text in SETTINGS["commands"].items()}
     entries["killed"] = killed(place)
@@ -211,7 +211,7 @@ def record_rows(place: Place) -> Entries:
 
 
 def killed(place: Place) -> Entries:
-    """What a command says that was killed after its first rows, when it is started again."""
+    """Kill a command after its first rows, and return what it says when it is started again."""
     folder, text = place.folder / "outputs" / "killed", SETTINGS["killed"]
     process = place.start(words_of(text), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while process.poll() is None and not any(file.stat().st_size for file in folder.rglob("errors.jsonl")):
@@ -221,7 +221,7 @@ def killed(place: Place) -> Entries:
 
 
 def rows_in(folder: Path) -> Entries:
-    """Every row below a folder by run and by what it counts, numbers as they are written."""
+    """Read every row below a folder by run and by what it counts, numbers as they are written."""
     files = [file for name in ("errors.jsonl", "shifts.jsonl") for file in folder.rglob(name)]
     runs: list[tuple[str, str, Entries]] = []
     for file in files:
@@ -242,7 +242,7 @@ def rows_in(folder: Path) -> Entries:
 
 
 def predictions_in(folder: Path) -> Entries:
-    """The digest of what a run predicted, if it was written."""
+    """Compute the digest of what a run predicted, if it was written."""
     import pandas as pd
 
     files = sorted(folder.glob("*.parquet"))
@@ -250,12 +250,12 @@ def predictions_in(folder: Path) -> Entries:
 
 
 def as_text(value: Any) -> str:
-    """Plain values in one line."""
+    """Format plain values in one line."""
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
 def record_cells(place: Place) -> Entries:
-    """Tables, pages and terminal texts of reports: of the entries of ``results/``, and of runs trained for it."""
+    """Record tables, pages and terminal texts of reports on the entries of ``results/`` and on runs trained for it."""
     entries = {f"input {name}": place.output(text) for name, text in SETTINGS["inputs"].items()}
     wanted = dict(SETTINGS["reports"]["once"])
     for entry in sorted(file.parent.name for file in (place.checkout / "results").glob("*/entry.yaml")):
@@ -270,7 +270,7 @@ def record_cells(place: Place) -> Entries:
 
 
 def pages_of(folder: Path) -> Entries:
-    """Texts that a report wrote, and digests of what is too long to be shown: pages without figures, and figures."""
+    """Read texts that a report wrote, and digests of what is too long: pages without figures, and figures."""
     texts, digests = {}, {}
     for file in sorted(folder.glob("*.*")):
         if file.suffix in (".md", ".tex", ".json"):
@@ -283,14 +283,14 @@ def pages_of(folder: Path) -> Entries:
 
 
 def cells_of(file: Path) -> Entries:
-    """A table as its columns, and its lines by column."""
+    """Convert a table to its columns, and its lines by column."""
     lines = list(csv.reader(io.StringIO(file.read_text(encoding="utf-8"))))
     columns = lines[0] if lines else []
     return {"columns": columns, "lines": [dict(zip(columns, line, strict=True)) for line in lines[1:]]}
 
 
 def record_plans(place: Place) -> Entries:
-    """What ``plan=true`` prints, and how commands that cannot work are refused."""
+    """Record what ``plan=true`` prints, and how commands that cannot work are refused."""
     return {name: place.output(text) for name, text in SETTINGS["plans"].items()}
 
 
@@ -325,7 +325,7 @@ def record(checkout: Path, folder: Path, parts: Iterable[str]) -> None:
 
 
 def planned(jobs: Mapping[str, Sequence[str]]) -> Entries:
-    """The studies of every job as ``plan=true`` plans them, with the text of the plan."""
+    """Plan the studies of every job as ``plan=true`` does; return them with the text of the plan."""
     import dgbench
 
     kind, entries = class_named(PLANNED), {}
@@ -351,7 +351,7 @@ def planned(jobs: Mapping[str, Sequence[str]]) -> Entries:
 
 
 def class_named(names: Sequence[str]) -> Any:
-    """The class of dgbench that has one of these names, wherever it is."""
+    """Find the class of dgbench that has one of these names, wherever it is."""
     import dgbench
 
     root = Path(str(dgbench.__file__)).parent
@@ -363,7 +363,7 @@ def class_named(names: Sequence[str]) -> Any:
 
 
 def described(study: Any) -> Entries:
-    """The folder of a planned study, what its hash holds, and its runs."""
+    """Describe a planned study: its folder, what its hash holds, and its runs."""
     runs = [{"folder": study.run_folder(fold).name, "fold": as_text(fold.key())} for fold in study.folds]
     return {"folder": study.folder.name, "spec": study.spec.to_json(), "runs": runs}
 
@@ -408,7 +408,7 @@ def compare(first: Path, second: Path, parts: Iterable[str], options: argparse.N
 
 
 def read(file: Path, same: Iterable[Sequence[str]], options: argparse.Namespace) -> Any:
-    """A recorded part, announced words in place of former ones, and without what does not count."""
+    """Read a recorded part, with announced words in place of former ones and without what does not count."""
     text = file.read_text(encoding="utf-8")
     for old, new in same:
         text = text.replace(old, new)
@@ -416,7 +416,7 @@ def read(file: Path, same: Iterable[Sequence[str]], options: argparse.Namespace)
 
 
 def stripped(value: Any, keys: Sequence[str], renamed: bool) -> Any:
-    """Plain values without some keys, wherever they are, and with NAME for hashes and modules where they may differ."""
+    """Remove keys from plain values, wherever they are, and put NAME for hashes and modules where they may differ."""
     if isinstance(value, dict):
         kept = {key: item for key, item in value.items() if key not in keys}
         return {stripped(key, keys, renamed): stripped(item, keys, renamed) for key, item in kept.items()}
@@ -426,7 +426,7 @@ def stripped(value: Any, keys: Sequence[str], renamed: bool) -> Any:
 
 
 def differences(a: Any, b: Any, place: str, numbers: bool) -> Iterator[tuple[str, str]]:
-    """Where two plain values differ, and how.
+    """Say where two plain values differ, and how.
 
     Args:
         a: the first.
@@ -451,7 +451,7 @@ def differences(a: Any, b: Any, place: str, numbers: bool) -> Iterator[tuple[str
 
 
 def close(a: Any, b: Any) -> bool:
-    """Whether two cells are numbers that differ by 1e-12 or less, relative to those above 1."""
+    """Return whether two cells are numbers that differ by 1e-12 or less, relative to those above 1."""
     try:
         one, other = float(a), float(b)
     except (TypeError, ValueError):
@@ -460,7 +460,7 @@ def close(a: Any, b: Any) -> bool:
 
 
 def changed(a: str, b: str) -> Iterator[str]:
-    """The lines of two texts that differ, in one."""
+    """Join the lines in which two texts differ to one."""
     if "\n" not in a + b:
         yield f"{a or '(nothing)'} -> {b or '(nothing)'}"
         return

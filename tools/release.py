@@ -34,13 +34,13 @@ ENTRY = re.compile(r"^## \[(?P<version>[^]]+)\](?: - (?P<date>\d{4}-\d{2}-\d{2})
 
 
 def uncommitted(root: Path) -> list[str]:
-    """Files that differ from the last commit or are not in it, as ``git status`` names them."""
+    """List files that differ from the last commit or are not in it, as ``git status`` names them."""
     listed = subprocess.run(("git", "status", "--porcelain"), cwd=root, capture_output=True, text=True, check=True)
     return listed.stdout.splitlines()
 
 
 def package_version(root: Path) -> str:
-    """``__version__`` of src/dgbench/version.py."""
+    """Read ``__version__`` of src/dgbench/version.py."""
     text = (root / "src" / "dgbench" / "version.py").read_text()
     found = re.search(r'^__version__ = "([^"]+)"$', text, re.M)
     if not found:
@@ -49,7 +49,7 @@ def package_version(root: Path) -> str:
 
 
 def version_problems(root: Path) -> list[str]:
-    """What keeps version.py, CHANGELOG.md and CITATION.cff from naming one version and one date."""
+    """List what keeps version.py, CHANGELOG.md and CITATION.cff from naming one version and one date."""
     version = package_version(root)
     top = ENTRY.search((root / "CHANGELOG.md").read_text())
     if not top:
@@ -68,13 +68,13 @@ def version_problems(root: Path) -> list[str]:
 
 
 def conf_files(root: Path) -> set[str]:
-    """conf/GROUP/NAME.yaml of every file under version control."""
+    """List conf/GROUP/NAME.yaml of every file under version control."""
     listed = subprocess.run(("git", "ls-files", "conf"), cwd=root, capture_output=True, text=True, check=True)
     return set(listed.stdout.splitlines())
 
 
 def content_problems(conf: Iterable[str], wheel: Iterable[str], sdist: Iterable[str]) -> list[str]:
-    """What lacks in the two archives, or should not be there.
+    """List what is missing in the two archives, or should not be there.
 
     Args:
         conf: paths of the configuration below the repository, e.g. ``conf/train.yaml``.
@@ -96,7 +96,7 @@ def content_problems(conf: Iterable[str], wheel: Iterable[str], sdist: Iterable[
 
 
 def names_in(archive: Path) -> list[str]:
-    """Files of a wheel, or of an sdist below its top folder."""
+    """List the files of a wheel, or of an sdist below its top folder."""
     if archive.suffix == ".whl":
         return [name for name in zipfile.ZipFile(archive).namelist() if not name.endswith("/")]
     with tarfile.open(archive) as tar:
@@ -104,7 +104,7 @@ def names_in(archive: Path) -> list[str]:
 
 
 def built(root: Path, out: Path) -> tuple[Path, Path]:
-    """sdist and wheel of the last commit, the latter built from the former, in the empty folder ``out``."""
+    """Build sdist and wheel of the last commit, the latter from the former, in the empty folder ``out``."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "source"
         run("git", "clone", "--quiet", "--depth=1", root.as_uri(), source, cwd=Path(folder))
@@ -114,15 +114,17 @@ def built(root: Path, out: Path) -> tuple[Path, Path]:
 
 
 def require(problems: Sequence[str]) -> None:
-    """Raises:
-    Failed: there is a problem; the message has one line for each.
+    """Refuse to go on.
+
+    Raises:
+        Failed: there is a problem; the message has one line for each.
     """
     if problems:
         raise Failed("\n".join(problems))
 
 
 def check(root: Path, say: Callable[[str], None]) -> tuple[Path, Path]:
-    """Every check in turn; gives the sdist and the wheel in dist/.
+    """Run every check in turn; put the sdist and the wheel into dist/.
 
     Raises:
         Failed: what is wrong, one line for each problem.

@@ -85,7 +85,7 @@ def converted(variables: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
 
 
 def convolutions() -> Iterator[tuple[str, str]]:
-    """Names of each convolution and the BatchNorm behind it, in the order in which SimCLR builds them."""
+    """List the names of each convolution and the BatchNorm behind it, in the order in which SimCLR builds them."""
     yield "conv1", "bn1"
     for stage, blocks in enumerate(BLOCKS, 1):
         for block in range(blocks):

@@ -22,7 +22,7 @@ SIDE = 32
 
 
 def network() -> nn.Sequential:
-    """(n, 3, 32, 32) -> (n, 10)."""
+    """Build a network that maps (n, 3, 32, 32) images to (n, 10) logits."""
     return nn.Sequential(
         nn.Conv2d(3, 16, 3, stride=2), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2), nn.ReLU(),
         nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(512, 10),
@@ -30,7 +30,7 @@ def network() -> nn.Sequential:
 
 
 def write_pictures(root: Path) -> dict[int, tuple[Tensor, Tensor]]:
-    """The pictures, each digit at one angle; angle -> images in [0, 1] and labels."""
+    """Write the pictures, each digit at one angle; return angle -> images in [0, 1] and labels."""
     digits, found = load_digits(), {}
     for place, angle in enumerate(ANGLES):
         images, labels = [], digits.target[place :: len(ANGLES)]
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def predict(x: Tensor) -> Tensor:
-    """Logits of the saved network, for ``dgbench evaluate model=digits_elsewhere:predict``."""
+    """Compute the logits of the saved network, for ``dgbench evaluate model=digits_elsewhere:predict``."""
     model = network()
     model.load_state_dict(torch.load("cnn.pth", weights_only=True))
     with torch.no_grad():

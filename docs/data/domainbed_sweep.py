@@ -21,7 +21,7 @@ KILLED = ("VREx", 2, 1, [3])
 
 
 def write(root: Path) -> None:
-    """The whole sweep; the same numbers every time."""
+    """Write the whole sweep, with the same numbers every time."""
     rng = np.random.default_rng(0)
     single = [[env] for env in range(ENVIRONMENTS)]
     pairs = [list(pair) for pair in combinations(range(ENVIRONMENTS), 2)]
