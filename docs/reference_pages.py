@@ -118,7 +118,7 @@ def _keys(lines: list[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _whole(lines: list[str]) -> Iterator[str]:
-    """Yield the lines, those of an entry that goes on after a comma joined to one."""
+    """Yield the lines, those of an entry that continues after a comma joined to one."""
     entry = ""
     for line in lines:
         entry = f"{entry} {line.strip()}" if entry else line

@@ -230,7 +230,7 @@ def test_domains_average_to_their_datasets(name: str) -> None:
 
 
 def test_a_row_that_lacks_a_column_has_no_average() -> None:
-    """The mean of the columns that are left would be compared with means of all: a place that nobody measured."""
+    """The mean of the columns that are left would be compared with means of all: a place that was never measured."""
     table = published("zhang2023_table2")
     rows = dict(table.values)
     rows["erm"] = dict(list(rows["erm"].items())[1:])

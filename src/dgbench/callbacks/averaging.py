@@ -305,7 +305,7 @@ class Swad:
             self._open, self._buffers = RunningMean(), snapshot(buffers)
 
     def add(self, segment: Segment) -> None:
-        """Decide with one more segment whether the valley begins, goes on or has been left."""
+        """Decide with one more segment whether the valley begins, continues or has been left."""
         if self.finished:
             return
         self.recent = [*self.recent, segment][-max(self.n_converge, self.n_tolerance) :]

@@ -84,12 +84,12 @@ class Sharpened:
     method: SAM  #: how to climb and what to follow
     objective: UpdateFunction  #: whose gradient is followed
     names: Sequence[str]  #: of the parameters that step; g is over these, and only they are raised
-    climbed: UpdateFunction | None = None  #: whose gradient leads to theta'; None is ``objective``
+    ascent: UpdateFunction | None = None  #: whose gradient leads to theta'; None is ``objective``
 
     def __call__(self, s: Step) -> Outcome:
         values = detached(s.networks.params())  # of the other parameters, too, no graph is kept
         nets, params = s.networks.bind(values), {name: values[name] for name in self.names}
-        outcome, g = self._pass(s, nets, params, self.climbed or self.objective)
+        outcome, g = self._pass(s, nets, params, self.ascent or self.objective)
         norm = inner_product(g, g).sqrt()
         length = self.method.length(norm)
         above = {key: value + length * g[key] for key, value in params.items()}

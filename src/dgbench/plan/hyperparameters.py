@@ -209,8 +209,8 @@ def resolve(
     for name in sorted(set(algorithm["search"].get(space) or {}) - set(values)):
         raise ConfigError(f"algorithm.search.{space}.{name} has no default; add it to algorithm.hparams")
     if number:
-        spaces = [owner["search"].get(space) or {} for owner in (shared, algorithm)]
-        common, special = (_for_kind(ranges, kind, dataset) for ranges in spaces)
+        searched = [owner["search"].get(space) or {} for owner in (shared, algorithm)]
+        common, special = (_for_kind(distributions, kind, dataset) for distributions in searched)
         drawn = [*common.items(), *((name, dist) for name, dist in special.items() if common.get(name) != dist)]
         base: Callable[[int, int], int] = _BASES.get(space, seed_hash)
         generator = RNGS[rng](base(number, trial))

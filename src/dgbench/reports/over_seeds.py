@@ -347,7 +347,7 @@ class Leaders:
         """Say ``coral has the lowest average error``; ``coral and erm tie for the lowest average error``, or are equal.
 
         Args:
-            quantity: that the first one has, without an article.
+            quantity: what the first one has, without an article.
             results: every single result.
             value: their column; the other columns but its reason say whose result it is.
             trained_on_one: whether every model was trained on a single environment.

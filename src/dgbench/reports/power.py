@@ -122,7 +122,7 @@ def resolution(values: pd.DataFrame, quantity: str, power: float = 0.8) -> list[
 
     Args:
         values: algorithm x seed, fractions.
-        quantity: they are, e.g. ``worst+gap``.
+        quantity: what the values are, e.g. ``worst+gap``.
         power: probability of finding a difference.
     """
     judged = comparable(values)
@@ -162,7 +162,7 @@ def below_noise(
     Args:
         values: algorithm x seed, fractions.
         repetitions: a key of :data:`NOISE` -> the same of runs that are alike but for that part.
-        quantity: the values are, e.g. ``worst+gap``.
+        quantity: what the values are, e.g. ``worst+gap``.
         highest: the highest mean leads.
     """
     judged = comparable(values)

@@ -387,8 +387,7 @@ def benchmark_published_tables(benchmark: Benchmark) -> list[Table]:
     """Build a table beside each published one (the paper's Tables 1 to 6) that holds a setting of this benchmark."""
     if benchmark.identity["base"] == "digits":  # the 8 x 8 ones, which stand in for MNIST
         return []
-    papers = [published(name) for name in names()]
-    papers = [paper for paper in papers if paper.match and paper.quantity == "correlation"]
+    papers = [paper for paper in map(published, names()) if paper.match and paper.quantity == "correlation"]
     tables = [_comparison(benchmark, paper) for paper in papers]
     tables += [_terms_beside(benchmark, published(TERMS)), _selections_beside(benchmark, published(SELECTED))]
     return [table for table in tables if table is not None]
