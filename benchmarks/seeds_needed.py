@@ -38,9 +38,16 @@ def p_values(differences: np.ndarray) -> np.ndarray:
 
 
 def needed_by_simulation(rng: np.random.Generator, difference: float, algorithms: int, studies: int, most: int) -> int:
-    """Find the fewest seeds with which 80% of simulated studies find a difference whose deviation is 1."""
+    """Find the fewest seeds with which 80% of simulated studies find a difference whose deviation is 1.
+
+    Raises:
+        ValueError: ``most`` seeds are too few.
+    """
     significant = p_values(rng.normal(size=(studies, most)) + difference) <= error_of_each(algorithms, 0.05)
-    return 1 + int(np.argmax(significant.mean(axis=0) >= 0.8))
+    enough = np.flatnonzero(significant.mean(axis=0) >= 0.8)
+    if not len(enough):
+        raise ValueError(f"{most} seeds are too few for a difference of {difference:g} among {algorithms} algorithms")
+    return 1 + int(enough[0])
 
 
 def predictions(studies: int) -> Cells:

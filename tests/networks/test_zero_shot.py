@@ -100,6 +100,9 @@ def test_a_zero_head_and_a_random_one() -> None:
     assert torch.equal(head.weight, before)
     ZeroHead().set(head, weights(Path("no")), CLASSES, False)
     assert head.weight.abs().sum() == 0 == head.bias.abs().sum()
+    without = nn.Linear(4, 3, bias=False)
+    ZeroHead().set(without, weights(Path("no")), CLASSES, False)
+    assert without.weight.abs().sum() == 0
 
 
 @pytest.mark.parametrize(

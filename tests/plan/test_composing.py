@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 
 from dgbench.configuration import CONF
 from dgbench.plan.compose import Composed, Composer
+from dgbench.plan.overrides import open_keys
 from tests.studies import plain
 
 
@@ -143,3 +144,20 @@ def test_a_preset_that_looks_things_up_is_composed_once(counted: tuple[Composer,
         words = ["experiment=ye2022_table1", "dataset=office_home", f"seed={seed}"]
         assert fast(composer.compose(words)) == slow(words)
     assert asked == [1]
+
+
+@pytest.mark.parametrize(
+    ("typed", "taken"),
+    [
+        ("paths.output_dir=~/runs", "paths.output_dir=/home/me/runs"),
+        ("runs=[~/a,~/b/*]", "runs=[/home/me/a,/home/me/b/*]"),
+        ("dataset.root=~/a,~/b", "dataset.root=/home/me/a,/home/me/b"),
+        ("~dataset.ratio", "~dataset.ratio"),
+        ("dataset.root=a~/b", "dataset.root='a~/b'"),
+        ("dataset.root=~me/b", "dataset.root='~me/b'"),
+    ],
+)
+def test_a_tilde_is_the_home_folder(typed: str, taken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bash expands it after ``name=`` alone: ``hydra.sweep.dir=~/x`` made a folder named ``~``."""
+    monkeypatch.setenv("HOME", "/home/me")
+    assert open_keys([typed]) == [taken]

@@ -40,6 +40,21 @@ def test_no_runs_names_the_command(tmp_path: Path) -> None:
         collect([tmp_path, tmp_path / "absent"])
 
 
+def test_patterns_and_the_home_folder(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shells expand neither within ``runs=[...]``; a folder whose name looks like a pattern is itself."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, seed in (("pacs_lp", 0), ("pacs_ft", 1), ("vlcs", 2), ("odd[1]", 3), ("pacs_old", 4)):
+        make.write_run(tmp_path / name, make.identity(seed=seed))
+    (tmp_path / "pacs_old" / "entry.yaml").write_text("frozen: wrong images\n")
+    seeds = {
+        root: sorted(int(run.identity["seed"]) for run in collect([root]).runs)
+        for root in (f"{tmp_path}/pacs_*", "~/pacs_lp", "~/pacs_[lf]?", f"{tmp_path}/odd[1]")
+    }
+    assert list(seeds.values()) == [[0, 1], [0], [0, 1], [3]]
+    with pytest.raises(RecordError, match=r"no runs under .*none_\*"):
+        collect([tmp_path / "none_*"])
+
+
 def test_half_written_and_impossible_lines_are_named(make: Any, tmp_path: Path) -> None:
     folder = make.write_run(tmp_path, make.identity())
     row = json.loads(make.run_rows(make.identity(), lambda e, s: 0.1)[0].to_json())

@@ -61,11 +61,12 @@ class ZeroHead(RandomHead):
         layer = linear(classifier, self.name)
         with torch.no_grad():
             layer.weight.zero_()
-            layer.bias.zero_()
+            if layer.bias is not None:
+                layer.bias.zero_()
 
 
 def linear(classifier: nn.Module, name: str) -> nn.Linear:
-    """Return the classifier if it is one linear layer; that it has a bias is not checked.
+    """Return the classifier if it is one linear layer, with a bias or without.
 
     Raises:
         ConfigError: it is something else.
@@ -140,7 +141,8 @@ class ZeroShotHead(RandomHead):
             )
         with torch.no_grad():
             layer.weight.copy_((self.scale or texts.scale) * texts.embeddings)
-            layer.bias.fill_(texts.bias)
+            if layer.bias is not None:  # the same number for every class changes no prediction
+                layer.bias.fill_(texts.bias)
 
     def _texts(self, classes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
         """Insert the name of each class into all prompts: one tuple of texts per class."""

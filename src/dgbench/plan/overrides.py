@@ -9,6 +9,7 @@ One hyperparameter has one address, ``hparams.NAME``; former addresses are refus
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -42,6 +43,7 @@ MOVED_GROUPS = {"hparams.set.": "hparams.", "algorithm.hparams.": "hparams."}
 _EASY = re.compile(r"[\w./+ -]*", re.ASCII)
 _STRUCTURE = re.compile(r"""[\[\]{}()'",]""")
 _FUNCTION = re.compile(r"\w+\(")
+_HOME = re.compile(r"(?<=[=\[,])~(?=/)")
 
 
 def readable(word: str) -> str:
@@ -117,6 +119,8 @@ def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def open_keys(words: Sequence[str], command: str = "train") -> list[str]:
     """Write overrides as Hydra takes them: quoted where it needs that, and with ``++`` for keys that no file has.
 
+    ``~/`` at the start of a value is the home folder: shells leave it as it is after ``KEY.NAME=`` and in brackets.
+
     Args:
         words: as typed.
         command: only ``train`` has keys that stand in no file, hyperparameters and ``grid``.
@@ -130,7 +134,7 @@ def open_keys(words: Sequence[str], command: str = "train") -> list[str]:
 def _open(word: str, command: str) -> str:
     key = word.lstrip("+~").partition("=")[0]
     _check_word(word, key)
-    word = readable(word)
+    word = readable(_HOME.sub(lambda _: os.path.expanduser("~"), word))
     new_key = MOVED.get(key) or next(
         (new + key.removeprefix(old) for old, new in MOVED_GROUPS.items() if key.startswith(old)), None
     )

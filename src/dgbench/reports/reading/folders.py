@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shlex
 import stat
@@ -53,9 +54,20 @@ class RunFolder:
 
 
 def places(roots: Any) -> list[Path]:
-    """List the folders and files that a user named: one, several, or none."""
+    """List the folders and files that a user named: one, several, or none.
+
+    ``~`` and patterns such as ``results/pacs_*`` are expanded here: shells leave what stands in brackets as it is.
+    """
     paths = roots if isinstance(roots, Iterable) and not isinstance(roots, str | Path) else [roots]
-    return [Path(str(root)) for root in paths if root is not None and str(root)]
+    named = [os.path.expanduser(str(root)) for root in paths if root is not None and str(root)]
+    return [Path(place) for path in named for place in _matches(path)]
+
+
+def _matches(path: str) -> list[str]:
+    """List what a pattern matches but frozen entries; the path itself if it exists, is no pattern or fits nothing."""
+    if os.path.exists(path) or not glob.has_magic(path):
+        return [path]
+    return [match for match in sorted(glob.glob(path)) if not frozen_reason(Path(match) / ENTRY_FILE)] or [path]
 
 
 def printable(text: str | Path) -> str:
