@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,12 @@ from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.render.drawing import MEASURE_STYLE, canvas, grid
 
 ROOT = Path(__file__).resolve().parents[1]
-ENTRIES = [ROOT / "results" / f"hwang2024_table1_scale1_length{part}" for part in ("", "_arm")]
+#: ratio -> the parts of its entries' names after ``hwang2024_table1_scale1_length``
+RATIOS = {"3:1": ("", "_arm"), "4:1": ("_ratio4",)}
 STEPS = range(500, 5001, 500)  #: evaluated ones
 MEASURES = {"average": "average", "worst_gap": "worst+gap"}
 SELECTIONS = (Last(), TrainVal())
-PAPER = published("hwang2024_table1").values["sr_cmnist/1/3:1"]
+PAPER = published("hwang2024_table1").values
 WITHOUT = "arm"  # its predictions see other images, see the entries
 
 
@@ -59,15 +61,15 @@ def tables_of(studies: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def correlations() -> Iterator[dict[str, Any]]:
-    """Correlate each measure with the ideal one by selection and length, with all algorithms and without one."""
-    collection = collect(ENTRIES)
-    for selection in SELECTIONS:
-        for end in STEPS:
+    """Correlate each measure with the ideal one by ratio, selection and length, with all algorithms and without one."""
+    for ratio, parts in RATIOS.items():
+        collection = collect([ROOT / "results" / f"hwang2024_table1_scale1_length{part}" for part in parts])
+        for selection, end in product(SELECTIONS, STEPS):
             studies = evaluate(select_runs(collection, Until(selection, end))).studies
             for algorithms, chosen in (("all", studies), ("without", studies[studies["algorithm"] != WITHOUT])):
                 tables = tables_of(chosen)
                 ideal = tables["ideal"]
-                place = {"selection": selection.name, "step": end, "algorithms": algorithms}
+                place = {"ratio": ratio, "selection": selection.name, "step": end, "algorithms": algorithms}
                 for measure in MEASURES:
                     interval = correlation_interval(tables[measure], ideal, np.random.default_rng(0))
                     seeds = [spearman(tables[measure][seed].tolist(), ideal[seed].tolist()) for seed in ideal]
@@ -78,27 +80,27 @@ def correlations() -> Iterator[dict[str, Any]]:
 
 
 def draw(lines: pd.DataFrame, out: Path) -> None:
-    """Draw one picture per selection, of all algorithms: correlations with intervals; the paper's at the right end."""
-    shown = lines[lines["algorithms"] == "all"]
-    with canvas("training_length", 9, 3.6) as figure:
-        for place, selection in enumerate(SELECTIONS, start=1):
-            axes = figure.add_subplot(1, len(SELECTIONS), place)
-            rows = shown[shown["selection"] == selection.name]
-            end = rows["step"].max()
+    """Draw a picture per ratio and selection: correlations of all algorithms with intervals; the paper's at the right."""
+    shown = lines[lines["algorithms"] == "all"].set_index(["ratio", "selection"])
+    with canvas("training_length", 9, 0.5 + 3.0 * len(RATIOS)) as figure:
+        panels = figure.subplots(len(RATIOS), len(SELECTIONS), sharex=True, sharey=True, squeeze=False)
+        for axes, (ratio, selection) in zip(panels.flat, product(RATIOS, SELECTIONS), strict=True):
+            rows = shown.loc[(ratio, selection.name)]
             for shift, (measure, title) in enumerate(MEASURES.items()):
                 color, marker, line = MEASURE_STYLE[measure]
                 curve = rows[rows["what"] == measure]
                 axes.fill_between(curve["step"], curve["low"], curve["high"], color=color, alpha=0.12, linewidth=0)
                 axes.plot(curve["step"], curve["estimate"], marker=marker, linestyle=line, color=color, label=title)
-                paper, x = PAPER[f"spearman_{measure}"], end * (1.06 + 0.03 * shift)
+                paper, x = PAPER[f"sr_cmnist/1/{ratio}"][f"spearman_{measure}"], STEPS[-1] * (1.06 + 0.03 * shift)
                 axes.errorbar(x, paper.mean, paper.error, marker=marker, color=color, capsize=3, markerfacecolor="none")
             axes.axhline(0, color="gray", linewidth=0.8)
             axes.set_ylim(-1.05, 1.05)
-            axes.set_xlabel("training steps")
-            axes.set_ylabel("Spearman correlation with ideal" if place == 1 else "")
-            axes.set_title(selection.title)
+            axes.set_title(f"ratio {ratio}, {selection.title}")
             axes.xaxis.set_major_formatter("{x:,g}")
             grid(axes)
+        for axes in panels[-1]:
+            axes.set_xlabel("training steps")
+        figure.supylabel("Spearman correlation with ideal", fontsize="medium")
         figure.legend(*axes.get_legend_handles_labels(), frameon=False, loc="outside upper center", ncols=2)
         figure.savefig(out, dpi=110)
 
@@ -106,16 +108,20 @@ def draw(lines: pd.DataFrame, out: Path) -> None:
 def main() -> None:
     lines = pd.DataFrame(correlations())
     draw(lines, ROOT / "docs" / "figures" / "training_length.png")
-    for algorithms, title in (("all", "all algorithms"), ("without", f"without {WITHOUT}")):
-        part = lines[lines["algorithms"] == algorithms]
+    for (ratio, algorithms), part in lines.groupby(["ratio", "algorithms"]):
+        title = f"ratio {ratio}, {'all algorithms' if algorithms == 'all' else f'without {WITHOUT}'}"
         text = part.apply(lambda line: f"{line.estimate:+.2f} [{line.low:+.2f}, {line.high:+.2f}]", axis=1)
-        table = part.assign(text=text).pivot(index="step", columns=["selection", "what"], values="text")
         print(f"{title}: Spearman correlation with the ideal measure, mean over seeds, 95% interval")
-        print(table.rename(columns=MEASURES, level="what").to_string(), end="\n\n")
-    part = lines[(lines["algorithms"] == "all") & (lines["what"] != "difference")]
-    text = part["seeds"].map(lambda seeds: " ".join(f"{value:+.2f}" for value in seeds))
-    table = part.assign(text=text).pivot(index="step", columns=["selection", "what"], values="text")
-    print(f"all algorithms: each seed\n{table.rename(columns=MEASURES, level='what').to_string()}")
+        print(_by_step(part.assign(text=text)), end="\n\n")
+    for ratio, part in lines[(lines["algorithms"] == "all") & (lines["what"] != "difference")].groupby("ratio"):
+        text = part["seeds"].map(lambda seeds: " ".join(f"{value:+.2f}" for value in seeds))
+        print(f"ratio {ratio}, all algorithms: each seed\n{_by_step(part.assign(text=text))}", end="\n\n")
+
+
+def _by_step(lines: pd.DataFrame) -> str:
+    """Format the texts of some lines as a table: a line per step, a column per selection and measure."""
+    table = lines.pivot(index="step", columns=["selection", "what"], values="text")
+    return table.rename(columns=MEASURES, level="what").to_string()
 
 
 if __name__ == "__main__":

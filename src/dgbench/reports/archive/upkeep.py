@@ -119,7 +119,8 @@ def _overview(entries: Sequence[Entry]) -> Iterator[str]:
         cells = entry.title, entry.authors, str(entry.date), *numbers, entry.license, status
         yield "| " + " | ".join([link, *map(markdown_text, cells), _digest(entry)]) + " |"
     newer = {entry.replaces: f" Replaced by {entry.name}." for entry in entries if entry.replaces}
-    frozen = [f"- {e.name}: {inert(' '.join(e.frozen.split()))}.{newer.get(e.name, '')}" for e in entries if e.frozen]
+    reasons = {entry.name: " ".join(entry.frozen.split()).rstrip(".") for entry in entries if entry.frozen}
+    frozen = [f"- {name}: {inert(reason)}.{newer.get(name, '')}" for name, reason in reasons.items()]
     if frozen:
         yield from ("", "Frozen, no longer in the leaderboard:", "", *frozen)
 
