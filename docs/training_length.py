@@ -80,7 +80,7 @@ def correlations() -> Iterator[dict[str, Any]]:
 
 
 def draw(lines: pd.DataFrame, out: Path) -> None:
-    """Draw a picture per ratio and selection: correlations of all algorithms with intervals; the paper's at the right."""
+    """Draw a picture per ratio and selection: correlations of all algorithms with intervals, the paper beside them."""
     shown = lines[lines["algorithms"] == "all"].set_index(["ratio", "selection"])
     with canvas("training_length", 9, 0.5 + 3.0 * len(RATIOS)) as figure:
         panels = figure.subplots(len(RATIOS), len(SELECTIONS), sharex=True, sharey=True, squeeze=False)

@@ -149,9 +149,9 @@ def test_a_preset_that_looks_things_up_is_composed_once(counted: tuple[Composer,
 @pytest.mark.parametrize(
     ("typed", "taken"),
     [
-        ("paths.output_dir=~/runs", "paths.output_dir=/home/me/runs"),
-        ("runs=[~/a,~/b/*]", "runs=[/home/me/a,/home/me/b/*]"),
-        ("dataset.root=~/a,~/b", "dataset.root=/home/me/a,/home/me/b"),
+        ("paths.output_dir=~/runs", "paths.output_dir=/h/me/runs"),
+        ("runs=[~/a,~/b/*]", "runs=[/h/me/a,/h/me/b/*]"),
+        ("dataset.root=~/a,~/b", "dataset.root=/h/me/a,/h/me/b"),
         ("~dataset.ratio", "~dataset.ratio"),
         ("dataset.root=a~/b", "dataset.root='a~/b'"),
         ("dataset.root=~me/b", "dataset.root='~me/b'"),
@@ -159,5 +159,5 @@ def test_a_preset_that_looks_things_up_is_composed_once(counted: tuple[Composer,
 )
 def test_a_tilde_is_the_home_folder(typed: str, taken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bash expands it after ``name=`` alone: ``hydra.sweep.dir=~/x`` made a folder named ``~``."""
-    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("HOME", "/h/me")
     assert open_keys([typed]) == [taken]

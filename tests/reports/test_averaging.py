@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from dgbench.analysis.selection import Last
+from dgbench.cli.closing import study_table
 from dgbench.records.rows import DEFAULTS, ROW_FILE, read_rows
 from dgbench.reports.evaluation import evaluate
-from dgbench.reports.measuring.tables import closing_table
 from dgbench.reports.over_seeds import algorithms_of
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
@@ -43,7 +43,7 @@ def test_the_closing_table_names_it(make: Any) -> None:
         {**DEFAULTS, **json.loads(row.to_json())}
         for row in make.run_rows(make.identity(averaging="swad"), lambda env, step: 0.1)
     ]
-    assert " erm+swad seed 0" in closing_table(rows, Last())
+    assert " erm+swad seed 0" in study_table(rows, Last())
 
 
 def test_rows_without_the_key_were_not_averaged(make: Any, tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from dgbench.analysis.selection import Last, TrainVal
+from dgbench.cli.closing import study_table
 from dgbench.records.rows import DEFAULTS
 from dgbench.reports.document import TARGET_ORACLE, Document
 from dgbench.reports.measuring.report import MeasuresReport
-from dgbench.reports.measuring.tables import closing_table
 from dgbench.reports.ranking.leakage import LeakageReport
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import collect
@@ -71,7 +71,7 @@ def tables(document: Document) -> dict[str, Table]:
 
 def test_groups(make: Any) -> None:
     """average (.1 + .2 + .3 + .8) / 4 = .35, worst .8, gap .7; eq. 6 and the ideal ask for leave-one-out."""
-    text = closing_table(folds(make, "multi_test", MULTI_TEST), Last())
+    text = study_table(folds(make, "multi_test", MULTI_TEST), Last())
     assert lines(text)[2:6] == [
         ["0", "a", "5", "10.0"], ["0", "b", "5", "20.0"], ["1", "c", "5", "30.0"], ["1", "d", "5", "80.0"],
     ]  # fmt: skip
@@ -88,26 +88,26 @@ def test_groups_of_one_are_leave_one_out(make: Any) -> None:
     plan = {
         str(i): ([env], tests, [error]) for i, (env, error) in enumerate(zip(GIVEN, [0.1, 0.2, 0.3, 0.8], strict=True))
     }
-    assert value(closing_table(folds(make, "multi_test", plan), Last()), "worst+gap") == "115.0"
+    assert value(study_table(folds(make, "multi_test", plan), Last()), "worst+gap") == "115.0"
 
 
 def test_a_group_without_rows_takes_the_measures_away(make: Any) -> None:
     """An average over a part of the environments would be another quantity; the rows of fold 0 name fold 1."""
-    text = closing_table(folds(make, "multi_test", {"0": MULTI_TEST["0"]}), Last())
+    text = study_table(folds(make, "multi_test", {"0": MULTI_TEST["0"]}), Last())
     assert ["1", "d", "-", "-"] in lines(text)
     assert value(text, "average") == "-"
     assert "average, worst, gap, worst+gap: fold 1: no rows" in text
 
 
 def test_a_validation_environment_is_not_reported(make: Any) -> None:
-    text = closing_table(folds(make, "fixed", FIXED), Last())
+    text = study_table(folds(make, "fixed", FIXED), Last())
     assert lines(text)[2:5] == [["0", "d", "5", "40.0"], ["average", "40.0"], ["worst", "40.0"]]
     assert "gap: a gap needs 2 or more" in text
 
 
 def test_an_environment_held_out_by_several_models(make: Any) -> None:
     """(.2 + .4 + .6) / 3 = .4 in a and c, (.1 + .5 + .6) / 3 = .4 in b, (.3 + .5 + .7) / 3 = .5 in d."""
-    text = closing_table(folds(make, "single_source", SINGLE), Last())
+    text = study_table(folds(make, "single_source", SINGLE), Last())
     assert [line for line in lines(text) if line[:1] == ["1"]] == [
         ["1", "a", "5", "20.0"], ["1", "c", "5", "40.0"], ["1", "d", "5", "50.0"],
     ]  # fmt: skip
@@ -120,7 +120,7 @@ def test_the_oracle_is_marked(make: Any) -> None:
     """The rows of its own environments count though they are not held out; those of others are not its result."""
     rows = folds(make, "target_oracle", ORACLE)
     assert {r["env_held_out"] for r in rows if r["fold"] == "0" and r["env"] in ("a", "b")} == {False}
-    text = closing_table(rows, Last())
+    text = study_table(rows, Last())
     assert lines(text)[1][:2] == ["fold", "tested"]
     assert lines(text)[2] == ["0", "a", "5", "5.0"]
     assert [value(text, name) for name in ("average", "worst", "gap", "worst+gap")] == ["12.5", "20.0", "15.0", "-"]
@@ -133,7 +133,7 @@ def test_many_folds_with_one_reason_are_told_once(make: Any) -> None:
     who = make.identity("erm", "3", given=given, held_out=["e3"])
     rows = [{**DEFAULTS, **json.loads(r.to_json())} for r in make.run_rows(who, lambda e, s: 0.25, steps=[5], grid=[])]
     failed = {str(i): "failed: no space left" for i in range(4, 24)} | {"0": "failed: loss became nan"}
-    text = closing_table(rows, Last(), failed)
+    text = study_table(rows, Last(), failed)
     assert [line for line in lines(text) if line[0].isdecimal()] == [["3", "e3", "5", "25.0"]]
     why = "folds 4-23: failed: no space left; fold 0: failed: loss became nan; folds 1, 2: no rows"
     assert f"average, worst, gap, worst+gap: {why}" in text

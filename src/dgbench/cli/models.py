@@ -64,7 +64,7 @@ EXAMPLES = (
 
 def _evaluate(words: Sequence[str]) -> None:
     from dgbench.analysis.selection import Last
-    from dgbench.reports.measuring.tables import closing_table
+    from dgbench.cli.closing import study_table
 
     options, overrides = split(words)
     if not options.get("model"):
@@ -75,7 +75,7 @@ def _evaluate(words: Sequence[str]) -> None:
 
     for study in dict.fromkeys(folder.parent for folder in result.folders):
         rows = [row for run in result.folders if run.parent == study for row in read_rows(run / ROW_FILE)[0]]
-        print(closing_table(rows, Last(), unusable={}))
+        print(study_table(rows, Last()))
         print(f"rows: {study}")
 
 

@@ -15,8 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from dgbench.analysis import MEASURES
 from dgbench.analysis.selection import Selection, describe
+from dgbench.cli.closing import study_table, sweep_table
 from dgbench.configuration import command_words
-from dgbench.data.description import with_base
 from dgbench.errors import DgbenchError
 from dgbench.plan.building import build
 from dgbench.plan.search import Scheme
@@ -29,12 +29,10 @@ from dgbench.records.status import FAILED, is_done, is_settled, read_status
 from dgbench.reports.evaluation import Study as Evaluated
 from dgbench.reports.evaluation import evaluate_study, fold_ranges
 from dgbench.reports.hparams import Choice, choices, choices_table
-from dgbench.reports.measuring.tables import closing_table
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.render.formats import plain_table
-from dgbench.reports.results import measures, results
-from dgbench.reports.tables import Column, percent, table
+from dgbench.reports.tables import percent
 
 if TYPE_CHECKING:
     from dgbench.callbacks.loggers import MetricsLogger, WandbLog
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
 CHOICE_FILE = "search.json"
 SPELLED = 8  # more runs left alone than this are only counted
 MOST_RUNS = 5000  # of which the table of a sweep is made within seconds; a report takes more
-MOST_LINES = 40
 
 log = logging.getLogger("dgbench")
 
@@ -260,7 +257,7 @@ def print_study(
         print(f"{study.folder.name}: {shown}")
     else:
         if rows:
-            print(closing_table(rows, selection, unusable=unusable))
+            print(study_table(rows, selection, unusable))
         print(f"rows: {study.folder}")
 
 
@@ -316,31 +313,9 @@ def print_sweep_end(n_jobs: int, done: int, runs: Sequence[Path], config: DictCo
     selection = build(config.hparams.scheme, "chosen_by") if searched else build(config, "selection")
     if len(finished) <= MOST_RUNS:
         try:
-            print(_sweep_table(finished, selection))
+            print(sweep_table(finished, selection))
         except DgbenchError as error:  # e.g. results that no table may mix
             print(f"no table here: {error}")
     chosen = [f"selection={selection.name}"] if selection.name != "last" else []
     _print_logged(config.logger, [*runs, *dict.fromkeys(run.parent for run in runs)], Path(config.hydra.sweep.dir))
     print("report: " + shlex.join([*command_words("report"), *chosen, f"runs=[{config.hydra.sweep.dir}]"]), flush=True)
-
-
-def _sweep_table(runs: Sequence[Path], selection: Selection) -> str:
-    """Format a table of the measures of every algorithm in every setting, means over its studies."""
-    studies = measures(results(runs, selection))
-    setting = map(str, studies.columns[: studies.columns.get_loc("label")])
-    keys = [*(name for name in setting if studies[name].map(str).nunique() > 1), "label"]
-    lines: list[dict[str, Any]] = []
-    for key, group in studies.groupby(keys, dropna=False, sort=False):
-        means = {name: group[name].mean(skipna=False) for name in MEASURES}
-        shown = {name: None if value != value else value for name, value in means.items()}
-        lines.append({**dict(zip(keys, map(str, key), strict=True)), "seeds": group["seed"].nunique(), **shown})
-    columns = [
-        *(Column(name, "algorithm" if name == "label" else "", key=True) for name in keys),
-        Column("seeds", unit="count"),
-        *(Column(name, title, unit="percent") for name, title in MEASURES.items()),
-    ]
-    notes = [f"and {len(lines) - MOST_LINES} more lines, in the report"] if len(lines) > MOST_LINES else []
-    datasets = {with_base(dataset, base) for dataset, base in zip(studies["dataset"], studies["base"], strict=True)}
-    on_dataset = f" on {datasets.pop()}" if len(datasets) == 1 else ""
-    title = f"Measures{on_dataset}, mean over seeds ({describe(selection)})"
-    return plain_table(table(lines[:MOST_LINES], "end", title, columns, notes))

@@ -29,7 +29,7 @@ from dgbench.reports.ranking.leaderboards import leaderboards
 from dgbench.reports.ranking.published import standing_table
 from dgbench.reports.ranking.tables import leaderboard_table
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.selected import selected_of_frame
+from dgbench.reports.results import selected_of_frame
 from dgbench.reports.tables import Table
 from dgbench.validation import checked
 

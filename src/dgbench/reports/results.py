@@ -1,8 +1,9 @@
-"""Finished runs as tidy data frames: ``dgbench.results`` and ``dgbench.measures``."""
+"""Finished runs as tidy data frames, ``dgbench.results`` and ``dgbench.measures``, and what is read from a frame."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,19 +13,23 @@ import yaml
 from hydra.utils import instantiate
 
 from dgbench.analysis import MEASURES
-from dgbench.analysis.selection import Selection, describe
+from dgbench.analysis.measures import ROUNDING
+from dgbench.analysis.selection import Last, Selection, describe
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError, RecordError
+from dgbench.plan.folds import FULL
 from dgbench.reports.evaluation import evaluate
 from dgbench.reports.importers.frames import is_table
 from dgbench.reports.importers.table import read_table
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.row_files import IDENTITY_KEYS
-from dgbench.reports.reading.selected import Selected, select_runs, selected_of_frame
+from dgbench.reports.reading.selected import Selected, SelectedRun, select_runs, tests_of
 from dgbench.validation import Places, Refusal, checked
 
 #: what a frame says of one evaluation, after the columns that say whose it is
 EVALUATION = ("step", "env", "subset", "env_held_out", "seen", "wrong", "error", "loss", "together", "code")
+#: keys of an identity that a frame spells in columns of their own, ``variant.ratio``
+_IN_COLUMNS = ("variant", "hparams", "user_code")
 
 
 @checked
@@ -116,6 +121,57 @@ def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
     return lines
 
 
+def selected_of_frame(frame: pd.DataFrame) -> Selected:
+    """Select the runs of a frame of :func:`dgbench.results`, or of some of its lines; or of a table of others' results.
+
+    Raises:
+        ConfigError: it is a frame of runs that lacks a column.
+        RecordError: a table of others cannot be read, see :func:`~dgbench.reports.importers.table.read_table`.
+    """
+    if not {"folder", "label"} & {*frame}:
+        collection = read_table(frame)
+        if collection.published:
+            return Selected([], collection.rows, published=collection.published, problems=collection.problems)
+        return replace(select_runs(collection, Last()), problems=collection.problems)
+    needed = ("folder", "label", *IDENTITY_KEYS, "step", "subset", "env", "env_held_out", "seen", "wrong")
+    if absent := [name for name in needed if name not in frame and name not in _IN_COLUMNS]:
+        raise ConfigError(f"frame has no column {absent[0]}; give one of dgbench.results, or some of its lines")
+    _check_errors(frame)
+    rows = frame.assign(run=frame.groupby(["run", "folder"], sort=False).ngroup().to_numpy())
+    tests = rows[rows["subset"] == "test"]
+    tested_by = tests["env"].astype(str).groupby(tests["run"].to_numpy()).agg(frozenset).to_dict()
+    runs = []
+    for number, line in enumerate(frame.drop_duplicates(["run", "folder"]).to_dict("records")):
+        identity = _identity_of(line)
+        label, folder, step = str(identity.pop("label")), str(identity.pop("folder")), int(line["step"])
+        everywhere = tested_by.get(number, frozenset()) if identity["fold"] == FULL else frozenset()
+        runs.append(SelectedRun(identity, label, folder, step, environments=everywhere))
+    return Selected(runs, tests_of(runs, rows), partial=True)
+
+
+def _check_errors(frame: pd.DataFrame) -> None:
+    """Refuse errors that no model can have, and an edited column ``error``, which nothing reads.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    seen, wrong = (frame[name].to_numpy(dtype="float64") for name in ("seen", "wrong"))
+    impossible = (seen < 1) | (wrong < 0) | (wrong > seen * (1 + ROUNDING))  # what is missing is NaN
+    if impossible.any():
+        row = int(impossible.argmax())
+        raise ConfigError(
+            f"frame has {wrong[row]:g} wrong of {seen[row]:g} seen in line {row}; give counts with 0 <= wrong <= seen"
+        )
+    error = frame["error"].to_numpy(dtype="float64") if "error" in frame else wrong / seen
+    edited = ~np.isclose(error, wrong / seen, rtol=ROUNDING, atol=ROUNDING, equal_nan=True)
+    if edited.any():
+        row = int(edited.argmax())
+        raise ConfigError(
+            f"frame has the error {error[row]:g} in line {row}, where wrong / seen is {wrong[row] / seen[row]:g}; "
+            "change wrong, from which errors are computed"
+        )
+
+
 def selection_named(name: str) -> Selection:
     """Load the selection of a file in ``conf/selection``.
 
@@ -164,3 +220,27 @@ def _flat(identity: Mapping[str, Any]) -> dict[str, Any]:
 
 def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
+
+
+def _identity_of(line: Mapping[Any, Any]) -> dict[str, Any]:
+    """Recover the identity that a line of a frame spells in columns: ``variant.ratio`` goes back into ``variant``."""
+    identity: dict[str, Any] = {"variant": {}, "hparams": {}, "user_code": {}}
+    for name, value in line.items():
+        key, _, inner = str(name).partition(".")
+        missing = isinstance(value, float) and value != value
+        if inner:
+            if not missing:
+                identity[key][inner] = _whole(value)
+        else:
+            identity[key] = None if missing else _listed(_whole(value))
+    return identity
+
+
+def _whole(value: Any) -> Any:
+    """Restore a whole number in a column that missing values made one of floats: 3.0 is 3 again."""
+    value = value.item() if hasattr(value, "item") else value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _listed(value: Any) -> Any:
+    return [_listed(item) for item in value] if isinstance(value, tuple) else value

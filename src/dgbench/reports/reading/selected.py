@@ -1,6 +1,6 @@
 """Runs at the step and draw that a selection chose, and their ``test`` rows: what every table is made of.
 
-They come from a collection, from a frame of :func:`dgbench.results`, or from the rows of one study.
+They come from a collection or from the rows of one study; of a frame, see :mod:`dgbench.reports.results`.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dgbench.analysis.measures import ROUNDING
-from dgbench.analysis.selection import Draws, Last, RunKey, Selection, accuracies_of, choose_draws, records_of
+from dgbench.analysis.selection import Draws, RunKey, Selection, accuracies_of, choose_draws, records_of
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import FULL, tested
 from dgbench.records.rows import EVALUATED, Role, identity_key, keys
-from dgbench.reports.importers.table import read_table
 from dgbench.reports.labels import algorithm_labels
-from dgbench.reports.published import Published
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem, fold_of
 from dgbench.reports.reading.row_files import IDENTITY_KEYS, Run
+
+if TYPE_CHECKING:
+    from dgbench.reports.published import Published
 
 Identity = Mapping[str, Any]
 
@@ -125,58 +125,7 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
         for index, (run, label, step, accuracy) in enumerate(decided)
     ]  # fmt: skip
     at_step = rows["step"].to_numpy() == choices.steps[rows["run"].to_numpy()]
-    return Selected(runs, _tests(runs, rows[at_step]), _silent_folds(collection))
-
-
-def selected_of_frame(frame: pd.DataFrame) -> Selected:
-    """Select the runs of a frame of :func:`dgbench.results`, or of some of its lines; or of a table of others' results.
-
-    Raises:
-        ConfigError: it is a frame of runs that lacks a column.
-        RecordError: a table of others cannot be read, see :func:`~dgbench.reports.importers.table.read_table`.
-    """
-    if not {"folder", "label"} & {*frame}:
-        collection = read_table(frame)
-        if collection.published:
-            return Selected([], collection.rows, published=collection.published, problems=collection.problems)
-        return replace(select_runs(collection, Last()), problems=collection.problems)
-    needed = ("folder", "label", *IDENTITY_KEYS, "step", "subset", "env", "env_held_out", "seen", "wrong")
-    if absent := [name for name in needed if name not in frame and name not in _IN_COLUMNS]:
-        raise ConfigError(f"frame has no column {absent[0]}; give one of dgbench.results, or some of its lines")
-    _check_errors(frame)
-    rows = frame.assign(run=frame.groupby(["run", "folder"], sort=False).ngroup().to_numpy())
-    tests = rows[rows["subset"] == "test"]
-    tested_by = tests["env"].astype(str).groupby(tests["run"].to_numpy()).agg(frozenset).to_dict()
-    runs = []
-    for number, line in enumerate(frame.drop_duplicates(["run", "folder"]).to_dict("records")):
-        identity = _identity_of(line)
-        label, folder, step = str(identity.pop("label")), str(identity.pop("folder")), int(line["step"])
-        everywhere = tested_by.get(number, frozenset()) if identity["fold"] == FULL else frozenset()
-        runs.append(SelectedRun(identity, label, folder, step, environments=everywhere))
-    return Selected(runs, _tests(runs, rows), partial=True)
-
-
-def _check_errors(frame: pd.DataFrame) -> None:
-    """Refuse errors that no model can have, and an edited column ``error``, which nothing reads.
-
-    Raises:
-        ConfigError: there is one.
-    """
-    seen, wrong = (frame[name].to_numpy(dtype="float64") for name in ("seen", "wrong"))
-    impossible = (seen < 1) | (wrong < 0) | (wrong > seen * (1 + ROUNDING))  # what is missing is NaN
-    if impossible.any():
-        row = int(impossible.argmax())
-        raise ConfigError(
-            f"frame has {wrong[row]:g} wrong of {seen[row]:g} seen in line {row}; give counts with 0 <= wrong <= seen"
-        )
-    error = frame["error"].to_numpy(dtype="float64") if "error" in frame else wrong / seen
-    edited = ~np.isclose(error, wrong / seen, rtol=ROUNDING, atol=ROUNDING, equal_nan=True)
-    if edited.any():
-        row = int(edited.argmax())
-        raise ConfigError(
-            f"frame has the error {error[row]:g} in line {row}, where wrong / seen is {wrong[row] / seen[row]:g}; "
-            "change wrong, from which errors are computed"
-        )
+    return Selected(runs, tests_of(runs, rows[at_step]), _silent_folds(collection))
 
 
 def select_study(rows: Sequence[Mapping[str, Any]], selection: Selection, unusable: Mapping[str, str]) -> Selected:
@@ -219,7 +168,7 @@ def in_environments(rows: pd.DataFrame, environments: Sequence[Container[str]]) 
     return np.asarray(listed.reshape(len(environments), len(names))[place])
 
 
-def _tests(runs: Sequence[SelectedRun], rows: pd.DataFrame) -> pd.DataFrame:
+def tests_of(runs: Sequence[SelectedRun], rows: pd.DataFrame) -> pd.DataFrame:
     """Build the ``tests`` of :class:`Selected` from rows at chosen steps."""
     rows = rows[rows["subset"] == "test"]
     everywhere = rows["env"].drop_duplicates().map(str).tolist()
@@ -266,32 +215,6 @@ def _silent_folds(collection: Collection) -> dict[Path, dict[str, str]]:
     return reasons
 
 
-def _identity_of(line: Mapping[Any, Any]) -> dict[str, Any]:
-    """Recover the identity that a line of a frame spells in columns: ``variant.ratio`` goes back into ``variant``."""
-    identity: dict[str, Any] = {"variant": {}, "hparams": {}, "user_code": {}}
-    for name, value in line.items():
-        key, _, inner = str(name).partition(".")
-        missing = isinstance(value, float) and value != value
-        if inner:
-            if not missing:
-                identity[key][inner] = _whole(value)
-        else:
-            identity[key] = None if missing else _listed(_whole(value))
-    return identity
-
-
-def _whole(value: Any) -> Any:
-    """Restore a whole number in a column that missing values made one of floats: 3.0 is 3 again."""
-    value = value.item() if hasattr(value, "item") else value
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _listed(value: Any) -> Any:
-    return [_listed(item) for item in value] if isinstance(value, tuple) else value
-
-
-#: keys of an identity that a frame spells in columns of their own, ``variant.ratio``
-_IN_COLUMNS = ("variant", "hparams", "user_code")
 #: what tells the networks of trained runs apart, and says nothing of a model that was only evaluated
 _NETWORK = keys(Role.NETWORK)
 _PLACE = keys(Role.DATA | Role.PROTOCOL | Role.FOLDS)
