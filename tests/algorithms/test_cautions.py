@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 import dgbench
+from dgbench.algorithms.iga import IGA
+from dgbench.network_specs import Sizes
 from dgbench.objectives.contract import Algorithm
 from dgbench.plan.building import class_at
 from dgbench.plan.hyperparameters import entry_of, without_effect
@@ -86,3 +88,10 @@ def test_a_loss_of_features_has_no_effect_where_they_stand_still(weight: str, co
         assert said == [1, 1], (planned.out, ended.err)
     losses = dgbench.results(tmp_path / "outputs", "last").groupby(["algorithm", "env", "subset"]).loss
     assert set(losses.count()) == {2} and set(losses.nunique()) == {1}
+
+
+def test_a_penalty_without_a_gradient_is_said() -> None:
+    """OoD-Bench's IGA: the gradients whose spread it penalizes are constants."""
+    sizes = Sizes(4, 2, 2, (4,))
+    assert not IGA.caution(sizes, {"iga_graph": True})
+    one_line(IGA.caution(sizes, {"iga_graph": False}), r"iga_graph=false.*ERM")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 
+from dgbench.network_specs import Sizes
 from dgbench.objectives.contract import Algorithm, Choices
 from dgbench.objectives.gradients import MODEL, detached, environment_gradients
 from dgbench.objectives.step import Outcome, Step, penalized
@@ -22,6 +24,11 @@ class IGA(Algorithm):
     """
 
     choices: ClassVar[Choices] = {"iga_graph": (True, False), "forward": ("separate", "together")}
+
+    @classmethod
+    def caution(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> str:
+        constant = "hparams.iga_graph=false gives the penalty no gradient, as in OoD-Bench's code, so this trains ERM"
+        return "" if hparams["iga_graph"] else constant
 
     def objective(self, s: Step) -> Outcome:
         params = s.networks.params(*MODEL)
