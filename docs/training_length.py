@@ -55,9 +55,9 @@ class Until(Selection):
 
 
 def tables_of(studies: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Split studies into measure -> algorithm x seed, the ideal measure included."""
+    """Split studies into measure -> algorithm x seed, the ideal one included, of seeds that have all algorithms."""
     wide = studies.pivot(index="algorithm", columns="seed", values=[*MEASURES, "ideal"])
-    return {measure: wide[measure] for measure in (*MEASURES, "ideal")}
+    return {measure: wide[measure].dropna(axis="columns") for measure in (*MEASURES, "ideal")}
 
 
 def correlations() -> Iterator[dict[str, Any]]:
