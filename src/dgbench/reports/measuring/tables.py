@@ -2,7 +2,7 @@
 
 How sure they are, from paired resamples: differences, ranks and the chance of being lowest.
 
-Beside each stand plain sentences that say what it can and cannot tell. At the end, the short table of one study.
+Beside each stand plain sentences that say what it can and cannot tell.
 """
 
 from __future__ import annotations
@@ -20,10 +20,7 @@ from dgbench.analysis import MEASURES, PRACTICAL_MEASURES, Resamples, Statistics
 from dgbench.errors import MeasureError
 from dgbench.plan.folds import LOO, tested_by_fold
 from dgbench.reports.document import TARGET_ORACLE
-from dgbench.reports.evaluation import (
-    Evaluation,
-    Setting,
-)
+from dgbench.reports.evaluation import Evaluation, Setting
 from dgbench.reports.over_seeds import (
     COEFFICIENTS,
     Leaders,
