@@ -97,7 +97,7 @@ def _fold_lines(study: Study, held_out: pd.DataFrame, rows: Sequence[Mapping[str
 
 def sweep_table(runs: Sequence[Path], selection: Selection) -> str:
     """Format a table of the measures of every algorithm in every setting, means over its studies."""
-    from dgbench.reports.results import measures, results
+    from dgbench.reports.results import measures, results  # with all importers, which no single study needs
 
     studies = measures(results(runs, selection))
     setting = map(str, studies.columns[: studies.columns.get_loc("label")])

@@ -224,7 +224,7 @@ def _hashable(value: Any) -> Any:
 
 def _identity_of(line: Mapping[Any, Any]) -> dict[str, Any]:
     """Recover the identity that a line of a frame spells in columns: ``variant.ratio`` goes back into ``variant``."""
-    identity: dict[str, Any] = {"variant": {}, "hparams": {}, "user_code": {}}
+    identity: dict[str, Any] = {key: {} for key in _IN_COLUMNS}
     for name, value in line.items():
         key, _, inner = str(name).partition(".")
         missing = isinstance(value, float) and value != value

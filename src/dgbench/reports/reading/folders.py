@@ -56,7 +56,7 @@ class RunFolder:
 def places(roots: Any) -> list[Path]:
     """List the folders and files that a user named: one, several, or none.
 
-    ``~`` and patterns such as ``results/pacs_*`` are expanded here: shells leave what stands in brackets as it is.
+    Patterns such as ``results/pacs_*`` are expanded, which shells leave as they are in brackets, and ``~`` from Python.
     """
     paths = roots if isinstance(roots, Iterable) and not isinstance(roots, str | Path) else [roots]
     named = [os.path.expanduser(str(root)) for root in paths if root is not None and str(root)]
@@ -65,7 +65,7 @@ def places(roots: Any) -> list[Path]:
 
 def _matches(path: str) -> list[str]:
     """List what a pattern matches but frozen entries; the path itself if it exists, is no pattern or fits nothing."""
-    if os.path.exists(path) or not glob.has_magic(path):
+    if not glob.has_magic(path) or os.path.exists(path):
         return [path]
     return [match for match in sorted(glob.glob(path)) if not frozen_reason(Path(match) / ENTRY_FILE)] or [path]
 
