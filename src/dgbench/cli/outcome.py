@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from dgbench.analysis import MEASURES
 from dgbench.analysis.selection import Selection, describe
 from dgbench.cli.closing import study_table, sweep_table
-from dgbench.configuration import command_words
+from dgbench.configuration import command_line, command_words, quoted_word
 from dgbench.errors import DgbenchError
 from dgbench.plan.building import build
 from dgbench.plan.search import Scheme
@@ -281,7 +280,7 @@ def _print_logged(logger: Mapping[str, Any], folders: Sequence[Path], below: Pat
         folders: of runs and studies.
         below: folder that all of them lie in.
     """
-    kind, place = str(logger.get("_target_")).rpartition(".")[2], shlex.quote(str(below))
+    kind, place = str(logger.get("_target_")).rpartition(".")[2], quoted_word(str(below))
     if kind == "TensorBoardLog" and any((folder / "tensorboard").is_dir() for folder in folders):
         print(f"TensorBoard: tensorboard --logdir {place}")
     if kind == "WandbLog":
@@ -318,4 +317,6 @@ def print_sweep_end(n_jobs: int, done: int, runs: Sequence[Path], config: DictCo
             print(f"no table here: {error}")
     chosen = [f"selection={selection.name}"] if selection.name != "last" else []
     _print_logged(config.logger, [*runs, *dict.fromkeys(run.parent for run in runs)], Path(config.hydra.sweep.dir))
-    print("report: " + shlex.join([*command_words("report"), *chosen, f"runs=[{config.hydra.sweep.dir}]"]), flush=True)
+    print(
+        "report: " + command_line([*command_words("report"), *chosen, f"runs=[{config.hydra.sweep.dir}]"]), flush=True
+    )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from dgbench.cli.entry import hydra_main, sign_of_life
-from dgbench.configuration import command_words
+from dgbench.configuration import command_line, command_words
 from dgbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -105,4 +104,4 @@ def report_command() -> str:
 
     typed = [str(word) for word in HydraConfig.get().overrides.task]
     words = [word for word in typed if not word.lstrip("+").startswith(_LEFT_OUT)]
-    return shlex.join([*command_words("report"), *words])
+    return command_line([*command_words("report"), *words])

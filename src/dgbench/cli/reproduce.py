@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 from hydra import compose
 from omegaconf import OmegaConf
 
-from dgbench.configuration import command_words
+from dgbench.configuration import command_line, command_words
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.code import present_paths, refuse_code
 from dgbench.plan.overrides import grammar, open_keys, shortest_words
@@ -84,7 +83,7 @@ class Reproduce(Checked):
         if trained != set(planned):
             names = [grammar(name) if not name.isdecimal() else name for name in planned if name in trained]
             words = [*words, "protocol.folds=" + (names[0] if len(names) == 1 else f"[{','.join(names)}]")]
-        print(" ".join([*command_words("train"), *map(_quoted, words)]))
+        print(command_line([*command_words("train"), *words]))
         for note in dict.fromkeys(note for identity in identities for note in _notes(identity, len(runs))):
             print(f"note: {note}", file=sys.stderr)
         return 0
@@ -112,12 +111,6 @@ class Reproduce(Checked):
                 f"run={digits}: {matches} under {roots}; give the whole hash, or name folders with runs=[DIR]"
             )
         return next(iter(by_hash.values()))
-
-
-def _quoted(word: str) -> str:
-    """Quote a word for the shell, in double quotes where these are easier to read."""
-    plain = shlex.quote(word)
-    return f'"{word}"' if "'" in word and not set('"$`\\!') & set(word) else plain
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,7 +125,7 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
 
 def print_estimates(files: Sequence[Path]) -> None:
     """Print the mean of the trials of every pair, the same where there is no shift, and the command of the report."""
-    from dgbench.configuration import command_words
+    from dgbench.configuration import command_line, command_words
     from dgbench.records.shift_rows import read_shift_rows
 
     for file in files:
@@ -136,7 +135,7 @@ def print_estimates(files: Sequence[Path]) -> None:
             print(f"rows: {file}")
     folders = sorted({str(file.parent.parent) for file in files})
     print(
-        "report: " + shlex.join([*command_words("report"), "report=shift", f"runs=[{','.join(folders)}]"]), flush=True
+        "report: " + command_line([*command_words("report"), "report=shift", f"runs=[{','.join(folders)}]"]), flush=True
     )
 
 

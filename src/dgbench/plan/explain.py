@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import re
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cache
@@ -16,7 +15,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dgbench.configuration import CONF, command_words
+from dgbench.configuration import CONF, command_words, quoted_word
 from dgbench.errors import LESS_MEMORY, DgbenchError, is_out_of_memory, reason_of
 from dgbench.plan.overrides import groups, options, quoted
 
@@ -72,7 +71,7 @@ def _as_text(override: str) -> str:
     key, equals, value = override.partition("=")
     if not equals or not value or value[0] in "[{":
         return ""
-    return f"; a text with such signs is written {shlex.quote(f'{key}={quoted(value)}')}"
+    return f"; a text with such signs is written {quoted_word(f'{key}={quoted(value)}')}"
 
 
 def _choice(group: str, name: str, *_: object) -> str:
@@ -86,9 +85,9 @@ def _choice(group: str, name: str, *_: object) -> str:
 
 def _several(word: str, *_: object) -> str:
     key, values = word.split("=", 1)
-    as_list, as_text = (shlex.quote(f"{key}={written}") for written in (f"[{values}]", quoted(values)))
+    as_list, as_text = (quoted_word(f"{key}={written}") for written in (f"[{values}]", quoted(values)))
     return (
-        f"{word} names several values; add -m to sweep over them, write {shlex.quote(f'grid.{key}=[{values}]')} to "
+        f"{word} names several values; add -m to sweep over them, write {quoted_word(f'grid.{key}=[{values}]')} to "
         f"train all in one job, {as_list} for a list, or {as_text} for one text"
     )
 

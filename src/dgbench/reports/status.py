@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import socket
 import sys
 import time
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from dgbench.configuration import command_line
 from dgbench.errors import RecordError
 from dgbench.plan.settings import Name
 from dgbench.records.commands import EXPECTED_FILE, JOBS, unended_jobs
@@ -75,7 +75,7 @@ class RunState:
         except (OSError, ValueError, KeyError, TypeError, IndexError):
             return None
         is_command = isinstance(words, list) and all(isinstance(word, str) and word.isprintable() for word in words)
-        return shlex.join(words) if is_command else None
+        return command_line(words) if is_command else None
 
     @property
     def group(self) -> str:

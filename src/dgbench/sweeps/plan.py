@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dgbench.configuration import CONF
+from dgbench.configuration import CONF, command_line
 from dgbench.data.description import DatasetInfo, with_base
 from dgbench.errors import ConfigError, reason_of
 from dgbench.plan.building import InitialWeights, build, conf_of, has_small_network, is_small
@@ -167,7 +166,7 @@ def absent_files(config: Mapping[str, Any], info: DatasetInfo, weights: InitialW
         folder = config["dataset"].get("root") or config["dataset"].get("data_dir")
         data = str(config["paths"]["data_dir"])
         elsewhere = [] if data == (os.environ.get("DGBENCH_DATA_DIR") or "data") else ["--to", data]
-        fetch = shlex.join(["dgbench", "fetch", name, *elsewhere])
+        fetch = command_line(["dgbench", "fetch", name, *elsewhere])
         remedy = f"first: {fetch}" if config["dataset"].get("fetch") else "put them there, or see docs/how_to/images.md"
         yield f"not here yet: images of {name}, in {folder}; {remedy}"
     if (command := weights.to_fetch()) is not None:

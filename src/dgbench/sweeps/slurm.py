@@ -12,7 +12,6 @@ import json
 import os
 import pickle
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -30,7 +29,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 from pydantic import Field
 
-from dgbench.configuration import command_words, typed_words
+from dgbench.configuration import command_line, command_words, typed_words
 from dgbench.errors import ConfigError
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import expect_jobs
@@ -129,7 +128,7 @@ class SlurmLauncher(Launcher):
         undone = [i for i, place in enumerate(places) if i not in held and place.is_left(self.config.retry)]  # by now
         self.jobs = [*waiting, *self._in_parts([job_overrides[i] for i in undone])]
         places = [self.planner.place(job.words) for job in self.jobs]
-        expect_jobs(places, shlex.join(typed_words(self.config.hydra.job.name)))  # anew: some may be split by now
+        expect_jobs(places, command_line(typed_words(self.config.hydra.job.name)))  # anew: some may be split by now
         self.names, self.keys = labels([job.words for job in self.jobs]), [key for _, key in places]
         self.queued = self.submissions.held(alive, self.keys)
         self.ended: dict[int, str] = {}  # number of a job -> what went wrong, empty where nothing did
@@ -193,7 +192,7 @@ class SlurmLauncher(Launcher):
         if not ids:
             return
         shown = ", ".join(ids[:SHOWN]) + (f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else "")
-        status = shlex.join([*command_words("report"), "report=status", f"runs=[{self.config.hydra.sweep.dir}]"])
+        status = command_line([*command_words("report"), "report=status", f"runs=[{self.config.hydra.sweep.dir}]"])
         tell(f"in the queue: {len(ids)} {'job' if len(ids) == 1 else 'jobs'} ({shown}); this command does not wait")
         tell(f"watch: {status}")
         tell(f"end: {self._cancel()}")

@@ -7,7 +7,6 @@ import io
 import json
 import lzma
 import re
-import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -21,6 +20,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from dgbench.analysis import MEASURES
+from dgbench.configuration import command_line
 from dgbench.errors import RecordError
 from dgbench.records.files import read_json, read_regular, read_yaml, write_whole
 from dgbench.records.rows import IDENTITY_FILE, Role, keys, printable_text
@@ -307,7 +307,7 @@ def recorded_of(lines: Sequence[PackedRun]) -> Recorded:
     studies = [{key: value for key, value in line.identity.items() if key not in run_keys} for line in lines]
     return Recorded(
         code=sorted({code for line in lines for code in code_parts(line.identity["code"])}),
-        commands=list(dict.fromkeys(shlex.join(session.typed) for session in sessions)),
+        commands=list(dict.fromkeys(command_line(session.typed) for session in sessions)),
         python=sorted({session.python for session in sessions}),
         packages={name: sorted(map(str, used)) for name, used in versions.items() if used},
         hardware=sorted({session.machine for session in sessions}),

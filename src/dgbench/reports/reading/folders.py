@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import shlex
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dgbench.configuration import command_words
+from dgbench.configuration import command_line, command_words
 from dgbench.records.files import NOT_REGULAR, read_json, read_yaml
 from dgbench.records.rows import IDENTITY_FILE, LONGEST, ROW_FILE, SHIFT_FILE
 from dgbench.records.status import STATUS_FILE, read_status
@@ -225,7 +224,7 @@ def _command(words: Sequence[str] | None, run: Path, instead: Sequence[str]) -> 
     anew = set(map(_key, instead))
     kept = [word for word in words or () if _key(word) not in anew]
     hint = "" if words is not None else f", with the other keys as in {run}"
-    return shlex.join([*command_words("train"), *kept, *instead]) + hint
+    return command_line([*command_words("train"), *kept, *instead]) + hint
 
 
 def _key(word: str) -> str:
