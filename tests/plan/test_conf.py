@@ -40,7 +40,9 @@ def root_of(group: str) -> str:
 
 @pytest.mark.parametrize("name", [path.stem for path in FILES if path.parent == CONF])
 def test_defaults_compose_and_resolve(name: str) -> None:
-    assert OmegaConf.to_container(composed(name=name), resolve=True, throw_on_missing=False)
+    config = composed(name=name)
+    assert OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
+    OmegaConf.resolve(config)  # as --cfg job --resolve does, which puts values where references stood
 
 
 def compositions() -> list[list[str]]:
