@@ -29,6 +29,7 @@ TYPED: dict[str, tuple[list[str], str]] = {
         r"objective=pathlib\.Path.*dgbench Algorithm",
     ),
     "no MNIST": (["dataset.base=mnist", "paths.data_dir=nowhere"], r"MNIST.*nowhere.*paths\.data_dir"),
+    "endless sweep": (["-m", "hparams.lr=interval(0.1,1)"], r"interval\(A,B\) lists no values.*search\.md"),
     "bad interpolation": (["seed=${no.such.key}"], r"no\.such\.key|no\.such"),
 }
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import dgbench
+from dgbench.cli.entry import options_first
 from dgbench.errors import DgbenchError
 
 ALGORITHM = """
@@ -31,6 +32,20 @@ def write(folder: Path, line: str) -> tuple[str, ...]:
     (folder / "conf" / "algorithm" / "mine.yaml").write_text(YAML)
     (folder / "own.py").write_text(ALGORITHM.replace("LINE", line))
     return "algorithm=mine", "protocol.folds=[0,1]", "--config-dir", str(folder / "conf")
+
+
+@pytest.mark.parametrize(
+    ("typed", "parsed"),
+    [
+        ("seed=1 -m algorithm=erm", "-m seed=1 algorithm=erm"),
+        ("seed=1 --config-dir mine algorithm=erm", "--config-dir mine seed=1 algorithm=erm"),
+        ("seed=1 -cd=mine ~a.b --multirun algorithm=erm", "--multirun -cd=mine seed=1 ~a.b algorithm=erm"),
+        ("seed=1 -c job algorithm=erm --package algorithm", "-c job --package algorithm seed=1 algorithm=erm"),
+        ("--info seed=1 --resolve", "--info --resolve seed=1"),
+    ],
+)
+def test_options_may_stand_anywhere(typed: str, parsed: str) -> None:
+    assert options_first(typed.split()) == parsed.split()
 
 
 @pytest.mark.thorough

@@ -149,6 +149,18 @@ def test_a_preset_that_looks_things_up_is_composed_once(counted: tuple[Composer,
 @pytest.mark.parametrize(
     ("typed", "taken"),
     [
+        ("trainer.steps=${oc.env:N}", "trainer.steps=${oc.env:N}"),
+        ("trainer.steps=${oc.decode:${oc.env:N,9}}", "trainer.steps='${oc.decode:${oc.env:N,9}}'"),
+        ("trainer.steps=${a${b}", "trainer.steps=${a${b}"),
+    ],
+)
+def test_a_reference_within_a_reference_is_quoted(typed: str, taken: str) -> None:
+    assert open_keys([typed]) == [taken]
+
+
+@pytest.mark.parametrize(
+    ("typed", "taken"),
+    [
         ("paths.output_dir=~/runs", "paths.output_dir=/h/me/runs"),
         ("runs=[~/a,~/b/*]", "runs=[/h/me/a,/h/me/b/*]"),
         ("dataset.root=~/a,~/b", "dataset.root=/h/me/a,/h/me/b"),

@@ -52,6 +52,8 @@ def test_published_rows_have_our_names() -> None:
         ("algorithm=ERM,IRM,GroupDRO", "algorithm=erm,irm,group_dro"),
         ("grid.algorithm=[ERM++, CausIRL_CORAL]", "grid.algorithm=[erm_pp, caus_irl_coral]"),
         ("dataset=PACS,OfficeHome,ColoredMNIST", "dataset=pacs,office_home,cmnist_domainbed"),
+        ("algorithm=choice(ERM,GroupDRO)", "algorithm=choice(erm,group_dro)"),
+        ("algorithm=glob([irm*,*IRM])", "algorithm=glob([irm*,*irm])"),
         ("algorithm=my_Own", "algorithm=my_Own"),
         ("backbone=ERM", "backbone=ERM"),
         ("algorithm", "algorithm"),

@@ -31,6 +31,12 @@ WIDTH = 120
 INDENT = 17
 _ENTRY = re.compile(r"^(?P<indent> *)(?:- )?(?P<key>\w+):\s*(?P<value>[^#]*?)\s*(?:#\s*(?P<note>.*))?$")
 
+#: options of Hydra whose value may be the next word
+_WITH_VALUE = (
+    "--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp",
+    "--cfg", "-c", "--info", "-i", "--package", "-p",
+)  # fmt: skip
+
 #: command -> what is typed after it, and what that does
 EXAMPLES = {
     "train": (
@@ -101,7 +107,7 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
             with _in_one_line(config_name, wants_traceback, "the same command continues"):
                 refuse_options(sys.argv[1:], config_name)
                 import_from_beside(sys.argv[1:])
-                sys.argv[1:] = sweep_first(open_keys(in_our_names(sys.argv[1:]), config_name))
+                sys.argv[1:] = options_first(open_keys(in_our_names(sys.argv[1:]), config_name))
                 if sys.argv[1:2] in (["-m"], ["--multirun"]):
                     sign_of_life("composing the jobs of the sweep ...")
                 # ray.yaml is merged into the defaults of hydra-ray-launcher's own, as it should be
@@ -172,9 +178,14 @@ def import_from_beside(words: Sequence[str]) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), sys.path[-1]])
 
 
-def sweep_first(words: list[str]) -> list[str]:
-    """Move ``-m``, which may stand anywhere, to the front: Hydra's parser takes it only where it parts no overrides."""
-    return sorted(words, key=lambda word: word not in ("-m", "--multirun"))
+def options_first(words: list[str]) -> list[str]:
+    """Move ``-m`` and then other options before the overrides: Hydra's parser takes none that parts them."""
+    is_value = [option in _WITH_VALUE and "=" not in word for option, word in zip(["", *words], words, strict=False)]
+    places = {
+        index: 0 if word in ("-m", "--multirun") else 1 if word.startswith("-") or is_value[index] else 2
+        for index, word in enumerate(words)
+    }
+    return [words[index] for index in sorted(places, key=places.__getitem__)]
 
 
 def _reader_left() -> bool:

@@ -100,6 +100,16 @@ def _gone(key: str, config_name: str, words: Sequence[str]) -> str:
     return f"~{key} takes out a key that is not there: {unknown_key(key, config_name, words)}"
 
 
+def _unset(variable: str, *_: object) -> str:
+    return (
+        f"the environment variable {variable} is not set; set it, or write ${{oc.env:{variable},VALUE}} with a default"
+    )
+
+
+def _endless(*_: object) -> str:
+    return "interval(A,B) lists no values, and a sweep trains each that is listed; docs/how_to/search.md draws some"
+
+
 def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
     """Explain in one line a key that a command does not have; what was typed decides which there are."""
     config, chosen = _composed(root, words, key)
@@ -224,4 +234,6 @@ _KNOWN: tuple[tuple[str, Callable[..., str]], ...] = (
     (r"Ambiguous value for argument '(.*)'\n", _several),
     (r"An item is already at '([^']+)'", _there),
     (r"Could not delete from config\. '([^']+)' does not exist", _gone),
+    (r"Environment variable '([^']+)' not found", _unset),
+    (r"sweep type : INTERVAL_SWEEP", _endless),
 )

@@ -62,7 +62,7 @@ _OPTIONS = {
 _OPTION = re.compile(rf"(?<!\S)--({'|'.join(_OPTIONS)})(?:[ =]|$)")
 _NAMED = ("algorithm", "dataset", "grid.algorithm", "grid.dataset")
 _SEARCHES = ("--config-dir", "-cd", "hydra.searchpath")
-_NAME = re.compile(r"[^,\[\]\s=]+")
+_NAME = re.compile(r"""[^,\[\](){}*?!'"\s=]+""")  # whole also in choice(A,B) and glob(A*), of Hydra's grammar
 
 
 def in_our_names(words: Sequence[str]) -> list[str]:

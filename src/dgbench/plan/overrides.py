@@ -69,7 +69,9 @@ def _texts(value: str) -> Iterator[str]:
         entries = value[1:-1].split(",")
         if not any(_STRUCTURE.search(entry) for entry in entries):
             yield "[" + ",".join(entry if _reads(f"k={entry}") else quoted(entry) for entry in entries) + "]"
-    elif value[0] not in "[{'\"$" and "," not in value and not _FUNCTION.match(value):
+        return
+    nested = value.startswith("${") and value.count("${") == value.count("}")  # ${oc.decode:${oc.env:STEPS}}
+    if nested or (value[0] not in "[{'\"$" and "," not in value and not _FUNCTION.match(value)):
         yield quoted(value)
 
 
