@@ -98,6 +98,8 @@ WRONG = {
     "~trainer.foo": r"~trainer\.foo takes",
     "=5": r"=5.*KEY=VALUE",
     "seed": r"seed.*read.*KEY=VALUE",
+    "pacs": r"pacs names no key; did you mean dataset=pacs\?",
+    "GroupDRO": r"GroupDRO names no key; did you mean algorithm=group_dro\?",
     "seed:5": r"seed:5 cannot be read: .*write KEY=VALUE",
     "algorithm=": r"algorithm=.*choice.*ada_clust",
     "algorithm=[erm,vrex]": r"algorithm=\[erm,vrex\] names several choices; .*grid\.algorithm=\[erm,vrex\]",

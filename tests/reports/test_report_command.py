@@ -25,7 +25,7 @@ def test_one_table_by_the_command_of_its_caption(command: Any, small_study: Path
     assert ended.code == 0, ended.err
     assert (part / "correlation.csv").read_text() == (whole / "correlation.csv").read_text()
     assert not (part / "measures.csv").exists()
-    ended = command("report.py", f"runs=[{small_study}]", "only=[corelation]", cwd=tmp_path)
+    ended = command("report.py", f"runs=[{small_study}]", "only=corelation", cwd=tmp_path)
     assert (ended.code, len(ended.complaints)) == (1, 1)
     assert "did you mean correlation?" in ended.complaints[0]
 

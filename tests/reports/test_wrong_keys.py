@@ -82,7 +82,7 @@ def test_keys_with_keys(key: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("only", 5), ("only", "measures"), ("only", [1]), ("output", 5), ("output", ""), ("output", None),
+        ("only", 5), ("only", ""), ("only", [1]), ("output", "x.html"), ("output", 5), ("output", ""), ("output", None),
         ("cache", "abc"), ("runs", 5), ("runs", None), ("same_code", 5), ("same_code", None), ("split_by", -1),
         ("split_by", ""),
     ],
@@ -108,6 +108,8 @@ WITHOUT_EFFECT = {
     "report=features split_by=code": r"split_by=code .*report=features",
     "report=shift selection.environments=[a] selection=ood_val": r"selection\.environments=\[a\] .*report=shift",
     "report=status only=[measures]": r"only=\[measures\] .*report=status",
+    "leaderboard": r"leaderboard names no key; did you mean report=leaderboard\?",
+    "output=reports/mine.html": r"output=reports/mine\.html .*folder.*output=reports/mine$",
     "report=reproduce run=0123 output=here": r"output=here .*report=reproduce",
 }
 

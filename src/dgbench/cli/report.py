@@ -58,7 +58,8 @@ def report(cfg: DictConfig) -> None:
             check_validation(getattr(selection, "environments", None), list(given))
         document = make_document(collection, selection, split_by=cfg.split_by)
         document = replace(document, command=report_command())
-        document = keep(document, cfg.only) if cfg.only else document
+        names = [cfg.only] if isinstance(cfg.only, str) else cfg.only
+        document = keep(document, names) if names else document
         paths = write(document, cfg.output)
     print(plain_document(document))
     print("\nwritten:", *listed(paths), sep="\n")

@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dgbench.configuration import CONF, command_words, quoted_word
 from dgbench.errors import LESS_MEMORY, DgbenchError, is_out_of_memory, reason_of
+from dgbench.plan.names import in_our_names
 from dgbench.plan.overrides import groups, options, quoted
 
 LISTED = 30  # more keys of a group are left to the docs
@@ -44,6 +45,8 @@ def explain(error: BaseException, config_name: str, words: Sequence[str] = ()) -
         return f"{reason_of(error)}; HYDRA_FULL_ERROR=1 shows where"
     text = str(error)
     override = getattr(error, "override", None)
+    if override and (meant := _meant(str(override), config_name)):
+        return f"{override} names no key; did you mean {meant}?"
     if override:
         reason = text.splitlines()[0].removesuffix(
             " See https://hydra.cc/docs/1.2/advanced/override_grammar/basic for details"
@@ -64,6 +67,16 @@ def _key_of(file: str, words: Sequence[str]) -> str:
     """Find the typed key whose value is a folder above a file; ``paths.output_dir`` where none is."""
     typed = (word.partition("=") for word in words)
     return next((key for key, _, place in typed if place and Path(file).is_relative_to(place)), "paths.output_dir")
+
+
+def _meant(word: str, root: str) -> str:
+    """Guess what a word without an equal sign is: a choice of a group, or what a report reads; empty where neither."""
+    if "=" in word:
+        return ""
+    choices = [in_our_names([f"{group}={word}"])[0] for group in groups(root)]
+    chosen = [choice for choice in choices if choice.partition("=")[2] in options(choice.partition("=")[0])]
+    folder = [quoted_word(f"runs=[{word}]")] if root == "report" and Path(word).is_dir() else []
+    return " or ".join([*chosen, *folder])
 
 
 def _as_text(override: str) -> str:

@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as Names
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator
 
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError
@@ -24,6 +27,8 @@ APART = "SEARCHES APART: each draw of hyperparameters has a line; selection=trai
 #: keys of conf/report.yaml that make a document of runs; a report says which of them it does not read in ``unread``
 OF_DOCUMENTS = ("import", "only", "output", "same_code", "selection", "split_by")
 OF_RUNS = ("import", "same_code", "selection", "split_by")  #: of them, those that need runs
+#: of files that a report holds, whose folder ``output`` names
+FILE_ENDINGS = (".csv", ".htm", ".html", ".md", ".parquet", ".pdf", ".png", ".svg", ".tex")
 TARGET_ORACLE = "TARGET ORACLE: trained on other images of the tested environments, no estimate of unseen performance."
 
 
@@ -81,6 +86,13 @@ class Report(Checked):
     name: Name
 
 
+def _no_file(output: str) -> str:
+    if Path(output).suffix in FILE_ENDINGS:
+        stem = Path(output).with_suffix("")
+        raise ValueError(f"is called as a file, and a report is a folder of them; write e.g. output={stem}")
+    return output
+
+
 class ReportKeys(Checked):
     """Keys of ``conf/report.yaml`` that no group of its own checks."""
 
@@ -89,8 +101,8 @@ class ReportKeys(Checked):
     runs: Folders
     cache: Switch
     trust: Switch
-    output: Folder
-    only: Annotated[list[NonBlank] | None, Refusal("is no list of names", "write e.g. only=[measures]")]
+    output: Annotated[Folder, AfterValidator(_no_file)]
+    only: Annotated[NonBlank | list[NonBlank] | None, Refusal("is no list of names", "write e.g. only=[measures]")]
     split_by: Annotated[NonBlank | None, Refusal("is no identity key", "give one, e.g. code, or null")]
     same_code: Annotated[list[NonBlank], Refusal("is no list of code versions", "write e.g. ['0.1','0.2']")]
 
