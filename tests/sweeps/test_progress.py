@@ -33,7 +33,7 @@ def test_a_line_a_minute_says_models_and_time_left(
 ) -> None:
     """Two jobs lack seven models and another's was done before. After 60 s, 2.5: then 4.5 are left, at 24 s each."""
     study(tmp_path, "before", DONE)
-    shown = SweepProgress(tmp_path, 2, 7)
+    shown = SweepProgress(2, {tmp_path / "before": 3, tmp_path / "now": 4})
     clock[0] += 30
     shown.look()
     assert capsys.readouterr().err == ""
@@ -47,11 +47,23 @@ def test_a_line_a_minute_says_models_and_time_left(
     assert capsys.readouterr().err == "[1/2, about 2 min left] seed=0: done\n"
 
 
+def test_models_of_another_command_in_the_folder_are_not_counted(
+    tmp_path: Path, clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All sweeps train into the folder ``multirun`` where none is named."""
+    shown = SweepProgress(1, {tmp_path / "own": 4})
+    study(tmp_path, "other", DONE, DONE)
+    study(tmp_path, "own", DONE)
+    clock[0] += 60
+    shown.look()
+    assert capsys.readouterr().err == "[0/1] 1 of 4 models done, about 3 min left\n"
+
+
 def test_the_end_of_a_job_tells_models_where_they_are_counted_else_jobs(
     tmp_path: Path, clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A job of one model is done after 60 s: three of its size are left, or the other job."""
-    counted, uncounted = SweepProgress(tmp_path, 2, 4), SweepProgress(tmp_path, 2, 0)
+    counted, uncounted = SweepProgress(2, {tmp_path / "now": 1, tmp_path / "later": 3}), SweepProgress(2, {})
     study(tmp_path, "now", DONE)
     clock[0] += 60
     for shown in (counted, uncounted):
@@ -73,7 +85,7 @@ def test_what_was_trained_before_is_no_pace_of_this_command(
     folders = [tmp_path / "resumed" / f"fold-{n}" for n in range(2)]
     for folder in folders:
         write_beat(folder, Beat(step=80, steps=100, steps_per_s=1.0))
-    shown = SweepProgress(tmp_path, 1, 2)
+    shown = SweepProgress(1, {tmp_path / "resumed": 2})
     for folder in folders:
         write_status(folder, RUNNING)
         write_beat(folder, Beat(step=90, steps=100, steps_per_s=1.0))
@@ -85,7 +97,7 @@ def test_what_was_trained_before_is_no_pace_of_this_command(
 def test_the_ends_of_many_short_jobs_share_a_count_of_models(
     tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown, counts = SweepProgress(tmp_path, 9, 9), []
+    shown, counts = SweepProgress(9, {tmp_path: 9}), []
     monkeypatch.setattr(SweepProgress, "_count", lambda self: counts.append(clock[0]) or (0, 0.0))
     for seconds in (1, 1, 4, 1, 1):
         clock[0] += seconds

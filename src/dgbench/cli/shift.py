@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,15 +63,15 @@ def print_end(n_jobs: int, done: int, folders: Sequence[Path], config: DictConfi
     print_estimates([folder / SHIFT_FILE for folder in folders])
 
 
-def job_check(planner: Planner, *, on_this_machine: bool) -> Callable[[Sequence[str]], int]:
+def job_check(planner: Planner, *, on_this_machine: bool) -> Callable[[Sequence[str]], Counter[Path]]:
     """Make the function that refuses jobs of a sweep, as :func:`dgbench.sweeps.plan.job_check`; they train no model."""
     from dgbench.shift.plan import planned_shift
 
-    def check(words: Sequence[str]) -> int:
+    def check(words: Sequence[str]) -> Counter[Path]:
         caution = caution_of(planned_shift(planner.compose(words).plain(), words, Path()))
         if on_this_machine and caution:
             raise ConfigError(caution)
-        return 0
+        return Counter()
 
     return check
 

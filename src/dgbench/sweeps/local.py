@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -46,7 +46,7 @@ class LocalLauncher(Launcher):
     """Worker processes, as many as cores or GPUs allow; ``conf/hydra/launcher/local.yaml`` says what its keys mean."""
 
     in_this_folder = True  #: its workers start in the folder of the command
-    models = 0  #: that the jobs have to train, where the sweeper counted them
+    models: Mapping[Path, int] = {}  #: that the jobs have to train, by the folder of their study, as the sweeper counts
 
     def __init__(self, workers: int | None, per_gpu: int, threads: int) -> None:
         self.workers, self.per_gpu, self.threads = workers, per_gpu, threads
@@ -68,7 +68,7 @@ class LocalLauncher(Launcher):
             os.environ[name] = str(self.threads)  # what the workers inherit, before they import torch
         devices, names = self._devices(), labels(job_overrides)
         n, failed = len(job_overrides), list[str]()
-        progress = SweepProgress(Path(self.config.hydra.sweep.dir), n, self.models)
+        progress = SweepProgress(n, self.models)
         progress.say(f"{n} jobs, {min(len(devices), n)} at a time; what each prints is in .jobs of the sweep's folder")
         endings = run_jobs(
             self.command, job_overrides, devices, lambda job: progress.say(f"{names[job]}: starts"), progress.look

@@ -79,11 +79,11 @@ def print_plan(
     sys.stdout.flush()
 
 
-def job_check(planner: Planner, *, on_this_machine: bool) -> Callable[[Sequence[str]], int]:
+def job_check(planner: Planner, *, on_this_machine: bool) -> Callable[[Sequence[str]], Counter[Path]]:
     """Make the function that refuses jobs of a sweep, by their overrides, before anything is written.
 
     It raises ConfigError for a value that cannot work, DataError and WeightsError for files that are missing or broken,
-    and else returns how many models the job has to train.
+    and else returns how many models the job has to train, by the folder of their study.
 
     Args:
         planner: plans their studies.
@@ -92,11 +92,11 @@ def job_check(planner: Planner, *, on_this_machine: bool) -> Callable[[Sequence[
     judged = Judged()
     workload = Workload(replace(planner, fetch_weights=False), judged.add)
 
-    def check(words: Sequence[str]) -> int:
+    def check(words: Sequence[str]) -> Counter[Path]:
         job_left = workload.add(words)
         if on_this_machine and judged.cautions:
             raise ConfigError(next(iter(judged.cautions)))
-        return job_left.runs
+        return job_left.runs_of
 
     return check
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +21,13 @@ class SweepProgress:
     """Counts the models that the jobs of a sweep finish.
 
     Args:
-        folder: of the sweep.
         jobs: how many there are.
-        models: that they have to train; 0 where they train none.
+        models: that they have to train, by the folder of their study; none where they train none. Other commands may
+            train in the folder of the sweep at the same time.
     """
 
-    def __init__(self, folder: Path, jobs: int, models: int) -> None:
-        self.folder, self.jobs, self.models = folder, jobs, models
+    def __init__(self, jobs: int, models: Mapping[Path, int]) -> None:
+        self.jobs, self.models, self._folders = jobs, sum(models.values()), [*models]
         self.ended = 0
         self._began = self._spoke = time.monotonic()
         self._before = self._counted = self._count()
@@ -84,7 +86,7 @@ class SweepProgress:
     def _count(self) -> tuple[int, float]:
         """Count the models that are done, and sum the shares of their steps that the others have trained."""
         done, shares = 0, 0.0
-        for file in self.folder.glob(f"*/*/{STATUS_FILE}"):
+        for file in chain.from_iterable(folder.glob(f"*/{STATUS_FILE}") for folder in self._folders):
             word = read_status(file.parent).word
             done += word == DONE
             if word in (RUNNING, INTERRUPTED) and (beat := read_beat(file.parent)) is not None and beat.steps:

@@ -133,10 +133,14 @@ def _state(folder: Path, halving: bool) -> tuple[str, int, float | None]:
 
 @dataclass
 class Left:
-    """What one job has left: runs, and minibatches of one environment by kind."""
+    """What one job has left: runs by the folder of their study, and minibatches of one environment by kind."""
 
-    runs: int = 0
+    runs_of: Counter[Path] = field(default_factory=Counter)
     minibatches: Counter[Kind] = field(default_factory=Counter)
+
+    @property
+    def runs(self) -> int:
+        return self.runs_of.total()
 
 
 @dataclass
@@ -170,7 +174,7 @@ class Workload:
                 runs, minibatches = models.add(study, new)
                 if runs:
                     self.needing.setdefault((id(study.info), id(study.weights)), study)
-                job_left.runs += runs
+                    job_left.runs_of[study.folder] += runs
                 job_left.minibatches[kind] += minibatches
                 counted_folds.update(fold.name for fold in new)
         return job_left

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import redirect_stderr
 from io import StringIO
@@ -127,17 +128,14 @@ class StudySweeper(BasicSweeper):
                 )
         return [results]
 
-    def _refuse(self, jobs: Sequence[Sequence[str]], planner: Planner, on_this_machine: bool) -> int:
+    def _refuse(self, jobs: Sequence[Sequence[str]], planner: Planner, on_this_machine: bool) -> Counter[Path]:
         """Raise the first error in a value of any job; one whose files are missing does not stop the others.
 
         Returns:
-            How many models the jobs have to train, of those whose files are there.
+            How many models the jobs have to train, of those whose files are there, by the folder of their study.
         """
-        check, lacking, models = (
-            get_method(self.checking)(planner, on_this_machine=on_this_machine),
-            list[DgbenchError](),
-            0,
-        )
+        check = get_method(self.checking)(planner, on_this_machine=on_this_machine)
+        lacking, models = list[DgbenchError](), Counter[Path]()
         for words in jobs:
             try:
                 models += check(words)
