@@ -155,6 +155,11 @@ def table_of_folders(
     for env in folders:
         for label in folders_in(root / env) if env.strip() in chosen else ():
             rows += [(path, env, label, None) for path in images_below(root, f"{env}/{label}")]
+    if not rows and (misplaced := next((path for env in folders for path in images_below(root, env)), None)):
+        raise DataError(
+            f"dataset.root={root} holds no images two folders down, as in environment/class/image, but {misplaced}; "
+            "lay them out so, or name the folder above"
+        )
     return table_of(root, rows, chosen, classes, bad_files)
 
 
