@@ -32,7 +32,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dgbench needs Python 3.11 or newer; set PYTHON=/path/to/it"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[dev,slurm]'
-	@$(RUN) -m compileall -qq -j 0 $(VENV)/lib || true  # on all cores; where Python writes no bytecode, a start takes a third
+	@$(RUN) -m compileall -qq -j 0 $(VENV)/lib || true  # on all cores; where Python may write none, starts would take twice as long
 	@touch $(READY)
 
 demo: $(READY)  ## the main job offline on real digits, ending with a report and an HTML page (about a minute)

@@ -234,7 +234,7 @@ def _with_kind(value: object) -> str:
         return shown(value)
     with suppress(ValueError):
         float(value)
-        return f"'{value}' (a text)"
+        return f"'{shown(value)}' (a text)"
     return shown(value)
 
 

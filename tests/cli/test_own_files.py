@@ -41,6 +41,8 @@ def write(folder: Path, line: str) -> tuple[str, ...]:
         ("seed=1 --config-dir mine algorithm=erm", "--config-dir mine seed=1 algorithm=erm"),
         ("seed=1 -cd=mine ~a.b --multirun algorithm=erm", "--multirun -cd=mine seed=1 ~a.b algorithm=erm"),
         ("seed=1 -c job algorithm=erm --package algorithm", "-c job --package algorithm seed=1 algorithm=erm"),
+        ("seed=1 -cd a=b -m algorithm=erm", "-m -cd a=b seed=1 algorithm=erm"),
+        ("seed=1 --info defaults", "--info defaults seed=1"),
         ("--info seed=1 --resolve", "--info --resolve seed=1"),
     ],
 )

@@ -31,11 +31,9 @@ WIDTH = 120
 INDENT = 17
 _ENTRY = re.compile(r"^(?P<indent> *)(?:- )?(?P<key>\w+):\s*(?P<value>[^#]*?)\s*(?:#\s*(?P<note>.*))?$")
 
-#: options of Hydra whose value may be the next word
-_WITH_VALUE = (
-    "--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp",
-    "--cfg", "-c", "--info", "-i", "--package", "-p",
-)  # fmt: skip
+#: options of Hydra whose value is the next word, and the one whose value need not be there
+_WITH_VALUE = ("--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp", "--cfg", "-c", "--package", "-p")
+_WITH_CHOICE = ("--info", "-i")
 
 #: command -> what is typed after it, and what that does
 EXAMPLES = {
@@ -180,7 +178,10 @@ def import_from_beside(words: Sequence[str]) -> None:
 
 def options_first(words: list[str]) -> list[str]:
     """Move ``-m`` and then other options before the overrides: Hydra's parser takes none that parts them."""
-    is_value = [option in _WITH_VALUE and "=" not in word for option, word in zip(["", *words], words, strict=False)]
+    is_value = [
+        option in _WITH_VALUE or (option in _WITH_CHOICE and "=" not in word)
+        for option, word in zip(["", *words], words, strict=False)
+    ]
     places = {
         index: 0 if word in ("-m", "--multirun") else 1 if word.startswith("-") or is_value[index] else 2
         for index, word in enumerate(words)

@@ -140,6 +140,7 @@ class Left:
 
     @property
     def runs(self) -> int:
+        """Count the runs of all studies."""
         return self.runs_of.total()
 
 
