@@ -30,7 +30,7 @@ class Options(Checked):
     ("keys", "said"),
     [
         ({"share": 2}, r"dataset\.share=2.*number.*\[0, 1\]; 0\.2.*usual"),
-        ({"share": "0.5"}, r"dataset\.share='0\.5' \(a text\).*number.*\[0, 1\]; 0\.2.*usual"),
+        ({"share": "0.5"}, r"dataset\.share=0\.5.*number.*\[0, 1\]; 0\.2.*usual"),
         ({"share": True}, r"dataset\.share=true.*number.*\[0, 1\]; 0\.2.*usual"),
         ({"share": float("nan")}, r"dataset\.share=nan.*number.*\[0, 1\]; 0\.2.*usual"),
         ({"store": ["ram"]}, r"dataset\.store=\[ram\].*unknown.*auto, ram"),

@@ -17,7 +17,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, wraps
 from numbers import Integral
@@ -180,7 +179,7 @@ def config_error(error: ValidationError, key: str) -> ConfigError:
     """
     first = error.errors(include_url=False)[0]
     *outer, last = [*filter(None, [key]), *map(str, first["loc"])] or [""]
-    place, value = ".".join([*outer, last]), _with_kind(first["input"])
+    place, value = ".".join([*outer, last]), shown(first["input"])
     if first["type"] == "missing":
         return ConfigError(f"{place} is missing; add {place}=VALUE")
     if first["type"] == "extra_forbidden":
@@ -226,16 +225,6 @@ def _fault_and_fix(error: ErrorDetails) -> tuple[str, str]:
         fault, fix = _PLAIN[error["type"]]
         return fault.format(**context), fix
     return f"is refused ({' '.join(error['msg'].split())})", "correct it"
-
-
-def _with_kind(value: object) -> str:
-    """Format a refused value; a number that is a text, as those of environment variables are, is called one."""
-    if not isinstance(value, str):
-        return shown(value)
-    with suppress(ValueError):
-        float(value)
-        return f"'{shown(value)}' (a text)"
-    return shown(value)
 
 
 def some_of(names: Sequence[str], limit: int = 3) -> str:

@@ -108,7 +108,6 @@ WRONG = {
     "seed=": r"seed is empty",
     "seed=null": r"seed=null.*integer >= 0",
     "seed=true": r"seed=true.*integer >= 0",
-    "seed='7'": r"seed='7' \(a text\) is not an integer >= 0",
     "seed=${oc.env:NOT_SET_HERE}": r"variable NOT_SET_HERE is not set; .*\$\{oc\.env:NOT_SET_HERE,VALUE\}",
     "seed=1.5": r"seed=1\.5.*integer >= 0",
     "seed=99999999999999999999999": r"seed=9+.*integer >= 0.*2\^63\)",
