@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dgbench.plan.studies import Planner
+from dgbench.plan.studies import PlannedStudy, Planner
 from dgbench.sweeps.plan import _jobs
 from dgbench.sweeps.sizes import JobSize, Part, Speeds, Workload, packed, parts_of_jobs
 from tests.studies import composed, composer
@@ -68,6 +68,33 @@ def test_what_is_refused_or_not_clocked_stays_one_job(planner: Planner) -> None:
     for words in ([*TINY, "seed=x"], [*TINY, *SEARCH]):
         (part,) = parts_of(planner, words, 1, known=False)
         assert (part.words, part.extra, part.seconds) == (words, (), None)
+
+
+def test_speed_of_a_search_is_that_of_a_draw_with_a_mean_batch(planner: Planner) -> None:
+    """Draws train with 8 to 512 images: the default's 64 would make a plan promise half of the time."""
+    clocked: list[int] = []
+
+    def clock(studies: Sequence[PlannedStudy]) -> float:
+        clocked.append(studies[0].spec.hparams["batch_size"])
+        return SPEED
+
+    words = [*TINY, "hparams=search", "hparams.scheme.draws=20", "hparams.scheme.trials=1"]
+    workload = Workload(planner)
+    left = workload.add(words)
+    workload.clock(Speeds(clock, Path(planner.parent or "")))
+    sizes = [study.spec.hparams["batch_size"] for study in planner.studies(words)]
+    mean = sum(sizes) / len(sizes)
+    assert sizes[0] == 64 < 80 < mean
+    assert clocked == [min(sizes, key=lambda size: abs(size - mean))]
+    assert workload.seconds(left) == pytest.approx(20 * 16 * 100 / SPEED)
+
+
+def test_time_of_models_of_several_speeds_is_the_mean_of_their_times(planner: Planner) -> None:
+    workload = Workload(planner)
+    left = workload.add([*TINY, "protocol.folds=[full]"])
+    (kind,) = workload.kinds.values()
+    kind.rates += [100.0, 400.0]
+    assert kind.seconds == workload.seconds(left) == pytest.approx(400 * (1 / 100 + 1 / 400) / 2)
 
 
 @pytest.mark.parametrize(

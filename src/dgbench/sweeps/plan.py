@@ -182,7 +182,7 @@ def _count(kinds: Iterable[KindLeft], on_gpu: bool) -> Iterator[str]:
             continue
         from dgbench.training.cost import count  # torch
 
-        study = kind.left[0]
+        study = kind.typical[0]
         shapes = [study.info.image, len(study.folds[0].training), study.spec.objective, study.spec.hparams]
         key = digest([*shapes, *(study.config[group] for group in ("backbone", "tuning", "sharpness", "trainer"))])
         try:
@@ -216,15 +216,21 @@ def _assumed(counted: Sequence[KindLeft]) -> str:
 
 def _images(kinds: Iterable[KindLeft]) -> Iterator[str]:
     """Format ``pacs: 32 images of each of 3 environments per model and step``, for each dataset's first algorithm."""
-    first: dict[str, PlannedStudy] = {}
+    first: dict[str, list[PlannedStudy]] = {}
     for kind in kinds:
         if kind.left:
-            first.setdefault(kind.left[0].info.name, kind.left[0])
-    for name, study in first.items():
-        sizes = sorted({len(fold.training) for fold in study.folds})
-        environments = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-        images = f"{study.spec.hparams['batch_size']} images of each of {environments} environments"
-        yield f"{with_base(name, study.info.base)}: {images} per model and step"
+            first.setdefault(kind.left[0].info.name, kind.left)
+    for name, studies in first.items():
+        environments = _span(len(fold.training) for fold in studies[0].folds)
+        images = f"{_span(study.spec.hparams['batch_size'] for study in studies)} images"
+        base = studies[0].info.base
+        yield f"{with_base(name, base)}: {images} of each of {environments} environments per model and step"
+
+
+def _span(numbers: Iterable[int]) -> str:
+    """Format ``64`` where all numbers are equal, else ``8 to 512``."""
+    in_order = sorted(numbers)
+    return f"{in_order[0]}" if in_order[0] == in_order[-1] else f"{in_order[0]} to {in_order[-1]}"
 
 
 def _searched(kinds: Iterable[KindLeft]) -> Iterator[str]:

@@ -44,7 +44,7 @@ class _Probe(pl.Callback):
 
 
 def minibatches_per_second(planned: Sequence[PlannedStudy]) -> float:
-    """Measure minibatches of one environment per second, in the largest group that these studies would train in."""
+    """Measure minibatches of one environment per second, in the largest group (the first of equal ones) of studies."""
     prepare_process()
     studies = studies_of(planned)
     groups = plan_groups([run for study in studies for run in study.runs], studies[0].config["execution"])

@@ -65,16 +65,29 @@ class KindLeft:
     guess: float | None = None  # seconds that what is left takes on a card whose speed is assumed
 
     @property
+    def typical(self) -> list[PlannedStudy]:
+        """The studies of ``left``, first the one with a batch size nearest their mean: it costs what a draw does."""
+        sizes = [int(study.spec.hparams["batch_size"]) for study in self.left]
+        distances = [abs(size - fmean(sizes)) for size in sizes]
+        return [self.left[index] for index in sorted(range(len(sizes)), key=distances.__getitem__)]
+
+    @property
+    def seconds_per_minibatch(self) -> float | None:
+        """Mean seconds, over models, of a minibatch of one environment; None where no speed is known."""
+        return fmean(1 / rate for rate in self.rates) if self.rates else None
+
+    @property
     def seconds(self) -> float | None:
         """Seconds that what is left takes in one process; None where no speed is known."""
         if not self.minibatches_left:
             return 0.0
-        return self.minibatches_left / fmean(self.rates) if self.rates else None
+        seconds = self.seconds_per_minibatch
+        return None if seconds is None else self.minibatches_left * seconds
 
     @property
     def flops(self) -> float | None:
         """Operations that what is left takes, evaluations included; None where they were not counted."""
-        return self.minibatches_left * self.cost.per_minibatch(self.left[0]) if self.cost else None
+        return self.minibatches_left * self.cost.per_minibatch(self.typical[0]) if self.cost else None
 
     @property
     def bytes(self) -> float | None:
@@ -184,15 +197,18 @@ class Workload:
         """Look up or measure the speed of the kinds of which nothing ran yet."""
         for kind in self.kinds.values():
             if kind.seconds is None and kind.left:
-                rate = speeds.of(kind.left)
+                rate = speeds.of(kind.typical)
                 kind.rates += [] if rate is None else [rate]
 
     def seconds(self, left: Left) -> float | None:
         """Estimate the seconds that a job takes in one process; None where the speed of some of it is not known."""
-        rates = {kind: self.kinds[kind].rates for kind, count in left.minibatches.items() if count}
-        if not all(rates.values()):
-            return None
-        return sum((left.minibatches[kind] / fmean(speeds) for kind, speeds in rates.items()), 0.0)
+        total = 0.0
+        for kind, minibatches in left.minibatches.items():
+            seconds = self.kinds[kind].seconds_per_minibatch
+            if minibatches and seconds is None:
+                return None
+            total += minibatches * (seconds or 0.0)
+        return total
 
 
 # ---- speeds ---------------------------------------------------------------------------------------------------------
@@ -209,7 +225,9 @@ def clocked_here(studies: Sequence[PlannedStudy]) -> float:
 class Speeds:
     """Clocks studies, and remembers what prevents it, as images or weights that are not on this machine."""
 
-    clock: Clock | None  #: minibatches per second of some studies of one kind; None takes only what was kept
+    clock: (
+        Clock | None
+    )  #: minibatches per second of studies of one kind, the first one's; None takes only what was kept
     folder: Path  #: of the sweep, where speeds are kept
     device: str = "cpu"  #: what the jobs train on, ``gpu`` or ``cpu``: each has speeds of its own
     anew: bool = False  #: clock also what was kept
