@@ -58,7 +58,7 @@ def test_a_step_of_an_optimizer_opens_no_library(monkeypatch: pytest.MonkeyPatch
 
 
 def test_numbers_too_small_for_a_normal_float_are_zero() -> None:
-    """Gradients of a saturated discriminator are such numbers: DANN's steps took a hundred times as long with them."""
+    """Gradients of a saturated discriminator are such numbers: DANN's steps took forty times as long with them."""
     from dgbench.training.processes import prepare_process
 
     if not torch.set_flush_denormal(False):

@@ -44,7 +44,7 @@ def prepare_process() -> None:
     _quiet_lightning()
     _keep_freed_memory()
     _remember_that_there_is_no_gpu()
-    # gradients of a saturated discriminator are below 1e-38, with which processors compute a hundred times slower
+    # gradients of a saturated discriminator are below 1e-38, and processors are far slower with such numbers
     torch.set_flush_denormal(True)
 
 
