@@ -25,7 +25,7 @@ from dgbench.records.rows import ROW_FILE, lines_before
 from dgbench.training.checkpoints import Snapshot, best_file, group_file, point_to
 from dgbench.training.groups import Group
 from dgbench.training.modules import RunModule, StackedRuns
-from dgbench.training.processes import CalmSigterm, Process, make_trainer
+from dgbench.training.processes import CalmSigterm, Process, make_trainer, normal_numbers
 from dgbench.training.run_folder import write_model
 
 
@@ -98,7 +98,7 @@ class Fit:
         intervals = -(-self.until // every) - done // every if done < self.until else 0
         trainer = make_trainer(settings, self.callbacks(), intervals, self.process, self.log)
         try:
-            with interruptible():
+            with interruptible(), normal_numbers():
                 trainer.fit(module, datamodule=self.data)
                 if self.final_only or self._evaluates_again or not settings.steps:  # known to be the last evaluation
                     trainer.validate(module, datamodule=self.data, verbose=False)

@@ -37,6 +37,7 @@ from dgbench.plan.settings import TrainerSettings
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt(3)
 MB = 2**20
+POOL = 2**18  # numbers, more than torch leaves to one thread
 
 
 def prepare_process() -> None:
@@ -44,8 +45,8 @@ def prepare_process() -> None:
     _quiet_lightning()
     _keep_freed_memory()
     _remember_that_there_is_no_gpu()
-    # gradients of a saturated discriminator are below 1e-38, and processors are far slower with such numbers
-    torch.set_flush_denormal(True)
+    with normal_numbers():
+        torch.ones(POOL).sum()  # makes the threads that compute with torch, which keep the setting
 
 
 def _quiet_lightning() -> None:
@@ -59,6 +60,20 @@ def _quiet_lightning() -> None:
     warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")  # frozen parts
     warnings.filterwarnings("ignore", message=".*no learning rate schedulers.*")  # rates are functions of the step
     warnings.filterwarnings("ignore", message=".*LeafSpec.*")  # Lightning 2.6 with torch >= 2.15
+
+
+@contextmanager
+def normal_numbers() -> Iterator[None]:
+    """Let the CPU take floats below 1e-38 for 0, and restore what it did at the end: statistics need doubles whole.
+
+    The gradients of a saturated discriminator are so small, and products of such numbers a hundred times slower.
+    """
+    flushed = not torch.tensor([2e-38]).mul(0.01).view(torch.int32).any()
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(bool(flushed))
 
 
 def _keep_freed_memory() -> None:
