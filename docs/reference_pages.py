@@ -49,11 +49,11 @@ CONFIGURATION_HEAD = """# Configuration
 <!-- Written by `make docs` from the comments in conf/; edit those. -->
 
 Choose a file of a group with `GROUP=NAME` (`algorithm=vrex`), set a single key with `GROUP.KEY=VALUE`
-(`trainer.steps=1000`), sweep with `-m` and commas (`-m seed=0,1,2 algorithm=erm,vrex`). `--cfg job` prints the composed
-configuration (with `--resolve` values stand in the place of references), `--help` the choices. `paths.output_dir=DIR` and, with
-`-m`, `hydra.sweep.dir=DIR` say where studies go. A number from an environment variable, such as the index of a job array, is
-written `'seed=${oc.decode:${oc.env:SLURM_ARRAY_TASK_ID}}'`. A mistyped key is an error. Every hyperparameter has one address,
-`hparams.NAME=VALUE`, under which it is listed here.
+(`trainer.steps=1000`), sweep with `-m` and commas (`-m seed=0,1,2 algorithm=erm,vrex`). `--cfg job` prints the
+composed configuration (with `--resolve` values stand in the place of references), `--help` the choices.
+`paths.output_dir=DIR` and, with `-m`, `hydra.sweep.dir=DIR` say where studies go. A number from an environment
+variable, such as the index of a job array, is written `'seed=${oc.decode:${oc.env:SLURM_ARRAY_TASK_ID}}'`. A mistyped
+key is an error. Every hyperparameter has one address, `hparams.NAME=VALUE`, under which it is listed here.
 """
 
 

@@ -225,9 +225,7 @@ def clocked_here(studies: Sequence[PlannedStudy]) -> float:
 class Speeds:
     """Clocks studies, and remembers what prevents it, as images or weights that are not on this machine."""
 
-    clock: (
-        Clock | None
-    )  #: minibatches per second of studies of one kind, the first one's; None takes only what was kept
+    clock: Clock | None  #: minibatches per second of studies of one kind; None takes only what was kept
     folder: Path  #: of the sweep, where speeds are kept
     device: str = "cpu"  #: what the jobs train on, ``gpu`` or ``cpu``: each has speeds of its own
     anew: bool = False  #: clock also what was kept
