@@ -202,10 +202,12 @@ def _card(study: PlannedStudy) -> Card:
 
 def _assumed(counted: Sequence[KindLeft]) -> str:
     """Explain the columns of counted costs, and the speed of the GPU that they assume."""
-    study = counted[0].left[0]
+    study = counted[0].typical[0]
     card, trainer = _card(study), TrainerSettings(**study.config["trainer"])
     peak = card.rate(trainer) / card.utilization / 1e12
     text = "PFLOP: 10^15 operations, evaluations included; memory: of a step of one model in single precision"
+    if len({drawn.spec.hparams["batch_size"] for drawn in counted[0].left}) > 1:
+        text += f",\nboth counted with {study.spec.hparams['batch_size']} images, of the draw nearest the mean"
     if hours := sum(kind.guess or 0 for kind in counted if kind.seconds is None) / 3600:
         text += (
             f"\n~: counted, not clocked: {_hours(hours)} hours of {card.name} at {100 * card.utilization:g} % of the "
