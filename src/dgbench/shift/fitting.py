@@ -31,12 +31,12 @@ from dgbench.seeding import derive
 from dgbench.shift.classifiers import ShiftClassifier
 from dgbench.shift.estimators import Fitted, Fitting, Labeled, Schedule
 from dgbench.training.checkpoints import Snapshot
-from dgbench.training.fit import interruptible
+from dgbench.training.fit import while_fitting
 from dgbench.training.groups import CPU_PARAMETERS
 from dgbench.training.modules import RunModule, SingleRun, StackedRuns
 from dgbench.training.modules.predicting import images_at_once
 from dgbench.training.optimizers import UpdateRule
-from dgbench.training.processes import make_trainer, normal_numbers
+from dgbench.training.processes import make_trainer
 
 STACK_BYTES = 2 * 2**30  # of the minibatches and weights of a stack
 FEATURES_AT_ONCE = 16384
@@ -347,7 +347,7 @@ def _train(training: ClassifierTraining, fittings: Sequence[Fitting]) -> list[Fi
     start = f" from step {module.steps_done}" if module.steps_done else ""
     training.tell(f"training {subject}{start}, {schedule.steps} steps")
     try:
-        with interruptible(), normal_numbers():
+        with while_fitting():
             trainer.fit(module, datamodule=data)
     except DivergedError:
         return [None] * n

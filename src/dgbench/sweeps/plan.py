@@ -182,7 +182,7 @@ def _count(kinds: Iterable[KindLeft], on_gpu: bool) -> Iterator[str]:
             continue
         from dgbench.training.cost import count  # torch
 
-        study = kind.typical[0]
+        study = kind.typical_first[0]
         shapes = [study.info.image, len(study.folds[0].training), study.spec.objective, study.spec.hparams]
         key = digest([*shapes, *(study.config[group] for group in ("backbone", "tuning", "sharpness", "trainer"))])
         try:
@@ -202,7 +202,7 @@ def _card(study: PlannedStudy) -> Card:
 
 def _assumed(counted: Sequence[KindLeft]) -> str:
     """Explain the columns of counted costs, and the speed of the GPU that they assume."""
-    study = counted[0].typical[0]
+    study = counted[0].typical_first[0]
     card, trainer = _card(study), TrainerSettings(**study.config["trainer"])
     peak = card.rate(trainer) / card.utilization / 1e12
     text = "PFLOP: 10^15 operations, evaluations included; memory: of a step of one model in single precision"

@@ -10,9 +10,9 @@ import pytorch_lightning as pl
 import torch
 
 from dgbench.plan.studies import PlannedStudy
-from dgbench.training.fit import group_data, group_module, interruptible
+from dgbench.training.fit import group_data, group_module, while_fitting
 from dgbench.training.groups import Group, plan_groups
-from dgbench.training.processes import make_trainer, normal_numbers, prepare_process
+from dgbench.training.processes import make_trainer, prepare_process
 from dgbench.training.study import studies_of
 
 PROBE_SECONDS = 1.0  # of each algorithm's step loop, after its first chunk
@@ -58,6 +58,6 @@ def _step_seconds(group: Group) -> float:
     trainer = make_trainer(group.runs[0].study.settings, [probe], epochs=1)
     trainer.limit_val_batches = 0
     trainer.limit_train_batches = PROBE_CHUNKS
-    with interruptible(), normal_numbers():
+    with while_fitting():
         trainer.fit(group_module(group), datamodule=group_data(group))
     return probe.step_seconds()

@@ -65,11 +65,10 @@ class KindLeft:
     guess: float | None = None  # seconds that what is left takes on a card whose speed is assumed
 
     @property
-    def typical(self) -> list[PlannedStudy]:
+    def typical_first(self) -> list[PlannedStudy]:
         """The studies of ``left``, first the one with a batch size nearest their mean: it costs what a draw does."""
-        sizes = [int(study.spec.hparams["batch_size"]) for study in self.left]
-        distances = [abs(size - fmean(sizes)) for size in sizes]
-        return [self.left[index] for index in sorted(range(len(sizes)), key=distances.__getitem__)]
+        mean = fmean(study.spec.hparams["batch_size"] for study in self.left)
+        return sorted(self.left, key=lambda study: abs(study.spec.hparams["batch_size"] - mean))
 
     @property
     def seconds_per_minibatch(self) -> float | None:
@@ -87,7 +86,7 @@ class KindLeft:
     @property
     def flops(self) -> float | None:
         """Operations that what is left takes, evaluations included; None where they were not counted."""
-        return self.minibatches_left * self.cost.per_minibatch(self.typical[0]) if self.cost else None
+        return self.minibatches_left * self.cost.per_minibatch(self.typical_first[0]) if self.cost else None
 
     @property
     def bytes(self) -> float | None:
@@ -197,7 +196,7 @@ class Workload:
         """Look up or measure the speed of the kinds of which nothing ran yet."""
         for kind in self.kinds.values():
             if kind.seconds is None and kind.left:
-                rate = speeds.of(kind.typical)
+                rate = speeds.of(kind.typical_first)
                 kind.rates += [] if rate is None else [rate]
 
     def seconds(self, left: Left) -> float | None:

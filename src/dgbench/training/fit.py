@@ -98,7 +98,7 @@ class Fit:
         intervals = -(-self.until // every) - done // every if done < self.until else 0
         trainer = make_trainer(settings, self.callbacks(), intervals, self.process, self.log)
         try:
-            with interruptible(), normal_numbers():
+            with while_fitting():
                 trainer.fit(module, datamodule=self.data)
                 if self.final_only or self._evaluates_again or not settings.steps:  # known to be the last evaluation
                     trainer.validate(module, datamodule=self.data, verbose=False)
@@ -240,9 +240,10 @@ def group_data(group: Group) -> EnvironmentData:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Raise Ctrl-C as ``KeyboardInterrupt``; inside, Lightning's ``Trainer`` turns it into ``SystemExit``."""
+def while_fitting() -> Iterator[None]:
+    """Surround ``trainer.fit``: with normal numbers, and Ctrl-C, a ``SystemExit`` inside, as ``KeyboardInterrupt``."""
     try:
-        yield
+        with normal_numbers():
+            yield
     except SystemExit as stop:
         raise KeyboardInterrupt from stop
