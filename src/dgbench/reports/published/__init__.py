@@ -11,6 +11,7 @@ environment: ``columns`` and ``rows`` of each dataset for which they are known.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -69,7 +70,7 @@ class Published:
     def averages(self) -> dict[str, float]:
         """Average over the columns: row -> unrounded mean, in the paper's unit, of the rows that have all."""
         whole = {row: line for row, line in self.values.items() if len(line) == len(self.columns)}
-        return {row: sum(value.mean for value in line.values()) / len(line) for row, line in whole.items()}
+        return {row: math.fsum(value.mean for value in line.values()) / len(line) for row, line in whole.items()}
 
 
 def names() -> list[str]:

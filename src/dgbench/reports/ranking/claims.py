@@ -80,15 +80,14 @@ def contests(paper: Published) -> Iterator[Contest]:
 
 
 def averages_of(paper: Published) -> dict[str, Value]:
-    """Average over the columns: row -> mean, of the rows that have all."""
-    return {row: _average(list(paper.values[row].values())) for row in paper.averages()}
+    """Average over the columns: row -> mean and its error, of the rows that have all columns."""
+    return {row: Value(mean, _error_of_mean([*paper.values[row].values()])) for row, mean in paper.averages().items()}
 
 
-def _average(values: Sequence[Value]) -> Value:
-    """Average over columns, whose errors are independent: their models share no training."""
+def _error_of_mean(values: Sequence[Value]) -> float | None:
+    """Combine the errors of columns, which are independent: their models share no training."""
     errors = [value.error for value in values if value.error is not None]
-    error = math.hypot(*errors) / len(values) if len(errors) == len(values) else None
-    return Value(math.fsum(value.mean for value in values) / len(values), error)
+    return math.hypot(*errors) / len(values) if len(errors) == len(values) else None
 
 
 def _contest(paper: Published, column: str, values: dict[str, Value]) -> Iterator[Contest]:
