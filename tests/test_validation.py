@@ -30,12 +30,17 @@ class Options(Checked):
     ("keys", "said"),
     [
         ({"share": 2}, r"dataset\.share=2.*number.*\[0, 1\]; 0\.2.*usual"),
-        ({"share": "0.5"}, r"dataset\.share=0\.5.*number.*\[0, 1\]; 0\.2.*usual"),
+        (
+            {"share": "0.5"},
+            r"dataset\.share='0\.5'.*text.*number.*\[0, 1\]; write 0\.5 without quotes.*oc\.decode.*oc\.env",
+        ),
+        ({"share": "half"}, r"dataset\.share=half.*number.*\[0, 1\]; 0\.2.*usual"),
         ({"share": True}, r"dataset\.share=true.*number.*\[0, 1\]; 0\.2.*usual"),
         ({"share": float("nan")}, r"dataset\.share=nan.*number.*\[0, 1\]; 0\.2.*usual"),
         ({"store": ["ram"]}, r"dataset\.store=\[ram\].*unknown.*auto, ram"),
         ({"bad": None}, r"dataset\.bad=null.*unknown.*fail.*skip"),
         ({"given": [1, None]}, r"dataset\.given.*null.*number.*\[0, 1\]; 0\.2.*usual"),
+        ({"given": [1, "0"]}, r"dataset\.given.*'0'.*text.*number.*; write 0 without quotes"),
         ({"given": []}, r"dataset\.given.*empty; correct"),
         ({"root": ""}, r"dataset\.root.*empty.*folder"),
         ({"sides": {"a": "x"}}, r"dataset\.sides\.a=x.*integer"),

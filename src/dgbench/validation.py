@@ -67,6 +67,7 @@ def as_it_is(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
 #: a finite number, no bool; an integer stays one
 Number = Annotated[float, Field(allow_inf_nan=False), WrapValidator(as_it_is)]
 
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 MOST = 2**63
 MOST_SHOWN = 200  # characters of a value that a refusal repeats
 
@@ -187,6 +188,10 @@ def config_error(error: ValidationError, key: str) -> ConfigError:
             f"{place} is no key of {'.'.join(outer)}; remove it, or see the keys in conf/{place.partition('.')[0]}"
         )
     fault, fix = _fault_and_fix(first)
+    of_number = first["type"] in ("refusal", "int_type", "float_type")
+    if of_number and isinstance(first["input"], str) and _NUMBER.fullmatch(value):
+        fix = f"write {value} without quotes, or ${{oc.decode:${{oc.env:NAME}}}} for a number in a variable"
+        value, fault = f"'{value}'", f"is text and {fault}"
     if value.strip() in ("", "[]"):
         return ConfigError(f"{place} is empty; {fix}")
     if first["loc"] and isinstance(first["loc"][-1], int):
