@@ -188,8 +188,8 @@ def config_error(error: ValidationError, key: str) -> ConfigError:
             f"{place} is no key of {'.'.join(outer)}; remove it, or see the keys in conf/{place.partition('.')[0]}"
         )
     fault, fix = _fault_and_fix(first)
-    of_number = first["type"] in ("refusal", "int_type", "float_type")
-    if of_number and isinstance(first["input"], str) and _NUMBER.fullmatch(value):
+    numeric = isinstance(first["input"], str) and _NUMBER.fullmatch(value)
+    if numeric and re.search(r"\b(integer|number)\b", fault):
         fix = f"write {value} without quotes, or ${{oc.decode:${{oc.env:NAME}}}} for a number in a variable"
         value, fault = f"'{value}'", f"is text and {fault}"
     if value.strip() in ("", "[]"):

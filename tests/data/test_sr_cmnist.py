@@ -211,7 +211,8 @@ def test_identity_says_what_the_data_are(make: Make, given: list[float]) -> None
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        *(({"ratio": bad}, rf"dataset\.ratio={shown(bad)}.*integer >= 1") for bad in (0, -1, 1.5, "3", True)),
+        *(({"ratio": bad}, rf"dataset\.ratio={shown(bad)}.*integer >= 1") for bad in (0, -1, 1.5, True)),
+        ({"ratio": "3"}, r"dataset\.ratio='3'.*text.*integer >= 1.*write 3"),
         *(({"scale": bad}, rf"dataset\.scale={shown(bad)}.*integer >= 1") for bad in (0, -2, 2.0, "many", False)),
         ({"ratio": None}, "dataset.ratio"),
         ({"scale": None}, "dataset.scale"),

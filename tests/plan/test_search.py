@@ -44,7 +44,7 @@ def test_named_trials_keep_their_numbers() -> None:
     [
         ({"draws": 0}, "hparams.scheme.draws=0 is neither"),
         ({"draws": [1, 1]}, r"hparams.scheme.draws=\[1,1\] is neither"),
-        ({"trials": "3"}, "hparams.scheme.trials=3 is neither"),
+        ({"trials": "3"}, "hparams.scheme.trials='3' is text and is neither"),
         ({"trials": [-1]}, r"hparams.scheme.trials=\[-1\] is neither"),
         ({"draws": True}, "hparams.scheme.draws=true is neither"),
         ({"repeats": -1}, "hparams.scheme.repeats=-1.*integer >= 0"),

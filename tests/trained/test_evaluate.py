@@ -330,6 +330,7 @@ DIGITS = ("dataset=sr_cmnist", "dataset.base=digits", "trainer.device=cpu")
         (["model=x", "ensemble=maybe"], "ensemble=maybe"),
         (["model=x", "ensemble=[true]"], "ensemble=[true]"),
         (["model=x", "features=-1"], "features=-1 is not an integer >= 0"),
+        (["model=x", "features=1.5"], "features=1.5 is not an integer >= 0"),
         (["model=x", "features=[1]"], "features=[1] is not an integer >= 0"),
         (["model=x", "predictions=5"], "predictions=5"),
         (["model=x", "name=[a]"], "name=[a] is no name"),

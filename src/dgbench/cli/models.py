@@ -114,7 +114,8 @@ def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
 def _value(key: str, text: str) -> Any:
     """Parse a typed value as a list, a bool or a number where its key takes one; what reads the value checks it."""
     if key in ("ensemble", "features", "predictions", "trust"):
-        plain = int(text) if re.fullmatch("[0-9]{1,18}", text) else text
+        number = re.fullmatch(r"-?[0-9]{1,18}(\.[0-9]+)?", text)
+        plain = (float if number[1] else int)(text) if number else text
         return {"true": True, "false": False}.get(text.lower(), plain)
     if not text.startswith("["):
         return [text] if key in ("classes", "format") else text
