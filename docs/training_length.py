@@ -25,7 +25,7 @@ from dgbench.reports.render.drawing import MEASURE_STYLE, canvas, grid
 
 ROOT = Path(__file__).resolve().parents[1]
 #: ratio -> the parts of its entries' names after ``hwang2024_table1_scale1_length``
-RATIOS = {"3:1": ("", "_arm"), "4:1": ("_ratio4",)}
+RATIOS = {"3:1": ("", "_arm"), "4:1": ("_ratio4", "_ratio4_arm")}
 STEPS = range(500, 5001, 500)  #: evaluated ones
 MEASURES = {"average": "average", "worst_gap": "worst+gap"}
 SELECTIONS = (Last(), TrainVal())
