@@ -67,7 +67,8 @@ def as_it_is(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
 #: a finite number, no bool; an integer stays one
 Number = Annotated[float, Field(allow_inf_nan=False), WrapValidator(as_it_is)]
 
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+#: text that would be a number if it stood without quotes
+NUMBER_TEXT = re.compile(r"[-+]?(\d{1,300}\.?\d*|\.\d+)([eE][-+]?\d+)?")
 MOST = 2**63
 MOST_SHOWN = 200  # characters of a value that a refusal repeats
 
@@ -188,7 +189,7 @@ def config_error(error: ValidationError, key: str) -> ConfigError:
             f"{place} is no key of {'.'.join(outer)}; remove it, or see the keys in conf/{place.partition('.')[0]}"
         )
     fault, fix = _fault_and_fix(first)
-    numeric = isinstance(first["input"], str) and _NUMBER.fullmatch(value)
+    numeric = isinstance(first["input"], str) and NUMBER_TEXT.fullmatch(value)
     if numeric and re.search(r"\b(integer|number)\b", fault):
         fix = f"write {value} without quotes, or ${{oc.decode:${{oc.env:NAME}}}} for a number in a variable"
         value, fault = f"'{value}'", f"is text and {fault}"

@@ -331,6 +331,8 @@ DIGITS = ("dataset=sr_cmnist", "dataset.base=digits", "trainer.device=cpu")
         (["model=x", "ensemble=[true]"], "ensemble=[true]"),
         (["model=x", "features=-1"], "features=-1 is not an integer >= 0"),
         (["model=x", "features=1.5"], "features=1.5 is not an integer >= 0"),
+        (["model=x", f"features={10**20}"], f"features={10**20} is not an integer >= 0"),
+        (["model=x", "features=2e3"], "features=2000.0 is not an integer >= 0"),
         (["model=x", "features=[1]"], "features=[1] is not an integer >= 0"),
         (["model=x", "predictions=5"], "predictions=5"),
         (["model=x", "name=[a]"], "name=[a] is no name"),

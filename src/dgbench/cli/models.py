@@ -12,7 +12,7 @@ from dgbench.cli.entry import option_lines, plain_command, sign_of_life
 from dgbench.errors import ConfigError
 from dgbench.plan.names import in_our_names
 from dgbench.plan.overrides import open_keys
-from dgbench.validation import shown
+from dgbench.validation import NUMBER_TEXT, shown
 
 if TYPE_CHECKING:
     from dgbench.cli.api import TrainResult
@@ -114,8 +114,8 @@ def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
 def _value(key: str, text: str) -> Any:
     """Parse a typed value as a list, a bool or a number where its key takes one; what reads the value checks it."""
     if key in ("ensemble", "features", "predictions", "trust"):
-        number = re.fullmatch(r"-?[0-9]{1,18}(\.[0-9]+)?", text)
-        plain = (float if number[1] else int)(text) if number else text
+        number = int if text.lstrip("+-").isdecimal() else float
+        plain = number(text) if NUMBER_TEXT.fullmatch(text) else text
         return {"true": True, "false": False}.get(text.lower(), plain)
     if not text.startswith("["):
         return [text] if key in ("classes", "format") else text

@@ -73,7 +73,7 @@ def normal_numbers() -> Iterator[None]:
     try:
         yield
     finally:
-        torch.set_flush_denormal(bool(flushed))
+        torch.set_flush_denormal(flushed)
 
 
 def _keep_freed_memory() -> None:
