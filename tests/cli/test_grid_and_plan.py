@@ -252,3 +252,22 @@ def test_plan_of_a_large_network_counts_what_it_costs(command: Any, tmp_path: Pa
     refused = command("train.py", *SMALL, "card.utilization=1.2", "plan=true", cwd=tmp_path)
     assert refused.code == 1
     one_line(*refused.complaints, r"card\.utilization=1\.2 .*0\.37")
+
+
+def test_memory_of_a_search_is_that_of_its_largest_draw(command: Any, tmp_path: Path) -> None:
+    """A search that fits with its typical draw and not with its largest would end in the middle."""
+
+    def plan(*words: str) -> str:
+        ended = command("train.py", *LARGE, *words, "paths.data_dir=nowhere", "plan=true", cwd=tmp_path)
+        assert ended.code == 0, ended.err
+        return str(ended.out)
+
+    def memory(out: str) -> list[str]:
+        (line,) = [line for line in out.splitlines() if line.startswith("all ")]
+        return line.split()[-3:-1]
+
+    search = plan("hparams=search", "hparams.scheme.draws=4")
+    mean, largest = (int(images) for images in re.search(r"\((\d+) images\).*\((\d+)\)", search).groups())  # type: ignore[union-attr]
+    assert mean < largest
+    assert memory(search) == memory(plan(f"hparams.batch_size={largest}"))
+    assert memory(search) != memory(plan(f"hparams.batch_size={mean}"))

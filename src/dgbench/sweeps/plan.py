@@ -180,20 +180,27 @@ def _count(kinds: Iterable[KindLeft], on_gpu: bool) -> Iterator[str]:
     for kind in kinds:
         if not kind.left or has_small_network(kind.left[0].config, kind.left[0].info.image):
             continue
-        from dgbench.training.cost import count  # torch
-
         study = kind.typical_first[0]
-        shapes = [study.info.image, len(study.folds[0].training), study.spec.objective, study.spec.hparams]
-        key = digest([*shapes, *(study.config[group] for group in ("backbone", "tuning", "sharpness", "trainer"))])
         try:
-            if key not in costs:
-                costs[key] = count(study)
+            cost, largest = (_cost(counted, costs) for counted in (study, kind.largest or study))
         except Exception as error:  # of an algorithm that reads numbers: a plan without costs is still a plan
             yield f"not counted, {kind.algorithm} with {study.spec.backbone}: {reason_of(error)}"
             continue
-        kind.cost, rate = costs[key], _card(study).rate(TrainerSettings(**study.config["trainer"]))
+        kind.cost = replace(cost, memory=largest.memory)
+        rate = _card(study).rate(TrainerSettings(**study.config["trainer"]))
         if on_gpu and kind.flops is not None and kind.cost.step / rate > LAUNCHES:
             kind.guess = kind.flops / rate
+
+
+def _cost(study: PlannedStudy, costs: dict[str, Cost]) -> Cost:
+    """Count the cost of a study's first model, or find that of an alike one in ``costs``."""
+    from dgbench.training.cost import count  # torch
+
+    shapes = [study.info.image, len(study.folds[0].training), study.spec.objective, study.spec.hparams]
+    key = digest([*shapes, *(study.config[group] for group in ("backbone", "tuning", "sharpness", "trainer"))])
+    if key not in costs:
+        costs[key] = count(study)
+    return costs[key]
 
 
 def _card(study: PlannedStudy) -> Card:
@@ -206,8 +213,9 @@ def _assumed(counted: Sequence[KindLeft]) -> str:
     card, trainer = _card(study), TrainerSettings(**study.config["trainer"])
     peak = card.rate(trainer) / card.utilization / 1e12
     text = "PFLOP: 10^15 operations, evaluations included; memory: of a step of one model in single precision"
-    if len({drawn.spec.hparams["batch_size"] for drawn in counted[0].left}) > 1:
-        text += f",\nboth counted with {study.spec.hparams['batch_size']} images, of the draw nearest the mean"
+    images, most = (drawn.spec.hparams["batch_size"] for drawn in (study, counted[0].largest or study))
+    if most != images:
+        text += f";\nPFLOP of the draw nearest the mean ({images} images), memory of the one with the most ({most})"
     if hours := sum(kind.guess or 0 for kind in counted if kind.seconds is None) / 3600:
         text += (
             f"\n~: counted, not clocked: {_hours(hours)} hours of {card.name} at {100 * card.utilization:g} % of the "

@@ -61,6 +61,7 @@ class KindLeft:
     again: int = 0  # models that searches train once they have chosen
     seeds: set[int] = field(default_factory=set)  # those of searches, before a trial adds to them
     left: list[PlannedStudy] = field(default_factory=list)  # some studies with models to train, over the same images
+    largest: PlannedStudy | None = None  # of all those studies, one with the largest batch size
     cost: Cost | None = None  # of a model, where it was counted
     guess: float | None = None  # seconds that what is left takes on a card whose speed is assumed
 
@@ -120,8 +121,10 @@ class KindLeft:
         if study.search:
             self.seeds.add(int(study.search.base.get("seed", study.spec.seed)))
         self.again += study.repeats * len(folds)
-        if runs and len(self.left) < SAMPLES and (not self.left or study.dataset is self.left[0].dataset):
-            self.left.append(study)
+        if runs and (not self.left or study.dataset is self.left[0].dataset):
+            if len(self.left) < SAMPLES:
+                self.left.append(study)
+            self.largest = max(self.largest or study, study, key=lambda study: study.spec.hparams["batch_size"])
         return runs, minibatches
 
 
