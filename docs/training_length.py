@@ -25,7 +25,7 @@ from dgbench.reports.render.drawing import MEASURE_STYLE, canvas, grid
 
 ROOT = Path(__file__).resolve().parents[1]
 #: ratio -> the parts of its entries' names after ``hwang2024_table1_scale1_length``
-RATIOS = {"3:1": ("", "_arm"), "4:1": ("_ratio4", "_ratio4_arm")}
+RATIOS: dict[str, tuple[str, ...]] = {"3:1": ("", "_arm"), "4:1": ("_ratio4", "_ratio4_arm"), "5:1": ("_ratio5",)}
 STEPS = range(500, 5001, 500)  #: evaluated ones
 MEASURES = {"average": "average", "worst_gap": "worst+gap"}
 SELECTIONS = (Last(), TrainVal())
@@ -70,6 +70,7 @@ def correlations() -> Iterator[dict[str, Any]]:
                 tables = tables_of(chosen)
                 ideal = tables["ideal"]
                 place = {"ratio": ratio, "selection": selection.name, "step": end, "algorithms": algorithms}
+                place["n"] = len(ideal)
                 for measure in MEASURES:
                     interval = correlation_interval(tables[measure], ideal, np.random.default_rng(0))
                     seeds = [spearman(tables[measure][seed].tolist(), ideal[seed].tolist()) for seed in ideal]
@@ -95,7 +96,7 @@ def draw(lines: pd.DataFrame, out: Path) -> None:
                 axes.errorbar(x, paper.mean, paper.error, marker=marker, color=color, capsize=3, markerfacecolor="none")
             axes.axhline(0, color="gray", linewidth=0.8)
             axes.set_ylim(-1.05, 1.05)
-            axes.set_title(f"ratio {ratio}, {selection.title}")
+            axes.set_title(f"ratio {ratio}, {rows['n'].max()} algorithms, {selection.title}")
             axes.xaxis.set_major_formatter("{x:,g}")
             grid(axes)
         for axes in panels[-1]:
