@@ -69,8 +69,8 @@ def correlations() -> Iterator[dict[str, Any]]:
             for algorithms, chosen in (("all", studies), ("without", studies[studies["algorithm"] != WITHOUT])):
                 tables = tables_of(chosen)
                 ideal = tables["ideal"]
-                place = {"ratio": ratio, "selection": selection.name, "step": end, "algorithms": algorithms}
-                place["n"] = len(ideal)
+                place = {"ratio": ratio, "selection": selection.name, "step": end}
+                place |= {"algorithms": algorithms, "n": len(ideal)}
                 for measure in MEASURES:
                     interval = correlation_interval(tables[measure], ideal, np.random.default_rng(0))
                     seeds = [spearman(tables[measure][seed].tolist(), ideal[seed].tolist()) for seed in ideal]
