@@ -1,12 +1,13 @@
 """How training length and the selected step move what measures are worth: ``python docs/training_length.py``.
 
 Draws docs/figures/training_length.png and prints its numbers: the rank correlation of two measures with the ideal one,
-had training ended at each evaluated step. All follows from the rows of committed entries of results/.
+had training ended at each evaluated step; and which algorithm each measure selects after the last. All follows from the
+rows of committed entries of results/.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -19,17 +20,22 @@ from dgbench.analysis.correlation import correlation_difference, correlation_int
 from dgbench.analysis.selection import Choices, Last, Records, Selection, TrainVal
 from dgbench.reports.evaluation import evaluate
 from dgbench.reports.published import published
-from dgbench.reports.reading.collect import collect
+from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.render.drawing import MEASURE_STYLE, canvas, grid
 
 ROOT = Path(__file__).resolve().parents[1]
 #: ratio -> the parts of its entries' names after ``hwang2024_table1_scale1_length``
-RATIOS: dict[str, tuple[str, ...]] = {"3:1": ("", "_arm"), "4:1": ("_ratio4", "_ratio4_arm"), "5:1": ("_ratio5",)}
+RATIOS: dict[str, tuple[str, ...]] = {
+    "3:1": ("", "_arm"),
+    "4:1": ("_ratio4", "_ratio4_arm"),
+    "5:1": ("_ratio5", "_ratio5_arm"),
+}
 STEPS = range(500, 5001, 500)  #: evaluated ones
 MEASURES = {"average": "average", "worst_gap": "worst+gap"}
 SELECTIONS = (Last(), TrainVal())
 PAPER = published("hwang2024_table1").values
+PAPERS_CHOICE = published("hwang2024_table6").words
 WITHOUT = "arm"  # its predictions see other images, see the entries
 
 
@@ -60,10 +66,15 @@ def tables_of(studies: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {measure: wide[measure].dropna(axis="columns") for measure in (*MEASURES, "ideal")}
 
 
-def correlations() -> Iterator[dict[str, Any]]:
+def collections() -> dict[str, Collection]:
+    """Read the runs of each ratio from its entries."""
+    entries = ROOT / "results" / "hwang2024_table1_scale1_length"
+    return {ratio: collect([entries.with_name(entries.name + part) for part in RATIOS[ratio]]) for ratio in RATIOS}
+
+
+def correlations(collected: Mapping[str, Collection]) -> Iterator[dict[str, Any]]:
     """Correlate each measure with the ideal one by ratio, selection and length, with all algorithms and without one."""
-    for ratio, parts in RATIOS.items():
-        collection = collect([ROOT / "results" / f"hwang2024_table1_scale1_length{part}" for part in parts])
+    for ratio, collection in collected.items():
         for selection, end in product(SELECTIONS, STEPS):
             studies = evaluate(select_runs(collection, Until(selection, end))).studies
             for algorithms, chosen in (("all", studies), ("without", studies[studies["algorithm"] != WITHOUT])):
@@ -78,6 +89,17 @@ def correlations() -> Iterator[dict[str, Any]]:
                 two = (tables["worst_gap"], tables["average"])
                 interval = correlation_difference(*two, ideal, np.random.default_rng(0))
                 yield place | {"what": "difference"} | vars(interval)
+
+
+def choices(collected: Mapping[str, Collection]) -> Iterator[dict[str, str]]:
+    """Name the algorithm that each measure, its mean over seeds, selects by ratio and selection, and in the paper."""
+    names = ["ideal", *MEASURES]
+    for ratio, collection in collected.items():
+        for selection in SELECTIONS:
+            studies = evaluate(select_runs(collection, selection)).studies
+            yield {"ratio": ratio, "step": selection.name, **studies.groupby("algorithm")[names].mean().idxmin()}
+        paper = PAPERS_CHOICE[f"sr_cmnist/1/{ratio}"]
+        yield {"ratio": ratio, "step": "paper", **{name: paper[f"seed_average_{name}"] for name in names}}
 
 
 def draw(lines: pd.DataFrame, out: Path) -> None:
@@ -107,7 +129,8 @@ def draw(lines: pd.DataFrame, out: Path) -> None:
 
 
 def main() -> None:
-    lines = pd.DataFrame(correlations())
+    collected = collections()
+    lines = pd.DataFrame(correlations(collected))
     draw(lines, ROOT / "docs" / "figures" / "training_length.png")
     for (ratio, algorithms), part in lines.groupby(["ratio", "algorithms"]):
         title = f"ratio {ratio}, {'all algorithms' if algorithms == 'all' else f'without {WITHOUT}'}"
@@ -117,6 +140,8 @@ def main() -> None:
     for ratio, part in lines[(lines["algorithms"] == "all") & (lines["what"] != "difference")].groupby("ratio"):
         text = part["seeds"].map(lambda seeds: " ".join(f"{value:+.2f}" for value in seeds))
         print(f"ratio {ratio}, all algorithms: each seed\n{_by_step(part.assign(text=text))}", end="\n\n")
+    print("algorithm that each measure selects, its mean over seeds, after the last step; the paper's Table 6")
+    print(pd.DataFrame(choices(collected)).rename(columns=MEASURES).to_string(index=False))
 
 
 def _by_step(lines: pd.DataFrame) -> str:
