@@ -9,7 +9,6 @@ minutes. MNIST is in DGBENCH_DATA_DIR. Pictures and estimates are kept in WORK, 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -24,6 +23,8 @@ from PIL import Image
 from scipy.stats import truncnorm
 
 from dgbench.data.datasets.base_images import load_base_images
+from dgbench.data.datasets.painted import replaced
+from dgbench.records.shift_rows import read_shift_rows
 from dgbench.reports.published import published
 from dgbench.reports.render.drawing import canvas
 from dgbench.shift.exact import colored_table, exact_shift
@@ -62,13 +63,12 @@ def environment(e: float, mu: float) -> str:
 def write_pictures(folder: Path, data: Path, sigma: float) -> None:
     """Write MNIST as ENVIRONMENT/CLASS/NUMBER.png, 14 x 14 in three colors, each digit in one environment."""
     digits = load_base_images("mnist", data, 14)
-    shape, clean = digits.images[:, 0].numpy() / digits.peak, (digits.classes < 5).numpy().astype(int)
-    rng = np.random.default_rng(0)
-    label = np.where(rng.random(len(clean)) < NOISE, 1 - clean, clean)
+    shape, rng = digits.images[:, 0].numpy() / digits.peak, np.random.default_rng(0)
+    label = replaced((digits.classes < 5).long(), NOISE, 2, rng)
     environments = list(product(SIDES, MU))
-    parts = np.array_split(rng.permutation(len(clean)), len(environments))
+    parts = np.array_split(rng.permutation(len(label)), len(environments))
     for part, (e, mu) in zip(parts, environments, strict=True):
-        color = np.where(rng.random(len(part)) < e, 1 - label[part], label[part])
+        color = replaced(label[part], e, 2, rng).numpy()
         low, high = -mu / sigma, (1 - mu) / sigma
         blue = truncnorm.rvs(low, high, loc=mu, scale=sigma, size=len(part), random_state=rng)
         strength = np.stack([(1 - blue) * (color == 0), (1 - blue) * (color == 1), blue], axis=1)
@@ -76,7 +76,7 @@ def write_pictures(folder: Path, data: Path, sigma: float) -> None:
         for name in ("0", "1"):
             (folder / environment(e, mu) / name).mkdir(parents=True)
         for number, picture in zip(part, pictures, strict=True):
-            Image.fromarray(picture).save(folder / environment(e, mu) / str(label[number]) / f"{number:05d}.png")
+            Image.fromarray(picture).save(folder / environment(e, mu) / str(int(label[number])) / f"{number:05d}.png")
 
 
 def estimates(work: Path, *words: str) -> pd.DataFrame:
@@ -87,8 +87,13 @@ def estimates(work: Path, *words: str) -> pd.DataFrame:
     chosen = f"estimator=[{','.join(ESTIMATORS)}]"
     folders = f"paths.output_dir={work}", f"paths.cache_dir={work / 'cache'}"
     subprocess.run([sys.executable, str(ROOT / "shift.py"), *words, chosen, *folders], check=True)
-    rows = [json.loads(line) for file in work.glob("shift-*/shifts.jsonl") for line in file.read_text().splitlines()]
-    return pd.DataFrame([{**row, **row["values"]} for row in rows if row.get("p")])
+    rows = [row for file in work.glob("shift-*/shifts.jsonl") for row in read_shift_rows(file)[0]]
+    return pd.DataFrame(
+        [
+            {"estimator": row.identity.estimator, "p": row.p, "q": row.q, "diagnostics": row.diagnostics, **row.values}
+            for row in rows
+        ]
+    )
 
 
 def of_color(lines: pd.DataFrame) -> pd.DataFrame:
