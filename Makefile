@@ -12,6 +12,14 @@ OLDEST_TESTS := tests/test_api.py tests/test_oldest_versions.py tests/records te
 	tests/data/test_features.py tests/data/test_from_parquet.py tests/data/test_decoding.py tests/reports/test_tables.py \
 	tests/reports/test_saving.py tests/reports/test_renderers.py tests/reports/test_results.py tests/sweeps/test_sweeper.py \
 	tests/end_to_end/test_study.py
+# $(call INSTALL,PYTHON,CONSTRAINTS,EXTRAS): by uv, many times as fast; by pip where uv does not find the index that pip knows
+define INSTALL
+$(1) -m pip install --quiet --disable-pip-version-check --constraint $(2) uv
+$(1) -m uv pip install --quiet --python $(1) --constraint $(2) --editable '.[$(3)]' 2> /dev/null || \
+	    $(1) -m pip install --quiet --disable-pip-version-check --no-compile --constraint $(2) --editable '.[$(3)]'
+endef
+EXTRAS := dev,slurm
+OLDEST_EXTRAS := dev,slurm,wandb
 # markers of what neither `make test` nor `make test-oldest` runs
 LONG := slow or wheel or browser or cluster or chaos
 
@@ -31,7 +39,7 @@ install: $(READY)  ## make .venv and install dgbench with exact versions
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dgbench needs Python 3.11 or newer; set PYTHON=/path/to/it"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[dev,slurm]'
+	$(call INSTALL,$(RUN),constraints.txt,$(EXTRAS))
 	@$(RUN) -m compileall -qq -j 0 $(VENV)/lib || true  # on all cores; where Python may write none, starts would take twice as long
 	@touch $(READY)
 
@@ -53,11 +61,11 @@ test-oldest: .venv-oldest/.ready  ## a quick part of the tests with the oldest v
 
 .venv-oldest/.ready: pyproject.toml constraints-oldest.txt
 	$(OLDEST_PYTHON) -m venv .venv-oldest
-	$(OLDEST) -m pip install --quiet --disable-pip-version-check --constraint constraints-oldest.txt --editable '.[dev,slurm,wandb]'
+	$(call INSTALL,$(OLDEST),constraints-oldest.txt,$(OLDEST_EXTRAS))
 	@touch $@
 
 launcher-test: $(READY)  ## sweeps of every launcher, their workers killed: on a Slurm cluster of one node, which it installs (as root), and a Ray cluster of two
-	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[ray]'
+	$(call INSTALL,$(RUN),constraints.txt,ray)
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -m 'slow or cluster' tests/launchers $(ARGS)
 
 chaos-test: $(READY)  ## kill processes of sweeps 50 times and damage 200 files (CHAOS_KILLS=N, CHAOS_DAMAGES=N: less often): the same rows
@@ -137,7 +145,7 @@ lock-oldest: $(READY)  ## write constraints-oldest.txt: the oldest versions of w
 	    --no-annotate --custom-compile-command 'make lock-oldest' --output-file constraints-oldest.txt pyproject.toml
 
 release: $(READY)  ## check what would be published, build it in dist/, use it, and say what to do next
-	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[release]'
+	$(call INSTALL,$(RUN),constraints.txt,release)
 	$(RUN) tools/release.py
 
 rehearse: $(READY)  ## build the last commit and install it from a local index, by pip and by uv, into fresh environments
