@@ -95,19 +95,30 @@ def test_kills_change_no_row(
     print(f"{killed} kills in {rounds} rounds")
 
 
+@pytest.fixture(scope="module", params=["auto", "single"])
+def undisturbed(
+    request: pytest.FixtureRequest, command: Any, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[tuple[str, ...], Path]:
+    """A study that is evaluated once, at its end; and the folder in which it was trained."""
+    words = (*STUDY, "trainer.steps=1500", "trainer.eval_every=1500", "protocol.folds=[0,1]")
+    words = tuple(word for word in words if word not in ("trainer.eval_every=100", "trainer.checkpoint_seconds=0"))
+    words = (*words, "trainer.checkpoint_seconds=0.1", f"execution={request.param}")
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert command("train.py", *words, cwd=folder).code == 0
+    return words, folder
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-@pytest.mark.parametrize("mode", ["auto", "single"])
 def test_a_stop_before_the_first_evaluation_loses_little(
-    how: signal.Signals, mode: str, command: Any, rows_of: Callable[[Path], dict[str, bytes]], tmp_path: Path
+    how: signal.Signals,
+    undisturbed: tuple[tuple[str, ...], Path],
+    command: Any,
+    rows_of: Callable[[Path], dict[str, bytes]],
+    tmp_path: Path,
 ) -> None:
     """The first checkpoint comes by time: the second start says from which step it resumes, to the same rows."""
-    words = (*STUDY, "trainer.steps=1500", "trainer.eval_every=1500", "protocol.folds=[0,1]", f"execution={mode}")
-    words = tuple(word for word in words if word not in ("trainer.eval_every=100", "trainer.checkpoint_seconds=0"))
-    words = (*words, "trainer.checkpoint_seconds=0.1")
-    alone, cut = tmp_path / "alone", tmp_path / "cut"
-    alone.mkdir()
+    (words, alone), cut = undisturbed, tmp_path / "cut"
     cut.mkdir()
-    assert command("train.py", *words, cwd=alone).code == 0
     process = subprocess.Popen(
         [sys.executable, str(ROOT / "train.py"), *words],
         cwd=cut, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE, text=True,

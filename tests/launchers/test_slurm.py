@@ -23,8 +23,8 @@ pytestmark = pytest.mark.cluster
 
 TINY = ("dataset.base=digits", "execution=single", "backbone.width=8", "trainer.device=cpu", "protocol.folds=[0,full]")
 OFTEN = ("trainer.eval_every=20", "trainer.checkpoint_seconds=0")
-# scancel leaves a job KillWait seconds, since submitit lets SIGTERM pass
-SWEEP = ("-m", *TINY, *OFTEN, "trainer.steps=2000", "seed=0,1,2")
+STEPS = 400
+SWEEP = ("-m", *TINY, *OFTEN, f"trainer.steps={STEPS}", "seed=0,1,2")
 QUEUE = (
     "hydra/launcher=slurm",
     "hydra.launcher.partition=main",
@@ -139,7 +139,7 @@ def test_every_run_is_done_exactly_once(
 
     statuses = sorted(shared.glob("multirun/*/fold-*"))
     assert [read_status(folder).word for folder in statuses] == ["DONE"] * 6
-    ends = [(folder / "log.txt").read_text().count("done at step 2000: DONE") for folder in statuses]
+    ends = [(folder / "log.txt").read_text().count(f"done at step {STEPS}: DONE") for folder in statuses]
     assert ends == [1] * 6, "each was done by one process"
     assert command("train.py", *SWEEP, cwd=alone).code == 0
     assert rows_of(shared) == rows_of(alone)
@@ -192,7 +192,9 @@ def test_a_command_that_does_not_wait(slurm_cluster: dict[str, str], command: An
     slurm(slurm_cluster, "scancel", found[1])
     while found[1] in slurm(slurm_cluster, "squeue", "--noheader", "--array", "--format", "%i").split():
         assert time.monotonic() < deadline, slurm(slurm_cluster, "squeue")
-        time.sleep(0.2)
+        with suppress(ProcessLookupError):  # or it is done before Slurm, which continues it once, kills it
+            os.kill(found[0], signal.SIGSTOP)
+        time.sleep(0.05)
     since = told()
     again = said(start(tmp_path, *leaves, env=slurm_cluster), since)
     assert "(1 cancelled): submitted again" in again, again
@@ -203,7 +205,7 @@ def test_a_command_that_does_not_wait(slurm_cluster: dict[str, str], command: An
     assert (tmp_path / "out").read_text().rstrip().endswith("report: python report.py 'runs=[multirun]'")
     assert "3 of 3 jobs done: 6 of their 6 models" in (tmp_path / "out").read_text()
     logs = [(folder / "log.txt").read_text() for folder in sorted(tmp_path.glob("multirun/*/fold-*"))]
-    assert [log.count("done at step 2000: DONE") for log in logs] == [1] * 6, "each was done by one process"
+    assert [log.count(f"done at step {STEPS}: DONE") for log in logs] == [1] * 6, "each was done by one process"
     status = command("report.py", "report=status", cwd=tmp_path)
     assert (status.code, "All done." in status.out) == (0, True), status.out
 
