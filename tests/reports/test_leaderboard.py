@@ -70,6 +70,17 @@ def test_leaderboard_by_hand(two_datasets: Path) -> None:
     assert "n = 2 seeds." in board.notes
 
 
+def test_datasets_without_a_common_seed_share_an_average(make: Any, small_study: Path) -> None:
+    """Means of either dataset over its own seeds; no seed has both, so none says how sure a lead is."""
+    for seed in (2, 3):
+        other_dataset(make, small_study, "erm", 0.4, seed, ("art", "photo"))
+        other_dataset(make, small_study, "vrex", 0.2, seed, ("art", "photo"))
+    board = table(LeaderboardReport()(collect([small_study]), Last()), "leaderboard")
+    assert [number(line(board, name)["average"]) for name in ("vrex", "erm")] == pytest.approx([0.7325, 0.62])
+    assert not any(line(board, name)["average"].best for name in ("vrex", "erm"))
+    assert not any(note.startswith(("Resolution", "Below")) for note in board.notes)
+
+
 def test_an_empty_cell_says_why_and_what_fills_it(two_datasets: Path) -> None:
     document = LeaderboardReport()(collect([two_datasets]), Last())
     empty = line(table(document, "leaderboard"), "group_dro")

@@ -28,6 +28,18 @@ def test_a_report_of_odd_algorithms_is_drawn_and_written(make: Any, tmp_path: Pa
         assert f">{text}<" in drawn.replace("\N{ZERO WIDTH SPACE}", ""), text
 
 
+def test_long_names_of_settings_make_files_that_can_be_written(make: Any, tmp_path: Path) -> None:
+    """What tells two forms of a dataset apart may be many keys; the last of them still do."""
+    for dataset in ("d" * 300, "d" * 299 + "e"):
+        for fold in ("0", "1", "2", "3", "full"):
+            run = make.identity("erm", fold, dataset=dataset, run=f"{dataset[-1]}-{fold}")
+            make.write_run(tmp_path / "runs" / dataset[-1], run)
+    document = MeasuresReport()(collect([tmp_path / "runs"]), Last())
+    assert len({section.name for section in document.sections}) == len(document.sections)
+    write(document, tmp_path / "report")
+    assert len(list((tmp_path / "report").rglob("*_measures.tex"))) == 2
+
+
 def test_a_legend_names_what_begins_with_an_underscore() -> None:
     """matplotlib leaves such labels out."""
     with canvas("name", 3, 2) as drawn:

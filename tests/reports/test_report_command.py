@@ -51,6 +51,19 @@ def test_code_versions_share_a_table_where_they_are_declared_the_same(
     assert "same_code names other" in ended.complaints[0]
 
 
+def test_several_reports_by_one_command_leave_their_outputs_alone(
+    command: Any, small_study: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "reader"
+    folder.mkdir()
+    words = (f"runs=[{small_study}]", "report=hparams,measures", "cache=false")
+    ended = command("report.py", "-m", *words, cwd=folder)
+    assert ended.code == 0, ended.err
+    pages = sorted(str(page.relative_to(folder)) for page in folder.rglob("report.html"))
+    assert pages == ["reports/hparams/report.html", "reports/measures/report.html"]
+    assert [path.name for path in folder.iterdir()] == ["reports"]
+
+
 def test_a_broken_wandb_breaks_no_report(command: Any, small_study: Path, tmp_path: Path) -> None:
     before = "import wandb\ndef broken(**options): raise RuntimeError('no disk')\nwandb.init = broken"
     words = (f"runs=[{small_study}]", "report.wandb=true", f"output={tmp_path / 'out'}")

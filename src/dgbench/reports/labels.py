@@ -9,11 +9,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dgbench.records.rows import Role, identity_key, keys
+from dgbench.records.spec import HASH_DIGITS, digest
 from dgbench.seeding import ALL
 
 SHARPNESS = "sharpness.name"  #: key of a row's hyperparameters
 ROUNDED = ("trainer.precision", "trainer.matmul")  # of them, those that change rounding alone
 _LONG = ("folds", "given")  # keys that mostly follow from the others
+_LONGEST = 100  # letters of a name: a file's may hold two, and ends at 255
 
 
 def algorithm_name(identity: Mapping[str, Any]) -> str:
@@ -172,8 +174,9 @@ def words_of(value: object) -> str:
 
 
 def slug(text: str) -> str:
-    """Turn a title into a name for files and anchors."""
-    return re.sub(r"[^a-z0-9.]+", "_", text.lower()).strip("_")
+    """Turn a title into a name for files and anchors; a hash stands for the end of a long one."""
+    name = re.sub(r"[^a-z0-9.]+", "_", text.lower()).strip("_")
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - HASH_DIGITS - 1]}_{digest(name)}"
 
 
 def sortable(value: str) -> tuple[bool, float, str]:

@@ -155,7 +155,7 @@ def seed_counts(lines: pd.DataFrame) -> dict[str, int]:
 def comparable(values: pd.DataFrame) -> pd.DataFrame:
     """Keep lines that can be compared seed by seed: those with the seeds of a line that has most, and these seeds."""
     present = values.notna().to_numpy()
-    if not present.size:
+    if not present.any():
         return values.iloc[:0, :0]
     fullest = present[present.sum(axis=1).argmax()]
     lines: pd.DataFrame = values.loc[(present == fullest).all(axis=1), fullest]
