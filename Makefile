@@ -17,9 +17,10 @@ define INSTALL
 $(1) -m pip install --quiet --disable-pip-version-check --constraint $(2) uv
 $(1) -m uv pip install --quiet --python $(1) --constraint $(2) --editable '.[$(3)]' 2> /dev/null || \
 	    $(1) -m pip install --quiet --disable-pip-version-check --no-compile --constraint $(2) --editable '.[$(3)]'
+@$(1) -m compileall -qq -j 0 $(dir $(1))../lib || true  # on all cores; where Python may write none, starts would take twice as long
 endef
 EXTRAS := dev,slurm
-OLDEST_EXTRAS := dev,slurm,wandb
+OLDEST_EXTRAS := $(EXTRAS),wandb
 # markers of what neither `make test` nor `make test-oldest` runs
 LONG := slow or wheel or browser or cluster or chaos
 
@@ -40,7 +41,6 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dgbench needs Python 3.11 or newer; set PYTHON=/path/to/it"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(call INSTALL,$(RUN),constraints.txt,$(EXTRAS))
-	@$(RUN) -m compileall -qq -j 0 $(VENV)/lib || true  # on all cores; where Python may write none, starts would take twice as long
 	@touch $(READY)
 
 demo: $(READY)  ## the main job offline on real digits, ending with a report and an HTML page (about a minute)
