@@ -56,12 +56,13 @@ def test_several_reports_by_one_command_leave_their_outputs_alone(
 ) -> None:
     folder = tmp_path / "reader"
     folder.mkdir()
-    words = (f"runs=[{small_study}]", "report=hparams,measures", "cache=false")
+    words = (f"runs=[{small_study}]", "report=hparams,curves", "cache=false")
     ended = command("report.py", "-m", *words, cwd=folder)
     assert ended.code == 0, ended.err
     pages = sorted(str(page.relative_to(folder)) for page in folder.rglob("report.html"))
-    assert pages == ["reports/hparams/report.html", "reports/measures/report.html"]
+    assert pages == ["reports/curves/report.html", "reports/hparams/report.html"]
     assert [path.name for path in folder.iterdir()] == ["reports"]
+    assert sorted(path.name for path in (folder / "reports").iterdir()) == ["curves", "hparams", "multirun.yaml"]
 
 
 def test_a_broken_wandb_breaks_no_report(command: Any, small_study: Path, tmp_path: Path) -> None:
