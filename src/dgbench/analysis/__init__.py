@@ -15,13 +15,16 @@ from dgbench.analysis.accuracy import ranks as ranks
 from dgbench.analysis.accuracy import spread as spread
 from dgbench.analysis.comparison import Friedman as Friedman
 from dgbench.analysis.comparison import Lead as Lead
+from dgbench.analysis.comparison import Rival as Rival
 from dgbench.analysis.comparison import Separation as Separation
+from dgbench.analysis.comparison import Standing as Standing
 from dgbench.analysis.comparison import critical_difference as critical_difference
 from dgbench.analysis.comparison import friedman as friedman
 from dgbench.analysis.comparison import indistinct_groups as indistinct_groups
 from dgbench.analysis.comparison import lead as lead
 from dgbench.analysis.comparison import separated as separated
 from dgbench.analysis.comparison import sign_test as sign_test
+from dgbench.analysis.comparison import standing as standing
 from dgbench.analysis.correlation import correlation_difference as correlation_difference
 from dgbench.analysis.correlation import correlation_interval as correlation_interval
 from dgbench.analysis.correlation import kendall as kendall

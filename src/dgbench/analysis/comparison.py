@@ -20,9 +20,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from dgbench.analysis.intervals import Floats, whole
+from dgbench.analysis.intervals import Floats, Interval, whole
 from dgbench.errors import MeasureError
 
 #: all relabelings of as many seeds are listed; of more, so many are drawn
@@ -57,9 +57,37 @@ class Lead:
 class Separation:
     """Which algorithms may be the best: a confidence set of the one with the lowest true mean."""
 
-    candidates: tuple[int, ...]  #: positions of the algorithms that the data cannot separate from the best
+    candidates: tuple[int, ...]  #: positions of the algorithms that no other one beats
     algorithms: int
+    seeds: int  #: of the algorithm that has most
+
+
+@dataclass(frozen=True)
+class Rival:
+    """One algorithm against the one that leads, over the seeds that both have."""
+
+    position: int
     seeds: int
+    #: how much higher its mean is, with the interval that excludes 0 exactly where the seeds
+    #: separate the two; None where they share fewer than 2 seeds
+    difference: Interval | None
+    separated: bool  #: the leader beats it
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Who leads, and two things that must not be confused: who is behind, and who is not the best."""
+
+    leader: int  #: position of the lowest mean among the algorithms with most seeds
+    seeds: int  #: of the leader
+    rivals: tuple[Rival, ...]  #: every other algorithm, in the order of the values
+    #: positions of the algorithms that some other one beats, whether or not the leader does
+    not_best: tuple[int, ...]
+
+    @property
+    def decided(self) -> bool:
+        """Whether the seeds separate the leader from every other algorithm."""
+        return all(rival.separated for rival in self.rivals)
 
 
 def lead(values: ArrayLike) -> Lead:
@@ -96,37 +124,117 @@ def lead(values: ArrayLike) -> Lead:
     return Lead(first, second, max(total, 0.0) / seeds, wins, seeds, as_large, relabelings)
 
 
+@dataclass(frozen=True)
+class _Comparisons:
+    """The paired t-tests of every two algorithms: arrays of shape (A, A), line less column."""
+
+    seeds: Floats  #: that both have
+    difference: Floats  #: mean difference over these seeds, NaN without any
+    margin: Floats  #: a difference beyond it is significant; infinite below 2 shared seeds
+
+    @property
+    def beaten(self) -> NDArray[np.bool_]:
+        """Mark where the column's algorithm is lower than the line's."""
+        return self.difference > self.margin
+
+
+def _compared(table: Floats, level: float) -> _Comparisons:
+    """Compare every two algorithms over the seeds that both have.
+
+    Args:
+        table: (A, S) values, NaN where there is none.
+        level: of all comparisons with one algorithm together.
+    """
+    from scipy.stats import t
+
+    differences = table[:, None, :] - table[None, :, :]
+    present = ~np.isnan(differences)
+    seeds = present.sum(axis=2)
+    total = np.where(present, differences, 0.0).sum(axis=2)
+    mean = np.divide(total, seeds, out=np.full(seeds.shape, np.nan), where=seeds > 0)
+    residuals = np.where(present, differences - mean[..., None], 0.0)
+    freedom = np.maximum(seeds - 1, 1)
+    error = np.sqrt((residuals**2).sum(axis=2) / freedom / np.maximum(seeds, 1))
+    quantile = t.isf(error_of_each(len(table), 1 - level), freedom)
+    rounding = _EQUAL * float(np.nanmax(np.abs(table)))
+    margin = np.where(seeds > 1, quantile * error + rounding, np.inf)
+    return _Comparisons(seeds, mean, margin)
+
+
 def separated(values: ArrayLike, *, level: float = 0.95) -> Separation:
     """Find the confidence set of the best algorithm: all that no other one beats in a paired t-test.
 
-    Each algorithm is compared with the A - 1 others at the error probability (1 - level) / max(2, A - 1), one-sided.
-    The divisor A - 1 is Bonferroni's. With 2 algorithms it is 2, since either may be the one that leads: then one is
-    left out exactly where the usual two-sided interval of their difference excludes 0. Each pair has its own standard
-    error; one that all share (Hsu's constrained intervals) fails where one algorithm varies more than another.
+    Each algorithm is compared with the A - 1 others at the error probability
+    (1 - level) / max(2, A - 1), one-sided. The divisor A - 1 is Bonferroni's. With 2 algorithms it
+    is 2, since either may be the one that leads: then one is left out exactly where the usual
+    two-sided interval of their difference excludes 0. Each pair has its own standard error; one that
+    all share (Hsu's constrained intervals) fails where one algorithm varies more than another.
+
+    An algorithm that is not in the set need not be worse than the one that leads: any other may have
+    put it out. :func:`standing` says whom the leader beats.
 
     Args:
-        values: (A, S) one value per algorithm and seed; lower is better.
-        level: probability, at least, that the set holds the algorithm with the lowest true mean, where differences
-            are normal. Variances may be unequal and algorithms correlated.
+        values: (A, S) one value per algorithm and seed; lower is better. NaN where there is none: two
+            algorithms are compared over the seeds that both have, and not at all below two.
+        level: probability, at least, that the set holds the algorithm with the lowest true mean, where
+            differences are normal. Variances may be unequal and algorithms correlated.
 
     Returns:
         the set; with 1 seed, which separates nothing, all algorithms are in it.
 
     Raises:
-        MeasureError: no algorithm, no seed, or a missing value.
+        MeasureError: no algorithm, no seed, or an algorithm without any value.
     """
-    from scipy.stats import t
+    table = _partial_table(values)
+    inside = ~_compared(table, level).beaten.any(axis=1)
+    most = int((~np.isnan(table)).sum(axis=1).max())
+    return Separation(tuple(int(index) for index in np.flatnonzero(inside)), len(table), most)
 
-    table = _table(values)
-    algorithms, seeds = table.shape
-    inside = np.ones(algorithms, dtype=bool)
-    if algorithms > 1 and seeds > 1:
-        differences = table[:, None, :] - table[None, :, :]
-        errors = differences.std(axis=2, ddof=1) / np.sqrt(seeds)
-        quantile = float(t.isf(error_of_each(algorithms, 1 - level), seeds - 1))
-        rounding = _EQUAL * np.abs(table).max()
-        inside = (differences.mean(axis=2) <= quantile * errors + rounding).all(axis=1)
-    return Separation(tuple(int(index) for index in np.flatnonzero(inside)), algorithms, seeds)
+
+def standing(values: ArrayLike, *, level: float = 0.95, leader: int | None = None) -> Standing:
+    """Find the algorithm that leads, whom its seeds separate it from, and which ones are not the best.
+
+    The leader is the lowest mean among the algorithms with the seeds that most values have, so that an
+    algorithm with one lucky seed does not lead. It is compared with each other one as in
+    :func:`separated`. That every rival is beaten ("decided") is wrong in 1 - level of data sets at
+    most. That single rivals are beaten while others are not is weaker: the data chose the leader, and
+    of A algorithms that all tie it "beats" at least one in 11 to 27 % of data sets.
+
+    Args:
+        values, level: as of :func:`separated`.
+        leader: position of the algorithm that leads; None finds it.
+
+    Raises:
+        MeasureError: no algorithm, no seed, or an algorithm without any value.
+    """
+    table = _partial_table(values)
+    compared = _compared(table, level)
+    if leader is None:
+        means = np.nanmean(table, axis=1)
+        leader = int(np.nanargmin(np.where(_fullest(table), means, np.nan)))
+    two_sided = 1 - 2 * error_of_each(len(table), 1 - level)
+    rivals = []
+    for position in range(len(table)):
+        if position == leader:
+            continue
+        seeds = int(compared.seeds[position, leader])
+        estimate = float(compared.difference[position, leader])
+        margin = float(compared.margin[position, leader])
+        interval = None
+        if seeds > 1:
+            interval = Interval(estimate, estimate - margin, estimate + margin, two_sided)
+        beaten = bool(compared.beaten[position, leader])
+        rivals.append(Rival(position, seeds, interval, beaten))
+    not_best = tuple(int(index) for index in np.flatnonzero(compared.beaten.any(axis=1)))
+    seeds = int((~np.isnan(table[leader])).sum())
+    return Standing(leader, seeds, tuple(rivals), not_best)
+
+
+def _fullest(table: Floats) -> NDArray[np.bool_]:
+    """Mark the algorithms that have the seeds of the first one with most of them."""
+    present = ~np.isnan(table)
+    fullest = present[present.sum(axis=1).argmax()]
+    return np.asarray((present >= fullest).all(axis=1))
 
 
 def error_of_each(algorithms: int, alpha: float) -> float:
@@ -166,6 +274,18 @@ def holm(p_values: ArrayLike) -> Floats:
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order]))
     return adjusted
+
+
+def _partial_table(values: ArrayLike) -> Floats:
+    """Convert values to (A, S), in which NaN stands for a seed that an algorithm lacks."""
+    table = np.asarray(values, dtype=float)
+    if table.ndim != 2 or not table.size:
+        raise MeasureError(
+            f"values of shape {table.shape}; give one line per algorithm and one column per seed"
+        )
+    if np.isinf(table).any() or np.isnan(table).all(axis=1).any():
+        raise MeasureError("an algorithm has no value in any seed; leave it out")
+    return table
 
 
 def _table(values: ArrayLike) -> Floats:

@@ -1,11 +1,10 @@
-"""Values by algorithm and seed: means with error bars, ranks, who is selected, which the seeds separate, in words."""
+"""Values by algorithm and seed: means with error bars, ranks, who is selected. Who leads: :mod:`.standing`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,19 +13,16 @@ from numpy.typing import ArrayLike
 
 from dgbench.analysis import (
     Friedman,
-    Lead,
-    Separation,
     critical_difference,
     degradation,
     friedman,
     indistinct_groups,
     kendall,
     select,
-    separated,
     spearman,
+    standing,
 )
 from dgbench.analysis.accuracy import mean, spread
-from dgbench.analysis.measures import ROUNDING
 from dgbench.errors import MeasureError
 from dgbench.plan.folds import tested_by_fold
 from dgbench.reports.tables import entry
@@ -122,7 +118,8 @@ def seed_columns(
 ) -> pd.DataFrame:
     """Build a column of means over seeds and those beside it (``NAME.std``, ...), one line for each name in ``order``.
 
-    Bold is the best line where the seeds separate it from every other one, see :func:`leader`.
+    Bold is the best line where the seeds separate it from every other one, see :func:`leader`. A line
+    without a value is not ruled out, so then there is none.
 
     Args:
         values: line x seed.
@@ -133,7 +130,7 @@ def seed_columns(
         highest: the highest value is the best one.
         bar: the error bar, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
     """
-    best = leader(values, highest)
+    best = leader(values, highest) if set(order) <= set(values.index) else None
     cells = [
         over_seeds(name, line_values(values, line), seeds.get(line, 0), reasons.get(line, ""), bar) for line in order
     ]
@@ -163,12 +160,19 @@ def comparable(values: pd.DataFrame) -> pd.DataFrame:
 
 
 def leader(values: pd.DataFrame, highest: bool = False) -> str | None:
-    """Find the best line, where its seeds separate it from every other line with as many seeds; else None."""
-    judged = comparable(values)
-    if min(judged.shape) < 2:
+    """Find the best line, where its seeds separate it from every other line; else None.
+
+    Lines that lack seeds are compared over those that both have (see
+    :func:`~dgbench.analysis.comparison.standing`).
+
+    Args:
+        values: line x seed, NaN where there is none; each line has some value.
+        highest: the highest value is the best one.
+    """
+    if min(values.shape) < 2:
         return None
-    separation = separated((-1.0 if highest else 1.0) * judged.to_numpy())
-    return str(judged.index[separation.candidates[0]]) if len(separation.candidates) == 1 else None
+    verdict = standing((-1.0 if highest else 1.0) * values.to_numpy())
+    return str(values.index[verdict.leader]) if verdict.decided else None
 
 
 @dataclass(frozen=True)
@@ -305,132 +309,10 @@ def correlations(studies: pd.DataFrame, measure: str, coefficient: str) -> tuple
     return rho, reason_of
 
 
-_MOST_NAMED = 6  # algorithms; of more, the first and the last are named
-
-
-@dataclass(frozen=True)
-class Leaders:
-    """Who comes first: one algorithm, or several that tie."""
-
-    names: tuple[str, ...]  #: by the alphabet
-    others: tuple[str, ...]  #: the rest, best first
-
-    @classmethod
-    def of(cls, level: Mapping[str, float], highest: bool = False) -> Leaders:
-        """Find the leaders and the others.
-
-        Args:
-            level: algorithm -> the mean that ranks it; of one algorithm at least.
-            highest: the highest mean is the best one.
-        """
-        lowered = {name: -value if highest else value for name, value in level.items()}
-        names = select(lowered)
-        return cls(names, tuple(sorted(lowered.keys() - set(names), key=lambda name: (lowered[name], name))))
-
-    @property
-    def first(self) -> str:
-        """The one that stands for all of them in a comparison with the others."""
-        return self.names[0]
-
-    @property
-    def order(self) -> list[str]:
-        """The first one and the others."""
-        return [self.first, *self.others]
-
-    @property
-    def text(self) -> str:
-        """``coral``, ``coral and erm``, ``coral, erm and vrex``."""
-        *leading, last = self.names
-        return f"{', '.join(leading)} and {last}" if leading else last
-
-    def have(self, quantity: str, results: pd.DataFrame, value: str, trained_on_one: bool) -> str:
-        """Say ``coral has the lowest average error``; ``coral and erm tie for the lowest average error``, or are equal.
-
-        Args:
-            quantity: what the first one has, without an article.
-            results: every single result.
-            value: their column; the other columns but its reason say whose result it is.
-            trained_on_one: whether every model was trained on a single environment.
-        """
-        if len(self.names) == 1:
-            return f"{self.text} has the {quantity}"
-        places = [name for name in results if name != "algorithm" and not str(name).startswith(value)]
-        table = results.pivot_table(index="algorithm", columns=places, values=value, observed=True)
-        lines = table.reindex(list(self.names)).to_numpy(dtype="float64")
-        if not np.allclose(lines, lines[:1], rtol=ROUNDING, atol=0, equal_nan=True):
-            return f"{self.text} tie for the {quantity}"
-        reason = " (trained on one environment, which leaves no penalty)" if trained_on_one else ""
-        return f"{self.text} are equal in every result{reason} and share the {quantity}"
-
-
 def only_one_environment(identity: Mapping[str, Any]) -> bool:
     """Return whether each of these runs was trained on a single given environment."""
     folds = tested_by_fold(identity) or []
     return bool(folds) and all(len(identity["given"]) - len(tests) == 1 for tests in folds)
-
-
-def separation_words(order: Sequence[str], separation: Separation) -> str:
-    """Say of the first of some algorithms ``3 seeds cannot separate it from b, c; 2 are worse.``
-
-    Args:
-        order: names as in ``separation``, best first.
-        separation: of their values.
-    """
-    seeds_text = f"{separation.seeds} seed{'s' * (separation.seeds != 1)}"
-    rivals = [order[index] for index in separation.candidates if index]
-    worse = separation.algorithms - 1 - len(rivals)
-    if separation.seeds < 2:
-        return "1 seed separates nothing: any difference may be the luck of the seed."
-    if not rivals:
-        return f"{seeds_text} separate it from {'the other' if worse == 1 else f'all {worse} others'}."
-    named = ", ".join(rivals)
-    if len(rivals) > _MOST_NAMED:
-        named = f"{len(rivals)} others, from {rivals[0]} to {rivals[-1]}"
-    return f"{seeds_text} cannot separate it from {named}" + (
-        f"; {worse} {'is' if worse == 1 else 'are'} worse." if worse else "."
-    )
-
-
-def headline(
-    leaders: Leaders, separation: Separation, measure: str, *, among: str = "", truly: Sequence[str] = ()
-) -> str:
-    """Say who leads and whether the seeds decide it, in a dozen words.
-
-    Args:
-        leaders: one that comes first, and others; what is said of several that tie is :meth:`Leaders.have`.
-        separation: of their values in the order of ``leaders``.
-        measure: what ranks them, e.g. ``worst+gap``.
-        among: which of all algorithms these are, where they are not all.
-        truly: the algorithms with the lowest ideal error, where it is known.
-    """
-    first = leaders.first
-    leads = f"{first} leads {among} by {measure}" if among else f"{first} leads by {measure}"
-    if truly:
-        leads = (
-            f"{leads} and the ideal" if first in truly else f"{measure} picks {first}, the ideal {' = '.join(truly)}"
-        )
-    if separation.seeds < 2:
-        return f"Undecided: {leads}; 1 seed separates nothing."
-    open_to = [leaders.order[index] for index in separation.candidates if index]
-    if not open_to:
-        return f"Decided: {leads}; {separation.seeds} seeds separate {first} from {_others(leaders.others)}."
-    return f"Undecided: {leads}; {separation.seeds} seeds cannot separate {first} from {_others(open_to)}."
-
-
-def _others(names: Sequence[str]) -> str:
-    return " and ".join(names) if len(names) < 3 else f"{len(names)} others"
-
-
-def chance_of(leading: Lead) -> str:
-    """Express the chance of a lead as ``1 of 4 cases (permutation test), the fewest that 3 seeds can show``."""
-    share = Fraction(leading.as_large, leading.relabelings)
-    if leading.p_value <= 0.05:
-        judgment = "few enough to tell the two apart"
-    elif leading.p_value == leading.least:
-        judgment = f"the fewest that {leading.seeds} seeds can show"
-    else:
-        judgment = "too many to tell the two apart"
-    return f"{share.numerator} of {share.denominator} cases (permutation test), {judgment}"
 
 
 def too_few(names: Sequence[str], count: int, needed: str) -> str:

@@ -39,12 +39,13 @@ from dgbench.reports.document import OF_RUNS, Document, Figure, Report, Section,
 from dgbench.reports.evaluation import PAIRS, Evaluation, Group, evaluate, groups_of
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import slug
-from dgbench.reports.over_seeds import Leaders, by_seed, comparable, means, ranked_by
+from dgbench.reports.over_seeds import by_seed, comparable, means, ranked_by
 from dgbench.reports.published import Published, boards, published
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import adding_commands
 from dgbench.reports.reading.selected import SelectedRun, select_runs
 from dgbench.reports.render.drawing import canvas, colored, finish, grid
+from dgbench.reports.standing import Leaders
 from dgbench.reports.tables import Column, Table, entry, interval_entry, percent, table
 from dgbench.seeding import ALL
 from dgbench.validation import Count1, Number, Refusal

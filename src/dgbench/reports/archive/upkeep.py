@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dgbench.analysis import MEASURES, Statistics
+from dgbench.analysis import MEASURES
 from dgbench.analysis.selection import describe
 from dgbench.errors import DgbenchError, RecordError
 from dgbench.records.files import read_regular, write_whole
@@ -180,7 +180,7 @@ def _group_text(
         of_setting = evaluation.of(setting.title)
         code = "" if "code=" in setting.title else f" (code {', '.join(setting.codes)})"
         yield f"## {inert(setting.title + code)}"
-        yield from map(inert, measures_answer(of_setting, Statistics()))
+        yield from map(inert, measures_answer(of_setting))
         measures = measure_table(of_setting)
         entries = [made_by[identity_key(setting.identity, names), name] for name in measures.frame["algorithm"]]
         authors = ["; ".join(dict.fromkeys(entry.authors for entry in line.values())) for line in entries]

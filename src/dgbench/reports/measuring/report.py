@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from dgbench.analysis import Statistics, separated
+from dgbench.analysis import Statistics
 from dgbench.analysis.selection import Selection, describe
 from dgbench.plan.settings import Name
 from dgbench.records.rows import Role, keys
@@ -36,24 +36,21 @@ from dgbench.reports.measuring.figures import (
     rank_figures,
     scatter_figures,
 )
-from dgbench.reports.measuring.tables import COMPARED, WORDS, noise_notes, resamples, setting_tables
+from dgbench.reports.measuring.tables import COMPARED, WORDS, noise_notes, setting_tables
 from dgbench.reports.over_seeds import (
-    Leaders,
     algorithms_of,
     by_seed,
-    complete,
-    headline,
     means,
     only_one_environment,
     ranked_by,
     selections,
-    separation_words,
     too_few,
 )
 from dgbench.reports.power import no_verdict
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import select_runs
+from dgbench.reports.standing import judge
 from dgbench.reports.tables import decimal, percent
 from dgbench.validation import Switch
 
@@ -117,9 +114,12 @@ def benchmark_answer(benchmark: Benchmark) -> list[str]:
         for measure, right, number, cost in correct_selections(benchmark).itertuples()
     ]
     if not selected:
-        return ["No setting has ideal errors: how well the measures predict the truly best algorithm is not known."]
+        return ["No setting has ideal errors: how well the measures predict the lowest one is not known."]
     guess = f"a blind guess is right in 1 of {len(benchmark.algorithms)}"
-    right = f"Over settings and seeds, the truly best algorithm is selected {', '.join(selected)}; {guess}."
+    right = (
+        "Over settings and seeds, the algorithm with the lowest ideal error is selected "
+        f"{', '.join(selected)}; {guess}."
+    )
     return [*_ranked_first(benchmark), right]
 
 
@@ -153,64 +153,73 @@ def _ranked_first(benchmark: Benchmark) -> list[str]:
 _MOST_GROUPS = 4
 
 
-def measures_answer(evaluation: Evaluation, statistics: Statistics) -> list[str]:
-    """Say who has the lowest worst+gap (or average error), whether that is certain, and whether it is truly best."""
+def measures_answer(evaluation: Evaluation) -> list[str]:
+    """Say who has the lowest worst+gap (or average error), whether that is decided, and the same of the ideal."""
     if unjudged := no_verdict(evaluation.settings[0].identity):
         return unjudged
     studies = evaluation.studies
     measure, title = ranked_by(studies)
-    names, values = algorithms_of(studies), complete(studies, [measure])[measure]
-    level = means(values)
-    if len(level) < 2:
-        return [too_few(names, len(level), "results in every seed"), *_by_seeds(studies, measure)]
-    leaders = Leaders.of(level)
-    held_out_only = not (evaluation.errors["role"] == "everywhere").any()
-    trained_on_one = held_out_only and only_one_environment(evaluation.settings[0].identity)
-    separation = separated(values.loc[leaders.order].to_numpy())
-    if len(leaders.names) > 1:
-        head = f"{leaders.have(f'lowest {title}', evaluation.errors, 'error', trained_on_one)}."
+    names = algorithms_of(studies)
+    values = by_seed(studies, measure)
+    if len(values) < 2:
+        return [too_few(names, len(values), "results"), *_by_seeds(studies, measure)]
+    verdict = judge(values, absent=names)
+    if verdict is None:
+        return []
+    if len(verdict.leaders.names) > 1:
+        errors = evaluation.errors
+        held_out_only = not (errors["role"] == "everywhere").any()
+        identity = evaluation.settings[0].identity
+        trained_on_one = held_out_only and only_one_environment(identity)
+        quantity = f"lowest {title}"
+        head = f"{verdict.leaders.sentence(quantity, errors, 'error', trained_on_one)}."
     else:
-        among = "" if len(level) == len(names) else f"the {len(level)} of {len(names)} that have every seed"
-        truly = selections(studies, ["ideal"])["ideal", None].names
-        head = headline(leaders, separation, title, among=among, truly=truly)
-    numbers = f"{leaders.text}: {title} {percent(level[leaders.first])}%"
-    sample = resamples(evaluation, statistics)[0].get(measure)
-    if sample is not None and leaders.others:
-        difference = sample.difference(leaders.others[0], leaders.first)
-        numbers += (
-            f", {percent(difference.estimate)} points below {leaders.others[0]} "
-            f"([{percent(difference.low)}, {percent(difference.high)}], {statistics.percent} interval)"
-        )
-    apart_from = f" {separation_words(leaders.order, separation)}" if leaders.others else ""
-    return [head, f"{numbers}.{apart_from}", *_by_seeds(studies, measure), *_truth(evaluation)]
+        head = verdict.headline(title, truly=selections(studies, ["ideal"])["ideal", None].names)
+    numbers = verdict.numbers(title, means(values)[verdict.leader])
+    apart = f" {verdict.apart()}" if verdict.rivals else ""
+    return [head, f"{numbers}.{apart}", *_by_seeds(studies, measure), *_truth(evaluation)]
 
 
 def _by_seeds(studies: pd.DataFrame, measure: str) -> list[str]:
     """Count the algorithms that share a set of seeds, where these sets differ: the most common first."""
     table = by_seed(studies, measure)
-    groups = Counter(tuple(table.columns[present]) for present in table.notna().to_numpy()).most_common(_MOST_GROUPS)
+    groups = Counter(tuple(table.columns[present]) for present in table.notna().to_numpy())
     if len(groups) < 2:
         return []
-    parts = [f"{n} in seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}" for seeds, n in groups]
-    return [f"Only algorithms of the same seeds are compared. Results: {'; '.join(parts)}."]
+    parts = [
+        f"{count} in seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+        for seeds, count in groups.most_common(_MOST_GROUPS)
+    ]
+    return [
+        f"Results: {'; '.join(parts)}. Two algorithms are compared over the seeds that both have."
+    ]
 
 
 def _truth(evaluation: Evaluation) -> list[str]:
-    """Name the truly best algorithm, and what selecting by worst+gap and by average costs; empty if it is not known."""
+    """Say who has the lowest ideal error, whether that is decided, and what selecting by measures costs."""
     studies = evaluation.studies
     chosen = selections(studies, ["ideal", *COMPARED])
     best = chosen["ideal", None].names
     if not best:
         return []
-    ideal = means(by_seed(studies, "ideal"))[best[0]]
-    verb = "is" if len(best) == 1 else "are"
-    text = f"Over all environments {' = '.join(best)} {verb} truly best, with an ideal error of {percent(ideal)}%"
+    values = by_seed(studies, "ideal")
+    verdict = judge(values, absent=algorithms_of(studies))
+    error = percent(means(values)[best[0]])
+    if verdict is not None and verdict.decided:
+        text = f"Over all environments {best[0]} is truly best, with an ideal error of {error}%"
+    else:
+        have = "has" if len(best) == 1 else "have"
+        text = f"Over all environments {' = '.join(best)} {have} the lowest ideal error, {error}%"
     costs = [
-        f"selecting by {title} ({' = '.join(chosen[measure, None].names)}) costs {percent(cost)} points of it"
+        f"selecting by {title} ({' = '.join(chosen[measure, None].names)}) costs "
+        f"{percent(chosen[measure, None].cost)} points of it"
         for measure, title in COMPARED.items()
-        if (cost := chosen[measure, None].cost) is not None
+        if chosen[measure, None].cost is not None
     ]
-    return [f"{text}; {', '.join(costs)}." if costs else f"{text}."]
+    apart = ""
+    if verdict is not None and verdict.rivals and not verdict.decided:
+        apart = f" By the ideal, {verdict.apart(verdict.leader)}"
+    return [f"{'; '.join([text, ', '.join(costs)]) if costs else text}.{apart}"]
 
 
 #: more settings than these are folded away, one line each, so that the tables over all of them are found
@@ -278,7 +287,7 @@ class MeasuresReport(Report):
             title=f"TARGET ORACLE {setting.title}" if oracle else setting.title,
             tables=[*setting_tables(evaluation, self.statistics, noise), *beside],
             figures=[figure] if figure else [],
-            answer=measures_answer(evaluation, self.statistics),
+            answer=measures_answer(evaluation),
             facts=setting_facts(evaluation),
             folded=folded,
         )

@@ -8,7 +8,7 @@ Beside each stand plain sentences that say what it can and cannot tell.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -16,18 +16,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dgbench.analysis import MEASURES, PRACTICAL_MEASURES, Resamples, Statistics, lead, resample, separated
+from dgbench.analysis import MEASURES, PRACTICAL_MEASURES, Resamples, Statistics, lead, resample
 from dgbench.errors import MeasureError
 from dgbench.plan.folds import LOO, tested_by_fold
 from dgbench.reports.document import TARGET_ORACLE
 from dgbench.reports.evaluation import Evaluation, Setting
+from dgbench.reports.measuring.expected import (
+    expected_measures,
+    expected_table,
+    noise_sentences,
+    of_means_cells,
+    of_means_column,
+)
 from dgbench.reports.over_seeds import (
     COEFFICIENTS,
-    Leaders,
     algorithms_of,
     by_seed,
     candidates,
-    chance_of,
     complete,
     correlations,
     means,
@@ -38,10 +43,10 @@ from dgbench.reports.over_seeds import (
     seed_counts,
     seeds_of,
     selections,
-    separation_words,
     side_by_side,
 )
 from dgbench.reports.power import below_noise, resolution, smallest_found
+from dgbench.reports.standing import Verdict, chance_of, judge
 from dgbench.reports.tables import Column, Table, entries, entry, interval_entry, table
 from dgbench.validation import some_of
 
@@ -61,6 +66,10 @@ WORDS = {
     "selection": "how the step and hyperparameters of each model were chosen, from validation data alone unless it "
     "says oracle.",
 }
+VERDICTS = (
+    "worse than the leader: its seeds separate the two; not separated: they do not; not the best: another "
+    "algorithm beats it, though the leader does not"
+)
 #: the measures that are compared with each other
 COMPARED = {"worst_gap": "worst+gap", "average": "average"}
 ALGORITHM = Column("algorithm", key=True)
@@ -74,8 +83,11 @@ def setting_tables(evaluation: Evaluation, statistics: Statistics, noise: Sequen
         held_out_table(evaluation),
         selection_table(evaluation),
         correlation_table(evaluation),
-        certainty_table(evaluation, statistics),
+        certainty_table(evaluation),
         seed_table(evaluation),
+        expected_table(evaluation),
+        lead_table(evaluation),
+        resampled_table(evaluation, statistics),
         difference_table(evaluation, statistics),
     ]
 
@@ -99,10 +111,32 @@ def measure_table(evaluation: Evaluation) -> Table:
     level = means(by_seed(studies, ranked_by(studies)[0]))
     order = sorted(algorithms_of(studies), key=lambda a: (level.get(a, float("inf")), a))
     seeds = seed_counts(studies)
-    parts = [seed_columns(by_seed(studies, m), m, order, seeds, reasons(studies, m)) for m in MEASURES]
-    lines = side_by_side(order, parts).assign(seeds=[seeds[name] for name in order])
-    columns = [ALGORITHM, *measure_columns(), Column("seeds", unit="count", help="seeds with at least one run")]
-    return table(lines, "measures", "Measures of every algorithm", columns, on_measures(studies))
+    parts = {
+        name: seed_columns(by_seed(studies, name), name, order, seeds, reasons(studies, name))
+        for name in MEASURES
+    }
+    estimates = expected_measures(evaluation, "worst_gap")
+    columns = {column.name: column for column in measure_columns()}
+    before, after = split_after("worst_gap", MEASURES)
+    of_means = of_means_cells(estimates, order)
+    shown = [*(parts[name] for name in before), of_means, *(parts[name] for name in after)]
+    lines = side_by_side(order, shown).assign(seeds=[seeds[name] for name in order])
+    titles = [
+        ALGORITHM,
+        *(columns[name] for name in before),
+        of_means_column(),
+        *(columns[name] for name in after),
+        Column("seeds", unit="count", help="seeds with at least one run"),
+    ]
+    notes = [*on_measures(studies), *noise_sentences(studies, estimates)]
+    return table(lines, "measures", "Measures of every algorithm", titles, notes)
+
+
+def split_after(name: str, names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Split names behind one of them."""
+    ordered = list(names)
+    place = ordered.index(name) + 1
+    return ordered[:place], ordered[place:]
 
 
 def held_out_table(evaluation: Evaluation) -> Table:
@@ -159,7 +193,7 @@ def on_measures(studies: pd.DataFrame) -> list[str]:
         sentences[0] += " Bold: the lowest, where the seeds separate it from every other one."
         sentences.append(f"Mean ± standard deviation (divisor n-1) over {count} seeds, n below {count} is marked.")
         measure, title = ranked_by(studies)
-        sentences += [*_winner(studies), *resolution(by_seed(studies, measure), title)]
+        sentences += resolution(by_seed(studies, measure), title)
     if sampled := sorted(set(studies.loc[studies["sampled"].astype(bool), "algorithm"])):
         sentences.append(
             f"{', '.join(sampled)}: a prediction depends on the images that are seen with it, so errors are those of a "
@@ -219,21 +253,6 @@ def on_correlation(studies: pd.DataFrame) -> list[str]:
     if len(seeds) == 1:
         sentences.append("1 seed: no standard deviation.")
     return sentences
-
-
-def _winner(studies: pd.DataFrame) -> list[str]:
-    measure, title = ranked_by(studies)
-    values = complete(studies, [measure])[measure]
-    if len(values) < 2:
-        return []
-    leaders = Leaders.of(means(values))
-    if not leaders.others:
-        return [f"Lowest {title}: {leaders.text}."]
-    leading = lead(values.loc[leaders.order].to_numpy())
-    return [
-        f"Lowest {title}: {leaders.text}, then {leaders.others[0]}, higher in {leading.wins} of {leading.seeds} seeds; "
-        f"one of two equal algorithms would lead by as much in {chance_of(leading)}."
-    ]
 
 
 def _absence_notes(studies: pd.DataFrame) -> list[str]:
@@ -322,52 +341,135 @@ def correlation_table(evaluation: Evaluation) -> Table:
     return table(frame, "correlation", title, columns, on_correlation(studies))
 
 
-def certainty_table(evaluation: Evaluation, statistics: Statistics) -> Table:
-    """List each algorithm's difference to the lowest, rank, and if it may be lowest, by worst+gap and by average."""
+def certainty_table(evaluation: Evaluation) -> Table:
+    """List each algorithm's difference to the leader and how it stands, by worst+gap and by average.
+
+    Difference and verdict come from one test, so that an interval excludes 0 exactly where the two are
+    separated.
+    """
+    studies = evaluation.studies
+    names = algorithms_of(studies)
+    ranking = means(by_seed(studies, ranked_by(studies)[0]))
+    names.sort(key=lambda name: (ranking.get(name, np.inf), name))
+    cells: dict[str, dict[str, Any]] = {name: {"algorithm": name} for name in names}
+    columns, notes = [ALGORITHM], []
+    for measure, title in COMPARED.items():
+        difference, word = f"{title}: to the leader", f"{title}: verdict"
+        columns += [
+            Column(difference, unit="points", help=f"{title} less that of the leader"),
+            Column(word, help=VERDICTS),
+        ]
+        verdict = judge(by_seed(studies, measure), absent=names)
+        if verdict is None or not verdict.comparisons:
+            reason = "fewer than 2 algorithms have a value"
+            notes.append(f"{title}: not compared, {reason}.")
+            for name in names:
+                cells[name] |= entries((difference, word), reason)
+            continue
+        for name in names:
+            cells[name] |= _against_leader(verdict, name, difference)
+            cells[name][word] = verdict.word(name)
+        notes.append(f"{title}: {verdict.leaders.text} {_leads(verdict)}; {verdict.apart()}")
+    tests = f"paired t-tests over seeds, one-sided at 0.05 / {max(2, len(names) - 1)}"
+    notes.append(
+        f"One test for interval and verdict: {tests} (Bonferroni over the {len(names)} algorithms), so "
+        "an interval excludes 0 exactly where the seeds separate the two."
+    )
+    return table(list(cells.values()), "certainty", "Which differences hold", columns, notes)
+
+
+def _leads(verdict: Verdict) -> str:
+    return "leads" if len(verdict.leaders.names) == 1 else "lead"
+
+
+def _against_leader(verdict: Verdict, name: str, column: str) -> dict[str, Any]:
+    """Fill the difference of one algorithm to the leader, or say why there is none."""
+    if name in verdict.leaders.names:
+        return entry(column, 0.0)
+    rival = verdict.comparisons.get(name)
+    if rival is None:
+        return entry(column, reason="no complete seed: not ruled out")
+    if rival.difference is None:
+        return entry(column, reason=f"{rival.seeds} seeds in common with {verdict.leader}; 2 are needed")
+    cell = interval_entry(column, rival.difference)
+    if name in verdict.remarks:
+        cell[f"{column}.flag"] = f"({verdict.remarks[name]})"
+    return cell
+
+
+def lead_table(evaluation: Evaluation) -> Table:
+    """Ask of the first two by each measure how often one of two equal algorithms would lead by as much."""
+    columns = [
+        MEASURE,
+        Column("leader"),
+        Column("next"),
+        Column("lead", unit="points", help="mean over the seeds that both have"),
+        Column("wins", help="seeds in which the leader is lower"),
+        Column("p", unit="probability", help="share of the relabelings of seeds with as large a lead"),
+        Column("in words"),
+    ]
+    lines = []
+    for measure, title in COMPARED.items():
+        verdict = judge(by_seed(evaluation.studies, measure))
+        if verdict is None or not verdict.rivals or len(verdict.leaders.names) > 1:
+            continue
+        second = verdict.rivals[0]
+        values = by_seed(evaluation.studies, measure).loc[[verdict.leader, second]].dropna(axis=1)
+        if not values.shape[1]:
+            continue
+        leading = lead(values.to_numpy())
+        lines.append(
+            {
+                "measure": title,
+                "leader": verdict.leader,
+                "next": second,
+                "lead": leading.size,
+                "wins": f"{leading.wins} of {leading.seeds}",
+                "p": leading.p_value,
+                "in words": chance_of(leading),
+            }
+        )
+    notes = [
+        "One of two equal algorithms would lead by as much in this share of all exchanges of their "
+        "values within seeds: an exact test that assumes no normal values, of the first two alone."
+    ]
+    title = "Is the lead luck? A permutation test of the first two"
+    return table(lines, "lead", title, columns, notes if lines else [], detail=True)
+
+
+def resampled_table(evaluation: Evaluation, statistics: Statistics) -> Table:
+    """List each algorithm's difference to the lowest and its rank, under resampled seeds and environments."""
     samples, absences = resamples(evaluation, statistics)
     names = sorted({name for sample in samples.values() for name in sample.names})
+    lines: dict[str, dict[str, Any]] = {name: {"algorithm": name} for name in names}
+    columns, notes = [ALGORITHM], []
     if samples:
-        first = next(iter(samples.values()))
-        level = dict(zip(first.names, first.estimate, strict=True))
-        names.sort(key=lambda name: (level.get(name, np.inf), name))
-    lines: list[dict[str, Any]] = [{"algorithm": name} for name in names]
-    columns, notes = [ALGORITHM], [_intervals_note(evaluation, statistics, samples)] if samples else []
+        notes.append(_intervals_note(evaluation, statistics, samples))
     for measure, title in COMPARED.items():
-        difference, rank, verdict = (f"{title}: {kind}" for kind in ("to the lowest", "rank", "verdict"))
+        difference, rank = f"{title}: to the lowest", f"{title}: rank"
         columns += [
             Column(difference, unit="points", help=f"{title} less the lowest of all algorithms"),
             Column(rank, unit="rank", help="1 is the lowest"),
-            Column(verdict, help="lowest: no other may be; may be lowest: the seeds cannot exclude it; worse: they do"),
         ]
         if measure not in samples:
             notes.append(f"{title}: not computed, {absences[measure]}.")
-            for line in lines:
-                line |= entries((difference, rank, verdict), absences[measure])
+            for line in lines.values():
+                line |= entries((difference, rank), absences[measure])
             continue
         sample = samples[measure]
         best = sample.names[int(np.argmin(sample.estimate))]
-        values = complete(evaluation.studies, [measure])[measure]
-        leaders = Leaders.of(means(values))
-        separation = separated(values.loc[leaders.order].to_numpy())
-        candidates = {leaders.order[at] for at in separation.candidates}
-        candidate, ranks = "lowest" if len(candidates) == 1 else "may be lowest", sample.ranks()
-        for line in lines:
-            if (name := line["algorithm"]) in ranks:
-                line |= interval_entry(difference, sample.difference(name, best)) | interval_entry(rank, ranks[name])
-                line[verdict] = candidate if name in candidates else "worse"
+        ranks = sample.ranks()
+        for name, line in lines.items():
+            if name in ranks:
+                line |= interval_entry(difference, sample.difference(name, best))
+                line |= interval_entry(rank, ranks[name])
             else:
-                line |= entries((difference, rank, verdict), "not complete in every seed")
-        words = separation_words(leaders.order, separation) if leaders.others else "nothing tells them apart."
-        notes.append(f"{title}: {leaders.text} {'is' if len(leaders.names) == 1 else 'are'} lowest; {words}")
-    if samples:
-        notes.append(
-            "Verdicts: the confidence set of the lowest, by paired t-tests of each algorithm against all others "
-            "(Bonferroni, 0.05 in all)."
-        )
+                line |= entries((difference, rank), "not complete in every seed")
     incomplete = sorted(set(algorithms_of(evaluation.studies)) - set(names))
     if incomplete and samples:
         notes.append(f"Not complete in every seed, left out: {', '.join(incomplete)}.")
-    return table(lines, "certainty", "Which differences hold", columns, notes)
+    title = "What might other seeds and environments show? A paired bootstrap"
+    return table(list(lines.values()), "resampled", title, columns, notes, detail=True)
 
 
 def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
@@ -389,9 +491,10 @@ def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
         lines.append(line)
     notes = [
         f"Bold: the {statistics.percent} paired bootstrap interval excludes 0. {len(lines)} pairs, each judged by "
-        "itself; which algorithms may be the lowest is judged for all together, in the table above."
+        "itself, so that of many pairs some exclude 0 by luck. Verdicts stand in \"Which differences hold\"."
     ]
-    return table(lines, "differences", "Every difference", columns, notes if lines else [], detail=True)
+    title = "How far apart are every two? A paired bootstrap, each pair by itself"
+    return table(lines, "differences", title, columns, notes if lines else [], detail=True)
 
 
 def resamples(evaluation: Evaluation, statistics: Statistics) -> tuple[dict[str, Resamples], dict[str, str]]:

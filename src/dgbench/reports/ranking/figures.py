@@ -173,4 +173,6 @@ def _caption(panels: Sequence[pd.DataFrame]) -> str:
         "is hard to rule out); gray: worse than another, by paired t-tests over seeds, 95% for all of them together. "
         "Intervals may overlap where such a test separates two."
     )
-    return f"{text} Hollow: other seeds than most, not tested ({', '.join(sorted(hollow))})." if hollow else text
+    if not hollow:
+        return text
+    return f"{text} Hollow: other seeds than most, neither tested nor ruled out ({', '.join(sorted(hollow))})."

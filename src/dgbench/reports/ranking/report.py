@@ -10,8 +10,7 @@ from typing import Annotated, Literal, Self
 import pandas as pd
 from pydantic import Field, model_validator
 
-from dgbench.analysis import separated
-from dgbench.analysis.accuracy import Spread, mean_interval
+from dgbench.analysis.accuracy import Spread
 from dgbench.analysis.selection import Selection, describe
 from dgbench.errors import ConfigError
 from dgbench.plan.settings import Name
@@ -19,15 +18,7 @@ from dgbench.reports.document import Document, Report, Section, check_algorithm,
 from dgbench.reports.hparams import choices
 from dgbench.reports.labels import slug, variant_text
 from dgbench.reports.measuring.tables import WORDS as MEASURE_WORDS
-from dgbench.reports.over_seeds import (
-    Leaders,
-    comparable,
-    headline,
-    line_values,
-    only_one_environment,
-    separation_words,
-    too_few,
-)
+from dgbench.reports.over_seeds import only_one_environment, too_few
 from dgbench.reports.power import no_verdict
 from dgbench.reports.ranking.figures import leaderboard_figures
 from dgbench.reports.ranking.leaderboards import Leaderboard, leaderboards
@@ -50,6 +41,7 @@ from dgbench.reports.ranking.tables import (
 )
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.selected import select_runs
+from dgbench.reports.standing import judge
 from dgbench.reports.tables import percent
 from dgbench.validation import Folders, Refusal
 
@@ -71,43 +63,34 @@ def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
         return unjudged
     if len(level) < 2:
         return [too_few(names, len(level), "an accuracy on every dataset")]
-    judged = comparable(leaderboard.averages)
-    order = [name for name in level if name in judged.index]
-    if len(order) < 2 or not judged.shape[1]:
-        first, *_ = level
-        head = f"Undecided: {first} leads by average accuracy; no two algorithms have the same seeds to be compared by."
-        return [head, f"{_numbers(leaderboard, first, first)}."]
-    uncompared = [name for name in level if name not in judged.index]
-    leaders = Leaders.of({name: level[name] for name in order}, highest=True)
-    numbers = _numbers(leaderboard, leaders.text, leaders.first)
-    words, separation = "", separated(-judged.loc[leaders.order].to_numpy())
-    if leaders.others:
-        second = leaders.others[0]
-        numbers += f", {percent(level[leaders.first] - level[second])} points above {second}"
-        words = f" {separation_words(leaders.order, separation)}"
-        if judged.shape[1] > 1:
-            pairs = zip(line_values(judged, leaders.first), line_values(judged, second), strict=True)
-            interval = mean_interval([a - b for a, b in pairs])
-            numbers += f" ([{percent(interval.low)}, {percent(interval.high)}], 95% interval over seeds)"
-    if len(leaders.names) > 1:
-        trained_on_one = all(only_one_environment(dataset.identity) for dataset in leaderboard.datasets)
-        parts = [d.accuracies.drop(columns="images").assign(dataset=d.title) for d in leaderboard.datasets]
-        head = f"{leaders.have('highest average accuracy', pd.concat(parts), 'accuracy', trained_on_one)}."
+    verdict = judge(leaderboard.averages, highest=True, absent=names)
+    if verdict is None:
+        first = next(iter(level))
+        text = "no algorithm has a seed that is complete on every dataset, so none can be compared"
+        return [f"Undecided: {first} leads by average accuracy; {text}."]
+    quantity = "average accuracy"
+    if len(verdict.leaders.names) > 1:
+        datasets = leaderboard.datasets
+        trained_on_one = all(only_one_environment(dataset.identity) for dataset in datasets)
+        parts = [
+            dataset.accuracies.drop(columns="images").assign(dataset=dataset.title)
+            for dataset in datasets
+        ]
+        results = pd.concat(parts)
+        tie = verdict.leaders.sentence(f"highest {quantity}", results, "accuracy", trained_on_one)
+        head = f"{tie}."
     else:
-        among = "those with the same seeds" if uncompared and leaders.first != next(iter(level)) else ""
-        head = headline(leaders, separation, "average accuracy", among=among)
-    answer = [head, f"{numbers}.{words}"]
-    if uncompared:
-        named = ", ".join(f"{name} ({percent(level[name])} %)" for name in uncompared)
-        answer.append(f"Not compared, since other seeds are complete: {named}.")
+        head = verdict.headline(quantity)
+    over = f" over {len(leaderboard.datasets)} datasets" if len(leaderboard.datasets) > 1 else ""
+    numbers = verdict.numbers(f"{quantity}{over}", level[verdict.leader], above=True)
+    answer = [head, f"{numbers}. {verdict.apart()}" if verdict.rivals else f"{numbers}."]
+    partial = [name for name in level if name in verdict.remarks]
+    if partial:
+        named = ", ".join(f"{name} ({percent(level[name])}%)" for name in partial)
+        answer.append(f"Compared over the seeds that both have, if at all: {named}.")
     if unranked := [name for name in names if name not in level]:
         answer.append(f"Not ranked, since a dataset is missing: {', '.join(unranked)}.")
     return answer
-
-
-def _numbers(leaderboard: Leaderboard, names: str, first: str) -> str:
-    over = f" over {len(leaderboard.datasets)} datasets" if len(leaderboard.datasets) > 1 else ""
-    return f"{names}: average accuracy{over} {percent(leaderboard.level[first])} %"
 
 
 class LeaderboardReport(Report):

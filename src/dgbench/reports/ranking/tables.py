@@ -79,7 +79,8 @@ def leaderboard_table(
         text = f"{form}: mean accuracy over {held_out}, each held out"
         columns.append(Column(dataset.title, f"{dataset.title} accuracy", "percent", text))
     if has_average:
-        best = leader(leaderboard.averages, highest=True)
+        judged = leaderboard.averages.dropna(how="all")
+        best = leader(judged, highest=True) if set(order) <= set(judged.index) else None
         reasons_of = {name: [dataset.absence_reason(name) for dataset in leaderboard.datasets] for name in order}
         absences = {name: next(filter(None, reasons_of[name]), "a dataset is missing") for name in order}
         cells = [entry("average", level.get(name), best=name == best, reason=absences[name]) for name in order]
