@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import permutation_test, ttest_rel
 
-from dgbench.analysis import lead, separated
+from dgbench.analysis import lead, separated, standing
 from dgbench.errors import MeasureError
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
@@ -170,8 +170,68 @@ def test_one_of_two_that_tie_is_rarely_crowned(algorithms: int) -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(MeasureError, match="1 algorithm: "):
         lead([[0.1, 0.2]])
-    for function in (lead, separated):
-        with pytest.raises(MeasureError, match="lacks a value"):
-            function([[0.1, np.nan], [0.2, 0.1]])
+    with pytest.raises(MeasureError, match="lacks a value"):
+        lead([[0.1, np.nan], [0.2, 0.1]])
+    with pytest.raises(MeasureError, match="no value in any seed"):
+        separated([[np.nan, np.nan], [0.2, 0.1]])
+    for function in (lead, separated, standing):
         with pytest.raises(MeasureError, match="line per algorithm"):
             function([0.1, 0.2])
+
+
+def test_whom_the_leader_beats_is_not_who_is_not_the_best() -> None:
+    """Four algorithms of README's sweep: vrex and group_dro beat erm, irm leads and beats nobody.
+
+    irm's paired t statistic against erm is 2.03, and 5.34 is needed of four algorithms with 3 seeds.
+    """
+    irm, vrex = [72.2, 100.8, 45.3], [97.0, 96.4, 97.2]
+    group_dro, erm = [98.1, 97.8, 103.2], [107.9, 105.0, 107.2]
+    verdict = standing([erm, irm, vrex, group_dro])
+    assert verdict.leader == 1 and not verdict.decided
+    assert not any(rival.separated for rival in verdict.rivals)
+    assert verdict.not_best == (0,)
+    against_erm = verdict.rivals[0].difference
+    assert against_erm is not None
+    test = ttest_rel(erm, irm)
+    ends = test.confidence_interval(1 - 2 * 0.05 / 3)
+    assert round(float(test.statistic), 2) == 2.03
+    assert (against_erm.low, against_erm.high) == pytest.approx((ends.low, ends.high))
+
+
+def test_an_interval_excludes_0_exactly_where_the_seeds_separate() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        algorithms, seeds = int(rng.integers(2, 6)), int(rng.integers(2, 6))
+        values = rng.normal(size=(algorithms, seeds)) + 2 * rng.normal(size=(algorithms, 1))
+        values[rng.random(values.shape) < 0.15] = np.nan
+        if np.isnan(values).all(axis=1).any():
+            continue
+        for rival in standing(values).rivals:
+            if rival.difference is None:
+                assert rival.seeds < 2 and not rival.separated
+            else:
+                assert (rival.difference.low > 0) == rival.separated
+
+
+def test_an_algorithm_with_fewer_seeds_does_not_lead_and_is_compared_over_those_it_has() -> None:
+    values = np.array([[10.0, 11.0, 12.0], [30.0, 31.0, 32.1], [1.0, np.nan, np.nan]])
+    verdict = standing(values)
+    assert verdict.leader == 0
+    assert [(rival.position, rival.seeds, rival.separated) for rival in verdict.rivals] == [
+        (1, 3, True),
+        (2, 1, False),
+    ]
+    assert not verdict.decided
+
+
+def test_a_noisy_leader_does_not_make_its_equal_worse() -> None:
+    """0 is noisy, 1 is as good, 2 better: where 0 leads, 1 was called worse than it in every case."""
+    rng = np.random.default_rng(0)
+    leads = worse = 0
+    for _ in range(2000):
+        noise = rng.normal(size=(3, 3)) * [[10.0], [0.1], [0.1]]
+        verdict = standing(noise + [[0.0], [0.0], [-2.0]])
+        if verdict.leader == 0:
+            leads += 1
+            worse += any(rival.position == 1 and rival.separated for rival in verdict.rivals)
+    assert leads > 500 and worse / leads < 0.1

@@ -16,7 +16,7 @@ import pytest
 from dgbench.analysis.selection import Last, Oracle
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.rows import DEFAULTS, ROW_FILE, append_rows
-from dgbench.reports.document import title_of
+from dgbench.reports.document import Document, title_of
 from dgbench.reports.evaluation import evaluate_study
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
@@ -87,8 +87,7 @@ def test_equal_models_are_no_lead(make: Any, tmp_path: Path) -> None:
     first, numbers, *_, truth = section.answer
     assert first.startswith("b and c are equal in every result")
     assert numbers.startswith("b and c: worst+gap 20.0%, 10.0 points below a")
-    assert "b = c are truly best" in truth and "(b = c) costs 0.0 points" in truth
-    assert any("Lowest worst+gap: b and c, then a" in note for note in section.tables[0].notes)
+    assert "b = c have the lowest ideal error" in truth and "(b = c) costs 0.0 points" in truth
 
 
 def test_without_worst_gap_the_average_ranks_answer_table_and_note(make: Any, tmp_path: Path) -> None:
@@ -105,7 +104,9 @@ def test_without_worst_gap_the_average_ranks_answer_table_and_note(make: Any, tm
     assert section.answer[1].startswith("b: average error 25.0%, 10.0 points below c")
     assert list(table.frame["algorithm"]) == ["b", "c", "a"]
     assert line(table, "b")["worst+gap (%)"].value is None
-    assert "b, then c, higher in 2 of 2 seeds" in " ".join(table.notes)
+    [lead] = [table for table in section.tables if table.name == "lead"]
+    [by_average] = lead.frame.to_dict("records")
+    assert (by_average["leader"], by_average["next"], by_average["wins"]) == ("b", "c", "2 of 2")
 
 
 def test_algorithms_without_a_common_seed_are_counted_by_their_seeds(make: Any, tmp_path: Path) -> None:
@@ -113,20 +114,25 @@ def test_algorithms_without_a_common_seed_are_counted_by_their_seeds(make: Any, 
         for seed in seeds:
             for fold in range(4):
                 make.write_run(tmp_path, make.identity(name, str(fold), seed))
-    nothing, by_seeds = build(tmp_path).sections[0].answer[:2]
-    assert nothing.startswith("0 of 3 algorithms") and by_seeds.endswith(" 2 in seeds 0, 1; 1 in seed 2.")
+    head, numbers, by_seeds = build(tmp_path).sections[0].answer[:3]
+    assert head.startswith("a and b are equal in every result")
+    assert "c (0 of 2 seeds)" in numbers
+    assert " 2 in seeds 0, 1; 1 in seed 2. " in by_seeds
 
 
 def test_a_headline_over_some_of_the_algorithms_says_so(make: Any, tmp_path: Path) -> None:
-    """c has the lowest error, and one seed of two."""
+    """c has the lowest error, and one seed of two: it is not ruled out, and nothing is decided or bold."""
     for name, seeds, error in (("a", (0, 1), 0.3), ("b", (0, 1), 0.4), ("c", (0,), 0.1)):
         for seed in seeds:
             for fold in range(4):
                 make.write_run(tmp_path, make.identity(name, str(fold), seed), lambda env, step, error=error: error)
     first, numbers, by_seeds = build(tmp_path).sections[0].answer[:3]
-    assert first.startswith("Decided: a leads the 2 of 3 that have every seed")
+    assert first.startswith("Undecided: a leads the 2 of 3 with every seed")
+    assert first.endswith(" cannot separate a from c (1 of 2 seeds).")
+    table = build(tmp_path).sections[0].tables[0]
+    assert not table.frame["worst_gap.best"].any()
     assert numbers.startswith("a: worst+gap 30.0%")
-    assert by_seeds.endswith(" 2 in seeds 0, 1; 1 in seed 0.")
+    assert " 2 in seeds 0, 1; 1 in seed 0. " in by_seeds
 
 
 def test_missing_and_failed_folds_are_not_averaged_over(make: Any, tmp_path: Path) -> None:
@@ -253,18 +259,23 @@ def test_a_fold_that_lacks_one_of_its_tested_environments_gives_no_average(make:
 
 def test_the_lead_is_judged_by_a_test_of_the_two_that_the_data_chose(small_study: Path, make: Any) -> None:
     """worst+gap of vrex is lower by .65 in both of 2 seeds: 2 of 4 relabelings lead by so much."""
-    expected = (
-        "Lowest worst+gap: vrex, then erm, higher in 2 of 2 seeds; one of two equal algorithms would lead by as much "
-        "in 1 of 2 cases (permutation test), the fewest that 2 seeds can show."
-    )
-    assert expected in build(small_study).sections[0].tables[0].notes
+    line = lead_of(build(small_study))
+    assert (line["leader"], line["next"], line["wins"], line["p"]) == ("vrex", "erm", "2 of 2", 0.5)
+    assert line["in words"] == "1 of 2 cases (permutation test), the fewest that 2 seeds can show"
+
+
+def lead_of(document: Document) -> dict[str, Any]:
+    """The line of worst+gap in the table that tests the lead."""
+    [table] = [table for table in document.sections[0].tables if table.name == "lead"]
+    lead: dict[str, Any] = table.frame.to_dict("records")[0]
+    return lead
 
 
 @pytest.mark.parametrize(
     ("last", "counts"),
     [
-        (0.5, ("6 of 6 seeds", "1 of 32 cases")),
-        (0.1, ("5 of 6 seeds", "7 of 32 cases")),
+        (0.5, ("6 of 6", "1 of 32 cases")),
+        (0.1, ("5 of 6", "7 of 32 cases")),
     ],
 )
 def test_what_six_seeds_say_of_a_lead(make: Any, tmp_path: Path, last: float, counts: tuple[str, str]) -> None:
@@ -273,8 +284,8 @@ def test_what_six_seeds_say_of_a_lead(make: Any, tmp_path: Path, last: float, co
         for name, error in (("a", 0.3), ("b", 0.5 if seed < 5 else last)):
             for fold in range(4):
                 make.write_run(tmp_path, make.identity(name, str(fold), seed), lambda e, s, error=error: error)
-    notes = " ".join(build(tmp_path).sections[0].tables[0].notes)
-    assert all(count in notes for count in counts)
+    line = lead_of(build(tmp_path))
+    assert line["wins"] == counts[0] and str(line["in words"]).startswith(counts[1])
 
 
 def test_a_curve_over_seeds_does_not_peak_at_the_ideal(small_study: Path, make: Any, tmp_path_factory: Any) -> None:

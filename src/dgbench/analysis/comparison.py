@@ -280,9 +280,7 @@ def _partial_table(values: ArrayLike) -> Floats:
     """Convert values to (A, S), in which NaN stands for a seed that an algorithm lacks."""
     table = np.asarray(values, dtype=float)
     if table.ndim != 2 or not table.size:
-        raise MeasureError(
-            f"values of shape {table.shape}; give one line per algorithm and one column per seed"
-        )
+        raise MeasureError(f"values of shape {table.shape}; give one line per algorithm and one column per seed")
     if np.isinf(table).any() or np.isnan(table).all(axis=1).any():
         raise MeasureError("an algorithm has no value in any seed; leave it out")
     return table

@@ -98,8 +98,17 @@ def seeds(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
 
 
 @checked
-def certainty(frame: pd.DataFrame, statistics: Settings | None = None, split_by: str | None = None) -> pd.DataFrame:
-    """Compare every algorithm with the lowest: difference, rank and whether it may be the lowest, with intervals.
+def certainty(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
+    """Compare every algorithm with the one that leads: difference, its interval, and the verdict of the same test.
+
+    Arguments as in :func:`measures`.
+    """
+    return _for_each_setting(frame, certainty_table, split_by)
+
+
+@checked
+def differences(frame: pd.DataFrame, statistics: Settings | None = None, split_by: str | None = None) -> pd.DataFrame:
+    """Compute the difference of every pair of algorithms with its bootstrap interval.
 
     Args:
         frame: of :func:`dgbench.results`, or a part of its lines.
@@ -110,13 +119,6 @@ def certainty(frame: pd.DataFrame, statistics: Settings | None = None, split_by:
         RecordError: no run was tested, or results of several code versions would share a setting.
         ConfigError: ``split_by`` is no column.
     """
-    settings = statistics or Statistics()
-    return _for_each_setting(frame, lambda evaluation: certainty_table(evaluation, settings), split_by)
-
-
-@checked
-def differences(frame: pd.DataFrame, statistics: Settings | None = None, split_by: str | None = None) -> pd.DataFrame:
-    """Compute the difference of every pair of algorithms with its interval; arguments as in :func:`certainty`."""
     settings = statistics or Statistics()
     return _for_each_setting(frame, lambda evaluation: difference_table(evaluation, settings), split_by)
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator
 
-from dgbench.analysis.selection import Selection
+from dgbench.analysis.selection import Selection, describe
 from dgbench.errors import ConfigError
 from dgbench.plan.settings import Name
 from dgbench.reports.reading.collect import Collection
@@ -180,6 +180,13 @@ def problem_table(problems: Sequence[Problem]) -> Table:
     notes = [] if lines else ["Nothing was left out: every run found is finished and in the tables above."]
     columns = [Column("problem", key=True), Column("where"), Column("reason")]
     return table(lines, "problems", "Runs and rows left out, and what is missing", columns, notes)
+
+
+def selection_text(selection: Selection, collection: Collection) -> str:
+    """Say how the numbers of a report were selected, for the titles of its tables."""
+    if collection.selected_elsewhere and not selection.chooses_draws:
+        return "selection: not known, as in the table that was read"
+    return describe(selection)
 
 
 def warnings(selection: Selection, collection: Collection, trained_on_tested: bool = False) -> list[str]:

@@ -15,11 +15,11 @@ from operator import itemgetter
 from typing import Any
 
 from dgbench.analysis.accuracy import mean
-from dgbench.analysis.selection import Selection, describe
+from dgbench.analysis.selection import Selection
 from dgbench.plan.folds import tested
 from dgbench.plan.settings import Name
 from dgbench.records.rows import Role, identity_key, keys
-from dgbench.reports.document import Document, Report, Section, leads, problem_table, warnings
+from dgbench.reports.document import Document, Report, Section, leads, problem_table, selection_text, warnings
 from dgbench.reports.labels import setting_titles, sortable, variant_text
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
@@ -181,7 +181,7 @@ class HparamsReport(Report):
         content = {"selection": selection.name, "choices": [asdict(choice) for choice in chosen]}
         return Document(
             title="Chosen hyperparameters",
-            selection=describe(selection),
+            selection=selection_text(selection, collection),
             sections=sections,
             problems=problem_table(problems),
             warnings=warnings(selection, collection),

@@ -166,10 +166,10 @@ def leader(values: pd.DataFrame, highest: bool = False) -> str | None:
     :func:`~dgbench.analysis.comparison.standing`).
 
     Args:
-        values: line x seed, NaN where there is none; each line has some value.
+        values: line x seed, NaN where there is none. A line without any value is not ruled out.
         highest: the highest value is the best one.
     """
-    if min(values.shape) < 2:
+    if min(values.shape) < 2 or values.isna().all(axis=1).any():
         return None
     verdict = standing((-1.0 if highest else 1.0) * values.to_numpy())
     return str(values.index[verdict.leader]) if verdict.decided else None

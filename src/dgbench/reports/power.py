@@ -31,11 +31,21 @@ from dgbench.analysis import (
 )
 from dgbench.analysis.accuracy import SPREADS, deviation_behind
 from dgbench.analysis.comparison import error_of_each
-from dgbench.analysis.selection import Selection, describe
+from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.settings import Name
 from dgbench.records.status import read_beat
-from dgbench.reports.document import OF_RUNS, Document, Figure, Report, Section, leads, problem_table, warnings
+from dgbench.reports.document import (
+    OF_RUNS,
+    Document,
+    Figure,
+    Report,
+    Section,
+    leads,
+    problem_table,
+    selection_text,
+    warnings,
+)
 from dgbench.reports.evaluation import PAIRS, Evaluation, Group, evaluate, groups_of
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import slug
@@ -247,7 +257,7 @@ class PowerReport(Report):
         problems = [*collection.problems, *evaluation.problems]
         return Document(
             title,
-            describe(selection),
+            selection_text(selection, collection),
             sections,
             problem_table(problems),
             warnings(selection, collection, bool(evaluation.studies["trained_on_tested"].any())),

@@ -58,9 +58,7 @@ class Leaders:
         """``coral``, ``coral and erm``, ``coral, erm and vrex``."""
         return listed(self.names)
 
-    def sentence(
-        self, quantity: str, results: pd.DataFrame, value: str, trained_on_one: bool
-    ) -> str:
+    def sentence(self, quantity: str, results: pd.DataFrame, value: str, trained_on_one: bool) -> str:
         """Say ``coral and erm tie for the lowest average error``, or that they are equal throughout.
 
         Args:
@@ -71,9 +69,7 @@ class Leaders:
         """
         if len(self.names) == 1:
             return f"{self.text} has the {quantity}"
-        places = [
-            name for name in results if name != "algorithm" and not str(name).startswith(value)
-        ]
+        places = [name for name in results if name != "algorithm" and not str(name).startswith(value)]
         table = results.pivot_table(index="algorithm", columns=places, values=value, observed=True)
         lines = table.reindex(list(self.names)).to_numpy(dtype="float64")
         if not np.allclose(lines, lines[:1], rtol=ROUNDING, atol=0, equal_nan=True):
@@ -152,10 +148,7 @@ class Verdict:
         ends = f"[{percent(difference.low)}, {percent(difference.high)}]"
         level_text = f"{100 * difference.level:.3g}%"
         shared = f" over {self.comparisons[second].seeds} seeds" if second in self.remarks else ""
-        return (
-            f"{text}, {percent(difference.estimate)} points {side} {second}{shared} "
-            f"({ends}, {level_text} interval)"
-        )
+        return f"{text}, {percent(difference.estimate)} points {side} {second}{shared} ({ends}, {level_text} interval)"
 
     def apart(self, leader: str = "it") -> str:
         """Say whom the seeds do not separate from the leader, and which algorithms are not the best.
@@ -165,7 +158,7 @@ class Verdict:
         """
         if not self.rivals:
             return "nothing to compare it with."
-        if self.decided:
+        if not self.open_to:
             others = "the other" if len(self.rivals) == 1 else f"all {len(self.rivals)} others"
             return f"{self.basis} separate {leader} from {others}."
         if self.seeds < 2:
@@ -213,9 +206,7 @@ def _it(names: Sequence[str]) -> str:
     return "it" if len(names) == 1 else "each of them"
 
 
-def judge(
-    values: pd.DataFrame, highest: bool = False, absent: Iterable[str] = ()
-) -> Verdict | None:
+def judge(values: pd.DataFrame, highest: bool = False, absent: Iterable[str] = ()) -> Verdict | None:
     """Find who leads a table, and whom its seeds separate from the leader.
 
     Args:
@@ -240,11 +231,7 @@ def judge(
     ordered = sorted(comparisons.keys() - ties, key=lambda name: (sign * level[name], name))
     lacking = sorted(set(map(str, absent)) - set(names))
     rivals = (*ordered, *lacking)
-    remarks = {
-        name: f"{comparisons[name].seeds} of {outcome.seeds} seeds"
-        for name in ordered
-        if name not in full
-    }
+    remarks = {name: f"{comparisons[name].seeds} of {outcome.seeds} seeds" for name in ordered if name not in full}
     remarks |= dict.fromkeys(lacking, "no complete seed")
     open_to = {name for name in ordered if not comparisons[name].separated} | set(lacking)
     beaten = {names[position] for position in outcome.not_best}

@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 
 from dgbench.analysis.accuracy import mean
-from dgbench.analysis.selection import Selection, describe
+from dgbench.analysis.selection import Selection
 from dgbench.plan.folds import FULL, tested
 from dgbench.plan.settings import Name
-from dgbench.reports.document import Document, Report, Section, leads, problem_table, warnings
+from dgbench.reports.document import Document, Report, Section, leads, problem_table, selection_text, warnings
 from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.labels import setting_labels, sortable
 from dgbench.reports.reading.collect import Collection
@@ -348,7 +348,7 @@ class TheoryReport(Report):
         used, count = sum(not run.reason for run in selected.runs), len(evaluation.settings)
         return Document(
             title="Theorems of domain generalization, tested on trained models",
-            selection=describe(selection),
+            selection=selection_text(selection, collection),
             sections=[section],
             problems=problem_table(problems),
             warnings=warnings(selection, collection, bool(evaluation.studies["trained_on_tested"].any())),

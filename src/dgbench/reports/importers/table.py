@@ -253,6 +253,8 @@ def _collected(table: Columns, lines: pd.DataFrame) -> Collection:
     """Collect runs and their rows."""
     if "seed" not in table.column:
         table.assume("no column is the seed: one seed")
+    if "step" not in table.column:
+        table.assume("no column is the step: how the models were selected is not known, each value counts as it stands")
     run_columns = ["dataset", "backbone", "init", "algorithm", "seed", "draw", "held_out"]
     run_columns += [HPARAMS + name for name in table.hparams]
     lines = lines.assign(run=lines.groupby(run_columns, sort=False, dropna=False).ngroup().astype("int32"))
@@ -293,7 +295,7 @@ def _collected(table: Columns, lines: pd.DataFrame) -> Collection:
             "accuracy": lines["accuracy"],
         }
     ).reset_index(drop=True)
-    return Collection(runs, rows, table.problems, [])
+    return Collection(runs, rows, table.problems, [], selected_elsewhere="step" not in table.column)
 
 
 def _run(table: Columns, head: Mapping[Any, Any], given: list[str], sizes: set[int], last_step: int, count: int) -> Run:

@@ -40,9 +40,7 @@ def expected_measures(evaluation: Evaluation, measure: str) -> dict[str, Expecte
     errors = evaluation.errors
     errors = errors[(errors["role"] == role) & errors["error"].notna()]
     has_measure = evaluation.studies[evaluation.studies[measure].notna()]
-    seeds_of = {
-        str(name): set(lines["seed"]) for name, lines in has_measure.groupby("algorithm")
-    }
+    seeds_of = {str(name): set(lines["seed"]) for name, lines in has_measure.groupby("algorithm")}
     estimates = {}
     for name, lines in errors.groupby("algorithm", sort=True):
         lines = lines[lines["seed"].isin(seeds_of.get(str(name), set()))]
@@ -94,9 +92,7 @@ def noise_sentences(studies: pd.DataFrame, estimates: Estimates) -> list[str]:
             for name in raised[:_MOST_NAMED]
         ]
         more = f" and {len(raised) - len(shown)} more" if len(raised) > len(shown) else ""
-        sentences.append(
-            f"Seed noise raises worst+gap by more than its standard error: {', '.join(shown)}{more}."
-        )
+        sentences.append(f"Seed noise raises worst+gap by more than its standard error: {', '.join(shown)}{more}.")
     moved = _moved(level, {name: estimate.value for name, estimate in estimates.items()})
     if moved:
         sentences.append(f"Another place by worst+gap of mean errors: {counted(moved, _MOST_NAMED)}.")

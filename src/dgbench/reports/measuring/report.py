@@ -11,10 +11,20 @@ from collections.abc import Sequence
 import pandas as pd
 
 from dgbench.analysis import Statistics
-from dgbench.analysis.selection import Selection, describe
+from dgbench.analysis.selection import Selection
 from dgbench.plan.settings import Name
 from dgbench.records.rows import Role, keys
-from dgbench.reports.document import Document, Figure, Report, Section, check_algorithm, leads, problem_table, warnings
+from dgbench.reports.document import (
+    Document,
+    Figure,
+    Report,
+    Section,
+    check_algorithm,
+    leads,
+    problem_table,
+    selection_text,
+    warnings,
+)
 from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.labels import network_text, variant_text
 from dgbench.reports.measuring.benchmark_tables import (
@@ -190,9 +200,7 @@ def _by_seeds(studies: pd.DataFrame, measure: str) -> list[str]:
         f"{count} in seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
         for seeds, count in groups.most_common(_MOST_GROUPS)
     ]
-    return [
-        f"Results: {'; '.join(parts)}. Two algorithms are compared over the seeds that both have."
-    ]
+    return [f"Results: {'; '.join(parts)}. Two algorithms are compared over the seeds that both have."]
 
 
 def _truth(evaluation: Evaluation) -> list[str]:
@@ -265,7 +273,7 @@ class MeasuresReport(Report):
         used, count = sum(not run.unusable for run in collection.runs), len(evaluation.settings)
         return Document(
             title="Measures of domain generalization",
-            selection=describe(selection),
+            selection=selection_text(selection, collection),
             sections=sections,
             problems=problem_table(problems),
             warnings=warnings(selection, collection, bool(evaluation.studies["trained_on_tested"].any())),

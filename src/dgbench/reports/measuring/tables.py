@@ -112,8 +112,7 @@ def measure_table(evaluation: Evaluation) -> Table:
     order = sorted(algorithms_of(studies), key=lambda a: (level.get(a, float("inf")), a))
     seeds = seed_counts(studies)
     parts = {
-        name: seed_columns(by_seed(studies, name), name, order, seeds, reasons(studies, name))
-        for name in MEASURES
+        name: seed_columns(by_seed(studies, name), name, order, seeds, reasons(studies, name)) for name in MEASURES
     }
     estimates = expected_measures(evaluation, "worst_gap")
     columns = {column.name: column for column in measure_columns()}
@@ -491,7 +490,7 @@ def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
         lines.append(line)
     notes = [
         f"Bold: the {statistics.percent} paired bootstrap interval excludes 0. {len(lines)} pairs, each judged by "
-        "itself, so that of many pairs some exclude 0 by luck. Verdicts stand in \"Which differences hold\"."
+        'itself, so that of many pairs some exclude 0 by luck. Verdicts stand in "Which differences hold".'
     ]
     title = "How far apart are every two? A paired bootstrap, each pair by itself"
     return table(lines, "differences", title, columns, notes if lines else [], detail=True)

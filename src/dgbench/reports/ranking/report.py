@@ -11,10 +11,19 @@ import pandas as pd
 from pydantic import Field, model_validator
 
 from dgbench.analysis.accuracy import Spread
-from dgbench.analysis.selection import Selection, describe
+from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError
 from dgbench.plan.settings import Name
-from dgbench.reports.document import Document, Report, Section, check_algorithm, leads, problem_table, warnings
+from dgbench.reports.document import (
+    Document,
+    Report,
+    Section,
+    check_algorithm,
+    leads,
+    problem_table,
+    selection_text,
+    warnings,
+)
 from dgbench.reports.hparams import choices
 from dgbench.reports.labels import slug, variant_text
 from dgbench.reports.measuring.tables import WORDS as MEASURE_WORDS
@@ -72,10 +81,7 @@ def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
     if len(verdict.leaders.names) > 1:
         datasets = leaderboard.datasets
         trained_on_one = all(only_one_environment(dataset.identity) for dataset in datasets)
-        parts = [
-            dataset.accuracies.drop(columns="images").assign(dataset=dataset.title)
-            for dataset in datasets
-        ]
+        parts = [dataset.accuracies.drop(columns="images").assign(dataset=dataset.title) for dataset in datasets]
         results = pd.concat(parts)
         tie = verdict.leaders.sentence(f"highest {quantity}", results, "accuracy", trained_on_one)
         head = f"{tie}."
@@ -173,7 +179,7 @@ class LeaderboardReport(Report):
         used += ": one hyperparameter draw of each search" * selection.chooses_draws
         return Document(
             title="Leaderboards of domain generalization: accuracy, higher is better",
-            selection=describe(selection),
+            selection=selection_text(selection, collection),
             sections=[*sections, *(section for section in (gaps, agreement) if section)],
             problems=problem_table(problems),
             warnings=warnings(selection, collection, any(leaderboard.trained_on_tested for leaderboard in results)),

@@ -69,6 +69,8 @@ class Collection:
     problems: list[Problem]
     without_rows: list[RunFolder]  #: run folders that say nothing but their status
     published: Sequence[Published] = ()  #: of means with standard errors, which are no runs
+    #: the results are of one step that others chose, nobody says how
+    selected_elsewhere: bool = False
 
 
 def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repeated: bool = False) -> Collection:
