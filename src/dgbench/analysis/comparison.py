@@ -135,22 +135,29 @@ def error_of_each(algorithms: int, alpha: float) -> float:
 
 
 def welch(means: ArrayLike, deviations: ArrayLike, n: int) -> Floats:
-    """Compute two-sided p-values of Welch's t-test of every two of k independent samples, 1 where both lack spread.
+    """Compute two-sided p-values of Welch's t-test of every two of k independent values, 1 where both lack spread.
+
+    A value is a sample's mean, or the average of the means of c independent samples. The variance of a difference is
+    then estimated from all 2 c of them, and has the degrees of freedom of Satterthwaite 1946: more than two samples
+    alone would give, where none of them dominates.
 
     Args:
         means: (k,).
-        deviations: (k,) sample standard deviations, divisor n-1.
-        n: number of values behind each mean, 2 or more.
+        deviations: (k,) or (k, c) sample standard deviations, divisor n-1, of the samples behind each.
+        n: number of values behind each sample's mean, 2 or more.
 
     Returns:
         (k, k).
     """
     from scipy.stats import t
 
-    mean, variance = np.asarray(means, dtype=float), np.square(np.asarray(deviations, dtype=float)) / n
-    total = variance[:, None] + variance[None, :]
+    mean, spread = np.asarray(means, dtype=float), np.asarray(deviations, dtype=float)
+    samples = spread.reshape(len(mean), -1)
+    variances = samples**2 / n / samples.shape[1] ** 2  # of each sample's share in the average
+    total = variances.sum(axis=1)[:, None] + variances.sum(axis=1)[None, :]
+    squares = (variances**2).sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        freedom = (n - 1) * total**2 / (variance[:, None] ** 2 + variance[None, :] ** 2)
+        freedom = (n - 1) * total**2 / (squares[:, None] + squares[None, :])
         p = 2 * t.sf(np.abs(mean[:, None] - mean[None, :]) / np.sqrt(total), freedom)
     p_values: Floats = np.nan_to_num(p, nan=1.0)
     return p_values

@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, count
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,20 +21,20 @@ from pydantic import Field
 from dgbench.analysis import (
     MEASURES,
     Interval,
-    Pair,
     detectable,
     deviation_of,
-    evidence,
     floor_of_lead,
     pairs,
     seeds_needed,
 )
 from dgbench.analysis.accuracy import SPREADS, deviation_behind
 from dgbench.analysis.comparison import error_of_each
+from dgbench.analysis.measures import highest
 from dgbench.analysis.selection import Selection, describe
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.settings import Name
 from dgbench.records.status import read_beat
+from dgbench.reports.deciding import OF_EVIDENCE, decided, few, pair_table, undecided
 from dgbench.reports.document import OF_RUNS, Document, Figure, Report, Section, leads, problem_table, warnings
 from dgbench.reports.evaluation import PAIRS, Evaluation, Group, evaluate, groups_of
 from dgbench.reports.importers import IMPORTED
@@ -53,8 +53,7 @@ WORDS = {
     "deviation": "standard deviation, over seeds, of the difference of two algorithms, paired by seed; of the median "
     "pair.",
     "power": "share of studies in which a true difference of that size would be found.",
-    "evidence": "how much more likely the differences are if the first algorithm is lower; it may be looked at after "
-    "every seed (an e-value: mixture t, right Haar prior; Lai 1976, Wang & Ramdas 2025).",
+    **OF_EVIDENCE,
 }
 _WORTH = (5, 2, 1)  # points
 #: what moves between repetitions, by their ``seed_moves``
@@ -259,9 +258,10 @@ class PowerReport(Report):
         if not pilots:
             having = [name for name in boards() if published_pilots(published(name))]
             raise ConfigError(f"report.published={theirs.name} has no error bars; choose one of {', '.join(having)}")
+        unsaid = " (an assumption: the paper does not say)" if theirs.assumed_bar else ""
         note = (
-            f"± of {theirs.name} read as {SPREADS[theirs.bar]}, over {theirs.seeds} seeds; two algorithms are taken "
-            "for independent, which is cautious where a seed moves both alike."
+            f"± of {theirs.name} read as {SPREADS[theirs.bar]}, over {theirs.seeds} seeds{unsaid}; two algorithms are "
+            "taken for independent, which is cautious where a seed moves both alike."
         )
         seeds = max(pilot.seeds(self.differences[-1], self.power).estimate for pilot in pilots)
         apart = f"{self.differences[-1]:g} point{'s' * (self.differences[-1] != 1)}"
@@ -283,22 +283,27 @@ class PowerReport(Report):
             alone = f"No two algorithms differ over 2 seeds in {ranked_title}: train 2 algorithms with 2 seeds or more."
             return Section(setting.name, setting.title, answer=[alone])
         judged = values[ranked].loc[sorted(values[ranked].index, key=means(values[ranked]).__getitem__)]
-        every, needed = pairs(judged.to_numpy()), 1 / error_of_each(len(judged), 0.05)
+        every = pairs(judged.to_numpy())
+        needed = 1 / error_of_each(len(judged), 0.05)
+        bound = highest(ranked, len(setting.given))
         open_names = undecided(judged, every, needed)
         tables = [
             *self._tables(pilots),
             self._cost(main, models_of_seed(group.runs), hours_of(group.runs)),
-            pair_table(judged, every, needed, ranked_title),
+            pair_table(judged, every, needed, bound, ranked_title),
         ]
         points, leader = self.differences[0], str(judged.index[0])
         takes = main.seeds(points, self.power)
         answer = [f"{takes.estimate:,.0f} seeds find {points:g} points of {ranked_title}; {judged.shape[1]} are there."]
+        leads_by = f"{leader} leads by {ranked_title}"
         if open_names:
-            named = " and ".join(open_names) if len(open_names) < 3 else f"{len(open_names)} others"
-            answer.append(f"Undecided: {leader} leads by {ranked_title}, not yet decided against {named}.")
+            answer.append(
+                f"Undecided: {leads_by}, not yet decided against {few(open_names)}, with differences over seeds taken "
+                "to be about normal."
+            )
             answer += [f"Seeds for these alone: {text}" for text in self._more(group, [leader, *open_names])]
         else:
-            answer.append(f"Decided: {leader} leads by {ranked_title}, whenever one looks.")
+            answer += decided(leads_by, judged, every, needed, bound)
         answer += resolution(values[ranked], ranked_title, self.power)
         methods = [("for a methods section", self._methods(main))]
         return Section(setting.name, setting.title, tables, [self._figure(pilots, setting.name)], answer, methods)
@@ -429,34 +434,3 @@ def hours_of(runs: Sequence[SelectedRun]) -> float | None:
     beats = [read_beat(Path(run.folder)) for run in runs]
     hours = [beat.steps / beat.steps_per_s / beat.runs / 3600 for beat in beats if beat and beat.steps_per_s]
     return float(np.mean(hours)) if hours else None
-
-
-def undecided(values: pd.DataFrame, pairs: Sequence[Pair], needed: float) -> list[str]:
-    """List algorithms from which the first one is not separated, whether they share seeds with it or not."""
-    apart = {pair.second for pair in pairs if pair.first == 0 and pair.evidence >= needed}
-    return [str(name) for index, name in enumerate(values.index) if index and index not in apart]
-
-
-def pair_table(values: pd.DataFrame, pairs: Sequence[Pair], needed: float, title: str) -> Table:
-    """Build the table of every two algorithms: difference, evidence and verdict."""
-    columns = [
-        Column("lower", key=True),
-        Column("higher", key=True),
-        Column("difference", unit="points", help=f"of {title}, mean ± standard deviation over the seeds of both"),
-        Column("seeds", unit="count"),
-        Column("evidence", unit="rank", help=WORDS["evidence"]),
-        Column("verdict"),
-    ]
-    lines: list[dict[str, Any]] = []
-    for pair in pairs:
-        lower, higher = (str(values.index[index]) for index in (pair.first, pair.second))
-        line = {"lower": lower, "higher": higher, "seeds": pair.seeds, "evidence": pair.evidence}
-        line |= entry("difference", pair.size, std=pair.deviation)
-        lines.append(line | {"verdict": "decided" if pair.evidence >= needed else "undecided"})
-    fewest = next(seeds for seeds in count(2) if evidence(np.ones(seeds)) >= needed)
-    notes = [
-        f"Decided: evidence of {needed:,.0f} or more, so that any false verdict against the best of {len(values)} "
-        "algorithms has a probability of 5% at most, however often one looks and whenever one stops. "
-        f"{fewest} seeds are the fewest that can give so much.",
-    ]
-    return table(lines, "pairs", f"Which pairs are decided, by {title}", columns, notes)
