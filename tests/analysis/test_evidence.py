@@ -96,8 +96,8 @@ def test_a_bet_by_hand_and_by_integration() -> None:
 def test_bets_are_those_of_confseq() -> None:
     """Golden numbers of `diversified_betting_mart` of confseq 0.0.11, whose null is a mean of 1/2 of errors in [0, 1].
 
-    The 33 stakes and their weights were handed to it. It builds on no Python that dgbench supports, and needs numpy < 2,
-    so it is not installed for tests.
+    The 33 stakes and their weights were handed to it. It does not build on Python 3.11 and needs numpy < 2, so tests do
+    not install it.
     """
     values = np.array([0.5, -0.25, 0.125, 0.75, -1 / 3, 0.0, 0.6, 0.9, -0.95, 0.4])
     golden = [1.375, 1.10416667, 1.20898438, 1.90800781, 1.38841146]

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from dgbench.analysis.accuracy import deviation_behind
+from dgbench.analysis.accuracy import SPREADS, deviation_behind
 from dgbench.analysis.comparison import error_of_each, holm, welch
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError
@@ -176,11 +176,15 @@ def best_table(papers: Sequence[Published]) -> Table:
 
 
 def _assumed_bars(papers: Sequence[Published]) -> list[str]:
-    """Name the tables whose paper does not say what its error bars are."""
-    assumed = [paper.name for paper in papers if paper.assumed_bar]
-    if not assumed:
-        return []
-    return [f"Which spread ± is, {', '.join(assumed)} do not say: {SPREADS['domainbed']} is assumed, DomainBed's form."]
+    """Name the tables whose paper does not say what its error bars are, by what they are taken for."""
+    names_of: dict[str, list[str]] = {}
+    for paper in papers:
+        if paper.assumed_bar:
+            names_of.setdefault(paper.bar, []).append(paper.name)
+    return [
+        f"Assumed, since the paper does not say it: ± of {', '.join(tables)} is a {SPREADS[bar]}."
+        for bar, tables in names_of.items()
+    ]
 
 
 class ClaimsReport(Report):
