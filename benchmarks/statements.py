@@ -181,9 +181,7 @@ def quiet_and_noisy(trials: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=2000, help="simulated studies for each cell")
     trials = parser.parse_args().trials
     start = time.perf_counter()

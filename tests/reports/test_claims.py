@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_ind_from_stats
+from scipy.stats import t, ttest_ind_from_stats
 
 from dgbench.analysis.comparison import holm, welch
 from dgbench.errors import ConfigError
@@ -53,6 +53,40 @@ def test_an_average_has_the_errors_of_its_columns() -> None:
     assert contest.means[contest.names.index("erm")] == pytest.approx(sum(value.mean for value in erm) / 5)
 
 
+def test_an_average_has_the_degrees_of_freedom_of_its_columns() -> None:
+    """Satterthwaite over the variances of both averages, 3 runs each; a column of large errors dominates them."""
+    table = published("domainbed2020_train_val")
+    contest = of(table.name, "average")
+    first, second = contest.names[0], contest.names[3]
+    shares = []
+    for name in (first, second):
+        bars = [float(value.error or 0.05) for value in table.values[name].values()]
+        shares += [(3 / math.sqrt(2) * bar) ** 2 / 3 / 25 for bar in bars]
+    freedom = 2 * sum(shares) ** 2 / sum(share**2 for share in shares)
+    assert 2 < freedom < 20
+    statistic = (contest.means[0] - contest.means[3]) / math.sqrt(sum(shares))
+    assert contest.p_values[0, 3] == pytest.approx(2 * t.sf(statistic, freedom), rel=1e-9)
+
+
+def test_the_average_of_one_column_is_that_column() -> None:
+    """And equal columns of equal deviations have their degrees of freedom times the number of columns."""
+    means, deviations = [1.0, 2.0, 2.5], np.array([0.3, 0.4, 0.2])
+    assert welch(means, deviations[:, None], 3).tolist() == welch(means, deviations, 3).tolist()
+    statistic = 0.5 / math.sqrt(2 * 0.3**2 / 3 / 4)
+    p_value = welch([1.0, 1.5], np.full((2, 4), 0.3), 3)[0, 1]
+    assert p_value == pytest.approx(2 * t.sf(statistic, 4 * 4), rel=1e-9)
+
+
+def test_p_values_are_those_of_scikit_posthocs() -> None:
+    """Welch's tests of every two of four samples, with Holm's correction."""
+    posthocs = pytest.importorskip("scikit_posthocs", reason="needs pip install -e .[oracle]")
+    samples = np.random.default_rng(0).normal(size=(4, 5)) + np.arange(4)[:, None]
+    expected = posthocs.posthoc_ttest(list(samples), equal_var=False, p_adjust="holm").to_numpy()
+    pairs = np.triu_indices(4, 1)
+    adjusted = holm(welch(samples.mean(axis=1), samples.std(axis=1, ddof=1), 5)[pairs])
+    assert adjusted == pytest.approx(expected[pairs], rel=1e-9)
+
+
 def test_a_bar_of_zero_is_half_of_the_last_digit() -> None:
     """± 0 twice would separate 81.5 from 81.6 for sure."""
     assert published("ye2022_table1").values["erm"]["pacs"].error == 0
@@ -70,6 +104,17 @@ def test_the_report_counts_every_table_with_bars() -> None:
     assert set(counts.index) == {name for name in names() if published(name).bar}
     assert (counts["together"] <= counts["alone"]).all() and (counts["alone"] <= counts["pairs"]).all()
     assert counts.loc["domainbed2020_train_val", "best"] == 6  # five datasets and their average
+    counted = counts[["best survive", "best", "alone", "together"]].sum().tolist()
+    assert counted == [21, 81, 697, 189]  # recomputed from the printed tables without dgbench
+
+
+def test_an_error_bar_that_no_paper_explains_is_an_assumption() -> None:
+    """Those of Yu et al.; they are named above the tables, and only where such a table is read."""
+    [said] = [text for text in ClaimsReport()(None, None).warnings if "Assumed" in text]  # type: ignore[arg-type]
+    assert all(f"yu2024_table5_{weights}" in said for weights in ("moco_v2", "moco_v3", "supervised"))
+    assert "population std" in said
+    other = ClaimsReport(tables=["ye2022_table1"])(None, None)  # type: ignore[arg-type]
+    assert not any("Assumed" in text for text in other.warnings)
 
 
 def test_a_table_without_bars_is_refused() -> None:

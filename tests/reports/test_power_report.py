@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dgbench.analysis import detectable, deviation_of, evidence, seeds_needed
+from dgbench.analysis import bounded_evidence, detectable, deviation_of, evidence, seeds_needed
+from dgbench.analysis.evidence import fewest_seeds
 from dgbench.analysis.selection import Last, TrainVal
 from dgbench.errors import ConfigError
 from dgbench.reports.document import Document
@@ -70,12 +71,36 @@ def test_what_is_decided_needs_no_more_seeds(make: Any, tmp_path: Path) -> None:
     }
     document = plan_of(make, tmp_path, pilot, batch=1)
     first, second = sorted(("a", "b"), key=lambda name: np.mean(list(pilot[name].values())))
-    assert line(table(document, "pairs"), first, "c")["verdict"].value == "decided"
+    decided = line(table(document, "pairs"), first, "c")
+    assert decided["verdict"].value == "decided, if differences are about normal"
+    assert decided["without"].value < 40 <= decided["evidence"].value and decided["lower in"].value >= 4
     assert line(table(document, "pairs"), first, second)["verdict"].value == "undecided"
     commands = [text for text in document.sections[0].answer if "train.py" in text]
     assert len(commands) == 2 and not any("algorithm=c" in text for text in commands)
     assert any("algorithm=a" in text and "grid.seed=[5]" in text for text in commands)
     assert any("algorithm=b" in text and "grid.seed=[4,5]" in text for text in commands)
+
+
+def test_a_verdict_says_what_it_assumes(make: Any, tmp_path: Path) -> None:
+    """10 points over 5 seeds are decided where differences are about normal; 90 points over 9 in any case."""
+    noise = np.random.default_rng(0).normal(size=(2, 9)) / 1000
+    close = {
+        name: dict(enumerate(level + noise[at, :5])) for at, (name, level) in enumerate({"a": 0.2, "b": 0.3}.items())
+    }
+    far = {name: dict(enumerate(level + noise[at])) for at, (name, level) in enumerate({"a": 0.05, "b": 0.95}.items())}
+    document = plan_of(make, tmp_path / "close", close)
+    answer = document.sections[0].answer
+    bounded = bounded_evidence(list(np.subtract(list(close["b"].values()), list(close["a"].values()))), 1.5)
+    assert line(table(document, "pairs"), "a", "b")["without"].value == pytest.approx(bounded)  # 4 environments
+    assert answer[1] == "Decided, if differences over seeds are about normal: a leads by worst+gap, whenever one looks."
+    takes = fewest_seeds(line(table(document, "pairs"), "a", "b")["difference"].value, 1.5, 40)
+    assert (
+        answer[2].startswith("Without that assumption: not yet decided against b")
+        and f"take {takes} seeds" in answer[2]
+    )
+    document = plan_of(make, tmp_path / "far", far)
+    assert line(table(document, "pairs"), "a", "b")["verdict"].value == "decided"
+    assert document.sections[0].answer[1].endswith("whatever differences over seeds are like.")
 
 
 def test_draws_multiply_models(make: Any, tmp_path: Path) -> None:

@@ -70,6 +70,26 @@ def test_worst_group_as_wilds() -> None:
     assert one.loc[("measure", "worst_group"), "error"] == scored.loc[("measure", "worst_group"), "error"]
 
 
+def test_the_interval_of_the_worst_group_allows_for_its_choice() -> None:
+    """24 groups of 60 images that all have 20% errors: 95% of the worst one alone would miss that in two of five."""
+    rng, groups, images = np.random.default_rng(3), 24, 60
+    group = np.repeat(np.arange(groups), images)
+    holds, alone_holds = [], []
+    for _ in range(60):
+        predicted = (rng.random(groups * images) < 0.2).astype(int)
+        scored = dgbench.score(np.zeros(groups * images, dtype=int), predicted, group // 6, groups=group)
+        worst = scored.loc[("measure", "worst_group")]
+        alone = scored.loc[("group", worst["where"])]
+        holds.append(worst["low"] <= 0.2 <= worst["high"])
+        alone_holds.append(alone["low"] <= 0.2 <= alone["high"])
+        assert worst["wrong"] == alone["wrong"]
+    assert np.mean(holds) >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / 60) and np.mean(alone_holds) < 0.8
+    wrong = int(worst["wrong"])
+    ends = [beta.ppf(0.025 / groups, wrong, images - wrong + 1), beta.isf(0.025 / groups, wrong + 1, images - wrong)]
+    assert worst[["low", "high"]].tolist() == pytest.approx(ends, rel=1e-9)
+    assert "1 - 0.05/24" in scored.attrs["notes"][1]
+
+
 @pytest.mark.parametrize(
     "kind",
     [np.array, torch.tensor, pd.Series, tuple, lambda v: torch.tensor(v, dtype=torch.float32, requires_grad=True),

@@ -30,6 +30,9 @@ from dgbench.analysis.correlation import correlation_interval as correlation_int
 from dgbench.analysis.correlation import kendall as kendall
 from dgbench.analysis.correlation import pick_probability as pick_probability
 from dgbench.analysis.correlation import spearman as spearman
+from dgbench.analysis.evidence import bounded_evidence as bounded_evidence
+from dgbench.analysis.evidence import evidence as evidence
+from dgbench.analysis.evidence import sign_evidence as sign_evidence
 from dgbench.analysis.intervals import Interval as Interval
 from dgbench.analysis.intervals import Resamples as Resamples
 from dgbench.analysis.intervals import Sample as Sample
@@ -49,7 +52,6 @@ from dgbench.analysis.measures import worst_gap as worst_gap
 from dgbench.analysis.power import Pair as Pair
 from dgbench.analysis.power import detectable as detectable
 from dgbench.analysis.power import deviation_of as deviation_of
-from dgbench.analysis.power import evidence as evidence
 from dgbench.analysis.power import floor_of_lead as floor_of_lead
 from dgbench.analysis.power import noncentrality as noncentrality
 from dgbench.analysis.power import pairs as pairs

@@ -243,25 +243,57 @@ def error_of_each(algorithms: int, alpha: float) -> float:
 
 
 def welch(means: ArrayLike, deviations: ArrayLike, n: int) -> Floats:
-    """Compute two-sided p-values of Welch's t-test of every two of k independent samples, 1 where both lack spread.
+    """Compute two-sided p-values of Welch's t-test of every two of k independent values, 1 where both lack spread.
+
+    A value is a sample's mean, or the average of the means of c independent samples. The variance of a difference is
+    then estimated from all 2 c of them, and has the degrees of freedom of Satterthwaite 1946: more than two samples
+    alone would give, where none of them dominates.
 
     Args:
         means: (k,).
-        deviations: (k,) sample standard deviations, divisor n-1.
-        n: number of values behind each mean, 2 or more.
+        deviations: (k,) or (k, c) sample standard deviations, divisor n-1, of the samples behind each.
+        n: number of values behind each sample's mean, 2 or more.
 
     Returns:
         (k, k).
     """
     from scipy.stats import t
 
-    mean, variance = np.asarray(means, dtype=float), np.square(np.asarray(deviations, dtype=float)) / n
-    total = variance[:, None] + variance[None, :]
+    difference, error, freedom = _welch_parts(means, deviations, n)
     with np.errstate(divide="ignore", invalid="ignore"):
-        freedom = (n - 1) * total**2 / (variance[:, None] ** 2 + variance[None, :] ** 2)
-        p = 2 * t.sf(np.abs(mean[:, None] - mean[None, :]) / np.sqrt(total), freedom)
+        p = 2 * t.sf(np.abs(difference) / error, freedom)
     p_values: Floats = np.nan_to_num(p, nan=1.0)
     return p_values
+
+
+def welch_interval(means: ArrayLike, deviations: ArrayLike, n: int, first: int, second: int, level: float) -> Interval:
+    """Compute the interval of one of the differences that :func:`welch` tests: the first value less the second.
+
+    Args:
+        means, deviations, n: as of :func:`welch`.
+        first, second: positions of the values.
+        level: it excludes 0 where the p-value is below 1 - level.
+    """
+    from scipy.stats import t
+
+    difference, error, freedom = _welch_parts(means, deviations, n)
+    estimate = float(difference[first, second])
+    half = 0.0
+    if error[first, second] > 0:
+        half = float(t.ppf((1 + level) / 2, freedom[first, second]) * error[first, second])
+    return Interval(estimate, estimate - half, estimate + half, level)
+
+
+def _welch_parts(means: ArrayLike, deviations: ArrayLike, n: int) -> tuple[Floats, Floats, Floats]:
+    """Compute (k, k) differences, their standard errors, and Satterthwaite's degrees of freedom."""
+    mean = np.asarray(means, dtype=float)
+    samples = np.asarray(deviations, dtype=float).reshape(len(mean), -1)
+    variances = samples**2 / n / samples.shape[1] ** 2  # of each sample's share in the average
+    total = variances.sum(axis=1)[:, None] + variances.sum(axis=1)[None, :]
+    squares = (variances**2).sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        freedom = (n - 1) * total**2 / (squares[:, None] + squares[None, :])
+    return mean[:, None] - mean[None, :], np.sqrt(total), freedom
 
 
 def holm(p_values: ArrayLike) -> Floats:

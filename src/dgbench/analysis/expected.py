@@ -37,7 +37,7 @@ def _gap(errors: Floats) -> Floats:
 
 
 def _worst_gap(errors: Floats) -> Floats:
-    return _worst(errors) + _gap(errors) / (errors.shape[-1] - 2)
+    return np.asarray(_worst(errors) + _gap(errors) / (errors.shape[-1] - 2))
 
 
 #: measures that are no mean of errors, by name; the ideal is the worst over all environments

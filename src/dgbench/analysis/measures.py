@@ -65,6 +65,16 @@ def worst_gap(held_out: Errors) -> float:
     return worst(values) + gap(values) / (len(values) - 2)
 
 
+def highest(measure: str, environments: int) -> float:
+    """Return the highest value that a measure can have: 1, and 1 + 1/(N-2) of worst+gap.
+
+    Args:
+        measure: a key of :data:`MEASURES`.
+        environments: number N of held-out environments.
+    """
+    return worst_gap([1.0] + [0.0] * (environments - 1)) if measure == "worst_gap" else 1.0
+
+
 def ideal(everywhere: Errors) -> float:
     """Find the largest error over all environments of the model trained on all given ones, eq. 4."""
     return max(_checked(everywhere))

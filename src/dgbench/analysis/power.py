@@ -5,13 +5,9 @@ two. Folds and environments are inside each seed's value. The test is that of
 :func:`~dgbench.analysis.comparison.separated`, a one-sided paired t-test at ``alpha / max(2, A - 1)`` (Bonferroni's
 division), so a difference of two algorithms alone is tested two-sided at ``alpha``.
 
-Whoever looks after every seed and stops at the first small p-value is wrong far more often than ``alpha``.
-:func:`evidence` may be looked at after every seed: it is an e-process, a likelihood ratio against "not lower" that
-exceeds 1 / a with probability a at most, over all seeds that will ever be trained.
+What may be looked at after every seed is in :mod:`dgbench.analysis.evidence`.
 
-Sources: Cohen 1988 and Lehmann & Romano 2005, section 5.3 (power by the noncentral t distribution); Lai 1976, "On
-confidence sequences"; Wang & Ramdas 2025, "Anytime-valid t-tests and confidence sequences for Gaussian means with
-unknown variance"; Grunwald, de Heide & Koolen 2024, "Safe testing" (right Haar prior of the deviation).
+Sources: Cohen 1988 and Lehmann & Romano 2005, section 5.3 (power by the noncentral t distribution).
 """
 
 from __future__ import annotations
@@ -25,12 +21,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dgbench.analysis.comparison import error_of_each
+from dgbench.analysis.evidence import evidence
 from dgbench.analysis.intervals import Floats, Interval
 from dgbench.errors import MeasureError
 
-#: prior variance of a difference over its deviation: of 1 to 30, the one that finds differences of 1 to 8 deviations
-#: at most one seed later than the best of them does
-_SCALE = 10.0
 _MOST_SEEDS = 1_000_000
 
 
@@ -58,7 +52,7 @@ class Pair:
 
     @property
     def evidence(self) -> float:
-        """Evidence that the first is lower, see :func:`evidence`."""
+        """Evidence that the first is lower, where differences are about normal: :func:`~.evidence.evidence`."""
         return evidence(self.differences)
 
 
@@ -170,30 +164,3 @@ def seeds_needed(
         enough = ratio * noncentrality(middle, algorithms, power, alpha) <= math.sqrt(middle)
         low, high = (low, middle) if enough else (middle, high)
     return high
-
-
-def evidence(differences: ArrayLike) -> float:
-    """Compute how much more likely the differences are if their mean is above 0; may be looked at after every seed.
-
-    Likelihood ratio of the t statistics so far: mean / deviation half-normal with variance 10 against 0, the deviation
-    unknown (right Haar prior). Where the true mean is 0 or below and differences are normal, it ever reaches 1 / a
-    with probability a at most, however long one goes on and whenever one stops.
-
-    Args:
-        differences: (S,) one per seed, second algorithm less the first.
-    """
-    return float(e_process(differences)[-1])
-
-
-def e_process(differences: ArrayLike) -> Floats:
-    """Compute :func:`evidence` after 1, 2, ... seeds: (..., S) in the shape of the differences."""
-    from scipy.stats import t
-
-    values = np.asarray(differences, dtype=float)
-    seeds = np.arange(1, values.shape[-1] + 1)
-    total, squares = np.cumsum(values, axis=-1), np.cumsum(values**2, axis=-1)
-    mean = total / (seeds + 1 / _SCALE)  # of the posterior, whose deviation is known up to the scale below
-    residual = np.maximum(squares - total * mean, np.finfo(float).tiny)
-    ratio = seeds / 2 * (np.log(np.maximum(squares, np.finfo(float).tiny)) - np.log(residual))
-    scale = np.sqrt(residual / (seeds * (seeds + 1 / _SCALE)))
-    return np.asarray(2 * np.exp(ratio - np.log1p(seeds * _SCALE) / 2) * t.cdf(mean / scale, seeds))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations, count
+from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,20 +21,20 @@ from pydantic import Field
 from dgbench.analysis import (
     MEASURES,
     Interval,
-    Pair,
     detectable,
     deviation_of,
-    evidence,
     floor_of_lead,
     pairs,
     seeds_needed,
 )
 from dgbench.analysis.accuracy import SPREADS, deviation_behind
 from dgbench.analysis.comparison import error_of_each
+from dgbench.analysis.measures import highest
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.settings import Name
 from dgbench.records.status import read_beat
+from dgbench.reports.deciding import OF_EVIDENCE, assumptions, pair_table, undecided
 from dgbench.reports.document import (
     OF_RUNS,
     Document,
@@ -49,13 +49,13 @@ from dgbench.reports.document import (
 from dgbench.reports.evaluation import PAIRS, Evaluation, Group, evaluate, groups_of
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import slug
-from dgbench.reports.over_seeds import by_seed, comparable, means, ranked_by
+from dgbench.reports.over_seeds import algorithms_of, by_seed, comparable, means, ranked_by
 from dgbench.reports.published import Published, boards, published
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import adding_commands
 from dgbench.reports.reading.selected import SelectedRun, select_runs
 from dgbench.reports.render.drawing import canvas, colored, finish, grid
-from dgbench.reports.standing import Leaders
+from dgbench.reports.standing import Leaders, judge
 from dgbench.reports.tables import Column, Table, entry, interval_entry, percent, table
 from dgbench.seeding import ALL
 from dgbench.validation import Count1, Number, Refusal
@@ -64,8 +64,7 @@ WORDS = {
     "deviation": "standard deviation, over seeds, of the difference of two algorithms, paired by seed; of the median "
     "pair.",
     "power": "share of studies in which a true difference of that size would be found.",
-    "evidence": "how much more likely the differences are if the first algorithm is lower; it may be looked at after "
-    "every seed (an e-value: mixture t, right Haar prior; Lai 1976, Wang & Ramdas 2025).",
+    **OF_EVIDENCE,
 }
 _WORTH = (5, 2, 1)  # points
 #: what moves between repetitions, by their ``seed_moves``
@@ -270,9 +269,10 @@ class PowerReport(Report):
         if not pilots:
             having = [name for name in boards() if published_pilots(published(name))]
             raise ConfigError(f"report.published={theirs.name} has no error bars; choose one of {', '.join(having)}")
+        unsaid = " (an assumption: the paper does not say)" if theirs.assumed_bar else ""
         note = (
-            f"± of {theirs.name} read as {SPREADS[theirs.bar]}, over {theirs.seeds} seeds; two algorithms are taken "
-            "for independent, which is cautious where a seed moves both alike."
+            f"± of {theirs.name} read as {SPREADS[theirs.bar]}, over {theirs.seeds} seeds{unsaid}; two algorithms are "
+            "taken for independent, which is cautious where a seed moves both alike."
         )
         seeds = max(pilot.seeds(self.differences[-1], self.power).estimate for pilot in pilots)
         apart = f"{self.differences[-1]:g} point{'s' * (self.differences[-1] != 1)}"
@@ -293,23 +293,34 @@ class PowerReport(Report):
         if main is None or main.title != MEASURES[ranked]:
             alone = f"No two algorithms differ over 2 seeds in {ranked_title}: train 2 algorithms with 2 seeds or more."
             return Section(setting.name, setting.title, answer=[alone])
-        judged = values[ranked].loc[sorted(values[ranked].index, key=means(values[ranked]).__getitem__)]
-        every, needed = pairs(judged.to_numpy()), 1 / error_of_each(len(judged), 0.05)
+        by_test = judge(values[ranked], absent=algorithms_of(studies))
+        assert by_test is not None  # two algorithms differ
+        order = [by_test.leader, *by_test.leaders.names[1:], *by_test.comparisons]
+        judged = values[ranked].loc[list(dict.fromkeys(order))]
+        every = pairs(judged.to_numpy())
+        needed = 1 / error_of_each(len(judged), 0.05)
+        bound = highest(ranked, len(setting.given))
         open_names = undecided(judged, every, needed)
         tables = [
             *self._tables(pilots),
             self._cost(main, models_of_seed(group.runs), hours_of(group.runs)),
-            pair_table(judged, every, needed, ranked_title),
+            pair_table(judged, every, needed, bound, ranked_title),
         ]
-        points, leader = self.differences[0], str(judged.index[0])
+        points = self.differences[0]
         takes = main.seeds(points, self.power)
         answer = [f"{takes.estimate:,.0f} seeds find {points:g} points of {ranked_title}; {judged.shape[1]} are there."]
-        if open_names:
-            named = " and ".join(open_names) if len(open_names) < 3 else f"{len(open_names)} others"
-            answer.append(f"Undecided: {leader} leads by {ranked_title}, not yet decided against {named}.")
-            answer += [f"Seeds for these alone: {text}" for text in self._more(group, [leader, *open_names])]
+        verdict = replace(
+            by_test,
+            open_to=frozenset([*open_names, *(by_test.open_to - {*judged.index})]),
+            basis=f"{by_test.basis}, however often one looks,",
+        )
+        answer.append(verdict.headline(ranked_title))
+        if verdict.decided:
+            answer += assumptions(judged, every, needed, bound)
         else:
-            answer.append(f"Decided: {leader} leads by {ranked_title}, whenever one looks.")
+            answer.append("That takes differences over seeds to be about normal.")
+            more = self._more(group, [verdict.leader, *verdict.rivals_left])
+            answer += [f"Seeds for these alone: {text}" for text in more]
         answer += resolution(values[ranked], ranked_title, self.power)
         methods = [("for a methods section", self._methods(main))]
         return Section(setting.name, setting.title, tables, [self._figure(pilots, setting.name)], answer, methods)
@@ -440,34 +451,3 @@ def hours_of(runs: Sequence[SelectedRun]) -> float | None:
     beats = [read_beat(Path(run.folder)) for run in runs]
     hours = [beat.steps / beat.steps_per_s / beat.runs / 3600 for beat in beats if beat and beat.steps_per_s]
     return float(np.mean(hours)) if hours else None
-
-
-def undecided(values: pd.DataFrame, pairs: Sequence[Pair], needed: float) -> list[str]:
-    """List algorithms from which the first one is not separated, whether they share seeds with it or not."""
-    apart = {pair.second for pair in pairs if pair.first == 0 and pair.evidence >= needed}
-    return [str(name) for index, name in enumerate(values.index) if index and index not in apart]
-
-
-def pair_table(values: pd.DataFrame, pairs: Sequence[Pair], needed: float, title: str) -> Table:
-    """Build the table of every two algorithms: difference, evidence and verdict."""
-    columns = [
-        Column("lower", key=True),
-        Column("higher", key=True),
-        Column("difference", unit="points", help=f"of {title}, mean ± standard deviation over the seeds of both"),
-        Column("seeds", unit="count"),
-        Column("evidence", unit="rank", help=WORDS["evidence"]),
-        Column("verdict"),
-    ]
-    lines: list[dict[str, Any]] = []
-    for pair in pairs:
-        lower, higher = (str(values.index[index]) for index in (pair.first, pair.second))
-        line = {"lower": lower, "higher": higher, "seeds": pair.seeds, "evidence": pair.evidence}
-        line |= entry("difference", pair.size, std=pair.deviation)
-        lines.append(line | {"verdict": "decided" if pair.evidence >= needed else "undecided"})
-    fewest = next(seeds for seeds in count(2) if evidence(np.ones(seeds)) >= needed)
-    notes = [
-        f"Decided: evidence of {needed:,.0f} or more, so that any false verdict against the best of {len(values)} "
-        "algorithms has a probability of 5% at most, however often one looks and whenever one stops. "
-        f"{fewest} seeds are the fewest that can give so much.",
-    ]
-    return table(lines, "pairs", f"Which pairs are decided, by {title}", columns, notes)

@@ -20,6 +20,10 @@ _OF_IMAGES = (
     "[low, high]: 95% exact binomial interval (Clopper & Pearson 1934) over images: of other images like these, not of "
     "other seeds or trainings."
 )
+_OF_THE_WORST = (
+    "The worst of {} groups was picked for its error, which a 95% interval of it alone would not allow for: that of "
+    "worst_group is at 1 - 0.05/{}, and holds the picked group's error in 95% whichever is picked (Bonferroni)."
+)
 _ONE_MODEL = "worst+gap is of one model for each held-out environment (leave-one-out), these are of one trained on {}"
 _NO_GIVEN = "name the environments of training, given=[...]: the ideal is of one model that is tested in all"
 _COLUMNS = ("n", "wrong", "error", "low", "high", "role", "where", "reason")
@@ -39,7 +43,8 @@ def score(
     ``.loc["environment"]`` of the frame has a line for each environment, ``.loc["group"]`` for each group, and
     ``.loc["measure"]`` for ``overall`` (all images), ``average``, ``worst``, ``gap``, ``worst_gap`` and ``ideal``
     (Hwang et al. 2024, see :func:`dgbench.measures`) and, where there are groups, ``worst_group`` (as in WILDS,
-    an error in place of an accuracy). Columns: ``n`` images, ``wrong`` of them, ``error`` (a fraction), ``low`` and
+    an error in place of an accuracy; its interval allows for being picked among G groups, at 1 - 0.05/G).
+    Columns: ``n`` images, ``wrong`` of them, ``error`` (a fraction), ``low`` and
     ``high``, ``role`` (``held out`` or ``trained on``), ``where`` the worst is, and the ``reason`` why there is no
     value. ``frame.attrs["notes"]`` says what the intervals are of.
 
@@ -73,18 +78,22 @@ def score(
     for name, line in env_lines.items():
         line["role"] = "trained on" if name in (trained_on or ()) else "held out"
     lines = {("environment", name): line for name, line in env_lines.items()}
+    notes = [_OF_IMAGES]
     measures = {"overall": _counted(wrong), **_measures(env_lines, trained_on)}
     for label in labels.values():
         group_lines = _lines(label, wrong)
         lines |= {("group", name): line for name, line in group_lines.items()}
         worst = max(group_lines, key=lambda name: group_lines[name]["error"])
-        measures["worst_group"] = {**group_lines[worst], "where": worst}
+        measures["worst_group"] = {**_counted(wrong[label == worst], 1 - 0.05 / len(group_lines)), "where": worst}
+        if len(group_lines) > 1:
+            notes.append(_OF_THE_WORST.format(len(group_lines), len(group_lines)))
     lines |= {("measure", name): line for name, line in measures.items()}
     frame = pd.DataFrame(list(lines.values()), columns=list(_COLUMNS))
     frame.index = pd.MultiIndex.from_tuples(list(lines), names=["kind", "name"])
     frame = frame.astype({"n": "Int64", "wrong": "Int64"})
     untested = sorted(set(trained_on or ()) - env_lines.keys())
-    notes = [_OF_IMAGES, *([f"Trained on, but not tested: {', '.join(untested)}."] if untested else [])]
+    if untested:
+        notes.append(f"Trained on, but not tested: {', '.join(untested)}.")
     frame.attrs = {"title": "Errors of these predictions", "notes": notes}
     return frame
 
@@ -113,9 +122,10 @@ def _lines(labels: NDArray[np.str_], wrong: NDArray[np.bool_]) -> dict[str, dict
     return {str(name): _counted(wrong[labels == name]) for name in pd.unique(labels.astype(object))}
 
 
-def _counted(wrong: NDArray[np.bool_]) -> dict[str, Any]:
+def _counted(wrong: NDArray[np.bool_], level: float = 0.95) -> dict[str, Any]:
+    """Count errors, with the exact interval of their share at this level."""
     n, count = len(wrong), int(wrong.sum())
-    interval = binomtest(count, n).proportion_ci(0.95, method="exact")
+    interval = binomtest(count, n).proportion_ci(level, method="exact")
     return {"n": n, "wrong": count, "error": count / n, "low": float(interval.low), "high": float(interval.high)}
 
 

@@ -139,16 +139,17 @@ class Verdict:
             above: the highest value is the best one.
         """
         text = f"{self.leaders.text}: {quantity} {percent(level)}%"
-        tested = (name for name in self.rivals if name in self.comparisons)
-        second = next(tested, None)
-        if second is None or self.comparisons[second].difference is None:
+        second = next((name for name in self.rivals if name in self.comparisons), None)
+        difference = self.comparisons[second].difference if second else None
+        if second is None or difference is None:
             return text
-        difference = self.comparisons[second].difference
         side = "above" if above else "below"
         ends = f"[{percent(difference.low)}, {percent(difference.high)}]"
-        level_text = f"{100 * difference.level:.3g}%"
         shared = f" over {self.comparisons[second].seeds} seeds" if second in self.remarks else ""
-        return f"{text}, {percent(difference.estimate)} points {side} {second}{shared} ({ends}, {level_text} interval)"
+        return (
+            f"{text}, {percent(difference.estimate)} points {side} {second}{shared} "
+            f"({ends}, {100 * difference.level:.3g}% interval)"
+        )
 
     def apart(self, leader: str = "it") -> str:
         """Say whom the seeds do not separate from the leader, and which algorithms are not the best.
@@ -168,11 +169,12 @@ class Verdict:
         beaten = len(self.rivals) - len(left)
         if beaten:
             text += f"; they show that it is better than {beaten} other{'s' * (beaten != 1)}"
-        others = [name for name in self.not_best if name in self.open_to]
-        if others:
-            names = counted(others, _MOST_NAMED)
-            verb = "is" if len(others) == 1 else "are"
-            text += f". {names} {verb} not the best: another algorithm beats {_it(others)}"
+        beaten_by_another = [name for name in self.not_best if name in self.open_to]
+        if beaten_by_another:
+            one = len(beaten_by_another) == 1
+            names = counted(beaten_by_another, _MOST_NAMED)
+            text += f". {names} {'is' if one else 'are'} not the best: another algorithm beats "
+            text += "it" if one else "each of them"
         return f"{text}."
 
     def word(self, name: str) -> str:
@@ -200,10 +202,6 @@ class Verdict:
         if len(partial) > _MOST_NAMED:
             partial = [f"{len(partial)} that lack seeds"]
         return listed([*whole, *partial]).removesuffix(",")
-
-
-def _it(names: Sequence[str]) -> str:
-    return "it" if len(names) == 1 else "each of them"
 
 
 def judge(values: pd.DataFrame, highest: bool = False, absent: Iterable[str] = ()) -> Verdict | None:

@@ -218,12 +218,12 @@ def _truth(evaluation: Evaluation) -> list[str]:
     else:
         have = "has" if len(best) == 1 else "have"
         text = f"Over all environments {' = '.join(best)} {have} the lowest ideal error, {error}%"
-    costs = [
-        f"selecting by {title} ({' = '.join(chosen[measure, None].names)}) costs "
-        f"{percent(chosen[measure, None].cost)} points of it"
-        for measure, title in COMPARED.items()
-        if chosen[measure, None].cost is not None
-    ]
+    costs = []
+    for measure, title in COMPARED.items():
+        choice = chosen[measure, None]
+        if choice.cost is not None:
+            names = " = ".join(choice.names)
+            costs.append(f"selecting by {title} ({names}) costs {percent(choice.cost)} points of it")
     apart = ""
     if verdict is not None and verdict.rivals and not verdict.decided:
         apart = f" By the ideal, {verdict.apart(verdict.leader)}"

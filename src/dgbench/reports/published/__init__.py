@@ -49,6 +49,7 @@ class Published:
     match: str = ""  #: how a configuration's dataset and variant make the name of its row, e.g. ``{scale}/{ratio}:1``
     seeds: int = 0  #: seeds behind each value, where ± is a spread over them
     bar: str = ""  #: what ± is, a key of :data:`~dgbench.analysis.accuracy.SPREADS`
+    assumed_bar: bool = False  #: the paper does not say what ± is, so that ``bar`` is an assumption
     shift: str = ""  #: ``diversity`` or ``correlation`` where the paper splits its datasets so
     formula: str = ""  #: of tables of shifts: ``ye2022`` or ``hellinger``
     settings: Mapping[str, str] = field(default_factory=dict)  #: ``backbone``, ``init``, ``tuning``, ``selection``

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
-from dgbench.analysis.accuracy import deviation_behind
-from dgbench.analysis.comparison import error_of_each, holm, welch
+from dgbench.analysis.accuracy import SPREADS, deviation_behind
+from dgbench.analysis.comparison import error_of_each, holm, welch, welch_interval
+from dgbench.analysis.intervals import Interval
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError
 from dgbench.plan.settings import Name
@@ -33,6 +34,7 @@ ASSUMPTIONS = (
     "± is read as the paper or its code computes it, over the runs that it states, and turned into a sample standard "
     "deviation; ± 0 is read as half of the last printed digit.",
     "Means are taken as printed. Hyperparameters, tuning on test data and whatever else the runs share are not judged.",
+    "An average over columns has the degrees of freedom of all their error bars (Welch & Satterthwaite).",
 )
 WORDS = {
     "best": "a column's highest value, whether or not the paper says so; it survives where Welch's t-tests separate it "
@@ -50,6 +52,7 @@ class Contest:
     column: str
     names: tuple[str, ...]  #: two or more, the highest mean first
     means: tuple[float, ...]  #: in the unit of the table
+    deviations: Sequence[Sequence[float]]  #: of the columns that each mean averages
     p_values: Any  #: (k, k) of Welch's test of every two
 
     @property
@@ -57,6 +60,18 @@ class Contest:
         """Those that the runs cannot separate from the highest."""
         needed = error_of_each(len(self.names), ALPHA)
         return [name for name, p in zip(self.names[1:], self.p_values[0, 1:], strict=True) if not p / 2 <= needed]
+
+    @property
+    def beaten(self) -> list[str]:
+        """Those that the runs separate from a higher one, whichever that is."""
+        needed = error_of_each(len(self.names), ALPHA)
+        separated = np.asarray(self.p_values) / 2 <= needed
+        return [name for place, name in enumerate(self.names) if separated[:place, place].any()]
+
+    def lead_over(self, place: int) -> Interval:
+        """Compute how far the highest is above another one; the interval excludes 0 exactly if it is no rival."""
+        level = 1 - 2 * error_of_each(len(self.names), ALPHA)
+        return welch_interval(self.means, self.deviations, self.paper.seeds, 0, place, level)
 
     @property
     def pairs(self) -> list[float]:
@@ -71,12 +86,15 @@ def contests(paper: Published) -> Iterator[Contest]:
         kinds = dict.fromkeys(column.partition("_")[0] for column in paper.columns)
         for row, kind in itertools.product(paper.values, kinds):
             line = {name: value for name, value in paper.values[row].items() if name.partition("_")[0] == kind}
-            yield from _contest(paper, f"{row} {kind}", {name.partition("_")[2]: value for name, value in line.items()})
+            values = {name.partition("_")[2]: [value] for name, value in line.items()}
+            yield from _contest(paper, f"{row} {kind}", values)
         return
     for column in paper.columns:
-        yield from _contest(paper, column, {row: line[column] for row, line in paper.values.items() if column in line})
+        values = {row: [line[column]] for row, line in paper.values.items() if column in line}
+        yield from _contest(paper, column, values)
     if len(paper.columns) > 1:
-        yield from _contest(paper, "average", averages_of(paper))
+        rows = paper.averages()  # of the rows that have all columns
+        yield from _contest(paper, "average", {row: [*paper.values[row].values()] for row in rows})
 
 
 def averages_of(paper: Published) -> dict[str, Value]:
@@ -90,17 +108,33 @@ def _error_of_mean(values: Sequence[Value]) -> float | None:
     return math.hypot(*errors) / len(values) if len(errors) == len(values) else None
 
 
-def _contest(paper: Published, column: str, values: dict[str, Value]) -> Iterator[Contest]:
-    """Yield one contest of the values that have error bars, where they are two or more."""
-    barred = {name: value for name, value in values.items() if value.error is not None}
-    order = sorted(barred, key=lambda name: (-barred[name].mean, name))
+def _contest(paper: Published, column: str, values: dict[str, list[Value]]) -> Iterator[Contest]:
+    """Yield one contest of the values that have error bars, where they are two or more.
+
+    Args:
+        paper: whose values they are.
+        column: in which they stand.
+        values: of each name, those that its mean averages; they are independent, since their models share no training.
+    """
+    barred = {name: line for name, line in values.items() if all(value.error is not None for value in line)}
+    mean_of = {name: math.fsum(value.mean for value in line) / len(line) for name, line in barred.items()}
+    order = sorted(barred, key=lambda name: (-mean_of[name], name))
     if len(order) < 2:
         return
-    smallest = 0.5 * 10.0 ** -max(len(f"{value.mean}".partition(".")[2]) for value in values.values())
-    bars = [barred[name].error or smallest for name in order]
-    deviations = [deviation_behind(bar, paper.seeds, paper.bar) for bar in bars]
-    means = tuple(barred[name].mean for name in order)
-    yield Contest(paper, column, tuple(order), means, welch(means, deviations, paper.seeds))
+    deviations = [deviations_of(paper, barred[name], values.values()) for name in order]
+    means = tuple(mean_of[name] for name in order)
+    p_values = welch(means, deviations, paper.seeds)
+    yield Contest(paper, column, tuple(order), means, deviations, p_values)
+
+
+def deviations_of(paper: Published, line: Sequence[Value], column: Iterable[Sequence[Value]]) -> list[float]:
+    """Turn error bars into sample standard deviations; ± 0 is half of the last digit that its column prints."""
+    deviations = []
+    for place, value in enumerate(line):
+        digits = max(len(f"{other[place].mean}".partition(".")[2]) for other in column)
+        bar = value.error or 0.5 * 10.0**-digits
+        deviations.append(deviation_behind(bar, paper.seeds, paper.bar))
+    return deviations
 
 
 def claims_table(papers: Sequence[Published]) -> Table:
@@ -156,6 +190,18 @@ def best_table(papers: Sequence[Published]) -> Table:
     return table(lines, "best", "Every best value", columns, detail=True)
 
 
+def _assumed_bars(papers: Sequence[Published]) -> list[str]:
+    """Name the tables whose paper does not say what its error bars are, by what they are taken for."""
+    names_of: dict[str, list[str]] = {}
+    for paper in papers:
+        if paper.assumed_bar:
+            names_of.setdefault(paper.bar, []).append(paper.name)
+    return [
+        f"Assumed, since the paper does not say it: ± of {', '.join(tables)} is a {SPREADS[bar]}."
+        for bar, tables in names_of.items()
+    ]
+
+
 class ClaimsReport(Report):
     """Judges published tables by their own error bars; reads no runs.
 
@@ -187,4 +233,5 @@ class ClaimsReport(Report):
         facts = [(paper.name, f"{paper.source}; {paper.note}") for paper in papers]
         section = Section("claims", "Published tables", [counts, best_table(papers)], answer=answer, facts=facts)
         title = "What published tables can tell"
-        return Document(title, "", [section], problem_table([]), ASSUMPTIONS, [f"{len(papers)} tables."], WORDS)
+        assumptions = [*ASSUMPTIONS, *_assumed_bars(papers)]
+        return Document(title, "", [section], problem_table([]), assumptions, [f"{len(papers)} tables."], WORDS)

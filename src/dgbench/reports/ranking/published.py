@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dgbench.analysis import Sample, compatible, noncentrality, spearman
+from dgbench.analysis import Interval, Rival, noncentrality, spearman
 from dgbench.analysis.accuracy import deviation_behind, ranks
 from dgbench.errors import ConfigError, MeasureError
 from dgbench.records.rows import identity_key
@@ -21,12 +21,12 @@ from dgbench.reports.labels import slug
 from dgbench.reports.measuring.tables import ALGORITHM
 from dgbench.reports.over_seeds import by_seed, means, too_few
 from dgbench.reports.published import Published, Value, published
-from dgbench.reports.ranking.claims import averages_of, contests
+from dgbench.reports.ranking.claims import Contest, averages_of, contests
 from dgbench.reports.ranking.leaderboards import Leaderboard
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.shifts import estimates_of
+from dgbench.reports.standing import Leaders, Verdict
 from dgbench.reports.tables import Column, Table, decimal, entry, table
-from dgbench.validation import some_of
 
 PRETRAINING = "yu2024_table2"
 _MANY = 1_000_000  # seeds, where it is not known how many: standard errors then count as exact
@@ -114,26 +114,48 @@ def _stated(column: str, value: Value | None, reason: str) -> dict[str, Any]:
 def standing_answer(theirs: Published) -> list[str]:
     """Say whether it is decided who has the highest average, and which differences such error bars find."""
     judged = theirs if theirs.seeds else replace(theirs, seeds=_MANY, bar="standard_error")
-    contest = next((contest for contest in contests(judged) if contest.column == "average"), None)
+    contest = next((one for one in contests(judged) if one.column == "average"), None)
     if contest is None:
         return [too_few(list(theirs.values), 0, "a mean and an error bar in every column")]
-    (first, second), rivals = contest.names[:2], contest.rivals
+    verdict = _verdict_of(contest, theirs)
     n, averages = judged.seeds, averages_of(judged)
     bars = [averages[name].error or 0 for name in contest.names]
     deviations = [deviation_behind(bar, n, judged.bar) for bar in bars]
-    leading, next_one = (Sample(contest.means[index], deviations[index], n) for index in (0, 1))
-    interval = compatible(leading, next_one)
     pairs = [math.hypot(*pair) / math.sqrt(n) for pair in combinations(deviations, 2)]
     points = noncentrality(n, len(bars)) * float(np.median(pairs))
-    evidence = f"{n} seeds" if theirs.seeds else "error bars, taken as exact,"
-    apart_from = f"cannot separate it from {some_of(rivals, 6)}" if rivals else "separate it from every other one"
-    return [
-        f"{'Undecided' if rivals else 'Decided'}: {first} leads by average accuracy; {evidence} {apart_from}.",
-        f"{first}: average accuracy {decimal(averages[first].mean, 1)} %, {decimal(interval.estimate, 1)} points above "
-        f"{second} ([{decimal(interval.low, 1)}, {decimal(interval.high, 1)}], 95% interval). Such error bars find "
-        f"differences of {decimal(points, 1)} points with 80% power (median over pairs).",
-        *([] if theirs.seeds else ["How many seeds there were is not known, and few tell less: say import.seeds=N."]),
+    numbers = verdict.numbers("average accuracy", contest.means[0] / 100, above=True)
+    answer = [
+        verdict.headline("average accuracy"),
+        f"{numbers}. {verdict.apart()} Such error bars find differences of {decimal(points, 1)} points "
+        "with 80% power (median over pairs).",
     ]
+    if not theirs.seeds:
+        text = "How many seeds there were is not known, and few tell less: say import.seeds=N."
+        answer.append(text)
+    return answer
+
+
+def _verdict_of(contest: Contest, theirs: Published) -> Verdict:
+    """Find who leads a table of means with error bars, and whom these separate from the leader."""
+    first, *others = contest.names
+    lacking = sorted(theirs.values.keys() - set(contest.names))
+    rivals = set(contest.rivals)
+    comparisons = {}
+    for place, name in enumerate(others, start=1):
+        lead = contest.lead_over(place)
+        difference = Interval(lead.estimate / 100, lead.low / 100, lead.high / 100, lead.level)
+        comparisons[name] = Rival(place, contest.paper.seeds, difference, name not in rivals)
+    seeds = theirs.seeds or _MANY
+    return Verdict(
+        leaders=Leaders((first,), tuple(others)),
+        rivals=(*others, *lacking),
+        open_to=frozenset([*rivals, *lacking]),
+        not_best=tuple(contest.beaten),
+        seeds=seeds,
+        basis=f"{theirs.seeds} seeds" if theirs.seeds else "error bars, taken as exact,",
+        remarks=dict.fromkeys(lacking, "a column or an error bar is missing"),
+        comparisons=comparisons,
+    )
 
 
 def beside_tables(leaderboard: Leaderboard, theirs: Published, selection: str) -> list[Table]:
