@@ -230,7 +230,7 @@ def test_a_noisy_leader_does_not_make_its_equal_worse() -> None:
     leads = worse = 0
     for _ in range(2000):
         noise = rng.normal(size=(3, 3)) * [[10.0], [0.1], [0.1]]
-        verdict = standing(noise + [[0.0], [0.0], [-2.0]])
+        verdict = standing(noise + np.array([[0.0], [0.0], [-2.0]]))
         if verdict.leader == 0:
             leads += 1
             worse += any(rival.position == 1 and rival.separated for rival in verdict.rivals)

@@ -69,7 +69,7 @@ def test_equal_models_are_no_lead(make: Any, tmp_path: Path) -> None:
 
 
 def test_several_datasets_are_averaged_by_seed(make: Any, tmp_path: Path) -> None:
-    """Averages over the datasets: x .6 in both seeds, y .5 in both, so no spread; q lacks a dataset, and may be better."""
+    """Averages over the datasets: x .6 in both seeds, y .5 in both, so no spread; q lacks a dataset."""
     board = board_of(
         make,
         tmp_path,

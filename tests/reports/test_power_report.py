@@ -92,15 +92,16 @@ def test_a_verdict_says_what_it_assumes(make: Any, tmp_path: Path) -> None:
     answer = document.sections[0].answer
     bounded = bounded_evidence(list(np.subtract(list(close["b"].values()), list(close["a"].values()))), 1.5)
     assert line(table(document, "pairs"), "a", "b")["without"].value == pytest.approx(bounded)  # 4 environments
-    assert answer[1] == "Decided, if differences over seeds are about normal: a leads by worst+gap, whenever one looks."
+    assert answer[1] == "Decided: a leads by worst+gap; 5 seeds, however often one looks, separate a from b."
+    assert answer[2] == "That takes differences over seeds to be about normal."
     takes = fewest_seeds(line(table(document, "pairs"), "a", "b")["difference"].value, 1.5, 40)
     assert (
-        answer[2].startswith("Without that assumption: not yet decided against b")
-        and f"take {takes} seeds" in answer[2]
+        answer[3].startswith("Without that assumption: not yet decided against b")
+        and f"take {takes} seeds" in answer[3]
     )
     document = plan_of(make, tmp_path / "far", far)
     assert line(table(document, "pairs"), "a", "b")["verdict"].value == "decided"
-    assert document.sections[0].answer[1].endswith("whatever differences over seeds are like.")
+    assert document.sections[0].answer[2] == "That holds whatever differences over seeds are like."
 
 
 def test_draws_multiply_models(make: Any, tmp_path: Path) -> None:
