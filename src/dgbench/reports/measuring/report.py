@@ -14,6 +14,7 @@ from dgbench.analysis import Statistics, separated
 from dgbench.analysis.selection import Selection, describe
 from dgbench.plan.settings import Name
 from dgbench.records.rows import Role, keys
+from dgbench.reports.chance import beaten
 from dgbench.reports.document import Document, Figure, Report, Section, check_algorithm, leads, problem_table, warnings
 from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.labels import network_text, variant_text
@@ -182,7 +183,10 @@ def measures_answer(evaluation: Evaluation, statistics: Statistics) -> list[str]
             f"([{percent(difference.low)}, {percent(difference.high)}], {statistics.percent} interval)"
         )
     apart_from = f" {separation_words(leaders.order, separation)}" if leaders.others else ""
-    return [head, f"{numbers}.{apart_from}", *_by_seeds(studies, measure), *_truth(evaluation)]
+    chance = evaluation.settings[0].chance
+    warning = beaten(level, chance.levels(measure), title) if chance else ""
+    answer = [head, f"{numbers}.{apart_from}", *_by_seeds(studies, measure), *_truth(evaluation)]
+    return [warning, *answer] if warning else answer
 
 
 def _by_seeds(studies: pd.DataFrame, measure: str) -> list[str]:

@@ -15,6 +15,7 @@ from dgbench.analysis.accuracy import Spread, mean_interval
 from dgbench.analysis.selection import Selection, describe
 from dgbench.errors import ConfigError
 from dgbench.plan.settings import Name
+from dgbench.reports.chance import beaten
 from dgbench.reports.document import Document, Report, Section, check_algorithm, leads, problem_table, warnings
 from dgbench.reports.hparams import choices
 from dgbench.reports.labels import slug, variant_text
@@ -102,7 +103,8 @@ def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
         answer.append(f"Not compared, since other seeds are complete: {named}.")
     if unranked := [name for name in names if name not in level]:
         answer.append(f"Not ranked, since a dataset is missing: {', '.join(unranked)}.")
-    return answer
+    warning = beaten(level, leaderboard.chance, "average accuracy", highest=True)
+    return [warning, *answer] if warning else answer
 
 
 def _numbers(leaderboard: Leaderboard, names: str, first: str) -> str:
