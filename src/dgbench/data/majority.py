@@ -1,4 +1,4 @@
-"""The errors of a classifier that always says one class: the most frequent one among the images that a run trains on."""
+"""The errors of a classifier that always says the most frequent class of the images that a run trains on."""
 
 from __future__ import annotations
 

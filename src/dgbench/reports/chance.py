@@ -135,8 +135,9 @@ def _most_frequent(
     known = known.drop_duplicates(["seed", "fold", "role", "env"])
     by_env = known.groupby(["seed", "role", "env"], sort=False)["majority_error"].mean()
     seeds: dict[int, dict[str, dict[str, float]]] = {}
-    for (seed, role, env), error in by_env.items():  # type: ignore[misc]
-        seeds.setdefault(seed, {"held_out": {}, "everywhere": {}})[role][env] = float(error)
+    columns = [by_env.index.get_level_values(name).tolist() for name in ("seed", "role", "env")]
+    for seed, role, env, error in zip(*columns, by_env.tolist(), strict=True):
+        seeds.setdefault(seed, {"held_out": {}, "everywhere": {}})[role][env] = error
     values: dict[str, list[float]] = {name: [] for name in MEASURES if name in measures}
     for errors in seeds.values():
         of_seed = Measures.of(
@@ -177,8 +178,7 @@ def with_errors(table: Table, chance: Chance | None) -> Table:
 
 
 def _line(name: str, values: Mapping[str, float]) -> dict[str, Any]:
-    line = entry("algorithm", name, flag="(reference)") | {REFERENCE: True}
-    return line | {column: value for column, value in values.items()}
+    return {**entry("algorithm", name, flag="(reference)"), REFERENCE: True, **values}
 
 
 def accuracy_note(levels: Mapping[str, Mapping[str, float]]) -> list[str]:

@@ -50,8 +50,8 @@ def results(
       ``split_seed``, ``given``, ``algorithm``, ``label`` (the algorithm as tables name it, with what sets several of
       its studies apart), ``hparams.NAME``, ``draw``, ``space``, ``trial``, ``backbone``, ``init``, ``head``,
       ``tuning``, ``n_parameters``, ``n_trainable``, ``n_classes``, ``protocol``, ``fold``, ``held_out``, ``folds``,
-      ``seed``, ``averaging``, ``beyond``, ``grouped``; see :class:`dgbench.records.rows.RunIdentity`. Lists are tuples. A key
-      that a run does not have, for instance a hyperparameter of another algorithm, is missing (NaN).
+      ``seed``, ``averaging``, ``beyond``, ``grouped``; see :class:`dgbench.records.rows.RunIdentity`. Lists are
+      tuples. A key that a run does not have, for instance a hyperparameter of another algorithm, is missing (NaN).
     - ``step``: optimizer updates done; ``env``; ``subset``: ``train``, ``val`` or ``test``; ``env_held_out``: the run
       never trained on this environment; ``seen``: images; ``wrong``: of them misclassified, an expected number where
       the evaluation is exact; ``error``: wrong / seen; ``loss``: mean cross entropy, nats; ``majority_wrong``: images

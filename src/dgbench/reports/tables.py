@@ -125,7 +125,7 @@ def with_lines(table: Table, lines: Sequence[Mapping[str, Any]], notes: Iterable
     columns = [*results.columns, *sorted(shown - {*results.columns})]
     frame = pd.DataFrame([*results.to_dict("records"), *lines], columns=columns)
     for name, kind in results.dtypes.items():
-        if kind == bool:
+        if pd.api.types.is_bool_dtype(kind):
             frame[name] = frame[name].map(lambda value: value is True)
         else:  # whole numbers stay whole beside cells that are empty
             frame[name] = frame[name].astype("Int64" if pd.api.types.is_integer_dtype(kind) else kind)

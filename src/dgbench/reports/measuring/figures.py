@@ -161,8 +161,10 @@ def _draw_references(axes: Any, chance: Chance | None, place: Mapping[str, float
         place: environment -> place on the axis, in its order.
     """
     ends: dict[str, tuple[float, float]] = {}
+    if chance is None:
+        return ends
     _, high = axes.get_ylim()
-    for reference in chance.references if chance else ():
+    for reference in chance.references:
         known = [env for env in place if env in reference.everywhere]
         levels = [100 * reference.everywhere[env] for env in known]
         apart = not ends or any(abs(level - 100 * chance.error) >= _APART for level in levels)
@@ -200,7 +202,7 @@ def _caption(evaluations: Sequence[Evaluation], colors: Colors) -> str:
     gray = sorted(drawn - colors.keys())
     note = f" In gray: {', '.join(gray)}." if gray else ""
     text = "Model trained on all given environments (triangles)"
-    note += _on_references(evaluations)
+    note = _on_references(evaluations) + note
     if count == 1:
         return f"{text}, 1 seed. The highest point of a curve is its ideal error.{note}"
     return (

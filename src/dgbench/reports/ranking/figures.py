@@ -70,7 +70,8 @@ def average_figure(leaderboard: Leaderboard) -> Figure | None:
             if plural
             else "mean over the held-out environments and"
         )
-        return finish(drawn, name, "Average accuracy of every algorithm", f"Dot: {scope} seeds. {_caption([averages])}{on_chance}")
+        caption = f"Dot: {scope} seeds. {_caption([averages])}{on_chance}"
+        return finish(drawn, name, "Average accuracy of every algorithm", caption)
 
 
 def dataset_figure(leaderboard: Leaderboard) -> Figure | None:
@@ -92,8 +93,8 @@ def dataset_figure(leaderboard: Leaderboard) -> Figure | None:
         for axes in panels[len(leaderboard.datasets) :]:
             axes.set_visible(False)
         drawn.supxlabel("test accuracy (%), higher is better", fontsize=11)
-        text = f"Dot: mean over the held-out environments and seeds; each panel has its own scale. {_caption(shown)}{on_chance}"
-        return finish(drawn, name, "Accuracy on each dataset", text)
+        text = "Dot: mean over the held-out environments and seeds; each panel has its own scale."
+        return finish(drawn, name, "Accuracy on each dataset", f"{text} {_caption(shown)}{on_chance}")
 
 
 def rank_figure(leaderboard: Leaderboard) -> Figure | None:
