@@ -78,6 +78,9 @@ class ErrorRecipe:
     #: whether the run never trained on what is scored; None where all of the environment was held out, or none of it,
     #: as the run's identity says
     held_out: bool | None = None
+    #: how many of the scored images a classifier gets wrong that always says the most frequent class of the images that
+    #: the run trains on; None where it is not known
+    majority_wrong: float | None = None
 
     def never_trained_on(self, training: Collection[str]) -> bool:
         """Return whether a run with these training environments never trained on what is scored."""

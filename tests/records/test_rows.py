@@ -60,7 +60,7 @@ def test_round_trip(file: Path) -> None:
     rows, problems = read_rows(file)
     own = {
         "step": 5, "env": "0.10", "subset": "test", "env_held_out": True, "seen": 200, "wrong": 53.25, "loss": 0.1,
-        "together": None,
+        "together": None, "majority_wrong": None,
     }  # fmt: skip
     assert problems == []
     assert rows[1] == {**asdict(IDENTITY), **own}
@@ -140,7 +140,8 @@ def test_old_rows_get_the_defaults_of_newer_keys(file: Path) -> None:
         handle.write(json.dumps(old) + "\n")
     rows, problems = read_rows(file)
     assert problems == []
-    assert rows[-1] == {**old, "averaging": "none", "draw": 0, "user_code": {}, "seed_moves": "all"}
+    defaults = {"averaging": "none", "draw": 0, "user_code": {}, "seed_moves": "all", "n_classes": None}
+    assert rows[-1] == {**old, **defaults, "majority_wrong": None}
 
 
 #: two lines as version 0.1.0 wrote them
@@ -156,6 +157,7 @@ def test_rows_of_version_0_1_0_are_read(tmp_path: Path) -> None:
     rows, problems = read_rows(path)
     assert problems == []
     new = {"together": None, "content": "", "head": "random", "user_code": {}, "seed_moves": "all"}
+    new |= {"n_classes": None, "majority_wrong": None}
     assert rows == [{**json.loads(line), **new} for line in OLD.splitlines()]
     first, second = map(row_of, rows)
     assert (first.env, first.wrong, first.held_out, first.identity.held_out) == ("0.80", 25.0, True, ["0.80"])
@@ -184,6 +186,8 @@ def test_a_row_that_lacks_what_has_no_default_is_dropped_and_named(file: Path) -
 def test_keys_of_a_row_are_the_declared_ones() -> None:
     """No key of the row overwrites one of the identity's."""
     declared = {f.name for f in (*fields(RunIdentity), *fields(Row))} - {"identity"} | {"env_held_out"}
-    mine = replace(row(0), identity=replace(IDENTITY, user_code={"mine.Objective": "0123456789ab"}, seed_moves="order"))
+    of_mine = {"user_code": {"mine.Objective": "0123456789ab"}, "seed_moves": "order", "n_classes": 2}
+    mine = replace(row(0), identity=replace(IDENTITY, **of_mine), majority_wrong=3.0)
     assert json.loads(mine.to_json()).keys() == declared
-    assert json.loads(row(0).to_json()).keys() == declared - {"user_code", "seed_moves"}, "as in most runs"
+    unsaid = {"user_code", "seed_moves", "n_classes", "majority_wrong"}
+    assert json.loads(row(0).to_json()).keys() == declared - unsaid, "as in most runs"

@@ -173,7 +173,8 @@ def test_the_answer_by_hand() -> None:
         "Lowest mean rank among 3 algorithms over 4 settings: a by ideal (1.0), a by worst+gap (1.0), c by average "
         "(1.0); Nemenyi's test separates them from 1, 1 and 1 of the 2 others.",
         "Over settings and seeds, the algorithm with the lowest ideal error is selected by worst+gap in 8 of 8 "
-        "(mean cost 0.0 points of ideal error), by average in 0 of 8 (mean cost 20.0 points of ideal error); a blind guess is right in 1 of 3.",
+        "(mean cost 0.0 points of ideal error), by average in 0 of 8 (mean cost 20.0 points of ideal error); "
+        "a blind guess is right in 1 of 3.",
     ]
     [two] = benchmarks(made[:2])
     assert benchmark_answer(two)[1].endswith("separates none of them from any other.")

@@ -102,7 +102,7 @@ def test_without_worst_gap_the_average_ranks_answer_table_and_note(make: Any, tm
     table = section.tables[0]
     assert section.answer[0].startswith("Decided: b leads by average error")
     assert section.answer[1].startswith("b: average error 25.0%, 10.0 points below c")
-    assert list(table.frame["algorithm"]) == ["b", "c", "a"]
+    assert list(table.frame["algorithm"]) == ["b", "c", "a", "blind guess"]
     assert line(table, "b")["worst+gap (%)"].value is None
     [lead] = [table for table in section.tables if table.name == "lead"]
     [by_average] = lead.frame.to_dict("records")
@@ -199,7 +199,7 @@ def test_hyperparameter_sets_get_names_of_their_own(make: Any, tmp_path: Path) -
         who = make.identity("vrex", "0", run=str(weight), hparams={"lr": 0.001, "penalty": weight})
         make.write_run(tmp_path, who, folder=str(weight))
     names = build(tmp_path).sections[0].tables[1].frame["algorithm"].tolist()
-    assert names == ["vrex (penalty=1)", "vrex (penalty=10)"]
+    assert names == ["vrex (penalty=1)", "vrex (penalty=10)", "blind guess"]
 
 
 def test_every_title_names_the_selection(small_study: Path) -> None:

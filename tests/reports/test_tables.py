@@ -54,8 +54,12 @@ def test_tables_are_those_of_the_reports(small_study: Path) -> None:
     assert set(reports.__all__) <= tables.keys()
     for name in reports.__all__:
         made = getattr(reports, name)(frame)
-        pd.testing.assert_frame_equal(made, tables[name].frame, check_dtype=False)
-        assert made.attrs["notes"] == list(tables[name].notes)
+        results = tables[name].frame
+        if "reference" in results:  # frames hold algorithms alone
+            results = results[~results["reference"]].drop(columns=["reference", "algorithm.flag"])
+        pd.testing.assert_frame_equal(made, results, check_dtype=False)
+        notes = [note for note in tables[name].notes if not note.startswith("Blind guess: ")]
+        assert made.attrs["notes"] == notes
         assert made.attrs["title"] == f"{tables[name].title} (selection: last step)"
 
 

@@ -224,6 +224,7 @@ def _mixed_row(identity: RunIdentity, step: int, recipe: ErrorRecipe, counts: Co
         wrong=min(wrong, n),  # weights that sum to 1 may give a rounding error more
         loss=sum(weight * counts[name]["loss"] for name, weight in recipe.mixture.items()) / n,
         together=together,
+        majority_wrong=recipe.majority_wrong,
     )
 
 

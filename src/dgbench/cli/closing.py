@@ -13,10 +13,11 @@ from dgbench.analysis.selection import Selection, describe
 from dgbench.data.description import with_base
 from dgbench.errors import RecordError
 from dgbench.plan.folds import FULL, tested_by_fold
+from dgbench.reports.chance import chance_of, classes_of
 from dgbench.reports.document import TARGET_ORACLE
 from dgbench.reports.evaluation import Study, evaluate_study, expected_folds, grouped_reasons, planned_tests
 from dgbench.reports.render.formats import plain_table
-from dgbench.reports.tables import Column, table
+from dgbench.reports.tables import Column, percent, table
 
 #: more folds without a result than these get no line of their own; the reasons below name them
 _MOST_EMPTY = 4
@@ -67,10 +68,24 @@ def study_table(
     trained, parameters = identity.get("n_trainable"), identity.get("n_parameters")
     if None not in (trained, parameters) and trained != parameters:  # rows older than the counts do not say
         notes.append(f"tuning {identity['tuning']}: {trained:,} of {parameters:,} parameters were trained")
+    notes += _chance_notes(study)
     for reason in dict.fromkeys(values.reasons.values()):
         names = [MEASURES[name] for name, text in values.reasons.items() if text == reason]
         notes.append(f"{', '.join(names)}: {reason}")
     return plain_table(table(lines, "closing", title, columns, notes))
+
+
+def _chance_notes(study: Study) -> list[str]:
+    """Say what the study must beat: one line for each reference; nothing where the classes are not known."""
+    known = [name for name in MEASURES if study.measures.value(name) is not None]
+    chance = chance_of([study.run.identity], study.tests, list(study.held_out), list(study.everywhere), known)
+    if chance is None or not known:
+        return []
+    lines = []
+    for reference in chance.references:
+        shown = [f"{MEASURES[name]} {percent(value)}" for name, value in reference.measures.items()]
+        lines.append(f"{reference.name} (K = {chance.n_classes}), for comparison: {', '.join(shown)}")
+    return lines
 
 
 def _fold_lines(study: Study, held_out: pd.DataFrame, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -99,7 +114,8 @@ def sweep_table(runs: Sequence[Path], selection: Selection) -> str:
     """Format a table of the measures of every algorithm in every setting, means over its studies."""
     from dgbench.reports.results import measures, results  # with all importers, which no single study needs
 
-    studies = measures(results(runs, selection))
+    frame = results(runs, selection)
+    studies = measures(frame)
     setting = map(str, studies.columns[: studies.columns.get_loc("label")])
     keys = [*(name for name in setting if studies[name].map(str).nunique() > 1), "label"]
     lines: list[dict[str, Any]] = []
@@ -113,7 +129,18 @@ def sweep_table(runs: Sequence[Path], selection: Selection) -> str:
         *(Column(name, title, unit="percent") for name, title in MEASURES.items()),
     ]
     notes = [f"and {len(lines) - _MOST_LINES} more lines, in the report"] if len(lines) > _MOST_LINES else []
+    notes += _blind_guess_note(frame)
     datasets = {with_base(dataset, base) for dataset, base in zip(studies["dataset"], studies["base"], strict=True)}
     on_dataset = f" on {datasets.pop()}" if len(datasets) == 1 else ""
     title = f"Measures{on_dataset}, mean over seeds ({describe(selection)})"
     return plain_table(table(lines[:_MOST_LINES], "end", title, columns, notes))
+
+
+def _blind_guess_note(frame: pd.DataFrame) -> list[str]:
+    """Say the error of a blind guess, where it is the same on all datasets of a frame of results."""
+    identities = frame[["dataset", "base", "n_classes"]].drop_duplicates().to_dict("records")
+    known = [{**line, "n_classes": None if pd.isna(line["n_classes"]) else line["n_classes"]} for line in identities]
+    numbers = {classes_of({str(key): value for key, value in line.items()}) for line in known}
+    if len(numbers) != 1 or not (n_classes := numbers.pop()):
+        return []
+    return [f"blind guess (K = {n_classes}), for comparison: {percent(1 - 1 / n_classes)} by each measure, gap 0"]

@@ -76,6 +76,7 @@ class RunIdentity:
     #: of all networks together; None in rows older than the key
     n_parameters: Annotated[int | None, Role.FACT] = None
     n_trainable: Annotated[int | None, Role.FACT] = None  #: of them, those that training changes
+    n_classes: Annotated[int | None, Role.FACT] = None  #: K of the dataset; None in rows older than the key
     #: which part of its chance the seed draws, ``all``, ``order``, ``weights``, ``inputs`` or ``nothing``
     seed_moves: Annotated[str, Role.NETWORK] = "all"
     protocol: Annotated[str, Role.PROTOCOL]  #: name of the protocol, e.g. ``loo``
@@ -111,6 +112,9 @@ class Row:
     wrong: float  #: images misclassified; the expected count when the evaluation is exact
     loss: float  #: mean cross entropy in nats
     together: int | None = None  #: runs that trained together when it was written; None in rows older than the key
+    #: of the scored images, those that a classifier gets wrong that always says the most frequent class of the run's
+    #: training images, counted as ``wrong`` is; None in rows older than the key
+    majority_wrong: float | None = None
 
     @property
     def error(self) -> float:
@@ -120,11 +124,13 @@ class Row:
     def to_json(self) -> str:
         """Format the row as one line, identity included, without the line end."""
         flat = asdict(self.identity)
-        for key in ("user_code", "seed_moves"):
+        for key in ("user_code", "seed_moves", "n_classes"):
             if flat[key] == DEFAULTS[key]:  # as in most runs
                 del flat[key]
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "identity"}
         values["env_held_out"] = values.pop("held_out")
+        if values["majority_wrong"] is None:
+            del values["majority_wrong"]
         return json.dumps({**flat, **values}, separators=(",", ":"))
 
 
@@ -240,7 +246,8 @@ class RowParser:
         if identity is not None:
             try:
                 values = _object(b"{" + line[cut + 1 :])
-                values.setdefault("together", None)
+                for key in OPTIONAL:
+                    values.setdefault(key, None)
                 if len(values) == len(ROW_CHECKS) and not _fault(values):
                     return identity, values
             except (RecordError, KeyError):
@@ -286,7 +293,12 @@ def _fault(values: Mapping[str, Any]) -> str:
         if fault := check(values[key]):
             return f"{key} {fault}"
     wrong, seen = values["wrong"], values["seen"]
-    return "" if 0 <= wrong <= seen else f"{wrong} wrong of {seen} seen is no error"
+    if not 0 <= wrong <= seen:
+        return f"{wrong} wrong of {seen} seen is no error"
+    majority = values["majority_wrong"]
+    if majority is not None and not 0 <= majority <= seen:
+        return f"{majority} majority_wrong of {seen} seen is no error"
+    return ""
 
 
 Check = Callable[[Any], str]  # "" for a good value, else what is wrong with it, e.g. "is 1.5, not a whole number"
@@ -376,6 +388,7 @@ BY_TYPE: dict[Any, Check] = {
     int: whole(),
     bool: truth,
     float: number,
+    float | None: optional(number),
     int | None: optional(whole()),
     list[str]: list_of(printable_text),
     list[list[str]] | None: optional(list_of(list_of(printable_text))),
@@ -396,7 +409,10 @@ ROW_CHECKS: dict[str, Check] = {
     "wrong": number,
     "loss": loss,
     "together": optional(whole(1, LARGEST_COUNT)),
+    "majority_wrong": optional(number),
 }
+#: of them, those that rows lack which are older than the key
+OPTIONAL = ("together", "majority_wrong")
 
 
 def first_fault(values: Mapping[str, Any], checks: Mapping[str, Check]) -> str:

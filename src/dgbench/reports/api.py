@@ -3,7 +3,8 @@
 Values are fractions; beside a column ``NAME`` may stand ``NAME.std``, ``NAME.n``, ``NAME.reason`` and others, see
 :mod:`dgbench.reports.tables`. Where the runs belong to several settings (or leaderboards), a column ``setting`` comes
 first. ``frame.attrs`` has ``title``, ``notes`` (sentences), ``selection`` and ``problems`` (what was left out and why,
-in one line each).
+in one line each). Frames hold algorithms alone: what they must beat stands in ``frame.attrs["chance"]``, setting ->
+reference (``blind guess``, ``most frequent class``) -> measure -> value.
 """
 
 from __future__ import annotations
@@ -126,7 +127,13 @@ def differences(frame: pd.DataFrame, statistics: Settings | None = None, split_b
 def _for_each_setting(frame: pd.DataFrame, make: Callable[[Evaluation], Table], split_by: str | None) -> pd.DataFrame:
     evaluation = evaluate(selected_of_frame(frame), split_by)
     parts = {setting.title: make(evaluation.of(setting.title)) for setting in evaluation.settings}
-    return _joined(parts, frame, evaluation.problems)
+    joined = _joined(parts, frame, evaluation.problems)
+    joined.attrs["chance"] = {
+        setting.title: {reference.name: dict(reference.measures) for reference in setting.chance.references}
+        for setting in evaluation.settings
+        if setting.chance
+    }
+    return joined
 
 
 def _joined(parts: Mapping[str, Table], frame: pd.DataFrame, problems: Iterable[Problem]) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from dgbench.analysis.selection import Selection
 from dgbench.errors import RecordError
 from dgbench.plan.folds import FULL, LOO, tested, tested_by_fold
 from dgbench.records.rows import Role, identity_key, keys
+from dgbench.reports.chance import Chance, chance_of
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import setting_titles, slug, variant_text
 from dgbench.reports.reading.collect import ADVICE
@@ -45,6 +46,8 @@ class Setting:
     title: str
     identity: Mapping[str, Any]  #: its keys of :attr:`Role.SETTING`, and what the report is split by
     codes: tuple[str, ...]  #: code versions of the runs that count: one, or none where no run does
+    #: what its results must beat; None where the number of classes is not known
+    chance: Chance | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
@@ -195,6 +198,7 @@ def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
             lines.append({**study_key, **_line(study)})
             errors += [{**study_key, **line} for line in _errors(study, setting)]
             problems += _missing_problems(study)
+        settings[-1] = replace(setting, chance=_chance(group, studies))
         problems += _other_environments(studies)
     # both frames keep names as Python's strings: tables read them by the thousand, Arrow's make that ten times slower
     study_columns = ["setting", "algorithm", "seed"]
@@ -204,6 +208,15 @@ def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
     error_frame = pd.DataFrame(errors, columns=[*study_columns, "role", "env", "error", "error.reason"])
     error_frame = error_frame.astype(dict.fromkeys(("setting", "algorithm", "role", "env"), object))
     return Evaluation(tuple(settings), study_frame, error_frame, tuple(problems))
+
+
+def _chance(group: Group, studies: Sequence[Study]) -> Chance | None:
+    """Compute what the studies of a setting must beat, in the environments in which any of them is tested."""
+    held_out = [env for env in group.identity["given"] if any(env in study.held_out for study in studies)]
+    everywhere = dict.fromkeys(env for study in studies for env in study.everywhere)
+    measures = [name for name in MEASURES if any(study.measures.value(name) is not None for study in studies)]
+    identities = [run.identity for run in group.runs]
+    return chance_of(identities, group.tests, held_out, list(everywhere), measures)
 
 
 def evaluate_study(

@@ -27,7 +27,11 @@ from dgbench.reports.reading.selected import Selected, SelectedRun, select_runs,
 from dgbench.validation import Places, Refusal, checked
 
 #: what a frame says of one evaluation, after the columns that say whose it is
-EVALUATION = ("step", "env", "subset", "env_held_out", "seen", "wrong", "error", "loss", "together", "code")
+EVALUATION = (
+    "step", "env", "subset", "env_held_out", "seen", "wrong", "error", "loss", "majority_wrong", "together", "code"
+)  # fmt: skip
+#: of the columns, those that frames may lack which are older than they are
+_LATER = ("n_classes", "majority_wrong")
 #: keys of an identity that a frame spells in columns of their own, ``variant.ratio``
 _IN_COLUMNS = ("variant", "hparams", "user_code")
 
@@ -45,13 +49,14 @@ def results(
     - whose it is: ``run`` (hash), ``folder``, ``dataset``, ``variant.NAME``, ``base``, ``evaluation``, ``data_seed``,
       ``split_seed``, ``given``, ``algorithm``, ``label`` (the algorithm as tables name it, with what sets several of
       its studies apart), ``hparams.NAME``, ``draw``, ``space``, ``trial``, ``backbone``, ``init``, ``head``,
-      ``tuning``, ``n_parameters``, ``n_trainable``, ``protocol``, ``fold``, ``held_out``, ``folds``, ``seed``,
-      ``averaging``, ``beyond``, ``grouped``; see :class:`dgbench.records.rows.RunIdentity`. Lists are tuples. A key
-      that a run does not have, for instance a hyperparameter of another algorithm, is missing (NaN).
+      ``tuning``, ``n_parameters``, ``n_trainable``, ``n_classes``, ``protocol``, ``fold``, ``held_out``, ``folds``,
+      ``seed``, ``averaging``, ``beyond``, ``grouped``; see :class:`dgbench.records.rows.RunIdentity`. Lists are
+      tuples. A key that a run does not have, for instance a hyperparameter of another algorithm, is missing (NaN).
     - ``step``: optimizer updates done; ``env``; ``subset``: ``train``, ``val`` or ``test``; ``env_held_out``: the run
       never trained on this environment; ``seen``: images; ``wrong``: of them misclassified, an expected number where
-      the evaluation is exact; ``error``: wrong / seen; ``loss``: mean cross entropy, nats; ``together``: runs that
-      trained in one stack, where it is recorded; ``code``: version of dgbench.
+      the evaluation is exact; ``error``: wrong / seen; ``loss``: mean cross entropy, nats; ``majority_wrong``: images
+      that the most frequent class of the run's training images gets wrong, and ``together``: runs that trained in one
+      stack, where they are recorded; ``code``: version of dgbench.
 
     ``frame.attrs["problems"]`` says in one line each what was left out and why, ``frame.attrs["selection"]`` how steps
     were chosen, ``frame.attrs["validation_environments"]`` on which environments no leaderboard may report, since they
@@ -134,7 +139,7 @@ def selected_of_frame(frame: pd.DataFrame) -> Selected:
             return Selected([], collection.rows, published=collection.published, problems=collection.problems)
         return replace(select_runs(collection, Last()), problems=collection.problems)
     needed = ("folder", "label", *IDENTITY_KEYS, "step", "subset", "env", "env_held_out", "seen", "wrong")
-    if absent := [name for name in needed if name not in frame and name not in _IN_COLUMNS]:
+    if absent := [name for name in needed if name not in frame and name not in (*_IN_COLUMNS, *_LATER)]:
         raise ConfigError(f"frame has no column {absent[0]}; give one of dgbench.results, or some of its lines")
     _check_errors(frame)
     rows = frame.assign(run=frame.groupby(["run", "folder"], sort=False).ngroup().to_numpy())
@@ -195,6 +200,8 @@ def _frame(collection: Collection, selected: Selected) -> pd.DataFrame:
     identities = runs[columns].take(position).reset_index(drop=True)
     evaluations = rows.drop(columns="run").reset_index(drop=True).astype({"env": str, "subset": str})
     evaluations["error"] = evaluations["wrong"] / evaluations["seen"]
+    if "majority_wrong" not in evaluations:
+        evaluations["majority_wrong"] = np.nan
     evaluations["code"] = identities.pop("code")
     evaluations["together"] = pd.array([run.together for run in collection.runs], dtype="Int64").take(position)
     frame: pd.DataFrame = pd.concat([identities, evaluations[list(EVALUATION)]], axis=1)

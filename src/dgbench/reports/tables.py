@@ -12,6 +12,9 @@ Beside a column ``NAME`` may stand what belongs to its values:
 ``NAME.reason``    why there is no value
 =================  ====================================================================
 
+A column ``reference`` is true in lines that are no results but what results are compared with, such as a blind guess:
+they come last, and are never ranked, sorted, marked or counted.
+
 A :class:`Table` adds what a reader needs: title, units, notes.
 
 Nothing here loads pandas before there is a frame: a status prints aligned text again and again.
@@ -20,7 +23,7 @@ Nothing here loads pandas before there is a frame: a status prints aligned text 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 Unit = Literal["percent", "points", "correlation", "probability", "loss", "distance", "rank", "count", "signed", "text"]
 BESIDE = ("std", "n", "low", "high", "best", "flag", "reason")
+REFERENCE = "reference"
 _PLACES = {"percent": 1, "points": 1, "correlation": 2, "probability": 2, "loss": 3, "distance": 3, "rank": 1}
 
 
@@ -66,7 +70,14 @@ class Table:
     detail: bool = False  #: folded away where the renderer can, left out of the terminal
 
     def __len__(self) -> int:
-        return len(self.frame)
+        return len(self.frame) - sum(self.references)
+
+    @property
+    def references(self) -> list[bool]:
+        """Of each line, whether it is a reference."""
+        if REFERENCE not in self.frame:
+            return [False] * len(self.frame)
+        return [bool(value) for value in self.frame[REFERENCE].tolist()]
 
 
 @dataclass(frozen=True)
@@ -103,6 +114,22 @@ def table(
     shown = [column.name for column in columns]
     frame = frame.reindex(columns=[*shown, *frame.columns.difference(shown, sort=False)])
     return Table(frame, name, title, tuple(columns), tuple(notes), detail)
+
+
+def with_lines(table: Table, lines: Sequence[Mapping[str, Any]], notes: Iterable[str] = ()) -> Table:
+    """Append lines of references to a table; their cells that are missing stay empty."""
+    import pandas as pd
+
+    results = table.frame.assign(**{REFERENCE: False})
+    shown = {*results.columns, *(key for line in lines for key in line)}
+    columns = [*results.columns, *sorted(shown - {*results.columns})]
+    frame = pd.DataFrame([*results.to_dict("records"), *lines], columns=columns)
+    for name, kind in results.dtypes.items():
+        if pd.api.types.is_bool_dtype(kind):
+            frame[name] = frame[name].map(lambda value: value is True)
+        else:  # whole numbers stay whole beside cells that are empty
+            frame[name] = frame[name].astype("Int64" if pd.api.types.is_integer_dtype(kind) else kind)
+    return replace(table, frame=frame, notes=(*table.notes, *notes))
 
 
 def entry(

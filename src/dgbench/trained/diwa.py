@@ -34,7 +34,7 @@ from dgbench.training.run_folder import MODEL_FILE, ModelRecord
 
 UNIFORM, GREEDY = "diwa_uniform", "diwa_greedy"
 #: keys of an identity in which runs that are averaged may differ
-FREE = ("run", "hparams", "draw", "trial", "space", "n_parameters", "n_trainable", "code")
+FREE = ("run", "hparams", "draw", "trial", "space", "n_parameters", "n_trainable", "n_classes", "code")
 
 log = logging.getLogger("dgbench")
 

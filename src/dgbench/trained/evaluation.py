@@ -43,7 +43,8 @@ from dgbench.validation import some_of
 Logits = Callable[[Tensor, str, int], Tensor]
 Counts = dict[str, dict[str, float]]
 
-OF_A_FOLD = ("run", "fold", "held_out", "n_parameters", "n_trainable", "code")  # keys in which runs of a study differ
+#: keys in which runs of a study may differ; a run that is older than ``n_classes`` does not know it
+OF_A_FOLD = ("run", "fold", "held_out", "n_parameters", "n_trainable", "n_classes", "code")
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ def identity_of(subject: Subject, fold: Fold, info: DatasetInfo, protocol: str) 
     """
     record = subject.model.record
     if record is not None and subject.trained_on(info):
-        return replace(record.identity_of_rows, code=code_version())
+        return replace(record.identity_of_rows, n_classes=info.n_classes or None, code=code_version())
     facts = info.facts()
     identity = {
         **facts,
@@ -167,6 +168,7 @@ def identity_of(subject: Subject, fold: Fold, info: DatasetInfo, protocol: str) 
         "folds": None if fold.folds is None else [list(tested) for tested in fold.folds],
         "beyond": info.beyond,
         "grouped": subject.grouped,
+        "n_classes": info.n_classes or None,
         "code": code_version(),
     }
     if record is not None:

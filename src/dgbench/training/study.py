@@ -17,6 +17,7 @@ from dgbench.batches import ErrorRecipe
 from dgbench.callbacks.loggers import RunInfo
 from dgbench.containers import Networks
 from dgbench.data.environments import Environments, EvalSet
+from dgbench.data.majority import with_majority_errors
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.data.partial import partial
 from dgbench.network_specs import Sizes
@@ -101,6 +102,7 @@ class Run:
             head=self.spec.head.get("name", "random"),
             tuning=study.tuning.name,
             seed_moves=config["seed_moves"],
+            n_classes=study.info.n_classes or None,
             n_parameters=sum(p.numel() for p in module.networks.parameters()),
             n_trainable=sum(p.numel() for p in module.networks.params().values()),
             fold=self.fold.name,
@@ -274,9 +276,10 @@ def recipes_of(fold: Fold, environments: Environments, subsets: Sequence[str], g
         grouped: predictions depend on the images that are scored together.
     """
     recipes = environments.table.error_recipes(fold.everywhere, subsets, fold.training, grouped)
-    if fold.everywhere:
-        return recipes
-    recipes = [recipe for recipe in recipes if recipe.env in fold.scored]
-    tested = {recipe.env for recipe in recipes if recipe.subset == "test"}
-    lacking = set(fold.tested) & set(fold.training) - tested
-    return recipes + [ErrorRecipe(s.env, "test", s.mixture) for s in recipes if s.subset == "val" and s.env in lacking]
+    if not fold.everywhere:
+        recipes = [recipe for recipe in recipes if recipe.env in fold.scored]
+        tested = {recipe.env for recipe in recipes if recipe.subset == "test"}
+        lacking = set(fold.tested) & set(fold.training) - tested
+        val = [recipe for recipe in recipes if recipe.subset == "val" and recipe.env in lacking]
+        recipes += [ErrorRecipe(recipe.env, "test", recipe.mixture) for recipe in val]
+    return with_majority_errors(recipes, environments, fold.training)

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import lzma
+import math
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ from dgbench.reports.labels import words_of
 from dgbench.reports.measuring.tables import measure_table
 from dgbench.reports.reading.collect import Collection, code_parts, collect
 from dgbench.reports.reading.folders import ENTRY_FILE, ROWS
-from dgbench.reports.reading.row_files import BY_SEED, ROW_COLUMNS, SEEDED, archive_lines
+from dgbench.reports.reading.row_files import BY_SEED, LATER_COLUMNS, ROW_COLUMNS, SEEDED, archive_lines
 from dgbench.reports.reading.selected import Selected, select_runs
 from dgbench.reports.render.formats import csv_text
 from dgbench.reports.results import selection_named
@@ -275,6 +276,12 @@ def packed(collection: Collection) -> list[PackedRun]:
         folder = "/".join(Path(run.folder).parts[-2:])
         columns = {name: rows[name].tolist() for name in ROW_COLUMNS}
         columns["loss"] = [round(value, 6) for value in columns["loss"]]  # single precision is all that a table keeps
+        for name in LATER_COLUMNS:
+            columns[name] = [None if math.isnan(value) else value for value in columns[name]]
+            if all(value is None for value in columns[name]):
+                del columns[name]
+        if identity["n_classes"] is None:
+            del identity["n_classes"]
         about = {**asdict(run), "folder": folder, "identity": identity}
         del about["lacking"]  # follows from the rows
         lines.append(PackedRun(run=about, rows=columns, **provenance))

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,7 @@ def read_table(
     init: str | None = None,
     seeds: int | None = None,
     bar: str = "standard_error",
+    classes: int | None = None,
 ) -> Collection:
     """Read errors or accuracies of trained models from a table.
 
@@ -77,6 +79,7 @@ def read_table(
         dataset, backbone, init: what they are called where no column says it.
         seeds: behind every mean of a table of means ± error bars; None where it is not known.
         bar: what the error bars are, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
+        classes: number of classes of the dataset, for what a blind guess achieves; None where it is not known.
 
     Raises:
         ConfigError: an argument is unknown, or names what the table does not have.
@@ -88,6 +91,8 @@ def read_table(
             raise ConfigError(f"import.{key}={shown(value)} is unknown; choose {' or '.join(choices)}")
     if seeds is not None and not (type(seeds) is int and seeds > 1):
         raise ConfigError(f"import.seeds={shown(seeds)} is no number of seeds from 2 on; give one, or null")
+    if classes is not None and not (type(classes) is int and classes > 1):
+        raise ConfigError(f"import.classes={shown(classes)} is no number of classes from 2 on; give one, or null")
     problems: list[Problem] = []
     framed = isinstance(path, pd.DataFrame)
     source = "the data frame" if framed else printable(shown(path))
@@ -105,7 +110,10 @@ def read_table(
     lines = _with_errors(table, lines, unit)
     if "standard_error" in lines and "seed" not in table.column:
         return _stated(table, lines, seeds, bar)
-    return _collected(table, _with_held_out(table, lines))
+    if classes is not None and lines["dataset"].nunique() > 1:
+        named = ", ".join(map(str, lines["dataset"].unique()))
+        raise ConfigError(f"import.classes={classes} is of one dataset, the table holds {named}; leave it null")
+    return _collected(table, _with_held_out(table, lines), classes)
 
 
 def _lines(table: Columns, named: Mapping[str, str]) -> pd.DataFrame:
@@ -249,8 +257,8 @@ def _stated(table: Columns, lines: pd.DataFrame, seeds: int | None, bar: str) ->
     return Collection([], pd.DataFrame(), table.problems, [], papers)
 
 
-def _collected(table: Columns, lines: pd.DataFrame) -> Collection:
-    """Collect runs and their rows."""
+def _collected(table: Columns, lines: pd.DataFrame, classes: int | None) -> Collection:
+    """Collect runs, whose dataset has so many classes, and their rows."""
     if "seed" not in table.column:
         table.assume("no column is the seed: one seed")
     if "step" not in table.column:
@@ -295,6 +303,7 @@ def _collected(table: Columns, lines: pd.DataFrame) -> Collection:
             "accuracy": lines["accuracy"],
         }
     ).reset_index(drop=True)
+    runs = [replace(run, identity={**run.identity, "n_classes": classes}) for run in runs]
     return Collection(runs, rows, table.problems, [], selected_elsewhere="step" not in table.column)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from dgbench.analysis.accuracy import mean
+from dgbench.reports.chance import BLIND_GUESS, Chance
 from dgbench.reports.document import Figure
 from dgbench.reports.evaluation import Evaluation
 from dgbench.reports.labels import sortable
@@ -24,6 +25,7 @@ from dgbench.reports.measuring.tables import COMPARED
 from dgbench.reports.over_seeds import Ranking, algorithms_of, by_seed, line_values, seeds_of, standard_deviation
 from dgbench.reports.render.drawing import (
     COLORS,
+    DASHED,
     INK,
     MEASURE_STYLE,
     REST,
@@ -33,11 +35,14 @@ from dgbench.reports.render.drawing import (
     finish,
     grid,
     label_of,
+    within_reach,
 )
+from dgbench.reports.tables import percent
 
 _COLUMNS = 3
 _RANKS = 3.26  # inches of the line of ranks
 _NUMBERED = 16  # of more ranks every fifth has its number
+_APART = 1.0  # points; errors of the most frequent class this close to the blind guess's get no curve of their own
 Colors = Mapping[str, str]  #: highlighted algorithm -> color
 
 
@@ -144,7 +149,37 @@ def _draw(axes: Any, evaluation: Evaluation, colors: Colors, ticks: int = 6) -> 
     else:
         axes.set_xticks(list(place.values()), list(map(label_of, place)), rotation=45, ha="right")
     grid(axes)
+    return ends | _draw_references(axes, setting.chance, place)
+
+
+def _draw_references(axes: Any, chance: Chance | None, place: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """Draw the references as dashed lines, those that are near the results; and return their right ends.
+
+    Args:
+        axes: with the results.
+        chance: of the setting; None where it is not known.
+        place: environment -> place on the axis, in its order.
+    """
+    ends: dict[str, tuple[float, float]] = {}
+    if chance is None:
+        return ends
+    _, high = axes.get_ylim()
+    for reference in chance.references:
+        known = [env for env in place if env in reference.everywhere]
+        levels = [100 * reference.everywhere[env] for env in known]
+        apart = not ends or any(abs(level - 100 * chance.error) >= _APART for level in levels)
+        if not levels or not apart or not within_reach(max(levels), 0.0, high):
+            continue
+        axes.plot([place[env] for env in known], levels, **DASHED)
+        ends[reference.name] = (place[known[-1]], levels[-1])
     return ends
+
+
+def _on_references(evaluations: Sequence[Evaluation]) -> str:
+    """Say what the dashed line is; empty where no setting knows its number of classes."""
+    levels = dict.fromkeys(e.settings[0].chance.error for e in evaluations if e.settings[0].chance)
+    shown = " or ".join(f"{percent(level)}%" for level in levels)
+    return f" Dashed, where results are near: what looks at no image (a blind guess: {shown})." if levels else ""
 
 
 def _places(environments: Iterable[str], given: Sequence[str]) -> tuple[dict[str, float], bool]:
@@ -167,6 +202,7 @@ def _caption(evaluations: Sequence[Evaluation], colors: Colors) -> str:
     gray = sorted(drawn - colors.keys())
     note = f" In gray: {', '.join(gray)}." if gray else ""
     text = "Model trained on all given environments (triangles)"
+    note = _on_references(evaluations) + note
     if count == 1:
         return f"{text}, 1 seed. The highest point of a curve is its ideal error.{note}"
     return (
@@ -268,7 +304,8 @@ def _sized_panels(
 
 
 def _legend_below(drawn: Any, axes: Any) -> None:
-    drawn.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    handles, labels = axes.get_legend_handles_labels()
+    drawn.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
 
 
 def baseline_figures(benchmark: Benchmark, baseline: str) -> list[Figure]:
@@ -289,6 +326,7 @@ def baseline_figures(benchmark: Benchmark, baseline: str) -> list[Figure]:
         labels = [line.label(without=benchmark.size_axis) or line.label() for line in shown]
         other_axes = [axis for axis in benchmark.axes if axis != benchmark.size_axis]
         ticks = [line.values[other_axes[0]] for line in shown] if len(other_axes) == 1 else labels
+        levels = _common_level(shown)
         drawn_as = ((label_of(baseline), [baseline] * len(shown), "s"), ("best by ideal", best, "o"))
         with canvas(name, 5.6, 3.1) as drawn:
             panels = drawn.subplots(1, 3, sharey=True)
@@ -303,6 +341,8 @@ def baseline_figures(benchmark: Benchmark, baseline: str) -> list[Figure]:
                         yerr=[100 * (standard_deviation(seed_values) or 0.0) for seed_values in values], markersize=7,
                         label=label,
                     )  # fmt: skip
+                for level in levels:
+                    axes.axhline(level, label=BLIND_GUESS, **DASHED)
                 axes.set_title(f"({letter}) {title}")
                 axes.set_xticks(range(len(shown)), ticks, rotation=30 if max(map(len, ticks)) > 4 else 0)
                 if len(other_axes) == 1:
@@ -347,6 +387,12 @@ def scatter_figures(benchmark: Benchmark) -> list[Figure]:
             if low < high:
                 axes.plot([low, high], [low, high], color=INK, linewidth=1, linestyle=(0, (4, 3)))
                 ends["measure = ideal"] = (high, high)
+            for level in _common_level(lines):
+                if left <= level <= right and bottom <= level <= top:
+                    axes.plot([level], [level], marker="D", markersize=7, color=INK, markerfacecolor="none", zorder=5)
+                    axes.annotate(
+                        BLIND_GUESS, (level, level), xytext=(8, -3), textcoords="offset points", va="top", fontsize=9.5
+                    )
             axes.set_xlabel("ideal error (%)")
             axes.set_ylabel("measure (%)")
             grid(axes, "both")
@@ -358,6 +404,12 @@ def scatter_figures(benchmark: Benchmark) -> list[Figure]:
             return finish(drawn, name, f"Measures against the ideal error{suffix}", caption)
 
     return _figure_per_size(benchmark, "scatter", draw)
+
+
+def _common_level(lines: Sequence[BenchmarkLine]) -> list[float]:
+    """Return the error of a blind guess (percent) where it is the same in all settings; else nothing."""
+    levels = {100 * line.setting.chance.error if line.setting.chance else None for line in lines}
+    return [level for level in levels if level is not None] if len(levels) == 1 else []
 
 
 def rank_figures(benchmark: Benchmark) -> list[Figure]:

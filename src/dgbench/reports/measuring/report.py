@@ -14,6 +14,7 @@ from dgbench.analysis import Statistics
 from dgbench.analysis.selection import Selection
 from dgbench.plan.settings import Name
 from dgbench.records.rows import Role, keys
+from dgbench.reports.chance import beaten
 from dgbench.reports.document import (
     Document,
     Figure,
@@ -185,9 +186,13 @@ def measures_answer(evaluation: Evaluation) -> list[str]:
         head = f"{verdict.leaders.sentence(quantity, errors, 'error', trained_on_one)}."
     else:
         head = verdict.headline(title, truly=selections(studies, ["ideal"])["ideal", None].names)
-    numbers = verdict.numbers(title, means(values)[verdict.leader])
+    level = means(values)[verdict.leader]
+    numbers = verdict.numbers(title, level)
     apart = f" {verdict.apart()}" if verdict.rivals else ""
-    return [head, f"{numbers}.{apart}", *_by_seeds(studies, measure), *_truth(evaluation)]
+    answer = [head, f"{numbers}.{apart}", *_by_seeds(studies, measure), *_truth(evaluation)]
+    chance = evaluation.settings[0].chance
+    warning = beaten({verdict.leader: level}, chance.levels(measure), title) if chance else ""
+    return [warning, *answer] if warning else answer
 
 
 def _by_seeds(studies: pd.DataFrame, measure: str) -> list[str]:

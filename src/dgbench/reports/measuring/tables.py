@@ -19,9 +19,11 @@ import pandas as pd
 from dgbench.analysis import MEASURES, PRACTICAL_MEASURES, Resamples, Statistics, lead, resample
 from dgbench.errors import MeasureError
 from dgbench.plan.folds import LOO, tested_by_fold
+from dgbench.reports.chance import with_errors, with_measures
 from dgbench.reports.document import TARGET_ORACLE
 from dgbench.reports.evaluation import Evaluation, Setting
 from dgbench.reports.measuring.expected import (
+    OF_MEANS,
     expected_measures,
     expected_table,
     noise_sentences,
@@ -77,10 +79,10 @@ ALGORITHM = Column("algorithm", key=True)
 
 def setting_tables(evaluation: Evaluation, statistics: Statistics, noise: Sequence[str] = ()) -> list[Table]:
     """Build all tables of one setting, those to read first in front; the first one also gets :func:`noise_notes`."""
-    measures = measure_table(evaluation)
+    measures, (setting,) = measure_table(evaluation), evaluation.settings
     return [
-        replace(measures, notes=(*measures.notes, *noise)),
-        held_out_table(evaluation),
+        with_measures(replace(measures, notes=(*measures.notes, *noise)), setting.chance, {OF_MEANS: "worst_gap"}),
+        with_errors(held_out_table(evaluation), setting.chance),
         selection_table(evaluation),
         correlation_table(evaluation),
         certainty_table(evaluation),

@@ -12,12 +12,23 @@ import pandas as pd
 from dgbench.analysis.accuracy import mean, mean_interval
 from dgbench.analysis.comparison import separated
 from dgbench.errors import MeasureError
+from dgbench.reports.chance import BLIND_GUESS
 from dgbench.reports.document import Figure
 from dgbench.reports.labels import slug
 from dgbench.reports.measuring.figures import rank_diagram
 from dgbench.reports.over_seeds import Ranking, comparable, line_values, means
 from dgbench.reports.ranking.leaderboards import Leaderboard
-from dgbench.reports.render.drawing import COLORS, GRAY, INK, canvas, finish, grid, label_of
+from dgbench.reports.render.drawing import (
+    COLORS,
+    DASHED,
+    GRAY,
+    INK,
+    canvas,
+    finish,
+    grid,
+    label_of,
+    within_reach,
+)
 from dgbench.reports.tables import percent
 
 _WIDTH = 5.6  # inches, which a phone shows whole
@@ -45,6 +56,7 @@ def average_figure(leaderboard: Leaderboard) -> Figure | None:
         axes = drawn.add_subplot()
         averages = leaderboard.averages
         _dots(axes, list(level), level, averages)
+        on_chance = _draw_chance([axes], [leaderboard.chance], label=BLIND_GUESS)
         right = axes.get_xlim()[1]
         for algorithm, y in places.items():
             axes.annotate(
@@ -58,7 +70,8 @@ def average_figure(leaderboard: Leaderboard) -> Figure | None:
             if plural
             else "mean over the held-out environments and"
         )
-        return finish(drawn, name, "Average accuracy of every algorithm", f"Dot: {scope} seeds. {_caption([averages])}")
+        caption = f"Dot: {scope} seeds. {_caption([averages])}{on_chance}"
+        return finish(drawn, name, "Average accuracy of every algorithm", caption)
 
 
 def dataset_figure(leaderboard: Leaderboard) -> Figure | None:
@@ -76,11 +89,12 @@ def dataset_figure(leaderboard: Leaderboard) -> Figure | None:
         for axes, dataset, averages in zip(panels, leaderboard.datasets, shown, strict=False):
             _dots(axes, order, means(averages), averages)
             axes.set_title(_broken(dataset.title, 36 // across), fontsize=10)
+        on_chance = _draw_chance(panels, [dataset.chance for dataset in leaderboard.datasets])
         for axes in panels[len(leaderboard.datasets) :]:
             axes.set_visible(False)
         drawn.supxlabel("test accuracy (%), higher is better", fontsize=11)
-        text = f"Dot: mean over the held-out environments and seeds; each panel has its own scale. {_caption(shown)}"
-        return finish(drawn, name, "Accuracy on each dataset", text)
+        text = "Dot: mean over the held-out environments and seeds; each panel has its own scale."
+        return finish(drawn, name, "Accuracy on each dataset", f"{text} {_caption(shown)}{on_chance}")
 
 
 def rank_figure(leaderboard: Leaderboard) -> Figure | None:
@@ -141,6 +155,39 @@ def _dots(axes: Any, order: Sequence[str], level: Mapping[str, float], accuracie
     axes.tick_params(axis="y", length=0, labelsize=9.5)
     axes.spines["left"].set_visible(False)
     grid(axes, "x")
+
+
+def _draw_chance(panels: Sequence[Any], levels: Sequence[Mapping[str, float]], label: str = "") -> str:
+    """Draw the accuracy of a blind guess as a dashed line where results are near; return the caption's sentence.
+
+    Args:
+        panels: with the results.
+        levels: of each panel, reference -> accuracy.
+        label: above the line.
+    """
+    drawn = beside = False
+    for axes, of_panel in zip(panels, levels, strict=False):
+        if BLIND_GUESS not in of_panel:
+            continue
+        level = 100 * of_panel[BLIND_GUESS]
+        low, high = axes.dataLim.intervalx
+        if not within_reach(level, low, high, share=1.0):
+            beside = True
+            continue
+        drawn = True
+        axes.axvline(level, **DASHED)
+        left, right = axes.get_xlim()
+        margin = 0.05 * (right - left)
+        axes.set_xlim(min(left, level - margin), max(right, level + margin))
+        axes.annotate(
+            label, (level, 1), xycoords=("data", "axes fraction"), xytext=(0, 1), textcoords="offset points",
+            ha="center", va="bottom", fontsize=8.5,
+        )  # fmt: skip
+    text = " Dashed: a blind guess." if drawn else ""
+    if beside:
+        far = ", ".join(dict.fromkeys(f"{percent(of[BLIND_GUESS])}%" for of in levels if BLIND_GUESS in of))
+        text += f" {'Elsewhere a' if drawn else 'A'} blind guess ({far}) lies beyond the picture."
+    return text
 
 
 def _broken(name: str, letters: int) -> str:

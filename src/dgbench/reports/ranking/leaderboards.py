@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
@@ -19,6 +19,7 @@ from dgbench.analysis.accuracy import mean
 from dgbench.configuration import command_words
 from dgbench.plan.folds import tested, tested_by_fold, trained_on_tested
 from dgbench.records.rows import Role, identity_key, keys
+from dgbench.reports.chance import chance_of
 from dgbench.reports.evaluation import PAIRS, Group, groups_of, repeats
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import dataset_titles, variant_text
@@ -48,6 +49,8 @@ class RankedDataset:
     identity: Mapping[str, Any]  #: of any of its runs
     environments: tuple[str, ...]  #: those tested and reported, in order
     accuracies: pd.DataFrame
+    #: reference -> its mean accuracy over the environments; empty where the number of classes is not known
+    chance: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def averages(self) -> pd.DataFrame:
@@ -102,6 +105,13 @@ class Leaderboard:
         seeds = sorted(set().union(*(dataset.averages.columns for dataset in self.datasets)))
         first, *others = (dataset.averages.reindex(index=order, columns=seeds) for dataset in self.datasets)
         return sum(others, first) / len(self.datasets)
+
+    @property
+    def chance(self) -> dict[str, float]:
+        """Reference -> mean of its accuracies over the datasets, where it is known on all of them."""
+        first, *others = [dataset.chance for dataset in self.datasets]
+        names = [name for name in first if all(name in levels for levels in others)]
+        return {name: mean([dataset.chance[name] for dataset in self.datasets]) for name in names}
 
     def repetitions(self, boards: Sequence[Leaderboard]) -> dict[str, pd.DataFrame]:
         """Collect the averages of the leaderboards that repeat this one (:func:`repeats`), by their ``seed_moves``."""
@@ -170,7 +180,9 @@ def leaderboards(
                 runs += [{"dataset": title, **study, **run} for run in counting]
                 problems += missing
             frame = pd.DataFrame(accuracies, columns=list(_COLUMNS)).astype({"accuracy": float, "images": float})
-            datasets.append(RankedDataset(title, group.runs[0].identity, environments, frame))
+            references = chance_of([run.identity for run in group.runs], group.tests, environments, [], [])
+            levels = references.accuracies(environments) if references else {}
+            datasets.append(RankedDataset(title, group.runs[0].identity, environments, frame, levels))
         identity = {key: groups[0].identity[key] for key in names}
         codes = tuple(dict.fromkeys(code for group, _, _ in shown for code in group.codes))
         boards.append(Leaderboard(_title(identity, datasets), identity, tuple(datasets), codes, pd.DataFrame(runs)))

@@ -14,6 +14,7 @@ from dgbench.analysis.accuracy import Spread
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError
 from dgbench.plan.settings import Name
+from dgbench.reports.chance import beaten
 from dgbench.reports.document import (
     Document,
     Report,
@@ -96,7 +97,8 @@ def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
         answer.append(f"Compared over the seeds that both have, if at all: {named}.")
     if unranked := [name for name in names if name not in level]:
         answer.append(f"Not ranked, since a dataset is missing: {', '.join(unranked)}.")
-    return answer
+    warning = beaten({verdict.leader: level[verdict.leader]}, leaderboard.chance, "average accuracy", highest=True)
+    return [warning, *answer] if warning else answer
 
 
 class LeaderboardReport(Report):

@@ -21,6 +21,7 @@ from dgbench.analysis.shift_verdicts import DOMINANT
 from dgbench.errors import ConfigError, MeasureError
 from dgbench.plan.folds import LOO, tested, trained_on_tested
 from dgbench.records.rows import Role, identity_key, keys
+from dgbench.reports.chance import accuracy_note
 from dgbench.reports.document import TARGET_ORACLE
 from dgbench.reports.hparams import Choice, choices_table
 from dgbench.reports.labels import slug, variant_text
@@ -98,6 +99,7 @@ def leaderboard_table(
         columns.append(Column("Δ rank", unit="signed", help=help_text))
     title = f"Leaderboard: test accuracy ± {SPREADS[kind]}"
     lines, notes = side_by_side(order, parts), _notes(leaderboard, order, baseline)
+    notes += accuracy_note({dataset.title: dataset.chance for dataset in leaderboard.datasets})
     notes += below_noise(leaderboard.averages, repetitions or {}, "average accuracy", highest=True)
     return table(lines, "leaderboard", title, columns, notes)
 
@@ -141,6 +143,7 @@ def dataset_table(
         f"the means over seeds, divisor {_DIVISORS[divisor]}.",
         _tested(dataset),
         *([] if _images(dataset) else ["Overall is absent: the number of test images is unknown."]),
+        *accuracy_note({dataset.title: dataset.chance}),
     ]
     if dataset.identity["protocol"] == LOO and len(dataset.environments) > 1:
         notes.append("Leave-one-out: every environment has another model, so std mixes models and environments.")

@@ -83,9 +83,12 @@ ROW_TYPE = np.dtype(
         ("seen", "int32"),
         ("wrong", "float64"),
         ("loss", "float32"),
+        ("majority_wrong", "float64"),  # NaN where rows do not say it
     ]
 )
 ROW_COLUMNS: tuple[str, ...] = ROW_TYPE.names or ()
+#: of them, those that archives lack which are older than the key
+LATER_COLUMNS = ("majority_wrong",)
 
 
 class Names(dict[str, int]):
@@ -254,7 +257,7 @@ def _record(rows: Sequence[ParsedRow], identity: dict[str, Any], names: Names, f
     latest = max(values, key=itemgetter("step"))
     codes = sorted({row.identity["code"] for row in kept.values()})
     identity = {**DEFAULTS, **identity, "code": CODE_SEPARATOR.join(codes)}
-    counts = itemgetter("env_held_out", "seen", "wrong", "loss")
+    counts = itemgetter("env_held_out", "seen", "wrong", "loss", "majority_wrong")
     array = row_array(
         (fields["step"], names[fields["env"]], names[fields["subset"]], *counts(fields)) for fields in values
     )
@@ -337,7 +340,7 @@ def _archived(line: bytes, names: Names) -> Record:
     except (ValueError, KeyError, TypeError, RecursionError):
         raise RecordError("is no JSON object with run, identity and rows (half-written?)") from None
     for part, required in ((about, _RUN_CHECKS), (identity, IDENTITY_CHECKS), (columns, ROW_COLUMNS)):
-        with_default = {"together", *DEFAULTS} if part is not columns else ()
+        with_default = {"together", *DEFAULTS} if part is not columns else LATER_COLUMNS
         if type(part) is not dict or (
             missing := [key for key in required if key not in part and key not in with_default]
         ):
@@ -346,6 +349,8 @@ def _archived(line: bytes, names: Names) -> Record:
     wrong = first_fault(about, _RUN_CHECKS) or first_fault(checked, IDENTITY_CHECKS) or misfit(identity)
     if wrong or (wrong := _fault_of_columns(columns, about)):
         raise RecordError(wrong)
+    for name in LATER_COLUMNS:
+        columns.setdefault(name, [None] * about["row_count"])
     env, subset = ([names[text] for text in columns[name]] for name in ("env", "subset"))
     rows = row_array(zip(*({**columns, "env": env, "subset": subset}[name] for name in ROW_COLUMNS), strict=True))
     keys = set(zip(columns["step"], columns["env"], columns["subset"], strict=True))
@@ -366,15 +371,18 @@ def _archived(line: bytes, names: Names) -> Record:
 def _fault_of_columns(columns: Mapping[str, Any], about: Mapping[str, Any]) -> str:
     """Describe the first fault in the rows of a run; empty where there is none."""
     count = about["row_count"]
-    for name in ROW_COLUMNS:
+    present = [name for name in ROW_COLUMNS if name in columns]
+    for name in present:
         if type(columns[name]) is not list or len(columns[name]) != count or not count:
             size = len(columns[name]) if type(columns[name]) is list else "no"
             return f"has {size} values of {name}, row_count is {count}"
         check = ROW_CHECKS[name]
         if wrong := next(filter(None, map(check, columns[name])), ""):
             return f"{name} {wrong}"
-    if not all(0 <= wrong <= seen for wrong, seen in zip(columns["wrong"], columns["seen"], strict=True)):
-        return "counts more images wrong than seen, or fewer than none"
+    for name in {"wrong", *LATER_COLUMNS} & {*present}:
+        counts = zip(columns[name], columns["seen"], strict=True)
+        if not all(wrong is None or 0 <= wrong <= seen for wrong, seen in counts):
+            return "counts more images wrong than seen, or fewer than none"
     if max(columns["step"]) != about["last_step"]:
         return f"last_step is {about['last_step']}, its last row is of step {max(columns['step'])}"
     keys = set(zip(columns["step"], columns["env"], columns["subset"], strict=True))

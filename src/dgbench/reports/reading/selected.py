@@ -52,8 +52,9 @@ class Selected:
 
     ``tests`` has one line per run with a step and environment that it is tested in: ``run`` (position in ``runs``),
     ``algorithm`` (as tables name it), ``seed``, ``fold``, ``role`` (``held_out``, or ``everywhere`` of the run trained
-    on all given environments), ``env``, ``env_held_out``, ``error`` and ``accuracy`` (fractions), ``images``; in the
-    order in which the rows were written.
+    on all given environments), ``env``, ``env_held_out``, ``error`` and ``accuracy`` (fractions), ``images``,
+    ``majority_error`` (of the most frequent class of the run's training images, a fraction; NaN where rows do not say
+    it); in the order in which the rows were written.
     """
 
     runs: Sequence[SelectedRun]
@@ -139,9 +140,9 @@ def select_study(rows: Sequence[Mapping[str, Any]], selection: Selection, unusab
     number_of = {fold: number for number, fold in enumerate(dict.fromkeys(row["fold"] for row in rows))}
     first = {row["fold"]: row for row in reversed(rows)}
     runs = [Run(fold, {key: first[fold][key] for key in IDENTITY_KEYS}, "DONE", "", 0, 0) for fold in number_of]
-    names = ["step", "env", "subset", "env_held_out", "seen", "wrong"]
-    frame = pd.DataFrame([{"run": number_of[row["fold"]], **{name: row[name] for name in names}} for row in rows])
-    frame = frame.astype({"env": "category", "subset": "category"})
+    names = ["step", "env", "subset", "env_held_out", "seen", "wrong", "majority_wrong"]
+    frame = pd.DataFrame([{"run": number_of[row["fold"]], **{name: row.get(name) for name in names}} for row in rows])
+    frame = frame.astype({"env": "category", "subset": "category", "majority_wrong": "float64"})
     selected = select_runs(Collection(runs, frame, [], []), selection)
     without_rows = {Path(): {fold: reason for fold, reason in unusable.items() if fold not in number_of}}
     named = [replace(run, reason=unusable.get(run.folder, run.reason)) for run in selected.runs]
@@ -176,6 +177,8 @@ def tests_of(runs: Sequence[SelectedRun], rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows[in_environments(rows, tested_in)]
     numbers = rows["run"].to_numpy()
 
+    majority = rows["majority_wrong"].to_numpy(dtype="float64") if "majority_wrong" in rows else np.nan
+
     def of_run(values: Iterable[Any]) -> Any:  # names as Python's strings: Arrow's make tables ten times slower
         return np.array([*values], dtype=object)[numbers]
 
@@ -191,6 +194,7 @@ def tests_of(runs: Sequence[SelectedRun], rows: pd.DataFrame) -> pd.DataFrame:
             "error": np.asarray(rows["wrong"].to_numpy() / rows["seen"].to_numpy(), dtype=np.float64),
             "accuracy": accuracies_of(rows),
             "images": rows["seen"].to_numpy(),
+            "majority_error": majority / rows["seen"].to_numpy(),
         }
     )
 

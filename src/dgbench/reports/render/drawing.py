@@ -35,6 +35,8 @@ MEASURE_STYLE: dict[str, tuple[str, str, Any]] = {
 }
 GRAY = "#9aa3ab"  # what is worse than the best, legible on light and dark pages
 REST: dict[str, Any] = {"color": INK, "alpha": 0.35, "linewidth": 0.8, "zorder": 1}  # behind the highlighted few
+#: lines of references, such as a blind guess
+DASHED: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 3)), "zorder": 1.5}
 _FILL = (0x00 / 255, 0x72 / 255, 0xB2 / 255)  # of heat maps
 _FEW = 5  # curves in color where there are more than colors
 Pictures = tuple[str, bytes, bytes]  # inline SVG without prolog, PNG, PDF
@@ -77,6 +79,17 @@ def grid(axes: Any, axis: str = "y") -> None:
     """Draw faint lines behind the data."""
     axes.grid(axis=axis, color=INK, alpha=0.15, linewidth=0.6)
     axes.set_axisbelow(True)
+
+
+def within_reach(level: float, low: float, high: float, share: float = 0.3) -> bool:
+    """Return whether a picture of results from ``low`` to ``high`` may grow to show a reference at ``level``.
+
+    Args:
+        level, low, high: in the unit of the axis.
+        share: of what the results span, by which it may grow.
+    """
+    reach = share * (high - low)
+    return low - reach <= level <= high + reach
 
 
 def heat(axes: Any, values: NDArray[np.float64], written: Callable[[float], str] | None) -> None:
@@ -132,7 +145,8 @@ def end_labels(axes: Any, ends: Mapping[str, tuple[float, float]], colors: Mappi
         joint = {"arrowstyle": "-", "color": color, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)}
         axes.annotate(
             label_of(name), ends[name], xytext=(13, place), textcoords=("offset points", "data"), va="center",
-            color=color, fontsize=10, fontweight="bold", annotation_clip=False, arrowprops=joint,
+            color=color, fontsize=10, fontweight="bold" if name in colors else "normal", annotation_clip=False,
+            arrowprops=joint,
         )  # fmt: skip
 
 

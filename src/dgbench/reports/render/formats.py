@@ -132,9 +132,17 @@ def plain_table(table: Table, title: str | None = None) -> str:
         lines.append([show(cell, column.unit) + "*" * cell.best for cell, column in pairs])
     text = [table.title if title is None else title]
     if len(table):
-        text += aligned(lines, [column.numeric for column in table.columns])
+        text += _with_rule(aligned(lines, [column.numeric for column in table.columns]), len(table) + 1)
     notes = [f"  {note}".replace("In bold:", "Marked *:").replace("Bold:", "Marked *:") for note in table.notes]
     return "\n".join(text + notes)
+
+
+def _with_rule(lines: list[str], results: int) -> list[str]:
+    """Put a line between the head with the results and the references, where there are any."""
+    if len(lines) == results:
+        return lines
+    rule = "  " + "-" * (max(map(len, lines)) - 2)
+    return [*lines[:results], rule, *lines[results:]]
 
 
 def markdown_files(document: Document) -> Files:
@@ -162,7 +170,9 @@ def markdown_table(table: Table, level: int = 3, title: str | None = None) -> st
     if len(table):
         lines = [[markdown_text(column.shown) for column in table.columns]]
         lines.append(["---:" if column.numeric else "---" for column in table.columns])
-        lines += [list(map(_markdown_cell, line, table.columns)) for line in cells(table)]
+        for line, reference in zip(cells(table), table.references, strict=True):
+            texts = list(map(_markdown_cell, line, table.columns))
+            lines.append([f"*{text}*" for text in texts] if reference else texts)
         parts.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
     return "\n\n".join(parts + ([inert(" ".join(table.notes))] if table.notes else []))
 
@@ -253,9 +263,10 @@ def long_frame(tables: Iterable[tuple[Table, str]]) -> pd.DataFrame:
     Returns:
         Columns ``section``, ``table``, ``key`` (what names the line, ``scale=1, ratio=3``), ``quantity`` (title of the
         column), ``value`` (a number), ``text`` (a value that is none), ``std``, ``n``, ``low``, ``high``, ``flag``,
-        ``reason``.
+        ``reason``, ``reference`` (whether the line is no result but what results are compared with).
     """
-    lines: dict[str, list[Any]] = {k: [] for k in ("section", "table", "key", "quantity", "value", "text", *_BESIDE)}
+    names = ("section", "table", "key", "quantity", "value", "text", *_BESIDE, "reference")
+    lines: dict[str, list[Any]] = {name: [] for name in names}
     for table, section in tables:
         frame, keys = table.frame, [column for column in table.columns if column.key]
         named = [
@@ -274,6 +285,7 @@ def long_frame(tables: Iterable[tuple[Table, str]]) -> pd.DataFrame:
             for kind in _BESIDE:
                 name = f"{column.name}.{kind}"
                 lines[kind] += frame[name].tolist() if name in frame else [None] * len(named)
+            lines["reference"] += table.references
     return pd.DataFrame(lines).astype({**_NUMBERS, **dict.fromkeys(("text", "flag", "reason"), object)})
 
 
@@ -320,6 +332,8 @@ def latex_table(table: Table, title: str | None = None, command: str = "", label
     align = "".join("r" if column.numeric else "l" for column in table.columns)
     head = " & ".join(latex_text(column.shown) for column in table.columns) + r" \\"
     lines = [" & ".join(map(_latex_cell, line, table.columns)) + r" \\" for line in cells(table)]
+    if len(table) < len(lines):  # references stand below a rule
+        lines.insert(len(table), r"\midrule")
     caption = rf"\caption{{{latex_text(table.title if title is None else title)}.}}"
     caption += rf"\label{{tab:{label}}}" if label else ""
     needs = "longtable" if len(lines) > _LONG else "graphicx"
