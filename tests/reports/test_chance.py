@@ -304,6 +304,8 @@ def test_an_imported_table_has_one_where_the_user_says_the_classes() -> None:
     assert known.frame["average"].tolist() == pytest.approx([0.4, 0.6, 0.5])
     with pytest.raises(ConfigError, match=r"import\.classes=1 is no number of classes from 2 on"):
         read_table(frame, classes=1)
+    means = frame.drop(columns="seed").assign(standard_error=1.0)
+    assert "import.classes is not used" in " ".join(p.reason for p in read_table(means, classes=2).problems)
     two = pd.concat([frame.assign(dataset="x"), frame.assign(dataset="y")])
     with pytest.raises(ConfigError, match=r"import\.classes=2 is of one dataset, the table holds x, y"):
         read_table(two, classes=2)

@@ -246,8 +246,8 @@ class RowParser:
         if identity is not None:
             try:
                 values = _object(b"{" + line[cut + 1 :])
-                for key in OPTIONAL:
-                    values.setdefault(key, None)
+                values.setdefault("together", None)
+                values.setdefault("majority_wrong", None)
                 if len(values) == len(ROW_CHECKS) and not _fault(values):
                     return identity, values
             except (RecordError, KeyError):
@@ -318,19 +318,37 @@ def printable_text(value: Any) -> str:
     return "" if value.isprintable() else f"holds a character that cannot be printed: {shown(value)}"
 
 
-def _check(holds: Callable[[Any], bool], fault: str) -> Check:
-    return lambda value: "" if holds(value) else f"is {shown(value)}, {fault}"
+# a file has millions of values: each check is one call where the value is good
 
 
 def whole(low: int = -_LARGEST, high: int = _LARGEST) -> Check:
     """Make a check for whole numbers from ``low`` to ``high``, written without a point."""
-    fault = f"not a whole number from {low} to {high}"
-    return _check(lambda value: type(value) is int and low <= value <= high, fault)
+
+    def check(value: Any) -> str:
+        if type(value) is int and low <= value <= high:
+            return ""
+        return f"is {shown(value)}, not a whole number from {low} to {high}"
+
+    return check
 
 
-truth = _check(lambda value: type(value) is bool, "neither true nor false")
-number = _check(lambda value: type(value) in (int, float) and abs(value) <= _LARGEST, "not a finite number")
-subset = _check(lambda value: type(value) is str and value in SUBSETS, f"not {', '.join(SUBSETS)}")
+def truth(value: Any) -> str:
+    """Check for true or false."""
+    return "" if type(value) is bool else f"is {shown(value)}, neither true nor false"
+
+
+def number(value: Any) -> str:
+    """Check for a finite number."""
+    if type(value) in (int, float) and abs(value) <= _LARGEST:
+        return ""
+    return f"is {shown(value)}, not a finite number"
+
+
+def subset(value: Any) -> str:
+    """Check for the name of a subset."""
+    if type(value) is str and value in SUBSETS:
+        return ""
+    return f"is {shown(value)}, not {', '.join(SUBSETS)}"
 
 
 def loss(value: Any) -> str:
@@ -411,8 +429,6 @@ ROW_CHECKS: dict[str, Check] = {
     "together": optional(whole(1, LARGEST_COUNT)),
     "majority_wrong": optional(number),
 }
-#: of them, those that rows lack which are older than the key
-OPTIONAL = ("together", "majority_wrong")
 
 
 def first_fault(values: Mapping[str, Any], checks: Mapping[str, Check]) -> str:

@@ -109,6 +109,8 @@ def read_table(
     lines = _lines(table, {"dataset": dataset or "table", "backbone": backbone or "unknown", "init": init or "unknown"})
     lines = _with_errors(table, lines, unit)
     if "standard_error" in lines and "seed" not in table.column:
+        if classes is not None:
+            table.assume("a table of means gets no line for a blind guess: import.classes is not used")
         return _stated(table, lines, seeds, bar)
     if classes is not None and lines["dataset"].nunique() > 1:
         named = ", ".join(map(str, lines["dataset"].unique()))
