@@ -1,9 +1,9 @@
-"""What entries of the archive state in prose, as a pattern of their README and the functions that compute its numbers.
+"""What entries of the archive and pages state in prose, as a pattern and the functions that compute its numbers.
 
-``statements.yaml`` has a list for each entry. A statement is
+``statements.yaml`` has a list for each entry, of its README, and for some pages. A statement is
 
 ``says``
-    text of the README, with ``{}`` for each number; line breaks count as spaces.
+    text that stands there, with ``{}`` for each number; line breaks count as spaces.
 ``values``
     ``[function, argument, ...]`` for each of them: one of the functions below, which are all that there is.
 ``runs``, ``selection``, ``where``, ``without``, ``together``
@@ -248,9 +248,18 @@ def range_of_draws(rows: Rows, end: str) -> float:
 
 
 @named(".0f")
-def above_ideal(rows: Rows, measure: str) -> int:
-    """Count the studies whose ideal error a measure bounds."""
-    return int((rows.measures[measure] >= rows.measures["ideal"]).sum())
+def gap_needed(rows: Rows) -> int:
+    """Count the studies whose ideal error worst+gap bounds and the worst error alone does not."""
+    ideal = rows.measures["ideal"]
+    return int(((rows.measures["worst"] < ideal) & (rows.measures["worst_gap"] >= ideal)).sum())
+
+
+@named(".2f")
+def relative_gap(rows: Rows, label: str, env: str) -> float:
+    """Compute Yu's gap: accuracy of linear probing less that of fine-tuning, over that of fine-tuning."""
+    lines = rows.held_out[(rows.held_out["algorithm"] == label) & (rows.held_out["env"] == env)]
+    of_tuning = 1 - lines.groupby("tuning")["error"].mean()
+    return float((of_tuning["lp"] - of_tuning["ft"]) / of_tuning["ft"])
 
 
 @named(".0f")
