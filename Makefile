@@ -111,9 +111,11 @@ bench-sweeps: $(READY)  ## what launching costs: two workers, 100,000 jobs plann
 bench-report: $(READY)  ## a report over 1,800,000 synthetic rows, the same again, and one of 100 runs: seconds and peak memory
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/report_speed.py
 
-bench-statistics: $(READY)  ## how often intervals hold the truth and tests find what is not there, simulated (4 minutes)
+bench-statistics: $(READY)  ## how often intervals hold the truth, tests find what is not there, and sentences say more than they know, simulated (8 minutes)
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/interval_coverage.py
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/seeds_needed.py
+	OMP_NUM_THREADS=1 $(RUN) benchmarks/statements.py
+	OMP_NUM_THREADS=1 $(RUN) benchmarks/statements_evidence.py
 
 docs: $(READY)  ## write the generated pages of docs/
 	$(RUN) docs/reference_pages.py

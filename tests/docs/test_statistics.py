@@ -1,4 +1,4 @@
-"""docs/concepts/statistics.md shows what benchmarks/interval_coverage.py prints, how_many_seeds.md seeds_needed.py."""
+"""docs/concepts/statistics.md and how_many_seeds.md show what interval_coverage, seeds_needed and statements print."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import seeds_needed
+from benchmarks import seeds_needed, statements_evidence
 from benchmarks.interval_coverage import COLUMNS, TABLES, Line, cells
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,3 +51,20 @@ def test_the_tables_of_how_many_seeds_are_those_of_its_benchmark(make: Callable[
     assert first in page
     for line in (line for line in lines if line.startswith("| ")):
         assert f"\n{line.split(' | ')[0]} | " in page, line
+
+
+@pytest.mark.parametrize("make", statements_evidence.SECTIONS.values(), ids=list(statements_evidence.SECTIONS))
+def test_the_tables_of_evidence_are_those_of_its_benchmark(make: Callable[[int], Iterator[str]]) -> None:
+    """With few studies: heads to the letter, and the same lines."""
+    pages = PAGE + (ROOT / "docs" / "how_to" / "how_many_seeds.md").read_text()
+    first, *lines = "\n".join(make(50)).splitlines()
+    assert first in pages
+    for line in (line for line in lines if line.startswith("| ")):
+        assert f"\n{line.split(' | ')[0]} | " in pages, line
+
+
+def test_the_numbers_of_the_worst_group_are_fresh() -> None:
+    lines = "\n".join(statements_evidence.worst_group(10_000)).splitlines()[2:]
+    for line in lines:
+        title, *numbers = line.strip("| ").split(" | ")
+        assert [float(number) for number in numbers] == pytest.approx(shown(title), abs=0.5)

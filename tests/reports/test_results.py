@@ -168,7 +168,8 @@ def test_the_end_of_a_sweep_keeps_networks_apart(
     print_sweep_end(2, 2, folders, config)
     first, *table, last = capsys.readouterr().out.splitlines()
     assert first == "2 of 2 jobs done: 8 of their 8 models"
-    assert [line.split()[:3] for line in table[2:]] == [["mlp", "erm", "1"], ["mnist_cnn", "erm", "1"]]
+    assert [line.split()[:3] for line in table[2:4]] == [["mlp", "erm", "1"], ["mnist_cnn", "erm", "1"]]
+    assert table[4].split()[:2] == ["blind", "guess"]
     assert last.endswith("'runs=[multirun]'")
 
 
