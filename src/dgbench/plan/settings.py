@@ -241,6 +241,10 @@ class Init(Named):
     version: Annotated[NonBlank | None, Refusal("is no name of published weights", "give one, or null")] = None
     timeout: Annotated[Positive, Refusal("is not a number of seconds > 0", "give one")] = 5.0
     cache_dir: Folder = "cache"
+    key: Annotated[
+        NonBlank | None, Refusal("is no name of a mapping in the file", "give one, e.g. teacher, or null")
+    ] = None
+    prefix: Annotated[NonBlank | None, Refusal("is no beginning of names", "give one, e.g. net., or null")] = None
     allow_missing: Patterns = Field([])
     allow_unexpected: Patterns = Field([])
 

@@ -27,7 +27,7 @@ from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.status import STATUS_FILE
 from dgbench.trained.diwa import Accuracy, Siblings, averaged, siblings
 from dgbench.trained.evaluation import Subject, evaluate_model, validation_accuracy
-from dgbench.trained.foreign import EXPORTED, TORCHSCRIPT, foreign
+from dgbench.trained.foreign import EXPORTED, PICKLE, TORCHSCRIPT, foreign
 from dgbench.trained.loading import TENSORS, load, run_folders
 from dgbench.trained.predictor import LoadedModel, Predictor
 from dgbench.training.run_folder import MODEL_FILE, ModelRecord
@@ -150,7 +150,7 @@ class Evaluator(Checked):
         if path.is_dir() or (path.exists() and path.name.endswith(PACKED)):
             has_one = (path / TENSORS).is_file() or path.suffix == ".ckpt"
             return [Source(name, partial(load, path, step, trust=self.trust), "" if has_one else "step")]
-        is_code = path.suffix in (EXPORTED, *TORCHSCRIPT) or ":" in name
+        is_code = path.suffix in (EXPORTED, PICKLE, *TORCHSCRIPT) or ":" in name
         make = foreign(name, self.classes, self.weights, self.trust)
         return [Source(name, lambda: make, "" if is_code else "weights")]
 
