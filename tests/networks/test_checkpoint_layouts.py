@@ -54,3 +54,29 @@ def test_it_is_refused_in_one_line_that_is_true(name: str, tmp_path: Path) -> No
     text = str(refused.value)
     assert "\n" not in text and len(text) < 600
     assert all(word in text for word in layout.says), text
+
+
+def test_what_arrived_is_counted_and_the_part_that_was_typed_is_part_of_the_identity(tmp_path: Path) -> None:
+    weights, _ = loaded(LAYOUTS["MoCo v1 and v2"], tmp_path)
+    assert weights.arrival is not None
+    record = weights.arrival.to_json()
+    assert record["place"] == "state_dict, module.encoder_q.*"
+    assert record["tensors"] == [90, 90] and record["numbers"][0] == record["numbers"][1] > 100_000
+    assert record["left_out"] == 90 + 2 * 2 + 2  # keys, two heads, the queue and its pointer
+    plain = weights.identity
+    typed = PretrainedWeights(arch=weights.arch, name="file", path=str(weights.file), prefix="module.encoder_k.")
+    assert typed.identity == f"{plain}:prefix=module.encoder_k."
+    assert PretrainedWeights(arch=weights.arch, name="file", path=str(weights.file)).identity == plain
+    typed.load(featurizer(weights.arch or ""))
+    assert typed.arrival is not None and typed.arrival.place == "state_dict, module.encoder_k.*"
+
+
+def test_allowed_gaps_are_counted(tmp_path: Path) -> None:
+    net = network("test_resnet")
+    path = tmp_path / "part.pth"
+    torch.save({name: value for name, value in net.state_dict().items() if "layer1" not in name}, path)
+    weights = PretrainedWeights(arch="test_resnet", name="file", path=str(path), allow_missing=("layer1.*",))
+    weights.load(featurizer("test_resnet"))
+    assert weights.arrival is not None
+    assert weights.arrival.tensors == sum("layer1" not in name for name in encoder(net)) < weights.arrival.of_tensors
+    assert 2 * weights.arrival.numbers > weights.arrival.of_numbers > weights.arrival.numbers

@@ -1,8 +1,8 @@
 """A ``model.pkl`` of DomainBed's ``train.py`` as a model: networks rebuilt from what it says, weights by name.
 
-The file holds ``args`` (dataset, algorithm, test environments, ...), ``model_hparams``, the shape of an image, numbers of
-classes and environments, and ``model_dict``, the state of the algorithm. Nothing of it is run: hyperparameters that a
-random search drew are numbers of NumPy, which are read as numbers.
+The file holds ``args`` (dataset, algorithm, test environments, ...), ``model_hparams``, the shape of
+an image, numbers of classes and environments, and ``model_dict``, the state of the algorithm. Nothing
+of it is run: hyperparameters that a random search drew are numbers of NumPy, read as numbers.
 
 Source: ``domainbed/scripts/train.py`` (``save_checkpoint``), ``networks.py`` and ``algorithms.py`` (``predict``).
 """

@@ -122,8 +122,8 @@ def folds_of(subject: Subject, planned: Sequence[Fold], info: DatasetInfo) -> li
     """List the folds whose tested environments the model never saw.
 
     A run on the dataset that it was trained on has one fold, its own. On another form of the same images (the same
-    photographs, corrupted), and of a model whose file says what it was trained on (DomainBed's ``model.pkl``), the folds
-    that test none of those domains. Any other model has all folds.
+    photographs, corrupted) it has the folds that test none of the domains that it was trained on, and so has a model
+    whose file names these (DomainBed's ``model.pkl``). Any other model has all folds.
 
     Args:
         subject: the model.

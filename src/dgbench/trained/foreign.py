@@ -71,8 +71,8 @@ def foreign(
     """Resolve what names a model to a function that loads it, once the images of the dataset are known.
 
     Args:
-        model: a ``torch.export`` file (.pt2), a TorchScript file, a ``model.pkl`` of DomainBed, ``MODULE:FUNCTION``, the name of a timm model, or a
-            callable.
+        model: a ``torch.export`` file (.pt2), a TorchScript file, a ``model.pkl`` of DomainBed,
+            ``MODULE:FUNCTION``, the name of a timm model, or a callable.
         classes: names of the outputs; empty where they are the dataset's.
         weights: file with the tensors of a timm model; None takes timm's published ones.
         trust: load files of ``torch.export`` and TorchScript, which are programs.
