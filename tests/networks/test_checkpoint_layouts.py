@@ -62,7 +62,7 @@ def test_what_arrived_is_counted_and_the_part_that_was_typed_is_part_of_the_iden
     record = weights.arrival.to_json()
     assert record["place"] == "state_dict, module.encoder_q.*"
     assert record["tensors"] == [90, 90] and record["numbers"][0] == record["numbers"][1] > 100_000
-    assert record["left_out"] == 90 + 2 * 2 + 2  # keys, two heads, the queue and its pointer
+    assert record["left_out"] == 90 + 2 + 2  # keys and their head, the queue and its pointer
     plain = weights.identity
     typed = PretrainedWeights(arch=weights.arch, name="file", path=str(weights.file), prefix="module.encoder_k.")
     assert typed.identity == f"{plain}:prefix=module.encoder_k."

@@ -153,8 +153,8 @@ def evaluate(
 
     Args:
         model: a run's folder, a folder of runs, a checkpoint or an exported model, a .pt2 or TorchScript file, a
-            ``model.pkl`` of DomainBed, ``MODULE:FUNCTION`` or a name of timm; a function or module (n, C, H, W) -> (n, K) of images as the dataset
-            normalizes them; what :func:`dgbench.load` returned; or a list of these.
+            ``model.pkl`` of DomainBed, ``MODULE:FUNCTION`` or a name of timm; a function or module (n, C, H, W) ->
+            (n, K) of images as the dataset normalizes them; what :func:`dgbench.load` returned; or a list of these.
         overrides: keys of ``dataset``, ``corruptions``, ``protocol`` and ``trainer``, as typed.
         name: what tables call it; a plain function needs one.
         classes: names of the model's outputs, in their order; empty where they are the dataset's.
