@@ -20,6 +20,7 @@ from pathlib import Path
 from dgbench.configuration import command_line
 from dgbench.errors import RecordError
 from dgbench.plan.settings import Name
+from dgbench.records import locks
 from dgbench.records.commands import EXPECTED_FILE, JOBS, unended_jobs
 from dgbench.records.files import read_json
 from dgbench.records.rows import IDENTITY_FILE, PLAN_FILE, ROW_FILE
@@ -238,7 +239,7 @@ class StatusReport(Report):
     """
 
     roots: Folders
-    is_locked: Callable[[Path], bool]
+    is_locked: Callable[[Path], bool] = locks.is_locked
     name: Name = "status"
     every: Positive | None = None
     stuck_after: Positive = 600.0
