@@ -16,7 +16,7 @@ from dgbench.configuration import command_line, command_words
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.code import present_paths, refuse_code_of_run
 from dgbench.plan.overrides import grammar, open_keys, shortest_words
-from dgbench.plan.settings import Name
+from dgbench.plan.settings import FileName
 from dgbench.plan.studies import planned_again
 from dgbench.records.files import read_yaml
 from dgbench.records.rows import IDENTITY_FILE
@@ -49,7 +49,7 @@ class Reproduce(Checked):
     run: Annotated[str | int | None, Refusal("is no hash of a run or study", "give the end of its folder's name")]
     roots: Folders
     trust: Switch = False
-    name: Name = "reproduce"
+    name: FileName = "reproduce"
     unread: ClassVar[Sequence[str]] = OF_DOCUMENTS
 
     def show(self) -> int:

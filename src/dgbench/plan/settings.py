@@ -7,6 +7,7 @@ searches and initial weights check their keys themselves, when a study is planne
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -39,6 +40,11 @@ Name = Annotated[
     NonBlank, Predicate(lambda name: not printable_text(name)),
     Refusal("is no name", "give some printable text, rows and folders carry it"),
 ]  # fmt: skip
+#: of what a folder or a file is named after
+FileName = Annotated[
+    Annotated[Name, Predicate(lambda name: not re.search(r"[/\\]|^\.", name))],
+    Refusal("cannot name a folder", "give printable text without / and \\, and no dot first"),
+]
 N = TypeVar("N")
 Channels = Annotated[list[N], Field(min_length=3, max_length=3)]
 Norm = Annotated[Literal["train", "frozen", "fixed"], Refusal("is unknown", "choose train, frozen or fixed")]
@@ -126,7 +132,7 @@ class TuningSettings(Checked):
 
     key = "tuning"
 
-    name: Name = "ft"
+    name: FileName = "ft"
     freeze_stages: Annotated[
         AtLeast0 | Literal["all"], Refusal("is no number of stages", "give 1, 2, ... or all")
     ] = 0  # fmt: skip
@@ -157,7 +163,7 @@ class Open(Keys):
 class Named(Open):
     """A choice that rows name."""
 
-    name: Name = "name"
+    name: FileName = "name"
 
 
 class Rule(Open):

@@ -33,7 +33,7 @@ from dgbench.analysis.accuracy import SPREADS, deviation_behind
 from dgbench.analysis.comparison import error_of_each
 from dgbench.analysis.selection import Selection, describe
 from dgbench.errors import ConfigError, RecordError
-from dgbench.plan.settings import Name
+from dgbench.plan.settings import FileName, Name
 from dgbench.records.status import read_beat
 from dgbench.reports.document import OF_RUNS, Document, Figure, Report, Section, leads, problem_table, warnings
 from dgbench.reports.evaluation import PAIRS, Evaluation, Group, evaluate, groups_of
@@ -215,7 +215,7 @@ class PowerReport(Report):
 
     of_means = True
 
-    name: Name = "power"
+    name: FileName = "power"
     differences: Annotated[Points, Refusal("is no list of percentage points", "write e.g. [5,2,1]")] = Field([5, 2, 1])
     power: Annotated[Number, Field(gt=0.05, lt=1), Refusal("is not in (0.05, 1)", "0.8 is usual")] = 0.8
     seeds: Annotated[Seeds, Refusal("is no list of seeds from 2 on", "write e.g. [3,5,10]")] = Field([3, 5, 10, 20, 30])

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from dgbench.configuration import command_line
 from dgbench.errors import RecordError
-from dgbench.plan.settings import Name
+from dgbench.plan.settings import FileName
 from dgbench.records import locks
 from dgbench.records.commands import EXPECTED_FILE, JOBS, unended_jobs
 from dgbench.records.files import read_json
@@ -240,7 +240,7 @@ class StatusReport(Report):
 
     roots: Folders
     is_locked: Callable[[Path], bool] = locks.is_locked
-    name: Name = "status"
+    name: FileName = "status"
     every: Positive | None = None
     stuck_after: Positive = 600.0
     most: Count1 = 20

@@ -38,7 +38,7 @@ from dgbench.records.status import roughly
 from dgbench.sweeps.local import LauncherKeys, labels, raise_failed, tell
 from dgbench.sweeps.sizes import JobSize, Part, Speeds, Workload, clocked_here, packed, parts_of_jobs
 from dgbench.sweeps.work import THREADS, SweepCommand
-from dgbench.validation import Count0, Positive, Refusal
+from dgbench.validation import Count0, Folder, NonBlank, OneLine, Positive, Refusal
 
 OURS = ("submitit_folder", "max_num_timeout", "resubmit", "poll_seconds", "silence_minutes")
 GENERIC = ("name", "timeout_min", "mem_gb", "nodes", "cpus_per_task", "gpus_per_node", "tasks_per_node")
@@ -60,6 +60,9 @@ Usual = Annotated[
 Duration = Annotated[Positive, Refusal("is not a number > 0", "give one")]
 
 
+Line = Annotated[Annotated[NonBlank, OneLine], Refusal("is no text of one line", "give some")]  # of the batch script
+
+
 class SlurmKeys(LauncherKeys):
     """Keys of ``hydra/launcher=slurm``."""
 
@@ -76,6 +79,18 @@ class SlurmKeys(LauncherKeys):
         Positive | None, Refusal("is not a number > 0", "give one, or null for the cluster's default")
     ]  # fmt: skip
     array_parallelism: Limit
+    submitit_folder: Folder
+    name: Line
+    partition: Line | None
+    account: Line | None
+    qos: Line | None
+    constraint: Line | None
+    exclude: Line | None
+    setup: Annotated[list[Line] | None, Refusal("is no list of shell lines", 'write e.g. ["module load cuda"]')]
+    additional_parameters: Annotated[
+        Mapping[Line, Line | int | float | bool | None],
+        Refusal("is no mapping of options", "write e.g. {mail-type: END}"),
+    ]
     resubmit: Count0
     poll_seconds: Duration
     silence_minutes: Duration
@@ -95,7 +110,8 @@ class SlurmLauncher(Launcher):
         self.params = {k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in params.items()}
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        SlurmKeys(**config.hydra.launcher)
+        keys: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
+        SlurmKeys(**keys)
         self.config, self.command = config, SweepCommand.of(hydra_context, config, task_function)
         self.planner = Planner.of_sweep(hydra_context.config_loader, config)
 

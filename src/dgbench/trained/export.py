@@ -36,7 +36,7 @@ from dgbench.trained.formats import (
 from dgbench.trained.loading import TENSORS, load_one
 from dgbench.trained.predictor import LoadedModel
 from dgbench.training.run_folder import MODEL_FILE
-from dgbench.validation import Checked, NonBlank, Place, Refusal, Switch
+from dgbench.validation import Checked, NonBlank, OneLine, Place, Refusal, Switch
 
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 MOST_ROWS = 20  # environments that get a line each
@@ -52,7 +52,7 @@ class ExportKeys(Checked):
     key = ""
 
     run: Annotated[NonBlank | InstanceOf[Path], Refusal("is no folder of a run", "name one, see dgbench export --help")]
-    output: Annotated[NonBlank | InstanceOf[Path] | None, Refusal("is no folder", "give its path")]
+    output: Annotated[Annotated[NonBlank | InstanceOf[Path] | None, Refusal("is no folder", "give its path")], OneLine]
     step: Literal["last", "best"]
     format: Annotated[list[Literal["safetensors", "pt2", "onnx"]], Field(strict=False)]
     push: Annotated[str, Refusal("is no name of a repository", "write ORG/NAME")]

@@ -12,7 +12,7 @@ import pandas as pd
 
 from dgbench.analysis import Statistics, separated
 from dgbench.analysis.selection import Selection, describe
-from dgbench.plan.settings import Name
+from dgbench.plan.settings import FileName, Name
 from dgbench.records.rows import Role, keys
 from dgbench.reports.document import Document, Figure, Report, Section, check_algorithm, leads, problem_table, warnings
 from dgbench.reports.evaluation import Evaluation, evaluate
@@ -228,7 +228,7 @@ class MeasuresReport(Report):
         wandb_project: where it is logged.
     """
 
-    name: Name = "measures"
+    name: FileName = "measures"
     baseline: Name = "erm"
     size_axis: Name | None = None
     statistics: Statistics = Statistics()

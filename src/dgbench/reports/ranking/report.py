@@ -14,7 +14,7 @@ from dgbench.analysis import separated
 from dgbench.analysis.accuracy import Spread, mean_interval
 from dgbench.analysis.selection import Selection, describe
 from dgbench.errors import ConfigError
-from dgbench.plan.settings import Name
+from dgbench.plan.settings import FileName, Name
 from dgbench.reports.document import Document, Report, Section, check_algorithm, leads, problem_table, warnings
 from dgbench.reports.hparams import choices
 from dgbench.reports.labels import slug, variant_text
@@ -129,7 +129,7 @@ class LeaderboardReport(Report):
 
     of_means = True
 
-    name: Name = "leaderboard"
+    name: FileName = "leaderboard"
     spread: Spread = "domainbed"
     std_divisor: Literal["K-1", "K"] = "K-1"
     reference: Name = "erm"
