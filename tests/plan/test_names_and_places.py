@@ -1,4 +1,4 @@
-"""Names of folders and places hold no separator, no line break and no other control character, whichever key has them."""
+"""Names of folders and places hold no separator, no line break and no other control character."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a job of the queue ended stands in JSON; of the pickles in a folder, which others may have made, nothing is read."""
+"""How a job of the queue ended stands in JSON; of the pickles in its folder nothing is read."""
 
 from __future__ import annotations
 

@@ -41,6 +41,7 @@ Adapt = Callable[[dict[str, "Tensor"]], dict[str, "Tensor"]]
 LEAST_SHARE = 0.3  # of as many tensors as the network has, below a prefix, for it to be tried
 MOST_PREFIXES = 32  # of a group that are tried
 DEEPEST = 8  # mappings within mappings
+LONGEST = 200  # characters of a name
 SHOWN = 5  # names that a message shows
 #: beginnings of names of what stands behind an encoder while it is trained
 HEADS = (
@@ -301,19 +302,27 @@ def groups_of(content: Any, place: str = "", deepest: int = DEEPEST) -> Iterator
     from dgbench.networks.pickles import Inert, tensors_of_module
 
     if isinstance(content, Inert):
-        tensors = dict(tensors_of_module(content))
+        tensors = {printable(name): value for name, value in tensors_of_module(content)}
         if tensors:
             yield place, tensors
             return
         content = content.items or vars(content)
     if not isinstance(content, Mapping) or not deepest or _is_optimizer(content):
         return
-    tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+    tensors = {printable(name): value for name, value in content.items() if isinstance(value, Tensor)}
     if tensors:
         yield place, tensors
-    for name, value in content.items():
-        if "optim" not in str(name):
-            yield from groups_of(value, f"{place}.{name}" if place else str(name), deepest - 1)
+    for key, value in content.items():
+        name = printable(key)
+        if "optim" not in name:
+            yield from groups_of(value, f"{place}.{name}" if place else name, deepest - 1)
+
+
+def printable(name: object) -> str:
+    """Write a name of a file so that it can stand in a message; no network has one that this changes."""
+    text = str(name)
+    text = text if text.isprintable() else ascii(text)[1:-1]
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 def _is_optimizer(content: Mapping[Any, Any]) -> bool:
@@ -325,7 +334,7 @@ def _of_no_groups(content: Any) -> str:
     parts = [content, *content.values()] if isinstance(content, Mapping) else [content]
     if any(isinstance(part, Mapping) and _is_optimizer(part) for part in parts):
         return "holds the state of an optimizer and no network; give the file that was saved beside it"
-    kinds = some_of([str(name) for name in content]) if isinstance(content, Mapping) else type(content).__name__
+    kinds = some_of([printable(name) for name in content]) if isinstance(content, Mapping) else type(content).__name__
     return f"holds no named tensors ({kinds or 'nothing'}); give a file of weights"
 
 

@@ -56,7 +56,7 @@ def read_tensors(file: Path) -> Any:
             f"{file} is damaged, or no file of weights ({one_line(error)}); download it again, as {FORMATS}"
         ) from error
     except Exception as error:  # the readers raise whatever they stumble over
-        if is_out_of_memory(error):
+        if is_out_of_memory(error) and file.stat().st_size > SMALL:  # a small file only claims to be large
             raise
         raise WeightsError(f"{file} cannot be read ({one_line(error)}); download it again, as {FORMATS}") from error
 

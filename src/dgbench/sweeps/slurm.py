@@ -446,7 +446,7 @@ class Submissions:
     def ends(self, keys: Sequence[str]) -> dict[str, str]:
         """Look up how each job, none of which is in the queue, last left it: ``failed``, ``cancelled`` or ``lost``."""
         last: dict[str, str] = {}
-        for file in sorted(self.folder.glob("*_jobs.json"), key=lambda file: file.stat().st_mtime_ns):
+        for file in sorted(self.folder.glob("*_jobs.json"), key=_written_at):
             last |= dict.fromkeys(self._keys(file), file.name.removesuffix("_jobs.json"))
         jobs = {job: self._end(job) for job in {last[key] for key in keys if key in last}}
         return {key: jobs[last[key]] for key in keys if key in last}
@@ -489,9 +489,17 @@ class Submissions:
     @staticmethod
     def _keys(file: Path) -> list[str]:
         try:
-            return [str(key) for key in json.loads(file.read_text())]
+            return [str(key) for key in read_json(file)]
         except (OSError, ValueError, TypeError):  # not of this sweep, or cut short
             return []
+
+
+def _written_at(file: Path) -> int:
+    """Return when a file was written, in ns; 0 of a link that leads nowhere."""
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _printable(text: object) -> str:
