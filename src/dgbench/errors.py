@@ -93,8 +93,12 @@ def reason_of(error: BaseException, less_memory: str = LESS_MEMORY) -> str:
 
 
 def one_line(error: BaseException, limit: int | None = 160) -> str:
-    """Format an error as ``ValueError: what it says``, cut after ``limit`` characters; None cuts nothing."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:limit]
+    """Format an error as ``ValueError: what it says``, cut after ``limit`` characters; None cuts nothing.
+
+    A control character, which libraries may repeat from a damaged file, is written as its code.
+    """
+    text = " ".join(f"{type(error).__name__}: {error}".split())[:limit]
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def _lack_of_memory(error: BaseException | None) -> BaseException | None:

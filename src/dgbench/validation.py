@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, ParamSpec, Self, TypeVar, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -72,10 +73,26 @@ NUMBER_TEXT = re.compile(r"[-+]?(\d{1,300}\.?\d*|\.\d+)([eE][-+]?\d+)?")
 MOST = 2**63
 MOST_SHOWN = 200  # characters of a value that a refusal repeats
 
+#: what ends a line, moves a terminal's cursor, or ends a path
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def in_one_line(value: T) -> T:
+    """Return text, or a path, that can stand in a line of a script, of a table and of a terminal.
+
+    Raises:
+        ValueError: it holds a control character.
+    """
+    if isinstance(value, (str, Path)) and CONTROL.search(str(value)):
+        raise ValueError("holds a line break or another control character; leave it out")
+    return value
+
+
+OneLine = AfterValidator(in_one_line)
 NonBlank = Annotated[str, Field(pattern=r"\S")]
-Place = Annotated[str | Path, Refusal("is no path", "give one")]
-Folders = Annotated[Place | list[Place], Refusal("is no list of folders", "write e.g. [outputs]")]
-Folder = Annotated[NonBlank, Refusal("is no folder", "give its path")]
+Place = Annotated[Annotated[str | Path, Refusal("is no path", "give one")], OneLine]
+Folders = Annotated[str | Path | list[str | Path], Refusal("is no list of folders", "write e.g. [outputs]")]
+Folder = Annotated[Annotated[NonBlank, Refusal("is no folder", "give its path")], OneLine]
 Switch = Annotated[bool, Refusal("is unknown", "choose true or false")]
 AtLeast0 = Annotated[int, Field(ge=0, lt=MOST)]
 AtLeast1 = Annotated[int, Field(ge=1, lt=MOST)]
@@ -243,7 +260,7 @@ def shown(value: object) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{shown(item)}" for key, item in value.items()) + "}"
+        return "{" + ",".join(f"{shown(key)}:{shown(item)}" for key, item in value.items()) + "}"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return "[" + ",".join(map(shown, value)) + "]"
     text = text if (text := str(value)).isprintable() else repr(text)

@@ -207,3 +207,23 @@ def test_studies_that_differ_in_batchnorm_do_not_stack(small: list[str], tmp_pat
     both = [one, make_study(tmp_path, *words, "backbone.norm=frozen", source=one.source)]
     groups = plan_groups([run for study in both for run in study.runs], one.config["execution"])
     assert [len(group.runs) for group in groups] == [1, 1]
+
+
+def test_how_much_of_a_file_arrived_stands_in_the_run(small: list[str], tmp_path: Path) -> None:
+    import json
+
+    import timm
+    import torch
+
+    from dgbench.callbacks.progress import StudyProgress
+    from dgbench.training.train_runs import train_runs
+
+    net = timm.create_model("test_resnet", num_classes=10)
+    path = tmp_path / "last.ckpt"
+    torch.save({"state_dict": {f"net.{name}": value for name, value in net.state_dict().items()}}, path)
+    words = (*small, "backbone.arch=test_resnet", "init=file", f"init.path={path}", "protocol.folds=[0]")
+    study = make_study(tmp_path / "out", *words)
+    train_runs([study], study.config["execution"], StudyProgress(1, 2, "test"), None)
+    (run,) = study.runs
+    record = json.loads((run.folder / "identity.json").read_text())
+    assert record["weights"]["tensors"] == [90, 90] and record["weights"]["place"] == "state_dict, net.*"

@@ -183,15 +183,16 @@ def test_a_run_that_cannot_be_made_again(command: Any, tmp_path: Path, run: str,
     assert complaint in ended.complaints[0]
 
 
-def test_code_outside_conf_needs_trust(train: Any, command: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", ["os.mkdir", "hydra.utils.get_method", "dgbench.training.modules.training_module"])
+def test_code_outside_conf_needs_trust(named: str, train: Any, command: Any, tmp_path: Path) -> None:
     assert train("protocol.folds=[0]", cwd=tmp_path).code == 0
     (file,) = (tmp_path / "outputs").rglob("config.yaml")
     text = file.read_text()
-    file.write_text(text.replace("_target_: dgbench.plan.folds.LeaveOneOut", "_target_: os.mkdir\n  path: made"))
+    file.write_text(text.replace("_target_: dgbench.plan.folds.LeaveOneOut", f"_target_: {named}\n  path: made"))
     assert file.read_text() != text
     ended = command("report.py", "report=reproduce", f"run={file.parent.name[-12:]}", "runs=outputs", cwd=tmp_path)
     assert (ended.code, len(ended.complaints)) == (1, 1)
-    assert "os.mkdir" in ended.complaints[0] and not (tmp_path / "made").exists()
+    assert named[:30] in ended.complaints[0] and not (tmp_path / "made").exists()
 
 
 def test_a_folder_given_as_text_is_one_folder(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ TRUST = "true runs code that the model names or is: classes of other packages, .
 #: what ``dgbench evaluate`` takes besides the keys of a dataset and a protocol
 EVALUATE_OPTIONS: Mapping[str, str] = {
     "model": "a run's folder, a folder of runs, a checkpoint or an exported folder; a .pt2 or TorchScript file; "
-    "MODULE:FUNCTION, images -> logits; a name of timm. [A,B] evaluates several",
+    "a model.pkl of DomainBed; MODULE:FUNCTION, images -> logits; a name of timm. [A,B] evaluates several",
     "name": "what tables call it (default: what it was loaded from)",
     "classes": "[a,b,...], names of its outputs in their order (default: those of a run, else the dataset's)",
     "weights": "file with the tensors of a timm model (default: its published ones)",
@@ -58,6 +58,7 @@ EXAMPLES = (
     ("model=outputs/STUDY dataset=pacs_corrupted dataset.root=PACS", "all runs of a study, under 15 corruptions"),
     ("model=multirun averaging=diwa_greedy", "the draws of a search as one model for each fold and trial"),
     ("model=resnet50 weights=FILE 'classes=[dog,elephant,...]' dataset=pacs dataset.root=PACS", "a model of timm"),
+    ("model=sweep/0a1b/model.pkl dataset=pacs dataset.root=PACS", "what DomainBed's train.py saved"),
     ("model=my_module:predict name=mine dataset=pacs dataset.root=PACS", "a function of yours"),
 )
 
@@ -151,9 +152,9 @@ def evaluate(
     environments it never saw.
 
     Args:
-        model: a run's folder, a folder of runs, a checkpoint or an exported model, a .pt2 or TorchScript file,
-            ``MODULE:FUNCTION`` or a name of timm; a function or module (n, C, H, W) -> (n, K) of images as the dataset
-            normalizes them; what :func:`dgbench.load` returned; or a list of these.
+        model: a run's folder, a folder of runs, a checkpoint or an exported model, a .pt2 or TorchScript file, a
+            ``model.pkl`` of DomainBed, ``MODULE:FUNCTION`` or a name of timm; a function or module (n, C, H, W) ->
+            (n, K) of images as the dataset normalizes them; what :func:`dgbench.load` returned; or a list of these.
         overrides: keys of ``dataset``, ``corruptions``, ``protocol`` and ``trainer``, as typed.
         name: what tables call it; a plain function needs one.
         classes: names of the model's outputs, in their order; empty where they are the dataset's.

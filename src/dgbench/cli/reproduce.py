@@ -14,9 +14,9 @@ from omegaconf import OmegaConf
 
 from dgbench.configuration import command_line, command_words
 from dgbench.errors import ConfigError, RecordError
-from dgbench.plan.code import present_paths, refuse_code
+from dgbench.plan.code import present_paths, refuse_code_of_run
 from dgbench.plan.overrides import grammar, open_keys, shortest_words
-from dgbench.plan.settings import Name
+from dgbench.plan.settings import FileName
 from dgbench.plan.studies import planned_again
 from dgbench.records.files import read_yaml
 from dgbench.records.rows import IDENTITY_FILE
@@ -49,7 +49,7 @@ class Reproduce(Checked):
     run: Annotated[str | int | None, Refusal("is no hash of a run or study", "give the end of its folder's name")]
     roots: Folders
     trust: Switch = False
-    name: Name = "reproduce"
+    name: FileName = "reproduce"
     unread: ClassVar[Sequence[str]] = OF_DOCUMENTS
 
     def show(self) -> int:
@@ -75,7 +75,8 @@ class Reproduce(Checked):
             raise RecordError(f"{old[0]} was made by an older dgbench; check out the code that made it")
         folds = [config.pop("fold") for config in saved]
         if self.trust is not True:
-            refuse_code(saved, str(folder), "**")
+            for config in saved:
+                refuse_code_of_run(config, str(folder))
         identities = [_read(run / IDENTITY_FILE) for run in runs]
         words = shortest_words(saved[0], _compose, _matters)
         planned = _check(words, runs, identities, folds)

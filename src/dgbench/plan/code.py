@@ -32,6 +32,9 @@ LIBRARIES = frozenset(
         "torch", "torchvision",
     }
 )  # fmt: skip
+#: functions of dgbench that a received file may name: they read lists of images and paint, and import nothing
+FUNCTIONS = ("dgbench.data.datasets.", "dgbench.data.transforms.")
+TRAINING_MODULE = "dgbench.training.modules.training_module"  # imports what its argument ``objective`` names
 #: class of today -> the name it had when runs were first named after it; a class that is renamed gets a line here
 FORMER_NAMES: Mapping[str, str] = {}
 
@@ -100,19 +103,47 @@ def refuse_code(content: Any, place: str, *groups: str) -> None:
     Args:
         content: plain values of a file.
         place: file and key that hold them.
-        groups: of ``conf/``; what their files name is dgbench's, or the user's own.
+        groups: of ``conf/``; what their files name of dgbench may stand in the content, see :func:`allowed_code`.
 
     Raises:
         RecordError: an import path that no file of the groups names, or an interpolation, which may read the
             environment.
     """
-    registered = frozenset().union(*map(_registered, groups))
+    allowed = frozenset().union(*map(allowed_code, groups))
     for key, item in _items(content):
-        if isinstance(item, str) and (item not in registered if key in CODE_KEYS else "${" in item):
+        if isinstance(item, str) and (item not in allowed if key in CODE_KEYS else "${" in item):
             raise RecordError(
-                f"{place}: {key}={shown(item)} is nothing that conf/{groups[0].strip('*')} names, and would run; if "
-                "you trust whoever made it, add trust=true"
+                f"{place}: {ascii(key)[1:-1]}={shown(item)} is no class of dgbench that conf/{groups[0]} names, and "
+                "would run; if you trust whoever made it, add trust=true"
             )
+
+
+def refuse_code_of_run(config: Mapping[str, Any], place: str) -> None:
+    """Refuse code in the configuration of a run, each group by what that group names alone; see :func:`refuse_code`.
+
+    The ``_target_`` of an algorithm, the same for all, is never called while a run is planned.
+
+    Raises:
+        RecordError: a group names other code.
+    """
+    for group, content in config.items():
+        keys = dict(content) if isinstance(content, Mapping) else {str(group): content}
+        if group == "algorithm" and keys.get("_target_") == TRAINING_MODULE:
+            del keys["_target_"]
+        refuse_code(keys, place, re.sub(r"\W", "_", str(group)))
+
+
+@cache
+def allowed_code(group: str) -> frozenset[str]:
+    """Find what a received file may name for a group of ``conf/``: dgbench's own code that its files name.
+
+    That are classes, and the functions of :data:`FUNCTIONS`, none of which imports what an argument names.
+    """
+    return frozenset(path for path in _registered(group) if _is_class(path) or path.startswith(FUNCTIONS))
+
+
+def _is_class(path: str) -> bool:
+    return path.startswith("dgbench.") and path.rpartition(".")[2][:1].isupper()
 
 
 @cache

@@ -16,7 +16,7 @@ from dgbench.configuration import command_words
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError
 from dgbench.plan.building import build_plain
-from dgbench.plan.settings import Name
+from dgbench.plan.settings import FileName
 from dgbench.validation import Checked, Refusal, shown
 
 FULL = "full"  #: name of the fold that trains on all given environments, for the ideal measure
@@ -91,7 +91,7 @@ class Protocol(Checked, ABC):
 
     key = "protocol"
 
-    name: Name
+    name: FileName
     folds: Annotated[
         list[str | int] | str | int | None, Refusal("is no list of folds", "name some, e.g. [0,2], or null for all")
     ] = None
@@ -125,7 +125,7 @@ class Protocol(Checked, ABC):
 class LeaveOneOut(Protocol):
     """Each given environment held out once, and a ``full`` fold on all of them for the ideal measure."""
 
-    name: Name = LOO
+    name: FileName = LOO
 
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         if len(given) < 2:
@@ -137,7 +137,7 @@ class LeaveOneOut(Protocol):
 class SingleSource(Protocol):
     """Each given environment alone as training, all others held out."""
 
-    name: Name = SINGLE_SOURCE
+    name: FileName = SINGLE_SOURCE
 
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         if len(given) < 2:

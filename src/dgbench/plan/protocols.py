@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from dgbench.analysis.selection import typed_name
 from dgbench.errors import ConfigError
 from dgbench.plan.folds import Fold, Membership, Protocol
-from dgbench.plan.settings import Name
+from dgbench.plan.settings import FileName
 from dgbench.seeding import derive
 from dgbench.validation import Refusal
 
@@ -99,7 +99,7 @@ class Grouped(Protocol):
 class MultiTest(Grouped):
     """Each group held out once, together (Yu et al. 2024, section 3.1)."""
 
-    name: Name = "multi_test"
+    name: FileName = "multi_test"
 
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         groups = self.grouped(given)
@@ -122,7 +122,7 @@ class TargetOracle(Grouped):
     no tested environment was held out, so no selection method takes them for such, and reports say so.
     """
 
-    name: Name = "target_oracle"
+    name: FileName = "target_oracle"
 
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         groups = self.grouped(given)
@@ -167,7 +167,7 @@ def _consecutive(k: int, given: Sequence[str]) -> tuple[tuple[str, ...], ...]:
 class Fixed(Protocol):
     """One fold (Ye et al. 2022, appendix G); what each key means stands in ``conf/protocol/fixed.yaml``."""
 
-    name: Name = "fixed"
+    name: FileName = "fixed"
     train: Names = None
     val: Names = None
     test: Names = None
@@ -217,7 +217,7 @@ class Flexible(Protocol):
     What each key means stands in ``conf/protocol/flexible.yaml``; environments that are over take no part.
     """
 
-    name: Name = "flexible"
+    name: FileName = "flexible"
     setting: Literal["random", "compositional"] = "random"
     dominant: Many = 2
     minor: AtLeast0 = 2

@@ -7,6 +7,7 @@ searches and initial weights check their keys themselves, when a study is planne
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -39,6 +40,11 @@ Name = Annotated[
     NonBlank, Predicate(lambda name: not printable_text(name)),
     Refusal("is no name", "give some printable text, rows and folders carry it"),
 ]  # fmt: skip
+#: of what a folder or a file is named after
+FileName = Annotated[
+    Annotated[Name, Predicate(lambda name: not re.search(r"[/\\]|^\.", name))],
+    Refusal("cannot name a folder", "give printable text without / and \\, and no dot first"),
+]
 N = TypeVar("N")
 Channels = Annotated[list[N], Field(min_length=3, max_length=3)]
 Norm = Annotated[Literal["train", "frozen", "fixed"], Refusal("is unknown", "choose train, frozen or fixed")]
@@ -126,7 +132,7 @@ class TuningSettings(Checked):
 
     key = "tuning"
 
-    name: Name = "ft"
+    name: FileName = "ft"
     freeze_stages: Annotated[
         AtLeast0 | Literal["all"], Refusal("is no number of stages", "give 1, 2, ... or all")
     ] = 0  # fmt: skip
@@ -157,7 +163,7 @@ class Open(Keys):
 class Named(Open):
     """A choice that rows name."""
 
-    name: Name = "name"
+    name: FileName = "name"
 
 
 class Rule(Open):
@@ -241,6 +247,10 @@ class Init(Named):
     version: Annotated[NonBlank | None, Refusal("is no name of published weights", "give one, or null")] = None
     timeout: Annotated[Positive, Refusal("is not a number of seconds > 0", "give one")] = 5.0
     cache_dir: Folder = "cache"
+    key: Annotated[
+        NonBlank | None, Refusal("is no name of a mapping in the file", "give one, e.g. teacher, or null")
+    ] = None
+    prefix: Annotated[NonBlank | None, Refusal("is no beginning of names", "give one, e.g. net., or null")] = None
     allow_missing: Patterns = Field([])
     allow_unexpected: Patterns = Field([])
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dgbench.analysis.selection import Selection
 from dgbench.plan.folds import tested
-from dgbench.plan.settings import Name
+from dgbench.plan.settings import FileName, Name
 from dgbench.records.metrics import METRICS_FILE, read_metrics
 from dgbench.reports.document import Document, Figure, Report, Section, check_algorithm, leads, problem_table
 from dgbench.reports.labels import setting_labels, slug
@@ -43,7 +43,7 @@ class CurvesReport(Report):
         baseline: algorithm that is always drawn in color.
     """
 
-    name: Name = "curves"
+    name: FileName = "curves"
     baseline: Name = "erm"
     unread = ("selection",)
 

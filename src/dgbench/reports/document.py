@@ -16,7 +16,7 @@ from pydantic import AfterValidator
 
 from dgbench.analysis.selection import Selection, describe
 from dgbench.errors import ConfigError
-from dgbench.plan.settings import Name
+from dgbench.plan.settings import FileName
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import ASSUMED, Problem
 from dgbench.reports.tables import Column, Table, table
@@ -83,7 +83,7 @@ class Report(Checked):
     of_means: ClassVar[bool] = False  #: whether it takes tables of means without seeds
     unread: ClassVar[Sequence[str]] = ()  #: keys of ``conf/report.yaml`` that it does not read
 
-    name: Name
+    name: FileName
 
 
 def _no_file(output: str) -> str:

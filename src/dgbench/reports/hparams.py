@@ -17,7 +17,7 @@ from typing import Any
 from dgbench.analysis.accuracy import mean
 from dgbench.analysis.selection import Selection
 from dgbench.plan.folds import tested
-from dgbench.plan.settings import Name
+from dgbench.plan.settings import FileName
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.document import Document, Report, Section, leads, problem_table, selection_text, warnings
 from dgbench.reports.labels import setting_titles, sortable, variant_text
@@ -156,7 +156,7 @@ def hparams_text(hparams: dict[str, Any]) -> str:
 class HparamsReport(Report):
     """Builds the tables of choices, and ``hparams.json`` with exact values and all candidates."""
 
-    name: Name = "hparams"
+    name: FileName = "hparams"
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         selected = select_runs(collection, selection, split_by)

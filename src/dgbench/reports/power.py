@@ -32,7 +32,7 @@ from dgbench.analysis.comparison import error_of_each
 from dgbench.analysis.measures import highest
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError, RecordError
-from dgbench.plan.settings import Name
+from dgbench.plan.settings import FileName, Name
 from dgbench.records.status import read_beat
 from dgbench.reports.deciding import OF_EVIDENCE, assumptions, pair_table, undecided
 from dgbench.reports.document import (
@@ -225,7 +225,7 @@ class PowerReport(Report):
 
     of_means = True
 
-    name: Name = "power"
+    name: FileName = "power"
     differences: Annotated[Points, Refusal("is no list of percentage points", "write e.g. [5,2,1]")] = Field([5, 2, 1])
     power: Annotated[Number, Field(gt=0.05, lt=1), Refusal("is not in (0.05, 1)", "0.8 is usual")] = 0.8
     seeds: Annotated[Seeds, Refusal("is no list of seeds from 2 on", "write e.g. [3,5,10]")] = Field([3, 5, 10, 20, 30])

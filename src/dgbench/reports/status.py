@@ -19,7 +19,8 @@ from pathlib import Path
 
 from dgbench.configuration import command_line
 from dgbench.errors import RecordError
-from dgbench.plan.settings import Name
+from dgbench.plan.settings import FileName
+from dgbench.records import locks
 from dgbench.records.commands import EXPECTED_FILE, JOBS, unended_jobs
 from dgbench.records.files import read_json
 from dgbench.records.rows import IDENTITY_FILE, PLAN_FILE, ROW_FILE
@@ -238,8 +239,8 @@ class StatusReport(Report):
     """
 
     roots: Folders
-    is_locked: Callable[[Path], bool]
-    name: Name = "status"
+    is_locked: Callable[[Path], bool] = locks.is_locked
+    name: FileName = "status"
     every: Positive | None = None
     stuck_after: Positive = 600.0
     most: Count1 = 20

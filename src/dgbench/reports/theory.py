@@ -18,7 +18,7 @@ import pandas as pd
 from dgbench.analysis.accuracy import mean
 from dgbench.analysis.selection import Selection
 from dgbench.plan.folds import FULL, tested
-from dgbench.plan.settings import Name
+from dgbench.plan.settings import FileName
 from dgbench.reports.document import Document, Report, Section, leads, problem_table, selection_text, warnings
 from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.labels import setting_labels, sortable
@@ -331,7 +331,7 @@ class TheoryReport(Report):
         shifts_from: folders with ``shifts.jsonl`` of ``estimator=[concept]``, for Theorem 4.2.
     """
 
-    name: Name = "theory"
+    name: FileName = "theory"
     shifts_from: Folders | None = None
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:

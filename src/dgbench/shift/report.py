@@ -12,7 +12,7 @@ from dgbench.analysis import spearman
 from dgbench.analysis.selection import Selection
 from dgbench.analysis.shift_verdicts import DOMINANT, is_above
 from dgbench.errors import MeasureError
-from dgbench.plan.settings import Name
+from dgbench.plan.settings import FileName, Name
 from dgbench.records.shift_rows import HALVES
 from dgbench.reports.document import Document, Figure, Report, Section, leads, problem_table
 from dgbench.reports.labels import variant_text, words_of
@@ -65,7 +65,7 @@ WORDS = {
 class ShiftReport(Report):
     """Builds the tables and figures of estimated shift; ``conf/report/shift.yaml`` explains the keys."""
 
-    name: Name = "shift"
+    name: FileName = "shift"
     roots: Folders = "multirun"
     published: Name | None = "ye2022_table8"
     unread = ("import", "same_code", "selection")

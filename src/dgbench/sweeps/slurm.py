@@ -8,9 +8,9 @@ would wait without end. Here ``squeue`` and the files that a job leaves decide; 
 from __future__ import annotations
 
 import getpass
+import io
 import json
 import os
-import pickle
 import re
 import signal
 import subprocess
@@ -30,20 +30,23 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import Field
 
 from dgbench.configuration import command_line, command_words, typed_words
-from dgbench.errors import ConfigError
+from dgbench.errors import ConfigError, one_line
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import expect_jobs
+from dgbench.records.files import open_regular, read_json, write_whole
 from dgbench.records.status import roughly
 from dgbench.sweeps.local import LauncherKeys, labels, raise_failed, tell
 from dgbench.sweeps.sizes import JobSize, Part, Speeds, Workload, clocked_here, packed, parts_of_jobs
 from dgbench.sweeps.work import THREADS, SweepCommand
-from dgbench.validation import Count0, Positive, Refusal
+from dgbench.validation import Count0, Folder, NonBlank, OneLine, Positive, Refusal
 
 OURS = ("submitit_folder", "max_num_timeout", "resubmit", "poll_seconds", "silence_minutes")
 GENERIC = ("name", "timeout_min", "mem_gb", "nodes", "cpus_per_task", "gpus_per_node", "tasks_per_node")
 POLLS = 2  # in which a job must be missing from the queue, without a result, to be lost: its files may come late
 TELL_SECONDS = 60.0
 SHOWN = 8  # ids of the queue that are spelled out
+RESULT = "result.json"  # behind the id of a job of the queue
+LOG_END = 4096  # bytes of a log in which its last line is looked for
 SECONDS = 30.0  # for an answer of Slurm: none keeps us waiting without end
 
 
@@ -55,6 +58,9 @@ Usual = Annotated[
     Annotated[int, Field(ge=1)] | None, Refusal("is not an integer >= 1", "give one, or null for the cluster's default")
 ]
 Duration = Annotated[Positive, Refusal("is not a number > 0", "give one")]
+
+
+Line = Annotated[Annotated[NonBlank, OneLine], Refusal("is no text of one line", "give some")]  # of the batch script
 
 
 class SlurmKeys(LauncherKeys):
@@ -73,6 +79,18 @@ class SlurmKeys(LauncherKeys):
         Positive | None, Refusal("is not a number > 0", "give one, or null for the cluster's default")
     ]  # fmt: skip
     array_parallelism: Limit
+    submitit_folder: Folder
+    name: Line
+    partition: Line | None
+    account: Line | None
+    qos: Line | None
+    constraint: Line | None
+    exclude: Line | None
+    setup: Annotated[list[Line] | None, Refusal("is no list of shell lines", 'write e.g. ["module load cuda"]')]
+    additional_parameters: Annotated[
+        Mapping[Line, Line | int | float | bool | None],
+        Refusal("is no mapping of options", "write e.g. {mail-type: END}"),
+    ]
     resubmit: Count0
     poll_seconds: Duration
     silence_minutes: Duration
@@ -92,7 +110,8 @@ class SlurmLauncher(Launcher):
         self.params = {k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in params.items()}
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        SlurmKeys(**config.hydra.launcher)
+        keys: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
+        SlurmKeys(**keys)
         self.config, self.command = config, SweepCommand.of(hydra_context, config, task_function)
         self.planner = Planner.of_sweep(hydra_context.config_loader, config)
 
@@ -215,7 +234,8 @@ class SlurmLauncher(Launcher):
             named = {key if key in GENERIC else f"slurm_{key}": value for key, value in self.params.items()}
             executor.update_parameters(**{key: value for key, value in named.items() if value is not None})
             with executor.batch():
-                queue_jobs = [executor.submit(Batch(self.command, jobs)) for jobs in batches]
+                folder = self.submissions.folder
+                queue_jobs = [executor.submit(Batch(self.command, jobs, folder)) for jobs in batches]
         except Exception as error:  # submitit raises whatever sbatch says
             raise ConfigError(f"Slurm refuses the jobs: {' '.join(str(error).split())}; see hydra.launcher") from error
         for job, jobs, pack in zip(queue_jobs, batches, packs, strict=True):
@@ -276,12 +296,29 @@ class SlurmLauncher(Launcher):
 
 
 class Batch:
-    """Jobs that one job of the queue runs, one after the other. After a requeue those that are done are skipped."""
+    """Jobs that one job of the queue runs, one after the other. After a requeue those that are done are skipped.
 
-    def __init__(self, command: SweepCommand, jobs: Mapping[str, Sequence[str]]) -> None:
-        self.command, self.jobs = command, {key: list(words) for key, words in jobs.items()}
+    Args:
+        command: what the user started.
+        jobs: words of each job by its key.
+        folder: that receives the result, see :func:`write_result`.
+    """
 
-    def __call__(self) -> dict[str, str]:
+    def __init__(self, command: SweepCommand, jobs: Mapping[str, Sequence[str]], folder: Path) -> None:
+        self.command = command
+        self.jobs = {key: list(words) for key, words in jobs.items()}
+        self.folder = folder
+
+    def __call__(self) -> None:
+        """Run the jobs, and write what went wrong."""
+        try:
+            problems = self._run()
+        except Exception as error:  # submitit gives up; what it writes of that is a pickle, which nobody reads
+            write_result(self.folder, job_of_queue(), {"error": one_line(error, None)})
+            raise
+        write_result(self.folder, job_of_queue(), {"problems": problems})
+
+    def _run(self) -> dict[str, str]:
         """Run the jobs; return what went wrong, by the key of the job."""
         for name in THREADS:  # before torch is imported
             os.environ.setdefault(name, os.environ.get("SLURM_CPUS_PER_TASK", "1"))
@@ -319,6 +356,23 @@ def _handle(handler: Callable[[int, Any], Any], number: int, frame: Any) -> None
         sys.exit(f"job not requeued: {error}")
     except Exception as error:  # submitit: timed out too many times
         raise _NotRequeued(error) from error
+
+
+def job_of_queue() -> str:
+    """Look up the id of the job of the queue that this process is, ``12_3`` in an array."""
+    array = os.environ.get("SLURM_ARRAY_JOB_ID")
+    if array is None:
+        return os.environ.get("SLURM_JOB_ID", "")
+    return f"{array}_{os.environ.get('SLURM_ARRAY_TASK_ID', '')}"
+
+
+def write_result(folder: Path, job: str, result: Mapping[str, Any]) -> None:
+    """Write how a job of the queue ended beside submitit's own files, as JSON.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    write_whole(folder / f"{job}_{RESULT}", json.dumps(result, indent=1) + "\n")
 
 
 class QueueError(Exception):
@@ -392,21 +446,40 @@ class Submissions:
     def ends(self, keys: Sequence[str]) -> dict[str, str]:
         """Look up how each job, none of which is in the queue, last left it: ``failed``, ``cancelled`` or ``lost``."""
         last: dict[str, str] = {}
-        for file in sorted(self.folder.glob("*_jobs.json"), key=lambda file: file.stat().st_mtime_ns):
+        for file in sorted(self.folder.glob("*_jobs.json"), key=_written_at):
             last |= dict.fromkeys(self._keys(file), file.name.removesuffix("_jobs.json"))
         jobs = {job: self._end(job) for job in {last[key] for key in keys if key in last}}
         return {key: jobs[last[key]] for key in keys if key in last}
 
     def result(self, job: str) -> dict[str, str] | str | None:
-        """Read the result of a job of the queue: problems by key, or the error that ended it; None if it has none."""
+        """Read the result of a job of the queue: problems by key, or the error that ended it; None if it has none.
+
+        A job that ended before it could write one, because its node lacks a package, say, leaves submitit's pickle, of
+        which no more is read than that it is there.
+        """
+        file = self.folder / f"{job}_{RESULT}"
         try:
-            outcome, content = pickle.loads((self.folder / f"{job}_0_result.pkl").read_bytes())
-        except (OSError, EOFError, pickle.UnpicklingError):
-            return None
-        if outcome == "success":
-            problems: dict[str, str] = content
-            return problems
-        return f"job {job}: {str(content).strip().splitlines()[-1]}"
+            content = read_json(file)
+        except FileNotFoundError:
+            return self._last_words(job) if (self.folder / f"{job}_0_result.pkl").is_file() else None
+        except (OSError, ValueError) as error:
+            return f"job {job}: its result {file} cannot be read ({one_line(error)})"
+        problems = content.get("problems") if isinstance(content, dict) else None
+        if isinstance(problems, dict):
+            return {str(key): _printable(problem) for key, problem in problems.items()}
+        reason = content.get("error") if isinstance(content, dict) else None
+        return f"job {job}: {_printable(reason or 'its result says nothing')}"
+
+    def _last_words(self, job: str) -> str:
+        """Return the last line that a job of the queue wrote to its log."""
+        try:
+            with open_regular(self.folder / f"{job}_0_log.err") as log:
+                size = log.seek(0, io.SEEK_END)
+                log.seek(max(0, size - LOG_END))
+                lines = log.read().decode("utf-8", "replace").strip().splitlines()
+        except OSError:
+            lines = []
+        return f"job {job}: {_printable(lines[-1] if lines else 'ended without a result')}"
 
     def _end(self, job: str) -> str:
         if self.result(job) is not None:
@@ -416,6 +489,20 @@ class Submissions:
     @staticmethod
     def _keys(file: Path) -> list[str]:
         try:
-            return [str(key) for key in json.loads(file.read_text())]
+            return [str(key) for key in read_json(file)]
         except (OSError, ValueError, TypeError):  # not of this sweep, or cut short
             return []
+
+
+def _written_at(file: Path) -> int:
+    """Return when a file was written, in ns; 0 of a link that leads nowhere."""
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _printable(text: object) -> str:
+    """Put what a file says into one line of characters that a terminal shows."""
+    line = " ".join(str(text).split())
+    return "".join(letter if letter.isprintable() else "?" for letter in line)

@@ -28,6 +28,15 @@ from dgbench.plan.studies import Planner
 from dgbench.records.commands import PARTS, JobPlace, expect_jobs, forget_jobs
 from dgbench.sweeps.local import LocalLauncher, labels, raise_failed, tell
 from dgbench.sweeps.sizes import JobSize
+from dgbench.validation import Checked, Folder
+
+
+class SweepFolder(Checked):
+    """Keys of ``hydra.sweep`` that a path is made of."""
+
+    key = "hydra.sweep"
+
+    dir: Folder
 
 
 class StudySweeper(BasicSweeper):
@@ -56,6 +65,7 @@ class StudySweeper(BasicSweeper):
         """
         assert self.config is not None and self.hydra_context is not None and self.launcher is not None
         loader = self.hydra_context.config_loader
+        SweepFolder(dir=self.config.hydra.sweep.dir)
         sweep_dir = Path(self.config.hydra.sweep.dir)
         basic = type(self.launcher).__name__ == "BasicLauncher"
         ours = bool(getattr(self.launcher, "in_this_folder", basic))

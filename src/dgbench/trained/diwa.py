@@ -24,7 +24,7 @@ from torch import Tensor
 
 from dgbench.callbacks.averaging import RunningMean
 from dgbench.errors import ConfigError
-from dgbench.networks.weights import misfit
+from dgbench.networks.checkpoint_layouts import misfit
 from dgbench.records.rows import RunIdentity
 from dgbench.records.spec import canonical, digest
 from dgbench.records.status import is_done, read_status

@@ -68,7 +68,7 @@ class Subject:
         record = model.record
         if record is None:
             content = weights_digest(model)
-            return Subject(model, name or source, content, content)
+            return Subject(model, name or model.title or source, content, content)
         identity = record.identity
         shared = {key: value for key, value in identity.items() if key not in OF_A_FOLD}
         study = digest([shared, record.hparams, model.step])
@@ -86,11 +86,21 @@ class Subject:
         return record is not None and canonical({key: record.identity[key] for key in facts}) == canonical(facts)
 
     def domains_seen(self, info: DatasetInfo) -> set[str]:
-        """List the training domains of a run on another form of this dataset's images; of any other model none."""
+        """List the domains of this dataset's images that a model was trained on.
+
+        They are known of a run on another form of the images, and of a model whose file names them.
+        """
         record = self.model.record
-        if record is None or self.trained_on(info) or not info.content or record.identity["content"] != info.content:
+        if record is None:
+            return self._named_domains(info)
+        if self.trained_on(info) or not info.content or record.identity["content"] != info.content:
             return set()
         return {domain(env) for env in record.training}
+
+    def _named_domains(self, info: DatasetInfo) -> set[str]:
+        domains = {domain(env) for env in info.everywhere}
+        alike = [seen for dataset, seen in self.model.seen.items() if dataset == info.name or domains >= set(seen)]
+        return {env for seen in alike for env in seen}
 
 
 def weights_digest(module: nn.Module) -> str:
@@ -113,8 +123,8 @@ def folds_of(subject: Subject, planned: Sequence[Fold], info: DatasetInfo) -> li
     """List the folds whose tested environments the model never saw.
 
     A run on the dataset that it was trained on has one fold, its own. On another form of the same images (the same
-    photographs, corrupted) it has the folds that test none of the domains that it was trained on. Any other model has
-    all folds.
+    photographs, corrupted) it has the folds that test none of the domains that it was trained on, and so has a model
+    whose file names these (DomainBed's ``model.pkl``). Any other model has all folds.
 
     Args:
         subject: the model.
@@ -135,9 +145,10 @@ def folds_of(subject: Subject, planned: Sequence[Fold], info: DatasetInfo) -> li
         return own_folds
     seen, names = subject.domains_seen(info), info.everywhere
     unseen = [fold for fold in planned if not seen & {domain(e) for e in (names if fold.everywhere else fold.tested)}]
-    if record is not None and seen and not unseen:
+    if seen and not unseen:
+        training = record.training if record is not None else sorted(seen)
         raise ConfigError(
-            f"{subject.name} was trained on {', '.join(record.training)}, images of every environment that it would be "
+            f"{subject.name} was trained on {', '.join(training)}, images of every environment that it would be "
             "tested in; choose another dataset, or a run that holds out a domain"
         )
     return unseen

@@ -21,7 +21,7 @@ from pydantic import Field, InstanceOf
 
 from dgbench.analysis.intervals import wilson
 from dgbench.errors import ConfigError, RecordError, one_line
-from dgbench.records.files import read_regular
+from dgbench.records.files import read_yaml
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.records.status import is_done, read_status
 from dgbench.trained.formats import (
@@ -36,7 +36,7 @@ from dgbench.trained.formats import (
 from dgbench.trained.loading import TENSORS, load_one
 from dgbench.trained.predictor import LoadedModel
 from dgbench.training.run_folder import MODEL_FILE
-from dgbench.validation import Checked, NonBlank, Place, Refusal, Switch
+from dgbench.validation import Checked, NonBlank, OneLine, Place, Refusal, Switch
 
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 MOST_ROWS = 20  # environments that get a line each
@@ -52,7 +52,7 @@ class ExportKeys(Checked):
     key = ""
 
     run: Annotated[NonBlank | InstanceOf[Path], Refusal("is no folder of a run", "name one, see dgbench export --help")]
-    output: Annotated[NonBlank | InstanceOf[Path] | None, Refusal("is no folder", "give its path")]
+    output: Annotated[Annotated[NonBlank | InstanceOf[Path] | None, Refusal("is no folder", "give its path")], OneLine]
     step: Literal["last", "best"]
     format: Annotated[list[Literal["safetensors", "pt2", "onnx"]], Field(strict=False)]
     push: Annotated[str, Refusal("is no name of a repository", "write ORG/NAME")]
@@ -308,14 +308,14 @@ def initial_weights(run: Path, init: str) -> tuple[str, str]:
         init: of the rows, ``NAME_VERSION:DIGEST``.
     """
     try:
-        config = yaml.safe_load(read_regular(run / "config.yaml"))
+        config = read_yaml(run / "config.yaml")
         keys = config["init"]
         if keys.get("path") or keys.get("url"):
             return str(keys.get("url") or ""), ""
         versions = keys["published"][config["backbone"]["arch"]]
         name = init.rpartition(":")[0].removeprefix(f"{keys['name']}_")
         return str(versions[name]["url"]), str(versions[name].get("license") or "")
-    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return "", ""
 
 

@@ -13,12 +13,18 @@ from torch import Tensor, nn
 
 from dgbench.data.description import Preprocessing
 from dgbench.errors import ConfigError, DgbenchError, WeightsError, one_line, reason_of
-from dgbench.networks.weights import TimmWeights, is_torchscript, misfit, read_tensors
+from dgbench.networks.checkpoint_layouts import Question, groups_of
+from dgbench.networks.pickles import unknown_classes
+from dgbench.networks.weight_files import is_torchscript, read_tensors
+from dgbench.networks.weights import TimmWeights
 from dgbench.plan.building import imported
+from dgbench.trained.domainbed import domainbed_model, is_domainbed
 from dgbench.trained.formats import facts_of
 from dgbench.trained.predictor import Predictor
+from dgbench.validation import some_of
 
 EXPORTED = ".pt2"
+PICKLE = ".pkl"  # DomainBed's
 TORCHSCRIPT = (".pt", ".pth", ".ts", ".torchscript")
 
 
@@ -65,8 +71,8 @@ def foreign(
     """Resolve what names a model to a function that loads it, once the images of the dataset are known.
 
     Args:
-        model: a ``torch.export`` file (.pt2), a TorchScript file, ``MODULE:FUNCTION``, the name of a timm model, or a
-            callable.
+        model: a ``torch.export`` file (.pt2), a TorchScript file, a ``model.pkl`` of DomainBed,
+            ``MODULE:FUNCTION``, the name of a timm model, or a callable.
         classes: names of the outputs; empty where they are the dataset's.
         weights: file with the tensors of a timm model; None takes timm's published ones.
         trust: load files of ``torch.export`` and TorchScript, which are programs.
@@ -84,7 +90,7 @@ def foreign(
             raise ConfigError(f"model={model!r} cannot be called; give a function from images to logits")
         return partial(Foreign, model, classes)
     path = Path(model).expanduser()
-    if path.suffix in (EXPORTED, *TORCHSCRIPT) and path.exists():
+    if path.suffix in (EXPORTED, PICKLE, *TORCHSCRIPT) and path.exists():
         return partial(_load_file, path, classes, trust)
     if ":" in model:
         return lambda preprocessing: Foreign(_imported(model), classes, preprocessing)
@@ -93,23 +99,37 @@ def foreign(
     if not path.is_file() and ("/" in model or not timm.is_model(model.partition(".")[0])):
         raise ConfigError(
             f"model={model} is neither a file or folder nor a model of timm; name a run's folder, a .pt2 or "
-            "TorchScript file, MODULE:FUNCTION, or a name of timm.list_models()"
+            "TorchScript file, a model.pkl of DomainBed, MODULE:FUNCTION, or a name of timm.list_models()"
         )
     return partial(_timm, model, classes, weights)
 
 
 def _load_file(path: Path, classes: Sequence[str], trust: bool, preprocessing: Preprocessing) -> Predictor:
+    if path.suffix != EXPORTED and not is_torchscript(path):
+        return _of_tensors(path, classes, trust)
     program = _program(path, trust)
     names, images = facts_of(path) or ((), preprocessing)
     return Foreign(program, list(classes) or names, images)
 
 
+def _of_tensors(path: Path, classes: Sequence[str], trust: bool) -> Predictor:
+    """Rebuild DomainBed's model, whose file says what its network is.
+
+    Raises:
+        WeightsError: the file holds another model's tensors, or none.
+    """
+    content = read_tensors(path)
+    if is_domainbed(content) or path.suffix == PICKLE:
+        return domainbed_model(path, content, trust, classes)
+    if not dict(groups_of(content)):
+        unknown = some_of(unknown_classes(content)) or "plain values"
+        raise WeightsError(f"model={path} holds no named tensors but {unknown}, which is never run; name another file")
+    raise WeightsError(
+        f"model={path} holds tensors and no network; name the network too, e.g. model=resnet18 weights={path}"
+    )
+
+
 def _program(path: Path, trust: bool) -> Callable[[Tensor], Tensor]:
-    if path.suffix != EXPORTED and not is_torchscript(path):
-        read_tensors(path)  # says where it is damaged or holds code
-        raise WeightsError(
-            f"model={path} holds tensors and no network; name the network too, e.g. model=resnet18 weights={path}"
-        )
     if not trust:
         raise ConfigError(f"model={path} is a program, which would run; if you trust whoever made it, add trust=true")
     try:
@@ -143,8 +163,7 @@ def _timm(name: str, classes: Sequence[str], weights: str | Path | None, preproc
             file = TimmWeights(arch=arch, version=tag or None, name=name).file
             network: Any = timm.create_model(name, pretrained=True, pretrained_cfg_overlay={"file": str(file)})
         else:
-            tensors = read_tensors(Path(weights).expanduser())
-            network = _filled(name, tensors.get("state_dict", tensors), weights)
+            network = _filled(name, read_tensors(Path(weights).expanduser()), weights)
     except Exception as error:  # timm raises anything
         if weights is not None and isinstance(error, WeightsError):
             raise
@@ -160,18 +179,24 @@ def _timm(name: str, classes: Sequence[str], weights: str | Path | None, preproc
     return Foreign(network, names, inputs)
 
 
-def _filled(name: str, tensors: dict[str, Tensor], weights: str | Path) -> nn.Module:
+def _filled(name: str, content: Any, weights: str | Path) -> nn.Module:
     """Build the network with as many outputs as the file's last layer has, and load the file's tensors into it."""
     import timm
 
     with torch.device("meta"):
         bare: Any = timm.create_model(name, pretrained=False)
-    head = bare.pretrained_cfg["classifier"]
-    outputs = tensors.get(f"{head}.bias")
-    if outputs is None:
-        raise WeightsError(f"weights={weights} has no {head}.bias, so it is no {name} with a classifier; give another")
-    network: nn.Module = timm.create_model(name, pretrained=False, num_classes=len(outputs))
-    if problems := misfit(network.state_dict(), tensors):
-        raise WeightsError(f"weights={weights} does not fit {name}: {problems}; give another")
-    network.load_state_dict(tensors)
+    last = f"{bare.pretrained_cfg['classifier']}.bias"
+    groups = dict(groups_of(content))
+    biases = [
+        value
+        for tensors in groups.values()
+        for key, value in tensors.items()
+        if key == last or key.endswith(f".{last}")
+    ]
+    if not biases:
+        raise WeightsError(f"weights={weights} has no {last}, so it is no {name} with a classifier; give another")
+    network: nn.Module = timm.create_model(name, pretrained=False, num_classes=len(biases[0]))
+    question = Question(Path(weights), network.state_dict(), name, dict, may_lack=("*.num_batches_tracked",), option="")
+    tensors, _ = question.answer(content)
+    network.load_state_dict(tensors, strict=False)
     return network

@@ -16,13 +16,15 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from dgbench.data.fetch.archives import extract
 from dgbench.errors import DataError, DgbenchError, RecordError, WeightsError, one_line
-from dgbench.networks.weights import misfit, read_tensors
+from dgbench.networks.checkpoint_layouts import misfit
+from dgbench.networks.pickles import unknown_classes
+from dgbench.networks.weight_files import read_tensors
 from dgbench.records.status import is_done, read_status
 from dgbench.trained.formats import trained_names
 from dgbench.trained.predictor import Ensemble, LoadedModel, Predictor
 from dgbench.training.modules import SingleRun
 from dgbench.training.run_folder import MODEL_FILE, ModelRecord
-from dgbench.validation import Places, Refusal, Step, Switch, checked
+from dgbench.validation import Places, Refusal, Step, Switch, checked, some_of
 
 TENSORS = "model.safetensors"
 LARGER = 16  # times its file, at most: exported weights lack what only training needs
@@ -109,6 +111,11 @@ def _weights_of(folder: Path, record: ModelRecord, step: str) -> Path:
 
 def _loaded(record: ModelRecord, file: Path) -> LoadedModel:
     content: Any = read_tensors(file)
+    if unknown := unknown_classes(content):
+        raise WeightsError(
+            f"{file} holds values of {some_of(unknown)}, which is never run and no checkpoint of dgbench has; name "
+            "another"
+        )
     _refuse_larger(record, file)
     module = record.build()
     try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -61,11 +62,15 @@ class Predictor(nn.Module):
         record: what a run is; None of any other model.
         step: optimizer steps that a run had made; 0 of any other model.
         averaged: hashes of the runs that it is the mean of, where it is one.
+        title: what tables call it, where its file says that.
+        seen: dataset -> environments of it that the model was trained on, as far as its file says it.
     """
 
     record: ModelRecord | None = None
     step: int = 0
     averaged: tuple[str, ...] = ()
+    title: str = ""
+    seen: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
     def __init__(self, classes: Sequence[str], preprocessing: Preprocessing, group_size: int = 0) -> None:
         super().__init__()

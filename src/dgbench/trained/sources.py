@@ -27,11 +27,11 @@ from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.status import STATUS_FILE
 from dgbench.trained.diwa import Accuracy, Siblings, averaged, siblings
 from dgbench.trained.evaluation import Subject, evaluate_model, validation_accuracy
-from dgbench.trained.foreign import EXPORTED, TORCHSCRIPT, foreign
+from dgbench.trained.foreign import EXPORTED, PICKLE, TORCHSCRIPT, foreign
 from dgbench.trained.loading import TENSORS, load, run_folders
 from dgbench.trained.predictor import LoadedModel, Predictor
 from dgbench.training.run_folder import MODEL_FILE, ModelRecord
-from dgbench.validation import Checked, NonBlank, Refusal, Switch, Whole0, shown
+from dgbench.validation import Checked, NonBlank, OneLine, Refusal, Switch, Whole0, shown
 
 CHOOSE = ("dataset=", "corruptions=", "+corruptions=")  # a word that names another dataset than that of a run
 PACKED = (".ckpt", ".zip", ".tar", ".tgz", ".gz", ".xz", ".bz2")  # names of files that hold a run, or a part of one
@@ -74,7 +74,7 @@ class Evaluator(Checked):
     features: Whole0
     predictions: Switch
     trust: Switch
-    output: Annotated[NonBlank | InstanceOf[Path], Refusal("is no folder", "give its path")]
+    output: Annotated[Annotated[NonBlank | InstanceOf[Path], Refusal("is no folder", "give its path")], OneLine]
     compose: SkipValidation[Callable[[Sequence[str]], dict[str, Any]]]
     tell: SkipValidation[Callable[[str], None]]
     _datasets: dict[str, Environments] = PrivateAttr(default_factory=dict)
@@ -150,7 +150,7 @@ class Evaluator(Checked):
         if path.is_dir() or (path.exists() and path.name.endswith(PACKED)):
             has_one = (path / TENSORS).is_file() or path.suffix == ".ckpt"
             return [Source(name, partial(load, path, step, trust=self.trust), "" if has_one else "step")]
-        is_code = path.suffix in (EXPORTED, *TORCHSCRIPT) or ":" in name
+        is_code = path.suffix in (EXPORTED, PICKLE, *TORCHSCRIPT) or ":" in name
         make = foreign(name, self.classes, self.weights, self.trust)
         return [Source(name, lambda: make, "" if is_code else "weights")]
 

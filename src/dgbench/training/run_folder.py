@@ -35,7 +35,7 @@ from dgbench.data.environments import Environments
 from dgbench.errors import DgbenchError, RecordError, one_line
 from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
-from dgbench.plan.building import class_at
+from dgbench.plan.building import InitialWeights, class_at
 from dgbench.plan.code import present_paths, refuse_code
 from dgbench.records.files import open_regular, read_json, write_whole
 from dgbench.records.rows import (
@@ -130,10 +130,17 @@ def write_identity(run: Run, *, resumed_from: int, together: int) -> None:
         "study": study.folder.name,
         "spec": run.spec.to_json(),
         "evaluations": run.evaluations.model_dump(),
+        **_arrived(study.planned.weights),
         "dataset": {**study.info.facts(), "fingerprint": fingerprint(study.source)},
         "sessions": [*_sessions(file), session],
     }
     write_whole(file, json.dumps(document, indent=1) + "\n")
+
+
+def _arrived(weights: InitialWeights) -> dict[str, Any]:
+    """Say how much of the featurizer came from a file of weights; empty where none did."""
+    arrival = weights.arrival
+    return {} if arrival is None else {"weights": arrival.to_json()}
 
 
 def first_threads(run: Run) -> int | None:

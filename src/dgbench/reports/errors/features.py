@@ -10,7 +10,7 @@ import numpy as np
 
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError, RecordError
-from dgbench.plan.settings import Name
+from dgbench.plan.settings import FileName
 from dgbench.records.files import read_arrays
 from dgbench.records.rows import FEATURE_FILE
 from dgbench.reports.document import Document, Figure, Report, Section, leads, problem_table
@@ -33,7 +33,7 @@ class FeaturesReport(Report):
         runs: at most so many runs are drawn.
     """
 
-    name: Name = "features"
+    name: FileName = "features"
     map: Literal["pca", "umap"] = "pca"
     runs: Count1 = 12
     unread = ("selection", "split_by")

@@ -20,7 +20,7 @@ from dgbench.analysis.selection import Selection
 from dgbench.data.store.decoding import rgb
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import trained_on_tested
-from dgbench.plan.settings import Name
+from dgbench.plan.settings import FileName, Name
 from dgbench.records.predictions import need_pyarrow
 from dgbench.reports.document import TARGET_ORACLE, Document, Figure, Report, Section, leads, problem_table
 from dgbench.reports.errors.images import (
@@ -81,7 +81,7 @@ class ErrorsReport(Report):
         compare: two algorithms whose mistakes are set side by side; None takes those with the most runs.
     """
 
-    name: Name = "errors"
+    name: FileName = "errors"
     compare: Annotated[
         Annotated[list[Name], Field(min_length=2, max_length=2)] | None,
         Refusal("is not two algorithms", "write e.g. [erm,vrex], or null for those with the most runs"),

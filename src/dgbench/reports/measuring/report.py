@@ -12,7 +12,7 @@ import pandas as pd
 
 from dgbench.analysis import Statistics
 from dgbench.analysis.selection import Selection
-from dgbench.plan.settings import Name
+from dgbench.plan.settings import FileName, Name
 from dgbench.records.rows import Role, keys
 from dgbench.reports.chance import beaten
 from dgbench.reports.document import (
@@ -250,7 +250,7 @@ class MeasuresReport(Report):
         wandb_project: where it is logged.
     """
 
-    name: Name = "measures"
+    name: FileName = "measures"
     baseline: Name = "erm"
     size_axis: Name | None = None
     statistics: Statistics = Statistics()

@@ -20,7 +20,7 @@ from dgbench.analysis.comparison import error_of_each, holm, welch, welch_interv
 from dgbench.analysis.intervals import Interval
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError
-from dgbench.plan.settings import Name
+from dgbench.plan.settings import FileName, Name
 from dgbench.reports.document import OF_RUNS, Document, Report, Section, problem_table
 from dgbench.reports.published import Published, Value, names, published
 from dgbench.reports.reading.collect import Collection
@@ -209,7 +209,7 @@ class ClaimsReport(Report):
         tables: names of published tables; None takes all that have error bars over runs.
     """
 
-    name: Name = "claims"
+    name: FileName = "claims"
     tables: Annotated[list[Name] | None, Refusal("is no list of published tables", "write e.g. [NAME]")] = Field(None)
 
     unread = OF_RUNS

@@ -15,7 +15,7 @@ from dgbench.analysis.selection import Selection, describe
 from dgbench.errors import ConfigError
 from dgbench.plan.folds import tested as tested_in
 from dgbench.plan.folds import trained_on_tested
-from dgbench.plan.settings import Name
+from dgbench.plan.settings import FileName
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.document import Document, Report, Section, leads, problem_table
 from dgbench.reports.evaluation import one_code
@@ -169,7 +169,7 @@ class LeakageReport(Report):
         spread: deviation over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
     """
 
-    name: Name = "leakage"
+    name: FileName = "leakage"
     spread: Spread = "standard_deviation"
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:

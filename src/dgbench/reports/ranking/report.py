@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from dgbench.analysis.accuracy import Spread
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError
-from dgbench.plan.settings import Name
+from dgbench.plan.settings import FileName, Name
 from dgbench.reports.chance import beaten
 from dgbench.reports.document import (
     Document,
@@ -120,7 +120,7 @@ class LeaderboardReport(Report):
 
     of_means = True
 
-    name: Name = "leaderboard"
+    name: FileName = "leaderboard"
     spread: Spread = "domainbed"
     std_divisor: Literal["K-1", "K"] = "K-1"
     reference: Name = "erm"
