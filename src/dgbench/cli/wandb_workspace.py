@@ -32,9 +32,7 @@ def workspaces(entity: str, project: str) -> list[Any]:
     ]
 
 
-def _workspace(
-    views: Any, entity: str, project: str, name: str, sections: dict[str, list[Any]], searched: bool
-) -> Any:
+def _workspace(views: Any, entity: str, project: str, name: str, sections: dict[str, list[Any]], searched: bool) -> Any:
     """Build a view of the runs that are, or are not, draws of a search."""
     shown = [views.Section(name=title, panels=panels, is_open=True) for title, panels in sections.items()]
     runs = views.RunsetSettings(
@@ -131,9 +129,7 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m dgbench.cli.wandb_workspace", description=__doc__)
     parser.add_argument("entity", help="W&B user or team")
     parser.add_argument("project", help="W&B project, e.g. dgbench")
-    parser.add_argument(
-        "--print", action="store_true", dest="only_print", help="show the views as JSON, save nothing"
-    )
+    parser.add_argument("--print", action="store_true", dest="only_print", help="show the views as JSON, save nothing")
     asked = parser.parse_args(words)
     try:
         views = workspaces(asked.entity, asked.project)

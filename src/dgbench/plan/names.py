@@ -97,9 +97,7 @@ def _refuse_dashes(word: str) -> None:
     """
     match = _DASHED_KEY.match(word)
     if match and match[1] not in _OPTIONS and match[1] not in _HYDRAS:
-        raise ConfigError(
-            f"{word}: keys are written without dashes, {match[1]}{match[2]}; {_AGENT_HINT}"
-        )
+        raise ConfigError(f"{word}: keys are written without dashes, {match[1]}{match[2]}; {_AGENT_HINT}")
 
 
 def refuse_options(words: Sequence[str], command: str) -> None:

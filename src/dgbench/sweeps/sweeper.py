@@ -91,9 +91,7 @@ class StudySweeper(BasicSweeper):
         for words in jobs:
             places.setdefault(planner.place(words), words)
         logger = self.config.logger
-        open_places = [
-            place for place in places if place.is_left(self.config.retry) or is_unlogged(place, logger)
-        ]
+        open_places = [place for place in places if place.is_left(self.config.retry) or is_unlogged(place, logger)]
         jobs_left = [places[place] for place in open_places]
         if not jobs_left:
             tell(f"nothing to do: all {len(places)} jobs are done (retry={self.config.retry})")

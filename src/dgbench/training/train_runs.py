@@ -299,7 +299,7 @@ class _Trainer:
         metrics: list[RunMetrics | None] = []
         if self.logger is not None:
             live = self._live(group, runs)
-            self.shown_live = live is self.logger
+            self.shown_live = live is not None and len(group.runs) <= self.logger.most_live
             metrics = [None if run.hash in finished else RunMetrics(run.info, live, self.safely) for run in group.runs]
         try:
             with processes(first.study.settings.devices, first.folder, snapshot is not None) as process:
