@@ -136,7 +136,8 @@ def test_all_loggers_show_the_same(train: Any, tmp_path: Path, rows_of: Any) -> 
     (file,) = folder.glob("wandb/offline-run-*/*.wandb")
     records = [json.loads(line) for line in inspect(file).splitlines()]
     history = [record["history"]["item"] for record in records if record["type"] == "history"]
-    shown = {item["step"]: {k: v for k, v in item.items() if "/" in k} for item in history}
+    names = ERRORS | TRAINING  # and the lowest validation error so far
+    shown = {item["step"]: {k: v for k, v in item.items() if k in names} for item in history}
     assert shown == approximately(found["wandb"], 1e-12)
     assert found.pop("none") == {}
     for lines in found.values():
@@ -458,6 +459,6 @@ def test_event_files_of_a_stack_are_open_together(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(RunMetrics, "rows", noted)
     study = small_study(tmp_path, *STACK)
     assert all(train_study(study, logger=TensorBoardLog()).values())
-    assert open_files[0] == 2
+    assert open_files[-1] == 2, "both before the end of either"
     for run in study.runs:
         assert events(run.folder / "tensorboard") == approximately(read_metrics(run.folder / "metrics.csv"), 1e-6)

@@ -79,7 +79,7 @@ def test_a_run_is_logged_with_its_errors(offline: Path, fold: str, environments:
     assert summary["config"]["seed"] == 0
     rows = [json.loads(line) for line in (file.parents[2] / "errors.jsonl").read_text().splitlines()]
     final = {f"error/{r['subset']}/{r['env']}": r["wrong"] / r["seen"] for r in rows if r["step"] == 12}
-    means = {"error/training_val", "error/held_out"}
+    means = {"error/training_val", "error/training_val_min", "error/held_out"}
     logged = {key: v for key, v in summary["summary"].items() if key.startswith("error/") and key not in means}
     val = [r["wrong"] / r["seen"] for r in rows if r["step"] == 12 and r["subset"] == "val" and not r["env_held_out"]]
     assert summary["summary"]["error/training_val"] == pytest.approx(sum(val) / len(val))
@@ -138,11 +138,13 @@ def test_a_stack_that_was_killed_continues_in_the_same_runs(train: Any, tmp_path
     words = ("logger=wandb", "execution=stacked", "protocol.folds=[0,1]")
     env = {"WANDB_MODE": "offline"}
     die = (
-        "import os\nfrom dgbench.training.train_runs import _Trainer\n"
-        "_Trainer._show = lambda *_, **__: os.kill(os.getpid(), 9)"
+        "import os\nfrom dgbench.training.modules import RunModule\nsteps = RunModule.train_steps\n"
+        "def train_steps(self, *words):\n    if self.steps_done >= 8:\n        os.kill(os.getpid(), 9)\n"
+        "    return steps(self, *words)\nRunModule.train_steps = train_steps"
     )
     assert train(*words, cwd=tmp_path, env=env, before=die).code == -9
-    assert not list(tmp_path.rglob("*.wandb"))
+    marks = [json.loads(file.read_text()) for file in tmp_path.rglob("fold-*/wandb.json")]
+    assert [mark["done"] for mark in marks] == [False, False], "both are live, and neither is done"
     first = train(*words, cwd=tmp_path, env=env)
     again = train(*words, cwd=tmp_path, env=env)
     assert (first.code, again.code) == (0, 0), first.err + again.err
@@ -151,6 +153,12 @@ def test_a_stack_that_was_killed_continues_in_the_same_runs(train: Any, tmp_path
     assert len(trained) == 2
     assert trained < runs
     assert len(runs) == 3
+    for folder in tmp_path.glob("outputs/*/fold-*"):
+        files = folder.glob("wandb/offline-run-*/*.wandb")
+        lines = [json.loads(line) for file in files for line in inspect(file).splitlines()]
+        steps = [line["history"]["item"]["step"] for line in lines if line["type"] == "history"]
+        assert 12 in steps
+        assert len(steps) == len(set(steps)), "no line twice"
 
 
 def test_one_table_syncs_everything(offline: Path) -> None:
