@@ -121,7 +121,7 @@ def error_values(rows: Sequence[Row]) -> dict[str, float]:
 
 
 FLUSH_SECONDS = 30  # after which TensorBoard sees a line
-TENSORBOARD_RUNS = 200  # of one process; each has two open files and a thread
+TENSORBOARD_RUNS = 200  # of one process; each has a thread
 
 
 class LightningLog(MetricsLogger):
