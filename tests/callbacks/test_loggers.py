@@ -19,11 +19,14 @@ from dgbench.callbacks.loggers import (
     LightningLog,
     MetricsLogger,
     RunInfo,
+    RunLog,
     TensorBoardLog,
-    WandbLog,
     build_logger,
 )
 from dgbench.callbacks.metrics import RunMetrics
+from dgbench.callbacks.progress import StudyProgress
+from dgbench.callbacks.study_means import StudyMeans
+from dgbench.callbacks.wandb_log import WandbLog
 from dgbench.errors import ConfigError
 from dgbench.records.metrics import Lines, read_metrics
 from dgbench.training.modules import RunModule
@@ -133,7 +136,8 @@ def test_all_loggers_show_the_same(train: Any, tmp_path: Path, rows_of: Any) -> 
     (file,) = folder.glob("wandb/offline-run-*/*.wandb")
     records = [json.loads(line) for line in inspect(file).splitlines()]
     history = [record["history"]["item"] for record in records if record["type"] == "history"]
-    shown = {item["step"]: {k: v for k, v in item.items() if "/" in k} for item in history}
+    names = ERRORS | TRAINING  # and the lowest validation error so far
+    shown = {item["step"]: {k: v for k, v in item.items() if k in names} for item in history}
     assert shown == approximately(found["wandb"], 1e-12)
     assert found.pop("none") == {}
     for lines in found.values():
@@ -326,7 +330,7 @@ def test_a_logger_is_named_by_its_class(tmp_path: Path) -> None:
     expected = [line for run in study.runs for line in read_metrics(run.folder / "metrics.csv").items()]
     assert Memory.lines == expected
     assert Memory.ended == ["success", "success"]
-    run = RunInfo(tmp_path, "abc", "n", "j", "g", {"trainer": {"steps": 1}})
+    run = RunInfo(tmp_path, tmp_path, "abc", "n", "j", "g", {"trainer": {"steps": 1}})
     made = logger.make(**logger.place(run))
     assert isinstance(made, Memory)
     assert (made.folder, made.label) == (str(tmp_path / "logger"), "mine")
@@ -341,7 +345,7 @@ def test_which_logger_a_command_names() -> None:
 
 
 def test_a_line_holds_all_of_one_step(tmp_path: Path) -> None:
-    own = RunMetrics(RunInfo(tmp_path, "abc", "n", "j", "g", {}), None, Guard("metrics.csv"))
+    own = RunMetrics(RunInfo(tmp_path, tmp_path, "abc", "n", "j", "g", {}), None, Guard("metrics.csv"))
     own.begin(0)
     own.log(5, {"train/loss": 1.0})
     own.log(5, {"error/held_out": 0.5})
@@ -352,3 +356,109 @@ def test_a_line_holds_all_of_one_step(tmp_path: Path) -> None:
         5: {"train/loss": 1.0, "error/held_out": 0.5},
         6: {"train/loss": 2.0, "train/new": 3.0},
     }
+
+
+# ---- runs that train together -------------------------------------------------------------------------------------
+
+
+class Following(MetricsLogger):
+    """Notes what happens to the logs of all runs, in order."""
+
+    label = "Following"
+
+    def __init__(self, most_live: int) -> None:
+        self.most_live = most_live
+        self.calls: list[tuple[str, str, int]] = []  # what, id, step
+        self.values: dict[tuple[str, int], dict[str, float]] = {}
+        self.finished: set[str] = set()
+
+    def knows(self, folder: Path) -> bool:
+        return folder.name.split("-")[-1] in self.finished
+
+    def open(self, run: RunInfo, anew: bool = False) -> RunLog:
+        self.calls.append(("open", run.id, 0))
+        return Followed(self, run.id)
+
+
+class Followed(RunLog):
+    """A log of it."""
+
+    def __init__(self, logger: Following, id: str) -> None:
+        self.logger = logger
+        self.id = id
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        self.logger.calls.append(("log", self.id, step))
+        self.logger.values[self.id, step] = dict(values)
+
+    def finish(self, failed: bool = False) -> None:
+        self.logger.calls.append(("finish", self.id, 0))
+        self.logger.finished.add(self.id)
+
+
+STACK = ("trainer.steps=8", "trainer.eval_every=4", "trainer.log_every=4", FOLDS, "execution=stacked")
+
+
+def test_every_run_of_a_stack_is_logged_while_it_trains(tmp_path: Path) -> None:
+    """Both have logged step 4 before either has logged step 8, and each line once."""
+    logger = Following(most_live=2)
+    study = small_study(tmp_path, *STACK)
+    assert all(train_study(study, logger=logger).values())
+    first, second = (run.hash for run in study.runs)
+    logged = [(id, step) for what, id, step in logger.calls if what == "log"]
+    assert logged == [(first, 4), (second, 4), (first, 8), (second, 8)]
+    assert [what for what, _, _ in logger.calls].count("finish") == 2
+
+
+def test_more_runs_than_are_followed_are_means_of_their_study_first(tmp_path: Path) -> None:
+    """Then every run, when all are done; the means are those of the lines of the runs."""
+    logger = Following(most_live=1)
+    study = small_study(tmp_path, *STACK)
+    runs = {run.hash: run.info for run in study.runs}
+    shares = StudyMeans(logger, dict.fromkeys(runs, study.logged_as()), with_runs=False)
+    one, two = (shares.open(info) for info in runs.values())
+    one.log(4, {"train/loss": 1.0, "error/training_val": 0.5})
+    one.round_ends()
+    assert not logger.values, "the other has not logged yet"
+    two.log(4, {"train/loss": 2.0, "error/training_val": 0.25})
+    two.round_ends()
+    assert logger.values == {(study.spec.digest, 4): {"train/loss": 1.5, "error/training_val": 0.375}}
+    one.log(8, {"train/loss": 3.0})
+    one.finish()
+    two.finish()  # it diverged, and has no line any more
+    assert logger.values[study.spec.digest, 8] == {"train/loss": 3.0}
+    assert logger.calls[-1] == ("finish", study.spec.digest, 0)
+
+
+def test_a_stack_above_the_limit_says_so_and_logs_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    monkeypatch.setattr(StudyProgress, "note", lambda _, text: notes.append(text))
+    logger = Following(most_live=2)
+    study = small_study(tmp_path, *STACK[:3], "protocol.folds=[0,1,2]", STACK[-1])
+    assert all(train_study(study, logger=logger).values())
+    digest = study.spec.digest
+    assert any("3 runs train together, 2 are shown live by Following" in note for note in notes)
+    assert logger.calls[:3] == [("open", digest, 0), ("log", digest, 4), ("log", digest, 8)]
+    for run in study.runs:
+        assert {step for id, step in logger.values if id == run.hash} == {4, 8}
+    for step in (4, 8):
+        losses = [logger.values[run.hash, step]["train/loss"] for run in study.runs]
+        assert logger.values[digest, step]["train/loss"] == pytest.approx(sum(losses) / 3)
+
+
+@pytest.mark.thorough
+def test_event_files_of_a_stack_are_open_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tensorboard")
+    open_files: list[int] = []
+    at_evaluation = RunMetrics.rows
+
+    def noted(metrics: RunMetrics, *arguments: Any) -> None:
+        open_files.append(len(list(tmp_path.rglob("tensorboard/events*"))))
+        at_evaluation(metrics, *arguments)
+
+    monkeypatch.setattr(RunMetrics, "rows", noted)
+    study = small_study(tmp_path, *STACK)
+    assert all(train_study(study, logger=TensorBoardLog()).values())
+    assert open_files[-1] == 2, "both before the end of either"
+    for run in study.runs:
+        assert events(run.folder / "tensorboard") == approximately(read_metrics(run.folder / "metrics.csv"), 1e-6)

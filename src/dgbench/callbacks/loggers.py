@@ -1,4 +1,4 @@
-"""Log the metrics of one run at a time, never in the way of training: TensorBoard, W&B, and any Lightning logger.
+"""Log the metrics of runs, never in the way of training: the contract, TensorBoard, and any Lightning logger.
 
 The names of what is logged are the same in all of them, see docs/how_to/loggers.md.
 """
@@ -9,8 +9,9 @@ import importlib.util
 import inspect
 import logging
 import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ class RunInfo:
     """What a logger gets to know of a run."""
 
     folder: Path  #: of the run
+    sweep: Path  #: folder of the studies of its command
     id: str  #: hexadecimal digits that name it, the same after a resume
     name: str  #: for people, e.g. ``sr_cmnist-erm-mlp-s0-0123456789ab/fold-0``.
     job_type: str  #: ``fold-NAME``, or ``study``
@@ -37,26 +39,48 @@ class RunInfo:
     tags: Sequence[str] = ()  #: dataset, algorithm, ...
 
 
-class MetricsLogger:
-    """Shows the metrics of a run; what it raises is its own affair, see :class:`Guard`. This one shows nothing."""
+class RunLog:
+    """The open log of one run; what it raises is its logger's affair, see :class:`Guard`. This one shows nothing."""
 
-    def knows(self, folder: Path) -> bool:
-        """Return whether it was given the run of this folder before, or takes only what is trained from now on."""
-        return True
-
-    def start(self, run: RunInfo) -> bool:
-        """Open the log of a run.
-
-        Returns:
-            Whether it holds what was logged before an interruption; if not, all of it is given again.
-        """
-        return True
+    #: it holds what was logged before an interruption; if not, all of it is given again
+    continues: bool = True
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Log values by name after ``step`` optimizer steps of the open run."""
+        """Log values by name after ``step`` optimizer steps."""
+
+    def skip(self, step: int, values: Mapping[str, float]) -> None:
+        """Take note of a line that it holds from an earlier command."""
+
+    def round_ends(self) -> None:
+        """Take note that the run has logged all that there was up to an evaluation or a checkpoint."""
 
     def finish(self, failed: bool = False) -> None:
-        """Close the open run."""
+        """Close it."""
+
+
+class MetricsLogger:
+    """Shows the metrics of runs, each with a log of its own. This one shows nothing."""
+
+    label = "nothing"  #: what messages call it
+    most_live = sys.maxsize  #: runs that train together and are shown while they do
+
+    @property
+    def follows_studies(self) -> bool:
+        """Whether the log of a study shows means over its runs while they train together."""
+        return False
+
+    def knows(self, folder: Path) -> bool:
+        """Return whether it has all of the run of this folder, or takes only what is trained from now on."""
+        return True
+
+    def open(self, run: RunInfo, anew: bool = False) -> RunLog:
+        """Open the log of a run.
+
+        Args:
+            run: what it is called.
+            anew: forget what it holds of the run; all of it is given again.
+        """
+        return RunLog()
 
 
 class CsvLog(MetricsLogger):
@@ -68,6 +92,9 @@ class Guard:
     """Calls what may fail, so that training continues; after the first failure, which is logged, nothing more."""
 
     name: str  #: what is off then
+    scope: str = "job"  #: for the rest of which
+    advice: str = ""  #: what the message ends with
+    on_failure: Callable[[], bool] = lambda: False  #: returns whether another process has told of it
     off: bool = False
 
     def __call__(self, call: Callable[[], Any]) -> None:
@@ -77,7 +104,11 @@ class Guard:
             call()
         except Exception as error:  # whatever a logger raises
             self.off = True
-            log.warning("%s is off for the rest of this job: %s", self.name, one_line(error, None))
+            reason = one_line(error, None)
+            if self.on_failure():
+                return
+            advice = f"; {self.advice}" if self.advice else ""
+            log.warning("%s is off for the rest of this %s: %s%s", self.name, self.scope, reason, advice)
 
 
 def error_values(rows: Sequence[Row]) -> dict[str, float]:
@@ -90,36 +121,50 @@ def error_values(rows: Sequence[Row]) -> dict[str, float]:
 
 
 FLUSH_SECONDS = 30  # after which TensorBoard sees a line
+TENSORBOARD_RUNS = 200  # of one process; each has a thread
 
 
 class LightningLog(MetricsLogger):
-    """A Lightning logger of its own for each run, one run at a time.
+    """A Lightning logger of its own for each run.
 
     It is given the configuration with ``log_hyperparams``, each line with ``log_metrics``, and ``finalize`` at the end;
-    its ``save_dir``, if it takes one, is ``logger`` in the run's folder.
+    its ``save_dir``, if it takes one, is ``logger`` in the run's folder. Runs that train together are shown one after
+    the other, at their ends: a logger may stand for one run of its process, as many do.
 
     Args:
         make: the logger's class, some arguments given or none.
         name: what a warning calls it.
     """
 
+    most_live = 1
+
     def __init__(self, make: Callable[..., Logger], name: str) -> None:
-        self.make, self._safely = make, Guard(name)
-        self._logger: Any = None
+        self.make = make
+        self.label = name
+        self.safely = Guard(name)
 
-    def start(self, run: RunInfo) -> bool:
-        def open_logger() -> None:
-            self._logger = self.make(**self.place(run))
-            self._logger.log_hyperparams(dict(run.config))
-
-        self._safely(open_logger)
-        return True
+    def open(self, run: RunInfo, anew: bool = False) -> RunLog:
+        return _LightningRun(self, run)
 
     def place(self, run: RunInfo) -> dict[str, Any]:
         """Return the logger's arguments that differ from run to run."""
         takes = "save_dir" in inspect.signature(self.make).parameters
         arguments = getattr(self.make, "keywords", {})
         return {"save_dir": str(run.folder / "logger")} if takes and "save_dir" not in arguments else {}
+
+
+class _LightningRun(RunLog):
+    """A run of a :class:`LightningLog`."""
+
+    def __init__(self, log_of: LightningLog, run: RunInfo) -> None:
+        self._safely = log_of.safely
+        self._logger: Any = None
+
+        def open_logger() -> None:
+            self._logger = log_of.make(**log_of.place(run))
+            self._logger.log_hyperparams(dict(run.config))
+
+        self._safely(open_logger)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self._safely(lambda: self._logger.log_metrics(dict(values), step=step))
@@ -137,6 +182,8 @@ class TensorBoardLog(LightningLog):
         ConfigError: TensorBoard is not installed.
     """
 
+    most_live = TENSORBOARD_RUNS
+
     def __init__(self) -> None:
         if not any(importlib.util.find_spec(name) for name in ("tensorboard", "tensorboardX")):
             raise ConfigError("logger=tensorboard needs TensorBoard; pip install 'dgbench[tensorboard]'")
@@ -145,11 +192,12 @@ class TensorBoardLog(LightningLog):
     def knows(self, folder: Path) -> bool:
         return (folder / "tensorboard").is_dir()
 
-    def start(self, run: RunInfo) -> bool:
+    def open(self, run: RunInfo, anew: bool = False) -> RunLog:
         """Start new event files, since steps cannot be removed from old ones; all is to be written again."""
-        self._safely(lambda: shutil.rmtree(run.folder / "tensorboard", ignore_errors=True))
-        super().start(run)
-        return False
+        self.safely(lambda: shutil.rmtree(run.folder / "tensorboard", ignore_errors=True))
+        opened = super().open(run)
+        opened.continues = False
+        return opened
 
     def place(self, run: RunInfo) -> dict[str, Any]:
         return {
@@ -182,91 +230,3 @@ def build_logger(config: Any) -> MetricsLogger | None:
     if not isinstance(built, MetricsLogger):
         raise ConfigError(f"logger._target_={target} is no logger; subclass pytorch_lightning.loggers.Logger")
     return built
-
-
-@dataclass
-class WandbLog(MetricsLogger):
-    """Follows one run at a time; only the first failure is logged."""
-
-    project: str = "dgbench"
-    entity: str | None = None
-    mode: str | None = None
-    group: str | None = None
-    tags: Sequence[str] = ()
-    _run: Any = field(default=None, init=False)
-    _safely: Guard = field(default_factory=lambda: Guard("W&B"), init=False)
-
-    def start(self, run: RunInfo) -> bool:
-        """Open the W&B run of a run, which continues the one with the same id."""
-        was_open = self.knows(run.folder)
-
-        def init() -> None:
-            import wandb
-
-            self._run = wandb.init(
-                project=self.project,
-                entity=self.entity,
-                mode=self.mode,  # type: ignore[arg-type]
-                group=self.group or run.group,
-                tags=[*self.tags, *run.tags],
-                job_type=run.job_type,
-                name=run.name,
-                id=run.id,
-                resume="allow",
-                dir=str(run.folder),
-                config=dict(run.config),
-                settings=wandb.Settings(console="off", silent=True),
-            )
-            self._run.define_metric("*", step_metric="step")
-            self._run.define_metric("environment/*", step_metric="environment/position")
-
-        self._safely(init)
-        return was_open
-
-    def knows(self, folder: Path) -> bool:
-        """Return whether the run of this folder was opened before; True as well where W&B is off."""
-        return self._safely.off or self.mode == "disabled" or (folder / "wandb").is_dir()
-
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        self._safely(lambda: self._run.log({"step": step, **values}))
-
-    def summary(self, values: Mapping[str, float | str]) -> None:
-        """Set the final numbers of the open run."""
-        self._safely(lambda: self._run.summary.update(dict(values)))
-
-    def environments(self, held_out: Mapping[str, float], everywhere: Mapping[str, float]) -> None:
-        """Log errors by environment, as a line for a plot over environments and as a table.
-
-        Args:
-            held_out: environment -> error of the run that never saw it.
-            everywhere: environment -> error of the run trained on all given ones.
-        """
-        names = [*everywhere, *(name for name in held_out if name not in everywhere)]
-        places = positions(names)
-
-        def send() -> None:
-            import wandb
-
-            for name in sorted(names, key=places.__getitem__):
-                point = {"environment/position": places[name]}
-                point |= {"environment/held_out": held_out[name]} if name in held_out else {}
-                point |= {"environment/everywhere": everywhere[name]} if name in everywhere else {}
-                self._run.log(point)
-            lines: list[Any] = [[name, places[name], held_out.get(name), everywhere.get(name)] for name in names]
-            columns: list[Any] = ["environment", "position", "held out", "everywhere"]
-            self._run.log({"environments": wandb.Table(columns=columns, data=lines)})
-
-        self._safely(send)
-
-    def finish(self, failed: bool = False) -> None:
-        if self._run is not None:
-            self._safely(lambda: self._run.finish(exit_code=int(failed)))
-        self._run = None
-
-
-def positions(names: Sequence[str]) -> dict[str, float]:
-    """Place environments on an axis: at their numbers where all names are numbers, else at 0, 1, ... in order."""
-    try:
-        return {name: float(name) for name in names}
-    except ValueError:
-        return {name: float(place) for place, name in enumerate(names)}

@@ -14,7 +14,7 @@ import numpy as np
 import pytorch_lightning as pl
 from numpy.typing import NDArray
 
-from dgbench.callbacks.loggers import Guard, MetricsLogger, RunInfo, error_values
+from dgbench.callbacks.loggers import Guard, MetricsLogger, RunInfo, RunLog, error_values
 from dgbench.plan.settings import TrainerSettings
 from dgbench.records.metrics import ERRORS, METRICS_FILE, Lines, append_metrics, read_metrics, write_metrics
 from dgbench.records.rows import ROW_FILE, Row, read_rows, row_of
@@ -29,8 +29,9 @@ class RunMetrics:
     """
 
     run: RunInfo  #: whose metrics
-    live: MetricsLogger | None  #: shows lines while the run trains; None where other runs train beside it
+    live: MetricsLogger | None  #: shows lines while the run trains; None where it is shown at its end
     safely: Guard  #: guards the file; shared by the runs of a job
+    _log: RunLog | None = field(default=None, init=False)
     _waiting: Lines = field(default_factory=dict, init=False)
     _shown: set[tuple[int, frozenset[str]]] = field(default_factory=set, init=False)
 
@@ -47,11 +48,14 @@ class RunMetrics:
         self.safely(cut)
         if self.live is None:
             return
-        if self.live.start(self.run):
+        self._log = self.live.open(self.run)
+        if self._log.continues:
             self._shown = {(done, frozenset(values)) for done, values in before.items()}
-            return
         for done, values in kept.items():
-            self.live.log(done, values)
+            if self._log.continues:
+                self._log.skip(done, values)
+            else:
+                self._log.log(done, values)
 
     def rows(self, step: int, rows: Sequence[Row]) -> None:
         """Log the errors of one evaluation."""
@@ -66,15 +70,19 @@ class RunMetrics:
         lines, self._waiting = self._waiting, {}
         if lines:
             self.safely(lambda: append_metrics(self.run.folder / METRICS_FILE, lines))
+        if self._log is None:
+            return
         for step, values in lines.items():
-            if self.live is not None and (step, frozenset(values)) not in self._shown:
-                self.live.log(step, values)
+            if (step, frozenset(values)) not in self._shown:
+                self._log.log(step, values)
+        self._log.round_ends()
 
     def finish(self, failed: bool = False) -> None:
-        """Save what was logged, and close the run in the logger: it ends, or is interrupted."""
+        """Save what was logged, and close the log of the run: it ends, or is interrupted."""
         self.save()
-        if self.live is not None:
-            self.live.finish(failed)
+        if self._log is not None:
+            self._log.finish(failed)
+            self._log = None
 
 
 def with_errors(lines: Lines, folder: Path) -> Lines:

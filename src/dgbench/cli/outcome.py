@@ -15,7 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 from dgbench.analysis import MEASURES
 from dgbench.analysis.selection import Selection, describe
 from dgbench.cli.closing import study_table, sweep_table
-from dgbench.configuration import command_line, command_words, quoted_word
+from dgbench.cli.logged import print_logged, validation_errors
+from dgbench.configuration import command_line, command_words
 from dgbench.errors import DgbenchError
 from dgbench.plan.building import build
 from dgbench.plan.search import Scheme
@@ -34,7 +35,8 @@ from dgbench.reports.render.formats import plain_table
 from dgbench.reports.tables import percent
 
 if TYPE_CHECKING:
-    from dgbench.callbacks.loggers import MetricsLogger, WandbLog
+    from dgbench.callbacks.loggers import MetricsLogger
+    from dgbench.callbacks.wandb_log import WandbLog
     from dgbench.training.study import Run, Study
     from dgbench.training.train_runs import RunOutcomes
 
@@ -147,7 +149,7 @@ def summarize(
 
     Runs that this job left alone are named last.
     """
-    from dgbench.callbacks.loggers import WandbLog
+    from dgbench.callbacks.wandb_log import WandbLog
 
     failed, ignored, guessing = [], [], []
     wandb_log = logger if isinstance(logger, WandbLog) else None
@@ -170,7 +172,7 @@ def summarize(
             print(plain_table(choice_table, f"{choice_table.title} ({describe(search.scheme.chosen_by)})"))
         print(f"rows: {search.studies[0].folder.parent}")
     folders = [folder for study in studies for folder in (study.folder, *(run.folder for run in study.runs))]
-    _print_logged(studies[0].config["logger"], folders, folders[0] if len(studies) == 1 else folders[0].parent)
+    print_logged(studies[0].config["logger"], folders, folders[0] if len(studies) == 1 else folders[0].parent)
     return Ended([run.folder for study in studies for run in study.runs], failed)
 
 
@@ -209,16 +211,16 @@ def _summarize(
     wandb_log: WandbLog | None,
     brief: bool,
 ) -> None:
-    from dgbench.callbacks.loggers import RunInfo
-
     print_study(study.planned, rows, unusable, selection, brief)
     if rows and wandb_log:
+        from dgbench.callbacks.wandb_log import StudyResults, log_study
+
         evaluated = evaluate_study(rows, selection, unusable)
-        name, tags = study.folder.name, [*study.tags(), "study"]
-        wandb_log.start(RunInfo(study.folder, study.spec.digest, name, "study", name, study.columns(), tags))
-        wandb_log.environments(evaluated.held_out, evaluated.everywhere)
-        wandb_log.summary({**_measures(evaluated), "selection": selection.name})
-        wandb_log.finish(failed=any(reason.startswith("failed") for reason in unusable.values()))
+        validation = validation_errors(rows, evaluated.steps)
+        summary: dict[str, float | str] = {**_measures(evaluated), **validation, "selection": selection.name}
+        results = StudyResults(evaluated.held_out, evaluated.everywhere, summary)
+        failed = any(reason.startswith("failed") for reason in unusable.values())
+        log_study(wandb_log, study.logged_as(selection.name), results, failed)
 
 
 def rows_of(study: PlannedStudy) -> list[dict[str, Any]]:
@@ -272,26 +274,6 @@ def print_finished(studies: Sequence[PlannedStudy], selection: Selection) -> End
     return Ended([study.run_folder(fold) for study in studies for fold in study.folds])
 
 
-def _print_logged(logger: Mapping[str, Any], folders: Sequence[Path], below: Path) -> None:
-    """Print in one line where TensorBoard or W&B wrote, and what is typed next.
-
-    Args:
-        logger: keys of ``conf/logger``.
-        folders: of runs and studies.
-        below: folder that all of them lie in.
-    """
-    kind, place = str(logger.get("_target_")).rpartition(".")[2], quoted_word(str(below))
-    if kind == "TensorBoardLog" and any((folder / "tensorboard").is_dir() for folder in folders):
-        print(f"TensorBoard: tensorboard --logdir {place}")
-    if kind == "WandbLog":
-        written = [path.name for folder in folders for path in folder.glob("wandb/*run-*")]
-        if offline := sum(name.startswith("offline-run-") for name in written):
-            find_command = f"$(find {place} -type d -path '*/wandb/offline-run-*' -prune)"
-            print(f"W&B: {offline} offline runs in {place}; send them: wandb sync --yes {find_command}")
-        elif written:
-            print(f"W&B: {len(written)} runs in project {logger['project']}, kept in {place}")
-
-
 def print_sweep_end(n_jobs: int, done: int, runs: Sequence[Path], config: DictConfig) -> None:
     """Print how many jobs and models of a sweep are done, what they found, and the command of the report.
 
@@ -316,7 +298,7 @@ def print_sweep_end(n_jobs: int, done: int, runs: Sequence[Path], config: DictCo
         except DgbenchError as error:  # e.g. results that no table may mix
             print(f"no table here: {error}")
     chosen = [f"selection={selection.name}"] if selection.name != "last" else []
-    _print_logged(config.logger, [*runs, *dict.fromkeys(run.parent for run in runs)], Path(config.hydra.sweep.dir))
+    print_logged(config.logger, [*runs, *dict.fromkeys(run.parent for run in runs)], Path(config.hydra.sweep.dir))
     print(
         "report: " + command_line([*command_words("report"), *chosen, f"runs=[{config.hydra.sweep.dir}]"]), flush=True
     )

@@ -1,6 +1,6 @@
-"""``python -m dgbench.cli.wandb_workspace ENTITY PROJECT``: dgbench's panels as a saved view of a W&B project.
+"""``python -m dgbench.cli.wandb_workspace ENTITY PROJECT``: dgbench's panels as saved views of a W&B project.
 
-It needs the package ``wandb-workspaces`` and a login; ``--print`` shows the view as JSON and needs no network. The
+It needs the package ``wandb-workspaces`` and a login; ``--print`` shows the views as JSON and needs no network. The
 panels and the keys that they show are described in docs/how_to/loggers.md.
 """
 
@@ -10,65 +10,118 @@ import argparse
 import importlib
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
-BY_ALGORITHM = "config:algorithm_name"
+#: what panels average: runs of one algorithm in one setting, and of one selection where it matters
+COMPARED = "compared_as"
+COLUMNS = ("algorithm_name", "dataset_name", "backbone_name", "selection", "seed", "searched")
+VALIDATION = "error/training_val"
 
 
-def workspace(entity: str, project: str) -> Any:
-    """Build the view, not yet saved.
+def workspaces(entity: str, project: str) -> list[Any]:
+    """Build the views, not yet saved: of studies, and of the draws of searches.
 
     Raises:
         ImportError: ``wandb-workspaces`` is not installed.
     """
-    reports: Any = importlib.import_module("wandb_workspaces.reports.v2")
     views: Any = importlib.import_module("wandb_workspaces.workspaces")
+    return [
+        _workspace(views, entity, project, "dgbench", _study_sections(), searched=False),
+        _workspace(views, entity, project, "dgbench searches", _search_sections(), searched=True),
+    ]
 
-    def bars(key: str, title: str) -> Any:
-        return reports.BarPlot(title=title, metrics=[reports.SummaryMetric(key)], groupby=BY_ALGORITHM)
 
-    def lines(title: str, x: str, *keys: str) -> Any:
-        return reports.LinePlot(title=title, x=x, y=list(keys), groupby=BY_ALGORITHM, smoothing_factor=0)
+def _workspace(views: Any, entity: str, project: str, name: str, sections: dict[str, list[Any]], searched: bool) -> Any:
+    """Build a view of the runs that are, or are not, draws of a search."""
+    shown = [views.Section(name=title, panels=panels, is_open=True) for title, panels in sections.items()]
+    runs = views.RunsetSettings(
+        filters=f"Config('searched') = {searched}",
+        pinned_columns=[f"config:{column}" for column in COLUMNS],
+    )
+    return views.Workspace(entity=entity, project=project, name=name, sections=shown, runset_settings=runs)
 
-    place, error, column = "environment/position", "error/training_val", reports.ParallelCoordinatesPlotColumn
-    worst_gap, ideal = reports.SummaryMetric("worst_gap"), reports.SummaryMetric("ideal")
-    sections = {
-        "Measures (runs of job type study)": [
-            bars("worst_gap", "worst+gap"),
-            bars("average", "average"),
-            bars("ideal", "ideal: worst over all environments"),
+
+def _study_sections() -> dict[str, list[Any]]:
+    reports = _reports()
+    place = "environment/position"
+    worst_gap = reports.SummaryMetric("worst_gap")
+    ideal = reports.SummaryMetric("ideal")
+    return {
+        "Measures, mean over seeds (runs of job type study)": [
+            _bars("worst_gap", "worst+gap"),
+            _bars("average", "average"),
+            _bars("ideal", "ideal: worst over all environments"),
         ],
-        "Error against environment": [
-            lines("held out, by the model that never saw it", place, "environment/held_out"),
-            lines("everywhere, by the model of all given ones", place, "environment/everywhere"),
+        "Error against environment, mean over seeds": [
+            _lines("held out, by the model that never saw it", place, ["environment/held_out"]),
+            _lines("everywhere, by the model of all given ones", place, ["environment/everywhere"]),
         ],
-        "Leaderboard": [
-            bars("worst", "worst"),
-            bars("gap", "gap"),
+        "Leaderboard, mean over seeds": [
+            _bars("worst", "worst"),
+            _bars("gap", "gap"),
             reports.ScatterPlot(title="worst+gap against ideal", x=worst_gap, y=ideal),
         ],
-        "Training (runs of job types fold-...)": [
-            lines("validation error over the training environments", "step", error),
-            lines("test error over the held-out environments", "step", "error/held_out"),
-            lines("loss of the objective", "step", "train/loss"),
+        "Training, mean over folds and seeds (runs of job types fold-...)": [
+            _lines("validation error over the training environments", "step", [VALIDATION]),
+            _lines("test error over the held-out environments", "step", ["error/held_out"]),
+            _lines("loss of the objective", "step", ["train/loss"]),
         ],
-        "Search": [
+    }
+
+
+def _search_sections() -> dict[str, list[Any]]:
+    reports = _reports()
+    column = reports.ParallelCoordinatesPlotColumn
+    return {
+        "Search: each draw by itself": [
             reports.ParallelCoordinatesPlot(
                 title="hyperparameters and validation error",
                 columns=[
                     column(metric=reports.Config("hyperparameters.lr"), log=True),
                     column(metric=reports.Config("hyperparameters.batch_size")),
-                    column(metric=reports.SummaryMetric(error)),
+                    column(metric=reports.SummaryMetric(VALIDATION)),
                 ],
             ),
         ],
     }
-    shown = [views.Section(name=name, panels=panels, is_open=True) for name, panels in sections.items()]
-    return views.Workspace(entity=entity, project=project, name="dgbench", sections=shown)
+
+
+def _reports() -> Any:
+    return importlib.import_module("wandb_workspaces.reports.v2")
+
+
+def _bars(key: str, title: str) -> Any:
+    reports = _reports()
+    return reports.BarPlot(
+        title=title,
+        metrics=[reports.SummaryMetric(key)],
+        groupby=f"config:{COMPARED}",
+        groupby_aggfunc="mean",
+        max_bars_to_show=50,
+    )
+
+
+def _lines(title: str, x: str, keys: Sequence[str]) -> Any:
+    return _reports().LinePlot(
+        title=title,
+        x=x,
+        y=list(keys),
+        groupby=f"config:{COMPARED}",
+        groupby_aggfunc="mean",
+        smoothing_factor=0,
+    )
+
+
+def shown(view: Any) -> dict[str, Any]:
+    """Return what a view shows as JSON: which runs, and panels by section."""
+    spec = json.loads(view._to_model().model_dump_json(by_alias=True, exclude_none=True))["spec"]["section"]
+    runs = spec["runSets"][0]
+    return {"name": view.name, "filters": runs["filters"], "panels": spec["panelBankConfig"]}
 
 
 def main(words: list[str]) -> int:
-    """Save the view, or print it.
+    """Save the views, or print them.
 
     Returns:
         exit code: 0, or 1 with one line that says why not.
@@ -76,14 +129,14 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m dgbench.cli.wandb_workspace", description=__doc__)
     parser.add_argument("entity", help="W&B user or team")
     parser.add_argument("project", help="W&B project, e.g. dgbench")
-    parser.add_argument("--print", action="store_true", dest="only_print", help="show the view as JSON, save nothing")
+    parser.add_argument("--print", action="store_true", dest="only_print", help="show the views as JSON, save nothing")
     asked = parser.parse_args(words)
     try:
-        view = workspace(asked.entity, asked.project)
+        views = workspaces(asked.entity, asked.project)
         if asked.only_print:
-            content = json.loads(view._to_model().model_dump_json(by_alias=True, exclude_none=True))
-            print(json.dumps(content["spec"]["section"]["panelBankConfig"], indent=1))
-        else:
+            print(json.dumps([shown(view) for view in views], indent=1))
+            return 0
+        for view in views:
             print(view.save().url)
     except ImportError:
         print("dgbench: the view needs wandb-workspaces; pip install 'dgbench[wandb]'", file=sys.stderr)

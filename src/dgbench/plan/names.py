@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -60,6 +61,9 @@ _OPTIONS = {
     "data_dir": "paths.data_dir", "output_dir": "paths.output_dir",
 }  # fmt: skip
 _OPTION = re.compile(rf"(?<!\S)--({'|'.join(_OPTIONS)})(?:[ =]|$)")
+_AGENT_HINT = "in the file of a W&B sweep, command: ends with ${args_no_hyphens} instead of ${args}"
+_DASHED_KEY = re.compile(r"--([\w.@/]+)(=.*)")
+_HYDRAS = ("cfg", "info", "package", "run", "multirun", "resolve")  # options of Hydra whose names are single words
 _NAMED = ("algorithm", "dataset", "grid.algorithm", "grid.dataset")
 _SEARCHES = ("--config-dir", "-cd", "hydra.searchpath")
 _NAME = re.compile(r"""[^,\[\](){}*?!'"\s=]+""")  # whole also in choice(A,B) and glob(A*), of Hydra's grammar
@@ -85,15 +89,30 @@ def _in_our_names(word: str) -> str:
     return f"{key}={_NAME.sub(lambda name: ours.get(letters_of(name[0]), name[0]), names)}"
 
 
+def _refuse_dashes(word: str) -> None:
+    """Refuse a key with dashes that is no option of Hydra, as ``wandb agent`` writes them by default.
+
+    Raises:
+        ConfigError: it is one.
+    """
+    match = _DASHED_KEY.match(word)
+    if match and match[1] not in _OPTIONS and match[1] not in _HYDRAS:
+        raise ConfigError(f"{word}: keys are written without dashes, {match[1]}{match[2]}; {_AGENT_HINT}")
+
+
 def refuse_options(words: Sequence[str], command: str) -> None:
     """Refuse options of DomainBed's scripts, such as ``--algorithm``.
 
     Raises:
         ConfigError: there is one; says the command that is meant.
     """
+    for word in words:
+        _refuse_dashes(word)
     typed = " ".join(words)
     meant = _OPTION.sub(lambda option: f"{_OPTIONS[option[1]]}=", typed)
     if meant == typed:
         return
     ours = " ".join(in_our_names(meant.split()))
-    raise ConfigError(f"keys are written without dashes; {' '.join([*command_words(command), ours])}")
+    command_line = " ".join([*command_words(command), ours])
+    hint = f"; {_AGENT_HINT}" if "WANDB_SWEEP_ID" in os.environ else ""
+    raise ConfigError(f"keys are written without dashes; {command_line}{hint}")

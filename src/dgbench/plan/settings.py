@@ -327,7 +327,9 @@ class Logger(Open):
         NonBlank | None, Field(alias="_target_"),
         Refusal("is no class", "give the import path of a Lightning Logger, or null"),
     ] = None  # fmt: skip
-    project: Annotated[NonBlank, Refusal("is no name of a W&B project", "give one")] = "dgbench"
+    project: Annotated[
+        NonBlank | None, Refusal("is no name of a W&B project", "give one, or null for WANDB_PROJECT or dgbench")
+    ] = None  # fmt: skip
     entity: Annotated[
         NonBlank | None, Refusal("is no W&B user or team", "give one, or null for your default")
     ] = None  # fmt: skip
@@ -336,7 +338,10 @@ class Logger(Open):
         Refusal("is unknown", "choose online, offline, disabled or null"),
     ] = None
     group: Annotated[NonBlank | None, Refusal("is no name", "give one, or null for the study's folder")] = None
-    tags: Annotated[list[NonBlank], Refusal("is no list of names", "write e.g. logger.tags=[first]")] = Field([])
+    name: Annotated[NonBlank | None, Refusal("is no name", "give one, or null for the study's folder")] = None
+    tags: Annotated[
+        list[NonBlank] | None, Refusal("is no list of names", "write e.g. logger.tags=[first]")
+    ] = None  # fmt: skip
 
 
 class Configuration(Keys):

@@ -28,6 +28,7 @@ from dgbench.plan.studies import Planner
 from dgbench.records.commands import PARTS, JobPlace, expect_jobs, forget_jobs
 from dgbench.sweeps.local import LocalLauncher, labels, raise_failed, tell
 from dgbench.sweeps.sizes import JobSize
+from dgbench.sweeps.unlogged import is_unlogged
 from dgbench.validation import Checked, Folder
 
 
@@ -99,7 +100,8 @@ class StudySweeper(BasicSweeper):
         places: dict[JobPlace, list[str]] = {}
         for words in jobs:
             places.setdefault(planner.place(words), words)
-        open_places = [place for place in places if place.is_left(self.config.retry)]
+        logger = self.config.logger
+        open_places = [place for place in places if place.is_left(self.config.retry) or is_unlogged(place, logger)]
         jobs_left = [places[place] for place in open_places]
         if not jobs_left:
             tell(f"nothing to do: all {len(places)} jobs are done (retry={self.config.retry})")

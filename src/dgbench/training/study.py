@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from dgbench.plan.studies import PlannedStudy
 from dgbench.records.evaluations import Evaluations
 from dgbench.records.rows import RunIdentity
 from dgbench.records.spec import RunSpec, code_version
+from dgbench.records.wandb_runs import comparison
 from dgbench.training.blueprint import Blueprint
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.predicting import OneRun
@@ -64,8 +65,14 @@ class Run:
         """What a logger gets to know of the run; its id is its hash, so the log of a resumed one continues."""
         study, job_type = self.study, f"fold-{self.fold.name}"
         name = study.folder.name
-        config = {**study.columns(), "fold": self.fold.name, "held_out": ", ".join(self.fold.held_out)}
-        return RunInfo(self.folder, self.hash, f"{name}/{job_type}", job_type, name, config, [*study.tags(), "fold"])
+        config = {
+            **study.columns(),
+            "compared_as": study.compared_as(),
+            "fold": self.fold.name,
+            "held_out": ", ".join(self.fold.held_out),
+        }
+        tags = [*study.tags(), "fold"]
+        return RunInfo(self.folder, study.folder.parent, self.hash, f"{name}/{job_type}", job_type, name, config, tags)
 
     @cached_property
     def evaluations(self) -> Evaluations:
@@ -80,8 +87,8 @@ class Run:
             scored=scored_by(self.data.recipes),
         )
 
-    def identity(self, module: OneRun) -> RunIdentity:
-        """Build what the rows of the run say of it; ``module`` holds its networks."""
+    def identity(self, module: OneRun | None) -> RunIdentity:
+        """Build what the rows of the run say of it; ``module`` holds its networks, without it none are counted."""
         study, config = self.study, self.study.config
         rule = config["averaging"].get("rule") or {}
         averaging = {f"averaging.{key}": value for key, value in rule.items() if key != "_target_"}
@@ -103,8 +110,8 @@ class Run:
             tuning=study.tuning.name,
             seed_moves=config["seed_moves"],
             n_classes=study.info.n_classes or None,
-            n_parameters=sum(p.numel() for p in module.networks.parameters()),
-            n_trainable=sum(p.numel() for p in module.networks.params().values()),
+            n_parameters=None if module is None else sum(p.numel() for p in module.networks.parameters()),
+            n_trainable=None if module is None else sum(p.numel() for p in module.networks.params().values()),
             fold=self.fold.name,
             held_out=list(self.fold.held_out),
             folds=None if self.fold.folds is None else [list(tested) for tested in self.fold.folds],
@@ -143,12 +150,32 @@ class Study(Blueprint):
         """Return the configuration, with flat names for what a dashboard groups and filters by."""
         names = {f"{key}_name": self.config[key]["name"] for key in ("dataset", "algorithm", "backbone", "protocol")}
         labels = {"space": self.spec.space, "draw": self.spec.draw, "trial": self.spec.trial}
-        return {**self.config, **names, **labels, "hyperparameters": dict(self.hparams), "code": code_version()}
+        of_study = {"searched": self.is_searched, "hyperparameters": dict(self.hparams), "code": code_version()}
+        return {**self.config, **names, **labels, **of_study}
 
     def tags(self) -> list[str]:
         """List the tags of the study's runs on a dashboard."""
-        searched = ["search"] if self.spec.draw or self.config["hparams"].get("scheme") is not None else []
-        return [self.info.name, self.spec.algorithm, *searched]
+        return [self.info.name, self.spec.algorithm, *(["search"] if self.is_searched else [])]
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether its hyperparameters are one draw of a search."""
+        return bool(self.spec.draw) or self.config["hparams"].get("scheme") is not None
+
+    def compared_as(self, selection: str = "") -> str:
+        """Name what may be averaged on a dashboard: studies of one setting and algorithm, which differ in their seeds.
+
+        Args:
+            selection: what chose the steps of their errors; empty where all steps are shown.
+        """
+        return comparison(asdict(self.runs[0].identity(None)), selection)
+
+    def logged_as(self, selection: str = "") -> RunInfo:
+        """Return what a logger gets to know of the study as a whole."""
+        name = self.folder.name
+        config = {**self.columns(), "compared_as": self.compared_as(selection), "selection": selection}
+        tags = [*self.tags(), "study"]
+        return RunInfo(self.folder, self.folder.parent, self.spec.digest, name, "study", name, config, tags)
 
     @property
     def batch_size(self) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 from dgbench.callbacks.loggers import CsvLog, Guard, MetricsLogger
 from dgbench.callbacks.metrics import RunMetrics, with_errors
 from dgbench.callbacks.progress import StudyProgress
+from dgbench.callbacks.study_means import StudyMeans
 from dgbench.errors import ConfigError, DgbenchError, DivergedError, RecordError, is_out_of_memory, reason_of
 from dgbench.plan.code import raised_at
 from dgbench.records.commands import keep_plan
@@ -116,6 +117,7 @@ class _Trainer:
     ) -> None:
         self.progress, self.logger, self.threads, self.until = progress, logger, threads, until
         self.safely = Guard(METRICS_FILE)
+        self.shown_live = False  #: each run of the group that was trained last
         self.studies = studies
         self.outcomes, self.moved = RunOutcomes(), False
         self.reasons: list[tuple[Study, str]] = []  # why runs failed, each shown once
@@ -198,10 +200,10 @@ class _Trainer:
         self.safely(read)
         if is_shown:
             return
-        logger.start(run.info)
+        shown = logger.open(run.info, anew=True)
         for step, values in lines.items():
-            logger.log(step, values)
-        logger.finish(failed=not self.outcomes.complete[run.hash])
+            shown.log(step, values)
+        shown.finish(failed=not self.outcomes.complete[run.hash])
 
     def _named(self, run: Run) -> str:
         """Name a run, as ``fold 0 (hold out 0.80)``; where there are several studies, with the folder of its study."""
@@ -296,7 +298,8 @@ class _Trainer:
         first, complete = runs[0], False
         metrics: list[RunMetrics | None] = []
         if self.logger is not None:
-            live = self.logger if len(group.runs) == 1 else None  # it follows one run at a time
+            live = self._live(group, runs)
+            self.shown_live = live is not None and len(group.runs) <= self.logger.most_live
             metrics = [None if run.hash in finished else RunMetrics(run.info, live, self.safely) for run in group.runs]
         try:
             with processes(first.study.settings.devices, first.folder, snapshot is not None) as process:
@@ -309,6 +312,25 @@ class _Trainer:
             for run_metrics in metrics:
                 if run_metrics:
                     run_metrics.finish(failed=not complete)
+
+    def _live(self, group: Group, runs: Sequence[Run]) -> MetricsLogger | None:
+        """Choose what shows the runs of a group while they train; None where they are shown at their ends."""
+        logger = self.logger
+        if logger is None:
+            return None
+        alone = len(group.runs) == 1
+        fits = len(group.runs) <= logger.most_live
+        if alone or (fits and not logger.follows_studies):
+            return logger
+        if logger.most_live == 1:  # it knows nothing of studies either
+            return None
+        studies = {run.hash: run.study.logged_as() for run in runs}
+        if not fits:
+            self.progress.note(
+                f"{len(group.runs)} runs train together, {logger.most_live} are shown live by {logger.label}: it gets "
+                "means over the runs of each study now, and every run when all are done"
+            )
+        return StudyMeans(logger, studies, with_runs=fits)
 
     def _end(self, run: Run, group: Group, diverged: tuple[int, float] | None, final: Snapshot | None) -> None:
         problem = None if diverged is None else str(DivergedError(*diverged))
@@ -328,7 +350,7 @@ class _Trainer:
         log.debug("%s done at step %d: %s", run.title, final.step if final else 0, ended.word)
         self.progress.end(self._named(run), f"FAILED: {ended.reason}" if ended.word == FAILED else "done")
         if self.logger and len(group.runs) > 1:
-            self._show(self.logger, run)
+            self._show(self.logger, run, only_new=self.shown_live)
 
     def _fail(self, runs: Sequence[Run], reason: str) -> None:
         for run in runs:

@@ -247,7 +247,7 @@ class MeasuresReport(Report):
         size_axis: key that scales the number of given environments, e.g. ``scale``; None finds it.
         statistics: settings of the bootstrap.
         wandb: log the finished report to Weights & Biases (done by the caller).
-        wandb_project: where it is logged.
+        wandb_project: where it is logged; None takes ``WANDB_PROJECT``, or dgbench.
     """
 
     name: FileName = "measures"
@@ -255,7 +255,7 @@ class MeasuresReport(Report):
     size_axis: Name | None = None
     statistics: Statistics = Statistics()
     wandb: Switch = False
-    wandb_project: Name = "dgbench"
+    wandb_project: Name | None = None
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         selected = select_runs(collection, selection, split_by)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from dgbench.errors import one_line
+from dgbench.records.wandb_runs import connection, project_name
 from dgbench.reports.document import Document, title_of
 
 log = logging.getLogger(__name__)
 
 
 def log_report(
-    document: Document, paths: Sequence[Path], folder: str | Path, *, name: str = "measures", project: str = "dgbench"
+    document: Document,
+    paths: Sequence[Path],
+    folder: str | Path,
+    *,
+    name: str = "measures",
+    project: str | None = None,
 ) -> str:
     """Log tables under ``<section>/<table>``, figures under ``<section>/<figure>``, the files as artifact ``<name>``.
 
@@ -26,8 +33,8 @@ def log_report(
         document: the report.
         paths: its files, as :func:`dgbench.reports.render.formats.write` returned them.
         folder: receives W&B's own folder.
-        name: names the run and the artifact.
-        project: where it is logged.
+        name: names the artifact, and the run where ``WANDB_NAME`` does not.
+        project: where it is logged; None takes ``WANDB_PROJECT``, or dgbench.
 
     Returns:
         why it could not be logged; empty when it was.
@@ -41,16 +48,17 @@ def log_report(
     return ""
 
 
-def _log(document: Document, paths: Sequence[Path], folder: Path, name: str, project: str) -> None:
+def _log(document: Document, paths: Sequence[Path], folder: Path, name: str, project: str | None) -> None:
     import wandb
 
     run: Any = wandb.init(
-        project=project,
+        project=project_name(project),
         job_type="report",
-        name=name,
+        name=os.environ.get("WANDB_NAME") or name,
+        reinit="create_new",
         dir=str(folder),
         config={"report": name, "command": document.command},
-        settings=wandb.Settings(console="off", silent=True),
+        settings=wandb.Settings(**connection(wandb.Settings.model_fields)),
     )
     failed = True
     try:
