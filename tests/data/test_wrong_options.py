@@ -179,7 +179,7 @@ CASES = [
     line("^corruptions=hendrycks.*go.*dataset=sr_cmnist", *DIGITS, "corruptions=hendrycks"),
     # protocols
     line("protocol.folds=0.5.*list.*folds", *DIGITS, "protocol.folds=0.5"),
-    line("protocol.name=.* is no name", *DIGITS, "protocol.name=null"),
+    line("protocol.name=.* cannot name a folder", *DIGITS, "protocol.name=null"),
     line("protocol.k=4 must be 1 to 3 for 4 given", *GROUPS, "protocol.k=4"),
     *wrong(GROUPS, "protocol.k", "0", "nan", "1.5", says="integer >= 1"),
     line("list.*lists.*e.g.", *GROUPS, "protocol.groups=3"),

@@ -31,7 +31,7 @@ def kept() -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("name", "report", "count"),
     [
-        ("measures", MeasuresReport(), 2149),
+        ("measures", MeasuresReport(), 2233),
         ("leaderboard", LeaderboardReport(shifts={"sr_cmnist": "correlation"}), 2450),
     ],
 )

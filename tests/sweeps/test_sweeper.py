@@ -75,7 +75,8 @@ def test_nothing_to_do_without_torch(command: Any, finished: Path, tmp_path: Pat
     first, *table, last = ended.out.splitlines()
     assert first == "4 of 4 jobs done: 8 of their 8 models"
     assert table[0] == "Measures on sr_cmnist (digits), mean over seeds (selection: last step)"
-    assert [line.split()[:2] for line in table[2:]] == [["erm", "2"], ["vrex", "2"]]
+    assert [line.split()[:2] for line in table[2:4]] == [["erm", "2"], ["vrex", "2"]]
+    assert table[4].split()[:2] == ["blind", "guess"]
     assert last == "report: python report.py 'runs=[multirun]'"
 
 
