@@ -100,7 +100,7 @@ class StudySweeper(BasicSweeper):
         places: dict[JobPlace, list[str]] = {}
         for words in jobs:
             places.setdefault(planner.place(words), words)
-        logger = self.config.logger
+        logger = self.config.get("logger") or {}  # estimates of shift are not logged
         open_places = [place for place in places if place.is_left(self.config.retry) or is_unlogged(place, logger)]
         jobs_left = [places[place] for place in open_places]
         if not jobs_left:

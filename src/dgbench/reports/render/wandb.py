@@ -7,11 +7,14 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dgbench.errors import one_line
 from dgbench.records.wandb_runs import connection, project_name
 from dgbench.reports.document import Document, title_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +51,12 @@ def log_report(
     return ""
 
 
+def _without_na(frame: pd.DataFrame) -> pd.DataFrame:
+    """Write what pandas marks as missing as None, which JSON knows."""
+    values = frame.astype(object)
+    return values.where(frame.notna(), None)
+
+
 def _log(document: Document, paths: Sequence[Path], folder: Path, name: str, project: str | None) -> None:
     import wandb
 
@@ -64,7 +73,7 @@ def _log(document: Document, paths: Sequence[Path], folder: Path, name: str, pro
     try:
         tables = [(f"{section.name}/{table.name}", table) for section in document.sections for table in section.tables]
         items: dict[str, Any] = {
-            key: wandb.Table(dataframe=table.frame, allow_mixed_types=True)
+            key: wandb.Table(dataframe=_without_na(table.frame), allow_mixed_types=True)
             for key, table in [*tables, (document.problems.name, document.problems)]
             if len(table)
         }
