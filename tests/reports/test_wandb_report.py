@@ -49,7 +49,7 @@ def test_an_offline_run_holds_tables_figures_and_files(
     section = document.sections[0]
     for table in section.tables:
         assert items[f"{section.name}/{table.name}._type"] == "table-file"
-        assert items[f"{section.name}/{table.name}.nrows"] == len(table)
+        assert items[f"{section.name}/{table.name}.nrows"] == len(table.frame), "references too"
     for figure in section.figures:
         assert items[f"{section.name}/{figure.name}._type"] == "image-file"
     saved = list(out.glob("wandb/offline-run-*/files/media/table/*/*.table.json"))
