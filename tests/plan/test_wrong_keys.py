@@ -135,7 +135,6 @@ WRONG = {
     "paths.output_dir=": r"paths\.output_dir is empty",
     "paths.output_dir=[a]": r"paths\.output_dir=\[a\] is no folder",
     "logger=wandb logger.mode=foo": r"logger\.mode=foo.*unknown.*online, offline.*null",
-    "logger=wandb logger.project=''": r"logger\.project=.*W&B project",
     "logger=wandb logger.tags=a": r"logger\.tags=a.*list.*e\.g\. logger\.tags=\[first\]",
     "logger=wandb logger.entity=3": r"logger\.entity=3 is no W&B user or team",
     "tuning=lp tuning.cache_gb=-1": r"tuning\.cache_gb=-1.*number > 0",
