@@ -152,13 +152,13 @@ LARGE[9, 1] = 1e39
         ({"label": np.tile(["cat", "dog"], 29)}, r"label.*shape \(58,\).*60 rows.*features"),
         ({"extra": np.zeros((60, 2))}, r"extra.*shape \(60, 2\).*60 rows"),
         ({"label": np.full(60, "cat")}, "row.*label cat.*two classes.*more"),
-        ({"label": np.tile([0.0, 1.0], 30)}, r"label.*0\.0.*row 0.*integers"),
+        ({"label": np.tile([0.5, 1.5], 30)}, r"label.*0\.5.*row 0.*integers"),
         ({"environment": np.array([*"abc" * 19, "a", "", "c"])}, "row 58.*environment"),
         ({"environment": np.array([*"aaaabbbb" * 7, *"cccc"])}, "environment c has 4 train and 0 val images"),
         ({"environment": np.repeat(["a", "b"], 30), "label": np.repeat(["cat", "dog"], 30)},
          "environment a.*class dog.*dataset.classes=union"),
         ({"environment": np.array([*"abc"] * 20, dtype=object)}, "environment.*Python objects"),
-        ({"subset": np.full(60, "dev")}, "row 0.*subset dev.*train, val.*leave.*empty"),
+        ({"subset": np.full(60, "extra")}, "row 0.*subset extra.*train, val.*leave.*empty"),
     ],
 )  # fmt: skip
 def test_wrong_content(tmp_path: Path, changed: dict[str, Any], said: str) -> None:

@@ -45,6 +45,7 @@ NO_RESULT: Mapping[str, str] = {
     "dataset.data_dir": "where files are; their content counts",
     "dataset.root": "where files are; their content counts",
     "dataset.manifest": "where the list is; what it lists counts",
+    "dataset.subset_column": "which column of a list is followed; the subsets that it lists count",
     "dataset.path": "where the file of features is; its content counts",
     "dataset.columns": "which columns are features; the features count",
     "dataset.reader": "how files are listed; what is listed counts",

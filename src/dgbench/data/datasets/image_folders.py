@@ -32,6 +32,7 @@ from dgbench.data.options import (
     ImageSize,
     PathText,
     Seed,
+    SubsetColumn,
     ValFraction,
     Workers,
     different,
@@ -74,6 +75,7 @@ class ImageFolders(DatasetOptions):
 
     root: Annotated[PathText, Refusal("is no path", "name the folder that holds environment/class/image")]
     manifest: Annotated[PathText | None, Refusal("is no path", "give a CSV or JSON list of path, environment, class")]
+    subset_column: SubsetColumn = None
     reader: Any  # a function of root=Path that returns rows, or what Hydra makes it of
     environments: SkipValidation[Sequence[str] | None]  # checked with those that are there
     classes: Literal["same", "union"]
@@ -182,7 +184,7 @@ class ImageFolders(DatasetOptions):
             need_folder(root, self.name)
             table = table_of_rows(self._read(root), root, self.environments, self.classes, self.bad_files)
         elif self.manifest is not None:
-            rows = rows_of_list(expanded(self.manifest))
+            rows = rows_of_list(expanded(self.manifest), self.subset_column)
             table = table_of_rows(rows, root, self.environments, self.classes, self.bad_files)
         else:
             table = table_of_folders(root, self.environments, self.classes, self.bad_files, self.name)
