@@ -177,7 +177,7 @@ def test_wrong_content(tmp_path: Path, changed: dict[str, Any], said: str) -> No
         ({"environments": []}, r"dataset\.environments=\[\].*list"),
         ({"classes": "some"}, "dataset.classes=some is unknown"),
         ({"val_fraction": 1}, r"dataset\.val_fraction=1 is not in \(0, 1\)"),
-        ({"val_fraction": 0.01}, "environment a has 20 train and 0 val images"),
+        ({"val_fraction": 0.01}, "3 of 3 environments have 0 val .*a: 20, b: 20, c: 20.*val_fraction=0.05 suffices"),
         ({"split_seed": -1}, r"dataset\.split_seed=-1.*integer >= 0"),
         ({"name": "a/b"}, "folder"),
     ],

@@ -57,6 +57,10 @@ SubsetColumn = Annotated[
     Annotated[str, Field(pattern=r"\S")] | None,
     Refusal("is no name of a column", "null takes subset, none follows no column"),
 ]
+Text = Annotated[str, Field(pattern=r"\S")]
+SplitBy = Annotated[Text | None, Refusal("is no name of a column", "null splits row by row")]
+SplitPattern = Annotated[Text | None, Refusal("is no regular expression", "null splits image by image")]
+MinImages = Annotated[int, Field(ge=0), Refusal("is not an integer >= 0", "0 leaves no environment out")]
 #: of a picture in pixels; None leaves it to the initial weights
 ImageSize = Annotated[int, Field(ge=1, le=MOST_PIXELS)] | None
 Workers = Annotated[

@@ -215,9 +215,13 @@ class Planner:
         shared = self._once("shared", alike, lambda: shared_parts(config, dataset.info, settings))
         if len(self._made["hparams"]) >= KEPT:  # random draws, each with values of its own
             self._made["hparams"].clear()
-        asked = f"{alike}\n{composed.text('hparams', 'algorithm')}"
+        asked = f"{alike}\n{composed.text('hparams', 'algorithm', 'protocol')}"
+        trained_on = dict.fromkeys(env for fold in folds for env in fold.training)
+        images = {env: dataset.info.counts[env]["train"] for env in trained_on if env in dataset.info.counts}
+        for fold in folds:
+            settings.minibatches(len(fold.training))  # refuses more than there are
         smallest = dataset.info.smallest_training
-        hparams = self._once("hparams", asked, lambda: hyperparameters(config, settings, smallest))
+        hparams = self._once("hparams", asked, lambda: hyperparameters(config, settings, smallest, images))
         if self.fetch_weights and weights.to_fetch() is not None:
             # before a download that images which are not there would make useless
             described(dataset.options, absent_ok=False, download=self.download)

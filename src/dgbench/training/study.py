@@ -166,6 +166,8 @@ class Study(Blueprint):
             eval_batch_size=self.settings.eval_batch_size,
             seed=self._seed_for("order"),
             group_size=self.group_size,
+            environments_per_step=self.settings.environments_per_step,
+            repeats=self.settings.small_environments == "repeat",
         )
         return Run(self, fold, self.planned.run_spec(fold), self.planned.run_folder(fold), data)
 
@@ -213,13 +215,14 @@ class Study(Blueprint):
         return Sizes(
             n_features=0,
             n_classes=self.source.info.n_classes,
-            n_envs=len(fold.training),
+            n_envs=self.settings.minibatches(len(fold.training)),
             image=self.source.store.image,
             n_steps=self.settings.steps,
             n_images=self.n_images,
             n_trained_on=sum(len(environments.table.subset(env, "train")) for env in fold.training),
             pixel_mean=self.source.catalog.preprocessing.mean,
             pixel_std=self.source.catalog.preprocessing.std,
+            n_drawn_from=self._drawn_from(fold),
         )
 
     def featurizer(self, image: tuple[int, ...]) -> nn.Module:

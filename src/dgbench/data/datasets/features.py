@@ -15,20 +15,27 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import SkipValidation
 
+from dgbench.data.datasets.labeled_rows import LabeledRows
 from dgbench.data.datasets.lists import column_of_subsets, sign_between, subset_of
+from dgbench.data.datasets.small_environments import too_small
+from dgbench.data.datasets.split_units import caution_of_columns, columns_across, units_by_column
 from dgbench.data.datasets.splits import (
-    LabeledRows,
     Subsets,
     check_classes,
+    check_units,
     chosen_environments,
     counts_of,
+    split_variant,
     subsets_of,
+    warn_once,
 )
 from dgbench.data.description import SUBSETS, DatasetInfo, Preprocessing
 from dgbench.data.options import (
     DatasetOptions,
+    MinImages,
     PathText,
     Seed,
+    SplitBy,
     SubsetColumn,
     ValFraction,
     expanded,
@@ -236,7 +243,7 @@ def table_of_features(
         raise DataError(f"dataset.path={path}: every row has the label {class_names[0]}; give two classes or more")
     chosen_env = place[env[rows]]
     present = {(chosen[e], class_names[k]) for e, k in set(zip(chosen_env.tolist(), label.tolist(), strict=True))}
-    check_classes(chosen, class_names, present, classes)
+    check_classes(chosen, class_names, present)
     return FeatureTable(
         features=features[rows],
         rows=rows,
@@ -245,6 +252,7 @@ def table_of_features(
         env=chosen_env,
         label=label,
         listed=listed[rows],
+        same_classes=classes == "same",
         attributes={
             name: ["" if _is_missing(value) else str(value) for value in values[rows].tolist()]
             for name, values in arrays.items()
@@ -334,6 +342,8 @@ class FeatureOptions(DatasetOptions):
     val_fraction: ValFraction
     split_seed: Seed
     subset_column: SubsetColumn = None
+    split_by: SplitBy = None
+    min_images: MinImages = 0
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
         """Describe as :meth:`~dgbench.data.options.DatasetOptions.describe`; read the whole file."""
@@ -360,7 +370,17 @@ class FeatureOptions(DatasetOptions):
         return table_of_features(expanded(self.path), self.columns, self.environments, self.classes, self.subset_column)
 
     def _described(self, table: FeatureTable) -> tuple[DatasetInfo, Subsets]:
-        subsets = subsets_of(table, np.ones(len(table), bool), self.val_fraction, self.split_seed)
+        units = None
+        if self.split_by is not None:
+            names = [f"row {row}" for row in table.rows.tolist()]
+            units = units_by_column(table.attributes, self.split_by, names)
+            check_units(units, table, f"dataset.split_by={self.split_by}")
+        every = np.ones(len(table), bool)
+        subsets = subsets_of(table, every, self.val_fraction, self.split_seed, units, self.min_images)
+        if units is None:
+            across = columns_across(table.attributes, subsets, len(table.classes))
+            if caution := caution_of_columns(across):
+                warn_once(caution)
         content, d = table.content(), table.features.shape[1]
         info = self._info(table.environments)
         info = replace(
@@ -369,6 +389,7 @@ class FeatureOptions(DatasetOptions):
             n_classes=len(table.classes),
             image=(d,),
             counts=counts_of(subsets),
+            only_tested=too_small(subsets, table.environments, self.min_images),
             content=content,
         )
         return info, subsets
@@ -378,7 +399,11 @@ class FeatureOptions(DatasetOptions):
         given = tuple(environments)
         return DatasetInfo(
             name=self.name,
-            variant={"val_fraction": self.val_fraction, "features": 0},
+            variant={
+                "val_fraction": self.val_fraction,
+                "features": 0,
+                **split_variant(self.split_by, None, self.min_images),
+            },
             base="features",
             split_seed=self.split_seed,
             given=given,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import csv
 import errno
-import functools
 import hashlib
 import json
-import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +16,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from dgbench.data.datasets.labeled_rows import LabeledRows
 from dgbench.data.datasets.lists import column_of_subsets, sign_between, subset_of
-from dgbench.data.datasets.splits import LabeledRows, check_classes, chosen_environments
+from dgbench.data.datasets.splits import check_classes, chosen_environments, warn_once
 from dgbench.data.description import SUBSETS
 from dgbench.data.fetch.fetching import sources
 from dgbench.data.options import known_size, list_of_names
@@ -27,8 +26,6 @@ from dgbench.data.store.array_cache import notes_of
 from dgbench.errors import ConfigError, DataError
 from dgbench.records.files import open_regular, read_regular, write_whole
 from dgbench.validation import some_of
-
-log = logging.getLogger(__name__)
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 
@@ -209,7 +206,7 @@ def table_of(
     labels = sorted(set(row_labels))
     if len(labels) < 2:
         raise DataError(f"the images have one class, {labels[0]}; lay them out as environment/class/image")
-    check_classes(names, labels, set(zip(envs, row_labels, strict=True)), classes)
+    check_classes(names, labels, set(zip(envs, row_labels, strict=True)))
     stats = []
     for path in paths:
         try:
@@ -226,6 +223,7 @@ def table_of(
         env=np.array([env_of[env] for env in envs]),
         label=np.array([label_of[label] for label in row_labels]),
         listed=np.array([-1 if row[3] is None else SUBSETS.index(row[3]) for row in used_rows]),
+        same_classes=classes == "same",
         sizes=np.array([stat.st_size for stat in stats]),
         mtimes=np.array([stat.st_mtime_ns for stat in stats]),
         attributes={
@@ -410,9 +408,3 @@ def usable(table: ImageTable, bad: Mapping[int, str], on_bad_image: str, side: i
         raise DataError(f"{text}; fix or delete, or use dataset.on_bad_image=skip")
     warn_once(f"{text}; left out (dataset.on_bad_image=skip)")
     return kept
-
-
-@functools.cache
-def warn_once(text: str) -> None:
-    """Warn about files once per process, though it looks at them for its plan, for training and for its record."""
-    log.warning("%s", text)

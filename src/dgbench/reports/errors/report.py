@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 #: what the report is about, explained where it first stands
 WORDS = {
-    "macro-F1": "mean over the classes of the tested images of the harmonic mean of precision and recall (as in WILDS).",
+    "macro-F1": "mean over the classes that labels hold of the harmonic mean of precision and recall (as in WILDS).",
     "AUROC": "chance that an image of a class gets a higher probability of it than an image of another class.",
     "ECE": "expected calibration error: mean difference of confidence and accuracy, in bins of equal confidence.",
     "worst group": "the class and environment with the lowest accuracy, among those with 10 images or more.",
