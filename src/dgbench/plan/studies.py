@@ -25,6 +25,7 @@ from dgbench.plan.overrides import grammar, leaves, open_keys
 from dgbench.plan.protocols import check_validation
 from dgbench.plan.search import Scheme, Settings, base_values, scheme_of
 from dgbench.plan.settings import TrainerSettings, check_configuration
+from dgbench.plan.unread import UNREAD_ALONE, UNREAD_IN_SWEEPS, refuse_unread
 from dgbench.records.commands import JobPlace
 from dgbench.records.spec import RunSpec, StudySpec, digest
 from dgbench.seeding import ALL
@@ -290,6 +291,8 @@ class Command:
         sweeps, launcher = hydra.mode is RunMode.MULTIRUN, hydra.runtime.choices.get("hydra/launcher", "basic")
         if not sweeps and launcher != "basic":
             raise ConfigError(f"hydra/launcher={launcher} starts the jobs of a sweep; add -m, or leave it out")
+        typed = [*map(str, hydra.overrides.task), *map(str, hydra.overrides.hydra)]
+        refuse_unread(typed, UNREAD_IN_SWEEPS if sweeps else UNREAD_ALONE)
         parent = hydra.sweep.dir if sweeps else config.paths.output_dir
         name = str(hydra.job.config_name)
         words = [str(word) for word in hydra.overrides.task]
