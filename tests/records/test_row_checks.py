@@ -110,7 +110,14 @@ def test_every_line_is_read_as_json_reads_it(tmp_path: Path) -> None:
     assert dropped == []
     assert [row["run"] for row in rows] == ["abc"] * 2 + ["def"] * 2 + ["abc"] * 7 + ["last", "again"]
     for row, line in zip(rows, text, strict=True):
-        read = {"together": None, "content": "", "user_code": {}, "seed_moves": "all", **json.loads(line)}
+        read = {
+            "together": None,
+            "content": "",
+            "user_code": {},
+            "unlearnable": {},
+            "seed_moves": "all",
+            **json.loads(line),
+        }
         read.pop("future", None)
         assert row == read
 

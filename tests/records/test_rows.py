@@ -140,7 +140,7 @@ def test_old_rows_get_the_defaults_of_newer_keys(file: Path) -> None:
         handle.write(json.dumps(old) + "\n")
     rows, problems = read_rows(file)
     assert problems == []
-    assert rows[-1] == {**old, "averaging": "none", "draw": 0, "user_code": {}, "seed_moves": "all"}
+    assert rows[-1] == {**old, "averaging": "none", "draw": 0, "user_code": {}, "unlearnable": {}, "seed_moves": "all"}
 
 
 #: two lines as version 0.1.0 wrote them
@@ -155,7 +155,7 @@ def test_rows_of_version_0_1_0_are_read(tmp_path: Path) -> None:
     path.write_text(OLD)
     rows, problems = read_rows(path)
     assert problems == []
-    new = {"together": None, "content": "", "head": "random", "user_code": {}, "seed_moves": "all"}
+    new = {"together": None, "content": "", "head": "random", "user_code": {}, "unlearnable": {}, "seed_moves": "all"}
     assert rows == [{**json.loads(line), **new} for line in OLD.splitlines()]
     first, second = map(row_of, rows)
     assert (first.env, first.wrong, first.held_out, first.identity.held_out) == ("0.80", 25.0, True, ["0.80"])
@@ -184,6 +184,13 @@ def test_a_row_that_lacks_what_has_no_default_is_dropped_and_named(file: Path) -
 def test_keys_of_a_row_are_the_declared_ones() -> None:
     """No key of the row overwrites one of the identity's."""
     declared = {f.name for f in (*fields(RunIdentity), *fields(Row))} - {"identity"} | {"env_held_out"}
-    mine = replace(row(0), identity=replace(IDENTITY, user_code={"mine.Objective": "0123456789ab"}, seed_moves="order"))
+    mine = replace(
+        row(0),
+        identity=replace(
+            IDENTITY, user_code={"mine.Objective": "0123456789ab"}, seed_moves="order", unlearnable={"a: owl": 0.5}
+        ),
+    )
     assert json.loads(mine.to_json()).keys() == declared
-    assert json.loads(row(0).to_json()).keys() == declared - {"user_code", "seed_moves"}, "as in most runs"
+    assert json.loads(row(0).to_json()).keys() == declared - {"user_code", "seed_moves", "unlearnable"}, (
+        "as in most runs"
+    )

@@ -29,7 +29,7 @@ from dgbench.validation import Places, Refusal, checked
 #: what a frame says of one evaluation, after the columns that say whose it is
 EVALUATION = ("step", "env", "subset", "env_held_out", "seen", "wrong", "error", "loss", "together", "code")
 #: keys of an identity that a frame spells in columns of their own, ``variant.ratio``
-_IN_COLUMNS = ("variant", "hparams", "user_code")
+_IN_COLUMNS = ("variant", "hparams", "user_code", "unlearnable")
 
 
 @checked
