@@ -84,17 +84,18 @@ def _unlearnable_notes(rows: Sequence[Mapping[str, Any]], held_out: pd.DataFrame
     """
     shares_of = {row["fold"]: row.get("unlearnable") or {} for row in rows}
     notes = []
-    for line in held_out.itertuples(index=False):
-        beginning = f"{line.env}: "
-        named = shares_of.get(line.fold, {})
+    places = zip(held_out["fold"], held_out["env"], held_out["error"].astype(float), strict=True)
+    for fold, env, error in places:
+        beginning = f"{env}: "
+        named = shares_of.get(fold, {})
         shares = {key.removeprefix(beginning): share for key, share in named.items() if key.startswith(beginning)}
         if not shares:
             continue
         share = sum(shares.values())
-        points = f"at most {percent(min(share, line.error))} of its {percent(line.error)} points of error"
+        points = f"at most {percent(min(share, error))} of its {percent(error)} points of error"
         notes.append(
-            f"fold {line.fold}: no training environment has {some_of(list(shares))}, {percent(share)}% of the images "
-            f"of {line.env}: {points}"
+            f"fold {fold}: no training environment has {some_of(list(shares))}, {percent(share)}% of the images "
+            f"of {env}: {points}"
         )
     if len(notes) > _MOST_EMPTY:
         return [*notes[:_MOST_EMPTY], f"and {len(notes) - _MOST_EMPTY} more folds or environments with such classes"]

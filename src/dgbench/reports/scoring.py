@@ -44,9 +44,11 @@ def score(
     ``.loc["measure"]`` for ``overall`` (all images), ``average``, ``worst``, ``gap``, ``worst_gap`` and ``ideal``
     (Hwang et al. 2024, see :func:`dgbench.measures`) and, where there are groups, ``worst_group`` (as in WILDS,
     an error in place of an accuracy) and, where their training images are known, ``adjusted_average`` (Sagawa et al.
-    2020, the "average" of Waterbirds: groups weighed by their shares of the training images). Columns: ``n`` images, ``wrong`` of them, ``error`` (a fraction), ``low`` and
-    ``high``, ``role`` (``held out`` or ``trained on``), ``where`` the worst is, and the ``reason`` why there is no
-    value. ``frame.attrs["notes"]`` says what the intervals are of.
+    2020, the "average" of Waterbirds: groups weighed by their shares of the training images).
+
+    Columns: ``n`` images, ``wrong`` of them, ``error`` (a fraction), ``low`` and ``high``, ``role`` (``held out`` or
+    ``trained on``), ``where`` the worst is, and the ``reason`` why there is no value. ``frame.attrs["notes"]`` says
+    what the intervals are of.
 
     Args:
         y_true: true classes, one per image: array, tensor, list or column; or the path of a ``predictions.parquet``,
