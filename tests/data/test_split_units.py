@@ -175,3 +175,10 @@ def test_keys_that_nothing_reads(image_tree: Callable[..., Path], tmp_path: Path
     root = image_tree(a={"cat": 5, "dog": 5}, b={"cat": 5, "dog": 5})
     with refused(said, ConfigError):
         make_plan(tmp_path, *FOLDER, f"dataset.root={root}", *words)
+
+
+def test_a_column_changes_the_hash(tmp_path: Path) -> None:
+    frame_of().to_csv(tmp_path / "x.csv", index=False)
+    words = ["dataset=features", f"dataset.path={tmp_path}/x.csv", "dataset.columns='f*'", "hparams.batch_size=8"]
+    plain, by_clip = (make_plan(tmp_path, *words, *more).spec for more in ([], ["dataset.split_by=clip"]))
+    assert plain.digest != by_clip.digest
