@@ -180,7 +180,7 @@ def test_every_broken_image_is_named_once(
         ({"store": "disk"}, r"dataset\.store=disk.*unknown.*auto, ram.*none"),
         ({"image_size": 0}, r"dataset\.image_size=0.*positive number.*pixels"),
         ({"val_fraction": 1}, r"dataset\.val_fraction=1 is not in \(0, 1\)"),
-        ({"val_fraction": 0.01}, r"environment a has 10 train and 0 val images"),
+        ({"val_fraction": 0.01}, r"2 of 2 environments have 0 val .*a: 10, b: 10.*val_fraction=0\.1 suffices"),
         ({"normalize": {"mean": [0.5], "std": [1, 1, 1]}}, r"dataset\.normalize\.mean=\[0\.5\].*three numbers"),
         (
             {"normalize": {"mean": [0, 0, 0], "std": [1, 0, 1]}},

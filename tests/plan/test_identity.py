@@ -72,6 +72,11 @@ VALID: dict[str, Any] = {
     "dataset.plain_environments": [],
     "dataset.classes": "union",
     "dataset.bad_files": ["a/cat/00.png"],
+    "dataset.subset_column": "none",
+    "dataset.split_pattern": "[^/]*/[^/]*/[^/]",
+    "dataset.min_images": 3,
+    "trainer.environments_per_step": 1,
+    "trainer.small_environments": "repeat",
     "dataset.on_bad_image": lambda old: "skip" if old == "fail" else "fail",
     "dataset.augment": lambda old: "nico" if old != "nico" else "domainbed",
     "dataset.store": "file",
@@ -254,6 +259,8 @@ def check_every_leaf(config: dict[str, Any], folder: Path, special: dict[str, An
         config[group]["name"] = "mine"  # a name of dgbench's stands for one class, and for one kind of tuning
     before = runs.hash(config)
     special = {"selection.environments": [runs.plan(config).info.given[0]], **special}
+    if "split_by" in config["dataset"]:  # needs a list with a column; tests/data/test_split_units.py
+        special["dataset.split_by"] = None
     wrong, met = [], set()
     for path, old in leaves(config):
         key = path.replace("\0", ".")

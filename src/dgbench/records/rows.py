@@ -92,6 +92,9 @@ class RunIdentity:
     beyond: Annotated[bool, Role.FACT] = True
     #: predictions depend on what is scored together: ``test`` sampled even if ``exact``
     grouped: Annotated[bool, Role.FACT] = False
+    #: ``ENVIRONMENT: CLASS`` of a tested environment and a class that no training environment of the run has -> its
+    #: share of the tested images; empty where there is none, and in rows older than the key
+    unlearnable: Annotated[dict[str, float], Role.FACT] = field(default_factory=dict)
     #: hash of the images' files, where the dataset has any; empty in rows older than the key
     content: Annotated[str, Role.FACT] = ""
     #: import path of a user's class or function -> hash of its module's text
@@ -124,7 +127,7 @@ class Row:
     def to_json(self) -> str:
         """Format the row as one line, identity included, without the line end."""
         flat = asdict(self.identity)
-        for key in ("user_code", "seed_moves", "n_classes"):
+        for key in ("user_code", "seed_moves", "n_classes", "unlearnable"):
             if flat[key] == DEFAULTS[key]:  # as in most runs
                 del flat[key]
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "identity"}

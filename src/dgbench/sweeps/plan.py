@@ -234,7 +234,9 @@ def _images(kinds: Iterable[KindLeft]) -> Iterator[str]:
         environments = _span(len(fold.training) for fold in studies[0].folds)
         images = f"{_span(study.spec.hparams['batch_size'] for study in studies)} images"
         base = studies[0].info.base
-        yield f"{with_base(name, base)}: {images} of each of {environments} environments per model and step"
+        drawn = studies[0].config["trainer"].get("environments_per_step")
+        of_each = f"of each of {f'{drawn} out of ' if drawn else ''}{environments} environments"
+        yield f"{with_base(name, base)}: {images} {of_each} per model and step"
 
 
 def _span(numbers: Iterable[int]) -> str:

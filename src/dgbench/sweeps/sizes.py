@@ -104,6 +104,7 @@ class KindLeft:
         steps, begun = int(study.spec.training["steps"]), study.folder.is_dir()
         halving = study.search is not None and isinstance(study.search.scheme, Halving)
         runs = minibatches = 0
+        per_step = study.config["trainer"].get("environments_per_step")
         for fold in folds:
             state, step, rate = "missing", 0, None
             if begun:
@@ -112,11 +113,11 @@ class KindLeft:
             self.models[state] += 1
             if state != "done":
                 runs += 1
-                minibatches += max(0, steps - step) * len(fold.training)
+                minibatches += max(0, steps - step) * (per_step or len(fold.training))
             elif len(self.sizes) < SAMPLES:
                 self.sizes.append(sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()))
             if rate and len(self.rates) < SAMPLES:
-                self.rates.append(rate * len(fold.training))
+                self.rates.append(rate * (per_step or len(fold.training)))
         self.minibatches_left += minibatches
         if study.search:
             self.seeds.add(int(study.search.base.get("seed", study.spec.seed)))

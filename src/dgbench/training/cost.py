@@ -103,9 +103,10 @@ class Cost:
         for fold in study.folds:
             trained = sum(images[env]["train"] for env in fold.training)
             scored = sum(_scored(images[env], env in fold.training, trainer["eval_subsets"]) for env in fold.scored)
-            flops += trainer["steps"] * self.step * len(fold.training) / self.n_envs
+            n_envs = trainer.get("environments_per_step") or len(fold.training)
+            flops += trainer["steps"] * self.step * n_envs / self.n_envs
             flops += self.image * (evaluations * scored + self.surveys * trained)
-            minibatches += trainer["steps"] * len(fold.training)
+            minibatches += trainer["steps"] * n_envs
         return flops / max(minibatches, 1)
 
 
@@ -186,7 +187,8 @@ def _batch(module: SingleRun, size: int) -> EnvBatch:
     sizes = (size,) * module.algorithm.sizes.n_envs
     x = torch.empty(sum(sizes), *module.algorithm.sizes.image, dtype=module.networks.dtype, device="meta")
     y = torch.empty(sum(sizes), dtype=torch.long, device="meta")
-    return EnvBatch(x, y, sizes, y)
+    drawn = torch.empty(len(sizes), dtype=torch.long, device="meta") if module.algorithm.sizes.n_drawn_from else None
+    return EnvBatch(x, y, sizes, y, drawn)
 
 
 def _prediction(module: SingleRun, batch: EnvBatch) -> float:

@@ -297,16 +297,18 @@ class ModelRecord:
         """
         algorithm = algorithm_class(self.objective)
         image = self.preprocessing.image
+        per_step = self.trainer.get("environments_per_step")  # runs of before lack it
         try:
             shapes = Sizes(
                 n_features=0,
                 n_classes=len(self.classes),
-                n_envs=len(self.training),
+                n_envs=per_step or len(self.training),
                 image=image,
                 n_steps=self.trainer["steps"],
                 n_images=self.n_images,
                 pixel_mean=self.preprocessing.mean,
                 pixel_std=self.preprocessing.std,
+                n_drawn_from=len(self.training) if per_step else 0,
             )
             networks, sizes = build_networks(
                 self._featurizer,

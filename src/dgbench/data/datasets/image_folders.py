@@ -21,17 +21,28 @@ from dgbench.data.datasets.image_table import (
     table_of_folders,
     table_of_rows,
     usable,
-    warn_once,
 )
-from dgbench.data.datasets.splits import Subsets, counts_of, subsets_of
+from dgbench.data.datasets.lists import NO_SUBSETS
+from dgbench.data.datasets.small_environments import too_small
+from dgbench.data.datasets.split_units import (
+    caution_of_columns,
+    columns_across,
+    units_by_column,
+    units_by_pattern,
+)
+from dgbench.data.datasets.splits import Subsets, check_units, counts_of, split_variant, subsets_of, warn_once
 from dgbench.data.description import DatasetInfo, Preprocessing, unlike_published
 from dgbench.data.options import (
     NO_SIDE,
     CacheFolder,
     DatasetOptions,
     ImageSize,
+    MinImages,
     PathText,
     Seed,
+    SplitBy,
+    SplitPattern,
+    SubsetColumn,
     ValFraction,
     Workers,
     different,
@@ -74,6 +85,7 @@ class ImageFolders(DatasetOptions):
 
     root: Annotated[PathText, Refusal("is no path", "name the folder that holds environment/class/image")]
     manifest: Annotated[PathText | None, Refusal("is no path", "give a CSV or JSON list of path, environment, class")]
+    subset_column: SubsetColumn = None
     reader: Any  # a function of root=Path that returns rows, or what Hydra makes it of
     environments: SkipValidation[Sequence[str] | None]  # checked with those that are there
     classes: Literal["same", "union"]
@@ -85,6 +97,9 @@ class ImageFolders(DatasetOptions):
         dict[str, Annotated[AugmentationScheme, _KEYS]], mapping_or("names no schemes; leave the key as it is")
     ]
     val_fraction: ValFraction
+    split_by: SplitBy = None
+    split_pattern: SplitPattern = None
+    min_images: MinImages = 0
     on_bad_image: Literal["fail", "skip"]
     store: Literal["auto", "ram", "file", "none"]
     cache_dir: CacheFolder
@@ -107,6 +122,19 @@ class ImageFolders(DatasetOptions):
         schemes = ["none", *self.augmentations]
         if self.augment not in schemes:
             raise ConfigError(f"dataset.augment={shown(self.augment)} is unknown; choose {', '.join(schemes)}")
+        if self.split_by is not None and self.split_pattern is not None:
+            raise ConfigError("dataset.split_by and dataset.split_pattern are both set; leave one of them null")
+        listed = self.manifest is not None or self.reader is not None
+        if self.split_by is not None and not listed:
+            raise ConfigError(
+                f"dataset.split_by={self.split_by} names a column of a list, and dataset.root is read without one; "
+                "set dataset.manifest, or find it in the names of files with dataset.split_pattern"
+            )
+        if self.subset_column not in (None, NO_SUBSETS) and self.manifest is None:
+            raise ConfigError(
+                f"dataset.subset_column={self.subset_column} names a column of a list; set dataset.manifest, or leave "
+                "it out"
+            )
         if self.store == "none" and self.on_bad_image == "skip":
             raise ConfigError(
                 "dataset.on_bad_image=skip needs every image decoded beforehand; use dataset.store=file, or name the "
@@ -182,7 +210,7 @@ class ImageFolders(DatasetOptions):
             need_folder(root, self.name)
             table = table_of_rows(self._read(root), root, self.environments, self.classes, self.bad_files)
         elif self.manifest is not None:
-            rows = rows_of_list(expanded(self.manifest))
+            rows = rows_of_list(expanded(self.manifest), self.subset_column)
             table = table_of_rows(rows, root, self.environments, self.classes, self.bad_files)
         else:
             table = table_of_folders(root, self.environments, self.classes, self.bad_files, self.name)
@@ -215,17 +243,52 @@ class ImageFolders(DatasetOptions):
         Raises:
             ConfigError: a fraction that leaves a subset empty.
         """
-        subsets = subsets_of(table, kept, self.val_fraction, self.split_seed)
+        units = self._units(table)
+        subsets = subsets_of(table, kept, self.val_fraction, self.split_seed, units, self.min_images)
+        if units is None and self.manifest is not None:
+            across = columns_across(table.attributes, subsets, len(table.classes))
+            if caution := caution_of_columns(across):
+                warn_once(caution)
         info = self.info(table.environments, len(table.classes))
         variant = {**info.variant, "images": int(kept.sum()), "files": table.fingerprint(kept)}
-        return replace(info, variant=variant, counts=counts_of(subsets), content=table.content()), subsets
+        info = replace(
+            info,
+            variant=variant,
+            counts=counts_of(subsets),
+            only_tested=too_small(subsets, table.environments, self.min_images),
+            content=table.content(),
+        )
+        return info, subsets
+
+    def _units(self, table: ImageTable) -> np.ndarray | None:
+        """Give images that must stay on one side of the split one number, (n,); None where each stands alone.
+
+        Raises:
+            ConfigError, DataError: no such column, a pattern that finds nothing, a list that divides what belongs
+                together.
+        """
+        if self.split_by is None and self.split_pattern is None:
+            return None
+        if self.split_by is not None:
+            key = f"dataset.split_by={self.split_by}"
+            units = units_by_column(table.attributes, self.split_by, table.paths)
+        else:
+            key = f"dataset.split_pattern={self.split_pattern}"
+            units = units_by_pattern(str(self.split_pattern), table.paths)
+        check_units(units, table, key)
+        return units
 
     def info(self, given: Sequence[str], n_classes: int) -> DatasetInfo:
         """Describe the dataset with these environments, as far as it is known without its files."""
         side = self.image_size or 0
         return DatasetInfo(
             name=self.name,
-            variant={"augment": self.augment, "image_size": self.image_size, "val_fraction": self.val_fraction},
+            variant={
+                "augment": self.augment,
+                "image_size": self.image_size,
+                "val_fraction": self.val_fraction,
+                **split_variant(self.split_by, self.split_pattern, self.min_images),
+            },
             base="files",
             split_seed=self.split_seed,
             given=tuple(given),

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import csv
 import errno
-import functools
 import hashlib
 import json
-import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,15 +16,16 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from dgbench.data.datasets.splits import LabeledRows, check_classes, chosen_environments
+from dgbench.data.datasets.labeled_rows import LabeledRows
+from dgbench.data.datasets.lists import column_of_subsets, sign_between, subset_of
+from dgbench.data.datasets.splits import check_classes, chosen_environments, warn_once
 from dgbench.data.description import SUBSETS
 from dgbench.data.fetch.fetching import sources
 from dgbench.data.options import known_size, list_of_names
 from dgbench.data.store.array_cache import notes_of
 from dgbench.errors import ConfigError, DataError
 from dgbench.records.files import open_regular, read_regular, write_whole
-
-log = logging.getLogger(__name__)
+from dgbench.validation import some_of
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 
@@ -167,8 +166,17 @@ def table_of_rows(
     rows: Sequence[Row], root: Path, environments: Sequence[str] | None, classes: str, bad_files: Sequence[str]
 ) -> ImageTable:
     """List the images of the chosen environments among rows; arguments and errors as of :func:`table_of_folders`."""
+    rows = with_slashes(rows, root)
     chosen = chosen_environments(sorted({row[1].strip() for row in rows}), environments)
     return table_of(root, [row for row in rows if row[1].strip() in chosen], chosen, classes, bad_files)
+
+
+def with_slashes(rows: Sequence[Row], root: Path) -> Sequence[Row]:
+    """Write paths of a list from Windows with forward slashes; they stay where the first is the name of a file."""
+    first = next((row[0] for row in rows if "\\" in row[0]), None)
+    if first is None or (root / first).is_file():
+        return rows
+    return [(row[0].replace("\\", "/"), *row[1:]) for row in rows]  # type: ignore[misc]
 
 
 def table_of(
@@ -198,7 +206,7 @@ def table_of(
     labels = sorted(set(row_labels))
     if len(labels) < 2:
         raise DataError(f"the images have one class, {labels[0]}; lay them out as environment/class/image")
-    check_classes(names, labels, set(zip(envs, row_labels, strict=True)), classes)
+    check_classes(names, labels, set(zip(envs, row_labels, strict=True)))
     stats = []
     for path in paths:
         try:
@@ -215,6 +223,7 @@ def table_of(
         env=np.array([env_of[env] for env in envs]),
         label=np.array([label_of[label] for label in row_labels]),
         listed=np.array([-1 if row[3] is None else SUBSETS.index(row[3]) for row in used_rows]),
+        same_classes=classes == "same",
         sizes=np.array([stat.st_size for stat in stats]),
         mtimes=np.array([stat.st_mtime_ns for stat in stats]),
         attributes={
@@ -271,9 +280,17 @@ def text_of(file: Path, fix: str = PUBLISHED) -> list[str]:
         raise DataError(f"{file} cannot be read ({getattr(error, 'strerror', None) or error}); {first}{fix}") from error
 
 
-def cells_of(file: Path, fix: str = PUBLISHED) -> list[list[str]]:
-    """Read the cells of a CSV file, line by line, without empty lines; arguments and errors as of :func:`text_of`."""
-    return [line for line in csv.reader(text_of(file, fix)) if line]
+def cells_of(file: Path, fix: str = PUBLISHED, columns: Sequence[str] = ()) -> list[list[str]]:
+    """Read the cells of a table of text, line by line, without empty lines.
+
+    Args:
+        file, fix: see :func:`text_of`; errors too.
+        columns: names in its first line, which tell a semicolon or a tab from the usual comma.
+    """
+    text = text_of(file, fix)
+    heading = next((line for line in text if line.strip()), "")
+    sign = sign_between(heading, columns)
+    return [line for line in csv.reader(text, delimiter=sign) if line]
 
 
 def lines_of(file: Path, columns: Sequence[str], fix: str = PUBLISHED) -> list[dict[str, str]]:
@@ -286,10 +303,12 @@ def lines_of(file: Path, columns: Sequence[str], fix: str = PUBLISHED) -> list[d
     Raises:
         DataError: it cannot be read, lacks a column, or has a line that ends before one or has more values than names.
     """
-    heading, *lines = cells_of(file, fix) or [[]]
+    first, *lines = cells_of(file, fix, columns) or [[]]
+    heading = [name.strip() for name in first]
     lacking = [column for column in columns if column not in heading]
     if lacking:
-        raise DataError(f"{file} has no column {lacking[0]!r} in its first line; {fix}")
+        names = some_of(heading, 8) or "nothing"
+        raise DataError(f"{file} has no column {lacking[0]!r} in its first line, only {names}; {fix}")
     needed = 1 + max(map(heading.index, columns))
     for line in lines:
         if len(line) < needed or any(line[len(heading) :]):
@@ -298,14 +317,19 @@ def lines_of(file: Path, columns: Sequence[str], fix: str = PUBLISHED) -> list[d
     return [dict(zip(heading, line, strict=False)) for line in lines]
 
 
-def rows_of_list(manifest: Path) -> list[Row]:
+def rows_of_list(manifest: Path, subset_column: str | None = None) -> list[Row]:
     """Read the rows of a CSV or JSON file with ``path``, ``environment``, ``class`` and, optionally, ``subset``.
 
     CSV has these names in its first line; JSON is a list of objects. Paths are below the root. A subset is ``train``,
     ``val``, ``test`` or empty. Further columns become attributes, which predictions and ``report=errors`` show.
 
+    Args:
+        manifest: the file.
+        subset_column: see :func:`~dgbench.data.datasets.lists.column_of_subsets`.
+
     Raises:
-        DataError: it cannot be read.
+        ConfigError: it lacks the column that was asked for.
+        DataError: it cannot be read, or has a column of subsets of another name.
     """
     if not manifest.is_file():
         raise DataError(f"dataset.manifest={manifest} is no file; give a CSV or JSON list of path, environment, class")
@@ -313,19 +337,27 @@ def rows_of_list(manifest: Path) -> list[Row]:
     try:
         is_json = manifest.suffix == ".json"
         entries: Any = json.loads("".join(text_of(manifest, fix))) if is_json else lines_of(manifest, COLUMNS[:3], fix)
-        return [
-            (str(e["path"]), _text(e["environment"]), _text(e["class"]), _text(e.get("subset")) or None, _attributes(e))
-            for e in entries
-        ]
+        columns = dict.fromkeys(str(name) for entry in entries for name in entry if name)
+        chosen = column_of_subsets(
+            subset_column,
+            [name for name in columns if name not in COLUMNS[:3]],
+            lambda column: (_text(entry.get(column)) for entry in entries),
+            f"dataset.manifest={manifest}",
+        )
+        return [_row(entry, chosen) for entry in entries]
     except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
         raise DataError(
             f"dataset.manifest={manifest} cannot be read ({type(error).__name__}: {error}); {fix}"
         ) from error
 
 
-def _attributes(entry: Mapping[Any, Any]) -> dict[str, str]:
-    """Collect the values of the further columns, by column."""
-    return {str(name): _text(value) for name, value in entry.items() if name and name not in COLUMNS}
+def _row(entry: Mapping[str, Any], subset_column: str | None) -> DescribedRow:
+    """Build the row of an entry of a list."""
+    subset = _text(entry.get(subset_column)).strip() if subset_column else ""
+    named = {*COLUMNS[:3], subset_column}
+    attributes = {str(name): _text(value) for name, value in entry.items() if name and name not in named}
+    place = str(entry["path"]), _text(entry["environment"]), _text(entry["class"])
+    return *place, subset_of(subset) or None, attributes
 
 
 def _text(value: object) -> str:
@@ -376,9 +408,3 @@ def usable(table: ImageTable, bad: Mapping[int, str], on_bad_image: str, side: i
         raise DataError(f"{text}; fix or delete, or use dataset.on_bad_image=skip")
     warn_once(f"{text}; left out (dataset.on_bad_image=skip)")
     return kept
-
-
-@functools.cache
-def warn_once(text: str) -> None:
-    """Warn about files once per process, though it looks at them for its plan, for training and for its record."""
-    log.warning("%s", text)

@@ -235,7 +235,10 @@ def micro_batches(batch: EnvBatch, n: int) -> Sequence[EnvBatch]:
         return [torch.cat([part[i] for part in parts]) for i in range(n)]
 
     indices = [None] * n if batch.index is None else cut(batch.index)
-    return [EnvBatch(x, y, sizes, index) for x, y, index in zip(cut(batch.x), cut(batch.y), indices, strict=True)]
+    return [
+        EnvBatch(x, y, sizes, index, batch.drawn)
+        for x, y, index in zip(cut(batch.x), cut(batch.y), indices, strict=True)
+    ]
 
 
 def mean_over_processes(tensors: Iterable[Tensor]) -> None:
