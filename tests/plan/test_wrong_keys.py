@@ -49,6 +49,10 @@ WRONG = {
     "averaging=eoa averaging.rule.strt=2": r"averaging\.rule\.strt.*unknown.*rule\.start\?",
     "init=file init.pth=x": r"init\.pth.*unknown.*init\.path\?",
     "tuning=lp tuning.cach_gb=1": r"tuning\.cach_gb.*unknown.*tuning\.cache_gb\?",
+    # a key of a mapping
+    "sweep={runs_per_jobs:1}": r"sweep\.runs_per_jobs.*unknown.*sweep\.runs_per_job\?",
+    "card.tflops={fp8:1}": r"card\.tflops\.fp8.*unknown.*half, tf32, single, double",
+    "dataset=pacs dataset.normalize={men:[0,0,0]}": r"dataset\.normalize\.men.*unknown.*dataset\.normalize\.mean\?",
     # a key without its group
     "steps=5": r"steps.*unknown.*trainer\.steps\?",
     "width=8": r"width.*unknown.*backbone\.width\?",
