@@ -53,9 +53,7 @@ def test_a_sweeper_gets_the_validation_error(
     command: Command, tmp_path: Path, minimizer: tuple[str, list[str]]
 ) -> None:
     before, words = minimizer
-    ended = command(
-        "train.py", "-m", *TINY, *words, "seed=0,1", "protocol.folds=[0]", cwd=tmp_path, before=before
-    )
+    ended = command("train.py", "-m", *TINY, *words, "seed=0,1", "protocol.folds=[0]", cwd=tmp_path, before=before)
     assert ended.code == 0, ended.err
     values = [float(line) for line in (tmp_path / "values.txt").read_text().splitlines()]
     expected = []
@@ -86,9 +84,7 @@ def test_what_gives_a_sweeper_no_value_is_refused(
 
 
 @pytest.mark.parametrize("launcher", ["basic", "local"])
-def test_folders_are_those_of_the_command_wherever_hydra_moves(
-    launcher: str, command: Command, tmp_path: Path
-) -> None:
+def test_folders_are_those_of_the_command_wherever_hydra_moves(launcher: str, command: Command, tmp_path: Path) -> None:
     """They were ``multirun/multirun``, and the command said that nothing was done and ended with 0."""
     words = [*TINY, "-m", "hydra.job.chdir=true", f"hydra/launcher={launcher}", "protocol.folds=[0]"]
     ended = command("train.py", *words, cwd=tmp_path)

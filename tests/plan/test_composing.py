@@ -180,7 +180,7 @@ def test_a_tilde_is_the_home_folder(typed: str, taken: str, monkeypatch: pytest.
     ("typed", "taken"),
     [
         ('head.class_names={"0": zero}', "++head.class_names={0: zero}"),
-        ("head.class_names={'a b': {\"c:\": \"d: e\"}}", '++head.class_names={a\\ b: {c\\:: "d: e"}}'),
+        ('head.class_names={\'a b\': {"c:": "d: e"}}', '++head.class_names={a\\ b: {c\\:: "d: e"}}'),
         ("head.class_names.0=zero", "++head.class_names.0=zero"),
         ("callbacks={mine: {_target_: a.B}}", "++callbacks={mine: {_target_: a.B}}"),
         ("callbacks.mine={_target_: a.B}", "++callbacks.mine={_target_: a.B}"),

@@ -37,7 +37,9 @@ def train(config: DictConfig) -> float | None:
     sweeper = str(HydraConfig.get().runtime.choices.get("hydra/sweeper"))
     optimizes = HydraConfig.get().mode is RunMode.MULTIRUN and sweeper != OWN_SWEEPER
     if optimizes and config.plan:
-        raise ConfigError(f"plan={shown(config.plan)} has no trials of hydra/sweeper={sweeper} to list; leave one of them out")
+        raise ConfigError(
+            f"plan={shown(config.plan)} has no trials of hydra/sweeper={sweeper} to list; leave one of them out"
+        )
     ended = run_command(Command.of_hydra(config))
     ended.raise_failed()
     if not optimizes:

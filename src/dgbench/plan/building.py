@@ -58,9 +58,7 @@ def _not_built(group: str, reason: BaseException | str) -> ConfigError:
     key = unexpected[1] if unexpected else ""
     owners = owners_of(group, key) if key else []
     if owners:
-        return ConfigError(
-            f"the {group} that was chosen has no key {key}; name one that has: {', '.join(owners)}"
-        )
+        return ConfigError(f"the {group} that was chosen has no key {key}; name one that has: {', '.join(owners)}")
     return ConfigError(f"{group} cannot be built: {' '.join(text.split())}; see the keys in conf/{group}")
 
 

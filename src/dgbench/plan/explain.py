@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from dgbench.plan.names import in_our_names
 from dgbench.plan.overrides import groups, options, quoted
 
 LISTED = 30  # more keys of a group are left to the docs
+CONFIG_DIR = ("--config-dir", "-cd")
+TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".jsonl", ".xlsx")  #: of files that import=table reads
 LAUNCHER = "hydra/launcher"
 SEE = "see docs/reference/configuration.md"
 
@@ -79,8 +81,12 @@ def _meant(word: str, root: str) -> str:
         return ""
     choices = [in_our_names([f"{group}={word}"])[0] for group in groups(root)]
     chosen = [choice for choice in choices if choice.partition("=")[2] in options(choice.partition("=")[0])]
-    folder = [quoted_word(f"runs=[{word}]")] if root == "report" and Path(word).is_dir() else []
-    return " or ".join([*chosen, *folder])
+    read = []
+    if root == "report" and Path(word).is_dir():
+        read = [quoted_word(f"runs=[{word}]")]
+    if root == "report" and word.endswith(TABLE_ENDINGS):
+        read = [f"import=table {quoted_word(f'import.path={word}')}"]
+    return " or ".join([*chosen, *read])
 
 
 def _as_text(override: str) -> str:
@@ -91,13 +97,26 @@ def _as_text(override: str) -> str:
     return f"; a text with such signs is written {quoted_word(f'{key}={quoted(value)}')}"
 
 
-def _choice(group: str, name: str, *_: object) -> str:
+def _choice(group: str, name: str, _: str, words: Sequence[str]) -> str:
     while not options(group) and "/" in group:  # the name has a slash itself
         group, head = group.rsplit("/", 1)
         name = f"{head}/{name}"
     close = get_close_matches(name, options(group), n=1)
     meant = f"did you mean {close[0]}? " if close else ""
-    return f"{group}={name} is unknown; {meant}choose from {', '.join(options(group)) or 'no group ' + group}"
+    listed = ", ".join(options(group)) or f"no group {group}"
+    return f"{group}={name} is unknown; {meant}choose from {listed}{_from_elsewhere(group, name, words)}"
+
+
+def _from_elsewhere(group: str, name: str, words: Sequence[str]) -> str:
+    """Say how a choice is made that no file of ``conf/`` is: a file of the user's own, or a network of timm."""
+    if group == "backbone":
+        return f"; a network of timm: backbone=timm backbone.arch={name}"
+    if not options(group) or any(word.startswith(CONFIG_DIR) for word in words):
+        return ""
+    files = sorted(Path().glob(f"*/{group}/{name}.yaml"))
+    folder = quoted_word(str(files[0].parents[1])) if files else "FOLDER"
+    where = "" if files else f", where FOLDER/{group}/{name}.yaml is"
+    return f"; one of your own: add --config-dir {folder}{where}"
 
 
 def _several(word: str, *_: object) -> str:
@@ -143,6 +162,9 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
         return (
             f"{group} is no group of {' '.join(command_words(root))}; its groups are {', '.join(sorted(groups(root)))}"
         )
+    table = [word for word in words if word.startswith("import.path=") and word.endswith(TABLE_ENDINGS)]
+    if key == "import.path" and table:
+        return f"{table[0]} needs to know what the file is; did you mean import=table {quoted_word(table[0])}?"
     listed = "" if owners_of(group, sub) else _listed_siblings(key, keys)
     if listed:
         return f"key {key} is unknown; {listed}"

@@ -152,8 +152,10 @@ class Judged:
             return
         self._done.add(key)
         passed = Remembered("passed")
-        weights_here = study.weights.to_fetch() is None
-        if self.remembers and weights_here and passed.read(study, key):
+        asked = [key, *_facts(study)]
+        targets = [str(config[group].get("_target_") or "dgbench.") for group in OURS]
+        keeps = study.weights.to_fetch() is None and all(target.startswith("dgbench.") for target in targets)
+        if self.remembers and keeps and passed.read(study, asked):
             return
 
         from dgbench.callbacks.loggers import build_logger
@@ -164,8 +166,8 @@ class Judged:
         build(config, "selection")
         if reason := why_not_here(Blueprint(study).settings):
             self.cautions[reason] = None
-        elif weights_here:
-            passed.keep(study, key, {"passed": True})
+        elif keeps:
+            passed.keep(study, asked, {"passed": True})
 
 
 def absent_files(config: Mapping[str, Any], info: DatasetInfo, weights: InitialWeights) -> Iterator[str]:
@@ -215,7 +217,8 @@ def _cost(study: PlannedStudy, costs: dict[str, Cost]) -> Cost:
 def _counted(study: PlannedStudy, key: str) -> Cost:
     """Read a cost from the cache, or count it with torch and keep it there."""
     counts = Remembered("cost")
-    answer = counts.read(study, key)
+    asked = [key, *_facts(study), *(study.config[group] for group in ("averaging", "head", "init"))]
+    answer = counts.read(study, asked)
     if answer is not None:
         with suppress(TypeError):  # a file that somebody changed
             return Cost(**answer)
@@ -223,8 +226,13 @@ def _counted(study: PlannedStudy, key: str) -> Cost:
     from dgbench.training.cost import count  # torch
 
     cost = count(study)
-    counts.keep(study, key, asdict(cost))
+    counts.keep(study, asked, asdict(cost))
     return cost
+
+
+def _facts(study: PlannedStudy) -> list[Any]:
+    """List what plans of other datasets do not share, beside shapes and configuration."""
+    return [study.info.name, study.info.n_classes, len(study.folds[0].training), study.spec.init]
 
 
 def _card(study: PlannedStudy) -> Card:

@@ -122,9 +122,7 @@ class StudySweeper(BasicSweeper):
             ended = [planner.place(words) for words in _parts(jobs, planner, sweep_dir)]
             self._close(ended)
             told = {
-                place
-                for place, result in zip(open_places, results, strict=False)
-                if result.status is JobStatus.FAILED
+                place for place, result in zip(open_places, results, strict=False) if result.status is JobStatus.FAILED
             }
             lost = sum(place.is_left(self.config.retry) for place in set(ended) - told)
             if lost:
