@@ -17,7 +17,7 @@ from tests.studies import make_plan
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlannedStudy:
     monkeypatch.setattr(remembered, "code_version", lambda: "1.0+abc")
     remembered._surroundings.cache_clear()
-    words = ["dataset.base=digits", "backbone=mnist_cnn", "tuning=lp", f"paths.cache_dir={tmp_path / 'cache'}"]
+    words = ["dataset.base=digits", "backbone.width=8", "tuning=lp", f"paths.cache_dir={tmp_path / 'cache'}"]
     return make_plan(tmp_path, *words)
 
 
