@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from dgbench.errors import DgbenchError, reason_of
+from dgbench.plan.cost import Cost
 from dgbench.plan.folds import Fold
 from dgbench.plan.overrides import grammar
 from dgbench.plan.search import Halving, scheme_of
@@ -31,9 +32,6 @@ from dgbench.records.files import read_json, write_whole
 from dgbench.records.locks import is_locked
 from dgbench.records.spec import digest
 from dgbench.records.status import FAILED, INTERRUPTED, RUNNING, STOPPED, is_done, read_beat, read_status
-
-if TYPE_CHECKING:
-    from dgbench.training.cost import Cost
 
 SAMPLES = 30  # runs that a mean speed or size is taken from
 SPEEDS = ".jobs/speeds.json"  # in the folder of a sweep; only plans read it

@@ -320,7 +320,7 @@ def read_archive(file: Path, names: Names) -> tuple[list[Record], list[Problem]]
         reason = end or (f"{number} lines, the first {problems[0].reason}" if problems else "it is empty")
         raise RecordError(
             f"{printable(file)} is no whole archive of runs ({reason}); name a folder of runs, or a file that "
-            "`dgbench results pack` wrote"
+            f"`dgbench results pack` wrote; a table of others: import=table import.path={printable(file)}"
         )
     if end:
         reason = f"what follows its line {number} is lost ({end}); copy the file again"
