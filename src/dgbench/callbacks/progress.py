@@ -193,7 +193,8 @@ class Scoring:
         if not self._every:
             return 0.0
         in_all = -(-steps // self._every)
-        return in_all - step // self._every + in_all * max(0, runs - together) / together
+        done = max(0, step - 1) // self._every  # one that falls on this step is to come
+        return in_all - done + in_all * max(0, runs - together) / together
 
 
 SECONDS = 5.0  # least time between two beats

@@ -53,6 +53,7 @@ class RunModule(PredictingModule):
         self._parted: dict[str, list[Part]] = {}  # each group, by optimizer settings
         self._to_load: Sequence[Mapping[str, Any]] = ()
         self._is_tried = False  # the objective, at the first step
+        self._gives_gradients = False  # the objective last called: masks of gradients may be zero everywhere
 
     def trained_groups(self) -> dict[str, ParamGroup]:
         """Return the parameter groups that have something to train, by name."""
@@ -128,7 +129,7 @@ class RunModule(PredictingModule):
                 losses, logs = self._differentiate(self._sharpened(update, step), tuple(stepping), step, counter, batch)
                 loss = {"loss": losses} if update.objective == self.algorithm.objective else {}
                 self._note_values(step, {**loss, **logs})
-                if trial:
+                if trial and not self._gives_gradients:
                     trial.note_gradients(self._gradients(stepping))
                 self._take_step(step, stepping)
             elif not update.groups:

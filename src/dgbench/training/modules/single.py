@@ -155,6 +155,7 @@ class SingleRun(RunModule):
     def _add_gradients(self, parameters: Tensors, out: Outcome, n: int) -> None:
         """Add 1/n of the gradients of an outcome to the parameters', scaled as half precision asks for."""
         scaler = self._scaler
+        self._gives_gradients = out.grads is not None
         if out.grads is None:
             loss = out.loss if n == 1 else out.loss / n
             if not loss.requires_grad:
