@@ -130,9 +130,14 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Ta
     import pyarrow.parquet as pq
 
     with open_regular(path) as handle:
-        file = pq.ParquetFile(handle)
+        file = pq.ParquetFile(handle, page_checksum_verification=True)
         check_expansion(path, parquet_size(file))
         parts = _parts(file)
         strings = {column.name for column in file.schema_arrow if pa.types.is_string(column.type)}
         texts = {part.path_in_schema for part in parts if "RLE_DICTIONARY" in part.encodings} & strings
-        return pq.read_table(handle, columns=columns, read_dictionary=list(texts))
+        return pq.read_table(
+            handle,
+            columns=columns,
+            read_dictionary=list(texts),
+            page_checksum_verification=True,
+        )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from dgbench.errors import RecordError
-from dgbench.records.files import Checksum, append_lines, read_regular
+from dgbench.records.files import Checksum, append_lines, read_regular, write_whole
 
 ROW_FILE = "errors.jsonl"
 SHIFT_FILE = "shifts.jsonl"  # rows of another kind, see ``dgbench.records.shift_rows``
@@ -219,6 +219,31 @@ def parse_rows(content: bytes) -> tuple[list[ParsedRow], list[tuple[int, str]]]:
             problems.append((number, str(error)))
     parse_waiting()
     return rows, problems
+
+
+def cleaned(path: Path) -> str:
+    """Remove from the file of a finished run what is no row, and lines that stand there twice; write it whole.
+
+    Returns:
+        what was removed, in words; empty where nothing was.
+
+    Raises:
+        OSError: the file cannot be read or written.
+    """
+    content = read_regular(path)
+    faulty = {line for line, _ in parse_rows(content)[1]}
+    good: dict[bytes, None] = {}
+    repeated = 0
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        if not line.strip() or number in faulty:
+            continue
+        repeated += line in good
+        good[line] = None
+    counts = {"that are no rows": len(faulty), "that stand there twice": repeated}
+    removed = [f"{count} lines {fault}" for fault, count in counts.items() if count]
+    if removed:
+        write_whole(path, b"".join(line + b"\n" for line in good))
+    return " and ".join(removed)
 
 
 def row_of(flat: dict[str, Any]) -> Row:

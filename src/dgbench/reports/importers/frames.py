@@ -7,6 +7,7 @@ Files are CSV, TSV, Parquet, JSON lines or Excel; several are put one below the 
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 import json
 import re
@@ -174,9 +175,9 @@ def _csv(content: bytes, name: str, problems: list[Problem]) -> pd.DataFrame:
     ]
     if worded:  # NA among words is one: an environment may be called so
         as_text = read(dtype=str, keep_default_na=False)
-        for name in worded:
-            is_word = frame[name].isna() & (as_text[name].str.strip() == "NA")
-            frame[name] = frame[name].mask(is_word, "NA")
+        for column in worded:
+            is_word = frame[column].isna() & (as_text[column].str.strip() == "NA")
+            frame[column] = frame[column].mask(is_word, "NA")
     return frame
 
 
@@ -202,12 +203,11 @@ def _check_sheet(content: bytes, name: str) -> None:
     Raises:
         RecordError: it is one.
     """
-    import openpyxl
-
+    openpyxl: Any = importlib.import_module("openpyxl")  # optional, and without types
     book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
-    height = width = 0
-    for row in book.worksheets[0].iter_rows(values_only=True):
-        height += 1
+    width = 0
+    rows = book.worksheets[0].iter_rows(values_only=True)
+    for height, row in enumerate(rows, start=1):
         width = max(width, len(row))
         if height * width > _MOST_CELLS:
             raise RecordError(
@@ -451,7 +451,8 @@ def parsed(column: pd.Series[Any], part: str = "mean") -> Floats:
     if not (unread := np.isnan(plain)).any():
         return plain if part == "mean" else np.full(len(column), np.nan)
     text = column[unread].astype(str)
-    text = text.where(text.str.len() <= _LONGEST_NUMBER, "").str.replace(_MARKS, "", regex=True).str.replace(r"\\pm|\+/-|\+-", "±", regex=True)
+    text = text.where(text.str.len() <= _LONGEST_NUMBER, "").str.replace(_MARKS, "", regex=True)
+    text = text.str.replace(r"\\pm|\+/-|\+-", "±", regex=True)
     text = text.str.replace(r"(?<=\d),(?=\d)", ".", regex=True).str.strip().str.extract(_CELL)[part]
     plain = plain if part == "mean" else np.full(len(column), np.nan)
     plain[unread] = pd.to_numeric(text, errors="coerce")
