@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -85,9 +86,10 @@ def score(
     if training_groups is not None and not labels:
         raise ConfigError("training_groups names images of groups, and there are no groups; give groups too")
     trained_on = None if given is None else list(map(str, given))
+    seen_names = set(trained_on or ())
     env_lines = _lines(env_names, wrong)
     for name, line in env_lines.items():
-        line["role"] = "trained on" if name in (trained_on or ()) else "held out"
+        line["role"] = "trained on" if name in seen_names else "held out"
     lines = {("environment", name): line for name, line in env_lines.items()}
     notes = [_OF_IMAGES]
     measures = {"overall": _counted(wrong), **_measures(env_lines, trained_on)}
@@ -114,7 +116,8 @@ def score(
 def _measures(environments: Mapping[str, Mapping[str, Any]], given: list[str] | None) -> dict[str, dict[str, Any]]:
     """Compute the measures over environments, or say why there are none."""
     errors = {name: float(line["error"]) for name, line in environments.items()}
-    held_out = {name: error for name, error in errors.items() if given is None or name not in given}
+    trained_on = set(given or ())
+    held_out = {name: error for name, error in errors.items() if name not in trained_on}
     untested = sorted(set(given or ()) - errors.keys())
     measures = Measures.of(
         held_out,
@@ -150,14 +153,27 @@ def _adjusted(lines: Mapping[str, Mapping[str, Any]], training: Mapping[str, flo
 
 def _lines(labels: NDArray[np.str_], wrong: NDArray[np.bool_]) -> dict[str, dict[str, Any]]:
     """Count the errors of each label, in the order in which labels occur."""
-    return {str(name): _counted(wrong[labels == name]) for name in pd.unique(labels.astype(object))}
+    codes, names = pd.factorize(labels.astype(object))
+    images = np.bincount(codes, minlength=len(names)).tolist()
+    counts = np.bincount(codes, weights=wrong, minlength=len(names)).astype(int).tolist()
+    lines = zip(names.tolist(), counts, images, strict=True)
+    return {str(name): _interval(count, n) for name, count, n in lines}
 
 
 def _counted(wrong: NDArray[np.bool_], level: float = 0.95) -> dict[str, Any]:
     """Count errors, with the exact interval of their share at this level."""
-    n, count = len(wrong), int(wrong.sum())
+    return _interval(int(wrong.sum()), len(wrong), level)
+
+
+def _interval(count: int, n: int, level: float = 0.95) -> dict[str, Any]:
+    low, high = _bounds(count, n, level)
+    return {"n": n, "wrong": count, "error": count / n, "low": low, "high": high}
+
+
+@functools.lru_cache(maxsize=100_000)
+def _bounds(count: int, n: int, level: float) -> tuple[float, float]:
     interval = binomtest(count, n).proportion_ci(level, method="exact")
-    return {"n": n, "wrong": count, "error": count / n, "low": float(interval.low), "high": float(interval.high)}
+    return float(interval.low), float(interval.high)
 
 
 def _read(path: Path, groups: Any, given: Any) -> tuple[Any, Any, Any, Any, Any]:

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 from dgbench.data.datasets.image_table import ImageTable, decoded_folder
 from dgbench.data.description import Preprocessing
 from dgbench.data.environments import Store
-from dgbench.data.store.array_cache import CachedArray, cached_array
+from dgbench.data.store.array_cache import CachedArray, MappedArray, cached_array
 from dgbench.data.store.decoding import decode
 from dgbench.data.transforms.augment import Augmentation
 from dgbench.errors import DataError, is_out_of_memory
@@ -66,17 +66,31 @@ class ResidentStore(ImageStore):
         sizes: (n, 2) height and width on disk.
         bad: position -> why the image cannot be read.
         device_share: share of the free device memory that images may take.
+        mapped: the file whose mapping the images are; None for images that were checked.
     """
 
-    def __init__(self, images: Tensor, sizes: np.ndarray, bad: dict[int, str], device_share: float) -> None:
+    def __init__(
+        self,
+        images: Tensor,
+        sizes: np.ndarray,
+        bad: dict[int, str],
+        device_share: float,
+        mapped: MappedArray | None = None,
+    ) -> None:
         self.images, self.sizes, self.bad, self.device_share = images, sizes, bad, device_share
+        self._mapped = mapped
 
     def rows(self, indices: Tensor) -> tuple[Tensor, np.ndarray]:
-        return self.images[indices.to(self.images.device)], self.sizes[indices.cpu().numpy()]
+        positions = indices.cpu().numpy()
+        if self._mapped:
+            self._mapped.check(positions)
+        return self.images[indices.to(self.images.device)], self.sizes[positions]
 
     def to(self, device: torch.device) -> None:
         if device.type == "cuda" and self.images.device != device:
             if self.images.nbytes <= self.device_share * torch.cuda.mem_get_info(device)[0]:
+                if self._mapped:
+                    self._mapped.check()
                 self.images = self.images.to(device)
         elif device.type != "cuda":
             self.images = self.images.to("cpu")
@@ -192,10 +206,11 @@ def image_store(
 def resident(done: CachedArray, kind: str, device_share: float) -> ResidentStore:
     """Build a store over a complete cache, whose notes hold ``sizes`` and ``bad``; in memory or mapped, by ``kind``."""
     in_ram = kind == "ram" or (kind == "auto" and np.prod(done.shape) <= RAM_SHARE * _free_memory())
-    images = torch.from_numpy(done.loaded() if in_ram else done.mapped())
+    mapped = None if in_ram else done.mapped()
+    images = torch.from_numpy(mapped.array if mapped else done.loaded())
     sizes = np.array([size for _, _, note in done.notes for size in note["sizes"]])
     bad = {i: reason for _, _, note in done.notes for i, reason in note["bad"]}
-    return ResidentStore(images, sizes, bad, device_share)
+    return ResidentStore(images, sizes, bad, device_share, mapped)
 
 
 def cores() -> int:

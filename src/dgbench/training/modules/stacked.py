@@ -145,6 +145,7 @@ class StackedRuns(RunModule):
                 loss, (new, grads, moved, logs) = loss_of({})
                 return loss, new, grads, moved, logs
             loss, pull, (new, grads, moved, logs) = vjp(loss_of, dict(trained), has_aux=True)  # type: ignore[misc]
+            self._gives_gradients = bool(grads)
             if not grads:
                 (grads,) = pull(torch.ones_like(loss), retain_graph=False, create_graph=False)
             return loss, new, grads, moved, logs
