@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import SkipValidation
 
+from dgbench.data.datasets.class_order import in_order
 from dgbench.data.datasets.splits import (
     LabeledRows,
     Subsets,
     check_classes,
     chosen_environments,
     counts_of,
+    origin_of_val,
     subsets_of,
 )
 from dgbench.data.description import SUBSETS, DatasetInfo, Preprocessing
@@ -230,7 +232,7 @@ def _matrix(path: Path, features: np.ndarray) -> np.ndarray:
 
 
 def _named(path: Path, column: str, values: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """Sort the different names (integers by value) and index each row's, (n,); blanks around names do not count."""
+    """Sort the different names (integers by value, also as text) and index each row's, (n,); blanks around names do not count."""
     plain = values.tolist()
     for row, value in enumerate(plain):
         if _is_missing(value):
@@ -240,10 +242,13 @@ def _named(path: Path, column: str, values: np.ndarray) -> tuple[list[str], np.n
                 f"dataset.path={path}: {column} holds {value!r} in row {row}; give names or integers in every row"
             )
     integers = values.dtype.kind in "iu"
-    names, number = np.unique(
-        values if integers else np.array([str(value).strip() for value in plain]), return_inverse=True
-    )
-    return [str(name) for name in names.tolist()], number.astype(np.int64)
+    texts = [str(value).strip() for value in plain]
+    if not integers:
+        names = in_order(texts)
+        number_of = {name: i for i, name in enumerate(names)}
+        return names, np.array([number_of[text] for text in texts], np.int64)
+    different, number = np.unique(values, return_inverse=True)
+    return [str(name) for name in different.tolist()], number.astype(np.int64)
 
 
 def _listed(path: Path, values: np.ndarray) -> np.ndarray:
@@ -318,6 +323,8 @@ class FeatureOptions(DatasetOptions):
             image=(d,),
             counts=counts_of(subsets),
             content=content,
+            class_names=tuple(table.classes),
+            val_from=origin_of_val(table, self.val_fraction, self.split_seed),
         )
         return info, subsets
 
