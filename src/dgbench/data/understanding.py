@@ -1,11 +1,12 @@
-"""What was understood of a dataset, in three lines, for plans, commands and the record of a run; the same for every kind."""
+"""What was understood of a dataset, of any kind, in three lines: for plans, commands and the record of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from dgbench.data.description import DatasetInfo, with_base
 
+DATASETS = 4  # of which a command says something
 ENVIRONMENTS, CLASSES = 6, 8  # more names than this are cut to the first and the last
 
 
@@ -15,6 +16,16 @@ def lines_of_dataset(info: DatasetInfo) -> list[str]:
     left_out = _left_out(info.left_out)
     last = "; ".join(filter(None, (val, left_out)))
     return [_environments(info), _classes(info), *([last] if last else [])]
+
+
+def lines_of_datasets(infos: Iterable[DatasetInfo]) -> list[str]:
+    """Say the same of one dataset; of several their environments, of the first few of them."""
+    texts = dict.fromkeys(tuple(lines_of_dataset(info)) for info in infos)
+    if len(texts) == 1:
+        return list(next(iter(texts)))
+    heads = [lines[0] for lines in texts]
+    more = [f"and {len(heads) - DATASETS} more datasets, or forms of them"] if len(heads) > DATASETS else []
+    return heads[:DATASETS] + more
 
 
 def _environments(info: DatasetInfo) -> str:

@@ -232,7 +232,7 @@ def _matrix(path: Path, features: np.ndarray) -> np.ndarray:
 
 
 def _named(path: Path, column: str, values: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """Sort the different names (integers by value, also as text) and index each row's, (n,); blanks around names do not count."""
+    """Sort the different names (integers by value) and index each row's, (n,); blanks around names do not count."""
     plain = values.tolist()
     for row, value in enumerate(plain):
         if _is_missing(value):

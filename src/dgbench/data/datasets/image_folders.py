@@ -201,7 +201,9 @@ class ImageFolders(DatasetOptions):
             unique = without_copies(kept, digests)
             dropped = int(kept.sum() - unique.sum())
             if dropped:
-                warn_once(f"{dropped} images below {table.root} are copies of others; left out (dataset.duplicates=drop)")
+                warn_once(
+                    f"{dropped} images below {table.root} are copies of others; left out (dataset.duplicates=drop)"
+                )
                 table.left_out.counts[DROPPED] = dropped
             return self.described(table, unique)
         info, subsets = self.described(table, kept)
@@ -234,9 +236,7 @@ class ImageFolders(DatasetOptions):
             rows = rows_of_list(expanded(self.manifest))
             table = table_of_rows(rows, root, self.environments, self.classes, self.bad_files)
         else:
-            table = table_of_folders(
-                root, self.environments, self.classes, self.bad_files, self.name, self.layout
-            )
+            table = table_of_folders(root, self.environments, self.classes, self.bad_files, self.name, self.layout)
         if self.environments is None:
             _compare(table, self.name, self.published or {})
         return table

@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 
 COLUMNS = ("path", "environment", "class", "subset")  # of a list; further ones are attributes
 SAMPLED, SAMPLED_BYTES = 128, 2**20  # files that `content` reads, and bytes of each
-#: version of how images are decoded, in the names of caches; 2: 16-bit gray keeps its values, pictures stand upright;
-#: 3: the same pixels, with hashes of the files' bytes
-DECODED = 3
+#: version of how images are decoded, in the names of caches; 2: 16-bit gray keeps its values, pictures stand upright
+DECODED = 2
+WITH_DIGESTS = "digests"  # beside decoded images lie hashes of their files; caches of earlier versions lack them
 WORDS = ("one", "two", "three", "four", "five")
 NAMED = 10  #: undecodable images that a message names; more stand in the file
 UNDECODABLE = "undecodable.txt"
@@ -45,6 +45,7 @@ PlainRow = tuple[str, str, str, str | None]
 #: the same, and what else is known of the image: name -> text
 DescribedRow = tuple[str, str, str, str | None, Mapping[str, str]]
 Row = PlainRow | DescribedRow
+
 
 @dataclass(frozen=True, kw_only=True)
 class ImageTable(LabeledRows):
@@ -165,9 +166,7 @@ def table_of(
     left_out = _left_out(root, {row[0] for row in rows}, bad_files)
     used_rows = sorted((row for row in rows if row[0] not in left_out), key=itemgetter(0))
     if not used_rows:
-        raise DataError(
-            f"dataset.root={root} holds no images, such as .jpg, .png, .tif; fill it or correct the key"
-        )
+        raise DataError(f"dataset.root={root} holds no images, such as .jpg, .png, .tif; fill it or correct the key")
     paths = [row[0] for row in used_rows]
     for one, next_ in pairwise(paths):
         if one == next_:
@@ -336,7 +335,7 @@ def _text(value: object) -> str:
 
 def decoded_folder(table: ImageTable, side: int, cache: Path) -> Path:
     """Return the folder of the decoded images of a table; its name changes with the files."""
-    return cache / "images" / f"{table.root.name}-{side}-{table.state(side, DECODED)}"
+    return cache / "images" / f"{table.root.name}-{side}-{table.state(side, DECODED, WITH_DIGESTS)}"
 
 
 def known_bad(table: ImageTable, side: int | None, cache: Path) -> dict[int, str]:

@@ -96,7 +96,7 @@ def tree_of(root: Path, layout: str | None, environments: Sequence[str] | None) 
         left_out.add(ELSEWHERE, [path])
         return False
 
-    wanted = None if environments is None else {str(name).strip() for name in environments}
+    wanted: set[str] | None = None  # below the first level the names are known once all is listed
     if place == 0:  # a name that is not there is refused before anything below is listed
         wanted = set(_chosen(root, _top(root), environments))
     folders = list(folders_below(root, left_out, enters=enters))
@@ -104,7 +104,7 @@ def tree_of(root: Path, layout: str | None, environments: Sequence[str] | None) 
     present = [folder.path.split("/")[place].strip() for folder in deep]
     tree = Tree(_chosen(root, _top(root) if place == 0 else present, environments), left_out=left_out)
     if layout is None:
-        _refuse_unclear(root, folders, environments is not None)
+        _refuse_unclear(root, _Shape.of(folders), environments is not None)
     _fill(tree, root, folders, words)
     return tree
 
@@ -168,63 +168,90 @@ def _known_subset(root: Path, split: str) -> str | None:
     return subset
 
 
-def _refuse_unclear(root: Path, folders: Sequence[Folder], named: bool) -> None:
+@dataclass
+class _Shape:
+    """What a tree environment/class/image looks like, of folders that lead to pictures."""
+
+    levels: tuple[set[str], set[str], set[str]] = field(default_factory=lambda: (set(), set(), set()))
+    direct: set[str] = field(default_factory=set)  #: class folders that hold pictures themselves
+    #: class folder -> folders in it that lead to pictures
+    below: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    flat: str = ""  #: a picture in a class folder
+    deep: str = ""  #: a picture below a class folder
+
+    @staticmethod
+    def of(folders: Sequence[Folder]) -> _Shape:
+        """Look at the folders that hold pictures."""
+        shape = _Shape()
+        for folder in folders:
+            if folder.pictures and folder.path:
+                shape._add(folder.path.split("/"), f"{folder.path}/{folder.pictures[0]}")
+        return shape
+
+    def _add(self, parts: Sequence[str], example: str) -> None:
+        for level, name in zip(self.levels, parts, strict=False):
+            level.add(name)
+        class_folder = "/".join(parts[:2])
+        if len(parts) == 2:
+            self.direct.add(class_folder)
+            self.flat = self.flat or example
+        elif len(parts) > 2:
+            self.below[class_folder].add(parts[2])
+            self.deep = self.deep or example
+
+    @property
+    def only_folders(self) -> list[str]:
+        """List the class folders that hold no picture themselves."""
+        return [name for name in self.below if name not in self.direct]
+
+
+def _refuse_unclear(root: Path, shape: _Shape, named: bool) -> None:
     """Refuse a tree environment/class/image in which folders may be something else.
 
     Args:
         root: folder of the dataset.
-        folders: below it.
+        shape: of the tree.
         named: whether the user has named the environments.
 
     Raises:
         DataError: splits at any level, or class folders that hold only folders.
     """
-    levels: list[set[str]] = [set(), set(), set()]
-    direct: dict[str, bool] = {}  # class folder -> whether pictures lie in itself
-    below: defaultdict[str, set[str]] = defaultdict(set)  # class folder -> folders in it that lead to pictures
-    example = ""
-    for folder in folders:
-        parts = folder.path.split("/")
-        if not folder.pictures or not folder.path:
-            continue
-        for level, name in zip(levels, parts, strict=False):
-            level.add(name)
-        class_folder = "/".join(parts[:2])
-        if len(parts) == 2:
-            direct[class_folder] = True
-        elif len(parts) > 2:
-            below[class_folder].add(parts[2])
-            example = min(filter(None, (example, f"{folder.path}/{folder.pictures[0]}")))
-    example = example or next((f"{f.path}/{f.pictures[0]}" for f in folders if f.path.count("/") == 1 and f.pictures), "")
-    top, second, third = levels
-    only_folders = [name for name in below if not direct.get(name)]
-    deeper = bool(only_folders)
+    top, second, third = shape.levels
+    deeper = bool(shape.only_folders)
+    example = shape.deep or shape.flat
     if not named and any(map(_is_split, top)):
-        usual = "split/environment/class" if deeper else USUAL
-        why = "which have environments below them" if deeper else "if they are the environments"
-        _refuse(root, f"its first folders are {_names(top)}", example, f"dataset.layout={usual}, {why}", deeper)
-    if sum(map(_is_split, second)) > 1 or (second and all(map(_is_split, second))):
-        usual = "environment/split/class" if deeper else USUAL
-        why = f"splits of classes {_names(third)}" if deeper else "if they are the classes"
-        _refuse(root, f"the folders of its environments are {_names(second)}", example, f"dataset.layout={usual}, {why}", deeper)
-    for class_folder, names in sorted(below.items()):
-        if sum(map(_is_split, names)) > 1 or all(map(_is_split, names)):
-            fix = "dataset.layout=environment/class/split, splits of each class"
-            _refuse(root, f"{class_folder} holds {_names(names)}", example, fix, True)
-    if only_folders:
+        seen = f"its first folders are {_names(top)}"
+        if deeper:
+            _refuse(root, seen, example, f"split/environment/class, if {_names(second)} are environments", True)
+        _refuse(root, seen, example, f"{USUAL}, if these are the environments", False)
+    if _are_splits(second):
+        seen = f"the folders of its environments are {_names(second)}"
+        if deeper:
+            _refuse(root, seen, example, f"environment/split/class, if {_names(third)} are classes", True)
+        _refuse(root, seen, example, f"{USUAL}, if these are the classes", False)
+    for class_folder, names in sorted(shape.below.items()):
+        if _are_splits(names):
+            seen = f"{class_folder} holds {_names(names)}"
+            _refuse(root, seen, example, "environment/class/split, if these are splits of a class", True)
+    if deeper:
+        seen = f"{len(shape.only_folders)} class folders hold only folders, {_names(third)}"
         inner = min(top)
-        nested = f", or dataset.root={root / inner}, if {inner} is the dataset" if len(top) == 1 else ""
-        fix = f"dataset.layout=environment/*/class, whose classes are {_names(third)}{nested}"
-        _refuse(root, f"{len(only_folders)} class folders hold only folders", example, fix, True)
+        nested = f" (or dataset.root={root / inner}, if {inner} is the dataset)" if len(top) == 1 else ""
+        _refuse(root, seen, example, f"environment/*/class, if these are the classes{nested}", True)
+
+
+def _are_splits(names: set[str]) -> bool:
+    """Return whether folders are called as splits: two of them, or all. One of many may be a class, as a train is."""
+    splits = sum(map(_is_split, names))
+    return splits > 1 or 0 < splits == len(names)
 
 
 def _names(names: Iterable[str]) -> str:
     return some_of(sorted(names), 4)
 
 
-def _refuse(root: Path, seen: str, example: str, fix: str, deeper: bool) -> NoReturn:
-    plain = f", or dataset.layout={USUAL}, with all that is below a class in it" if deeper else ", or name another root"
+def _refuse(root: Path, seen: str, example: str, layout: str, deeper: bool) -> NoReturn:
+    plain = f", or dataset.layout={USUAL}, if all below a class belongs to it" if deeper else ", or name another root"
     raise DataError(
-        f"dataset.root={root} can be read in two ways: {seen} (e.g. {example}); say what the folders are with "
-        f"{fix}{plain}"
+        f"dataset.root={root} can be read in two ways: {seen} (e.g. {example}); write dataset.layout={layout}{plain}"
     )

@@ -26,7 +26,7 @@ BITS, MEANING, WHITE_IS_ZERO = 258, 262, 0  # tags of TIFF, and a value of the s
 
 
 def decode(file: Path | BytesIO, side: int) -> tuple[np.ndarray, tuple[int, int]]:
-    """Decode an image file, or its bytes, to (3, side, side) uint8 RGB; return also height and width of the upright picture in pixels.
+    """Decode a file, or its bytes, to (3, side, side) uint8 RGB; return also height and width of the upright picture.
 
     It is resized to a square without a crop, bilinear with antialiasing as PIL does it: DomainBed's test transform.
 
