@@ -24,7 +24,7 @@ from dgbench.data.datasets.image_table import (
     usable,
     warn_once,
 )
-from dgbench.data.datasets.layouts import LAYOUT_FIX, NO_LAYOUT, words_of
+from dgbench.data.datasets.layouts import LAYOUT_FIX, NO_LAYOUT, USUAL, words_of
 from dgbench.data.datasets.splits import Subsets, counts_of, origin_of_val, subsets_of
 from dgbench.data.description import DatasetInfo, Preprocessing, unlike_published
 from dgbench.data.options import (
@@ -125,7 +125,8 @@ class ImageFolders(DatasetOptions):
             raise ConfigError(
                 f"dataset.duplicates={self.duplicates} needs every image read beforehand; use dataset.store=file"
             )
-        if self.layout is not None and (self.manifest is not None or self.reader is not None):
+        listed = self.manifest is not None or self.reader is not None
+        if self.layout not in (None, USUAL) and listed:
             key = "manifest" if self.reader is None else "reader"
             raise ConfigError(
                 f"dataset.layout={self.layout} says what folders are, and dataset.{key} lists the images; set one of "

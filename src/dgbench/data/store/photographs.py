@@ -35,7 +35,8 @@ from dgbench.records.files import read_regular
 log = logging.getLogger(__name__)
 
 RAM_SHARE = 0.5  # of the memory that is free now, for images; what does not fit stays a mapped file
-DIGEST_BYTES = 8  # of the hash of a file's bytes: two of a million files agree by chance once in 10**7 datasets
+#: hexadecimal digits of a file's hash: among a million different files two agree by chance once in 10^7 datasets
+DIGITS = 16
 CHUNK_BYTES = 16 * 2**20
 PART_BYTES = (8 * 2**20, 256 * 2**20)  # images augmented at once on a CPU (measured), and on others
 
@@ -183,7 +184,7 @@ def image_store(
             try:
                 content = read_regular(f"{table.root}/{table.paths[i]}")
                 rows[i - first], size = decode(BytesIO(content), side)
-                digest = hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
+                digest = hashlib.sha256(content).hexdigest()[:DIGITS]
             except Exception as error:  # PIL raises whatever a broken file leads it to
                 if is_out_of_memory(error):  # no fault of the file, which would be left out from now on
                     raise
