@@ -161,7 +161,7 @@ def test_bad_trees(image_tree: Tree, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     one_line(lambda: folders(tmp_path / "empty"), r"holds no environment folders; .*environment/class/image")
     (tmp_path / "empty" / "photo" / "cat").mkdir(parents=True)
-    one_line(lambda: folders(tmp_path / "empty"), r"dataset\.root=.*/empty holds no images \(\.bmp, .*\.jpg")
+    one_line(lambda: folders(tmp_path / "empty"), r"dataset\.root=.*/empty holds no images, such as .jpg")
     (root / "aempty").mkdir()
     one_line(lambda: folders(root), r"environment aempty holds no images; .*dataset\.environments")
     one_line(
@@ -190,7 +190,7 @@ def test_bad_lists(image_tree: Tree, tmp_path: Path) -> None:
     one_line(lambda: listed(file, root), r"list\.csv has no column 'environment'")
     head = "path,environment,class,subset\n"
     file.write_text(head + "x/cat/00.png,a,cat,\nx/dog/07.png,a,dog,\n")
-    one_line(lambda: listed(file, root), r"x/dog/07\.png cannot be read \(No such file")
+    one_line(lambda: listed(file, root), r"1 of 2 files cannot be read \(No such file.*x/dog/07\.png")
     file.write_text(head + "x/cat/00.png,a,cat,\nx/cat/00.png,a,dog,\n")
     one_line(lambda: listed(file, root), r"x/cat/00\.png is listed twice")
     file.write_text(head + "x/cat/00.png,a,cat,\nx/dog/00.png,a,dog,exam\n")

@@ -86,6 +86,8 @@ VALID: dict[str, Any] = {
     "dataset.normalize.mean": [0.5, 0.4, 0.3],
     "dataset.normalize.std": [0.5, 0.4, 0.3],
     "dataset.published": {"images": 3},
+    "dataset.layout": "environment/class",
+    "dataset.duplicates": "fail",
     "dataset.test_groups": [["a"], ["b"]],
     "grid": {"seed": [0, 1]},
     "hparams.space": lambda old: "ood_bench" if old == "domainbed" else "domainbed",

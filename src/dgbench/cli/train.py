@@ -70,6 +70,7 @@ def run_command(command: Command) -> Ended:
     Raises:
         ConfigError, DataError, WeightsError: the configuration cannot work; nothing was started.
     """
+    from dgbench.data.understanding import lines_of_datasets
     from dgbench.plan.settings import check_configuration
     from dgbench.plan.studies import Ended, planned_studies
     from dgbench.sweeps.plan import print_command_plan
@@ -91,6 +92,9 @@ def run_command(command: Command) -> Ended:
     sign_of_life(f"{config.dataset.name}, {config.algorithm.name}, seed {config.seed}: starting ...")
     if len(planned) > 1 and command.prints_plan:
         print_command_plan(command, clock=True, starts=True)
+    elif command.prints_plan:
+        for line in lines_of_datasets(study.info for study in planned):
+            sign_of_life(line)
 
     from dgbench.callbacks.loggers import build_logger
     from dgbench.callbacks.progress import StudyProgress

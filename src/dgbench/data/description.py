@@ -85,6 +85,10 @@ class DatasetInfo:
     #: given environments with fewer images than ``dataset.min_images``: tested, and never trained on
     only_tested: tuple[str, ...] = ()
     content: str = ""  #: 16 hexadecimal digits that change with the image files; empty where they are absent
+    # what follows is said to people (:mod:`dgbench.data.understanding`); no hash and no row holds it
+    class_names: tuple[str, ...] = ()  #: in the order of the outputs; empty where only their number is known
+    val_from: str = ""  #: where images for validation come from, in words
+    left_out: Mapping[str, int] = field(default_factory=dict)  #: files that are not read, by reason
 
     def __post_init__(self) -> None:
         check_names("environments", [*self.given, *self.everywhere])

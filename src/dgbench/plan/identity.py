@@ -44,6 +44,8 @@ NO_RESULT: Mapping[str, str] = {
     "dataset.image_kind": "which defaults hold; the resolved values count",
     "dataset.data_dir": "where files are; their content counts",
     "dataset.root": "where files are; their content counts",
+    "dataset.layout": "what folders mean; what is listed counts",
+    "dataset.duplicates": "copies are named or refused; where they are dropped, the variant says so",
     "dataset.manifest": "where the list is; what it lists counts",
     "dataset.subset_column": "which column of a list is followed; the subsets that it lists count",
     "dataset.path": "where the file of features is; its content counts",

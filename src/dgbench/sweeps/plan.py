@@ -13,6 +13,7 @@ from typing import Any
 
 from dgbench.configuration import CONF, command_line
 from dgbench.data.description import DatasetInfo, with_base
+from dgbench.data.understanding import lines_of_datasets
 from dgbench.errors import ConfigError, reason_of
 from dgbench.plan.building import InitialWeights, build, conf_of, has_small_network, is_small
 from dgbench.plan.cost import Cost
@@ -53,6 +54,8 @@ def print_plan(
     workload.clock(speeds)
     kinds = workload.kinds.values()
     uncounted = [] if starts else list(_count(kinds, on_gpu=size.gpus > 0))
+    for line in lines_of_datasets(kind.left[0].info for kind in kinds if kind.left):
+        print(line)
     _print_table(workload)
     if n_repeats := sum(kind.again for kind in kinds):
         print(f"Once the searches have chosen, up to {n_repeats} models more.")

@@ -32,6 +32,7 @@ from torch import nn
 from dgbench.configuration import typed_words
 from dgbench.data.description import Preprocessing
 from dgbench.data.environments import Environments
+from dgbench.data.understanding import lines_of_dataset
 from dgbench.errors import DgbenchError, RecordError, one_line
 from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
@@ -132,6 +133,7 @@ def write_identity(run: Run, *, resumed_from: int, together: int) -> None:
         "evaluations": run.evaluations.model_dump(),
         **_arrived(study.planned.weights),
         "dataset": {**study.info.facts(), "fingerprint": fingerprint(study.source)},
+        "understood": lines_of_dataset(study.info),
         "sessions": [*_sessions(file), session],
     }
     write_whole(file, json.dumps(document, indent=1) + "\n")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import SkipValidation
 
+from dgbench.data.datasets.class_order import in_order
 from dgbench.data.datasets.labeled_rows import LabeledRows
 from dgbench.data.datasets.lists import column_of_subsets, sign_between, subset_of
 from dgbench.data.datasets.small_environments import too_small
@@ -25,6 +26,7 @@ from dgbench.data.datasets.splits import (
     check_units,
     chosen_environments,
     counts_of,
+    origin_of_val,
     split_variant,
     subsets_of,
     warn_once,
@@ -294,9 +296,12 @@ def _named(path: Path, column: str, values: np.ndarray) -> tuple[list[str], np.n
     if values.dtype.kind == "f":  # 0.0 and 1.0, as pandas writes integers of a column that once had a gap
         values = values.astype(np.int64)
     if values.dtype.kind not in "iu":
-        values = np.array([_name(value) for value in plain])
-    names, number = np.unique(values, return_inverse=True)
-    return [str(name) for name in names.tolist()], number.astype(np.int64)
+        texts = [_name(value) for value in plain]
+        names = in_order(texts)
+        number_of = {name: i for i, name in enumerate(names)}
+        return names, np.array([number_of[text] for text in texts], np.int64)
+    different, number = np.unique(values, return_inverse=True)
+    return [str(name) for name in different.tolist()], number.astype(np.int64)
 
 
 def _name(value: str | float) -> str:
@@ -391,6 +396,8 @@ class FeatureOptions(DatasetOptions):
             counts=counts_of(subsets),
             only_tested=too_small(subsets, table.environments, self.min_images),
             content=content,
+            class_names=tuple(table.classes),
+            val_from=origin_of_val(table, self.val_fraction, self.split_seed),
         )
         return info, subsets
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import csv
-import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
+from dgbench.data.datasets.class_order import in_order
+from dgbench.data.datasets.file_tree import LeftOut, unreadable
 from dgbench.data.datasets.labeled_rows import LabeledRows
+from dgbench.data.datasets.layouts import USUAL, tree_of
 from dgbench.data.datasets.lists import column_of_subsets, sign_between, subset_of
 from dgbench.data.datasets.splits import check_classes, chosen_environments, warn_once
 from dgbench.data.description import SUBSETS
@@ -27,12 +29,12 @@ from dgbench.errors import ConfigError, DataError
 from dgbench.records.files import open_regular, read_regular, write_whole
 from dgbench.validation import some_of
 
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
-
 COLUMNS = ("path", "environment", "class", "subset")  # of a list; further ones are attributes
 SAMPLED, SAMPLED_BYTES = 128, 2**20  # files that `content` reads, and bytes of each
 #: version of how images are decoded, in the names of caches; 2: 16-bit gray keeps its values, pictures stand upright
 DECODED = 2
+WITH_DIGESTS = "digests"  # beside decoded images lie hashes of their files; caches of earlier versions lack them
+WORDS = ("one", "two", "three", "four", "five")
 NAMED = 10  #: undecodable images that a message names; more stand in the file
 UNDECODABLE = "undecodable.txt"
 
@@ -41,54 +43,6 @@ PlainRow = tuple[str, str, str, str | None]
 #: the same, and what else is known of the image: name -> text
 DescribedRow = tuple[str, str, str, str | None, Mapping[str, str]]
 Row = PlainRow | DescribedRow
-
-_FIXES = {
-    errno.EACCES: "make it readable (chmod -R a+rX)",
-    errno.EPERM: "make it readable (chmod -R a+rX)",
-    errno.ELOOP: "it is a link that leads back to itself: remove it",
-    errno.ENOENT: "it is listed and not there, or a link to nowhere: correct the list or dataset.root",
-}
-
-
-def folders_in(folder: Path) -> list[str]:
-    """List the names of the folders in a folder, sorted, without hidden ones.
-
-    Raises:
-        DataError: it cannot be read, or holds a link to itself or to a folder that it lies in.
-    """
-    try:
-        with os.scandir(folder) as entries:
-            names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith((".", "__MACOSX")))
-    except OSError as error:
-        unreadable(error, folder)
-    for name in names:
-        subfolder = folder / name
-        if subfolder.is_symlink() and folder.resolve().is_relative_to(subfolder.resolve()):
-            raise DataError(f"{subfolder} is a link to a folder that it lies in; remove the link")
-    return names
-
-
-def images_below(root: Path, below: str = "") -> Iterator[str]:
-    """List the image files in folder ``below`` and its subfolders, but not in linked ones, by path below ``root``.
-
-    Raises:
-        DataError: a folder cannot be read.
-    """
-    for folder, _, files in os.walk(root / below, onerror=lambda error: unreadable(error, root / below)):
-        subfolder = Path(folder).relative_to(root)
-        for file in files:
-            if os.path.splitext(file)[1].lower() in SUFFIXES and not file.startswith("."):
-                yield (subfolder / file).as_posix()
-
-
-def unreadable(error: OSError, path: Path) -> NoReturn:
-    """Say which file or folder cannot be read, and what to do.
-
-    Raises:
-        DataError: always.
-    """
-    fix = _FIXES.get(error.errno or 0, "check the disk and dataset.root")
-    raise DataError(f"{error.filename or path} cannot be read ({error.strerror or error}); {fix}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +53,7 @@ class ImageTable(LabeledRows):
     paths: list[str]  #: (n,) paths below ``root``, with forward slashes
     sizes: np.ndarray  #: (n,) bytes of each file
     mtimes: np.ndarray  #: (n,) nanoseconds of each file's last change
+    left_out: LeftOut = field(default_factory=LeftOut)  #: files below ``root`` that are not read; no hash holds them
 
     def fingerprint(self, kept: np.ndarray | None = None) -> str:
         """Hash paths, environments, classes, listed subsets and sizes to 12 hexadecimal digits: equal in every copy.
@@ -107,11 +62,14 @@ class ImageTable(LabeledRows):
             kept: (n,) bool, the images that count; None is all.
         """
         chosen = range(len(self)) if kept is None else np.flatnonzero(kept)
-        return _sha256(
+        numbered = self.classes != sorted(self.classes)  # the order of lists alone; hashes of others are older
+        order = ["\t".join(self.classes)] if numbered else []
+        entries = (
             f"{self.paths[i]}\t{self.environments[self.env[i]]}\t{self.classes[self.label[i]]}\t{self.listed[i]}\t"
             f"{self.sizes[i]}"
             for i in chosen
-        )[:12]
+        )
+        return _sha256(chain(order, entries))[:12]
 
     def content(self) -> str:
         """Hash :meth:`fingerprint` and bytes of a sample of files, whatever their times, to 16 hexadecimal digits."""
@@ -131,9 +89,14 @@ class ImageTable(LabeledRows):
 
 
 def table_of_folders(
-    root: Path, environments: Sequence[str] | None, classes: str, bad_files: Sequence[str], name: str
+    root: Path,
+    environments: Sequence[str] | None,
+    classes: str,
+    bad_files: Sequence[str],
+    name: str,
+    layout: str | None = None,
 ) -> ImageTable:
-    """List the images of a tree ``root/environment/class/image``.
+    """List the images of a tree ``root/environment/class/image``, or of one whose layout is said.
 
     Args:
         root: folder of the dataset.
@@ -141,34 +104,42 @@ def table_of_folders(
         classes: ``same`` refuses environments with different classes, ``union`` allows them.
         bad_files: paths below ``root`` to leave out.
         name: of the dataset, for messages.
+        layout: see :func:`~dgbench.data.datasets.layouts.tree_of`.
 
     Raises:
-        ConfigError, DataError: see :func:`table_of`.
+        ConfigError, DataError: see :func:`table_of` and :func:`~dgbench.data.datasets.layouts.tree_of`.
     """
     need_folder(root, name)
-    folders = folders_in(root)
-    if not folders:
-        raise DataError(f"dataset.root={root} holds no environment folders; lay images out as environment/class/image")
-    rows: list[Row] = []
-    chosen = chosen_environments(sorted({env.strip() for env in folders}), environments)
-    for env in folders:
-        for label in folders_in(root / env) if env.strip() in chosen else ():
-            rows += [(path, env, label, None) for path in images_below(root, f"{env}/{label}")]
-    if not rows and (misplaced := next((path for env in folders for path in images_below(root, env)), None)):
+    tree = tree_of(root, layout, environments)
+    if not tree.rows and tree.misplaced:
+        read = layout or USUAL
         raise DataError(
-            f"dataset.root={root} holds no images two folders down, as in environment/class/image, but {misplaced}; "
-            "lay them out so, or name the folder above"
+            f"dataset.root={root} holds no images {WORDS[read.count('/')]} folders down, as in {read}/image, but "
+            f"{tree.misplaced}; lay them out so, or name the folder above"
         )
-    return table_of(root, rows, chosen, classes, bad_files)
+    if not tree.rows:
+        only = f"; {line} are none" if (line := tree.left_out.line()) else ""
+        raise DataError(
+            f"dataset.root={root} holds no images, such as .jpg, .png, .tif{only}; fill it or correct the key"
+        )
+    rows = [row for row in tree.rows if row[1] in tree.environments]
+    table = table_of(root, rows, tree.environments, classes, bad_files)
+    if line := tree.left_out.line():
+        warn_once(f"left out below {root}: {line}")
+    return replace(table, left_out=tree.left_out)
 
 
 def table_of_rows(
     rows: Sequence[Row], root: Path, environments: Sequence[str] | None, classes: str, bad_files: Sequence[str]
 ) -> ImageTable:
-    """List the images of the chosen environments among rows; arguments and errors as of :func:`table_of_folders`."""
+    """List the images of the chosen environments among rows; arguments and errors as of :func:`table_of_folders`.
+
+    Environments and classes whose names are all integers are ordered as numbers.
+    """
     rows = with_slashes(rows, root)
-    chosen = chosen_environments(sorted({row[1].strip() for row in rows}), environments)
-    return table_of(root, [row for row in rows if row[1].strip() in chosen], chosen, classes, bad_files)
+    chosen = chosen_environments(in_order(row[1].strip() for row in rows), environments)
+    used = [row for row in rows if row[1].strip() in chosen]
+    return table_of(root, used, chosen, classes, bad_files, in_order)
 
 
 def with_slashes(rows: Sequence[Row], root: Path) -> Sequence[Row]:
@@ -180,9 +151,20 @@ def with_slashes(rows: Sequence[Row], root: Path) -> Sequence[Row]:
 
 
 def table_of(
-    root: Path, rows: Sequence[Row], environments: Sequence[str], classes: str, bad_files: Sequence[str] = ()
+    root: Path,
+    rows: Sequence[Row],
+    environments: Sequence[str],
+    classes: str,
+    bad_files: Sequence[str] = (),
+    order: Callable[[Iterable[str]], list[str]] = sorted,
 ) -> ImageTable:
     """Build a table of rows, sorted by path; blanks around names of environments and classes do not count.
+
+    Args:
+        root, classes, bad_files: see :func:`table_of_folders`.
+        rows: of the images.
+        environments: their names, in order.
+        order: of the names of classes.
 
     Raises:
         ConfigError: ``bad_files`` names one that is no file below ``root``.
@@ -191,9 +173,7 @@ def table_of(
     left_out = _left_out(root, {row[0] for row in rows}, bad_files)
     used_rows = sorted((row for row in rows if row[0] not in left_out), key=itemgetter(0))
     if not used_rows:
-        raise DataError(
-            f"dataset.root={root} holds no images ({', '.join(sorted(SUFFIXES))}); fill it or correct the key"
-        )
+        raise DataError(f"dataset.root={root} holds no images, such as .jpg, .png, .tif; fill it or correct the key")
     paths = [row[0] for row in used_rows]
     for one, next_ in pairwise(paths):
         if one == next_:
@@ -203,16 +183,11 @@ def table_of(
             raise DataError(f"{row[0]} is listed in subset {row[3]}; use train, val, test or leave it empty")
     names = list(environments)
     envs, row_labels = [row[1].strip() for row in used_rows], [row[2].strip() for row in used_rows]
-    labels = sorted(set(row_labels))
+    labels = order(set(row_labels))
     if len(labels) < 2:
         raise DataError(f"the images have one class, {labels[0]}; lay them out as environment/class/image")
     check_classes(names, labels, set(zip(envs, row_labels, strict=True)))
-    stats = []
-    for path in paths:
-        try:
-            stats.append((root / path).stat())
-        except OSError as error:
-            unreadable(error, root / path)
+    stats = _stats(root, paths)
     env_of, label_of = {e: i for i, e in enumerate(names)}, {c: i for i, c in enumerate(labels)}
     attributes = [row[4] if len(row) > 4 else {} for row in used_rows]
     return ImageTable(
@@ -231,6 +206,30 @@ def table_of(
             for name in dict.fromkeys(n for extra in attributes for n in extra)
         },
     )
+
+
+def _stats(root: Path, paths: Sequence[str]) -> list[os.stat_result]:
+    """Look up size and time of every file.
+
+    Raises:
+        DataError: files that are not there, all counted and some named, or one that cannot be read.
+    """
+    stats: list[os.stat_result] = []
+    absent: list[str] = []
+    for path in paths:
+        try:
+            stats.append(os.stat(f"{root}/{path}"))
+        except FileNotFoundError:
+            absent.append(path)
+        except OSError as error:
+            unreadable(error, root / path)
+    if absent:
+        raise DataError(
+            f"{len(absent)} of {len(paths)} files cannot be read (No such file or directory), below "
+            f"dataset.root={root}: {some_of(absent)}; they are listed and not there, or links to nowhere: correct the "
+            "list or dataset.root"
+        )
+    return stats
 
 
 def _left_out(root: Path, listed: set[str], bad_files: Sequence[str]) -> set[str]:
@@ -367,7 +366,7 @@ def _text(value: object) -> str:
 
 def decoded_folder(table: ImageTable, side: int, cache: Path) -> Path:
     """Return the folder of the decoded images of a table; its name changes with the files."""
-    return cache / "images" / f"{table.root.name}-{side}-{table.state(side, DECODED)}"
+    return cache / "images" / f"{table.root.name}-{side}-{table.state(side, DECODED, WITH_DIGESTS)}"
 
 
 def known_bad(table: ImageTable, side: int | None, cache: Path) -> dict[int, str]:

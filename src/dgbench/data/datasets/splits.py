@@ -151,6 +151,22 @@ def subsets_of(
     return subsets
 
 
+def drawn(val_fraction: float, seed: int) -> str:
+    """Say that images for validation are a share of every environment's."""
+    return f"{val_fraction:.3g} of each environment's images, drawn by dataset.split_seed={seed}"
+
+
+def origin_of_val(table: LabeledRows, val_fraction: float, seed: int) -> str:
+    """Say where the images for validation come from: the list, or a share of every environment."""
+    listed = set(table.env[table.listed == SUBSETS.index("val")].tolist())
+    if not listed:
+        return drawn(val_fraction, seed)
+    others = len(table.environments) - len(listed)
+    if not others:
+        return "as listed"
+    return f"as listed in {len(listed)} environments, of {others} others {drawn(val_fraction, seed)}"
+
+
 def _split(
     table: LabeledRows,
     rows: np.ndarray,

@@ -122,7 +122,7 @@ class CachedFeatures(Store):
         """Part sorted keys into those that are computed at once: images as they are, then painted ones."""
         plain = int(torch.searchsorted(keys, self._span))
         size = self._at_once(example_of(self._frozen).device)
-        parts = [*keys[:plain].split(size), *keys[plain:].split(size)]
+        parts = [*torch.split(keys[:plain], size), *torch.split(keys[plain:], size)]
         return [part for part in parts if len(part)]
 
     def _filed(self, folder: Path) -> tuple[Tensor, Tensor]:
