@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dgbench.data.datasets.image_table import ImageTable, table_of_folders
+from dgbench.data.datasets.splits import subsets_of
 from dgbench.errors import DgbenchError
 from tests.complaints import refused
 
@@ -140,7 +142,6 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     "arrays only": (product("{e}/{c}/{i}.npy"), r"no images.*12 of other kinds \(north/fox/0\.npy"),
     "two spellings of a class": ([*USUAL, "south/Fox/9.jpg"], r"'Fox' and 'fox'.*rename"),
     "two Unicode forms": ([*USUAL, "north/\u00e9/0.jpg", "south/e\u0301/0.jpg"], r"Unicode form"),
-    "a class of one domain": ([*USUAL, "south/emu/0.jpg"], r"north has no images of class emu.*union"),
 }
 
 
@@ -150,6 +151,12 @@ def test_one_line(name: str, tmp_path: Path) -> None:
     root = tree(tmp_path, paths)
     with refused(said, DgbenchError):
         read(root)
+
+
+def test_a_class_of_one_domain_is_refused(tmp_path: Path) -> None:
+    table = read(tree(tmp_path, [*USUAL, "south/emu/0.jpg"]))
+    with refused(r"north.*emu.*union", DgbenchError):
+        subsets_of(table, np.ones(len(table), dtype=bool), 0.5, 0)
 
 
 def test_what_is_said_decides(tmp_path: Path) -> None:
