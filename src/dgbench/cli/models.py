@@ -58,7 +58,7 @@ EXAMPLES = (
     ("model=outputs/STUDY dataset=pacs_corrupted dataset.root=PACS", "all runs of a study, under 15 corruptions"),
     ("model=multirun averaging=diwa_greedy", "the draws of a search as one model for each fold and trial"),
     ("model=resnet50 weights=FILE 'classes=[dog,elephant,...]' dataset=pacs dataset.root=PACS", "a model of timm"),
-    ("model=sweep/0a1b/model.pkl dataset=pacs dataset.root=PACS", "what DomainBed's train.py saved"),
+    ("model=sweep/0a1b/model.pkl dataset=pacs dataset.root=PACS", "what a training of DomainBed saved"),
     ("model=my_module:predict name=mine dataset=pacs dataset.root=PACS", "a function of yours"),
 )
 

@@ -55,7 +55,7 @@ class RunOrder:
         for env, subset in zip(self.training, self._subsets, strict=True):
             need_training_images(env, len(subset))
         images = {env: len(subset) for env, subset in zip(self.training, self._subsets, strict=True)}
-        if not repeats and batch_size > min(images.values()):
+        if not repeats and batch_size > min(images.values(), default=batch_size):
             raise ConfigError(batch_refusal(batch_size, images))
         self.environments_per_step = environments_per_step
         self._block: tuple[int, np.ndarray] | None = None

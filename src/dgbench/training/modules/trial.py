@@ -44,7 +44,9 @@ class Trial:
     def note_gradients(self, gradients: Iterable[Tensor]) -> None:
         """Note whether one of the gradients of an update is not zero."""
         self._is_noted = True
-        self._reaches = self._reaches or any(bool((gradient != 0).any()) for gradient in gradients)
+        for gradient in gradients:
+            # where operations are only counted, tensors have no values
+            self._reaches = self._reaches or gradient.is_meta or bool((gradient != 0).any())
 
     def judge(self, name: str, scaled: bool) -> None:
         """Refuse an objective that cannot train, or that breaks the contract.
