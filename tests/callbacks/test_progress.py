@@ -98,9 +98,7 @@ def test_a_bar_on_a_terminal_ends_full(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "100%" in screen.getvalue()
 
 
-def test_scoring_is_named_and_counted_in(
-    clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_scoring_is_named_and_counted_in(clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
     """100 steps at 2 a second, two evaluations of 40 s each: 50 s + 40 s are left after the first one."""
     shown = progress.StudyProgress(runs=1, steps=100, label="erm")
     shown.begin("fold 0")

@@ -70,9 +70,7 @@ def test_an_interrupted_one_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["loaded", "mapped"])
-def test_a_damaged_chunk_is_named_and_made_again(
-    form: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_chunk_is_named_and_made_again(form: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     make(tmp_path / "a", Producer())
     data = tmp_path / "a" / DATA
     whole = data.read_bytes()
@@ -92,9 +90,7 @@ def test_a_damaged_chunk_is_named_and_made_again(
 
 
 @pytest.mark.parametrize("damage", ["cut", "lost", "note", "doubled note", "empty notes"])
-def test_what_is_lost_is_made_again(
-    damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_lost_is_made_again(damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     make(tmp_path / "a", Producer())
     data, notes = tmp_path / "a" / DATA, tmp_path / "a" / COMPLETE
     whole = notes.read_text()

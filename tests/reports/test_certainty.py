@@ -72,6 +72,14 @@ def test_a_rival_without_all_seeds_or_any_is_named_and_decides_nothing() -> None
     )
 
 
+def test_a_rival_that_is_ahead_where_it_has_seeds_is_said_to_be() -> None:
+    """c lacks the seed in which a is best; over the two that both have it is .01 and .02 lower."""
+    verdict = verdict_of(a=[0.20, 0.21, 0.12], b=[0.5, 0.51, 0.52], c=[0.19, 0.19, np.nan])
+    assert verdict.leader == "a"
+    numbers = verdict.numbers("error", 0.18)
+    assert numbers.startswith("a: error 18.0%, 1.5 points above c over 2 seeds ([-")
+
+
 def test_differences_of_paired_seeds(small_study: Path) -> None:
     """worst+gap: vrex .45 and .47, erm 1.1 and 1.12: .65 in both seeds, so the interval has no width."""
     table = certainty_table(studied(small_study))

@@ -124,9 +124,7 @@ def test_a_file_is_used_again_and_checked(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("part", ["bits", "end", "labels", "other images"])
-def test_a_damaged_file_is_named_and_made_again(
-    part: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_file_is_named_and_made_again(part: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     words = ("tuning=lp", CACHED, f"tuning.cache_dir={tmp_path / 'features'}")
     batch = small_study(tmp_path, *words).runs[0].data.batches(0, 1)[0]
     (folder,) = [path for path in (tmp_path / "features").iterdir() if path.is_dir()]

@@ -143,12 +143,13 @@ class Verdict:
         difference = self.comparisons[second].difference if second else None
         if second is None or difference is None:
             return text
-        side = "above" if above else "below"
-        ends = f"[{percent(difference.low)}, {percent(difference.high)}]"
+        behind = difference.estimate < 0  # of another seed more, which the rival lacks, the leader was better
+        side = "above" if above != behind else "below"
+        low, high = (-difference.high, -difference.low) if behind else (difference.low, difference.high)
         shared = f" over {self.comparisons[second].seeds} seeds" if second in self.remarks else ""
         return (
-            f"{text}, {percent(difference.estimate)} points {side} {second}{shared} "
-            f"({ends}, {100 * difference.level:.3g}% interval)"
+            f"{text}, {percent(abs(difference.estimate))} points {side} {second}{shared} "
+            f"([{percent(low)}, {percent(high)}], {100 * difference.level:.3g}% interval)"
         )
 
     def apart(self, leader: str = "it") -> str:

@@ -170,9 +170,7 @@ def _csv(content: bytes, name: str, problems: list[Problem]) -> pd.DataFrame:
         return frame.rename(columns=lambda column: str(column).strip())
 
     frame = read()
-    worded = [
-        name for name in frame if frame[name].dtype.kind not in "iufb" and frame[name].isna().any()
-    ]
+    worded = [name for name in frame if frame[name].dtype.kind not in "iufb" and frame[name].isna().any()]
     if worded:  # NA among words is one: an environment may be called so
         as_text = read(dtype=str, keep_default_na=False)
         for column in worded:
