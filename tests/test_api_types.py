@@ -56,6 +56,8 @@ OPTIONAL: Mapping[tuple[Any, str], tuple[str, ...]] = {
     (dgbench.evaluate, "name"): ("None", "x"),
     (dgbench.evaluate, "step"): ("None",),
     (dgbench.export, "output"): ("None", "x"),
+    (dgbench.train, "output"): ("None", "x"),
+    (dgbench.score, "training_groups"): ("None", "{}"),
     (dgbench.algorithm, "dtype"): (),
     (dgbench.estimate_shift, "device"): ("x",),
 }

@@ -26,8 +26,8 @@ LAYERS = (
     ("algorithms",),
     ("analysis", "data", "networks", "objectives", "plan"),
     (
-        "batches", "configuration", "containers", "downloads", "errors", "network_specs", "records", "seeding",
-        "validation", "version",
+        "batches", "configuration", "containers", "downloads", "errors", "network_specs", "phases", "records",
+        "seeding", "validation", "version",
     ),
 )  # fmt: skip
 LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}
@@ -35,13 +35,14 @@ LAYER = {package: number for number, packages in enumerate(LAYERS) for package i
 ALLOWED = {
     "containers": {"batches"},
     "downloads": {"errors"},
+    "phases": {"records"},
     "records": {"errors", "version"},
     "validation": {"errors"},
     "plan": {"analysis", "data"},
 }
 WITHOUT_TORCH = (
-    "analysis", "configuration", "downloads", "errors", "plan", "records", "reports", "seeding", "validation",
-    "version",
+    "analysis", "configuration", "downloads", "errors", "phases", "plan", "records", "reports", "seeding",
+    "validation", "version",
 )  # fmt: skip
 #: of the estimators of shift, functions of arrays; and their report
 SHIFT_WITHOUT_TORCH = ("density", "distances", "estimators", "figures", "pairs", "report", "tables")

@@ -24,6 +24,9 @@ class EnvBatch:
     y: Tensor  #: (N,) int64 labels
     sizes: tuple[int, ...]  #: minibatch size of each of the E environments; their sum is N
     index: Tensor | None = None  #: (N,) int64 number of each row's training image; None where images have no numbers
+    #: (E,) int64 numbers of the environments among all that the run trains on, in ascending order, where the step drew
+    #: some of them (``trainer.environments_per_step``); None where it has all
+    drawn: Tensor | None = None
 
     @cached_property
     def env(self) -> Tensor:

@@ -96,3 +96,36 @@ def test_a_bar_on_a_terminal_ends_full(monkeypatch: pytest.MonkeyPatch) -> None:
     shown.close()
     assert "vrex 2/3: c" in screen.getvalue()
     assert "100%" in screen.getvalue()
+
+
+def test_scoring_is_named_and_counted_in(clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+    """100 steps at 2 a second, two evaluations of 40 s each: 50 s + 40 s are left after the first one."""
+    shown = progress.StudyProgress(runs=1, steps=100, label="erm")
+    shown.begin("fold 0")
+    eval_set = SimpleNamespace(indices=range(8_000))
+    data = SimpleNamespace(
+        eval_every=50,
+        batch_size=10,
+        training=["a"],
+        eval_set_names=lambda: ["test/a"],
+        environments=SimpleNamespace(eval_sets=lambda names: {"test/a": eval_set}),
+    )
+    trainer = SimpleNamespace(datamodule=data, val_dataloaders=[SimpleNamespace(scored=eval_set)])
+    module = SimpleNamespace(steps_done=0)
+    shown.on_train_start(trainer, module)
+    clock.now, module.steps_done = 25.0, 50
+    shown.on_train_batch_end(trainer, module, None, [None] * 50, 0)
+    # scoring is expected to take a third of the time of 800 steps, twice
+    assert "2 steps/s, 5 min left" in capsys.readouterr().err
+    shown.on_validation_start(trainer, module)
+    for seconds, images in ((1.0, 200), (20.0, 3_800)):
+        clock.now = 25.0 + seconds
+        shown.on_validation_batch_end(trainer, module, None, SimpleNamespace(y=range(images)), 0)
+    assert capsys.readouterr().err == (
+        "erm 0/1: fold 0, step 50 of 100, scoring 4,000 of 8,000 images, 20 s left of it\n"
+    )
+    clock.now = 65.0
+    shown.on_validation_end(trainer, module)
+    clock.now, module.steps_done = 90.0, 100
+    shown.on_train_batch_end(trainer, module, None, [None] * 50, 0)
+    assert "2 steps/s, 40 s left" in capsys.readouterr().err, "the last evaluation is to come"

@@ -212,3 +212,39 @@ def test_one_of_a_file_of_ones_own(train: Callable[..., Any], tmp_path: Path) ->
     assert done.code == 0, done.err
     steps, names = json.loads((tmp_path / "said.json").read_text())
     assert steps == 6 and {"train/loss", "error/training_val"} <= set(names)
+
+
+class StopsAtOnce(pl.Callback):
+    """Ends training after its first steps, long before the first evaluation."""
+
+    def __init__(self, steps: int = 3) -> None:
+        self.steps = steps
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        trainer.should_stop = trainer.global_step >= self.steps
+
+
+class Exits(pl.Callback):
+    """Ends the process from within a training."""
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        raise SystemExit(3)
+
+
+def test_training_that_stops_before_its_first_evaluation_is_scored_there(tmp_path: Path) -> None:
+    words = (f"+callbacks.stop._target_={HERE}.StopsAtOnce", *STOPS[1:])
+    study = small_study(tmp_path, *words)
+    train_study(study)
+    assert steps_of(study) == [3]
+    assert all(is_done(run.folder, run.evaluations) for run in study.runs)
+    before = rows_of(study)
+    train_study(small_study(tmp_path, *words))
+    assert rows_of(study) == before
+
+
+def test_an_exit_of_a_callback_is_a_failure_with_its_reason(tmp_path: Path) -> None:
+    study = small_study(tmp_path, f"+callbacks.stop._target_={HERE}.Exits", *STOPS[1:])
+    train_study(study)
+    status = read_status(study.runs[0].folder)
+    assert status.word == "FAILED"
+    assert "SystemExit(3)" in status.reason and "test_users.py, line" in status.reason

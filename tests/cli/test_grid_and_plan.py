@@ -74,7 +74,7 @@ def test_plan_starts_nothing_and_knows_what_is_done(command: Any, tmp_path: Path
     sweep = ("-m", *SMALL, "seed=0,1", "algorithm=erm,vrex")
     counted = command("train.py", *sweep, "plan=true", cwd=tmp_path)
     assert counts(counted.out, "all") == [4, 20, 0, 0, 0, 0, 20]
-    assert counted.out.splitlines()[3].split()[-2] == "?", "no run, no speed: a sweep may have many jobs"
+    assert counted.out.splitlines()[6].split()[-2] == "?", "no run, no speed: a sweep may have many jobs"
     probed = command("train.py", *sweep, "plan=probe", cwd=tmp_path)
     assert known_time(probed.out) and probed.err.startswith(COMPOSING) and not list(tmp_path.rglob("errors.jsonl"))
     assert command("train.py", *SMALL, cwd=tmp_path).code == 0
@@ -176,7 +176,7 @@ def test_plan_of_a_dataset_that_is_not_here(command: Any, tmp_path: Path) -> Non
     ended = command("train.py", *words, "plan=probe", cwd=tmp_path)
     assert ended.code == 0, ended.err
     assert counts(ended.out, "all") == [2, 4, 0, 0, 0, 0, 4]
-    assert ended.out.splitlines()[3].split()[-2] == "?"
+    assert any(line.split()[-2:-1] == ["?"] for line in ended.out.splitlines())
     told = ended.out.splitlines()[-3:]
     assert told[0] == "pacs: 32 images of each of 2 environments per model and step"
     fetch = "dgbench fetch pacs --to nowhere"
@@ -193,7 +193,8 @@ def test_plan_of_weights_that_are_not_here(command: Any, tmp_path: Path) -> None
     (line,) = [line for line in ended.out.splitlines() if "weights of" in line]
     assert line.startswith("not here yet: weights of init=supervised for resnet18")
     target, url = re.findall(r"curl -fL --create-dirs -o (\S+) (\S+)$", line)[0]
-    assert url == "http://x/w.pt" and not list(tmp_path.iterdir())
+    assert url == "http://x/w.pt"
+    assert all("plans" in file.parts for file in tmp_path.rglob("*") if file.is_file()), "counted costs alone"
     (tmp_path / target).parent.mkdir(parents=True)
     (tmp_path / target).write_bytes(b"weights")
     assert "weights of" not in command("train.py", *words, "plan=true", cwd=tmp_path).out
@@ -235,7 +236,8 @@ def test_plan_of_a_large_network_counts_what_it_costs(command: Any, tmp_path: Pa
     def costs(*words: str) -> list[str]:
         ended = command("train.py", *LARGE, *words, "paths.data_dir=nowhere", "plan=true", cwd=tmp_path)
         assert ended.code == 0, ended.err
-        assert ended.out.splitlines()[0].split()[-4:] == ["time", "disk", "memory", "PFLOP"]
+        (head,) = [line for line in ended.out.splitlines() if line.endswith("PFLOP")]
+        assert head.split()[-4:] == ["time", "disk", "memory", "PFLOP"]
         (line,) = [line for line in ended.out.splitlines() if line.startswith("all ")]
         assert "~: counted, not clocked" in ended.out
         return line.split("~")[1].split("  ")

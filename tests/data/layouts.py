@@ -31,7 +31,10 @@ def made(name: str, root: Path, *words: str) -> Environments:
         f"paths.cache_dir={root}-cache",
         *words,
     ]
-    return built(composed(*overrides))  # type: ignore[no-any-return]
+    config = composed(*overrides)
+    if config.dataset.get("published"):
+        config.dataset.published = None  # small trees have fewer environments and classes
+    return built(config)  # type: ignore[no-any-return]
 
 
 def contents(environments: Environments) -> dict[tuple[str, str], int]:

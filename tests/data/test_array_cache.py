@@ -43,7 +43,7 @@ def test_made_once(tmp_path: Path, workers: int) -> None:
     first, second = Producer(), Producer()
     done = make(tmp_path / "a", first, workers)
     assert done.loaded().tolist() == EXPECTED
-    assert done.mapped().tolist() == EXPECTED
+    assert done.mapped().check().tolist() == EXPECTED
     assert sorted(first.asked) == [0, 4, 8]
     assert [(at, note) for at, _, note in done.notes] == [(0, {"rows": 4}), (4, {"rows": 4}), (8, {"rows": 2})]
     again = make(tmp_path / "a", second)
@@ -53,7 +53,7 @@ def test_made_once(tmp_path: Path, workers: int) -> None:
 
 def test_what_is_written_to_the_mapping_stays_in_memory(tmp_path: Path) -> None:
     done = make(tmp_path / "a", Producer())
-    done.mapped()[0, 0] = 99
+    done.mapped().array[0, 0] = 99
     assert done.loaded().tolist() == EXPECTED
 
 
@@ -69,15 +69,45 @@ def test_an_interrupted_one_goes_on(tmp_path: Path) -> None:
     assert rest.asked == [8]
 
 
-def test_damage_is_found(tmp_path: Path) -> None:
-    done = make(tmp_path / "a", Producer())
+@pytest.mark.parametrize("form", ["loaded", "mapped"])
+def test_a_damaged_chunk_is_named_and_made_again(form: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    make(tmp_path / "a", Producer())
     data = tmp_path / "a" / DATA
-    data.write_bytes(b"\xff" + data.read_bytes()[1:])
-    with pytest.raises(DataError, match=r"damaged; delete.*folder.*start again"):
-        done.loaded()
-    data.write_bytes(data.read_bytes()[:-1])
-    with pytest.raises(DataError, match=r"a is damaged"):
-        make(tmp_path / "a", Producer())
+    whole = data.read_bytes()
+    data.write_bytes(whole[:9] + b"\xff" + whole[10:])
+    again = Producer()
+    done = make(tmp_path / "a", again)
+    if form == "loaded":
+        assert done.loaded().tolist() == EXPECTED
+    else:
+        mapped = done.mapped()
+        mapped.check(np.array([0, 9]))
+        assert again.asked == [], "the damaged chunk was not used yet"
+        assert mapped.check(np.array([3, 4])).tolist() == EXPECTED
+    assert again.asked == [4]
+    assert str(data) in caplog.text and "rows 4 to 7" in caplog.text
+    assert data.read_bytes() == whole
+
+
+@pytest.mark.parametrize("damage", ["cut", "lost", "note", "doubled note", "empty notes"])
+def test_what_is_lost_is_made_again(damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    make(tmp_path / "a", Producer())
+    data, notes = tmp_path / "a" / DATA, tmp_path / "a" / COMPLETE
+    whole = notes.read_text()
+    if damage == "cut":
+        data.write_bytes(data.read_bytes()[:-3])
+    elif damage == "lost":
+        data.unlink()
+    elif damage == "note":
+        notes.write_text(whole.replace('"rows": 4', '"rows": 5', 1))
+    elif damage == "doubled note":
+        notes.write_text(whole + whole.splitlines()[0] + "\n")
+    else:
+        notes.write_text("")
+    done = make(tmp_path / "a", Producer())
+    assert done.loaded().tolist() == EXPECTED
+    assert [note for _, _, note in done.notes] == [{"rows": 4}, {"rows": 4}, {"rows": 2}]
+    assert damage == "doubled note" or "was damaged" in caplog.text
 
 
 def test_no_folder_and_no_room(tmp_path: Path) -> None:

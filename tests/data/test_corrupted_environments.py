@@ -36,7 +36,7 @@ def build(tmp_path: Path, image_tree: Callable[..., Path]) -> Callable[..., Any]
     def make(dataset: str = "pacs_corrupted", words: tuple[str, ...] = (), **changes: Any) -> Environments:
         config = composed(f"dataset={dataset}", f"paths.cache_dir={tmp_path}/cache", *words)
         OmegaConf.set_struct(config, False)
-        config.dataset.update({"root": str(root), "image_size": 32, "workers": 2, **changes})
+        config.dataset.update({"root": str(root), "image_size": 32, "workers": 2, "published": None, **changes})
         return built(config)  # type: ignore[no-any-return]
 
     return make

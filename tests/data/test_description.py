@@ -55,6 +55,10 @@ def make(image_tree: Tree, tmp_path: Path) -> Callable[..., DictConfig]:
             listed = dataset.get("environments") or (dataset.get("published") or {}).get("environments") or "abc"
             if not where.exists():
                 image_tree(**dict.fromkeys(map(str, listed), CLASSES))
+            if dataset.get("published"):
+                dataset.published.classes = None  # the trees made here have two
+            if name == "iwildcam":
+                places["layout"] = "environment/class"  # its environments are called as splits are
         dataset.update({key: value for key, value in places.items() if key in keys})
         if name == "manifest":
             files = sorted(where.glob("*/*/*.png"))

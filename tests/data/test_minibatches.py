@@ -125,7 +125,7 @@ def test_environments_are_drawn_independently(environments: Environments) -> Non
 def test_a_minibatch_larger_than_an_environment(environments: Environments) -> None:
     """1540 dealt images, 385 for each of four environments, 77 of them for val: 308 are left."""
     data_of(environments, batch_size=308)
-    with pytest.raises(ConfigError, match=r"hparams\.batch_size=309.*larger.*environment 0\.80.*308"):
+    with pytest.raises(ConfigError, match=r"hparams\.batch_size=309.*larger.*4 of 4 .*0\.80: 308.*batch_size=308"):
         data_of(environments, batch_size=309)
 
 

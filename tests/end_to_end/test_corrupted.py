@@ -71,6 +71,6 @@ def test_listed_environments_of_any_dataset(train: Any, tmp_path: Path) -> None:
 
 
 def test_bad_words_end_in_one_line(train: Any) -> None:
-    ended = train("dataset.given=1-1")
+    ended = train("dataset.given=1-1", "dataset.published=null")
     assert ended.code == 1
     assert ended.err.splitlines()[-1].endswith("or a list of names")

@@ -14,7 +14,8 @@ from omegaconf import DictConfig
 
 from dgbench.configuration import CONF
 from dgbench.plan.compose import Composed, Composer
-from dgbench.plan.overrides import open_keys
+from dgbench.plan.overrides import grammar, open_keys
+from tests.studies import composer as make_composer
 from tests.studies import plain
 
 
@@ -173,3 +174,28 @@ def test_a_tilde_is_the_home_folder(typed: str, taken: str, monkeypatch: pytest.
     """Bash expands it after ``name=`` alone: ``hydra.sweep.dir=~/x`` made a folder named ``~``."""
     monkeypatch.setenv("HOME", "/h/me")
     assert open_keys([typed]) == [taken]
+
+
+@pytest.mark.parametrize(
+    ("typed", "taken"),
+    [
+        ('head.class_names={"0": zero}', "++head.class_names={0: zero}"),
+        ('head.class_names={\'a b\': {"c:": "d: e"}}', '++head.class_names={a\\ b: {c\\:: "d: e"}}'),
+        ("head.class_names.0=zero", "++head.class_names.0=zero"),
+        ("callbacks={mine: {_target_: a.B}}", "++callbacks={mine: {_target_: a.B}}"),
+        ("callbacks.mine={_target_: a.B}", "++callbacks.mine={_target_: a.B}"),
+        ("callbacks.early_stoping.patience=3", "callbacks.early_stoping.patience=3"),
+        ("callbacks=early_stopping", "callbacks=early_stopping"),
+        ("+head.class_names={a: b}", "+head.class_names={a: b}"),
+        ("dataset.normalize={mean: null}", "dataset.normalize={mean: null}"),
+    ],
+)
+def test_mappings_whose_names_are_free_take_new_ones(typed: str, taken: str) -> None:
+    assert open_keys([typed]) == [taken]
+    assert open_keys([taken]) == [taken]  # what was taken is printed, and typed again
+
+
+def test_numbers_and_texts_are_keys_of_one_mapping() -> None:
+    words = ["++head.class_names={0: zero, nine: dog}", "head=zero_shot"]
+    assert make_composer().compose(words)["head"]["class_names"] == {"0": "zero", "nine": "dog"}
+    assert grammar({"0": "zero", "a b": {"c:": 1}}) == "{0:zero,a\\ b:{c\\::1}}"

@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from dgbench.configuration import CONF
 from dgbench.errors import DgbenchError
 from dgbench.plan.compose import Composer
-from dgbench.plan.explain import keys_of_file, package_of
+from dgbench.plan.keys import keys_of_file, package_of
 from dgbench.plan.overrides import open_keys
 from dgbench.plan.studies import Planner
 

@@ -72,6 +72,11 @@ VALID: dict[str, Any] = {
     "dataset.plain_environments": [],
     "dataset.classes": "union",
     "dataset.bad_files": ["a/cat/00.png"],
+    "dataset.subset_column": "none",
+    "dataset.split_pattern": "[^/]*/[^/]*/[^/]",
+    "dataset.min_images": 3,
+    "trainer.environments_per_step": 1,
+    "trainer.small_environments": "repeat",
     "dataset.on_bad_image": lambda old: "skip" if old == "fail" else "fail",
     "dataset.augment": lambda old: "nico" if old != "nico" else "domainbed",
     "dataset.store": "file",
@@ -81,6 +86,8 @@ VALID: dict[str, Any] = {
     "dataset.normalize.mean": [0.5, 0.4, 0.3],
     "dataset.normalize.std": [0.5, 0.4, 0.3],
     "dataset.published": {"images": 3},
+    "dataset.layout": "environment/class",
+    "dataset.duplicates": "fail",
     "dataset.test_groups": [["a"], ["b"]],
     "grid": {"seed": [0, 1]},
     "hparams.space": lambda old: "ood_bench" if old == "domainbed" else "domainbed",
@@ -254,6 +261,8 @@ def check_every_leaf(config: dict[str, Any], folder: Path, special: dict[str, An
         config[group]["name"] = "mine"  # a name of dgbench's stands for one class, and for one kind of tuning
     before = runs.hash(config)
     special = {"selection.environments": [runs.plan(config).info.given[0]], **special}
+    if "split_by" in config["dataset"]:  # needs a list with a column; tests/data/test_split_units.py
+        special["dataset.split_by"] = None
     wrong, met = [], set()
     for path, old in leaves(config):
         key = path.replace("\0", ".")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hydra.errors import HydraException
 
 import dgbench
 from dgbench.cli.entry import help_text
@@ -49,6 +50,13 @@ WRONG = {
     "averaging=eoa averaging.rule.strt=2": r"averaging\.rule\.strt.*unknown.*rule\.start\?",
     "init=file init.pth=x": r"init\.pth.*unknown.*init\.path\?",
     "tuning=lp tuning.cach_gb=1": r"tuning\.cach_gb.*unknown.*tuning\.cache_gb\?",
+    # a key of a mapping
+    "sweep={runs_per_jobs:1}": r"sweep\.runs_per_jobs.*unknown.*sweep\.runs_per_job\?",
+    "card.tflops={fp8:1}": r"card\.tflops\.fp8.*unknown.*half, tf32, single, double",
+    "dataset=pacs dataset.normalize={men:[0,0,0]}": r"dataset\.normalize\.men.*unknown.*dataset\.normalize\.mean\?",
+    # what needs another word
+    "algorithm=worst_risk": r"algorithm=worst_risk.*unknown.*--config-dir FOLDER, where FOLDER/algorithm/worst_risk",
+    "backbone=mobilenetv3_small_050": r"unknown.*backbone=timm backbone\.arch=mobilenetv3_small_050",
     # a key without its group
     "steps=5": r"steps.*unknown.*trainer\.steps\?",
     "width=8": r"width.*unknown.*backbone\.width\?",
@@ -370,3 +378,20 @@ def test_help_and_version_of_the_program(monkeypatch: pytest.MonkeyPatch, capsys
         main(["--version"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("dgbench ")
+
+
+def test_a_file_of_ones_own_names_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "my_configs" / "algorithm" / "worst_risk.yaml"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    with pytest.raises(HydraException) as error:
+        composed("algorithm=worst_risk")
+    assert "add --config-dir my_configs" in explain(error.value, "train", ["algorithm=worst_risk"])
+    assert "--config-dir" not in explain(error.value, "train", ["--config-dir", "my", "algorithm=worst_risk"])
+
+
+def test_tables_of_others_name_the_import() -> None:
+    with pytest.raises(HydraException) as error:
+        composed("import.path=f.csv", name="report")
+    assert "import=table import.path=f.csv" in explain(error.value, "report", ["import.path=f.csv"])

@@ -111,7 +111,7 @@ def test_every_line_is_read_as_json_reads_it(tmp_path: Path) -> None:
     assert [row["run"] for row in rows] == ["abc"] * 2 + ["def"] * 2 + ["abc"] * 7 + ["last", "again"]
     for row, line in zip(rows, text, strict=True):
         later = {"together": None, "majority_wrong": None, "n_classes": None, "content": "", "user_code": {}}
-        read = {**later, "seed_moves": "all", **json.loads(line)}
+        read = {**later, "unlearnable": {}, "seed_moves": "all", **json.loads(line)}
         read.pop("future", None)
         assert row == read
 

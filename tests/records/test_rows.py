@@ -141,7 +141,7 @@ def test_old_rows_get_the_defaults_of_newer_keys(file: Path) -> None:
     rows, problems = read_rows(file)
     assert problems == []
     defaults = {"averaging": "none", "draw": 0, "user_code": {}, "seed_moves": "all", "n_classes": None}
-    assert rows[-1] == {**old, **defaults, "majority_wrong": None}
+    assert rows[-1] == {**old, **defaults, "unlearnable": {}, "majority_wrong": None}
 
 
 #: two lines as version 0.1.0 wrote them
@@ -157,7 +157,7 @@ def test_rows_of_version_0_1_0_are_read(tmp_path: Path) -> None:
     rows, problems = read_rows(path)
     assert problems == []
     new = {"together": None, "content": "", "head": "random", "user_code": {}, "seed_moves": "all"}
-    new |= {"n_classes": None, "majority_wrong": None}
+    new |= {"n_classes": None, "majority_wrong": None, "unlearnable": {}}
     assert rows == [{**json.loads(line), **new} for line in OLD.splitlines()]
     first, second = map(row_of, rows)
     assert (first.env, first.wrong, first.held_out, first.identity.held_out) == ("0.80", 25.0, True, ["0.80"])
@@ -187,7 +187,8 @@ def test_keys_of_a_row_are_the_declared_ones() -> None:
     """No key of the row overwrites one of the identity's."""
     declared = {f.name for f in (*fields(RunIdentity), *fields(Row))} - {"identity"} | {"env_held_out"}
     of_mine = {"user_code": {"mine.Objective": "0123456789ab"}, "seed_moves": "order", "n_classes": 2}
+    of_mine |= {"unlearnable": {"a: owl": 0.5}}
     mine = replace(row(0), identity=replace(IDENTITY, **of_mine), majority_wrong=3.0)
     assert json.loads(mine.to_json()).keys() == declared
-    unsaid = {"user_code", "seed_moves", "n_classes", "majority_wrong"}
+    unsaid = {"user_code", "seed_moves", "n_classes", "majority_wrong", "unlearnable"}
     assert json.loads(row(0).to_json()).keys() == declared - unsaid, "as in most runs"

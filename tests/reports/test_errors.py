@@ -56,6 +56,8 @@ def test_measures_by_hand() -> None:
     assert counts.matrix().tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 0]]
     pairs = pd.DataFrame({"label": [0, 0, 1, 2], "predicted": [0, 1, 1, 1], "n": [1, 1, 1, 1]})
     assert macro_f1(pairs) == pytest.approx((2 / 3 + 2 / 4 + 0) / 3)
+    guessed = pd.DataFrame({"label": [0, 0, 1], "predicted": [0, 2, 1], "n": [1, 1, 1]})
+    assert macro_f1(guessed) == pytest.approx((2 / 3 + 1) / 2), "no label is an emu, so emus are not averaged over"
     assert auroc(four) == pytest.approx(3 / 4)
     (measured,) = counts.measures().to_dict("records")
     assert (measured["images"], measured["accuracy"], measured["macro_f1"]) == (4, 0.5, 0.5)

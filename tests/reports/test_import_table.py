@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -394,3 +395,59 @@ def test_a_million_lines_take_seconds(tmp_path: Path) -> None:
     start = time.perf_counter()
     assert len(read_table(tmp_path / "a.csv").rows) == 1_000_008
     assert time.perf_counter() - start < 30
+
+
+def test_long_cells_are_read_in_linear_time_and_are_no_numbers(tmp_path: Path) -> None:
+    """100,000 digits: a pattern that could part them in two ways would take hours."""
+    file = tmp_path / "long.csv"
+    file.write_text(f"algorithm,environment,accuracy\nerm,a,0.5\nerm,b,{'1' * 100_000}x\n")
+    with pytest.raises(RecordError, match=r"accuracy is .* in line 2"):
+        read_table(file)
+
+
+def test_an_environment_may_be_called_na(tmp_path: Path) -> None:
+    file = tmp_path / "regions.csv"
+    file.write_text("algorithm,environment,accuracy\nerm,NA,0.5\nerm,EU,0.6\n")
+    collection = read_table(file)
+    assert set(collection.rows["env"]) == {"NA", "EU"}
+
+
+def test_an_excel_file_with_checks_of_its_cells_is_read(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    from openpyxl.worksheet.datavalidation import DataValidation
+
+    book = openpyxl.Workbook()
+    sheet = book.active
+    for row in (("algorithm", "environment", "accuracy"), ("erm", "a", 0.5), ("erm", "b", 0.6)):
+        sheet.append(row)
+    check = DataValidation(type="list", formula1='"erm,irm"')
+    sheet.add_data_validation(check)
+    check.add("A2:A9")
+    file = tmp_path / "checked.xlsx"
+    book.save(file)
+    assert set(read_table(file).rows["env"]) == {"a", "b"}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "zip", "far"])
+def test_a_file_that_would_fill_the_memory_is_refused(kind: str, tmp_path: Path) -> None:
+    if kind == "parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        file = tmp_path / "bomb.parquet"
+        n = 20_000_000
+        table = pyarrow.table({"accuracy": np.zeros(n), "algorithm": np.zeros(n, np.int8)})
+        parquet.write_table(table, file, compression="zstd")
+    elif kind == "zip":
+        file = tmp_path / "bomb.xlsx"
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("xl/worksheets/sheet1.xml", b" " * 100_000_000)
+    else:
+        openpyxl = pytest.importorskip("openpyxl")
+        book = openpyxl.Workbook()
+        book.active["A1"] = "algorithm"
+        book.active["XFD50000"] = 1
+        file = tmp_path / "far.xlsx"
+        book.save(file)
+    with pytest.raises(RecordError, match=f"{file.name} (expands to more|has a sheet of more)"):
+        read_table(file)

@@ -53,7 +53,9 @@ def pictures_run(tmp_path_factory: pytest.TempPathFactory, pictures: Path) -> Pa
     """A ResNet-18 on 32 x 32 pictures of three environments, which never saw ``art_painting``."""
     folder = tmp_path_factory.mktemp("resnet")
     study = make_study(
-        folder, *FOLD, "dataset=pacs", f"dataset.root={pictures}", "dataset.image_size=32", "backbone=resnet18",
+        folder, *FOLD, "dataset=pacs", f"dataset.root={pictures}", "dataset.image_size=32",
+        "backbone=resnet18",
+        "dataset.published=null",
         "init=random", "algorithm=dann", "trainer.steps=2", "trainer.eval_every=1", "hparams.batch_size=3",
         "trainer.device=cpu", f"paths.cache_dir={folder / 'cache'}",
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import torch
 from torch import Tensor
 
 from dgbench.data.environments import Store
-from dgbench.data.store.cached_features import CachedFeatures
+from dgbench.data.store.array_cache import COMPLETE, DATA, cached_array
+from dgbench.data.store.cached_features import CHECKED, CHUNK, CachedFeatures
 from dgbench.errors import ConfigError
 from dgbench.training.checkpoints import Snapshot, own_file
 from tests.studies import groups_of, small_study
@@ -103,19 +105,53 @@ def test_a_file_is_used_again_and_checked(tmp_path: Path, monkeypatch: pytest.Mo
     words = ("tuning=lp", CACHED, f"tuning.cache_dir={tmp_path / 'features'}")
     first = small_study(tmp_path, *words)
     batch = first.runs[0].data.batches(0, 1)[0]
-    (file,) = (tmp_path / "features").iterdir()
-    computed = CachedFeatures._all
-    monkeypatch.setattr(CachedFeatures, "_all", lambda self: pytest.fail("computed again"))
+    (file,) = [path for path in (tmp_path / "features").iterdir() if path.is_dir()]
+    assert file.name.startswith("features-")
+    computed = CachedFeatures._computed
+    asked: list[int] = []
+
+    def counted(self: Any, keys: Tensor) -> Any:
+        asked.append(len(keys))
+        return computed(self, keys)
+
+    monkeypatch.setattr(CachedFeatures, "_computed", counted)
     again = small_study(tmp_path, *words).runs[0].data.batches(0, 1)[0]
     assert torch.equal(again.x, batch.x) and torch.equal(again.y, batch.y)
-
-    features, labels = torch.load(file, weights_only=True)
-    torch.save([features + 1, labels], file)
-    with pytest.raises(ConfigError, match=r"features.*images; delete"):
-        small_study(tmp_path, *words).runs[0].data.batches(0, 1)
-    monkeypatch.setattr(CachedFeatures, "_all", computed)
+    assert sum(asked) <= 1 + CHECKED, "no more than what checks the file"
     small_study(tmp_path, *words, "seed=1").runs[0].data.batches(0, 1)
-    assert len(list((tmp_path / "features").iterdir())) == 2, "other weights, another file"
+    arrays = [path for path in (tmp_path / "features").iterdir() if path.is_dir()]
+    assert len(arrays) == 2, "other weights, another file"
+
+
+@pytest.mark.parametrize("part", ["bits", "end", "labels", "other images"])
+def test_a_damaged_file_is_named_and_made_again(part: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    words = ("tuning=lp", CACHED, f"tuning.cache_dir={tmp_path / 'features'}")
+    batch = small_study(tmp_path, *words).runs[0].data.batches(0, 1)[0]
+    (folder,) = [path for path in (tmp_path / "features").iterdir() if path.is_dir()]
+    whole = (folder / DATA).read_bytes()
+    content = np.fromfile(folder / DATA, np.uint8)
+    if part == "bits":
+        content[::37] ^= 4
+    elif part == "end":
+        content = content[:-5]
+    elif part == "labels":
+        notes = (folder / COMPLETE).read_text()
+        (folder / COMPLETE).write_text(notes.replace('"labels": [', '"labels": [1', 1))
+    else:  # whole, but of something else
+        shutil.rmtree(folder)
+        shape = (len(content) // batch.x[0].nbytes, batch.x[0].nbytes)
+
+        def produce(first: int, end: int) -> tuple[np.ndarray, Any]:
+            return np.ones((end - first, shape[1]), np.uint8), {"labels": [0] * (end - first)}
+
+        cached_array(folder, shape, produce, chunk=CHUNK, workers=1, title=None)
+    if part in ("bits", "end"):
+        content.tofile(folder / DATA)
+    again = small_study(tmp_path, *words).runs[0].data.batches(0, 1)[0]
+    assert torch.equal(again.x, batch.x) and torch.equal(again.y, batch.y)
+    assert str(folder) in caplog.text
+    if part != "bits":  # of which only what was used is made again
+        assert (folder / DATA).read_bytes() == whole
 
 
 # ---- what is refused --------------------------------------------------------------------------------------------

@@ -42,6 +42,8 @@ class StableNet(Algorithm):
     }  # fmt: skip
     why_not_in_parts = "each part of a minibatch would learn weights of its own"
 
+    draws_environments = True  # its memory holds rows of earlier steps, of whichever environments
+
     @classmethod
     def check(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> None:
         super().check(sizes, hparams)

@@ -157,6 +157,7 @@ class PredictionLines:
             self._file,
             self._schema,
             compression="zstd",
+            write_page_checksum=True,
             use_dictionary=[*CODED, *(ATTRIBUTE + name for name in attributes)],
             column_encoding={"image": "DELTA_BYTE_ARRAY", "probability.list.element": "BYTE_STREAM_SPLIT"},
         )

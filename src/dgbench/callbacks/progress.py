@@ -15,6 +15,8 @@ from tqdm.auto import tqdm
 from dgbench.records.status import Beat, roughly, write_beat
 
 FIRST_SECONDS, LINE_SECONDS = 3.0, 15.0  # of training before the first line, and between two
+SCORE_SECONDS = 2.0  # of scoring before it is named
+FORWARD_SHARE = 1 / 3  # of the time of a training step per image, which scoring takes until it was measured
 _IN_NOTEBOOK = tqdm.__mro__[1].__module__ == "tqdm.notebook"  # and ipywidgets can show a bar there
 
 
@@ -38,6 +40,9 @@ class StudyProgress(pl.Callback):
         self._started: float | None = None
         self._spoke = 0.0
         self._trained = 0
+        self._together = 1
+        self._title = ""
+        self._scoring = Scoring()
 
     def begin(self, title: str, together: int = 1) -> None:
         """Show that a run begins, or several that train together."""
@@ -62,6 +67,8 @@ class StudyProgress(pl.Callback):
         if self._started is None:
             self._started = time.monotonic()
             self._spoke = self._started - LINE_SECONDS + FIRST_SECONDS
+        if trainer is not None:
+            self._scoring.expect(trainer.datamodule)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         self._trained += len(batch) * self._together
@@ -73,6 +80,35 @@ class StudyProgress(pl.Callback):
             self._bar.set_postfix_str(self._pace(pl_module.steps_done, now), refresh=False)
         self._bar.update(len(batch) * self._together)
 
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """Begin to count the images that are scored."""
+        self._scoring.begin(trainer.val_dataloaders, time.monotonic())
+        if self._started is None:  # nothing was trained
+            self._started = self._scoring.begun
+
+    def on_validation_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Say how far scoring is, where it takes long."""
+        now, scoring = time.monotonic(), self._scoring
+        scoring.images += len(batch.y)
+        seconds = now - scoring.begun
+        if seconds < SCORE_SECONDS:
+            return
+        text = scoring.text(seconds)
+        step = pl_module.steps_done
+        if self._bar_shown:
+            self._bar.set_postfix_str(text, refresh=False)
+            self._bar.update(0)
+            return
+        if not scoring.is_named or now - self._spoke > LINE_SECONDS:
+            scoring.is_named = True
+            self._say(f"{self._counted()}: {self._title}, step {step} of {self.steps}, {text}")
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """Count the time that scoring took."""
+        self._scoring.end(time.monotonic())
+
     def close(self) -> None:
         """Close the bar, and leave the terminal tidy."""
         self._bar.close()
@@ -81,18 +117,84 @@ class StudyProgress(pl.Callback):
         return f"{self.label} {self.done}/{self.runs}"
 
     def _pace(self, step: int, now: float) -> str:
-        """Format the steps per second of this command, evaluations counted in, and the time left at that pace."""
-        seconds = now - (self._started or 0.0)
+        """Format the steps per second of this command, and the time left at that pace, evaluations to come included."""
+        scoring = self._scoring
+        seconds = now - (self._started or 0.0) - scoring.seconds
         if seconds <= 0 or not self._trained:
             return ""
         rate = self._trained / seconds
         steps_left = (self.runs - self.done) * self.steps - step * self._together
         pace = f"{rate:.0f} steps/s" if rate >= 1 else f"{1 / rate:.1f} s/step"
-        return f"{pace}, {roughly(steps_left / rate)} left"
+        left = steps_left / rate
+        left += scoring.evaluations_left(self.runs - self.done, step, self.steps, self._together) * (
+            scoring.each(self._together / rate)
+        )
+        return f"{pace}, {roughly(left)} left"
 
     def _say(self, text: str) -> None:
         self._spoke = time.monotonic()
         self._bar.write(text, file=sys.stderr) if self._bar_shown else print(text, file=sys.stderr, flush=True)
+
+
+class Scoring:
+    """What evaluations have taken and will take, in seconds.
+
+    Attributes:
+        seconds: of all evaluations so far.
+        begun: when the one that goes on began.
+        images: of it that were scored.
+        is_named: whether a line has named it.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = self.begun = 0.0
+        self.images = self._of = 0
+        self.is_named = False
+        self._count = 0
+        self._every = 0
+        self._share = 0.0  # of one evaluation in a training step, in time
+
+    def expect(self, data: Any) -> None:
+        """Learn from minibatches and eval sets how often is scored, and how much."""
+        self._every = data.eval_every
+        trained = data.batch_size * len(data.training)
+        eval_sets = data.environments.eval_sets(data.eval_set_names()).values()
+        scored = sum(len(scored.indices) for scored in eval_sets)
+        self._share = FORWARD_SHARE * scored / trained
+
+    def begin(self, loaders: Any, now: float) -> None:
+        """Begin an evaluation of the eval sets of these loaders."""
+        self.begun, self.images, self.is_named = now, 0, False
+        self._of = sum(len(loader.scored.indices) for loader in loaders or ())
+
+    def end(self, now: float) -> None:
+        """Count the evaluation that goes on as over."""
+        self.seconds += now - self.begun
+        self._count += 1
+
+    def text(self, seconds: float) -> str:
+        """Format how far the evaluation is, after so many seconds of it."""
+        left = seconds / self.images * max(0, self._of - self.images)
+        return f"scoring {self.images:,} of {self._of:,} images, {roughly(left)} left of it"
+
+    def each(self, step_seconds: float) -> float:
+        """Compute the seconds of one evaluation: measured, or else from those of a training step of all runs."""
+        return self.seconds / self._count if self._count else self._share * step_seconds
+
+    def evaluations_left(self, runs: int, step: int, steps: int, together: int) -> float:
+        """Count the evaluations to come.
+
+        Args:
+            runs: that are not over.
+            step: of those that train.
+            steps: of each run.
+            together: runs that train, and are scored, at once; the others are expected to be as many at once.
+        """
+        if not self._every:
+            return 0.0
+        in_all = -(-steps // self._every)
+        done = max(0, step - 1) // self._every  # one that falls on this step is to come
+        return in_all - done + in_all * max(0, runs - together) / together
 
 
 SECONDS = 5.0  # least time between two beats

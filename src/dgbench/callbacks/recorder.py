@@ -52,6 +52,7 @@ class Recorder(pl.Callback):
         #: the lines of each run so far, of earlier starts included, also where they go to no file
         self.written = [Checksum()] * len(self.runs)
         self.improved: list[int] = []  #: runs whose validation error was lower than ever at the evaluation just made
+        self.evaluated = -1  #: step of the last evaluation that left rows; -1 before one
         self._lowest = [math.inf] * len(self.runs)
         self._sums: dict[str, dict[str, Any]] = {}
         self._needed: set[str] = set()  # eval sets of every evaluation; others are asked for one by one
@@ -143,6 +144,8 @@ class Recorder(pl.Callback):
                 self.written[i] = lines_before(run.file, pl_module.steps_done)
                 keep_beginning(run.file, self.written[i].size)
             self.written[i] += append_rows(run.file, rows)
+        self.evaluated = int(pl_module.steps_done)
+        if trainer.is_global_zero:
             for listener in run.listeners:
                 listener(pl_module.steps_done, rows)
 

@@ -18,7 +18,7 @@ from pytorch_lightning.loggers import Logger
 
 from dgbench.callbacks.metrics import RunMetrics
 from dgbench.errors import ConfigError
-from dgbench.plan.building import class_at
+from dgbench.plan.building import build, class_at
 
 
 def check_callbacks(config: Mapping[str, Mapping[str, Any]]) -> None:
@@ -39,6 +39,16 @@ def check_callbacks(config: Mapping[str, Mapping[str, Any]]) -> None:
             inspect.signature(kind).bind(*content.get("_args_", ()), **arguments)
         except TypeError as error:
             raise ConfigError(f"callbacks.{name} cannot be used: {error}; correct its arguments") from error
+        if issubclass(kind, pl.callbacks.ModelCheckpoint):
+            raise ConfigError(
+                f"callbacks.{name}._target_={target} writes checkpoints, which dgbench does itself; leave it out, and "
+                "see trainer.checkpoint_seconds"
+            )
+        patience = arguments.get("patience", 0)
+        if issubclass(kind, pl.callbacks.EarlyStopping) and isinstance(patience, int) and patience < 0:
+            raise ConfigError(f"callbacks.{name}.patience={patience} is below 0; give a number of evaluations")
+        plain = {key: value for key, value in content.items() if key != "passive"}
+        build({f"callbacks.{name}": plain}, f"callbacks.{name}")
 
 
 class UserCallbacks(pl.Callback):

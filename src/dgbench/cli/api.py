@@ -26,6 +26,7 @@ from dgbench.plan.explain import explain
 from dgbench.plan.names import in_our_names
 from dgbench.plan.overrides import open_keys
 from dgbench.plan.studies import Command
+from dgbench.plan.unread import UNREAD_IN_PYTHON, key_of, refuse_unread
 from dgbench.records.status import is_done, read_status
 from dgbench.reports.results import EVALUATION, results
 from dgbench.validation import Place, Words, checked
@@ -51,7 +52,7 @@ class TrainResult:
 
 
 @checked
-def train(overrides: Words = (), output: Place = "outputs") -> TrainResult:
+def train(overrides: Words = (), output: Place | None = None) -> TrainResult:
     """Train what is unfinished of a study, skip what is done, and give the results of all its runs.
 
     Prints what the command prints. One study, or several with ``grid``; a sweep over processes (``-m``) is left to the
@@ -59,7 +60,7 @@ def train(overrides: Words = (), output: Place = "outputs") -> TrainResult:
 
     Args:
         overrides: as typed after ``python train.py``, e.g. ``["algorithm=vrex", "seed=1"]``.
-        output: folder that receives the study's folder.
+        output: folder that receives the study's folder; None is ``paths.output_dir``, ``outputs`` by default.
 
     Raises:
         ConfigError: an override that is unknown or cannot work.
@@ -69,11 +70,13 @@ def train(overrides: Words = (), output: Place = "outputs") -> TrainResult:
     words = open_keys(in_our_names(list(overrides)))
     if options := [word for word in words if word.startswith("-")]:
         raise ConfigError(f"{options[0]} is an option of the command line; pass KEY=VALUE, several studies with grid")
+    refuse_unread(words, UNREAD_IN_PYTHON)
     with _own_hydra(words):
         config = compose("train", words)
+        parent = _output(output, str(config.paths.output_dir), words)
         loader = GlobalHydra.instance().config_loader()
         composer = Composer(loader, lambda other_words: compose("train", other_words), {tuple(words): config})
-        ended = run_command(Command(config, words, composer, Path(output).resolve()))
+        ended = run_command(Command(config, words, composer, parent.resolve()))
         selection = build(config, "selection")
     for problem in ended.failed:
         print(f"{problem} failed")
@@ -81,6 +84,20 @@ def train(overrides: Words = (), output: Place = "outputs") -> TrainResult:
     done = [folder for folder in ended.folders if folder not in failed]
     frame = results(done, selection) if done else pd.DataFrame(columns=list(EVALUATION))
     return TrainResult(frame, list(ended.folders), failed)
+
+
+def _output(output: str | Path | None, configured: str, words: Sequence[str]) -> Path:
+    """Choose the folder of studies.
+
+    Raises:
+        ConfigError: the argument and a typed word name two.
+    """
+    if output is None:
+        return Path(configured)
+    typed = any(key_of(word) == "paths.output_dir" for word in words)
+    if typed and Path(output).resolve() != Path(configured).resolve():
+        raise ConfigError(f"output={output} and paths.output_dir={configured} name two folders; leave one of them out")
+    return Path(output)
 
 
 def composed(words: Sequence[str]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from dgbench.plan.explain import explain
 from dgbench.plan.names import in_our_names, refuse_options
 from dgbench.plan.overrides import open_keys, options
 
-Task = Callable[[DictConfig], None]
+Task = Callable[[DictConfig], float | None]
 WIDTH = 120
 INDENT = 17
 _ENTRY = re.compile(r"^(?P<indent> *)(?:- )?(?P<key>\w+):\s*(?P<value>[^#]*?)\s*(?:#\s*(?P<note>.*))?$")
@@ -87,12 +87,11 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
             os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # large pages for tensors, before torch is imported
 
             @functools.wraps(task)
-            def guarded(config: DictConfig) -> None:
+            def guarded(config: DictConfig) -> float | None:
                 away = (os.uname().nodename, os.getpid()) != home  # in a worker of another package's launcher
                 try:
-                    if away:
-                        _stand_in(folder, variables)
-                    task(config)
+                    _stand_in(folder, variables if away else _variables())
+                    return task(config)
                 except BrokenPipeError:
                     _end_if_unread()
                     raise  # a pipe of ours broke
@@ -101,6 +100,9 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
                         raise
                     failures.append(explain(error, config_name, sys.argv[1:]))
                     _say(failures[-1])
+                    if sys.argv[1:2] in (["-m"], ["--multirun"]):  # a sweeper sees which jobs failed
+                        raise
+                    return None
 
             with _in_one_line(config_name, wants_traceback, "the same command continues"):
                 refuse_options(sys.argv[1:], config_name)
@@ -125,7 +127,11 @@ def _variables() -> dict[str, str]:
 
 
 def _stand_in(folder: str, variables: Mapping[str, str]) -> None:
-    """Give a worker, which may have begun anywhere, the folder and variables that a command was typed with."""
+    """Give a job the folder and variables that its command was typed with.
+
+    A worker may have begun anywhere, and ``hydra.job.chdir=true`` moves every job: relative folders mean what they mean
+    to the command, which looks for the runs.
+    """
     with suppress(OSError):  # another machine may lack it
         os.chdir(folder)
     for name in _variables():

@@ -7,6 +7,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from dgbench.cli.entry import hydra_main, sign_of_life
+from dgbench.errors import ConfigError
+from dgbench.validation import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,15 +17,37 @@ if TYPE_CHECKING:
 
     from dgbench.plan.studies import Command, Ended, PlannedStudy
 
+OWN_SWEEPER = "studies"  #: plans all jobs, and optimizes nothing
+
 log = logging.getLogger("dgbench")
 
 
 @hydra_main(config_name="train")
-def train(config: DictConfig) -> None:
-    """Train what is unfinished, skip what is done."""
+def train(config: DictConfig) -> float | None:
+    """Train what is unfinished, skip what is done.
+
+    Returns:
+        The validation error of training environments, for a sweeper that optimizes; None to dgbench's own.
+    """
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
     from dgbench.plan.studies import Command
 
-    run_command(Command.of_hydra(config)).raise_failed()
+    sweeper = str(HydraConfig.get().runtime.choices.get("hydra/sweeper"))
+    optimizes = HydraConfig.get().mode is RunMode.MULTIRUN and sweeper != OWN_SWEEPER
+    if optimizes and config.plan:
+        raise ConfigError(
+            f"plan={shown(config.plan)} has no trials of hydra/sweeper={sweeper} to list; leave one of them out"
+        )
+    ended = run_command(Command.of_hydra(config))
+    ended.raise_failed()
+    if not optimizes:
+        return None
+    from dgbench.cli.objective import objective
+    from dgbench.plan.building import build
+
+    return objective(ended.folders, build(config, "selection"))
 
 
 def nothing_left(planned: Sequence[PlannedStudy], config: DictConfig) -> bool:
@@ -46,6 +70,7 @@ def run_command(command: Command) -> Ended:
     Raises:
         ConfigError, DataError, WeightsError: the configuration cannot work; nothing was started.
     """
+    from dgbench.data.understanding import lines_of_datasets
     from dgbench.plan.settings import check_configuration
     from dgbench.plan.studies import Ended, planned_studies
     from dgbench.sweeps.plan import print_command_plan
@@ -67,6 +92,9 @@ def run_command(command: Command) -> Ended:
     sign_of_life(f"{config.dataset.name}, {config.algorithm.name}, seed {config.seed}: starting ...")
     if len(planned) > 1 and command.prints_plan:
         print_command_plan(command, clock=True, starts=True)
+    elif command.prints_plan:
+        for line in lines_of_datasets(study.info for study in planned):
+            sign_of_life(line)
 
     from dgbench.callbacks.loggers import build_logger
     from dgbench.callbacks.progress import StudyProgress

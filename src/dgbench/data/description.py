@@ -82,7 +82,13 @@ class DatasetInfo:
     #: environment -> ``train``, ``val``, ``test`` -> images, of the given environments; empty where the files are
     #: absent
     counts: Counts = field(default_factory=dict)
+    #: given environments with fewer images than ``dataset.min_images``: tested, and never trained on
+    only_tested: tuple[str, ...] = ()
     content: str = ""  #: 16 hexadecimal digits that change with the image files; empty where they are absent
+    # what follows is said to people (:mod:`dgbench.data.understanding`); no hash and no row holds it
+    class_names: tuple[str, ...] = ()  #: in the order of the outputs; empty where only their number is known
+    val_from: str = ""  #: where images for validation come from, in words
+    left_out: Mapping[str, int] = field(default_factory=dict)  #: files that are not read, by reason
 
     def __post_init__(self) -> None:
         check_names("environments", [*self.given, *self.everywhere])
@@ -99,8 +105,9 @@ class DatasetInfo:
 
     @property
     def smallest_training(self) -> int:
-        """Training images of the smallest given environment; 0 where the files are absent."""
-        return min((counts["train"] for counts in self.counts.values()), default=0)
+        """Training images of the smallest given environment that may be trained on; 0 where the files are absent."""
+        trained = [counts["train"] for env, counts in self.counts.items() if env not in self.only_tested]
+        return min(trained, default=0)
 
     def identity(self) -> dict[str, Any]:
         """Return what identifies this dataset: ``dataset variant base evaluation data_seed split_seed given``."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dgbench.batches import EnvBatch, ErrorRecipe, EvalBatch, TrainingImages
+from dgbench.data.datasets.small_environments import batch_refusal
 from dgbench.data.description import need_training_images
 from dgbench.data.environments import Environments, EvalSet, Store
 from dgbench.errors import ConfigError
@@ -32,22 +33,31 @@ class RunOrder:
         training: names of the environments to train on.
         batch_size: images per environment and step, drawn uniformly with replacement (DomainBed).
         seed: base seed of the order.
+        environments_per_step: environments that each step draws, without repetition and each as likely; None is all.
+        repeats: a minibatch may be larger than an environment.
 
     Raises:
         ConfigError: a minibatch is larger than an environment.
     """
 
-    def __init__(self, environments: Environments, training: Sequence[str], batch_size: int, seed: int) -> None:
+    def __init__(
+        self,
+        environments: Environments,
+        training: Sequence[str],
+        batch_size: int,
+        seed: int,
+        environments_per_step: int | None = None,
+        repeats: bool = False,
+    ) -> None:
         self.environments, self.training, self.batch_size = environments, list(training), batch_size
         self.order_seed, self.noise_seed = derive(seed, "order"), derive(seed, "augmentation")
         self._subsets = [environments.table.subset(env, "train") for env in self.training]
         for env, subset in zip(self.training, self._subsets, strict=True):
             need_training_images(env, len(subset))
-            if batch_size > len(subset):
-                raise ConfigError(
-                    f"hparams.batch_size={batch_size} is larger than environment {env} with {len(subset)} training "
-                    f"images; set hparams.batch_size={len(subset)} or less"
-                )
+        images = {env: len(subset) for env, subset in zip(self.training, self._subsets, strict=True)}
+        if not repeats and batch_size > min(images.values(), default=batch_size):
+            raise ConfigError(batch_refusal(batch_size, images))
+        self.environments_per_step = environments_per_step
         self._block: tuple[int, np.ndarray] | None = None
         self._noise_block: tuple[int, dict[str, np.ndarray]] | None = None
 
@@ -56,6 +66,8 @@ class RunOrder:
 
         Each environment has its own stream, so it shows the same images at the same step in every fold.
         """
+        if self.environments_per_step is not None:
+            return np.concatenate([self._drawn_images(number, step) for number in self.drawn(step)])
         block, offset = divmod(step, ORDER_BLOCK)
         if self._block is None or self._block[0] != block:
             drawn = [
@@ -70,6 +82,32 @@ class RunOrder:
         positions: np.ndarray = self._block[1][offset]
         return positions
 
+    @property
+    def minibatches(self) -> int:
+        """Minibatches of a step, one for each of its environments."""
+        return self.environments_per_step or len(self.training)
+
+    def drawn(self, step: int) -> np.ndarray:
+        """Draw the (E,) numbers of the environments of one step, in ascending order."""
+        rng = np.random.default_rng(derive(self.order_seed, "environments", "step", step))
+        return np.sort(rng.choice(len(self.training), self.minibatches, replace=False))
+
+    def _drawn_images(self, number: int, step: int) -> np.ndarray:
+        """Draw the (B,) positions of one environment at a step that has drawn it."""
+        subset = self._subsets[number]
+        rng = np.random.default_rng(derive(self.order_seed, self.training[number], "step", step))
+        return subset[rng.integers(len(subset), size=self.batch_size)]
+
+    def _drawn_noise(self, step: int) -> dict[str, np.ndarray]:
+        """Draw the random numbers that augment the minibatches of a step that has drawn its environments."""
+        drawn = [
+            self.environments.store.training_noise(
+                np.random.default_rng(derive(self.noise_seed, self.training[number], "step", step)), self.batch_size
+            )
+            for number in self.drawn(step)
+        ]
+        return {name: np.concatenate([draw[name] for draw in drawn]) for name in drawn[0]}
+
     def images(self, at_once: int) -> Iterator[TrainingImages]:
         """Iterate over all training images without augmentation, environment by environment, ``at_once`` at a time."""
         for number, subset in enumerate(self._subsets):
@@ -80,6 +118,8 @@ class RunOrder:
 
     def noise(self, step: int) -> dict[str, np.ndarray]:
         """Draw the random numbers that augment one step's minibatch, by name; each has N rows, as :meth:`order`."""
+        if self.environments_per_step is not None:
+            return self._drawn_noise(step)
         block, offset = divmod(step, ORDER_BLOCK)
         if self._noise_block is None or self._noise_block[0] != block:
             n = ORDER_BLOCK * self.batch_size
@@ -114,6 +154,7 @@ class EnvironmentData(pl.LightningDataModule):
         seed: base seed of the order.
         group_size: images whose predictions depend on one another; they are evaluated in an order that has nothing to
             do with their labels, in batches of whole groups. 0: each image by itself.
+        environments_per_step, repeats: see :class:`RunOrder`.
 
     Attributes:
         runs: the order of each run.
@@ -134,12 +175,15 @@ class EnvironmentData(pl.LightningDataModule):
         eval_batch_size: int,
         seed: int,
         group_size: int = 0,
+        environments_per_step: int | None = None,
+        repeats: bool = False,
     ) -> None:
         super().__init__()
         self.environments, self.training, self.recipes = environments, list(training), list(recipes)
         self.steps, self.eval_every = steps, eval_every
         self.batch_size, self.eval_batch_size, self.group_size = batch_size, eval_batch_size, group_size
-        self.runs, self.stacked = [RunOrder(environments, training, batch_size, seed)], False
+        order = RunOrder(environments, training, batch_size, seed, environments_per_step, repeats)
+        self.runs, self.stacked = [order], False
         self.wanted: Callable[[str], bool] = lambda name: True  # whether an eval set is evaluated, asked at its turn
         self.chunk_bytes = CHUNK_BYTES[0]
         self.one_by_one = False  # Lightning's batches are single steps, not all that are gathered at once
@@ -206,7 +250,7 @@ class EnvironmentData(pl.LightningDataModule):
 
     def step_bytes(self) -> int:
         """Compute the bytes of the images of one step of all runs, in single precision."""
-        images = len(self.runs) * self.batch_size * len(self.training)
+        images = len(self.runs) * self.batch_size * self.runs[0].minibatches
         return 4 * images * int(np.prod(self.environments.store.image))
 
     def batches(self, first: int, n: int, part: tuple[int, int] = (0, 1)) -> list[EnvBatch]:
@@ -220,10 +264,17 @@ class EnvironmentData(pl.LightningDataModule):
         noise = {name: np.concatenate([draw[name][rows] for draw in drawn]) for name in drawn[0]}
         positions = self.indices(first, n, part)
         x, y = self.environments.store.gather_for_training(positions, noise)
-        sizes = (self.batch_size // part[1],) * len(self.training)
+        sizes = (self.batch_size // part[1],) * self.runs[0].minibatches
         shape = (n, len(self.runs), len(rows)) if self.stacked else (n, len(rows))
         xs, ys, index = x.reshape(*shape, *x.shape[1:]), y.reshape(shape), positions.to(y.device).reshape(shape)
-        return [EnvBatch(xs[k], ys[k], sizes, index[k]) for k in range(n)]
+        return [EnvBatch(xs[k], ys[k], sizes, index[k], self._drawn(step, y.device)) for k, step in enumerate(steps)]
+
+    def _drawn(self, step: int, device: torch.device) -> Tensor | None:
+        """Draw the numbers of a step's environments, (E,) or (R, E) of a stack; None where it has all."""
+        if self.runs[0].environments_per_step is None:
+            return None
+        numbers = np.stack([run.drawn(step) for run in self.runs])
+        return torch.from_numpy(numbers if self.stacked else numbers[0]).to(device)
 
     def training_images(self, i: int) -> Iterator[TrainingImages]:
         """Iterate over all training images of run ``i``, as they are evaluated, in batches."""
@@ -245,7 +296,7 @@ class EnvironmentData(pl.LightningDataModule):
         number, count = part
         size = self.batch_size // count
         offsets = np.arange(number * size, (number + 1) * size)
-        return (np.arange(len(self.training))[:, None] * self.batch_size + offsets).flatten()
+        return (np.arange(self.runs[0].minibatches)[:, None] * self.batch_size + offsets).flatten()
 
 
 def shuffled(scored: EvalSet, name: str) -> EvalSet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -51,6 +52,15 @@ FolderName = Annotated[
 Seed = Annotated[int, Field(ge=0), Refusal("is not an integer >= 0", "0 is the default")]
 ValFraction = Annotated[Number, Field(gt=0, lt=1), Refusal("is not in (0, 1)", "DomainBed uses 0.2")]
 PoolFraction = Annotated[Number, Field(gt=0, lt=1), Refusal("is not in (0, 1)", "0.2 is usual")]
+#: of a list that says train, val and test; None takes ``subset``
+SubsetColumn = Annotated[
+    Annotated[str, Field(pattern=r"\S")] | None,
+    Refusal("is no name of a column", "null takes subset, none follows no column"),
+]
+Text = Annotated[str, Field(pattern=r"\S")]
+SplitBy = Annotated[Text | None, Refusal("is no name of a column", "null splits row by row")]
+SplitPattern = Annotated[Text | None, Refusal("is no regular expression", "null splits image by image")]
+MinImages = Annotated[int, Field(ge=0), Refusal("is not an integer >= 0", "0 leaves no environment out")]
 #: of a picture in pixels; None leaves it to the initial weights
 ImageSize = Annotated[int, Field(ge=1, le=MOST_PIXELS)] | None
 Workers = Annotated[
@@ -58,8 +68,14 @@ Workers = Annotated[
     Refusal(f"is not an integer from 1 to {MOST_WORKERS}", "null takes one per core"),
 ]
 Numbers = Annotated[Sequence[Number], Refusal("is no list of finite numbers", "correct it")]
-#: text that is not blank; ``~`` is expanded where it is used
-PathText = Annotated[str, Predicate(lambda path: path.strip() != "")]
+
+
+def _path_as_text(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+#: text that is not blank, or a path from Python; ``~`` is expanded where it is used
+PathText = Annotated[str, Predicate(lambda path: path.strip() != ""), BeforeValidator(_path_as_text)]
 CacheFolder = Annotated[PathText, Refusal("is no path", "name a folder with space for decoded images")]
 DataFolder = Annotated[PathText, Refusal("is no path", "name the folder that holds MNIST/raw, or set paths.data_dir")]
 

@@ -8,6 +8,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any
 
 from torch import Tensor, nn
@@ -301,7 +302,9 @@ def _created(arch: str, image: tuple[int, int, int]) -> Any:
     if arch is None:
         raise ConfigError("backbone.arch is not set; give timm's name of a network, e.g. backbone.arch=convnext_tiny")
     if not isinstance(arch, str) or not timm.is_model(arch):
-        raise ConfigError(f"backbone.arch={arch} is unknown to timm; see timm.list_models()")
+        close = get_close_matches(arch, timm.list_models(), n=3)
+        meant = f"did you mean {' or '.join(close)}? " if close else ""
+        raise ConfigError(f"backbone.arch={arch} is unknown to timm; {meant}see timm.list_models()")
     size = tuple(image[1:])
     choices: list[dict[str, Any]] = [
         {"zero_init_last": False}, {"img_size": size, "dynamic_img_size": False}, {"img_size": size}, {}

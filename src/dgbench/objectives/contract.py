@@ -100,6 +100,8 @@ class Algorithm:
         reset_lr: hyperparameter that holds the learning rate from the (first) reset on, if it changes.
         choices: allowed values of hyperparameters that are switches; those are static too.
         min_envs: least number of training environments for which the method has a meaning.
+        draws_environments: whether steps may draw some of the training environments
+            (``trainer.environments_per_step``); None where they may unless networks or state have a part for each one.
         stackable: ``vmap`` can map the objective over runs; ``why_not_stackable`` says why not.
 
     Raises:
@@ -110,6 +112,7 @@ class Algorithm:
     off_at_zero: ClassVar[frozenset[str]] = frozenset()
     choices: ClassVar[Choices] = {}
     min_envs: ClassVar[int] = 1
+    draws_environments: ClassVar[bool | None] = None
     stackable: ClassVar[bool] = True
     why_not_stackable: ClassVar[str] = ""
     why_not_cacheable: ClassVar[str] = ""

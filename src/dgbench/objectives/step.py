@@ -80,8 +80,13 @@ class Step:
 
     @property
     def env(self) -> Tensor:
-        """(N,) number of each row's environment."""
+        """(N,) position of each row's environment among those of the step."""
         return self.batch.env
+
+    @property
+    def drawn(self) -> Tensor | None:
+        """(E,) numbers of the step's environments among all that are trained on; None where it has all of them."""
+        return self.batch.drawn
 
     @property
     def index(self) -> Tensor:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError, DgbenchError, one_line
 from dgbench.plan.code import raised_at
+from dgbench.plan.keys import owners_of
 from dgbench.records.files import read_yaml
 
 if TYPE_CHECKING:
@@ -53,6 +54,11 @@ def build(config: Any, group: str, **extra: Any) -> Any:
 def _not_built(group: str, reason: BaseException | str) -> ConfigError:
     """Build the one-line error of a group that cannot be built; of an exception it gives class and message."""
     text = reason if isinstance(reason, str) else f"{type(reason).__name__}: {reason}"
+    unexpected = re.search(r"unexpected keyword argument '(\w+)'", text)
+    key = unexpected[1] if unexpected else ""
+    owners = owners_of(group, key) if key else []
+    if owners:
+        return ConfigError(f"the {group} that was chosen has no key {key}; name one that has: {', '.join(owners)}")
     return ConfigError(f"{group} cannot be built: {' '.join(text.split())}; see the keys in conf/{group}")
 
 

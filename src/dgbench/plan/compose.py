@@ -38,7 +38,12 @@ class Content:
     @staticmethod
     def of(resolved: Any) -> Content:
         """Build the content of a resolved value, with its JSON."""
-        return Content(resolved, json.dumps(resolved, sort_keys=True, default=str))
+        try:
+            text = json.dumps(resolved, sort_keys=True, default=str)
+        except TypeError:  # {0: zero, nine: 9}: numbers and texts have no common order
+            resolved = _with_text_keys(resolved)
+            text = json.dumps(resolved, sort_keys=True, default=str)
+        return Content(resolved, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +203,14 @@ def resolved(config: DictConfig, top: str) -> Any:
     """Return the value under a top-level key, its interpolations resolved."""
     node = config[top]
     return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+
+
+def _with_text_keys(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {str(key): _with_text_keys(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_with_text_keys(value) for value in node]
+    return node
 
 
 def _refers(text: str, tops: Iterable[str]) -> bool:

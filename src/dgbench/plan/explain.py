@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dgbench.configuration import CONF, command_words, quoted_word
 from dgbench.errors import LESS_MEMORY, DgbenchError, is_out_of_memory, reason_of
+from dgbench.plan.keys import content_of_file, keys_of_file, nested_keys, owners_of, package_of
 from dgbench.plan.names import in_our_names
 from dgbench.plan.overrides import groups, options, quoted
 
 LISTED = 30  # more keys of a group are left to the docs
+CONFIG_DIR = ("--config-dir", "-cd")
+TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".jsonl", ".xlsx")  #: of files that import=table reads
+LAUNCHER = "hydra/launcher"
 SEE = "see docs/reference/configuration.md"
 
 
@@ -55,6 +57,10 @@ def explain(error: BaseException, config_name: str, words: Sequence[str] = ()) -
             f"{override} cannot be read: {reason}; write KEY=VALUE, and quote it for the shell, e.g. 'KEY=[1,2]'"
             f"{_as_text(str(override))}"
         )
+    typed_key = re.search(r"Could not override '([^']+)'", text)
+    inner_key = str(getattr(error.__cause__, "full_key", None))
+    if typed_key and inner_key.startswith(f"{typed_key[1]}."):  # of a mapping, and no file has it
+        return unknown_key(inner_key, config_name, words)
     for pattern, say in _KNOWN:
         if match := re.search(pattern, text):
             return say(*match.groups(), config_name, words)
@@ -75,8 +81,12 @@ def _meant(word: str, root: str) -> str:
         return ""
     choices = [in_our_names([f"{group}={word}"])[0] for group in groups(root)]
     chosen = [choice for choice in choices if choice.partition("=")[2] in options(choice.partition("=")[0])]
-    folder = [quoted_word(f"runs=[{word}]")] if root == "report" and Path(word).is_dir() else []
-    return " or ".join([*chosen, *folder])
+    read = []
+    if root == "report" and Path(word).is_dir():
+        read = [quoted_word(f"runs=[{word}]")]
+    if root == "report" and word.endswith(TABLE_ENDINGS):
+        read = [f"import=table {quoted_word(f'import.path={word}')}"]
+    return " or ".join([*chosen, *read])
 
 
 def _as_text(override: str) -> str:
@@ -87,13 +97,26 @@ def _as_text(override: str) -> str:
     return f"; a text with such signs is written {quoted_word(f'{key}={quoted(value)}')}"
 
 
-def _choice(group: str, name: str, *_: object) -> str:
+def _choice(group: str, name: str, _: str, words: Sequence[str]) -> str:
     while not options(group) and "/" in group:  # the name has a slash itself
         group, head = group.rsplit("/", 1)
         name = f"{head}/{name}"
     close = get_close_matches(name, options(group), n=1)
     meant = f"did you mean {close[0]}? " if close else ""
-    return f"{group}={name} is unknown; {meant}choose from {', '.join(options(group)) or 'no group ' + group}"
+    listed = ", ".join(options(group)) or f"no group {group}"
+    return f"{group}={name} is unknown; {meant}choose from {listed}{_from_elsewhere(group, name, words)}"
+
+
+def _from_elsewhere(group: str, name: str, words: Sequence[str]) -> str:
+    """Say how a choice is made that no file of ``conf/`` is: a file of the user's own, or a network of timm."""
+    if group == "backbone":
+        return f"; a network of timm: backbone=timm backbone.arch={name}"
+    if not options(group) or any(word.startswith(CONFIG_DIR) for word in words):
+        return ""
+    files = sorted(Path().glob(f"*/{group}/{name}.yaml"))
+    folder = quoted_word(str(files[0].parents[1])) if files else "FOLDER"
+    where = "" if files else f", where FOLDER/{group}/{name}.yaml is"
+    return f"; one of your own: add --config-dir {folder}{where}"
 
 
 def _several(word: str, *_: object) -> str:
@@ -123,20 +146,33 @@ def _endless(*_: object) -> str:
     return "interval(A,B) lists no values, and a sweep trains each that is listed; docs/how_to/search.md draws some"
 
 
+def _not_of_launcher(key: str, *_: object) -> str:
+    files = (CONF / LAUNCHER).glob("*.yaml")
+    launchers = [f"{LAUNCHER}={file.stem}" for file in sorted(files) if key in keys_of_file(file)]
+    fix = f"add {' or '.join(launchers)}" if launchers else "remove it"
+    return f"the launcher that was chosen has no key hydra.launcher.{key}; {fix}"
+
+
 def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
     """Explain in one line a key that a command does not have; what was typed decides which there are."""
     config, chosen = _composed(root, words, key)
-    keys = [*_keys(config, ""), *_hyperparameters(config)]
+    keys = [*nested_keys(config, ""), *_hyperparameters(config)]
     group, _, sub = key.partition(".")
     if options(group) and group not in groups(root):
         return (
             f"{group} is no group of {' '.join(command_words(root))}; its groups are {', '.join(sorted(groups(root)))}"
         )
+    table = [word for word in words if word.startswith("import.path=") and word.endswith(TABLE_ENDINGS)]
+    if key == "import.path" and table:
+        return f"{table[0]} needs to know what the file is; did you mean import=table {quoted_word(table[0])}?"
+    listed = "" if owners_of(group, sub) else _listed_siblings(key, keys)
+    if listed:
+        return f"key {key} is unknown; {listed}"
     if not sub or not options(group):
         return f"key {key} is unknown; {_similar_key_question(key, keys)}{SEE}"
-    subkeys = list(_keys(config.get(group), ""))
+    subkeys = list(nested_keys(config.get(group), ""))
     close = get_close_matches(sub, subkeys, n=1)
-    owners = _owners(group, sub)
+    owners = owners_of(group, sub)
     if sub in subkeys:  # a file of the user's own, in another folder, chose for the group
         return f"the {group} that was chosen has no key {sub}; name one that has: {', '.join(owners) or SEE}"
     if close and not owners:
@@ -151,6 +187,18 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
         listed = f"for its keys {SEE}"
     belongs = f", and {sub} belongs to {', '.join(owners)}" if owners else ""
     return f"{group}={chosen.get(group) or 'null'} has no key {sub}; {meant}{listed}{belongs}"
+
+
+def _listed_siblings(key: str, keys: Sequence[str]) -> str:
+    """Name what a mapping below a group holds, for a key that it lacks; empty where the mapping is unknown as well."""
+    parent, _, last = key.rpartition(".")
+    prefix = f"{parent}."
+    siblings = [name.removeprefix(prefix) for name in keys if name.startswith(prefix)]
+    names = [name for name in siblings if "." not in name and not name.startswith("_")]
+    if "." not in parent or not names:
+        return ""
+    close = get_close_matches(last, names, n=1)
+    return f"did you mean {prefix}{close[0]}? {SEE}" if close else f"the keys of {parent} are {', '.join(names)}"
 
 
 def _similar_key_question(key: str, keys: Sequence[str]) -> str:
@@ -173,7 +221,7 @@ def _composed(root: str, words: Sequence[str], key: str) -> tuple[dict[str, Any]
     choices = {}
     for word in words:
         group, _, names = word.lstrip("+").partition("=")
-        if group not in groups(root):  # of another command
+        if group not in (*groups(root), LAUNCHER):  # of another command
             continue
         if chosen := [name for name in names.split(",") if name in options(group)]:
             lacking = [
@@ -185,7 +233,8 @@ def _composed(root: str, words: Sequence[str], key: str) -> tuple[dict[str, Any]
         config: Any = compose(root, [f"{g}={name}" for g, name in choices.items()], return_hydra_config=True)
     chosen_by_group = dict(config.hydra.runtime.choices)
     content: Any = OmegaConf.to_container(config, resolve=False)
-    return {top: value for top, value in content.items() if top != "hydra"}, chosen_by_group
+    content["hydra"] = {"launcher": content["hydra"]["launcher"]}
+    return content, chosen_by_group
 
 
 def _hyperparameters(config: Any) -> list[str]:
@@ -194,49 +243,8 @@ def _hyperparameters(config: Any) -> list[str]:
         return []
     names = dict.fromkeys(config["hparams"]["shared"]["hparams"])
     for file in sorted((CONF / "algorithm").glob("*.yaml")):
-        names |= dict.fromkeys(_content(file).get("hparams") or {})
+        names |= dict.fromkeys(content_of_file(file).get("hparams") or {})
     return [f"hparams.{name}" for name in names]
-
-
-def _owners(group: str, sub: str) -> list[str]:
-    """List the choices that bring a key of this group along, as ``backbone=mlp`` brings ``width``."""
-    return [
-        f"{file.parent.name}={file.stem}"
-        for file in sorted(CONF.glob("*/*.yaml"))
-        if package_of(file) == group and sub in keys_of_file(file)
-    ]
-
-
-@cache
-def _content(file: Path) -> dict[str, Any]:
-    """Read a file of ``conf/``; a wrong key looks into most of them, which takes a second without libyaml."""
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load(file.read_text(), Loader=loader) or {}
-
-
-@cache
-def package_of(file: Path) -> str:
-    """Read the Hydra package of a file, which precedes the first dot of its keys; the folder's name by default."""
-    header = re.search(r"^# @package (\S+)", file.read_text(), re.M)
-    return header[1] if header else file.parent.name
-
-
-@cache
-def keys_of_file(file: Path) -> frozenset[str]:
-    """List the dotted keys of a file and of the files in its folder that its defaults name."""
-    content = _content(file)
-    names = frozenset(_keys({key: value for key, value in content.items() if key != "defaults"}, ""))
-    for base in content.get("defaults") or []:
-        if isinstance(base, str) and base != "_self_":
-            names |= keys_of_file(file.with_name(f"{base}.yaml"))
-    return names
-
-
-def _keys(node: Any, prefix: str) -> Iterator[str]:
-    if isinstance(node, dict):
-        for key, value in node.items():
-            yield f"{prefix}{key}"
-            yield from _keys(value, f"{prefix}{key}.")
 
 
 #: what Hydra says -> our line
@@ -249,4 +257,5 @@ _KNOWN: tuple[tuple[str, Callable[..., str]], ...] = (
     (r"Could not delete from config\. '([^']+)' does not exist", _gone),
     (r"Environment variable '([^']+)' not found", _unset),
     (r"sweep type : INTERVAL_SWEEP", _endless),
+    (r"Launcher':?\s[\s\S]*unexpected keyword argument '(\w+)'", _not_of_launcher),
 )

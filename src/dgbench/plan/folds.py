@@ -7,8 +7,8 @@ one is a new class and one file in ``conf/protocol``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
 from dgbench.analysis.selection import Selection
@@ -17,7 +17,7 @@ from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError
 from dgbench.plan.building import build_plain
 from dgbench.plan.settings import FileName
-from dgbench.validation import Checked, Refusal, shown
+from dgbench.validation import Checked, Refusal, shown, some_of
 
 FULL = "full"  #: name of the fold that trains on all given environments, for the ideal measure
 LOO = "loo"  #: leave-one-out: fold i holds out the i-th given environment
@@ -177,7 +177,28 @@ def planned_folds(protocol: Mapping[str, Any], info: DatasetInfo) -> list[Fold]:
     """
     planned: list[Fold] = build_plain(protocol, "protocol")(list(info.given), info.n_classes)
     asked = info.beyond or protocol.get("folds") is not None
-    return [fold for fold in planned if asked or not fold.everywhere]
+    return [without_small(fold, info.only_tested) for fold in planned if asked or not fold.everywhere]
+
+
+def without_small(fold: Fold, only_tested: Collection[str]) -> Fold:
+    """Leave environments that are too small (``dataset.min_images``) out of what a fold trains on.
+
+    Raises:
+        ConfigError: nothing is left to train on.
+    """
+    training = tuple(env for env in fold.training if env not in only_tested)
+    if training == fold.training:
+        return fold
+    if not training:
+        raise ConfigError(
+            f"dataset.min_images leaves nothing to train fold {fold.name} on ({some_of(fold.training)}); lower it, or "
+            "leave these out with dataset.environments"
+        )
+    membership = fold.membership
+    if membership is not None:
+        kept = {env: part for env, part in membership.training.items() if env in training}
+        membership = replace(membership, training=kept)
+    return replace(fold, training=training, membership=membership)
 
 
 def selection_note(selection: Selection, folds: Sequence[Fold]) -> str | None:

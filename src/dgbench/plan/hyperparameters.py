@@ -33,6 +33,7 @@ from typing import Any
 
 from numpy.random import RandomState
 
+from dgbench.data.datasets.small_environments import batch_refusal
 from dgbench.errors import ConfigError
 from dgbench.plan.overrides import SEARCH_KEYS
 from dgbench.plan.settings import TrainerSettings
@@ -275,7 +276,9 @@ def without_effect(config: Mapping[str, Any], values: Mapping[str, Any]) -> Iter
 SHARED = ("lr", "weight_decay", "batch_size")  #: what an algorithm reads of the shared ones unless it says otherwise
 
 
-def hyperparameters(config: Mapping[str, Any], settings: TrainerSettings, smallest: int) -> dict[str, Any]:
+def hyperparameters(
+    config: Mapping[str, Any], settings: TrainerSettings, smallest: int, images: Mapping[str, int] | None = None
+) -> dict[str, Any]:
     """Resolve every hyperparameter that a study reads; :func:`resolve` says which value wins.
 
     A drawn batch size that no minibatch of this dataset can have becomes the largest one that can: DomainBed's loader
@@ -285,6 +288,7 @@ def hyperparameters(config: Mapping[str, Any], settings: TrainerSettings, smalle
         config: the resolved configuration, plain values by top-level key.
         settings: of the trainer.
         smallest: training images of the smallest given environment; 0 where that is not known.
+        images: training images of each environment that is trained on; None takes the smallest alone.
 
     Raises:
         ConfigError: as :func:`resolve`, or a batch size that cannot be had.
@@ -309,12 +313,13 @@ def hyperparameters(config: Mapping[str, Any], settings: TrainerSettings, smalle
         chosen=typed,
         dataset=str(config["dataset"].get("name")),
     )
-    if asked["draw"] and "batch_size" not in typed and 0 < smallest < values.get("batch_size", 0):
+    repeats = settings.small_environments == "repeat"
+    drawn = asked["draw"] and "batch_size" not in typed
+    if drawn and not repeats and 0 < smallest < values.get("batch_size", 0):
         values["batch_size"] = smallest
     settings.check_batch_size(values["batch_size"])
-    if 0 < smallest < values["batch_size"]:
-        raise ConfigError(
-            f"hparams.batch_size={values['batch_size']} is larger than the smallest training environment, of "
-            f"{smallest} images; set hparams.batch_size={smallest} or less"
-        )
+    trained_on = {"": smallest} if images is None else images
+    known = {env: n for env, n in trained_on.items() if n}
+    if known and not repeats and min(known.values()) < values["batch_size"]:
+        raise ConfigError(batch_refusal(values["batch_size"], known))
     return values

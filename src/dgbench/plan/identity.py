@@ -44,7 +44,10 @@ NO_RESULT: Mapping[str, str] = {
     "dataset.image_kind": "which defaults hold; the resolved values count",
     "dataset.data_dir": "where files are; their content counts",
     "dataset.root": "where files are; their content counts",
+    "dataset.layout": "what folders mean; what is listed counts",
+    "dataset.duplicates": "copies are named or refused; where they are dropped, the variant says so",
     "dataset.manifest": "where the list is; what it lists counts",
+    "dataset.subset_column": "which column of a list is followed; the subsets that it lists count",
     "dataset.path": "where the file of features is; its content counts",
     "dataset.columns": "which columns are features; the features count",
     "dataset.reader": "how files are listed; what is listed counts",
@@ -82,6 +85,15 @@ NO_RESULT: Mapping[str, str] = {
 }
 
 
+#: key that is younger than the hashes -> its default, at which a run is what it was without the key
+YOUNGER: Mapping[str, Any] = {
+    "dataset.split_by": None,
+    "dataset.split_pattern": None,
+    "dataset.min_images": 0,
+    "trainer.environments_per_step": None,
+    "trainer.small_environments": "refuse",
+}
+
 #: groups in which a user may name code of their own; its text counts, also where the rest of a group does not
 CODE_GROUPS = (
     "algorithm", "dataset", "backbone", "init", "head", "tuning", "averaging", "sharpness", "protocol",
@@ -99,7 +111,7 @@ def shared_parts(config: Mapping[str, Any], info: DatasetInfo, settings: Trainer
         "sharpness": _counting("sharpness", config["sharpness"]),
         "head": _head(_counting("head", config["head"])),
         "callbacks": named(changing_callbacks(config["callbacks"])),
-        "training": {key: getattr(settings, key) for key in COUNTING},
+        "training": _counting("trainer", {key: getattr(settings, key) for key in COUNTING}),
     }
 
 
@@ -170,7 +182,13 @@ def callback_values(callbacks: Mapping[str, Any]) -> dict[str, Any]:
 
 def _counting(top: str, content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings under a top-level key that can change a result, classes of dgbench by name."""
-    return named({key: value for key, value in content.items() if f"{top}.{key}" not in NO_RESULT})  # type: ignore[no-any-return]
+    counting = {}
+    for key, value in content.items():
+        name = f"{top}.{key}"
+        as_before = name in YOUNGER and value == YOUNGER[name]
+        if name not in NO_RESULT and not as_before:
+            counting[key] = value
+    return named(counting)  # type: ignore[no-any-return]
 
 
 def _head(content: dict[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
+from dgbench.plan.mappings import bare_key, bare_keys, is_mapping, takes_new_keys
 
 #: keys of ``conf/hparams`` that are no hyperparameters; every other key below ``hparams`` is one that was chosen
 SEARCH_KEYS = frozenset({"space", "draw", "trial", "rng", "scheme", "shared"})
@@ -54,6 +55,9 @@ def readable(word: str) -> str:
     key, equals, value = word.partition("=")
     if not equals or _EASY.fullmatch(value) or _reads(word):
         return word
+    if is_mapping(value):
+        bare = f"{key}={bare_keys(value)}"
+        return bare if _reads(bare) else word
     return next((f"{key}={text}" for text in _texts(value) if _reads(f"{key}={text}")), word)
 
 
@@ -144,9 +148,12 @@ def _open(word: str, command: str) -> str:
         new_key = "hparams.NAME"
     if new_key:
         raise ConfigError(f"{key} is set by {new_key}; write {new_key}={word.partition('=')[2]}")
+    if "=" not in word or word.startswith(("+", "~")):
+        return word
     chosen = key.startswith("hparams.") and key.split(".")[1] not in SEARCH_KEYS
-    opens = chosen or key == "grid" or key.startswith("grid.")
-    return f"++{word}" if opens and command == "train" and "=" in word and not word.startswith(("+", "~")) else word
+    of_train = chosen or key == "grid" or key.startswith("grid.")
+    opens = takes_new_keys(key, word.partition("=")[2]) or (of_train and command == "train")
+    return f"++{word}" if opens else word
 
 
 def _check_word(word: str, key: str) -> None:
@@ -158,7 +165,7 @@ def _check_word(word: str, key: str) -> None:
         raise ConfigError(f"{word} has two equal signs; write {word.replace('==', '=', 1)}")
     if choices and word.startswith("~"):
         raise ConfigError(f"{word} takes out a group that every command has; choose another with {key}=NAME")
-    if choices and word.startswith("+"):
+    if choices and word.startswith("+") and not is_mapping(value):
         raise ConfigError(f"{word} adds a group that is there already; write {key}={value} without +")
     if choices and "=" in word and (not value or (value.startswith("[") and key not in SEVERAL)):
         names = "no choice" if not value else "several choices"
@@ -217,7 +224,8 @@ def grammar(value: Any) -> str:
             return value
         return quoted(value)
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{grammar(str(key))}:{grammar(item)}" for key, item in value.items()) + "}"
+        entries = [f"{bare_key(str(key))}:{grammar(item)}" for key, item in value.items()]
+        return "{" + ",".join(entries) + "}"
     if isinstance(value, Sequence):
         return "[" + ",".join(map(grammar, value)) + "]"
     return str(value)

@@ -131,7 +131,12 @@ class Halving(Scheme):
 
     def ends(self, steps: int, interval: int) -> list[int]:
         """List the steps at which all rungs but the last end, of runs that are evaluated every ``interval`` steps."""
-        parts = (-(-steps // self.reduction**n) for n in range(self.rungs - 1, 0, -1))
+        if not steps:
+            raise ConfigError(
+                "hparams=halving has no rungs in trainer.steps=0; set trainer.steps, or take hparams=search"
+            )
+        rungs = min(self.rungs - 1, steps.bit_length())  # earlier ones would end at the first step, too
+        parts = (-(-steps // self.reduction**n) for n in range(rungs, 0, -1))
         return [end for end in dict.fromkeys(-(-part // interval) * interval for part in parts) if end < steps]
 
     def going_on(self, draws: int) -> int:

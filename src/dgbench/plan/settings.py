@@ -65,6 +65,10 @@ class TrainerSettings(Checked):
         Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Refusal("is not a norm > 0", "give one, or null")
     ] = None
     accumulate: Count1 = 1
+    environments_per_step: Annotated[
+        AtLeast1 | None, Refusal("is not an integer >= 1", "give one, or null for all")
+    ] = None  # fmt: skip
+    small_environments: Literal["refuse", "repeat"] = "refuse"
     eval_every: Count1 = 500
     eval_subsets: Annotated[
         list[Literal["train", "val", "test"]], Refusal("is not a list of val and test", "it may add train")
@@ -105,6 +109,22 @@ class TrainerSettings(Checked):
         recorded = self.model_dump(include=RECORDED, exclude_defaults=True)
         return {f"trainer.{key}": value for key, value in recorded.items()}
 
+    def minibatches(self, environments: int) -> int:
+        """Count the minibatches of a step, of a run that trains on this many environments.
+
+        Raises:
+            ConfigError: more are to be drawn than there are.
+        """
+        drawn = self.environments_per_step
+        if drawn is None:
+            return environments
+        if drawn > environments:
+            raise ConfigError(
+                f"trainer.environments_per_step={drawn} is more than the {environments} training environments of a "
+                f"fold; set {environments} or less, or null for all of them"
+            )
+        return drawn
+
     def check_batch_size(self, size: int) -> None:
         """Refuse a minibatch that cannot be cut into equal parts.
 
@@ -122,9 +142,12 @@ class TrainerSettings(Checked):
 #: settings that change numbers; the others say where and how the same numbers are computed
 COUNTING = (
     "steps", "schedule", "warmup_steps", "gradient_clip", "accumulate", "eval_every", "eval_subsets", "eval_test",
-    "eval_batch_size", "devices", "precision", "matmul",
+    "eval_batch_size", "devices", "precision", "matmul", "environments_per_step", "small_environments",
 )  # fmt: skip
-RECORDED = {"schedule", "warmup_steps", "gradient_clip", "accumulate", "devices", "precision", "matmul"}
+RECORDED = {
+    "schedule", "warmup_steps", "gradient_clip", "accumulate", "devices", "precision", "matmul",
+    "environments_per_step", "small_environments",
+}  # fmt: skip
 
 
 class TuningSettings(Checked):

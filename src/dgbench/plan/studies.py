@@ -25,6 +25,7 @@ from dgbench.plan.overrides import grammar, leaves, open_keys
 from dgbench.plan.protocols import check_validation
 from dgbench.plan.search import Scheme, Settings, base_values, scheme_of
 from dgbench.plan.settings import TrainerSettings, check_configuration
+from dgbench.plan.unread import UNREAD_ALONE, UNREAD_IN_SWEEPS, refuse_unread
 from dgbench.records.commands import JobPlace
 from dgbench.records.spec import RunSpec, StudySpec, digest
 from dgbench.seeding import ALL
@@ -215,9 +216,13 @@ class Planner:
         shared = self._once("shared", alike, lambda: shared_parts(config, dataset.info, settings))
         if len(self._made["hparams"]) >= KEPT:  # random draws, each with values of its own
             self._made["hparams"].clear()
-        asked = f"{alike}\n{composed.text('hparams', 'algorithm')}"
+        asked = f"{alike}\n{composed.text('hparams', 'algorithm', 'protocol')}"
+        trained_on = dict.fromkeys(env for fold in folds for env in fold.training)
+        images = {env: dataset.info.counts[env]["train"] for env in trained_on if env in dataset.info.counts}
+        for fold in folds:
+            settings.minibatches(len(fold.training))  # refuses more than there are
         smallest = dataset.info.smallest_training
-        hparams = self._once("hparams", asked, lambda: hyperparameters(config, settings, smallest))
+        hparams = self._once("hparams", asked, lambda: hyperparameters(config, settings, smallest, images))
         if self.fetch_weights and weights.to_fetch() is not None:
             # before a download that images which are not there would make useless
             described(dataset.options, absent_ok=False, download=self.download)
@@ -286,6 +291,8 @@ class Command:
         sweeps, launcher = hydra.mode is RunMode.MULTIRUN, hydra.runtime.choices.get("hydra/launcher", "basic")
         if not sweeps and launcher != "basic":
             raise ConfigError(f"hydra/launcher={launcher} starts the jobs of a sweep; add -m, or leave it out")
+        typed = [*map(str, hydra.overrides.task), *map(str, hydra.overrides.hydra)]
+        refuse_unread(typed, UNREAD_IN_SWEEPS if sweeps else UNREAD_ALONE)
         parent = hydra.sweep.dir if sweeps else config.paths.output_dir
         name = str(hydra.job.config_name)
         words = [str(word) for word in hydra.overrides.task]

@@ -91,9 +91,23 @@ def check_expansion(path: str | os.PathLike[str], size: int) -> None:
         RecordError: it does.
         OSError: there is no such file.
     """
-    limit = min(MOST, max(ALWAYS, EXPANSION * os.stat(path).st_size))
+    check_unpacked(path, os.stat(path).st_size, size)
+
+
+def check_unpacked(name: str | os.PathLike[str], packed: int, size: int) -> None:
+    """Refuse what :func:`check_expansion` refuses, of a file that is in memory already.
+
+    Args:
+        name: of the file, for the message.
+        packed: its bytes.
+        size: bytes that it holds.
+
+    Raises:
+        RecordError: these are too many.
+    """
+    limit = min(MOST, max(ALWAYS, EXPANSION * packed))
     if size > limit:
-        raise RecordError(f"{path} expands to more than {limit / 1e6:.0f} MB, which is not read; write it anew")
+        raise RecordError(f"{name} expands to more than {limit / 1e6:.0f} MB, which is not read; write it anew")
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -107,6 +107,18 @@ def read_predictions(path: Path) -> pyarrow.Table:
         raise RecordError(f"{path} cannot be read ({error}); delete it") from error
 
 
+def parquet_size(file: Any) -> int:
+    """Compute how many bytes an open Parquet file takes in memory: repeated values count each time."""
+    sizes = (max(part.total_uncompressed_size, 8 * part.num_values) for part in _parts(file))
+    return sum(sizes)
+
+
+def _parts(file: Any) -> list[Any]:
+    """List the parts of the columns of an open Parquet file."""
+    groups = [file.metadata.row_group(index) for index in range(file.num_row_groups)]
+    return [group.column(index) for group in groups for index in range(group.num_columns)]
+
+
 def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Table:
     """Read the lines of a Parquet file, whoever wrote it; repeated texts are kept once.
 
@@ -118,10 +130,14 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Ta
     import pyarrow.parquet as pq
 
     with open_regular(path) as handle:
-        file = pq.ParquetFile(handle)
-        groups = [file.metadata.row_group(index) for index in range(file.num_row_groups)]
-        parts = [group.column(index) for group in groups for index in range(group.num_columns)]
-        check_expansion(path, sum(max(part.total_uncompressed_size, 8 * part.num_values) for part in parts))
+        file = pq.ParquetFile(handle, page_checksum_verification=True)
+        check_expansion(path, parquet_size(file))
+        parts = _parts(file)
         strings = {column.name for column in file.schema_arrow if pa.types.is_string(column.type)}
         texts = {part.path_in_schema for part in parts if "RLE_DICTIONARY" in part.encodings} & strings
-        return pq.read_table(handle, columns=columns, read_dictionary=list(texts))
+        return pq.read_table(
+            handle,
+            columns=columns,
+            read_dictionary=list(texts),
+            page_checksum_verification=True,
+        )

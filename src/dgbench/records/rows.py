@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from dgbench.errors import RecordError
-from dgbench.records.files import Checksum, append_lines, read_regular
+from dgbench.records.files import Checksum, append_lines, read_regular, write_whole
 
 ROW_FILE = "errors.jsonl"
 SHIFT_FILE = "shifts.jsonl"  # rows of another kind, see ``dgbench.records.shift_rows``
@@ -92,6 +92,9 @@ class RunIdentity:
     beyond: Annotated[bool, Role.FACT] = True
     #: predictions depend on what is scored together: ``test`` sampled even if ``exact``
     grouped: Annotated[bool, Role.FACT] = False
+    #: ``ENVIRONMENT: CLASS`` of a tested environment and a class that no training environment of the run has -> its
+    #: share of the tested images; empty where there is none, and in rows older than the key
+    unlearnable: Annotated[dict[str, float], Role.FACT] = field(default_factory=dict)
     #: hash of the images' files, where the dataset has any; empty in rows older than the key
     content: Annotated[str, Role.FACT] = ""
     #: import path of a user's class or function -> hash of its module's text
@@ -124,7 +127,7 @@ class Row:
     def to_json(self) -> str:
         """Format the row as one line, identity included, without the line end."""
         flat = asdict(self.identity)
-        for key in ("user_code", "seed_moves", "n_classes"):
+        for key in ("user_code", "seed_moves", "n_classes", "unlearnable"):
             if flat[key] == DEFAULTS[key]:  # as in most runs
                 del flat[key]
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "identity"}
@@ -190,13 +193,66 @@ def parse_rows(content: bytes) -> tuple[list[ParsedRow], list[tuple[int, str]]]:
     parser = RowParser()
     rows: list[ParsedRow] = []
     problems: list[tuple[int, str]] = []
+    known: dict[str, Any] = {}
+    numbers: list[int] = []
+    waiting: list[bytes] = []  # lines of one identity, which are parsed together
+
+    def parse_waiting() -> None:
+        together = parser.values_of(waiting)
+        for position, number in enumerate(numbers):
+            values = together[position] if together else None
+            if values is not None:
+                rows.append(ParsedRow(number, known, values))
+                continue
+            try:
+                rows.append(ParsedRow(number, *parser.parse(waiting[position])))
+            except RecordError as error:
+                problems.append((number, str(error)))
+        numbers.clear()
+        waiting.clear()
+
     for number, line in enumerate(content.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        identity = parser.known(line)
+        if identity is not known:
+            parse_waiting()
+        if identity is not None:
+            known = identity
+            numbers.append(number)
+            waiting.append(line)
+            continue
         try:
-            if line.strip():
-                rows.append(ParsedRow(number, *parser.parse(line)))
+            rows.append(ParsedRow(number, *parser.parse(line)))
         except RecordError as error:
             problems.append((number, str(error)))
+    parse_waiting()
     return rows, problems
+
+
+def cleaned(path: Path) -> str:
+    """Remove from the file of a finished run what is no row, and lines that stand there twice; write it whole.
+
+    Returns:
+        what was removed, in words; empty where nothing was.
+
+    Raises:
+        OSError: the file cannot be read or written.
+    """
+    content = read_regular(path)
+    faulty = {line for line, _ in parse_rows(content)[1]}
+    good: dict[bytes, None] = {}
+    repeated = 0
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        if not line.strip() or number in faulty:
+            continue
+        repeated += line in good
+        good[line] = None
+    counts = {"that are no rows": len(faulty), "that stand there twice": repeated}
+    removed = [f"{count} lines {fault}" for fault, count in counts.items() if count]
+    if removed:
+        write_whole(path, b"".join(line + b"\n" for line in good))
+    return " and ".join(removed)
 
 
 def row_of(flat: dict[str, Any]) -> Row:
@@ -231,6 +287,62 @@ class RowParser:
     def __init__(self) -> None:
         self._heads: dict[bytes, dict[str, Any]] = {}  # beginning of lines, as written -> identity
         self._identities: dict[str, dict[str, Any]] = {}
+        self._names: set[str] = set()  # of environments
+
+    def known(self, line: bytes) -> dict[str, Any] | None:
+        """Return the identity of a line whose beginning was read before; None of another."""
+        return self._heads.get(line[: line.rfind(_CUT)])
+
+    def values_of(self, lines: Sequence[bytes]) -> list[dict[str, Any] | None]:
+        """Parse what several lines of one known identity have besides it, at once: much faster than one by one.
+
+        Returns:
+            the other keys of each line; None for one that :meth:`parse` must look at. Empty where all must be.
+        """
+        if len(lines) < 2:
+            return []
+        # a number between two objects, so that halves of lines never make a whole
+        joined = b",0,".join(b"{" + line[line.rfind(_CUT) + 1 :] for line in lines)
+        try:
+            parts = _decode(f"[{joined.decode()}]")
+        except (ValueError, RecursionError):
+            return []
+        if len(parts) != 2 * len(lines) - 1 or any(parts[1::2]):
+            return []
+        return [values if self._is_sound(values) else None for values in parts[::2]]
+
+    def _is_sound(self, values: Any) -> bool:
+        """Return whether these are the keys of a row besides its identity, with good values."""
+        if type(values) is not dict:
+            return False
+        values.setdefault("together", None)
+        if values.keys() != ROW_CHECKS.keys():
+            return False
+        seen, wrong = values["seen"], values["wrong"]
+        step, together = values["step"], values["together"]
+        return (
+            type(step) is int
+            and 0 <= step <= LARGEST_COUNT
+            and type(seen) is int
+            and 1 <= seen <= LARGEST_COUNT
+            and (type(wrong) is float or type(wrong) is int)
+            and 0 <= wrong <= seen
+            and type(values["loss"]) is float
+            and values["loss"] == values["loss"]
+            and type(values["env_held_out"]) is bool
+            and type(values["subset"]) is str
+            and values["subset"] in SUBSETS
+            and (together is None or (type(together) is int and 1 <= together <= LARGEST_COUNT))
+            and self._is_name(values["env"])
+        )
+
+    def _is_name(self, env: Any) -> bool:
+        """Return whether this names an environment; each name is checked once."""
+        if type(env) is not str:
+            return False
+        if env not in self._names and not printable_text(env):
+            self._names.add(env)
+        return env in self._names
 
     def parse(self, line: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
         """Parse one line.

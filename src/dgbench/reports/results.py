@@ -33,7 +33,7 @@ EVALUATION = (
 #: of the columns, those that frames may lack which are older than they are
 _LATER = ("n_classes", "majority_wrong")
 #: keys of an identity that a frame spells in columns of their own, ``variant.ratio``
-_IN_COLUMNS = ("variant", "hparams", "user_code")
+_IN_COLUMNS = ("variant", "hparams", "user_code", "unlearnable")
 
 
 @checked

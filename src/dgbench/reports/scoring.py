@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ from scipy.stats import binomtest
 from dgbench.analysis import MEASURES, Measures
 from dgbench.errors import ConfigError
 from dgbench.records.predictions import about_predictions, need_pyarrow, read_predictions
-from dgbench.validation import Refusal, Several, checked, shown
+from dgbench.validation import NotNegative, Refusal, Several, checked, shown
 
 _OF_IMAGES = (
     "[low, high]: 95% exact binomial interval (Clopper & Pearson 1934) over images: of other images like these, not of "
@@ -37,16 +38,23 @@ def score(
     *,
     given: Annotated[Several[str | float] | None, Refusal("is no list of environments", "write e.g. ['photo']")] = None,
     groups: Any = None,
+    training_groups: Annotated[
+        Mapping[str, NotNegative] | None,
+        Refusal("is no mapping from groups to numbers", "write e.g. {'y=0, place=0': 3498, ...}"),
+    ] = None,
 ) -> pd.DataFrame:
     """Compute errors by environment and group, with intervals, and the measures over environments.
 
     ``.loc["environment"]`` of the frame has a line for each environment, ``.loc["group"]`` for each group, and
     ``.loc["measure"]`` for ``overall`` (all images), ``average``, ``worst``, ``gap``, ``worst_gap`` and ``ideal``
     (Hwang et al. 2024, see :func:`dgbench.measures`) and, where there are groups, ``worst_group`` (as in WILDS,
-    an error in place of an accuracy; its interval allows for being picked among G groups, at 1 - 0.05/G).
-    Columns: ``n`` images, ``wrong`` of them, ``error`` (a fraction), ``low`` and
-    ``high``, ``role`` (``held out`` or ``trained on``), ``where`` the worst is, and the ``reason`` why there is no
-    value. ``frame.attrs["notes"]`` says what the intervals are of.
+    an error in place of an accuracy; its interval allows for being picked among G groups, at 1 - 0.05/G) and, where
+    their training images are known, ``adjusted_average`` (Sagawa et al. 2020, the "average" of Waterbirds: groups
+    weighed by their shares of the training images).
+
+    Columns: ``n`` images, ``wrong`` of them, ``error`` (a fraction), ``low`` and ``high``, ``role`` (``held out`` or
+    ``trained on``), ``where`` the worst is, and the ``reason`` why there is no value. ``frame.attrs["notes"]`` says
+    what the intervals are of.
 
     Args:
         y_true: true classes, one per image: array, tensor, list or column; or the path of a ``predictions.parquet``,
@@ -57,6 +65,8 @@ def score(
             predicted by a model that never saw it.
         groups: of every image, as a list, or several lists by name, whose combinations are the groups; of a file, names
             of its columns.
+        training_groups: training images, or shares of them, of each group by its name as in ``.loc["group"]``; a
+            group that is absent has none.
 
     Raises:
         ConfigError: what was given is no list of classes, or the lists differ in length.
@@ -73,10 +83,13 @@ def score(
     if (true.dtype.kind == "U") != (predicted.dtype.kind == "U"):
         raise ConfigError("one of y_true and y_pred has names of classes, the other numbers; give both alike")
     wrong = true != predicted
+    if training_groups is not None and not labels:
+        raise ConfigError("training_groups names images of groups, and there are no groups; give groups too")
     trained_on = None if given is None else list(map(str, given))
+    seen_names = set(trained_on or ())
     env_lines = _lines(env_names, wrong)
     for name, line in env_lines.items():
-        line["role"] = "trained on" if name in (trained_on or ()) else "held out"
+        line["role"] = "trained on" if name in seen_names else "held out"
     lines = {("environment", name): line for name, line in env_lines.items()}
     notes = [_OF_IMAGES]
     measures = {"overall": _counted(wrong), **_measures(env_lines, trained_on)}
@@ -87,6 +100,8 @@ def score(
         measures["worst_group"] = {**_counted(wrong[label == worst], 1 - 0.05 / len(group_lines)), "where": worst}
         if len(group_lines) > 1:
             notes.append(_OF_THE_WORST.format(len(group_lines), len(group_lines)))
+        if training_groups is not None:
+            measures["adjusted_average"] = _adjusted(group_lines, training_groups)
     lines |= {("measure", name): line for name, line in measures.items()}
     frame = pd.DataFrame(list(lines.values()), columns=list(_COLUMNS))
     frame.index = pd.MultiIndex.from_tuples(list(lines), names=["kind", "name"])
@@ -101,7 +116,8 @@ def score(
 def _measures(environments: Mapping[str, Mapping[str, Any]], given: list[str] | None) -> dict[str, dict[str, Any]]:
     """Compute the measures over environments, or say why there are none."""
     errors = {name: float(line["error"]) for name, line in environments.items()}
-    held_out = {name: error for name, error in errors.items() if given is None or name not in given}
+    trained_on = set(given or ())
+    held_out = {name: error for name, error in errors.items() if name not in trained_on}
     untested = sorted(set(given or ()) - errors.keys())
     measures = Measures.of(
         held_out,
@@ -117,16 +133,47 @@ def _measures(environments: Mapping[str, Mapping[str, Any]], given: list[str] | 
     }
 
 
+def _adjusted(lines: Mapping[str, Mapping[str, Any]], training: Mapping[str, float]) -> dict[str, Any]:
+    """Average the errors of groups by their shares of the training images, or say why that cannot be.
+
+    Raises:
+        ConfigError: no training image at all, or none of the tested groups is named.
+    """
+    images = {str(name): float(n) for name, n in training.items() if n}
+    untested = [name for name in images if name not in lines]
+    if not images or len(untested) == len(images):
+        raise ConfigError(
+            f"training_groups names {shown(list(training))}, none of the groups; choose from {shown(list(lines))}"
+        )
+    if untested:
+        return {"reason": f"trained on, but not tested: {', '.join(untested)}"}
+    total = sum(images.values())
+    return {"error": sum(n / total * float(lines[name]["error"]) for name, n in images.items())}
+
+
 def _lines(labels: NDArray[np.str_], wrong: NDArray[np.bool_]) -> dict[str, dict[str, Any]]:
     """Count the errors of each label, in the order in which labels occur."""
-    return {str(name): _counted(wrong[labels == name]) for name in pd.unique(labels.astype(object))}
+    codes, names = pd.factorize(labels.astype(object))
+    images = np.bincount(codes, minlength=len(names)).tolist()
+    counts = np.bincount(codes, weights=wrong, minlength=len(names)).astype(int).tolist()
+    lines = zip(names.tolist(), counts, images, strict=True)
+    return {str(name): _interval(count, n) for name, count, n in lines}
 
 
 def _counted(wrong: NDArray[np.bool_], level: float = 0.95) -> dict[str, Any]:
     """Count errors, with the exact interval of their share at this level."""
-    n, count = len(wrong), int(wrong.sum())
+    return _interval(int(wrong.sum()), len(wrong), level)
+
+
+def _interval(count: int, n: int, level: float = 0.95) -> dict[str, Any]:
+    low, high = _bounds(count, n, level)
+    return {"n": n, "wrong": count, "error": count / n, "low": low, "high": high}
+
+
+@functools.lru_cache(maxsize=100_000)
+def _bounds(count: int, n: int, level: float) -> tuple[float, float]:
     interval = binomtest(count, n).proportion_ci(level, method="exact")
-    return {"n": n, "wrong": count, "error": count / n, "low": float(interval.low), "high": float(interval.high)}
+    return float(interval.low), float(interval.high)
 
 
 def _read(path: Path, groups: Any, given: Any) -> tuple[Any, Any, Any, Any, Any]:

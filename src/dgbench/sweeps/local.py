@@ -14,7 +14,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 from pydantic import ConfigDict, Field
 
-from dgbench.errors import JobsFailedError
+from dgbench.errors import ConfigError, JobsFailedError
 from dgbench.records.status import roughly
 from dgbench.sweeps.progress import SweepProgress
 from dgbench.sweeps.sizes import cores, gpus
@@ -29,6 +29,20 @@ class LauncherKeys(Checked):
 
     model_config = ConfigDict(extra="ignore")
     key = "hydra.launcher"
+
+
+def refuse_optimizers(config: DictConfig) -> None:
+    """Refuse a sweeper that waits for a value of each job: the launchers of dgbench return none.
+
+    Raises:
+        ConfigError: the sweeper is not dgbench's own.
+    """
+    chosen = config.hydra.runtime.choices
+    if chosen["hydra/sweeper"] != "studies":
+        raise ConfigError(
+            f"hydra/launcher={chosen['hydra/launcher']} gives hydra/sweeper={chosen['hydra/sweeper']} no values to "
+            "optimize; leave the launcher out, or use joblib, see docs/how_to/search.md"
+        )
 
 
 class LocalKeys(LauncherKeys):
@@ -52,6 +66,7 @@ class LocalLauncher(Launcher):
         self.workers, self.per_gpu, self.threads = workers, per_gpu, threads
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        refuse_optimizers(config)
         LocalKeys(**config.hydra.launcher)
         self.config, self.command = config, SweepCommand.of(hydra_context, config, task_function)
 

@@ -6,24 +6,25 @@ import os
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dgbench.configuration import CONF, command_line
 from dgbench.data.description import DatasetInfo, with_base
+from dgbench.data.understanding import lines_of_datasets
 from dgbench.errors import ConfigError, reason_of
 from dgbench.plan.building import InitialWeights, build, conf_of, has_small_network, is_small
+from dgbench.plan.cost import Cost
 from dgbench.plan.hyperparameters import without_effect
 from dgbench.plan.search import Halving
 from dgbench.plan.settings import Card, TrainerSettings
 from dgbench.plan.studies import Command, PlannedStudy, Planner
 from dgbench.records.spec import digest
 from dgbench.records.status import duration, roughly
+from dgbench.sweeps.remembered import Remembered
 from dgbench.sweeps.sizes import JobSize, KindLeft, Speeds, Workload, clocked_here, packed, parts
-
-if TYPE_CHECKING:
-    from dgbench.training.cost import Cost
 
 LAUNCHES = 1e-3  # seconds: a step that is said to take less waits for its kernels to be launched
 STATES = ("done", "running", "failed", "stopped", "missing")
@@ -46,13 +47,15 @@ def print_plan(
         ConfigError, DataError, WeightsError: a study that training would refuse before its first step, or a dataset
             whose environments must be known and is not there.
     """
-    judged = Judged()
+    judged = Judged(remembers=not starts)
     workload = Workload(replace(planner, fetch_weights=False), judged.add)
     left_by_job = [workload.add(words) for words in jobs]
     speeds = Speeds(clocked_here if clock and size.can_clock else None, folder, size.device, clock and not starts)
     workload.clock(speeds)
     kinds = workload.kinds.values()
     uncounted = [] if starts else list(_count(kinds, on_gpu=size.gpus > 0))
+    for line in lines_of_datasets(kind.left[0].info for kind in kinds if kind.left):
+        print(line)
     _print_table(workload)
     if n_repeats := sum(kind.again for kind in kinds):
         print(f"Once the searches have chosen, up to {n_repeats} models more.")
@@ -115,11 +118,16 @@ OURS = ("logger", "selection")  # groups that need none where they name a class 
 class Judged:
     """Refuses what training would refuse before an image is decoded; where that takes torch, it is loaded.
 
+    Args:
+        remembers: whether what passed once in this version is believed. A plan does; whatever is about to start jobs
+            looks anew.
+
     Attributes:
         cautions: what this machine cannot train, and the one that the jobs will run on may.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, remembers: bool = False) -> None:
+        self.remembers = remembers
         self.cautions: dict[str, None] = {}
         self._done: set[str] = set()
 
@@ -146,6 +154,12 @@ class Judged:
         if key in self._done:
             return
         self._done.add(key)
+        passed = Remembered("passed")
+        asked = [key, *_facts(study)]
+        targets = [str(config[group].get("_target_") or "dgbench.") for group in OURS]
+        keeps = study.weights.to_fetch() is None and all(target.startswith("dgbench.") for target in targets)
+        if self.remembers and keeps and passed.read(study, asked):
+            return
 
         from dgbench.callbacks.loggers import build_logger
         from dgbench.training.blueprint import Blueprint
@@ -155,6 +169,8 @@ class Judged:
         build(config, "selection")
         if reason := why_not_here(Blueprint(study).settings):
             self.cautions[reason] = None
+        elif keeps:
+            passed.keep(study, asked, {"passed": True})
 
 
 def absent_files(config: Mapping[str, Any], info: DatasetInfo, weights: InitialWeights) -> Iterator[str]:
@@ -193,14 +209,33 @@ def _count(kinds: Iterable[KindLeft], on_gpu: bool) -> Iterator[str]:
 
 
 def _cost(study: PlannedStudy, costs: dict[str, Cost]) -> Cost:
-    """Count the cost of a study's first model, or find that of an alike one in ``costs``."""
-    from dgbench.training.cost import count  # torch
-
+    """Count the cost of a study's first model, or find that of an alike one in ``costs`` or in the cache."""
     shapes = [study.info.image, len(study.folds[0].training), study.spec.objective, study.spec.hparams]
     key = digest([*shapes, *(study.config[group] for group in ("backbone", "tuning", "sharpness", "trainer"))])
     if key not in costs:
-        costs[key] = count(study)
+        costs[key] = _counted(study, key)
     return costs[key]
+
+
+def _counted(study: PlannedStudy, key: str) -> Cost:
+    """Read a cost from the cache, or count it with torch and keep it there."""
+    counts = Remembered("cost")
+    asked = [key, *_facts(study), *(study.config[group] for group in ("averaging", "head", "init"))]
+    answer = counts.read(study, asked)
+    if answer is not None:
+        with suppress(TypeError):  # a file that somebody changed
+            return Cost(**answer)
+
+    from dgbench.training.cost import count  # torch
+
+    cost = count(study)
+    counts.keep(study, asked, asdict(cost))
+    return cost
+
+
+def _facts(study: PlannedStudy) -> list[Any]:
+    """List what plans of other datasets do not share, beside shapes and configuration."""
+    return [study.info.name, study.info.n_classes, len(study.folds[0].training), study.spec.init]
 
 
 def _card(study: PlannedStudy) -> Card:
@@ -234,7 +269,9 @@ def _images(kinds: Iterable[KindLeft]) -> Iterator[str]:
         environments = _span(len(fold.training) for fold in studies[0].folds)
         images = f"{_span(study.spec.hparams['batch_size'] for study in studies)} images"
         base = studies[0].info.base
-        yield f"{with_base(name, base)}: {images} of each of {environments} environments per model and step"
+        drawn = studies[0].config["trainer"].get("environments_per_step")
+        of_each = f"of each of {f'{drawn} out of ' if drawn else ''}{environments} environments"
+        yield f"{with_base(name, base)}: {images} {of_each} per model and step"
 
 
 def _span(numbers: Iterable[int]) -> str:

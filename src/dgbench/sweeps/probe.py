@@ -49,7 +49,8 @@ def minibatches_per_second(planned: Sequence[PlannedStudy]) -> float:
     studies = studies_of(planned)
     groups = plan_groups([run for study in studies for run in study.runs], studies[0].config["execution"])
     largest = max(groups, key=lambda group: len(group.runs))
-    return sum(len(run.fold.training) for run in largest.runs) / _step_seconds(largest)
+    minibatches = sum(run.study.settings.minibatches(len(run.fold.training)) for run in largest.runs)
+    return minibatches / _step_seconds(largest)
 
 
 def _step_seconds(group: Group) -> float:

@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from dgbench.errors import DgbenchError, reason_of
+from dgbench.plan.cost import Cost
 from dgbench.plan.folds import Fold
 from dgbench.plan.overrides import grammar
 from dgbench.plan.search import Halving, scheme_of
@@ -31,9 +32,6 @@ from dgbench.records.files import read_json, write_whole
 from dgbench.records.locks import is_locked
 from dgbench.records.spec import digest
 from dgbench.records.status import FAILED, INTERRUPTED, RUNNING, STOPPED, is_done, read_beat, read_status
-
-if TYPE_CHECKING:
-    from dgbench.training.cost import Cost
 
 SAMPLES = 30  # runs that a mean speed or size is taken from
 SPEEDS = ".jobs/speeds.json"  # in the folder of a sweep; only plans read it
@@ -104,6 +102,7 @@ class KindLeft:
         steps, begun = int(study.spec.training["steps"]), study.folder.is_dir()
         halving = study.search is not None and isinstance(study.search.scheme, Halving)
         runs = minibatches = 0
+        per_step = study.config["trainer"].get("environments_per_step")
         for fold in folds:
             state, step, rate = "missing", 0, None
             if begun:
@@ -112,11 +111,11 @@ class KindLeft:
             self.models[state] += 1
             if state != "done":
                 runs += 1
-                minibatches += max(0, steps - step) * len(fold.training)
+                minibatches += max(0, steps - step) * (per_step or len(fold.training))
             elif len(self.sizes) < SAMPLES:
                 self.sizes.append(sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()))
             if rate and len(self.rates) < SAMPLES:
-                self.rates.append(rate * len(fold.training))
+                self.rates.append(rate * (per_step or len(fold.training)))
         self.minibatches_left += minibatches
         if study.search:
             self.seeds.add(int(study.search.base.get("seed", study.spec.seed)))

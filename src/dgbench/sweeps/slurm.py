@@ -35,7 +35,7 @@ from dgbench.plan.studies import Planner
 from dgbench.records.commands import expect_jobs
 from dgbench.records.files import open_regular, read_json, write_whole
 from dgbench.records.status import roughly
-from dgbench.sweeps.local import LauncherKeys, labels, raise_failed, tell
+from dgbench.sweeps.local import LauncherKeys, labels, raise_failed, refuse_optimizers, tell
 from dgbench.sweeps.sizes import JobSize, Part, Speeds, Workload, clocked_here, packed, parts_of_jobs
 from dgbench.sweeps.work import THREADS, SweepCommand
 from dgbench.validation import Count0, Folder, NonBlank, OneLine, Positive, Refusal
@@ -110,6 +110,7 @@ class SlurmLauncher(Launcher):
         self.params = {k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in params.items()}
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        refuse_optimizers(config)
         keys: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
         SlurmKeys(**keys)
         self.config, self.command = config, SweepCommand.of(hydra_context, config, task_function)

@@ -13,7 +13,7 @@ from typing import Any
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import RangeSweep
-from hydra.core.utils import JobReturn
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import HydraException
 from hydra.utils import get_method
 from omegaconf import OmegaConf
@@ -118,7 +118,8 @@ class StudySweeper(BasicSweeper):
         expect_jobs(open_places, self._typed())
         try:
             results = self.launcher.launch(jobs_left, initial_job_idx=0)
-            self._raise_failed(jobs_left, results)
+            if not basic:  # Hydra's own runs the jobs here, and each has said how it ended
+                self._raise_failed(jobs_left, results)
         except JobsFailedError:
             self._close(map(planner.place, _parts(jobs, planner, sweep_dir)))
             raise
@@ -132,8 +133,11 @@ class StudySweeper(BasicSweeper):
         if self.config.wait:  # a launcher may have split jobs meanwhile
             ended = [planner.place(words) for words in _parts(jobs, planner, sweep_dir)]
             self._close(ended)
-            # of Hydra's own launcher, which runs them here, each job has said how it ended
-            if not basic and (lost := sum(place.is_left(self.config.retry) for place in dict.fromkeys(ended))):
+            told = {
+                place for place, result in zip(open_places, results, strict=False) if result.status is JobStatus.FAILED
+            }
+            lost = sum(place.is_left(self.config.retry) for place in set(ended) - told)
+            if lost:
                 raise JobsFailedError(
                     f"{lost} of {len(set(ended))} jobs came to no end in {sweep_dir.absolute()}; where the launcher's "
                     "workers have other files, give them a shared hydra.sweep.dir, and start the same command again"

@@ -48,6 +48,7 @@ class SweepCommand:
             config = loader.load_sweep_config(self.config, list(overrides))
             with open_dict(config):
                 config.hydra.job.id = config.hydra.job.num = number
+                config.hydra.job.chdir = False  # relative folders are those of the command
             place = Planner.of_sweep(loader, self.config).place(overrides)
             if not place.is_left(config.retry):  # e.g. done before a requeue
                 return None

@@ -22,9 +22,11 @@ from torch.nn import functional as F
 from dgbench.batches import ErrorRecipe, EvalBatch
 from dgbench.callbacks.predictions import PredictedRun
 from dgbench.callbacks.recorder import rows_of_counts
+from dgbench.data.datasets.class_order import is_unclear
 from dgbench.data.description import DatasetInfo, Preprocessing
 from dgbench.data.environments import Environments
 from dgbench.data.minibatches import EnvironmentData
+from dgbench.data.understanding import lines_of_dataset
 from dgbench.errors import ConfigError
 from dgbench.plan.folds import Fold, planned_folds
 from dgbench.plan.settings import TrainerSettings
@@ -258,6 +260,7 @@ def evaluate_model(
             rows = rows_of_counts(identity, model.step, run.recipes, counts)
             final = Evaluations(steps=model.step, every=0, scored=scored_by(run.recipes))
             about = {"run": identity.run, "evaluated": evaluated, "evaluations": final.model_dump()}
+            about["understood"] = lines_of_dataset(info)
             write_whole(folder / IDENTITY_FILE, json.dumps(about, indent=1) + "\n")
             write_whole(folder / ROW_FILE, "".join(row.to_json() + "\n" for row in rows))
             finish(folder)
@@ -360,7 +363,8 @@ class Adapted:
         preprocessing: of the dataset's images.
 
     Raises:
-        ConfigError: the model lacks a class, sees other channels, or vectors of another length.
+        ConfigError: the model lacks a class, or names none where their order is unclear; it sees other channels, or
+            vectors of another length.
     """
 
     def __init__(self, model: Predictor, classes: Sequence[str], preprocessing: Preprocessing) -> None:
@@ -374,6 +378,12 @@ class Adapted:
             raise ConfigError(
                 f"the model sees {form.format(inputs.image[0])}, the dataset has {preprocessing.image[0]}; choose "
                 "another dataset"
+            )
+        if not model.classes and is_unclear(classes):
+            raise ConfigError(
+                f"the order of the model's {len(classes)} outputs is not known: the dataset's classes are ordered "
+                f"{some_of(classes, 4)}, which is another order as numbers than as text; name the outputs in their "
+                "order with classes=[...]"
             )
         missing = [name for name in classes if model.classes and name not in model.classes]
         if missing:

@@ -18,6 +18,7 @@ from pydantic import Field, InstanceOf, PrivateAttr, SkipValidation
 
 from dgbench.data.description import Preprocessing
 from dgbench.data.environments import Environments
+from dgbench.data.understanding import lines_of_dataset
 from dgbench.errors import ConfigError
 from dgbench.networks.weights import ImageRecord
 from dgbench.plan.building import built, dataset_options, filled_dataset
@@ -232,6 +233,8 @@ class Evaluator(Checked):
         text = repr(filled)
         if text not in self._datasets:
             self._datasets[text] = built(dataset_options(filled))
+            for line in lines_of_dataset(self._datasets[text].info):
+                self.tell(line)
         self._datasets[text].store.to(device)
         return self._datasets[text]
 

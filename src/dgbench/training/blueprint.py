@@ -81,7 +81,45 @@ class Blueprint:
         self.bare_sizes = replace(Blueprint.sizes(self, self.folds[0]), n_features=body.n_features)
         with torch.device("meta"):
             classifier = build_head(self.algorithm.networks_needed(self.bare_sizes, self.hparams)["classifier"])
+        if self.settings.environments_per_step is not None:
+            self._check_drawing()
         self.head.check(classifier, self.planned.weights, bool(getattr(body, "unit_length", False)))
+
+    def _check_drawing(self) -> None:
+        """Refuse to draw environments where a method keeps something for each one that it trains on.
+
+        Raises:
+            ConfigError: networks or state have a part for each environment.
+        """
+        allowed = self.algorithm.draws_environments
+        if allowed is None:
+            drawn = self.bare_sizes.n_envs
+            allowed = self._shapes_with(drawn) == self._shapes_with(drawn + 1)
+        if not allowed:
+            raise ConfigError(
+                f"trainer.environments_per_step={self.settings.environments_per_step} cannot go with "
+                f"algorithm={self.spec.algorithm}, which keeps something for each training environment; set it to "
+                "null, or choose another algorithm"
+            )
+
+    def _shapes_with(self, n_envs: int) -> tuple[Any, ...]:
+        """Collect the networks and the shapes of the state that the method has for steps of ``n_envs`` environments."""
+        sizes = replace(self.bare_sizes, n_features=0, n_envs=n_envs)
+        with torch.device("meta"):
+            networks, sizes = build_networks(
+                self.bare_featurizer,
+                sizes,
+                lambda known: self.algorithm.networks_needed(known, self.hparams),
+                self.algorithm.extra_channels,
+                0,
+            )
+            state = self.algorithm(sizes, self.hparams).initial_state(networks)
+        needed = self.algorithm.networks_needed(sizes, self.hparams)
+        return needed, {name: tuple(value.shape) for name, value in state.items()}
+
+    def bare_featurizer(self, image: tuple[int, ...]) -> nn.Module:
+        """Build a featurizer for images of this shape, without initial weights."""
+        return Blueprint.featurizer(self, image)
 
     def _check_combination(self) -> None:
         """Refuse sharpness-aware updates without one loss, and parts of a minibatch where a method needs the whole."""
@@ -154,7 +192,19 @@ class Blueprint:
         """Return all sizes but the number of features, as far as the dataset's description tells."""
         info = self.planned.info
         images = sum(n for subsets in info.counts.values() for n in subsets.values())
-        return Sizes(0, info.n_classes, len(fold.training), info.image, self.settings.steps, images)
+        return Sizes(
+            n_features=0,
+            n_classes=info.n_classes,
+            n_envs=self.settings.minibatches(len(fold.training)),
+            image=info.image,
+            n_steps=self.settings.steps,
+            n_images=images,
+            n_drawn_from=self._drawn_from(fold),
+        )
+
+    def _drawn_from(self, fold: Fold) -> int:
+        """Count the environments that each step of a fold draws from; 0 where it has all of them."""
+        return 0 if self.settings.environments_per_step is None else len(fold.training)
 
     def featurizer(self, image: tuple[int, ...]) -> nn.Module:
         """Build a featurizer for images of this shape."""

@@ -171,6 +171,15 @@ class Fit:
         best = [None if run.hash in self.finished else best_file(run) for run in group.runs]
         return Checkpointer(save, best, self.recorder, self.settings)
 
+    def _last_evaluated(self) -> int:
+        """Find the step of the last rows that stand before the present state; -1 where there are none."""
+        step = self.module.steps_done
+        for run, written in zip(self.group.runs, self.recorder.written, strict=True):
+            if run.hash not in self.finished:
+                before = lines_before(run.folder / ROW_FILE, step)
+                return step if written.size > before.size else -1
+        return -1
+
     # ---- checkpoints --------------------------------------------------------------------------------------------
 
     @property
@@ -181,10 +190,15 @@ class Fit:
 
     @property
     def _evaluates_again(self) -> bool:
-        """Whether training that ends before its last step is evaluated once more, now that this is its end."""
+        """Whether training that ends before its last step is evaluated once more, now that this is its end.
+
+        A callback may stop it between two evaluations, or before the first: it is scored where it stopped.
+        """
         settings = self.settings
-        early = self.module.steps_done < self.until
-        return early and (settings.eval_test == "best" or settings.predictions == "last")
+        if self.module.steps_done >= self.until:
+            return False
+        is_scored = self.recorder.evaluated == self.module.steps_done
+        return not is_scored or settings.eval_test == "best" or settings.predictions == "last"
 
     def snapshot(self, evaluates_again: bool = False) -> Snapshot:
         """Take a snapshot of the present state of all runs.
@@ -220,11 +234,22 @@ class Fit:
                 self.predictions.written[i] = Checksum(**states[i]["predictions"])
             if run.hash in snapshot.diverged:
                 self.module.diverged[i] = snapshot.diverged[run.hash]
+        self.recorder.evaluated = self._last_evaluated()
         for name, callback in self._shared.items():
             if name in states[0]:  # not in one of a run that was trained without them
                 callback.load_state_dict(states[0][name])
         if self.metrics:
             self.metrics.load_states([state.get("metrics") for state in states])
+
+
+def ended_by(error: BaseException) -> bool:
+    """Return whether a ``SystemExit`` is Lightning's answer to Ctrl-C, not one that a callback raised."""
+    context: BaseException | None = error
+    while context is not None:
+        if isinstance(context, KeyboardInterrupt):
+            return True
+        context = context.__cause__ or context.__context__
+    return False
 
 
 def group_module(group: Group) -> RunModule:
@@ -241,9 +266,16 @@ def group_data(group: Group) -> EnvironmentData:
 
 @contextmanager
 def while_fitting() -> Iterator[None]:
-    """Surround ``trainer.fit``: with normal numbers, and Ctrl-C, a ``SystemExit`` inside, as ``KeyboardInterrupt``."""
+    """Surround ``trainer.fit``: with normal numbers, and Ctrl-C, a ``SystemExit`` inside, as ``KeyboardInterrupt``.
+
+    Raises:
+        RuntimeError: something else, a callback say, raised ``SystemExit``.
+    """
     try:
         with normal_numbers():
             yield
     except SystemExit as stop:
-        raise KeyboardInterrupt from stop
+        if ended_by(stop):
+            raise KeyboardInterrupt from stop
+        text = f"SystemExit({stop.code}) was raised while it trained; set trainer.should_stop to end a training"
+        raise RuntimeError(text).with_traceback(stop.__traceback__) from stop

@@ -145,7 +145,7 @@ def runs_that_fit(run: Run, template: SingleRun, memory_gb: float | None) -> int
     They may take ``memory_gb`` gigabytes; None is half of what the device has. ``template`` is a module of their shape.
     """
     study = run.study
-    n_images = study.batch_size * len(run.fold.training)
+    n_images = study.batch_size * study.settings.minibatches(len(run.fold.training))
     weights = sum((WEIGHT_COPIES if p.requires_grad else 1) * p.numel() for p in template.networks.parameters())
     channels, *sides = study.environments.store.image
     layers = template.activations((channels + template.algorithm.extra_channels, *sides))

@@ -32,6 +32,7 @@ from torch import nn
 from dgbench.configuration import typed_words
 from dgbench.data.description import Preprocessing
 from dgbench.data.environments import Environments
+from dgbench.data.understanding import lines_of_dataset
 from dgbench.errors import DgbenchError, RecordError, one_line
 from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
@@ -132,6 +133,7 @@ def write_identity(run: Run, *, resumed_from: int, together: int) -> None:
         "evaluations": run.evaluations.model_dump(),
         **_arrived(study.planned.weights),
         "dataset": {**study.info.facts(), "fingerprint": fingerprint(study.source)},
+        "understood": lines_of_dataset(study.info),
         "sessions": [*_sessions(file), session],
     }
     write_whole(file, json.dumps(document, indent=1) + "\n")
@@ -297,16 +299,18 @@ class ModelRecord:
         """
         algorithm = algorithm_class(self.objective)
         image = self.preprocessing.image
+        per_step = self.trainer.get("environments_per_step")  # runs of before lack it
         try:
             shapes = Sizes(
                 n_features=0,
                 n_classes=len(self.classes),
-                n_envs=len(self.training),
+                n_envs=per_step or len(self.training),
                 image=image,
                 n_steps=self.trainer["steps"],
                 n_images=self.n_images,
                 pixel_mean=self.preprocessing.mean,
                 pixel_std=self.preprocessing.std,
+                n_drawn_from=len(self.training) if per_step else 0,
             )
             networks, sizes = build_networks(
                 self._featurizer,

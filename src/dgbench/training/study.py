@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from omegaconf import OmegaConf
 from torch import nn
@@ -117,6 +118,7 @@ class Run:
             folds=None if self.fold.folds is None else [list(tested) for tested in self.fold.folds],
             beyond=study.info.beyond,
             grouped=study.group_size > 0,
+            unlearnable=unlearnable(self.data),
             code=code_version(),
         )
 
@@ -195,6 +197,8 @@ class Study(Blueprint):
             eval_batch_size=self.settings.eval_batch_size,
             seed=self._seed_for("order"),
             group_size=self.group_size,
+            environments_per_step=self.settings.environments_per_step,
+            repeats=self.settings.small_environments == "repeat",
         )
         return Run(self, fold, self.planned.run_spec(fold), self.planned.run_folder(fold), data)
 
@@ -242,13 +246,14 @@ class Study(Blueprint):
         return Sizes(
             n_features=0,
             n_classes=self.source.info.n_classes,
-            n_envs=len(fold.training),
+            n_envs=self.settings.minibatches(len(fold.training)),
             image=self.source.store.image,
             n_steps=self.settings.steps,
             n_images=self.n_images,
             n_trained_on=sum(len(environments.table.subset(env, "train")) for env in fold.training),
             pixel_mean=self.source.catalog.preprocessing.mean,
             pixel_std=self.source.catalog.preprocessing.std,
+            n_drawn_from=self._drawn_from(fold),
         )
 
     def featurizer(self, image: tuple[int, ...]) -> nn.Module:
@@ -280,6 +285,32 @@ def environments_of(fold: Fold, environments: Environments) -> Environments:
     if fold.membership is None:
         return environments
     return partial(environments, fold.membership.training, fold.membership.tested)
+
+
+def unlearnable(data: EnvironmentData) -> dict[str, float]:
+    """Compute the share of each class that is tested and in no training environment, of the images of an environment.
+
+    Returns:
+        ``ENVIRONMENT: CLASS`` -> share of the images of that environment.
+    """
+    table, catalog = data.environments.table, data.environments.catalog
+    images = [table.subset(env, "train") for env in data.training]
+    trained = np.unique(catalog.labels[np.concatenate(images)])
+    missing = np.setdiff1d(np.arange(len(catalog.classes)), trained)
+    shares: dict[str, float] = {}
+    if not len(missing):
+        return shares
+    for recipe in data.recipes:
+        if recipe.subset != "test":
+            continue
+        share = np.zeros(len(catalog.classes))
+        for name, weight in recipe.mixture.items():
+            labels = catalog.labels[table.eval_set(name).indices.numpy()]
+            share += weight * np.bincount(labels, minlength=len(share)) / len(labels)
+        for k in missing.tolist():
+            if share[k]:
+                shares[f"{recipe.env}: {catalog.classes[k]}"] = round(float(share[k]), 6)
+    return shares
 
 
 def scored_by(recipes: Sequence[ErrorRecipe]) -> dict[str, list[str]]:

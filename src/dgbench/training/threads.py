@@ -76,7 +76,9 @@ class Threads:
 
 def _kind(group: Group) -> str:
     """Compute a digest that is equal for groups that compute steps of the same size."""
-    spec, study, n_envs = group.runs[0].spec, group.runs[0].study, len(group.runs[0].fold.training)
+    first = group.runs[0]
+    spec, study = first.spec, first.study
+    n_envs = study.settings.minibatches(len(first.fold.training))
     images = [study.info.name, *study.environments.store.image, study.batch_size, n_envs]
     method = [spec.objective, spec.network, spec.tuning, spec.sharpness, spec.training]
     return digest([*method, images, len(group.runs), group.stacked])

@@ -6,7 +6,7 @@ import gc
 import logging
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +17,11 @@ from dgbench.callbacks.study_means import StudyMeans
 from dgbench.errors import ConfigError, DgbenchError, DivergedError, RecordError, is_out_of_memory, reason_of
 from dgbench.plan.code import raised_at
 from dgbench.records.commands import keep_plan
+from dgbench.records.files import NOT_REGULAR
 from dgbench.records.locks import RunLocks, lock_holder
 from dgbench.records.metrics import METRICS_FILE, Lines, read_metrics, write_metrics
-from dgbench.records.predictions import PREDICTION_FILE, about_predictions
+from dgbench.records.predictions import PREDICTION_FILE, about_predictions, read_predictions
+from dgbench.records.rows import ROW_FILE, cleaned
 from dgbench.records.status import (
     FAILED,
     INTERRUPTED,
@@ -132,6 +134,8 @@ class _Trainer:
             return False
         if done or (failed and retry == "none"):
             note = "failed before; retry=failed trains it again" if failed else "was done before"
+            if done:
+                self._clean(run)
             self.progress.end(self._named(run), note)
             self.outcomes.complete[run.hash] = done
             return False
@@ -139,6 +143,13 @@ class _Trainer:
             self.outcomes.left[run.hash] = "not failed (retry=failed)"
             return False
         return True
+
+    def _clean(self, run: Run) -> None:
+        """Repair the rows of a finished run, unless another process holds it: what is no row, or there twice."""
+        file = run.folder / ROW_FILE
+        with RunLocks() as locks, suppress(OSError):
+            if locks.take(run.folder) and (removed := cleaned(file)):
+                self.progress.note(f"{file}: {removed} were removed; the rows of the run are whole")
 
     def train(self, group: Group, asked: set[str], whole: bool = False) -> bool:
         """Train the runs of a group that are asked for and not complete.
@@ -162,6 +173,7 @@ class _Trainer:
                 elif whole:
                     return False
             locked_runs = [run for run in locked_runs if not self._done_meanwhile(run)]
+            locked_runs = self._writable(locked_runs)
             if not locked_runs:
                 return all(run.hash in self.outcomes.complete for run in runs)
             self.moved = True
@@ -170,6 +182,18 @@ class _Trainer:
             if group.stacked:
                 forget(group.runs)
             return len(locked_runs) == len(runs)
+
+    def _writable(self, runs: Sequence[Run]) -> list[Run]:
+        """Fail those runs alone whose row or prediction file is a folder, say; return the others."""
+        writable = []
+        for run in runs:
+            files = [run.folder / name for name in (ROW_FILE, PREDICTION_FILE)]
+            blocked = [file for file in files if file.exists() and not file.is_file()]
+            if blocked:
+                self._fail([run], f"{blocked[0]} is {NOT_REGULAR}; remove it")
+            else:
+                writable.append(run)
+        return writable
 
     def note_done_by_others(self, groups: Sequence[Group], asked: set[str]) -> None:
         """Note as complete what other processes have finished meanwhile."""
@@ -371,7 +395,17 @@ def failure(error: Exception) -> str:
 
 
 def _lacking(runs: Sequence[Run]) -> str:
-    """Format one line on finished runs that lack the predictions that are asked for; empty where there are none."""
+    """Format a line on finished runs that lack the predictions that are asked for, or whose predictions are damaged.
+
+    Empty where there are none.
+    """
+    damaged = [run.folder / PREDICTION_FILE for run in runs if _has_damaged_predictions(run)]
+    if damaged:
+        more = f", and {len(damaged) - 1} more" if damaged[1:] else ""
+        return (
+            f"{damaged[0]} is damaged{more}; write it again with "
+            f"dgbench evaluate model={damaged[0].parent} predictions=true"
+        )
     lack = [run for run in runs if _lacks_predictions(run)]
     if not lack:
         return ""
@@ -380,6 +414,19 @@ def _lacking(runs: Sequence[Run]) -> str:
         f"{label} done before trainer.predictions={lack[0].study.settings.predictions} was set and not trained again; "
         "write them with dgbench evaluate model=FOLDER predictions=true, or delete the folder to train it anew"
     )
+
+
+def _has_damaged_predictions(run: Run) -> bool:
+    """Return whether predictions that are asked for are there, and cannot be read to their end."""
+    file = run.folder / PREDICTION_FILE
+    if run.study.settings.predictions == "none" or not file.exists():
+        return False
+    try:
+        about_predictions(file)
+        read_predictions(file)
+    except RecordError:
+        return True
+    return False
 
 
 def _lacks_predictions(run: Run) -> bool:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from dgbench.data.datasets.image_table import ImageTable, Row, images_below, known_bad, table_of, usable
+from dgbench.data.datasets.file_tree import LeftOut, images_below
+from dgbench.data.datasets.image_table import ImageTable, Row, known_bad, table_of, usable
+from dgbench.data.datasets.splits import warn_once
 from dgbench.data.fetch.fetching import fetch, sources
 from dgbench.downloads import PROBE_SECONDS, any_answers
 from dgbench.errors import DataError
@@ -308,8 +310,13 @@ def _picture_name(table: ImageTable, kept: np.ndarray) -> str:
 
 def _picture_table(folder: Path) -> ImageTable:
     """List all images in class folders, at any depth; a class is the name of the folder that holds an image."""
-    rows: list[Row] = [(path, "all", Path(path).parent.name, None) for path in images_below(folder) if "/" in path]
-    return table_of(folder, rows, ["all"], "same")
+    left_out = LeftOut()
+    paths = images_below(folder, left_out=left_out)
+    rows: list[Row] = [(path, "all", Path(path).parent.name, None) for path in paths if "/" in path]
+    table = table_of(folder, rows, ["all"], "same")
+    if line := left_out.line():
+        warn_once(f"left out below {folder}: {line}")
+    return table
 
 
 def _cifar_folder(folder: Path) -> Path | None:

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import AfterValidator
 
 from dgbench.data.datasets.base_images import Base, base_facts, load_base_images
-from dgbench.data.datasets.splits import Subsets, counts_of, cut
+from dgbench.data.datasets.splits import Subsets, counts_of, cut, drawn
 from dgbench.data.datasets.spurious import Given, LabelNoise, environment_name
 from dgbench.data.description import DatasetInfo, Preprocessing
 from dgbench.data.options import DataFolder, DatasetOptions, Numbers, Seed, ValFraction, expanded
@@ -121,6 +121,7 @@ class DealtDigits(DatasetOptions):
             image=(self.channels, base.side, base.side),
             counts=counts_of(subsets),
             content=base.content,
+            val_from=drawn(self.val_fraction, self.split_seed),
         )
         return info, subsets
 

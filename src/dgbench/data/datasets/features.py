@@ -15,16 +15,34 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import SkipValidation
 
+from dgbench.data.datasets.class_order import in_order
+from dgbench.data.datasets.labeled_rows import LabeledRows
+from dgbench.data.datasets.lists import column_of_subsets, sign_between, subset_of
+from dgbench.data.datasets.small_environments import too_small
+from dgbench.data.datasets.split_units import caution_of_columns, columns_across, units_by_column
 from dgbench.data.datasets.splits import (
-    LabeledRows,
     Subsets,
     check_classes,
+    check_units,
     chosen_environments,
     counts_of,
+    origin_of_val,
+    split_variant,
     subsets_of,
+    warn_once,
 )
 from dgbench.data.description import SUBSETS, DatasetInfo, Preprocessing
-from dgbench.data.options import DatasetOptions, PathText, Seed, ValFraction, expanded, list_of_names
+from dgbench.data.options import (
+    DatasetOptions,
+    MinImages,
+    PathText,
+    Seed,
+    SplitBy,
+    SubsetColumn,
+    ValFraction,
+    expanded,
+    list_of_names,
+)
 from dgbench.errors import ConfigError, DataError
 from dgbench.records.files import read_arrays
 from dgbench.records.predictions import need_pyarrow, read_parquet
@@ -37,6 +55,7 @@ if TYPE_CHECKING:
 
 FEATURES, ENVIRONMENT, LABEL, SUBSET = "features", "environment", "label", "subset"
 OWN = (FEATURES, ENVIRONMENT, LABEL, SUBSET)  # further columns are attributes
+EXACT = 2**53  #: below it every whole number is a float
 Columns = dict[str, np.ndarray]
 LAYOUT = "an array features (n, d) with environment and label (n,), or the same as columns of a .parquet or .csv file"
 
@@ -91,7 +110,11 @@ def _parquet(path: Path, features: str | Sequence[str] | None) -> Columns:
 def _csv(path: Path, features: str | Sequence[str] | None) -> Columns:
     import pandas as pd
 
-    frame = pd.read_csv(path, keep_default_na=False)  # NA may name an environment
+    with path.open(encoding="utf-8-sig") as file:
+        heading = next((line for line in file if line.strip()), "")
+    sign = sign_between(heading.rstrip("\n"), (ENVIRONMENT, LABEL))
+    frame = pd.read_csv(path, sep=sign, keep_default_na=False)  # NA may name an environment
+    frame.columns = frame.columns.map(str).str.strip()
     if not isinstance(frame.index, pd.RangeIndex):  # pandas takes first values without a name for names of lines
         raise ValueError("its lines hold more values than the first names")
     return _columns_of_frame(path, frame, features)
@@ -110,13 +133,30 @@ def _columns_of_frame(path: Path, frame: pd.DataFrame, features: str | Sequence[
     else:
         used = _matching(path, names, features)
         for name in used:
-            if frame[name].to_numpy().dtype.kind not in "biuf":
-                raise DataError(
-                    f"dataset.path={path}: column {name} holds {frame[name].to_numpy().dtype}, not numbers alone; fill "
-                    "or drop it, or leave it out of dataset.columns"
-                )
+            _need_numbers(path, name, frame[name].to_numpy())
         values = np.stack([frame[name].to_numpy() for name in used], axis=1)
     return {FEATURES: values, **{name: frame[name].to_numpy() for name in names if name not in used}}
+
+
+def _need_numbers(path: Path, name: str, values: np.ndarray) -> None:
+    """Refuse a column of features that holds something else than numbers."""
+    if values.dtype.kind in "biuf":
+        return
+    text = next((value for value in values.tolist() if isinstance(value, str) and not _is_number(value)), "")
+    example = f", e.g. {text!r}," if text else ""
+    fix = "write numbers with a point" if _is_number(text.replace(",", ".")) else "fill or drop it"
+    raise DataError(
+        f"dataset.path={path}: column {name} holds {values.dtype}{example} not numbers alone; {fix}, or leave it out "
+        "of dataset.columns"
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _matching(path: Path, names: Sequence[str], features: str | Sequence[str]) -> list[str]:
@@ -162,7 +202,11 @@ class FeatureTable(LabeledRows):
 
 
 def table_of_features(
-    path: Path, columns: str | Sequence[str] | None, environments: Sequence[str] | None, classes: str
+    path: Path,
+    columns: str | Sequence[str] | None,
+    environments: Sequence[str] | None,
+    classes: str,
+    subset_column: str | None = None,
 ) -> FeatureTable:
     """Read the rows of the chosen environments from a file.
 
@@ -170,6 +214,7 @@ def table_of_features(
         path, columns: see :func:`~dgbench.data.datasets.features.columns_of`.
         environments: names of the environments to take, in order; None takes all, sorted.
         classes: ``same`` refuses environments with different classes, ``union`` allows them.
+        subset_column: see :func:`~dgbench.data.datasets.lists.column_of_subsets`.
 
     Raises:
         ConfigError, DataError: see :func:`~dgbench.data.datasets.features.columns_of`; also features that are no
@@ -184,6 +229,13 @@ def table_of_features(
                 f"dataset.path={path}: {name} has the shape {values.shape} beside {len(features)} rows of features; "
                 "give one value for each row, or leave it out"
             )
+    subsets = column_of_subsets(
+        subset_column,
+        [name for name in arrays if name not in OWN[:3]],
+        lambda name: ("" if _is_missing(value) else str(value) for value in arrays[name].tolist()),
+        f"dataset.path={path}",
+    )
+    listed = np.full(len(features), -1) if subsets is None else _listed(path, arrays[subsets])
     env_names, env = _named(path, ENVIRONMENT, arrays[ENVIRONMENT])
     chosen = chosen_environments(env_names, environments)
     rows = np.flatnonzero(np.isin(env, [env_names.index(name) for name in chosen]))
@@ -193,7 +245,7 @@ def table_of_features(
         raise DataError(f"dataset.path={path}: every row has the label {class_names[0]}; give two classes or more")
     chosen_env = place[env[rows]]
     present = {(chosen[e], class_names[k]) for e, k in set(zip(chosen_env.tolist(), label.tolist(), strict=True))}
-    check_classes(chosen, class_names, present, classes)
+    check_classes(chosen, class_names, present)
     return FeatureTable(
         features=features[rows],
         rows=rows,
@@ -201,11 +253,12 @@ def table_of_features(
         classes=class_names,
         env=chosen_env,
         label=label,
-        listed=_listed(path, arrays[SUBSET])[rows] if SUBSET in arrays else np.full(len(rows), -1),
+        listed=listed[rows],
+        same_classes=classes == "same",
         attributes={
             name: ["" if _is_missing(value) else str(value) for value in values[rows].tolist()]
             for name, values in arrays.items()
-            if name not in OWN
+            if name not in (*OWN[:3], subsets)
         },
     )
 
@@ -230,20 +283,30 @@ def _matrix(path: Path, features: np.ndarray) -> np.ndarray:
 
 
 def _named(path: Path, column: str, values: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """Sort the different names (integers by value) and index each row's, (n,); blanks around names do not count."""
+    """Sort the different names (whole numbers by value) and index each row's, (n,); blanks around them do not count."""
     plain = values.tolist()
     for row, value in enumerate(plain):
         if _is_missing(value):
             raise DataError(f"dataset.path={path}: row {row} has no {column}; give it one, or drop it")
-        if not isinstance(value, (str, int)):
+        whole = isinstance(value, float) and value.is_integer() and abs(value) < EXACT
+        if not isinstance(value, (str, int)) and not whole:
             raise DataError(
                 f"dataset.path={path}: {column} holds {value!r} in row {row}; give names or integers in every row"
             )
-    integers = values.dtype.kind in "iu"
-    names, number = np.unique(
-        values if integers else np.array([str(value).strip() for value in plain]), return_inverse=True
-    )
-    return [str(name) for name in names.tolist()], number.astype(np.int64)
+    if values.dtype.kind == "f":  # 0.0 and 1.0, as pandas writes integers of a column that once had a gap
+        values = values.astype(np.int64)
+    if values.dtype.kind not in "iu":
+        texts = [_name(value) for value in plain]
+        names = in_order(texts)
+        number_of = {name: i for i, name in enumerate(names)}
+        return names, np.array([number_of[text] for text in texts], np.int64)
+    different, number = np.unique(values, return_inverse=True)
+    return [str(name) for name in different.tolist()], number.astype(np.int64)
+
+
+def _name(value: str | float) -> str:
+    """Write a name as text, a whole number without a point."""
+    return value.strip() if isinstance(value, str) else str(int(value) if isinstance(value, float) else value)
 
 
 def _listed(path: Path, values: np.ndarray) -> np.ndarray:
@@ -251,11 +314,12 @@ def _listed(path: Path, values: np.ndarray) -> np.ndarray:
     listed = np.full(len(values), -1)
     for row, value in enumerate(values.tolist()):
         if not _is_missing(value):
-            if value not in SUBSETS:
+            subset = subset_of(str(value))
+            if subset not in SUBSETS:
                 raise DataError(
                     f"dataset.path={path}: row {row} is in subset {value}; use train, val, test or leave it empty"
                 )
-            listed[row] = SUBSETS.index(value)
+            listed[row] = SUBSETS.index(subset)
     return listed
 
 
@@ -282,6 +346,9 @@ class FeatureOptions(DatasetOptions):
     classes: Literal["same", "union"]
     val_fraction: ValFraction
     split_seed: Seed
+    subset_column: SubsetColumn = None
+    split_by: SplitBy = None
+    min_images: MinImages = 0
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
         """Describe as :meth:`~dgbench.data.options.DatasetOptions.describe`; read the whole file."""
@@ -305,10 +372,20 @@ class FeatureOptions(DatasetOptions):
         return Environments(Table(info, subsets), catalog, store)
 
     def _table(self) -> FeatureTable:
-        return table_of_features(expanded(self.path), self.columns, self.environments, self.classes)
+        return table_of_features(expanded(self.path), self.columns, self.environments, self.classes, self.subset_column)
 
     def _described(self, table: FeatureTable) -> tuple[DatasetInfo, Subsets]:
-        subsets = subsets_of(table, np.ones(len(table), bool), self.val_fraction, self.split_seed)
+        units = None
+        if self.split_by is not None:
+            names = [f"row {row}" for row in table.rows.tolist()]
+            units = units_by_column(table.attributes, self.split_by, names)
+            check_units(units, table, f"dataset.split_by={self.split_by}")
+        every = np.ones(len(table), bool)
+        subsets = subsets_of(table, every, self.val_fraction, self.split_seed, units, self.min_images)
+        if units is None:
+            across = columns_across(table.attributes, subsets, len(table.classes))
+            if caution := caution_of_columns(across):
+                warn_once(caution)
         content, d = table.content(), table.features.shape[1]
         info = self._info(table.environments)
         info = replace(
@@ -317,7 +394,10 @@ class FeatureOptions(DatasetOptions):
             n_classes=len(table.classes),
             image=(d,),
             counts=counts_of(subsets),
+            only_tested=too_small(subsets, table.environments, self.min_images),
             content=content,
+            class_names=tuple(table.classes),
+            val_from=origin_of_val(table, self.val_fraction, self.split_seed),
         )
         return info, subsets
 
@@ -326,7 +406,11 @@ class FeatureOptions(DatasetOptions):
         given = tuple(environments)
         return DatasetInfo(
             name=self.name,
-            variant={"val_fraction": self.val_fraction, "features": 0},
+            variant={
+                "val_fraction": self.val_fraction,
+                "features": 0,
+                **split_variant(self.split_by, None, self.min_images),
+            },
             base="features",
             split_seed=self.split_seed,
             given=given,

@@ -12,6 +12,7 @@ from annotated_types import Predicate
 from hydra.utils import instantiate
 from pydantic import AfterValidator, BeforeValidator, Field, SkipValidation, model_validator
 
+from dgbench.data.datasets.copies import known_digests, leaking_copies, without_copies
 from dgbench.data.datasets.image_table import (
     ImageTable,
     Row,
@@ -21,17 +22,37 @@ from dgbench.data.datasets.image_table import (
     table_of_folders,
     table_of_rows,
     usable,
+)
+from dgbench.data.datasets.layouts import LAYOUT_FIX, NO_LAYOUT, USUAL, words_of
+from dgbench.data.datasets.lists import NO_SUBSETS
+from dgbench.data.datasets.small_environments import too_small
+from dgbench.data.datasets.split_units import (
+    caution_of_columns,
+    columns_across,
+    units_by_column,
+    units_by_pattern,
+)
+from dgbench.data.datasets.splits import (
+    Subsets,
+    check_units,
+    counts_of,
+    origin_of_val,
+    split_variant,
+    subsets_of,
     warn_once,
 )
-from dgbench.data.datasets.splits import Subsets, counts_of, subsets_of
 from dgbench.data.description import DatasetInfo, Preprocessing, unlike_published
 from dgbench.data.options import (
     NO_SIDE,
     CacheFolder,
     DatasetOptions,
     ImageSize,
+    MinImages,
     PathText,
     Seed,
+    SplitBy,
+    SplitPattern,
+    SubsetColumn,
     ValFraction,
     Workers,
     different,
@@ -40,12 +61,13 @@ from dgbench.data.options import (
     mapping_or,
 )
 from dgbench.data.transforms.values import AugmentationScheme
-from dgbench.errors import ConfigError, DgbenchError
-from dgbench.validation import Keys, Number, Refusal, shown
+from dgbench.errors import ConfigError, DataError, DgbenchError
+from dgbench.validation import Keys, Number, Refusal, shown, some_of
 
 if TYPE_CHECKING:
     from dgbench.data.environments import Environments
 
+DROPPED, UNDECODED, NAMED_BAD = "copies of others", "that cannot be decoded", "named in dataset.bad_files"
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
 
@@ -69,11 +91,16 @@ def _mean_and_std(value: Any) -> Any:
 _KEYS = mapping_or("is no scheme; give it the keys of domainbed in conf/dataset/image_folder.yaml")
 
 
+def _is_layout(layout: str | None) -> bool:
+    return layout is None or bool(words_of(layout))
+
+
 class ImageFolders(DatasetOptions):
     """Environments of image files; keys as in ``conf/dataset/image_folder.yaml``, where each is explained."""
 
     root: Annotated[PathText, Refusal("is no path", "name the folder that holds environment/class/image")]
     manifest: Annotated[PathText | None, Refusal("is no path", "give a CSV or JSON list of path, environment, class")]
+    subset_column: SubsetColumn = None
     reader: Any  # a function of root=Path that returns rows, or what Hydra makes it of
     environments: SkipValidation[Sequence[str] | None]  # checked with those that are there
     classes: Literal["same", "union"]
@@ -85,6 +112,9 @@ class ImageFolders(DatasetOptions):
         dict[str, Annotated[AugmentationScheme, _KEYS]], mapping_or("names no schemes; leave the key as it is")
     ]
     val_fraction: ValFraction
+    split_by: SplitBy = None
+    split_pattern: SplitPattern = None
+    min_images: MinImages = 0
     on_bad_image: Literal["fail", "skip"]
     store: Literal["auto", "ram", "file", "none"]
     cache_dir: CacheFolder
@@ -96,6 +126,8 @@ class ImageFolders(DatasetOptions):
         Predicate(lambda form: form is None or not isinstance(form.get("environments") or [], (str, int, float))),
         Refusal("is not images, classes and a list of environments", "null compares with nothing"),
     ]
+    layout: Annotated[str | None, Predicate(_is_layout), Refusal(NO_LAYOUT, LAYOUT_FIX)] = None
+    duplicates: Literal["warn", "drop", "fail"] = "warn"
     plain_environments: Annotated[
         Sequence[str | Number],
         Refusal("is no list of names", "[] augments all that are trained on"),
@@ -107,10 +139,34 @@ class ImageFolders(DatasetOptions):
         schemes = ["none", *self.augmentations]
         if self.augment not in schemes:
             raise ConfigError(f"dataset.augment={shown(self.augment)} is unknown; choose {', '.join(schemes)}")
+        if self.split_by is not None and self.split_pattern is not None:
+            raise ConfigError("dataset.split_by and dataset.split_pattern are both set; leave one of them null")
+        listed = self.manifest is not None or self.reader is not None
+        if self.split_by is not None and not listed:
+            raise ConfigError(
+                f"dataset.split_by={self.split_by} names a column of a list, and dataset.root is read without one; "
+                "set dataset.manifest, or find it in the names of files with dataset.split_pattern"
+            )
+        if self.subset_column not in (None, NO_SUBSETS) and self.manifest is None:
+            raise ConfigError(
+                f"dataset.subset_column={self.subset_column} names a column of a list; set dataset.manifest, or leave "
+                "it out"
+            )
         if self.store == "none" and self.on_bad_image == "skip":
             raise ConfigError(
                 "dataset.on_bad_image=skip needs every image decoded beforehand; use dataset.store=file, or name the "
                 "bad ones in dataset.bad_files"
+            )
+        if self.store == "none" and self.duplicates != "warn":
+            raise ConfigError(
+                f"dataset.duplicates={self.duplicates} needs every image read beforehand; use dataset.store=file"
+            )
+        listed = self.manifest is not None or self.reader is not None
+        if self.layout not in (None, USUAL) and listed:
+            key = "manifest" if self.reader is None else "reader"
+            raise ConfigError(
+                f"dataset.layout={self.layout} says what folders are, and dataset.{key} lists the images; set one of "
+                "them to null"
             )
         return self
 
@@ -140,7 +196,7 @@ class ImageFolders(DatasetOptions):
         pixels = image_store(
             table, side=side, kind=self.store, cache=cache, workers=self.workers, device_share=self.device_share
         )
-        info, subsets = self.described(table, usable(table, pixels.bad, self.on_bad_image, side, cache))
+        info, subsets = self.decoded(table, pixels.bad)
         mean, std = self.normalize.mean or IMAGENET["mean"], self.normalize.std or IMAGENET["std"]
         preprocessing = Preprocessing(info.image, tuple(map(float, mean)), tuple(map(float, std)))
         augmentation = None if self.augment == "none" else Augmentation(self.augmentations[self.augment])
@@ -162,9 +218,41 @@ class ImageFolders(DatasetOptions):
     def planned(self) -> tuple[DatasetInfo, Subsets]:
         """Plan the dataset and its subsets, as far as they are known without decoding."""
         table = self.table()
+        bad = {} if self.store == "none" else known_bad(table, self.image_size, expanded(self.cache_dir))
+        return self.decoded(table, bad)
+
+    def decoded(self, table: ImageTable, bad: Mapping[int, str]) -> tuple[DatasetInfo, Subsets]:
+        """Describe the dataset as :meth:`described`, with what decoding showed: broken images, and copies of others.
+
+        Args:
+            table: the files.
+            bad: position -> why an image cannot be decoded.
+
+        Raises:
+            DataError: broken images or copies that are to be refused.
+        """
         cache = expanded(self.cache_dir)
-        bad = {} if self.store == "none" else known_bad(table, self.image_size, cache)
-        return self.described(table, usable(table, bad, self.on_bad_image, self.image_size, cache))
+        kept = usable(table, bad, self.on_bad_image, self.image_size, cache)
+        digests = [] if self.store == "none" else known_digests(table, self.image_size, cache)
+        if self.duplicates == "drop":
+            unique = without_copies(kept, digests)
+            dropped = int(kept.sum() - unique.sum())
+            if dropped:
+                warn_once(
+                    f"{dropped} images below {table.root} are copies of others; left out (dataset.duplicates=drop)"
+                )
+                table.left_out.counts[DROPPED] = dropped
+            return self.described(table, unique)
+        info, subsets = self.described(table, kept)
+        copies = leaking_copies(table, digests, kept, subsets) if digests else None
+        if copies is None:
+            return info, subsets
+        if self.duplicates == "fail":
+            raise DataError(
+                f"{copies.line()}; dataset.duplicates=drop keeps the first file of each, warn goes on with all"
+            )
+        warn_once(f"{copies.line()}; dataset.duplicates=drop keeps the first file of each")
+        return info, subsets
 
     def expected_environments(self) -> list[str]:
         """List the names of the environments that the configuration knows; empty where only the files tell."""
@@ -182,12 +270,12 @@ class ImageFolders(DatasetOptions):
             need_folder(root, self.name)
             table = table_of_rows(self._read(root), root, self.environments, self.classes, self.bad_files)
         elif self.manifest is not None:
-            rows = rows_of_list(expanded(self.manifest))
+            rows = rows_of_list(expanded(self.manifest), self.subset_column)
             table = table_of_rows(rows, root, self.environments, self.classes, self.bad_files)
         else:
-            table = table_of_folders(root, self.environments, self.classes, self.bad_files, self.name)
+            table = table_of_folders(root, self.environments, self.classes, self.bad_files, self.name, self.layout)
         if self.environments is None:
-            _compare(table, self.published or {})
+            _compare(table, self.name, self.published or {})
         return table
 
     def _read(self, root: Path) -> list[Row]:
@@ -215,17 +303,63 @@ class ImageFolders(DatasetOptions):
         Raises:
             ConfigError: a fraction that leaves a subset empty.
         """
-        subsets = subsets_of(table, kept, self.val_fraction, self.split_seed)
+        units = self._units(table)
+        subsets = subsets_of(table, kept, self.val_fraction, self.split_seed, units, self.min_images)
+        if units is None and self.manifest is not None:
+            across = columns_across(table.attributes, subsets, len(table.classes))
+            if caution := caution_of_columns(across):
+                warn_once(caution)
         info = self.info(table.environments, len(table.classes))
         variant = {**info.variant, "images": int(kept.sum()), "files": table.fingerprint(kept)}
-        return replace(info, variant=variant, counts=counts_of(subsets), content=table.content()), subsets
+        if self.duplicates == "drop":  # what is left is known after decoding, so that the key stands for it
+            variant["duplicates"] = "drop"
+        info = replace(
+            info,
+            variant=variant,
+            counts=counts_of(subsets),
+            only_tested=too_small(subsets, table.environments, self.min_images),
+            content=table.content(),
+            class_names=tuple(table.classes),
+            val_from=origin_of_val(table, self.val_fraction, self.split_seed),
+            left_out=self._left_out(table, kept),
+        )
+        return info, subsets
+
+    def _units(self, table: ImageTable) -> np.ndarray | None:
+        """Give images that must stay on one side of the split one number, (n,); None where each stands alone.
+
+        Raises:
+            ConfigError, DataError: no such column, a pattern that finds nothing, a list that divides what belongs
+                together.
+        """
+        if self.split_by is None and self.split_pattern is None:
+            return None
+        if self.split_by is not None:
+            key = f"dataset.split_by={self.split_by}"
+            units = units_by_column(table.attributes, self.split_by, table.paths)
+        else:
+            key = f"dataset.split_pattern={self.split_pattern}"
+            units = units_by_pattern(str(self.split_pattern), table.paths)
+        check_units(units, table, key)
+        return units
+
+    def _left_out(self, table: ImageTable, kept: np.ndarray) -> dict[str, int]:
+        """Count the files that are not read, by reason."""
+        counts = {**table.left_out.counts, NAMED_BAD: len(self.bad_files)}
+        broken = int((~kept).sum()) - counts.get(DROPPED, 0)
+        return {**counts, UNDECODED: broken}
 
     def info(self, given: Sequence[str], n_classes: int) -> DatasetInfo:
         """Describe the dataset with these environments, as far as it is known without its files."""
         side = self.image_size or 0
         return DatasetInfo(
             name=self.name,
-            variant={"augment": self.augment, "image_size": self.image_size, "val_fraction": self.val_fraction},
+            variant={
+                "augment": self.augment,
+                "image_size": self.image_size,
+                "val_fraction": self.val_fraction,
+                **split_variant(self.split_by, self.split_pattern, self.min_images),
+            },
             base="files",
             split_seed=self.split_seed,
             given=tuple(given),
@@ -235,7 +369,21 @@ class ImageFolders(DatasetOptions):
         )
 
 
-def _compare(table: ImageTable, published: Mapping[str, Any]) -> None:
-    """Warn where a copy differs from what was published, once per process; it may still be what the user wants."""
-    for key, value, expected in unlike_published(published, len(table), len(table.classes), table.environments):
+def _compare(table: ImageTable, name: str, published: Mapping[str, Any]) -> None:
+    """Compare a copy with what was published; warn once per process where names or the number of images differ.
+
+    Raises:
+        DataError: another number of classes or environments: folders that mean something else, or another dataset.
+    """
+    differences = unlike_published(published, len(table), len(table.classes), table.environments)
+    for key, value, expected in differences:
+        known = len(expected) if isinstance(expected, list) else expected
+        number = len(value) if isinstance(value, list) else value
+        if key != "images" and number != known:
+            names = table.classes if key == "classes" else table.environments
+            raise DataError(
+                f"dataset.root={table.root} has {number} {key} ({some_of(names, 6)}), {name} as published {known}; "
+                "correct the root, say what its folders are with dataset.layout (e.g. environment/split/class), or "
+                "take it as it is with dataset.published=null"
+            )
         warn_once(f"{table.root} has {key} {value}, the published dataset {expected}")

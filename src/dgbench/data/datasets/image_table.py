@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 import csv
-import errno
-import functools
 import hashlib
 import json
-import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from dgbench.data.datasets.splits import LabeledRows, check_classes, chosen_environments
+from dgbench.data.datasets.class_order import in_order
+from dgbench.data.datasets.file_tree import LeftOut, unreadable
+from dgbench.data.datasets.labeled_rows import LabeledRows
+from dgbench.data.datasets.layouts import USUAL, tree_of
+from dgbench.data.datasets.lists import column_of_subsets, sign_between, subset_of
+from dgbench.data.datasets.splits import check_classes, chosen_environments, warn_once
 from dgbench.data.description import SUBSETS
 from dgbench.data.fetch.fetching import sources
 from dgbench.data.options import known_size, list_of_names
 from dgbench.data.store.array_cache import notes_of
 from dgbench.errors import ConfigError, DataError
 from dgbench.records.files import open_regular, read_regular, write_whole
-
-log = logging.getLogger(__name__)
-
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+from dgbench.validation import some_of
 
 COLUMNS = ("path", "environment", "class", "subset")  # of a list; further ones are attributes
 SAMPLED, SAMPLED_BYTES = 128, 2**20  # files that `content` reads, and bytes of each
 #: version of how images are decoded, in the names of caches; 2: 16-bit gray keeps its values, pictures stand upright
 DECODED = 2
+WITH_DIGESTS = "digests"  # beside decoded images lie hashes of their files; caches of earlier versions lack them
+WORDS = ("one", "two", "three", "four", "five")
 NAMED = 10  #: undecodable images that a message names; more stand in the file
 UNDECODABLE = "undecodable.txt"
 
@@ -42,54 +43,6 @@ PlainRow = tuple[str, str, str, str | None]
 #: the same, and what else is known of the image: name -> text
 DescribedRow = tuple[str, str, str, str | None, Mapping[str, str]]
 Row = PlainRow | DescribedRow
-
-_FIXES = {
-    errno.EACCES: "make it readable (chmod -R a+rX)",
-    errno.EPERM: "make it readable (chmod -R a+rX)",
-    errno.ELOOP: "it is a link that leads back to itself: remove it",
-    errno.ENOENT: "it is listed and not there, or a link to nowhere: correct the list or dataset.root",
-}
-
-
-def folders_in(folder: Path) -> list[str]:
-    """List the names of the folders in a folder, sorted, without hidden ones.
-
-    Raises:
-        DataError: it cannot be read, or holds a link to itself or to a folder that it lies in.
-    """
-    try:
-        with os.scandir(folder) as entries:
-            names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith((".", "__MACOSX")))
-    except OSError as error:
-        unreadable(error, folder)
-    for name in names:
-        subfolder = folder / name
-        if subfolder.is_symlink() and folder.resolve().is_relative_to(subfolder.resolve()):
-            raise DataError(f"{subfolder} is a link to a folder that it lies in; remove the link")
-    return names
-
-
-def images_below(root: Path, below: str = "") -> Iterator[str]:
-    """List the image files in folder ``below`` and its subfolders, but not in linked ones, by path below ``root``.
-
-    Raises:
-        DataError: a folder cannot be read.
-    """
-    for folder, _, files in os.walk(root / below, onerror=lambda error: unreadable(error, root / below)):
-        subfolder = Path(folder).relative_to(root)
-        for file in files:
-            if os.path.splitext(file)[1].lower() in SUFFIXES and not file.startswith("."):
-                yield (subfolder / file).as_posix()
-
-
-def unreadable(error: OSError, path: Path) -> NoReturn:
-    """Say which file or folder cannot be read, and what to do.
-
-    Raises:
-        DataError: always.
-    """
-    fix = _FIXES.get(error.errno or 0, "check the disk and dataset.root")
-    raise DataError(f"{error.filename or path} cannot be read ({error.strerror or error}); {fix}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +53,7 @@ class ImageTable(LabeledRows):
     paths: list[str]  #: (n,) paths below ``root``, with forward slashes
     sizes: np.ndarray  #: (n,) bytes of each file
     mtimes: np.ndarray  #: (n,) nanoseconds of each file's last change
+    left_out: LeftOut = field(default_factory=LeftOut)  #: files below ``root`` that are not read; no hash holds them
 
     def fingerprint(self, kept: np.ndarray | None = None) -> str:
         """Hash paths, environments, classes, listed subsets and sizes to 12 hexadecimal digits: equal in every copy.
@@ -108,11 +62,14 @@ class ImageTable(LabeledRows):
             kept: (n,) bool, the images that count; None is all.
         """
         chosen = range(len(self)) if kept is None else np.flatnonzero(kept)
-        return _sha256(
+        numbered = self.classes != sorted(self.classes)  # the order of lists alone; hashes of others are older
+        order = ["\t".join(self.classes)] if numbered else []
+        entries = (
             f"{self.paths[i]}\t{self.environments[self.env[i]]}\t{self.classes[self.label[i]]}\t{self.listed[i]}\t"
             f"{self.sizes[i]}"
             for i in chosen
-        )[:12]
+        )
+        return _sha256(chain(order, entries))[:12]
 
     def content(self) -> str:
         """Hash :meth:`fingerprint` and bytes of a sample of files, whatever their times, to 16 hexadecimal digits."""
@@ -132,9 +89,14 @@ class ImageTable(LabeledRows):
 
 
 def table_of_folders(
-    root: Path, environments: Sequence[str] | None, classes: str, bad_files: Sequence[str], name: str
+    root: Path,
+    environments: Sequence[str] | None,
+    classes: str,
+    bad_files: Sequence[str],
+    name: str,
+    layout: str | None = None,
 ) -> ImageTable:
-    """List the images of a tree ``root/environment/class/image``.
+    """List the images of a tree ``root/environment/class/image``, or of one whose layout is said.
 
     Args:
         root: folder of the dataset.
@@ -142,39 +104,67 @@ def table_of_folders(
         classes: ``same`` refuses environments with different classes, ``union`` allows them.
         bad_files: paths below ``root`` to leave out.
         name: of the dataset, for messages.
+        layout: see :func:`~dgbench.data.datasets.layouts.tree_of`.
 
     Raises:
-        ConfigError, DataError: see :func:`table_of`.
+        ConfigError, DataError: see :func:`table_of` and :func:`~dgbench.data.datasets.layouts.tree_of`.
     """
     need_folder(root, name)
-    folders = folders_in(root)
-    if not folders:
-        raise DataError(f"dataset.root={root} holds no environment folders; lay images out as environment/class/image")
-    rows: list[Row] = []
-    chosen = chosen_environments(sorted({env.strip() for env in folders}), environments)
-    for env in folders:
-        for label in folders_in(root / env) if env.strip() in chosen else ():
-            rows += [(path, env, label, None) for path in images_below(root, f"{env}/{label}")]
-    if not rows and (misplaced := next((path for env in folders for path in images_below(root, env)), None)):
+    tree = tree_of(root, layout, environments)
+    if not tree.rows and tree.misplaced:
+        read = layout or USUAL
         raise DataError(
-            f"dataset.root={root} holds no images two folders down, as in environment/class/image, but {misplaced}; "
-            "lay them out so, or name the folder above"
+            f"dataset.root={root} holds no images {WORDS[read.count('/')]} folders down, as in {read}/image, but "
+            f"{tree.misplaced}; lay them out so, or name the folder above"
         )
-    return table_of(root, rows, chosen, classes, bad_files)
+    if not tree.rows:
+        only = f"; {line} are none" if (line := tree.left_out.line()) else ""
+        raise DataError(
+            f"dataset.root={root} holds no images, such as .jpg, .png, .tif{only}; fill it or correct the key"
+        )
+    rows = [row for row in tree.rows if row[1] in tree.environments]
+    table = table_of(root, rows, tree.environments, classes, bad_files)
+    if line := tree.left_out.line():
+        warn_once(f"left out below {root}: {line}")
+    return replace(table, left_out=tree.left_out)
 
 
 def table_of_rows(
     rows: Sequence[Row], root: Path, environments: Sequence[str] | None, classes: str, bad_files: Sequence[str]
 ) -> ImageTable:
-    """List the images of the chosen environments among rows; arguments and errors as of :func:`table_of_folders`."""
-    chosen = chosen_environments(sorted({row[1].strip() for row in rows}), environments)
-    return table_of(root, [row for row in rows if row[1].strip() in chosen], chosen, classes, bad_files)
+    """List the images of the chosen environments among rows; arguments and errors as of :func:`table_of_folders`.
+
+    Environments and classes whose names are all integers are ordered as numbers.
+    """
+    rows = with_slashes(rows, root)
+    chosen = chosen_environments(in_order(row[1].strip() for row in rows), environments)
+    used = [row for row in rows if row[1].strip() in chosen]
+    return table_of(root, used, chosen, classes, bad_files, in_order)
+
+
+def with_slashes(rows: Sequence[Row], root: Path) -> Sequence[Row]:
+    """Write paths of a list from Windows with forward slashes; they stay where the first is the name of a file."""
+    first = next((row[0] for row in rows if "\\" in row[0]), None)
+    if first is None or (root / first).is_file():
+        return rows
+    return [(row[0].replace("\\", "/"), *row[1:]) for row in rows]  # type: ignore[misc]
 
 
 def table_of(
-    root: Path, rows: Sequence[Row], environments: Sequence[str], classes: str, bad_files: Sequence[str] = ()
+    root: Path,
+    rows: Sequence[Row],
+    environments: Sequence[str],
+    classes: str,
+    bad_files: Sequence[str] = (),
+    order: Callable[[Iterable[str]], list[str]] = sorted,
 ) -> ImageTable:
     """Build a table of rows, sorted by path; blanks around names of environments and classes do not count.
+
+    Args:
+        root, classes, bad_files: see :func:`table_of_folders`.
+        rows: of the images.
+        environments: their names, in order.
+        order: of the names of classes.
 
     Raises:
         ConfigError: ``bad_files`` names one that is no file below ``root``.
@@ -183,9 +173,7 @@ def table_of(
     left_out = _left_out(root, {row[0] for row in rows}, bad_files)
     used_rows = sorted((row for row in rows if row[0] not in left_out), key=itemgetter(0))
     if not used_rows:
-        raise DataError(
-            f"dataset.root={root} holds no images ({', '.join(sorted(SUFFIXES))}); fill it or correct the key"
-        )
+        raise DataError(f"dataset.root={root} holds no images, such as .jpg, .png, .tif; fill it or correct the key")
     paths = [row[0] for row in used_rows]
     for one, next_ in pairwise(paths):
         if one == next_:
@@ -195,16 +183,11 @@ def table_of(
             raise DataError(f"{row[0]} is listed in subset {row[3]}; use train, val, test or leave it empty")
     names = list(environments)
     envs, row_labels = [row[1].strip() for row in used_rows], [row[2].strip() for row in used_rows]
-    labels = sorted(set(row_labels))
+    labels = order(set(row_labels))
     if len(labels) < 2:
         raise DataError(f"the images have one class, {labels[0]}; lay them out as environment/class/image")
-    check_classes(names, labels, set(zip(envs, row_labels, strict=True)), classes)
-    stats = []
-    for path in paths:
-        try:
-            stats.append((root / path).stat())
-        except OSError as error:
-            unreadable(error, root / path)
+    check_classes(names, labels, set(zip(envs, row_labels, strict=True)))
+    stats = _stats(root, paths)
     env_of, label_of = {e: i for i, e in enumerate(names)}, {c: i for i, c in enumerate(labels)}
     attributes = [row[4] if len(row) > 4 else {} for row in used_rows]
     return ImageTable(
@@ -215,6 +198,7 @@ def table_of(
         env=np.array([env_of[env] for env in envs]),
         label=np.array([label_of[label] for label in row_labels]),
         listed=np.array([-1 if row[3] is None else SUBSETS.index(row[3]) for row in used_rows]),
+        same_classes=classes == "same",
         sizes=np.array([stat.st_size for stat in stats]),
         mtimes=np.array([stat.st_mtime_ns for stat in stats]),
         attributes={
@@ -222,6 +206,30 @@ def table_of(
             for name in dict.fromkeys(n for extra in attributes for n in extra)
         },
     )
+
+
+def _stats(root: Path, paths: Sequence[str]) -> list[os.stat_result]:
+    """Look up size and time of every file.
+
+    Raises:
+        DataError: files that are not there, all counted and some named, or one that cannot be read.
+    """
+    stats: list[os.stat_result] = []
+    absent: list[str] = []
+    for path in paths:
+        try:
+            stats.append(os.stat(f"{root}/{path}"))
+        except FileNotFoundError:
+            absent.append(path)
+        except OSError as error:
+            unreadable(error, root / path)
+    if absent:
+        raise DataError(
+            f"{len(absent)} of {len(paths)} files cannot be read (No such file or directory), below "
+            f"dataset.root={root}: {some_of(absent)}; they are listed and not there, or links to nowhere: correct the "
+            "list or dataset.root"
+        )
+    return stats
 
 
 def _left_out(root: Path, listed: set[str], bad_files: Sequence[str]) -> set[str]:
@@ -271,9 +279,17 @@ def text_of(file: Path, fix: str = PUBLISHED) -> list[str]:
         raise DataError(f"{file} cannot be read ({getattr(error, 'strerror', None) or error}); {first}{fix}") from error
 
 
-def cells_of(file: Path, fix: str = PUBLISHED) -> list[list[str]]:
-    """Read the cells of a CSV file, line by line, without empty lines; arguments and errors as of :func:`text_of`."""
-    return [line for line in csv.reader(text_of(file, fix)) if line]
+def cells_of(file: Path, fix: str = PUBLISHED, columns: Sequence[str] = ()) -> list[list[str]]:
+    """Read the cells of a table of text, line by line, without empty lines.
+
+    Args:
+        file, fix: see :func:`text_of`; errors too.
+        columns: names in its first line, which tell a semicolon or a tab from the usual comma.
+    """
+    text = text_of(file, fix)
+    heading = next((line for line in text if line.strip()), "")
+    sign = sign_between(heading, columns)
+    return [line for line in csv.reader(text, delimiter=sign) if line]
 
 
 def lines_of(file: Path, columns: Sequence[str], fix: str = PUBLISHED) -> list[dict[str, str]]:
@@ -286,10 +302,12 @@ def lines_of(file: Path, columns: Sequence[str], fix: str = PUBLISHED) -> list[d
     Raises:
         DataError: it cannot be read, lacks a column, or has a line that ends before one or has more values than names.
     """
-    heading, *lines = cells_of(file, fix) or [[]]
+    first, *lines = cells_of(file, fix, columns) or [[]]
+    heading = [name.strip() for name in first]
     lacking = [column for column in columns if column not in heading]
     if lacking:
-        raise DataError(f"{file} has no column {lacking[0]!r} in its first line; {fix}")
+        names = some_of(heading, 8) or "nothing"
+        raise DataError(f"{file} has no column {lacking[0]!r} in its first line, only {names}; {fix}")
     needed = 1 + max(map(heading.index, columns))
     for line in lines:
         if len(line) < needed or any(line[len(heading) :]):
@@ -298,14 +316,19 @@ def lines_of(file: Path, columns: Sequence[str], fix: str = PUBLISHED) -> list[d
     return [dict(zip(heading, line, strict=False)) for line in lines]
 
 
-def rows_of_list(manifest: Path) -> list[Row]:
+def rows_of_list(manifest: Path, subset_column: str | None = None) -> list[Row]:
     """Read the rows of a CSV or JSON file with ``path``, ``environment``, ``class`` and, optionally, ``subset``.
 
     CSV has these names in its first line; JSON is a list of objects. Paths are below the root. A subset is ``train``,
     ``val``, ``test`` or empty. Further columns become attributes, which predictions and ``report=errors`` show.
 
+    Args:
+        manifest: the file.
+        subset_column: see :func:`~dgbench.data.datasets.lists.column_of_subsets`.
+
     Raises:
-        DataError: it cannot be read.
+        ConfigError: it lacks the column that was asked for.
+        DataError: it cannot be read, or has a column of subsets of another name.
     """
     if not manifest.is_file():
         raise DataError(f"dataset.manifest={manifest} is no file; give a CSV or JSON list of path, environment, class")
@@ -313,19 +336,27 @@ def rows_of_list(manifest: Path) -> list[Row]:
     try:
         is_json = manifest.suffix == ".json"
         entries: Any = json.loads("".join(text_of(manifest, fix))) if is_json else lines_of(manifest, COLUMNS[:3], fix)
-        return [
-            (str(e["path"]), _text(e["environment"]), _text(e["class"]), _text(e.get("subset")) or None, _attributes(e))
-            for e in entries
-        ]
+        columns = dict.fromkeys(str(name) for entry in entries for name in entry if name)
+        chosen = column_of_subsets(
+            subset_column,
+            [name for name in columns if name not in COLUMNS[:3]],
+            lambda column: (_text(entry.get(column)) for entry in entries),
+            f"dataset.manifest={manifest}",
+        )
+        return [_row(entry, chosen) for entry in entries]
     except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
         raise DataError(
             f"dataset.manifest={manifest} cannot be read ({type(error).__name__}: {error}); {fix}"
         ) from error
 
 
-def _attributes(entry: Mapping[Any, Any]) -> dict[str, str]:
-    """Collect the values of the further columns, by column."""
-    return {str(name): _text(value) for name, value in entry.items() if name and name not in COLUMNS}
+def _row(entry: Mapping[str, Any], subset_column: str | None) -> DescribedRow:
+    """Build the row of an entry of a list."""
+    subset = _text(entry.get(subset_column)).strip() if subset_column else ""
+    named = {*COLUMNS[:3], subset_column}
+    attributes = {str(name): _text(value) for name, value in entry.items() if name and name not in named}
+    place = str(entry["path"]), _text(entry["environment"]), _text(entry["class"])
+    return *place, subset_of(subset) or None, attributes
 
 
 def _text(value: object) -> str:
@@ -335,7 +366,7 @@ def _text(value: object) -> str:
 
 def decoded_folder(table: ImageTable, side: int, cache: Path) -> Path:
     """Return the folder of the decoded images of a table; its name changes with the files."""
-    return cache / "images" / f"{table.root.name}-{side}-{table.state(side, DECODED)}"
+    return cache / "images" / f"{table.root.name}-{side}-{table.state(side, DECODED, WITH_DIGESTS)}"
 
 
 def known_bad(table: ImageTable, side: int | None, cache: Path) -> dict[int, str]:
@@ -376,9 +407,3 @@ def usable(table: ImageTable, bad: Mapping[int, str], on_bad_image: str, side: i
         raise DataError(f"{text}; fix or delete, or use dataset.on_bad_image=skip")
     warn_once(f"{text}; left out (dataset.on_bad_image=skip)")
     return kept
-
-
-@functools.cache
-def warn_once(text: str) -> None:
-    """Warn about files once per process, though it looks at them for its plan, for training and for its record."""
-    log.warning("%s", text)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dgbench.data.datasets.image_table import SUFFIXES, PlainRow, cells_of, lines_of, text_of
+from dgbench.data.datasets.file_tree import SUFFIXES
+from dgbench.data.datasets.image_table import PlainRow, cells_of, lines_of, text_of
 from dgbench.errors import ConfigError, DataError
 from dgbench.seeding import derive
 

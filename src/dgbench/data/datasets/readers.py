@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from dgbench.data.datasets.image_table import DescribedRow, PlainRow, lines_of, text_of, unreadable
+from dgbench.data.datasets.file_tree import unreadable
+from dgbench.data.datasets.image_table import DescribedRow, PlainRow, lines_of, text_of
 from dgbench.data.description import SUBSETS
 from dgbench.errors import ConfigError, DataError
 

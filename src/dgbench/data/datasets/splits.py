@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from dgbench.data.datasets.labeled_rows import LabeledRows
+from dgbench.data.datasets.small_environments import refuse_together
+from dgbench.data.datasets.split_units import check_listed_units, cut_units, units_in_several
 from dgbench.data.description import SUBSETS, Counts, check_names
 from dgbench.data.options import list_of_names
 from dgbench.errors import ConfigError, DataError
 from dgbench.seeding import derive
-from dgbench.validation import some_of
+
+log = logging.getLogger(__name__)
 
 Subsets = Mapping[tuple[str, str], np.ndarray]  # (environment, subset) -> positions in the table
 
 
-@dataclass(frozen=True, kw_only=True)
-class LabeledRows:
-    """What tables of n images and of n features have in common."""
-
-    #: names; positions in them are what ``env`` and ``label`` hold
-    environments: list[str]
-    classes: list[str]
-    env: np.ndarray  #: (n,) int64
-    label: np.ndarray  #: (n,) int64
-    listed: np.ndarray  #: (n,) subset that a list gives each row, an index of ``SUBSETS``, or -1 where it gives none
-    #: what a list says besides: name -> n values. No hash holds them, they change nothing that is trained.
-    attributes: Mapping[str, list[str]]
-
-    def __len__(self) -> int:
-        return len(self.env)
+@functools.cache
+def warn_once(text: str) -> None:
+    """Warn about files once per process, though it looks at them for its plan, for training and for its record."""
+    log.warning("%s", text)
 
 
 def chosen_environments(present: Sequence[str], environments: Sequence[str] | None) -> list[str]:
@@ -50,29 +46,23 @@ def chosen_environments(present: Sequence[str], environments: Sequence[str] | No
     return names
 
 
-def check_classes(names: Sequence[str], labels: Sequence[str], present: set[tuple[str, str]], classes: str) -> None:
-    """Refuse a table with unclear class names, an environment without images, or environments of different classes.
+def check_classes(names: Sequence[str], labels: Sequence[str], present: set[tuple[str, str]]) -> None:
+    """Refuse a table with unclear class names, or an environment without images.
 
     Args:
         names: of the environments.
         labels: names of the classes.
         present: (environment, class) pairs that have images.
-        classes: ``same`` refuses environments with different classes, ``union`` allows them.
 
     Raises:
-        DataError: an environment lacks a class, or all; see also :func:`~dgbench.data.description.check_names`.
+        DataError: an environment lacks every class; see also :func:`~dgbench.data.description.check_names`.
     """
     check_names("classes", labels)
+    filled = {env for env, _ in present}
     for env in names:
-        lacking = [label for label in labels if (env, label) not in present]
-        if len(lacking) == len(labels):
+        if env not in filled:
             raise DataError(
                 f"environment {env} holds no images; fill its folder or leave it out of dataset.environments"
-            )
-        if lacking and classes == "same":
-            raise DataError(
-                f"environment {env} has no images of class {some_of(lacking)}, which others have; add some, or allow "
-                "it with dataset.classes=union"
             )
 
 
@@ -100,7 +90,41 @@ def counts_of(subsets: Subsets) -> Counts:
     return counts
 
 
-def subsets_of(table: LabeledRows, kept: np.ndarray, val_fraction: float, seed: int) -> Subsets:
+def split_variant(split_by: str | None, split_pattern: str | None, min_images: int) -> dict[str, Any]:
+    """Collect the keys of the split that are not at their default, for rows: those of before lack them."""
+    keys = {"split_by": split_by, "split_pattern": split_pattern, "min_images": min_images}
+    return {key: value for key, value in keys.items() if value}
+
+
+def check_units(units: np.ndarray, table: LabeledRows, key: str) -> None:
+    """Refuse a list that divides a unit; warn where units are in several environments.
+
+    Args:
+        units: (n,) numbers of what the rows show.
+        table: the rows.
+        key: what asked for the units, with its value.
+
+    Raises:
+        DataError: it divides one.
+    """
+    subset = np.where(table.listed < 0, SUBSETS.index("train"), table.listed)  # val is cut from them, unit by unit
+    check_listed_units(units, table.env, subset, key, table.environments)
+    several = units_in_several(units, table.env)
+    if several:
+        warn_once(
+            f"{key}: {several} of {len(np.unique(units))} values are in several environments; if a value is the same "
+            "thing in each, held-out environments show what was trained on"
+        )
+
+
+def subsets_of(
+    table: LabeledRows,
+    kept: np.ndarray,
+    val_fraction: float,
+    seed: int,
+    units: np.ndarray | None = None,
+    min_images: int = 0,
+) -> Subsets:
     """Split every environment into positions of ``train``, ``val`` and ``test``; only a list puts rows into ``test``.
 
     An environment whose images are all listed as ``val`` or ``test`` has no others, and cannot be trained on.
@@ -110,31 +134,63 @@ def subsets_of(table: LabeledRows, kept: np.ndarray, val_fraction: float, seed: 
         kept: (n,) bool, those that count.
         val_fraction: share of an environment's images in its val subset.
         seed: decides the split.
+        units: (n,) numbers of what the rows show, none of which is in two subsets; None splits row by row.
+        min_images: images that an environment is trained on with; a smaller one needs no validation images.
 
     Raises:
-        ConfigError: a fraction that leaves a subset empty.
+        ConfigError: environments that leave a subset empty, all of them in one line.
+        DataError: environments that lack classes, all of them in one line; a list that divides a unit.
     """
-    return {
-        (env, subset): positions
-        for number, env in enumerate(table.environments)
-        for subset, positions in _split(table, number, kept, val_fraction, seed).items()
-    }
+    subsets: dict[tuple[str, str], np.ndarray] = {}
+    in_val: dict[int, bool] = {}
+    for number, env in enumerate(table.environments):
+        rows = np.flatnonzero((table.env == number) & kept)
+        for subset, positions in _split(table, rows, env, val_fraction, seed, units, in_val).items():
+            subsets[env, subset] = positions
+    refuse_together(table, kept, subsets, val_fraction, min_images, units)
+    return subsets
 
 
-def _split(table: LabeledRows, number: int, kept: np.ndarray, val_fraction: float, seed: int) -> dict[str, np.ndarray]:
-    """Split the environment of this number into the positions of its subsets."""
-    name = table.environments[number]
-    rows = np.flatnonzero((table.env == number) & kept)
+def drawn(val_fraction: float, seed: int) -> str:
+    """Say that images for validation are a share of every environment's."""
+    return f"{val_fraction:.3g} of each environment's images, drawn by dataset.split_seed={seed}"
+
+
+def origin_of_val(table: LabeledRows, val_fraction: float, seed: int) -> str:
+    """Say where the images for validation come from: the list, or a share of every environment."""
+    listed = set(table.env[table.listed == SUBSETS.index("val")].tolist())
+    if not listed:
+        return drawn(val_fraction, seed)
+    others = len(table.environments) - len(listed)
+    if not others:
+        return "as listed"
+    return f"as listed in {len(listed)} environments, of {others} others {drawn(val_fraction, seed)}"
+
+
+def _split(
+    table: LabeledRows,
+    rows: np.ndarray,
+    env: str,
+    val_fraction: float,
+    seed: int,
+    units: np.ndarray | None,
+    in_val: dict[int, bool],
+) -> dict[str, np.ndarray]:
+    """Split the rows of an environment into the positions of its subsets.
+
+    Args:
+        table, val_fraction, seed, units: see :func:`subsets_of`.
+        rows: positions of the environment.
+        env: its name.
+        in_val: unit -> whether an earlier environment has it in ``val``; those of this one are added.
+    """
     listed = table.listed[rows]
-    test, val = rows[listed == SUBSETS.index("test")], rows[listed == SUBSETS.index("val")]
+    test = rows[listed == SUBSETS.index("test")]
+    val = rows[listed == SUBSETS.index("val")]
     train = rows[(listed == -1) | (listed == SUBSETS.index("train"))]
     if len(train) and not len(val):
-        val, train = cut(train, val_fraction, seed, "split", name)
-    if len(train) == 0 < len(val) + len(test):
-        return {"train": train, "val": val, "test": test}
-    if not len(val) or not len(train):
-        raise ConfigError(
-            f"environment {name} has {len(train)} train and {len(val)} val images; use dataset.val_fraction in (0, 1) "
-            "and more images"
-        )
+        if units is None:
+            val, train = cut(train, val_fraction, seed, "split", env)
+        else:
+            val, train = cut_units(train, units[train], val_fraction, derive(seed, "split", env), in_val)
     return {"train": train, "val": val, "test": test}

@@ -19,7 +19,7 @@ from dgbench.data.datasets.base_images import (
     load_base_images,
     load_pictures,
 )
-from dgbench.data.datasets.splits import Subsets, counts_of, cut
+from dgbench.data.datasets.splits import Subsets, counts_of, cut, drawn
 from dgbench.data.description import DatasetInfo
 from dgbench.data.options import (
     NO_SIDE,
@@ -144,6 +144,7 @@ class SpuriousOptions(DatasetOptions):
             beyond=True,
             counts=counts_of({**subsets, **{(env, "test"): pool for env in names}}) if base.n_images else {},
             content=base.content,
+            val_from=drawn(self.val_fraction, self.split_seed),
         )
         return info, {**subsets, **{(env, "test"): pool for env in everywhere}}
 

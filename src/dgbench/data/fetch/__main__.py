@@ -16,7 +16,7 @@ from typing import Any
 from tqdm import tqdm
 
 from dgbench.configuration import CONF
-from dgbench.data.datasets.image_table import images_below
+from dgbench.data.datasets.file_tree import images_below
 from dgbench.data.description import DatasetInfo, unlike_published
 from dgbench.data.fetch.fetching import Archive, Fetched, Source, fetch, listing, noted, sources
 from dgbench.downloads import checksum

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,10 +16,14 @@ from torch import Tensor, nn
 from dgbench.containers import example_of
 from dgbench.data.datasets.image_table import DECODED
 from dgbench.data.environments import Environments, EvalSet, Store
+from dgbench.data.store.array_cache import CachedArray, MappedArray, cached_array
 from dgbench.errors import ConfigError
+from dgbench.phases import phase
 
 log = logging.getLogger("dgbench")
 CHECKED = 16  # features of a file that are computed again before the others are believed
+CHUNK = 512  # features that are written, and checked, at once
+TITLE = "computing the frozen part of the network"
 
 
 class CachedFeatures(Store):
@@ -62,12 +67,14 @@ class CachedFeatures(Store):
         self._dtype = example_of(frozen).dtype
         self._device = torch.device("cpu")
         self._features: Tensor | None = None
+        self._mapped: MappedArray | None = None
         self._span = 1 + max(int(scored.indices.max()) for scored in asked)
         self._keys = torch.unique(torch.cat([self._key(scored.indices.cpu(), scored.feature) for scored in asked]))
         self._row = torch.full((int(self._keys[-1]) + 1,), -1)
         self._row[self._keys] = torch.arange(len(self._keys))
         example, _ = self._computed(self._keys[:1])
         self.image = tuple(example.shape[1:])
+        self._feature_dtype, self._bytes = example.dtype, example.nbytes
         size = len(self._keys) * example.numel() * example.element_size() / 1e9
         if size > gigabytes:
             raise ConfigError(
@@ -92,32 +99,82 @@ class CachedFeatures(Store):
         if self._features is None or device != self._device:
             self.source.to(device)
             self._frozen.to(device)
-            features, self._labels = self._filed() if self._folder else self._all()
-            self._features = features if self._folder else features.to(device)
-            self._labels, self._row, self._device = self._labels.to(device), self._row.to(device), device
+            self._computing_on = device
+            if self._folder:
+                self._features, self._labels = self._filed(self._folder)
+            else:
+                features, self._labels = self._in_memory()
+                self._features = features.to(device)
+            self._labels, self._row = self._labels.to(device), self._row.to(device)
+            self._device = device
             self._frozen.cpu()
 
-    def _all(self) -> tuple[Tensor, Tensor]:
-        log.info("computing the frozen part of the network for %d images, once", len(self._keys))
-        plain = int(torch.searchsorted(self._keys, self._span))
-        size = self._at_once(example_of(self._frozen).device)
-        batches = [part for keys in (self._keys[:plain], self._keys[plain:]) for part in keys.split(size) if len(part)]
-        features, labels = zip(*map(self._computed, batches), strict=True)
+    def _in_memory(self) -> tuple[Tensor, Tensor]:
+        parts = []
+        with phase(TITLE, len(self._keys), "images") as progress:
+            for keys in self._batches(self._keys):
+                parts.append(self._computed(keys))
+                progress.advance(len(keys))
+        features, labels = zip(*parts, strict=True)
         return torch.cat(features), torch.cat(labels)
 
-    def _filed(self) -> tuple[Tensor, Tensor]:
-        """Map features and labels from their file, written first where there is none; refuse a file of other images."""
-        assert self._folder is not None
-        path = self._folder / f"features-{self._digest()}.pt"
-        if not path.exists():
-            partial = path.with_suffix(f".{os.getpid()}.partial")
-            torch.save([tensor.cpu() for tensor in self._all()], partial)
-            os.replace(partial, path)
-        features, labels = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-        recomputed, _ = self._computed(self._keys[:CHECKED])
-        if not torch.allclose(recomputed.cpu(), features[: len(recomputed)], rtol=1e-3, atol=1e-4):
-            raise ConfigError(f"{path} holds features of other images; delete it, or set another tuning.cache_dir")
-        return features, labels
+    def _batches(self, keys: Tensor) -> list[Tensor]:
+        """Part sorted keys into those that are computed at once: images as they are, then painted ones."""
+        plain = int(torch.searchsorted(keys, self._span))
+        size = self._at_once(example_of(self._frozen).device)
+        parts = [*torch.split(keys[:plain], size), *torch.split(keys[plain:], size)]
+        return [part for part in parts if len(part)]
+
+    def _filed(self, folder: Path) -> tuple[Tensor, Tensor]:
+        """Map features from their file, and read their labels; compute what is missing, damaged or of other images."""
+        path = folder / f"features-{self._digest()}"
+        cached, labels = self._opened(path)
+        if not self._agrees(cached, labels):
+            log.warning("%s holds features of other images; they are computed again", path)
+            shutil.rmtree(path)
+            cached, labels = self._opened(path)
+        self._mapped = cached.mapped()
+        return self._as_features(self._mapped.array), labels
+
+    def _opened(self, path: Path) -> tuple[CachedArray, Tensor]:
+        def produce(first: int, end: int) -> tuple[np.ndarray, Any]:
+            # repairs come when the network may be elsewhere again
+            self._frozen.to(self._computing_on)
+            parts = [self._computed(keys) for keys in self._batches(self._keys[first:end])]
+            features = torch.cat([part.cpu() for part, _ in parts]).contiguous()
+            labels = torch.cat([part.cpu() for _, part in parts])
+            content = features.reshape(len(features), -1).view(torch.uint8).numpy()
+            return content, {"labels": labels.tolist()}
+
+        cached = cached_array(
+            path,
+            (len(self._keys), self._bytes),
+            produce,
+            chunk=CHUNK,
+            workers=1,
+            title=TITLE,
+        )
+        labels = [label for _, _, note in cached.notes for label in note["labels"]]
+        return cached, torch.tensor(labels)
+
+    def _as_features(self, content: np.ndarray) -> Tensor:
+        """View (n, bytes) of a file as the (n, ...) features that they are."""
+        return torch.from_numpy(content).view(self._feature_dtype).view(-1, *self.image)
+
+    def _agrees(self, cached: CachedArray, labels: Tensor) -> bool:
+        """Return whether some features and labels, all over the file, are those that are computed now."""
+        rows = np.unique(np.linspace(0, len(self._keys) - 1, CHECKED).astype(int))
+        content = self._as_features(cached.mapped().check(rows)[rows])
+        first = 0
+        for keys in self._batches(self._keys[rows]):
+            features, true_labels = self._computed(keys)
+            part = slice(first, first + len(keys))
+            first += len(keys)
+            if not torch.equal(true_labels.cpu(), labels[rows][part]):
+                return False
+            if not torch.allclose(features.cpu(), content[part], rtol=1e-3, atol=1e-4):
+                return False
+        return True
 
     def _digest(self) -> str:
         content = hashlib.sha256(f"{self._identity} {self._dtype} {self.image} {DECODED}".encode())
@@ -133,4 +190,6 @@ class CachedFeatures(Store):
         rows = self._row[self._key(indices.to(self._device), feature)]
         if (rows < 0).any():
             raise IndexError("an image was asked for that no score and no training environment holds")
+        if self._mapped:
+            self._mapped.check(rows.cpu().numpy())
         return self._features[rows.to(self._features.device)].to(self._device), self._labels[rows]

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from dgbench.data.datasets.splits import Section
 from dgbench.data.store.array_cache import cached_array, is_complete
 from dgbench.data.store.photographs import ImageStore, cores, resident
 from dgbench.data.transforms.corruptions import Chance, corrupt
 from dgbench.data.transforms.values import VERSION
+from dgbench.phases import phase
 from dgbench.seeding import derive
 
 log = logging.getLogger(__name__)
@@ -94,9 +94,10 @@ class CorruptedStore(ImageStore):
         with single_threaded(), ThreadPoolExecutor(at_once) as pool:
             futures = {pool.submit(self._make, self.sections[i], -(-self.workers // at_once)): i for i in missing}
             try:
-                hidden = None if new else True  # None: unless there is a terminal
-                for future in tqdm(as_completed(futures), "corrupting", len(futures), unit=" sets", disable=hidden):
-                    self._stores[futures[future]] = future.result()
+                with phase("corrupting", len(futures), "sets", shown=bool(new)) as shown:
+                    for future in as_completed(futures):
+                        self._stores[futures[future]] = future.result()
+                        shown.advance()
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise

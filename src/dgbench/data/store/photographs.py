@@ -5,6 +5,7 @@ Decoded images live in memory, in a memory-mapped file, or nowhere (decoded when
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import os
@@ -12,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +22,21 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from dgbench.data.datasets.copies import BROKEN, DIGESTS
 from dgbench.data.datasets.image_table import ImageTable, decoded_folder
 from dgbench.data.description import Preprocessing
 from dgbench.data.environments import Store
-from dgbench.data.store.array_cache import CachedArray, cached_array
+from dgbench.data.store.array_cache import CachedArray, MappedArray, cached_array
 from dgbench.data.store.decoding import decode
 from dgbench.data.transforms.augment import Augmentation
 from dgbench.errors import DataError, is_out_of_memory
+from dgbench.records.files import read_regular
 
 log = logging.getLogger(__name__)
 
 RAM_SHARE = 0.5  # of the memory that is free now, for images; what does not fit stays a mapped file
+#: hexadecimal digits of a file's hash: among a million different files two agree by chance once in 10^7 datasets
+DIGITS = 16
 CHUNK_BYTES = 16 * 2**20
 PART_BYTES = (8 * 2**20, 256 * 2**20)  # images augmented at once on a CPU (measured), and on others
 
@@ -66,17 +72,31 @@ class ResidentStore(ImageStore):
         sizes: (n, 2) height and width on disk.
         bad: position -> why the image cannot be read.
         device_share: share of the free device memory that images may take.
+        mapped: the file whose mapping the images are; None for images that were checked.
     """
 
-    def __init__(self, images: Tensor, sizes: np.ndarray, bad: dict[int, str], device_share: float) -> None:
+    def __init__(
+        self,
+        images: Tensor,
+        sizes: np.ndarray,
+        bad: dict[int, str],
+        device_share: float,
+        mapped: MappedArray | None = None,
+    ) -> None:
         self.images, self.sizes, self.bad, self.device_share = images, sizes, bad, device_share
+        self._mapped = mapped
 
     def rows(self, indices: Tensor) -> tuple[Tensor, np.ndarray]:
-        return self.images[indices.to(self.images.device)], self.sizes[indices.cpu().numpy()]
+        positions = indices.cpu().numpy()
+        if self._mapped:
+            self._mapped.check(positions)
+        return self.images[indices.to(self.images.device)], self.sizes[positions]
 
     def to(self, device: torch.device) -> None:
         if device.type == "cuda" and self.images.device != device:
             if self.images.nbytes <= self.device_share * torch.cuda.mem_get_info(device)[0]:
+                if self._mapped:
+                    self._mapped.check()
                 self.images = self.images.to(device)
         elif device.type != "cuda":
             self.images = self.images.to("cpu")
@@ -172,17 +192,21 @@ def image_store(
 
     def produce(first: int, end: int) -> tuple[np.ndarray, Any]:
         rows = np.zeros((end - first, *shape[1:]), np.uint8)
-        sizes, bad = [], []
+        sizes, bad, digests = [], [], []
         for i in range(first, end):
+            digest = BROKEN
             try:
-                rows[i - first], size = decode(table.root / table.paths[i], side)
+                content = read_regular(f"{table.root}/{table.paths[i]}")
+                rows[i - first], size = decode(BytesIO(content), side)
+                digest = hashlib.sha256(content).hexdigest()[:DIGITS]
             except Exception as error:  # PIL raises whatever a broken file leads it to
                 if is_out_of_memory(error):  # no fault of the file, which would be left out from now on
                     raise
                 bad.append((i, f"{type(error).__name__}: {str(error).partition(' <_io.')[0]}"))
                 size = (side, side)
             sizes.append(size)
-        return rows, {"sizes": sizes, "bad": bad}
+            digests.append(digest)
+        return rows, {"sizes": sizes, "bad": bad, DIGESTS: digests}
 
     folder, title = decoded_folder(table, side, cache), f"decoding {table.root.name}"
     done = cached_array(folder, shape, produce, chunk=chunk, workers=workers, title=title)
@@ -192,10 +216,11 @@ def image_store(
 def resident(done: CachedArray, kind: str, device_share: float) -> ResidentStore:
     """Build a store over a complete cache, whose notes hold ``sizes`` and ``bad``; in memory or mapped, by ``kind``."""
     in_ram = kind == "ram" or (kind == "auto" and np.prod(done.shape) <= RAM_SHARE * _free_memory())
-    images = torch.from_numpy(done.loaded() if in_ram else done.mapped())
+    mapped = None if in_ram else done.mapped()
+    images = torch.from_numpy(mapped.array if mapped else done.loaded())
     sizes = np.array([size for _, _, note in done.notes for size in note["sizes"]])
     bad = {i: reason for _, _, note in done.notes for i, reason in note["bad"]}
-    return ResidentStore(images, sizes, bad, device_share)
+    return ResidentStore(images, sizes, bad, device_share, mapped)
 
 
 def cores() -> int:

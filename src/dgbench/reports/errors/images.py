@@ -250,7 +250,7 @@ class Counts:
 
         Returns:
             lines by ``repetition`` and ``by``; ``images``, and the fractions ``accuracy``, ``macro_f1`` (mean F1 over
-            classes that occur among labels or predictions), ``auroc`` (NaN where it is not defined), ``ece`` and
+            classes that occur among labels), ``auroc`` (NaN where it is not defined), ``ece`` and
             ``excess`` (mean confidence less accuracy; above 0 is overconfident).
         """
         keys = ["repetition", *by]
@@ -317,9 +317,18 @@ class Counts:
 
 
 def macro_f1(confusion: pd.DataFrame) -> float:
-    """Compute the mean F1 over classes that occur in ``label`` or ``predicted``, of ``n`` images a line."""
-    label, predicted, n = (confusion[name].to_numpy() for name in ("label", "predicted", "n"))
-    return float(f1_score(label, predicted, average="macro", sample_weight=n, zero_division=0))
+    """Compute the mean F1 over the classes that occur in ``label``, of ``n`` images a line.
+
+    A class that is only predicted lowers the precision of no other one and has no F1 of its own: with it, two models
+    would be averaged over different classes.
+
+    Source: Koh et al. 2021, "WILDS", whose code averages over the classes of the true labels.
+    """
+    columns = (confusion[name].to_numpy() for name in ("label", "predicted", "n"))
+    label, predicted, n = columns
+    classes = np.unique(label[n > 0])
+    score = f1_score(label, predicted, labels=classes, average="macro", sample_weight=n, zero_division=0)
+    return float(score)
 
 
 def auroc(images: EnvImages) -> float:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 #: what the report is about, explained where it first stands
 WORDS = {
-    "macro-F1": "mean over the classes of the harmonic mean of precision and recall.",
+    "macro-F1": "mean over the classes that labels hold of the harmonic mean of precision and recall (as in WILDS).",
     "AUROC": "chance that an image of a class gets a higher probability of it than an image of another class.",
     "ECE": "expected calibration error: mean difference of confidence and accuracy, in bins of equal confidence.",
     "worst group": "the class and environment with the lowest accuracy, among those with 10 images or more.",
@@ -67,7 +67,7 @@ _ENVIRONMENT = Column("env", "environment", key=True)
 _CLASS = Column("class", key=True)
 _IMAGES = Column("images", unit="count")
 _MEASURES = (
-    Column("macro_f1", "macro-F1", "percent", help="mean F1 of the classes"),
+    Column("macro_f1", "macro-F1", "percent", help="mean F1 of the classes that the labels hold"),
     Column("auroc", "AUROC", "percent", help="one class against the rest, mean over classes, then models"),
     Column("ece", "ECE", "percent", help=f"expected calibration error, {BINS} bins of equal width"),
     Column("excess", "confidence less accuracy", "points", help="in points; above 0 is overconfident"),

@@ -7,10 +7,12 @@ Files are CSV, TSV, Parquet, JSON lines or Excel; several are put one below the 
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 import json
 import re
 import warnings
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dgbench.errors import ConfigError, RecordError
-from dgbench.records.files import read_regular
+from dgbench.records.files import check_unpacked, read_regular
+from dgbench.records.predictions import parquet_size
 from dgbench.records.rows import LARGEST_COUNT, LONGEST
 from dgbench.reports.reading.folders import ASSUMED, Problem, places, printable
 from dgbench.validation import shown, some_of
@@ -53,7 +56,13 @@ HPARAMS = "hparams."  #: what the column of a hyperparameter begins with
 _EXPORTED = re.compile(r"^(config|params|metrics|summary|args|tags)[./]")  # W&B's and MLflow's, before a name
 _DOMAINBED = re.compile(r"env\d+_(in|out)(_acc)?")
 _MARKS = re.compile(r"\\(textbf|textit|underline|mathbf)|[{}$*~]")
-_CELL = r"^\s*(?P<mean>[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+|inf))\s*%?\s*(?:[±(]\s*(?P<error>\d*\.?\d+)\s*%?\s*\)?)?$"
+# each character can be matched in one way, or a long cell would take the square of its length
+_CELL = (
+    r"^(?P<mean>[-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+|inf))\s*(?:%\s*)?"
+    r"(?:[±(]\s*(?P<error>\d+(?:\.\d+)?|\.\d+)\s*(?:%\s*)?\)?)?$"
+)
+_LONGEST_NUMBER = 200  # characters of a cell that may be one
+_MOST_CELLS = 50_000_000  # of a sheet, empty ones between others included
 _AVERAGE = {"avg", "average", "mean"}
 NOTHING = {"", "-", "\u2013", "\u2014", "nan", "none", "null", "n/a", "na"}  #: cells that hold no value
 _RESULTS = "results.jsonl"  # of DomainBed, whose records are no table
@@ -106,6 +115,8 @@ def _read(file: Path, problems: list[Problem]) -> pd.DataFrame:
             raise RecordError(f"{name} is empty; name a file with a line of column names and lines of values")
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # pandas warns of a line that is cut
+            # of formats and checks of cells that it does not keep; values are read all the same
+            warnings.filterwarnings("ignore", module=r"openpyxl\b")
             frame = READERS[file.suffix.lower()](content, name, problems)
     except OSError as error:
         raise RecordError(f"{name} cannot be read ({error.strerror or error}); name a file of a table") from None
@@ -145,9 +156,63 @@ def _csv(content: bytes, name: str, problems: list[Problem]) -> pd.DataFrame:
         text = "\n".join(line for line in text.splitlines() if line.strip(" |+:=-"))
     check_names([cell.strip() for cell in next(csv.reader([first], delimiter=separator)) if cell.strip()], name)
     decimal = "," if separator == ";" else "."
-    return pd.read_csv(
-        io.StringIO(text), sep=separator, decimal=decimal, skipinitialspace=True, index_col=False, low_memory=False
-    ).rename(columns=lambda column: str(column).strip())
+
+    def read(**options: Any) -> pd.DataFrame:
+        frame: pd.DataFrame = pd.read_csv(
+            io.StringIO(text),
+            sep=separator,
+            decimal=decimal,
+            skipinitialspace=True,
+            index_col=False,
+            low_memory=False,
+            **options,
+        )
+        return frame.rename(columns=lambda column: str(column).strip())
+
+    frame = read()
+    worded = [name for name in frame if frame[name].dtype.kind not in "iufb" and frame[name].isna().any()]
+    if worded:  # NA among words is one: an environment may be called so
+        as_text = read(dtype=str, keep_default_na=False)
+        for column in worded:
+            is_word = frame[column].isna() & (as_text[column].str.strip() == "NA")
+            frame[column] = frame[column].mask(is_word, "NA")
+    return frame
+
+
+def _parquet(content: bytes, name: str, problems: list[Problem]) -> pd.DataFrame:
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(io.BytesIO(content))
+    check_unpacked(name, len(content), parquet_size(file))
+    return pd.read_parquet(io.BytesIO(content))
+
+
+def _excel(content: bytes, name: str, problems: list[Problem]) -> pd.DataFrame:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        unpacked = sum(part.file_size for part in archive.infolist())
+    check_unpacked(name, len(content), unpacked)
+    _check_sheet(content, name)
+    return pd.read_excel(io.BytesIO(content))
+
+
+def _check_sheet(content: bytes, name: str) -> None:
+    """Refuse a sheet whose cells are so far apart that the empty ones between them would fill the memory.
+
+    Raises:
+        RecordError: it is one.
+    """
+    openpyxl: Any = importlib.import_module("openpyxl")  # optional, and without types
+    book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
+    width = 0
+    rows = book.worksheets[0].iter_rows(values_only=True)
+    for height, row in enumerate(rows, start=1):
+        width = max(width, len(row))
+        if height * width > _MOST_CELLS:
+            raise RecordError(
+                f"{name} has a sheet of more than {_MOST_CELLS:,} cells, most of them empty; delete what stands far "
+                "from the table, or save it as CSV"
+            )
+    book.close()
 
 
 def _json(content: bytes, name: str, problems: list[Problem]) -> pd.DataFrame:
@@ -163,8 +228,8 @@ def _json(content: bytes, name: str, problems: list[Problem]) -> pd.DataFrame:
 READERS: dict[str, Callable[[bytes, str, list[Problem]], pd.DataFrame]] = {
     **dict.fromkeys((".csv", ".tsv", ".txt"), _csv),
     **dict.fromkeys((".jsonl", ".json"), _json),
-    ".parquet": lambda content, name, problems: pd.read_parquet(io.BytesIO(content)),
-    ".xlsx": lambda content, name, problems: pd.read_excel(io.BytesIO(content)),
+    ".parquet": _parquet,
+    ".xlsx": _excel,
 }
 
 
@@ -383,8 +448,10 @@ def parsed(column: pd.Series[Any], part: str = "mean") -> Floats:
     plain = pd.to_numeric(column.astype(str).str.strip("% "), errors="coerce").to_numpy(dtype="float64", copy=True)
     if not (unread := np.isnan(plain)).any():
         return plain if part == "mean" else np.full(len(column), np.nan)
-    text = column[unread].astype(str).str.replace(_MARKS, "", regex=True).str.replace(r"\\pm|\+/-|\+-", "±", regex=True)
-    text = text.str.replace(r"(?<=\d),(?=\d)", ".", regex=True).str.extract(_CELL)[part]
+    text = column[unread].astype(str)
+    text = text.where(text.str.len() <= _LONGEST_NUMBER, "").str.replace(_MARKS, "", regex=True)
+    text = text.str.replace(r"\\pm|\+/-|\+-", "±", regex=True)
+    text = text.str.replace(r"(?<=\d),(?=\d)", ".", regex=True).str.strip().str.extract(_CELL)[part]
     plain = plain if part == "mean" else np.full(len(column), np.nan)
     plain[unread] = pd.to_numeric(text, errors="coerce")
     return plain

@@ -111,7 +111,8 @@ def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repea
         records, duplicates = without_duplicates(records, list(names))
         records, older = with_newest_text(records)
         problems += duplicates + older
-    records.sort(key=lambda record: _place(record[0].identity))
+    parts: dict[Any, list[Any]] = {}
+    records.sort(key=lambda record: _place(record[0].identity, parts))
     identities = fold_seeds([run.identity for run, _ in records])
     runs = [replace(run, identity=identity) for (run, _), identity in zip(records, identities, strict=True)]
     return Collection(runs, _frame([rows for _, rows in records], list(names)), problems, without_rows)
@@ -149,10 +150,25 @@ def read_archives(places: Sequence[Path], names: Names) -> tuple[list[Record], l
     return records, problems
 
 
-def _place(identity: Mapping[str, Any]) -> list[Any]:
-    """Build the sort key of a run: its identity, whatever its hash and folder are called; numbers sort by size."""
-    text = identity_key(identity, [name for name in IDENTITY_KEYS if name != "run"])
-    return [part if number % 2 == 0 else float(part) for number, part in enumerate(_NUMBER.split(text))]
+def _place(identity: Mapping[str, Any], parts: dict[Any, list[Any]]) -> list[list[Any]]:
+    """Build the sort key of a run: its identity, whatever its hash and folder are called; numbers sort by size.
+
+    Args:
+        identity: of the run.
+        parts: value -> its part of the key; runs share values (:class:`Names`), and so these.
+    """
+    place = []
+    for name in IDENTITY_KEYS:
+        if name == "run":
+            continue
+        value = identity[name]
+        key = type(value), id(value) if isinstance(value, list | dict) else value
+        if key not in parts:
+            pieces: list[Any] = _NUMBER.split(identity_key(identity, [name]))
+            pieces[1::2] = map(float, pieces[1::2])
+            parts[key] = pieces
+        place.append(parts[key])
+    return place
 
 
 def _read_folder(folder: RunFolder, cache: RowCache) -> tuple[list[Record], list[Problem]]:

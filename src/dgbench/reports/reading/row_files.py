@@ -92,10 +92,23 @@ LATER_COLUMNS = ("majority_wrong",)
 
 
 class Names(dict[str, int]):
-    """Numbers of the names of environments and subsets in all runs that are read, in their order."""
+    """Numbers of the names of environments and subsets in all runs that are read, in their order.
+
+    It also keeps one copy of each value that identities of runs have in common.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._values: dict[str, Any] = {}
 
     def __missing__(self, name: str) -> int:
         return self.setdefault(name, len(self))
+
+    def shared(self, value: Any) -> Any:
+        """Return an equal value that was read before, where there is one: many runs share most of their identity."""
+        if type(value) in (list, dict):
+            return self._values.setdefault(json.dumps(value), value)
+        return self._values.setdefault(f"text {value}", value) if type(value) is str else value
 
 
 def row_array(rows: Iterable[tuple[Any, ...]]) -> RowArray:
@@ -261,7 +274,7 @@ def _record(rows: Sequence[ParsedRow], identity: dict[str, Any], names: Names, f
     array = row_array(
         (fields["step"], names[fields["env"]], names[fields["subset"]], *counts(fields)) for fields in values
     )
-    identity = {key: identity[key] for key in IDENTITY_KEYS}
+    identity = {key: names.shared(identity[key]) for key in IDENTITY_KEYS}
     lacking = lacking_of(folder, identity, kept)
     return Run("", identity, "", "", latest["step"], len(array), latest["together"], lacking), array
 
@@ -320,7 +333,7 @@ def read_archive(file: Path, names: Names) -> tuple[list[Record], list[Problem]]
         reason = end or (f"{number} lines, the first {problems[0].reason}" if problems else "it is empty")
         raise RecordError(
             f"{printable(file)} is no whole archive of runs ({reason}); name a folder of runs, or a file that "
-            "`dgbench results pack` wrote"
+            f"`dgbench results pack` wrote; a table of others: import=table import.path={printable(file)}"
         )
     if end:
         reason = f"what follows its line {number} is lost ({end}); copy the file again"
@@ -357,7 +370,7 @@ def _archived(line: bytes, names: Names) -> Record:
     specified = Evaluations.specified(content.get("spec"))  # a run without one may be a model that was evaluated
     run = Run(
         printable(about["folder"]),
-        {key: identity.get(key, DEFAULTS.get(key)) for key in IDENTITY_CHECKS},
+        {key: names.shared(identity.get(key, DEFAULTS.get(key))) for key in IDENTITY_CHECKS},
         about["status"],
         printable(about["reason"]),
         about["last_step"],
@@ -415,7 +428,8 @@ class RowCache:
         if content is None or content.stamp != _stamp(os.stat(file)):
             content = read_row_file(file, self._names)
             self._anew += content.stamp[0] if content.stamp else 0
-        self._files[key] = content
+        if self._use:
+            self._files[key] = content
         return content
 
     def save(self) -> None:

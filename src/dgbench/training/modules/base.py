@@ -17,6 +17,7 @@ from dgbench.errors import ConfigError, DivergedError
 from dgbench.objectives.contract import Algorithm, ParamGroup, Update
 from dgbench.objectives.sharpness import Sharpened
 from dgbench.training.modules.predicting import PredictingModule, survey
+from dgbench.training.modules.trial import Trial, draws_globally
 from dgbench.training.optimizers import (
     OPTIMIZERS,
     Part,
@@ -51,6 +52,8 @@ class RunModule(PredictingModule):
         self._optimizers: dict[str, torch.optim.Optimizer] = {}
         self._parted: dict[str, list[Part]] = {}  # each group, by optimizer settings
         self._to_load: Sequence[Mapping[str, Any]] = ()
+        self._is_tried = False  # the objective, at the first step
+        self._gives_gradients = False  # the objective last called: masks of gradients may be zero everywhere
 
     def trained_groups(self) -> dict[str, ParamGroup]:
         """Return the parameter groups that have something to train, by name."""
@@ -119,16 +122,22 @@ class RunModule(PredictingModule):
             survey(self, due, step)
         pulls = [self._pull(group) for group in self._groups.values() if group.pull]
         losses = batch.x.new_zeros(self.size)
+        trial = None if self._is_tried else Trial(self._draws_globally(), self.device)
         for update in self.algorithm.updates(step):
             stepping = {name: optimizers[name] for name in update.groups if name in self._learning(step)}
             if stepping:
                 losses, logs = self._differentiate(self._sharpened(update, step), tuple(stepping), step, counter, batch)
                 loss = {"loss": losses} if update.objective == self.algorithm.objective else {}
                 self._note_values(step, {**loss, **logs})
+                if trial and not self._gives_gradients:
+                    trial.note_gradients(self._gradients(stepping))
                 self._take_step(step, stepping)
             elif not update.groups:
                 with torch.no_grad():
                     self._note_values(step, self._differentiate(update, (), step, counter, batch)[1])
+        if trial:
+            trial.judge(type(self.algorithm).__name__, scaled=self._scaler is not None)
+            self._is_tried = True
         for pull in pulls:
             pull()
         for hook in self.after_step:
@@ -149,6 +158,20 @@ class RunModule(PredictingModule):
             return update
         names = tuple(name for group in update.groups if group in learning for name in learning[group])
         return replace(update, objective=Sharpened(self.rule.sharpness, update.objective, names))
+
+    def _draws_globally(self) -> bool:
+        """Return whether layers of the networks draw from the global generator, as dropout does."""
+        return draws_globally(self.runs[0].networks)
+
+    def _gradients(self, stepping: Mapping[str, Any]) -> list[Tensor]:
+        """List the gradients that the parameters of optimizers hold."""
+        return [
+            parameter.grad
+            for optimizer in stepping.values()
+            for settings in unwrapped(optimizer).param_groups
+            for parameter in settings["params"]
+            if parameter.grad is not None
+        ]
 
     def _note_values(self, step: int, values: Tensors) -> None:
         if self.collects:

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 
 from dgbench.batches import EnvBatch, Tensors
 from dgbench.containers import AnyNetworks, Buffers, Networks
@@ -25,6 +24,7 @@ from dgbench.objectives.step import Hyperparameters, Outcome, Prediction, Step
 from dgbench.seeding import derive
 from dgbench.training.modules.base import RunModule, cpu_copies
 from dgbench.training.modules.predicting import Draws, activations, half_for_networks
+from dgbench.training.modules.trial import draws_globally, no_gradient
 from dgbench.training.optimizers import Part, UpdateRule, layer_scales
 
 
@@ -155,8 +155,11 @@ class SingleRun(RunModule):
     def _add_gradients(self, parameters: Tensors, out: Outcome, n: int) -> None:
         """Add 1/n of the gradients of an outcome to the parameters', scaled as half precision asks for."""
         scaler = self._scaler
+        self._gives_gradients = out.grads is not None
         if out.grads is None:
             loss = out.loss if n == 1 else out.loss / n
+            if not loss.requires_grad:
+                raise no_gradient(type(self.algorithm).__name__)
             (loss if scaler is None else scaler.scale(loss)).backward(inputs=list(parameters.values()))
             return
         for name, parameter in parameters.items():
@@ -235,7 +238,10 @@ def micro_batches(batch: EnvBatch, n: int) -> Sequence[EnvBatch]:
         return [torch.cat([part[i] for part in parts]) for i in range(n)]
 
     indices = [None] * n if batch.index is None else cut(batch.index)
-    return [EnvBatch(x, y, sizes, index) for x, y, index in zip(cut(batch.x), cut(batch.y), indices, strict=True)]
+    return [
+        EnvBatch(x, y, sizes, index, batch.drawn)
+        for x, y, index in zip(cut(batch.x), cut(batch.y), indices, strict=True)
+    ]
 
 
 def mean_over_processes(tensors: Iterable[Tensor]) -> None:
@@ -267,7 +273,7 @@ def moving_statistics(networks: nn.Module) -> list[Tensor]:
 @contextmanager
 def seeded_dropout(networks: nn.Module, device: torch.device, seed: int) -> Iterator[None]:
     """Let dropout draw from ``seed`` alone; it knows torch's global generator only, which is restored afterwards."""
-    if not any(isinstance(layer, _DropoutNd) and layer.p > 0 for layer in networks.modules()):
+    if not draws_globally(networks):
         yield
         return
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

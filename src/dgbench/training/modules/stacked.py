@@ -109,7 +109,8 @@ class StackedRuns(RunModule):
         if key not in self._functions:
             names = [parameter for name in groups for parameter in self._learning(step)[name]]
             self._functions[key] = self._function(update, names, batch.sizes)
-        index = {} if batch.index is None else {"index": batch.index}
+        numbers = {"index": batch.index, "drawn": batch.drawn}
+        index = {name: values for name, values in numbers.items() if values is not None}
         with branches_refused():
             losses, gradients, logs = self._functions[key](self._random, batch.x, batch.y, index, counter)
         for name in groups:
@@ -135,7 +136,7 @@ class StackedRuns(RunModule):
             def loss_of(variables: Tensors) -> tuple[Tensor, tuple[Tensors, Tensors, Tensors, Tensors]]:
                 moving = {name: value.clone() for name, value in buffers.items()}  # written to, so born in here
                 nets = BoundNetworks(networks, {**params, **constants, **moving, **variables})
-                batch = EnvBatch(x, y, sizes, index.get("index"))
+                batch = EnvBatch(x, y, sizes, index.get("index"), index.get("drawn"))
                 out = update.objective(Step(nets, batch, Hyperparameters(hp), state, random, step))
                 logs = dict(out.logs) if self.collects else {}
                 return out.loss, (dict(out.state), dict(out.grads or {}), moving, logs)
@@ -144,6 +145,7 @@ class StackedRuns(RunModule):
                 loss, (new, grads, moved, logs) = loss_of({})
                 return loss, new, grads, moved, logs
             loss, pull, (new, grads, moved, logs) = vjp(loss_of, dict(trained), has_aux=True)  # type: ignore[misc]
+            self._gives_gradients = bool(grads)
             if not grads:
                 (grads,) = pull(torch.ones_like(loss), retain_graph=False, create_graph=False)
             return loss, new, grads, moved, logs

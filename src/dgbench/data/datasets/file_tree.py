@@ -1,0 +1,182 @@
+"""Which files below a folder are pictures, and how many are not: one rule at every depth. Decodes nothing, no torch."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+from dgbench.errors import DataError
+from dgbench.records.files import open_regular
+
+#: endings that are taken for pictures; whether one can be decoded shows when it is
+SUFFIXES = frozenset(
+    {
+        ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".bmp", ".dib", ".gif", ".webp", ".avif", ".tif", ".tiff",
+        ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".jpx", ".j2c", ".tga", ".pcx", ".ico",
+    }
+)  # fmt: skip
+#: endings of other kinds of files, which are not looked into; of any further ending the first bytes decide
+FOREIGN = frozenset(
+    {
+        ".txt", ".csv", ".tsv", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".md", ".html", ".pdf", ".py", ".m", ".mat",
+        ".npy", ".npz", ".pkl", ".pt", ".pth", ".h5", ".parquet", ".zip", ".gz", ".tar", ".tgz", ".rar", ".7z", ".db",
+        ".log", ".ini", ".mp4", ".avi", ".mov", ".mp3", ".wav", ".svg", ".doc", ".docx", ".xls", ".xlsx", ".ipynb",
+    }
+)  # fmt: skip
+#: names that systems and programs leave beside pictures, in lower case; as hidden as those that begin with a dot
+SYSTEM = frozenset(
+    {"__macosx", "thumbs.db", "desktop.ini", "@eadir", "#recycle", "$recycle.bin", "lost+found", "__pycache__"}
+)
+SIGNATURES = (
+    b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\x00", b"MM\x00*", b"\x00\x00\x00\x0cjP  ",
+    b"\xff\x4f\xff\x51",
+)  # fmt: skip
+LONGEST = 16  # bytes that tell a picture
+
+HIDDEN, OTHER, WITHOUT_PICTURES = "hidden", "of other kinds", "in folders without pictures"
+
+_FIXES = {
+    errno.EACCES: "make it readable (chmod -R a+rX)",
+    errno.EPERM: "make it readable (chmod -R a+rX)",
+    errno.ELOOP: "it is a link that leads back to itself: remove it",
+    errno.ENOENT: "it is listed and not there, or a link to nowhere: correct the list or dataset.root",
+}
+EXAMPLES = 3  # names of each reason
+
+
+@dataclass
+class LeftOut:
+    """Files and folders that are not read: how many, and the first names, by reason."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, reason: str, paths: Iterable[str]) -> None:
+        """Count paths under a reason."""
+        names = self.examples.setdefault(reason, [])
+        for path in paths:
+            self.counts[reason] += 1
+            if len(names) < EXAMPLES:
+                names.append(path)
+            elif path < names[-1]:  # the first by name, in whatever order the file system lists them
+                names[-1] = path
+            names.sort()
+
+    def line(self) -> str:
+        """Format ``3 hidden (a/.x, b/.y, c/.z), 1 of other kinds (a/notes.txt)``; empty where nothing is left out."""
+        return ", ".join(
+            f"{count} {reason} ({', '.join(self.examples[reason])}{', ...' if count > EXAMPLES else ''})"
+            for reason, count in sorted(self.counts.items())
+            if count
+        )
+
+
+@dataclass
+class Folder:
+    """A folder below the root."""
+
+    path: str  #: below the root, with forward slashes; empty is the root itself
+    pictures: list[str]  #: names of the pictures in it
+    folders: list[str]  #: names of the folders in it that are not hidden, sorted
+
+
+def folders_below(
+    root: Path, left_out: LeftOut, below: str = "", enters: Callable[[str], bool] = lambda path: True
+) -> Iterator[Folder]:
+    """List a folder and those below it, linked ones too, each before those that it holds.
+
+    Args:
+        root: the paths are below it.
+        left_out: gets what is not read.
+        below: where to begin.
+        enters: says of the path of a folder whether it is listed.
+
+    Raises:
+        DataError: a folder cannot be read, or holds a link to itself or to a folder that it lies in.
+    """
+    folder = _listed(root, below, left_out)
+    yield folder
+    for name in folder.folders:
+        path = f"{below}/{name}" if below else name
+        if enters(path):
+            yield from folders_below(root, left_out, path, enters)
+
+
+def _listed(root: Path, below: str, left_out: LeftOut) -> Folder:
+    place, prefix = f"{root}/{below}" if below else str(root), f"{below}/" if below else ""
+    listed = Folder(below, [], [])
+    hidden: list[str] = []
+    other: list[str] = []
+    try:
+        with os.scandir(place) as entries:
+            for entry in entries:
+                name = entry.name
+                if name[0] == "." or name.lower() in SYSTEM:
+                    hidden.append(prefix + name)
+                elif entry.is_dir():
+                    if entry.is_symlink():
+                        _refuse_circle(Path(entry.path))
+                    listed.folders.append(name)
+                elif _is_picture(entry):
+                    listed.pictures.append(name)
+                else:
+                    other.append(prefix + name)
+    except OSError as error:
+        unreadable(error, Path(place))
+    listed.folders.sort()
+    if hidden:
+        left_out.add(HIDDEN, hidden)
+    if other:
+        left_out.add(OTHER, other)
+    return listed
+
+
+def _refuse_circle(link: Path) -> None:
+    """Refuse a linked folder that is one of the folders above it, which may themselves be linked."""
+    target = link.stat()
+    if any(os.path.samestat(target, above.stat()) for above in link.parents):
+        raise DataError(f"{link} is a link to a folder that it lies in; remove the link")
+
+
+def _is_picture(entry: os.DirEntry[str]) -> bool:
+    ending = os.path.splitext(entry.name)[1].lower()
+    return ending in SUFFIXES or (ending not in FOREIGN and _begins_as_picture(entry.path))
+
+
+def _begins_as_picture(path: str) -> bool:
+    """Return whether the first bytes of a file are those of a JPEG, PNG, GIF, TIFF, WebP, AVIF or JPEG 2000."""
+    try:
+        with open_regular(path) as file:
+            head = file.read(LONGEST)
+    except OSError:  # a pipe, a link to nowhere: no picture by name either
+        return False
+    riff = head[:4] == b"RIFF" and head[8:12] == b"WEBP"
+    avif = head[4:12] in (b"ftypavif", b"ftypavis")
+    return riff or avif or head.startswith(SIGNATURES)
+
+
+def images_below(root: Path, below: str = "", left_out: LeftOut | None = None) -> Iterator[str]:
+    """List the pictures in folder ``below`` and its subfolders, by path below ``root``.
+
+    Raises:
+        DataError: as of :func:`folders_below`.
+    """
+    for folder in folders_below(root, LeftOut() if left_out is None else left_out, below):
+        prefix = f"{folder.path}/" if folder.path else ""
+        for name in folder.pictures:
+            yield prefix + name
+
+
+def unreadable(error: OSError, path: Path) -> NoReturn:
+    """Say which file or folder cannot be read, and what to do.
+
+    Raises:
+        DataError: always.
+    """
+    fix = _FIXES.get(error.errno or 0, "check the disk and dataset.root")
+    raise DataError(f"{error.filename or path} cannot be read ({error.strerror or error}); {fix}") from error

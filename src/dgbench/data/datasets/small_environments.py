@@ -1,0 +1,154 @@
+"""What keeps small environments from being trained on, all of it in one line with what suffices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+
+import numpy as np
+
+from dgbench.data.datasets.labeled_rows import LabeledRows
+from dgbench.errors import ConfigError, DataError
+from dgbench.validation import some_of
+
+NAMED = 3  #: environments that a message names
+
+Subsets = Mapping[tuple[str, str], np.ndarray]
+
+
+def too_small(subsets: Subsets, environments: Sequence[str], min_images: int) -> tuple[str, ...]:
+    """List the environments with fewer images of their own, in ``train`` and ``val`` together, than ``min_images``."""
+    return tuple(env for env in environments if _own_images(subsets, env) < min_images)
+
+
+def refuse_together(
+    table: LabeledRows,
+    kept: np.ndarray,
+    subsets: Subsets,
+    val_fraction: float,
+    min_images: int,
+    units: np.ndarray | None,
+) -> None:
+    """Refuse environments that lack classes or validation images; arguments and errors as of ``subsets_of``.
+
+    Environments that are too small to be trained on may have no validation images.
+    """
+    small = set(too_small(subsets, table.environments, min_images))
+    without_val = {
+        env: len(subsets[env, "train"])
+        for env in table.environments
+        if env not in small and len(subsets[env, "train"]) and not len(subsets[env, "val"])
+    }
+    without_train = {
+        env: len(subsets[env, "val"])
+        for env in table.environments
+        if units is not None and env not in small and not len(subsets[env, "train"]) and _unlisted(table, kept, env)
+    }
+    lacking = _lacking_classes(table) if table.same_classes else {}
+    faults = []
+    if lacking:
+        faults.append(_of_classes(lacking, len(table.environments)))
+    if without_val or without_train:
+        undivided = {**without_val, **without_train}
+        faults.append(
+            _of_fraction(without_val, len(table.environments), val_fraction)
+            if units is None
+            else _of_units(undivided, len(table.environments))
+        )
+    if not faults:
+        return
+    error = DataError if lacking else ConfigError
+    raise error("; and ".join(faults))
+
+
+def batch_refusal(batch_size: int, images: Mapping[str, int]) -> str:
+    """Say which environments have fewer training images than a minibatch takes of each, and what helps.
+
+    Args:
+        batch_size: images per environment and step.
+        images: training images of every environment that some fold trains on.
+    """
+    small = {env: n for env, n in images.items() if n < batch_size}
+    fewest = min(small.values())
+    if len(small) == 1:
+        name = next(iter(small))
+        which = f"the smallest training environment{f' ({name})' if name else ''}, of {fewest} images"
+    else:
+        which = f"the smallest training environments, {len(small)} of {len(images)} ({_listed(small)})"
+    return (
+        f"hparams.batch_size={batch_size} is larger than {which}; set hparams.batch_size={fewest} or less, "
+        "trainer.small_environments=repeat to draw images of small ones repeatedly, or dataset.min_images=N to leave "
+        "them out of training, where the dataset has that key"
+    )
+
+
+def _own_images(subsets: Subsets, env: str) -> int:
+    return len(subsets[env, "train"]) + len(subsets[env, "val"])
+
+
+def _unlisted(table: LabeledRows, kept: np.ndarray, env: str) -> bool:
+    """Return whether a list leaves it to chance which rows of an environment validate."""
+    rows = (table.env == table.environments.index(env)) & kept
+    return bool((table.listed[rows] == -1).any())
+
+
+def _lacking_classes(table: LabeledRows) -> dict[str, list[str]]:
+    """List the classes that each environment lacks, of those that lack some."""
+    n_classes = len(table.classes)
+    has = np.zeros((len(table.environments), n_classes), dtype=bool)
+    has[table.env, table.label] = True
+    lacking = {
+        env: [table.classes[k] for k in np.flatnonzero(~row)] for env, row in zip(table.environments, has, strict=True)
+    }
+    return {env: classes for env, classes in lacking.items() if classes}
+
+
+def _of_classes(lacking: Mapping[str, Sequence[str]], environments: int) -> str:
+    fix = "add some, or allow it with dataset.classes=union"
+    if len(lacking) == 1:
+        env, classes = next(iter(lacking.items()))
+        return f"environment {env} has no images of class {some_of(classes)}, which others have; {fix}"
+    named = some_of([f"environment {env} of class {some_of(classes)}" for env, classes in lacking.items()], NAMED)
+    return f"{len(lacking)} of {environments} environments have no images of classes that others have ({named}); {fix}"
+
+
+def _of_fraction(without_val: Mapping[str, int], environments: int, val_fraction: float) -> str:
+    fewest = min(without_val.values())
+    least = next(n for n in count(2) if int(n * val_fraction))
+    if len(without_val) == 1:
+        env, n = next(iter(without_val.items()))
+        fault = f"environment {env} has {n} train and 0 val images at dataset.val_fraction={val_fraction:g}"
+    else:
+        fault = (
+            f"{len(without_val)} of {environments} environments have 0 val images at "
+            f"dataset.val_fraction={val_fraction:g} ({_listed(without_val)})"
+        )
+    leave_out = f"dataset.min_images={least} leaves them out of training and tests them still"
+    if fewest > 1:
+        or_leave_out = f", or {leave_out}" if len(without_val) < environments else ""
+        return f"{fault}; dataset.val_fraction={sufficient_fraction(fewest):g} suffices{or_leave_out}"
+    single = sum(n == 1 for n in without_val.values())
+    with_two = sufficient_fraction(min((n for n in without_val.values() if n > 1), default=least))
+    have = "has" if single == 1 else "have"
+    return (
+        f"{fault}; no fraction suffices where there is one image, as {single} {have}: {leave_out}, "
+        f"dataset.min_images=2 with dataset.val_fraction={with_two:g} leaves out only those"
+    )
+
+
+def sufficient_fraction(images: int) -> float:
+    """Compute the least hundredth that puts one of this many images, two or more, into ``val``."""
+    return next(k / 100 for k in range(1, 100) if int(images * (k / 100)) >= 1)
+
+
+def _of_units(undivided: Mapping[str, int], environments: int) -> str:
+    return (
+        f"{len(undivided)} of {environments} environments ({_listed(undivided)}) cannot be divided into train and val "
+        "by dataset.split_by or dataset.split_pattern, all they show belongs together; choose a finer one, or leave "
+        f"them out of training with dataset.min_images={1 + max(undivided.values())}, which tests them still"
+    )
+
+
+def _listed(images: Mapping[str, int]) -> str:
+    ordered = sorted(images.items(), key=lambda pair: pair[1])
+    return some_of([f"{env}: {n}" for env, n in ordered], NAMED)

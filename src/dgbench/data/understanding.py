@@ -1,0 +1,70 @@
+"""What was understood of a dataset, of any kind, in three lines: for plans, commands and the record of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from dgbench.data.description import DatasetInfo, with_base
+
+DATASETS = 4  # of which a command says something
+ENVIRONMENTS, CLASSES = 6, 8  # more names than this are cut to the first and the last
+
+
+def lines_of_dataset(info: DatasetInfo) -> list[str]:
+    """Say which environments and classes a dataset has, where val comes from, and what was left out."""
+    val = f"val: {info.val_from}" if info.val_from else ""
+    left_out = _left_out(info.left_out)
+    last = "; ".join(filter(None, (val, left_out)))
+    return [_environments(info), _classes(info), *([last] if last else [])]
+
+
+def lines_of_datasets(infos: Iterable[DatasetInfo]) -> list[str]:
+    """Say the same of one dataset; of several their environments, of the first few of them."""
+    texts = dict.fromkeys(tuple(lines_of_dataset(info)) for info in infos)
+    if len(texts) == 1:
+        return list(next(iter(texts)))
+    heads = [lines[0] for lines in texts]
+    more = [f"and {len(heads) - DATASETS} more datasets, or forms of them"] if len(heads) > DATASETS else []
+    return heads[:DATASETS] + more
+
+
+def _environments(info: DatasetInfo) -> str:
+    name = with_base(info.name, info.base)
+    total = f"{len(info.given)} environments"
+    if not info.counts:
+        return f"{name}: {total}: {first_and_last(info.given, ENVIRONMENTS)}; their images are not here yet"
+    if info.beyond:
+        return _painted(info, name)
+    images = {env: sum(info.counts.get(env, {}).values()) for env in info.given}
+    named = [f"{env} {n:,}" for env, n in images.items()]
+    return f"{name}: {total}, {sum(images.values()):,} images: {first_and_last(named, ENVIRONMENTS)}"
+
+
+def _painted(info: DatasetInfo, name: str) -> str:
+    """Say what is dealt to given environments, and what all others are judged on."""
+    dealt = [f"{env} {counts['train'] + counts['val']:,}" for env, counts in info.counts.items()]
+    pool = max(counts["test"] for counts in info.counts.values())
+    return (
+        f"{name}: {len(info.given)} given environments with images of their own: "
+        f"{first_and_last(dealt, ENVIRONMENTS)}; all {len(info.everywhere)} are made of images kept apart, up to "
+        f"{pool:,} each"
+    )
+
+
+def _classes(info: DatasetInfo) -> str:
+    if not info.class_names:
+        return f"{info.n_classes} classes" if info.n_classes else "classes: those of the files"
+    named = first_and_last(info.class_names, CLASSES)
+    return f"{len(info.class_names)} classes, in the order of the outputs: {named}"
+
+
+def _left_out(counts: Mapping[str, int]) -> str:
+    parts = [f"{n:,} {reason}" for reason, n in sorted(counts.items()) if n]
+    return f"left out: {', '.join(parts)}" if parts else ""
+
+
+def first_and_last(names: Sequence[str], most: int) -> str:
+    """Join names; where there are more than ``most``, the first ones and the last."""
+    if len(names) <= most:
+        return ", ".join(names)
+    return f"{', '.join(names[: most - 1])}, ..., {names[-1]}"

@@ -1,0 +1,92 @@
+"""Says on the screen what takes long, how far it is and how long it still takes: decoding, scoring, figures."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from tqdm import tqdm
+
+from dgbench.records.status import roughly
+
+Item = TypeVar("Item")
+
+QUIET_SECONDS = 2.0  #: a phase that is over earlier says nothing
+LINE_SECONDS = 15.0  #: between two lines where there is no terminal
+
+
+class Phase:
+    """How far one phase of a command is: a bar on a terminal, else a line every few seconds.
+
+    Args:
+        title: what is done, as ``decoding PACS``.
+        total: units in all; None where that is not known.
+        unit: in plural.
+        done: units that an earlier start has done.
+        shown: False shows nothing.
+    """
+
+    def __init__(self, title: str, total: int | None, unit: str, done: int = 0, shown: bool = True) -> None:
+        self.title, self.total, self.unit = title, total, unit
+        self.done = self._before = done
+        self._shown = shown
+        self._started = time.monotonic()
+        self._next_line = self._started + QUIET_SECONDS
+        self._bar: tqdm[Any] | None = None
+        if shown and sys.stderr.isatty():
+            self._bar = tqdm(
+                total=total,
+                initial=done,
+                desc=title,
+                unit=f" {unit}",
+                delay=QUIET_SECONDS,
+                leave=False,
+            )
+
+    def advance(self, units: int = 1) -> None:
+        """Count units as done."""
+        self.done += units
+        if self._bar is not None:
+            self._bar.update(units)
+            return
+        now = time.monotonic()
+        if self._shown and now >= self._next_line:
+            self._next_line = now + LINE_SECONDS
+            print(self.text(now), file=sys.stderr, flush=True)
+
+    def text(self, now: float) -> str:
+        """Format what is done, how far it is, and how long the rest takes at the pace so far."""
+        if self.total is None:
+            return f"{self.title}: {self.done:,} {self.unit}"
+        counted = f"{self.title}: {min(self.done, self.total):,} of {self.total:,} {self.unit}"
+        advanced = self.done - self._before
+        units_left = max(0, self.total - self.done)
+        if not advanced or not units_left:
+            return counted
+        return f"{counted}, {roughly((now - self._started) / advanced * units_left)} left"
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+@contextmanager
+def phase(title: str, total: int | None, unit: str, done: int = 0, shown: bool = True) -> Iterator[Phase]:
+    """Open a :class:`Phase`, which ends with the block."""
+    counted = Phase(title, total, unit, done, shown)
+    try:
+        yield counted
+    finally:
+        counted.close()
+
+
+def counted(items: Iterable[Item], title: str, total: int | None, unit: str) -> Iterator[Item]:
+    """Iterate over items, and count each as done once it was used."""
+    with phase(title, total, unit) as progress:
+        for item in items:
+            yield item
+            progress.advance()

@@ -1,0 +1,80 @@
+"""Tries an objective at the first step of a training: it must reach a parameter, and draw no numbers of its own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from dgbench.errors import ConfigError
+
+
+def draws_globally(networks: nn.Module) -> bool:
+    """Return whether layers of networks draw from the global generator of torch, as dropout does."""
+    return any(isinstance(layer, _DropoutNd) and layer.p > 0 for layer in networks.modules())
+
+
+def no_gradient(name: str) -> ConfigError:
+    """Build the error that says that an objective trains nothing."""
+    return ConfigError(
+        f"algorithm {name}: its loss reaches no parameter that trains, so training would change nothing; compute the "
+        "loss from what the networks put out, without detach() or no_grad()"
+    )
+
+
+class Trial:
+    """What is seen of an objective at one step.
+
+    Args:
+        draws: layers of its networks draw from torch's generator, so that this says nothing of the objective.
+        device: of the training.
+    """
+
+    def __init__(self, draws: bool, device: torch.device) -> None:
+        self._draws, self._device = draws, device
+        self._generators = self._states()
+        self._is_noted = False
+        self._reaches = False
+
+    def note_gradients(self, gradients: Iterable[Tensor]) -> None:
+        """Note whether one of the gradients of an update is not zero."""
+        self._is_noted = True
+        for gradient in gradients:
+            # where operations are only counted, tensors have no values
+            self._reaches = self._reaches or gradient.is_meta or bool((gradient != 0).any())
+
+    def judge(self, name: str, scaled: bool) -> None:
+        """Refuse an objective that cannot train, or that breaks the contract.
+
+        Args:
+            name: of the algorithm.
+            scaled: gradients are scaled, and those of a first step may be lost in half precision.
+
+        Raises:
+            ConfigError: it is one.
+        """
+        if self._is_noted and not self._reaches and not scaled:
+            raise no_gradient(name)
+        changed = [name for name, state in self._states().items() if state != self._generators[name]]
+        if changed:
+            raise ConfigError(
+                f"algorithm {name} draws from the global generator of {changed[0]}, so a resumed run would draw "
+                "other numbers; declare random inputs, and take them from step.random"
+            )
+
+    def _states(self) -> dict[str, Any]:
+        """Return the state of every global generator, by the name of its package."""
+        states: dict[str, Any] = {
+            "Python": random.getstate(),
+            "NumPy": np.random.get_state()[1].tobytes() + bytes(str(np.random.get_state()[2]), "ascii"),  # type: ignore[index,union-attr]
+        }
+        if not self._draws:
+            states["torch"] = torch.random.get_rng_state().numpy().tobytes()
+            if self._device.type == "cuda":
+                states["torch"] += torch.cuda.get_rng_state(self._device).numpy().tobytes()
+        return states

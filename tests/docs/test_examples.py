@@ -1,0 +1,193 @@
+"""Every override that a page shows inside a sentence, and every one in a comment of ``conf/``, composes.
+
+Whole commands stand in blocks, which test_blocks.py runs. A word in capitals stands for something: ``seed=SEED``.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from dgbench.configuration import CONF
+from dgbench.errors import DgbenchError
+from dgbench.plan.explain import explain
+from dgbench.plan.keys import owners_of, package_of
+from dgbench.plan.names import in_our_names
+from dgbench.plan.overrides import groups, open_keys, options
+from tests.conftest import ROOT
+from tests.studies import composed
+
+GENERATED = ("configuration.md", "choices.md", "algorithms.md")
+PAGES = [
+    ROOT / "README.md",
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name not in GENERATED),
+]
+FILES = sorted(CONF.rglob("*.yaml"))
+ROOTS = ("train", "report", "shift")
+#: what only ``dgbench evaluate`` or joblib's launcher take, and an algorithm that a page defines
+LABELS = (
+    "averaging=diwa_uniform",
+    "averaging=diwa_greedy",
+    "algorithm=erm,worst_risk",
+    "hydra.launcher.n_jobs=2",
+    'hydra.sweeper.params={seed: "0,1,2"}',  # Hydra refuses it in a process that composed it before
+)
+LAUNCHER_KEYS = {"ray": "hydra/launcher=ray", "workers": "hydra/launcher=local", "per_gpu": "hydra/launcher=local"}
+
+_SPAN = re.compile(r"(?<!`)`(?P<text>[^`\n]+(?:\n[^`\n]+)?)`(?!`)")
+_BLOCK = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+_WORD = re.compile(r"^[+~]{0,2}(?P<key>[a-z][\w/]*(?:\.\w+)*)=(?P<value>.+)$", re.DOTALL)
+_PLACEHOLDER = re.compile(r"\b[A-Z][A-Z_]{2,}\b|\b(?:KEY|VALUE|ID|A|B|N|X)\b|\.\.\.|…")
+_COMMENT = re.compile(r"(?:^|\s)#(?P<text>.*)$")
+_ENTRY = re.compile(r"^(?P<indent> *)(?P<key>\w+):")
+_VALUE = re.compile(r"e\.g\. (?P<value>\{[^}]*\}|\[(?:[^\[\]]|\[[^\]]*\])*\])")
+_IN_COMMENT = re.compile(
+    r"""(?P<quote>'?)[+]{0,2}[a-z][\w/]*(?:\.\w+)*=(?:\[[^\]]*\]|\{[^}]*\}|[^\s,;()'`]*[^\s,;()'`.:])(?P=quote)"""
+)
+
+
+def roots_of(key: str) -> list[str]:
+    """The commands that have what a key begins with."""
+    top = key.partition(".")[0]
+    found = []
+    for root in ROOTS:
+        tops = {*groups(root), *(line.partition(":")[0] for line in (CONF / f"{root}.yaml").read_text().splitlines())}
+        if top in tops or (root == "train" and top.startswith("hydra")):
+            found.append(root)
+    return found
+
+
+def faults(words: list[str]) -> Iterator[str]:
+    """What is wrong with words that are typed together, a line each."""
+    meant = [word for word in words if not _PLACEHOLDER.search(word)]
+    chosen = tuple(word for word in meant if options(word.partition("=")[0]))
+    for word in meant:
+        match = _WORD.match(word)
+        if match is None or word in LABELS:
+            continue
+        key = match["key"]
+        roots = roots_of(key)
+        if roots:
+            problems = [fault_of(word, key, chosen, root) for root in roots]
+            if all(problems):
+                yield f"{word}: {problems[0]}"
+
+
+@cache
+def fault_of(word: str, key: str, chosen: tuple[str, ...], root: str) -> str:
+    """What a command says of a word beside chosen files, or else beside a file that has its key; empty if nothing."""
+    group, _, sub = key.partition(".")
+    contexts = [[other for other in chosen if other != word and other.partition("=")[0] in groups(root)]]
+    contexts += [[owner] for owner in owners(group, sub)]
+    problem = ""
+    for context in contexts:
+        try:
+            for typed in jobs([*context, word]):
+                composed(*typed, name=root, hydra=key.startswith("hydra"))
+        except (DgbenchError, HydraException, OmegaConfBaseException) as error:
+            problem = explain(error, root, [*context, word])
+        else:
+            return ""
+    return problem
+
+
+def jobs(words: list[str]) -> Iterator[tuple[str, ...]]:
+    """The words of each job of a sweep over them."""
+    overrides = OverridesParser.create().parse_overrides(open_keys(in_our_names(words)))
+    values = [
+        [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+        if override.is_sweep_override()
+        else [str(override.input_line)]
+        for override in overrides
+    ]
+    yield from product(*values)
+
+
+def owners(group: str, sub: str) -> list[str]:
+    """The choices that bring a key along, also one below a key of theirs."""
+    if group == "hydra":
+        name = sub.removeprefix("launcher.").partition(".")[0]
+        return [LAUNCHER_KEYS.get(name, "hydra/launcher=slurm")]
+    while sub:
+        if found := owners_of(group, sub):
+            return [found[0], found[-1]]
+        sub = sub.rpartition(".")[0]
+    return []
+
+
+def of_page(text: str) -> Iterator[list[str]]:
+    """Words of the spans of code of a page, those of one span together."""
+    for match in _SPAN.finditer(_BLOCK.sub("", text)):
+        try:
+            words = shlex.split(match["text"].strip("()"))
+        except ValueError:  # no words of a shell
+            continue
+        yield words
+
+
+def of_comments(text: str) -> Iterator[list[str]]:
+    """Overrides in the comments of a file, those of one line together."""
+    for line in text.splitlines():
+        comment = _COMMENT.search(line)
+        if comment:
+            yield [match[0].strip("'") for match in _IN_COMMENT.finditer(comment["text"])]
+
+
+def of_values(file: Path) -> Iterator[list[str]]:
+    """``KEY=VALUE`` of each list or mapping that the comment of a key of a file gives as an example."""
+    folder = file.parent.relative_to(CONF)
+    header = package_of(file)
+    package = [] if folder == Path() else [*folder.parts[:-1], header] if header == folder.name else [header]
+    outer: list[tuple[int, str]] = []
+    for line in file.read_text().splitlines():
+        entry = _ENTRY.match(line)
+        if not entry:
+            continue
+        indent = len(entry["indent"])
+        outer = [(depth, name) for depth, name in outer if depth < indent] + [(indent, entry["key"])]
+        example = _VALUE.search(line.partition(" #")[2])
+        if example:
+            yield [".".join([*package, *(name for _, name in outer)]) + "=" + example["value"]]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_overrides_within_a_sentence_compose(page: Path) -> None:
+    assert [fault for words in of_page(page.read_text()) for fault in faults(words)] == []
+
+
+@pytest.mark.thorough
+def test_overrides_in_comments_of_conf_compose() -> None:
+    problems = []
+    for file in FILES:
+        for words in (*of_comments(file.read_text()), *of_values(file)):
+            problems += [f"{file.relative_to(CONF)}: {fault}" for fault in faults(words)]
+    assert problems == []
+
+
+def test_a_wrong_example_is_found() -> None:
+    assert [fault for words in of_page("take `trainer.stepz=3` or `seed=1`") for fault in faults(words)] == [
+        "trainer.stepz=3: key trainer.stepz is unknown; did you mean trainer.steps? see docs/reference/configuration.md"
+    ]
+    (words,) = of_comments("a: 1  # not `b`, e.g. trainer.stepz=3, or seed=[1,2]")
+    assert words == ["trainer.stepz=3", "seed=[1,2]"]
+    assert len(list(faults(words))) == 1
+
+
+def test_examples_of_values_are_found() -> None:
+    """Those of mappings that take new keys were refused, and of keys of a mapping in quotes."""
+    assert list(of_values(CONF / "hydra/launcher/slurm.yaml")) == [
+        ['hydra.launcher.setup=["module load cuda"]'],
+        ["hydra.launcher.additional_parameters={mail-type: END}"],
+    ]
+    assert list(of_values(CONF / "import/table.yaml")) == [["import.columns.hparams={lr: learning_rate}"]]
+    assert list(of_values(CONF / "head/zero_shot.yaml")) == [['head.class_names={"0": zero}']]

@@ -1,0 +1,60 @@
+"""What a plan worked out with torch is kept: another plan of the same reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dgbench.plan.studies import PlannedStudy
+from dgbench.sweeps import remembered
+from dgbench.sweeps.plan import Judged, _cost
+from tests.studies import make_plan
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlannedStudy:
+    monkeypatch.setattr(remembered, "code_version", lambda: "1.0+abc")
+    remembered._surroundings.cache_clear()
+    words = ["dataset.base=digits", "backbone.width=8", "tuning=lp", f"paths.cache_dir={tmp_path / 'cache'}"]
+    return make_plan(tmp_path, *words)
+
+
+def fail(*_: Any) -> Any:
+    raise AssertionError("worked out again")
+
+
+def test_costs_are_counted_once(study: PlannedStudy, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = _cost(study, {})
+    monkeypatch.setattr("dgbench.training.cost.count", fail)
+    assert _cost(study, {}) == first
+    monkeypatch.setattr(remembered, "code_version", lambda: "1.0+abd")
+    remembered._surroundings.cache_clear()
+    with pytest.raises(AssertionError, match="again"):
+        _cost(study, {})
+
+
+def test_a_file_that_is_no_cost_is_counted_anew(study: PlannedStudy, tmp_path: Path) -> None:
+    first = _cost(study, {})
+    (file,) = (tmp_path / "cache" / remembered.FOLDER).glob("cost-*.json")
+    for text in ("", "[]", '{"step": 1}'):
+        file.write_text(text)
+        assert _cost(study, {}) == first
+
+
+def test_code_that_no_version_names_keeps_nothing(
+    study: PlannedStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remembered, "code_version", lambda: "1.0+abc-dirty")
+    remembered._surroundings.cache_clear()
+    _cost(study, {})
+    assert not (tmp_path / "cache" / remembered.FOLDER).exists()
+
+
+def test_what_passed_is_judged_again_before_jobs_start(study: PlannedStudy, monkeypatch: pytest.MonkeyPatch) -> None:
+    Judged(remembers=True).add(study)
+    monkeypatch.setattr("dgbench.training.blueprint.Blueprint", fail)
+    Judged(remembers=True).add(study)
+    with pytest.raises(AssertionError, match="again"):
+        Judged().add(study)
