@@ -5,10 +5,10 @@ RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 OLDEST_PYTHON ?= python3.11
 OLDEST := .venv-oldest/bin/python
-# what touches each dependency: numbers, files, charts, Lightning, Hydra, exports, loggers, one study from end to end
+# what touches each dependency: numbers, files, charts, Lightning, Hydra, loggers, one study from end to end
 OLDEST_TESTS := tests/test_api.py tests/test_oldest_versions.py tests/records tests/analysis tests/plan \
 	tests/golden tests/shift tests/training/test_stacked.py tests/training/test_port.py tests/networks/test_networks.py \
-	tests/networks/test_published_formats.py tests/networks/test_zero_shot.py tests/trained/test_export.py tests/callbacks \
+	tests/networks/test_published_formats.py tests/networks/test_zero_shot.py tests/callbacks \
 	tests/data/test_features.py tests/data/test_from_parquet.py tests/data/test_decoding.py tests/reports/test_tables.py \
 	tests/reports/test_saving.py tests/reports/test_renderers.py tests/reports/test_results.py tests/sweeps/test_sweeper.py \
 	tests/end_to_end/test_study.py

@@ -29,7 +29,6 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     dgbench.train: {"overrides": ["nothing=1"]},
     dgbench.load: {"run": "nowhere"},
     dgbench.evaluate: {"model": "nowhere", "overrides": ["nothing=1"]},
-    dgbench.export: {"run": "nowhere"},
     dgbench.algorithm: {"name": "nothing", **NETWORK},
     training_module: {"objective": "nothing", **NETWORK},
     dgbench.estimate_shift: {"x_p": X, "y_p": Y, "x_q": X, "y_q": Y, "estimator": "nothing"},
@@ -55,7 +54,6 @@ RIGHT: Mapping[str, tuple[str, ...]] = {
 OPTIONAL: Mapping[tuple[Any, str], tuple[str, ...]] = {
     (dgbench.evaluate, "name"): ("None", "x"),
     (dgbench.evaluate, "step"): ("None",),
-    (dgbench.export, "output"): ("None", "x"),
     (dgbench.train, "output"): ("None", "x"),
     (dgbench.score, "training_groups"): ("None", "{}"),
     (dgbench.algorithm, "dtype"): (),
@@ -93,8 +91,6 @@ def test_a_wrong_type_is_refused_by_name(
     ("call", "said"),
     [
         (lambda: dgbench.train("seed=1"), "overrides=seed=1 is no list"),
-        (lambda: dgbench.export("run", formats="onnx"), "format=onnx is no list"),
-        (lambda: dgbench.export("run", formats=["onxx"]), "format.*onxx.*pt2"),
         (lambda: dgbench.evaluate("x", ensemble="maybe"), "ensemble=maybe is unknown; choose true or false"),
         (lambda: dgbench.evaluate([]), "model=.. names no model"),
         (lambda: dgbench.estimate_shift(X, Y, X, Y, trials=0), "trials=0"),

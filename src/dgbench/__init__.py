@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from dgbench.reports.results import results as results
     from dgbench.reports.scoring import score as score
     from dgbench.shift.job import estimate_shift as estimate_shift
-    from dgbench.trained.export import export as export
     from dgbench.trained.loading import load as load
     from dgbench.training.modules.factory import algorithm as algorithm
 
@@ -26,7 +25,6 @@ _HOME = {
     "algorithm": "dgbench.training.modules.factory",
     "estimate_shift": "dgbench.shift.job",
     "evaluate": "dgbench.cli.models",
-    "export": "dgbench.trained.export",
     "leaderboard": "dgbench.reports.api",
     "load": "dgbench.trained.loading",
     "measures": "dgbench.reports.results",

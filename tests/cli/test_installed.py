@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dgbench.cli.main import COMMANDS, main
+from dgbench.cli.main import COMMANDS, LEFT, main
 from dgbench.version import __version__
 from tests.conftest import Command
 from tools.fresh_environment import INSTALLERS, TINY, install, run, smoke
@@ -74,6 +74,15 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert stop.value.code == 0
     shown = capsys.readouterr().out
     assert all(f"  {name} " in shown and about in shown for name, (_, about) in COMMANDS.items())
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_a_command_that_left_names_what_to_use(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert name not in COMMANDS
+    with pytest.raises(SystemExit) as stop:
+        main([name, "run=outputs/STUDY/RUN"])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.endswith(f"no command {name} any more: {LEFT[name]}\n")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

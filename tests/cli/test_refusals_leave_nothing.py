@@ -43,7 +43,6 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "evaluate under a path": ("dgbench", "evaluate", "model=json:loads", "name=a/b", *TRAIN[1:2]),
     "evaluate under no name": ("dgbench", "evaluate", "model=json:loads", "name=", *TRAIN[1:2]),
     "evaluate without a device": ("dgbench", "evaluate", "model=json:loads", "name=x", *TRAIN[1:2], CUDA),
-    "export": ("dgbench", "export", "run=nowhere"),
 }
 
 

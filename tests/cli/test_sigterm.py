@@ -40,7 +40,6 @@ DOING = {
     "shift": (("shift.py", "dataset.base=digits"), "dgbench.shift.job:make_estimates"),
     "reporting": (("report.py",), "dgbench.plan.building:build"),
     "evaluating": (("dgbench", "evaluate", "model=x"), "dgbench.trained.sources:Evaluator.evaluate"),
-    "exporting": (("dgbench", "export", "run=x"), "dgbench.trained.export:export"),
 }
 
 

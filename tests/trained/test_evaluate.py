@@ -19,7 +19,6 @@ import dgbench
 from dgbench.cli.main import main
 from dgbench.errors import ConfigError, DgbenchError, WeightsError
 from dgbench.reports.results import measures, results
-from dgbench.trained.export import export
 from tests.complaints import refused
 
 FIRST = ("backbone=mlp", "backbone.width=8", "hparams.batch_size=4", "trainer.steps=6", "trainer.eval_every=3")
@@ -247,14 +246,12 @@ def test_words_without_effect(words: str, said: str, trained: dgbench.TrainResul
 
 def test_options_without_effect(trained: dgbench.TrainResult, tree_words: list[str], tmp_path: Path) -> None:
     (run, *_), rows = trained.folders, tmp_path / "rows"
-    exported = export(run, tmp_path / "exported")
-    for model in (run, exported, dgbench.load(run)):
+    for model in (run, dgbench.load(run)):
         with refused(r"weights=x .*timm"):
             dgbench.evaluate(model, weights="x", output=rows)
         with refused(r"classes=\[dog,cat,emu\] .*leave it out"):
             dgbench.evaluate(model, tree_words, classes=["dog", "cat", "emu"], output=rows)
     for other in (
-        exported,
         dgbench.load(run),
         run / "checkpoints" / "best.ckpt",
         bright,

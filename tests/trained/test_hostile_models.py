@@ -385,9 +385,6 @@ def test_nothing_is_waited_for(
     monkeypatch.chdir(tmp_path)
     line = one_line(["evaluate", f"model={run}", f"dataset.root={root}", "paths.cache_dir=cache"], capsys, monkeypatch)
     assert "00.png" in line
-    (run / "config.yaml").unlink()
-    os.mkfifo(run / "config.yaml")
-    assert dgbench.export(run, "exported").is_dir()
 
 
 def test_a_mean_looks_at_the_dataset_of_its_runs_where_it_is_needed(place: Path, trained: Trained) -> None:
@@ -444,4 +441,3 @@ def test_trust_runs_classes_of_a_users_own(place: Path, monkeypatch: pytest.Monk
     (own,) = dgbench.evaluate(place, trust=True, output="rows").folders
     assert (own / "errors.jsonl").exists()
     assert type(dgbench.load(place, trust=True).run.networks.featurizer).__name__ == "Mine"  # type: ignore[attr-defined,union-attr]
-    assert dgbench.export(place, "exported", trust=True).is_dir()

@@ -15,9 +15,12 @@ COMMANDS = {
     "report": ("dgbench.cli.report:report", "tables, figures and pages from finished runs"),
     "shift": ("dgbench.cli.shift:shift", "how far the environments of a dataset are apart"),
     "evaluate": ("dgbench.cli.models:evaluate_command", "rows of any model on any dataset"),
-    "export": ("dgbench.cli.models:export_command", "a trained run as a folder to hand on"),
     "results": ("dgbench.cli.results_command:command", "pack, check and list entries of the archive of results"),
     "fetch": ("dgbench.data.fetch.__main__:command", "download datasets, and verify those on disk"),
+}
+#: command that an earlier version had -> what to use
+LEFT = {
+    "export": "the folder of a run is what dgbench.load reads; docs/how_to/models.md shows how its tensors are saved",
 }
 #: for bash; Hydra's own knows programs of one word only. Its answers are taken for the commands that it runs
 COMPLETION = """\
@@ -59,6 +62,8 @@ def main(words: Sequence[str] | None = None) -> None:
     if "install=bash" in typed and {"--shell-completion", "-sc"} & {*typed}:
         print(COMPLETION % " ".join(COMMANDS))
         return
+    if typed[:1] and typed[0] in LEFT:
+        parser.error(f"there is no command {typed[0]} any more: {LEFT[typed[0]]}")
     name = parser.parse_args(typed[:1]).command
     sys.argv = [f"dgbench {name}", *typed[1:]]
     resolve_name(COMMANDS[name][0])()

@@ -1,4 +1,4 @@
-"""``dgbench evaluate`` and ``dgbench export``: what is done with trained models; ``dgbench.evaluate`` from Python."""
+"""``dgbench evaluate``, and ``dgbench.evaluate`` from Python: rows of any model on any dataset."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TRUST = "true runs code that the model names or is: classes of other packages, .pt2, TorchScript (default: false)"
 #: what ``dgbench evaluate`` takes besides the keys of a dataset and a protocol
 EVALUATE_OPTIONS: Mapping[str, str] = {
-    "model": "a run's folder, a folder of runs, a checkpoint or an exported folder; a .pt2 or TorchScript file; "
+    "model": "a run's folder, a folder of runs, a checkpoint; a .pt2 or TorchScript file; "
     "a model.pkl of DomainBed; MODULE:FUNCTION, images -> logits; a name of timm. [A,B] evaluates several",
     "name": "what tables call it (default: what it was loaded from)",
     "classes": "[a,b,...], names of its outputs in their order (default: those of a run, else the dataset's)",
@@ -32,16 +32,6 @@ EVALUATE_OPTIONS: Mapping[str, str] = {
     "predictions": "true keeps what is predicted for every image, for report=errors (default: false)",
     "trust": TRUST,
     "output": "folder that receives the rows (default: outputs)",
-}
-EXPORT_OPTIONS: Mapping[str, str] = {
-    "run": "folder of a finished run",
-    "output": "folder to write, an earlier export is replaced (default: exports/STUDY-fold-FOLD)",
-    "step": "weights of the last evaluation, or of the best one on training environments' validation images "
-    "(default: last)",
-    "format": "[onnx,pt2], what to write besides model.safetensors: ONNX, a program of torch.export (default: neither)",
-    "push": "ORG/NAME of a repository of the Hugging Face hub to upload to; it is made, private, where there is none. "
-    "HF_TOKEN and HF_ENDPOINT count",
-    "trust": TRUST,
 }
 #: group -> its keys that say how something is evaluated, None for all; everything else says how something is trained
 USED: Mapping[str, Sequence[str] | None] = {
@@ -119,7 +109,7 @@ def _value(key: str, text: str) -> Any:
         plain = number(text) if NUMBER_TEXT.fullmatch(text) else text
         return {"true": True, "false": False}.get(text.lower(), plain)
     if not text.startswith("["):
-        return [text] if key in ("classes", "format") else text
+        return [text] if key == "classes" else text
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
@@ -152,7 +142,7 @@ def evaluate(
     environments it never saw.
 
     Args:
-        model: a run's folder, a folder of runs, a checkpoint or an exported model, a .pt2 or TorchScript file, a
+        model: a run's folder, a folder of runs, a checkpoint, a .pt2 or TorchScript file, a
             ``model.pkl`` of DomainBed, ``MODULE:FUNCTION`` or a name of timm; a function or module (n, C, H, W) ->
             (n, K) of images as the dataset normalizes them; what :func:`dgbench.load` returned; or a list of these.
         overrides: keys of ``dataset``, ``corruptions``, ``protocol`` and ``trainer``, as typed.
@@ -205,39 +195,4 @@ def _evaluate_help() -> str:
     )
 
 
-def _export(words: Sequence[str]) -> None:
-    options: dict[str, Any] = {}
-    for word in words:
-        key, _, value = word.partition("=")
-        if "=" not in word or key not in EXPORT_OPTIONS:
-            accepted = ", ".join(f"{name}=" for name in EXPORT_OPTIONS)
-            raise ConfigError(f"{word} is no option of dgbench export; it takes {accepted}")
-        options["formats" if key == "format" else key] = _value(key, value)
-    if "run" not in options:
-        raise ConfigError("run= is missing; name the folder of a run, see dgbench export --help")
-    sign_of_life("loading the model ...")
-    from dgbench.trained.export import export
-
-    target = export(**options)
-    print(f"model: {target} ({', '.join(sorted(path.name for path in target.iterdir()))})")
-    if "push" in options:
-        print(f"pushed to {options['push']}")
-
-
-def _export_help() -> str:
-    return "\n".join(
-        [
-            "Write a trained run as a folder to hand on: weights (safetensors), what they are, a model card.",
-            "\n  dgbench export run=RUN [KEY=VALUE ...]\n",
-            "Examples:",
-            "  dgbench export run=outputs/STUDY/RUN",
-            "  dgbench export run=outputs/STUDY/RUN step=best format=[onnx,pt2] output=my_model push=ORG/NAME",
-            "\nOptions:",
-            *option_lines(EXPORT_OPTIONS),
-            "\ndocs/how_to/models.md says more.",
-        ]
-    )
-
-
 evaluate_command = partial(plain_command, _evaluate, _evaluate_help)
-export_command = partial(plain_command, _export, _export_help)

@@ -28,7 +28,7 @@ from dgbench.networks.checkpoint_layouts import misfit
 from dgbench.records.rows import RunIdentity
 from dgbench.records.spec import canonical, digest
 from dgbench.records.status import is_done, read_status
-from dgbench.trained.loading import TENSORS, load_one, run_folders
+from dgbench.trained.loading import load_one, run_folders
 from dgbench.trained.predictor import LoadedModel
 from dgbench.training.run_folder import MODEL_FILE, ModelRecord
 
@@ -66,7 +66,7 @@ def siblings(models: Sequence[Any], trust: bool = False) -> list[Siblings]:
     """
     groups: dict[str, dict[str, tuple[Path, ModelRecord]]] = {}
     for folder in (run for model in models for run in _folders(model)):
-        if not is_done(folder) and not (folder / TENSORS).exists():
+        if not is_done(folder):
             log.warning("%s is left out: %s", folder, read_status(folder) or "not started")
             continue
         record = ModelRecord.load(folder, trust)

@@ -1,4 +1,4 @@
-"""Models that dgbench did not train: of timm, exported ones, and any callable images -> logits."""
+"""Models that dgbench did not train: of timm, programs, and any callable images -> logits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from dgbench.networks.weight_files import is_torchscript, read_tensors
 from dgbench.networks.weights import TimmWeights
 from dgbench.plan.building import imported
 from dgbench.trained.domainbed import domainbed_model, is_domainbed
-from dgbench.trained.formats import facts_of
 from dgbench.trained.predictor import Predictor
 from dgbench.validation import some_of
 
@@ -108,8 +107,7 @@ def _load_file(path: Path, classes: Sequence[str], trust: bool, preprocessing: P
     if path.suffix != EXPORTED and not is_torchscript(path):
         return _of_tensors(path, classes, trust)
     program = _program(path, trust)
-    names, images = facts_of(path) or ((), preprocessing)
-    return Foreign(program, list(classes) or names, images)
+    return Foreign(program, classes, preprocessing)
 
 
 def _of_tensors(path: Path, classes: Sequence[str], trust: bool) -> Predictor:

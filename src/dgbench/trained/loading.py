@@ -1,4 +1,4 @@
-"""``dgbench.load``: from a run folder, an archive of one, a checkpoint or an exported folder to a model."""
+"""``dgbench.load``: from a run folder, an archive of one or a checkpoint to a model."""
 
 from __future__ import annotations
 
@@ -20,14 +20,11 @@ from dgbench.networks.checkpoint_layouts import misfit
 from dgbench.networks.pickles import unknown_classes
 from dgbench.networks.weight_files import read_tensors
 from dgbench.records.status import is_done, read_status
-from dgbench.trained.formats import trained_names
 from dgbench.trained.predictor import Ensemble, LoadedModel, Predictor
-from dgbench.training.modules import SingleRun
 from dgbench.training.run_folder import MODEL_FILE, ModelRecord
 from dgbench.validation import Places, Refusal, Step, Switch, checked, some_of
 
-TENSORS = "model.safetensors"
-LARGER = 16  # times its file, at most: exported weights lack what only training needs
+LARGER = 16  # times its file, at most
 SMALL = 2**26  # bytes that any network may have
 PARAMETER = 2**12  # bytes that a tensor costs at least, as an object and in a file
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
@@ -57,10 +54,10 @@ def load(run: Places, step: Step = "last", device: Device = "cpu", trust: Switch
     runs that a file holds or names, unless ``trust`` is set.
 
     Args:
-        run: a run's folder, an archive of one (.zip, .tar, ...), one of its checkpoints, or the folder of an exported
-            model; a list of them is an ensemble, whose logits are the mean of theirs.
+        run: a run's folder, an archive of one (.zip, .tar, ...), or one of its checkpoints; a list of them is an
+            ensemble, whose logits are the mean of theirs.
         step: weights of the ``last`` evaluation, or of the ``best`` one: with the lowest error on the training
-            environments' validation images. A checkpoint, or an exported model, is what it is.
+            environments' validation images. A checkpoint is what it is.
         device: that the model goes to.
         trust: import whatever classes ``model.json`` names; else those that ``conf/`` names.
 
@@ -87,7 +84,7 @@ def load_one(path: Path, step: str = "last", trust: bool = False) -> LoadedModel
         home = path.parent if (path.parent / MODEL_FILE).exists() else path.parent.parent
         return _loaded(ModelRecord.load(home, trust), path)
     if not path.is_dir():
-        raise RecordError(f"{path} does not exist; name the folder of a run, a checkpoint or an exported model")
+        raise RecordError(f"{path} does not exist; name the folder of a run, or a checkpoint")
     if not (path / MODEL_FILE).exists():
         _refuse_folder_of_runs(path)
     record = ModelRecord.load(path, trust)
@@ -95,9 +92,6 @@ def load_one(path: Path, step: str = "last", trust: bool = False) -> LoadedModel
 
 
 def _weights_of(folder: Path, record: ModelRecord, step: str) -> Path:
-    exported = folder / TENSORS
-    if exported.is_file():
-        return exported
     rule = record.averaging_rule()
     if rule is not None and rule.final_only:
         step = "best"  # only the average was evaluated, once, at the end
@@ -119,7 +113,7 @@ def _loaded(record: ModelRecord, file: Path) -> LoadedModel:
     _refuse_larger(record, file)
     module = record.build()
     try:
-        step, tensors = _state(content, record, module, file)
+        step, tensors = _state(content, record, file)
         problems = misfit(module.state_dict(), tensors)
     except DgbenchError:
         raise
@@ -160,10 +154,8 @@ def _refuse_larger(record: ModelRecord, file: Path) -> None:
         raise RecordError(f"{MODEL_FILE} names a network of {size:.3g} bytes, more than {file} holds; train it again")
 
 
-def _state(content: Any, record: ModelRecord, module: SingleRun, file: Path) -> tuple[int, dict[str, Any]]:
+def _state(content: Any, record: ModelRecord, file: Path) -> tuple[int, dict[str, Any]]:
     """Return step and tensors of a checkpoint, the averaged ones where those were evaluated."""
-    if file.suffix == ".safetensors":
-        return int(record.step or 0), trained_names(content, module, record.step or 0)
     runs = content.get("runs") if isinstance(content, Mapping) else None
     if runs is None:
         if not isinstance(content, Mapping) or "state_dict" not in content:

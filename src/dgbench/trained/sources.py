@@ -29,7 +29,7 @@ from dgbench.records.status import STATUS_FILE
 from dgbench.trained.diwa import Accuracy, Siblings, averaged, siblings
 from dgbench.trained.evaluation import Subject, evaluate_model, validation_accuracy
 from dgbench.trained.foreign import EXPORTED, PICKLE, TORCHSCRIPT, foreign
-from dgbench.trained.loading import TENSORS, load, run_folders
+from dgbench.trained.loading import load, run_folders
 from dgbench.trained.predictor import LoadedModel, Predictor
 from dgbench.training.run_folder import MODEL_FILE, ModelRecord
 from dgbench.validation import Checked, NonBlank, OneLine, Refusal, Switch, Whole0, shown
@@ -149,8 +149,8 @@ class Evaluator(Checked):
         if path.is_dir() and not (path / MODEL_FILE).exists():
             return [source for run in run_folders(path) for source in self._sources(run)]
         if path.is_dir() or (path.exists() and path.name.endswith(PACKED)):
-            has_one = (path / TENSORS).is_file() or path.suffix == ".ckpt"
-            return [Source(name, partial(load, path, step, trust=self.trust), "" if has_one else "step")]
+            open_to = "" if path.suffix == ".ckpt" else "step"
+            return [Source(name, partial(load, path, step, trust=self.trust), open_to)]
         is_code = path.suffix in (EXPORTED, PICKLE, *TORCHSCRIPT) or ":" in name
         make = foreign(name, self.classes, self.weights, self.trust)
         return [Source(name, lambda: make, "" if is_code else "weights")]

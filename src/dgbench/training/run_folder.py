@@ -236,8 +236,6 @@ class ModelRecord:
     protocol: Mapping[str, Any]
     trainer: Mapping[str, Any]
     n_images: int = 0  #: what numbers of training images are below; algorithms may keep something for each
-    #: optimizer steps that exported weights had; None in the folder of a run, whose checkpoints say it
-    step: int | None = None
 
     def save(self, folder: Path) -> None:
         """Write ``model.json`` to a folder, whole.
@@ -252,7 +250,7 @@ class ModelRecord:
         """Read and check the ``model.json`` of a folder.
 
         Args:
-            folder: of a run, or of an exported model.
+            folder: of a run.
             trust: it may name any class that can be imported, which runs the code of its module; else those that
                 ``conf/`` names. The classes of its dataset are looked at where that is built.
 
@@ -270,13 +268,13 @@ class ModelRecord:
                 raise ValueError("another format")
             if fault := first_fault(content, _CHECKS) or _identity_fault(content["identity"]):
                 raise ValueError(fault)
+            content.pop("step", None)  # versions that exported models wrote it
             content |= {key: tuple(content[key]) for key in ("training", "classes")}
             content["preprocessing"] = Preprocessing.of_json(content["preprocessing"])
             record = ModelRecord(**content)
         except FileNotFoundError:
             raise RecordError(
-                f"{folder} has no {MODEL_FILE}; name the folder of an exported model, or of a run of this version of "
-                "dgbench (earlier ones wrote none)"
+                f"{folder} has no {MODEL_FILE}; name the folder of a run (versions before 0.1 wrote none)"
             ) from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
             raise RecordError(f"{file} is no record of a model ({one_line(error)}); train it again") from None
