@@ -12,7 +12,7 @@ from dgbench.analysis.selection import Last
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.render.formats import long_frame
+from tests.reports.long_frames import long_frame
 
 ARCHIVE = Path(__file__).resolve().parents[2] / "results" / "hwang2024_table1_scale1_fixed_data" / "rows.jsonl.xz"
 CELL = ["section", "table", "key", "quantity"]

@@ -27,7 +27,8 @@ from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
-from dgbench.reports.render.formats import csv_files, latex_table, long_frame, markdown_table, plain_table, render_html
+from dgbench.reports.render.formats import csv_files, latex_table, markdown_table, plain_table, render_html
+from tests.reports.long_frames import long_frame
 from tests.studies import make_plan
 
 #: of the most frequent class, in the four given environments and elsewhere

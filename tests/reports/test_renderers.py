@@ -19,12 +19,10 @@ from dgbench.reports.document import Document, Section, keep, problem_table, rem
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.render.formats import (
-    MISSING,
     latex_table,
     latex_text,
     listed,
     markdown_table,
-    parquet_available,
     plain_document,
     write,
 )
@@ -164,18 +162,6 @@ def test_svg_files_stand_alone(document: Document, tmp_path: Path) -> None:
     root = ElementTree.parse(path).getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert root.get("viewBox")
-
-
-def test_parquet_or_a_plain_line(document: Document, tmp_path: Path) -> None:
-    paths = [path for path in write(document, tmp_path) if path.suffix == ".parquet"]
-    if not parquet_available():
-        assert paths == []
-        assert "pip install 'dgbench[parquet]'" in MISSING
-        pytest.skip("pyarrow is not installed")
-    frame = pd.read_parquet(paths[0])
-    line = frame[(frame.table == "measures") & (frame.key == "algorithm=erm") & (frame.quantity == "worst+gap")]
-    assert line["value"].item() == pytest.approx(1.11)
-    assert line["n"].item() == 2
 
 
 def test_the_terminal_begins_with_the_answer_and_prints_main_tables_alone() -> None:

@@ -44,7 +44,7 @@ def report(cfg: DictConfig) -> None:
     from dgbench.reports.reading.collect import with_same_code
     from dgbench.reports.reading.selected import no_seeds
     from dgbench.reports.render.drawing import saved_beside
-    from dgbench.reports.render.formats import MISSING, listed, parquet_available, plain_document, write
+    from dgbench.reports.render.formats import listed, plain_document, write
     from dgbench.reports.render.wandb import log_report
 
     with saved_beside():
@@ -63,8 +63,6 @@ def report(cfg: DictConfig) -> None:
         paths = write(document, cfg.output)
     print(plain_document(document))
     print("\nwritten:", *listed(paths), sep="\n")
-    if not parquet_available():
-        print(f"({MISSING})")
     if cfg.report.get("wandb", False):
         reason = log_report(document, paths, cfg.output, name=cfg.report.name, project=cfg.report.wandb_project)
         print(f"dgbench: {reason}; the files above are whole" if reason else "logged to W&B")

@@ -1,4 +1,4 @@
-r"""A document in every format: terminal, Markdown, HTML, LaTeX, CSV and Parquet (errors are fractions), PNG, SVG, PDF.
+r"""A document in every format: terminal, Markdown, HTML, LaTeX, CSV (errors are fractions), PNG, SVG, PDF.
 
 The page is self-contained, the answer on top: no network, light and dark, sortable tables. Every LaTeX table is ready
 for ``\input``, with booktabs.
@@ -6,10 +6,9 @@ for ``\input``, with booktabs.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,10 +35,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 Files = Mapping[str, str | bytes]  #: name below the folder of a report -> content
-MISSING = "report.parquet is not written: pyarrow is not installed; pip install 'dgbench[parquet]'"
 _MOST_LISTED = 12
-_NUMBERS = {"value": "float64", "std": "float64", "low": "float64", "high": "float64", "n": "Int64"}
-_BESIDE = ("std", "n", "low", "high", "flag", "reason")
 _OPEN = (
     '<?xml version="1.0" encoding="utf-8"?>\n'
     '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
@@ -240,55 +236,6 @@ def csv_files(document: Document) -> Files:
     return {f"{name}.csv": csv_text(pd.concat(parts, ignore_index=True)) for name, parts in frames.items()}
 
 
-def parquet_files(document: Document) -> Files:
-    """Make ``report.parquet``: every value of every table, see :func:`long_frame`; nothing without pyarrow."""
-    if not parquet_available():
-        return {}
-    tables = [(table, section.title) for section in document.sections for table in section.tables]
-    frame = long_frame(tables or [(document.problems, "")])
-    return {"report.parquet": frame.to_parquet(engine="pyarrow", index=False)}
-
-
-def parquet_available() -> bool:
-    """Return whether pandas can write Parquet."""
-    return importlib.util.find_spec("pyarrow") is not None
-
-
-def long_frame(tables: Iterable[tuple[Table, str]]) -> pd.DataFrame:
-    """Stack the values of these tables into one long frame, a line for each value.
-
-    Args:
-        tables: each with the title of its section.
-
-    Returns:
-        Columns ``section``, ``table``, ``key`` (what names the line, ``scale=1, ratio=3``), ``quantity`` (title of the
-        column), ``value`` (a number), ``text`` (a value that is none), ``std``, ``n``, ``low``, ``high``, ``flag``,
-        ``reason``, ``reference`` (whether the line is no result but what results are compared with).
-    """
-    names = ("section", "table", "key", "quantity", "value", "text", *_BESIDE, "reference")
-    lines: dict[str, list[Any]] = {name: [] for name in names}
-    for table, section in tables:
-        frame, keys = table.frame, [column for column in table.columns if column.key]
-        named = [
-            ", ".join(f"{column.title or column.name}={value}" for column, value in zip(keys, line, strict=True))
-            for line in frame[[column.name for column in keys]].astype(object).to_numpy()
-        ]
-        for column in (column for column in table.columns if not column.key):
-            values = frame[column.name].tolist()
-            numbers = [v if column.numeric and isinstance(v, (int, float)) else None for v in values]
-            lines["section"] += [section] * len(named)
-            lines["table"] += [table.name] * len(named)
-            lines["key"] += named
-            lines["quantity"] += [column.title or column.name] * len(named)
-            lines["value"] += numbers
-            lines["text"] += [value if isinstance(value, str) else None for value in values]
-            for kind in _BESIDE:
-                name = f"{column.name}.{kind}"
-                lines[kind] += frame[name].tolist() if name in frame else [None] * len(named)
-            lines["reference"] += table.references
-    return pd.DataFrame(lines).astype({**_NUMBERS, **dict.fromkeys(("text", "flag", "reason"), object)})
-
-
 def latex_files(document: Document) -> Files:
     r"""Make ``report.tex``, a document of all tables and figures, and ``tex/<section>_<table>.tex`` for ``\input``.
 
@@ -453,7 +400,6 @@ FORMATS: tuple[Callable[[Document], Files], ...] = (
     markdown_files,
     latex_files,
     csv_files,
-    parquet_files,
     lambda document: document.files,
     lambda document: {"report.html": render_html(document)},  # from here on with figures, which are drawn meanwhile
     figure_files,
