@@ -26,18 +26,13 @@ import hashlib
 import json
 import os
 import re
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 
 from dgbench.errors import RecordError
-from dgbench.plan.domainbed_names import DATASETS
 from dgbench.plan.names import our_name
 from dgbench.records.files import open_regular
 from dgbench.records.rows import (
@@ -52,16 +47,24 @@ from dgbench.records.rows import (
     shown,
     whole,
 )
-from dgbench.reports.importers import IMPORTED
+from dgbench.reports.importers import IMPORTED, swad
+from dgbench.reports.importers.logs import (
+    RESULTS,
+    LoggedRun,
+    Setting,
+    dataset_and_environments,
+    decoded,
+    fraction,
+    rows_of,
+    without_duplicates,
+)
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem, printable, searched
 from dgbench.reports.reading.row_files import Fault, Run, bounded
 
-RESULTS = "results.jsonl"
-SUBSETS = ("train", "val", "test")
-
 _ACCURACY = re.compile(r"env\d+_(in|out)_acc")
 _SECOND = "fd_"  # before the keys of the second training of train_autolr.py
+_LOOKED_AT = 10  # lines, to tell whose records they are
 _INDICES = list_of(whole(0, 1000))
 _RECORD_CHECKS: dict[str, Check] = {"hparams": optional(plain_mapping), "args": plain_mapping}
 _ARGS_CHECKS: dict[str, Check] = {
@@ -75,26 +78,6 @@ _ARGS_CHECKS: dict[str, Check] = {
 _STEP = whole(0, LARGEST_COUNT)
 
 
-@dataclass(frozen=True)
-class _Setting:
-    """What the records of a sweep do not say."""
-
-    backbone: str
-    init: str
-    environments: Sequence[str] | None
-    require_done: bool
-
-
-@dataclass(frozen=True)
-class _Sweep:
-    """What one folder holds: a run and its accuracies."""
-
-    run: Run
-    steps: NDArray[np.int32]
-    accuracy: NDArray[np.float64]  #: [record, in and out of each environment]; NaN where there is none
-    held_out: NDArray[np.bool_]  #: of each of these columns, whether its environment was never trained on
-
-
 def read_domainbed(
     path: str | Path | None,
     require_done: bool = True,
@@ -102,7 +85,7 @@ def read_domainbed(
     init: str = "domainbed",
     environments: Sequence[str] | None = None,
 ) -> Collection:
-    """Read every ``results.jsonl`` under a folder.
+    """Read every ``results.jsonl`` under a folder, of DomainBed or of SWAD's code family (:mod:`.swad`).
 
     Args:
         path: folder of the sweep.
@@ -122,63 +105,29 @@ def read_domainbed(
     if not folders:
         clue = f" ({problems[0].kind} {problems[0].where}: {problems[0].reason})" if problems else ""
         raise RecordError(f"no {RESULTS} under {path}{clue}; name the folder of a DomainBed sweep with import.path=DIR")
-    setting = _Setting(backbone, init, environments, require_done)
-    sweeps = []
+    setting = Setting(backbone, init, environments, require_done)
+    runs: list[LoggedRun] = []
+    folds: list[swad.Fold] = []
     for folder in folders:
         try:
-            if sweep := _read_sweep(folder, problems, setting):
-                sweeps.append(sweep)
+            _read_folder(folder, setting, runs, folds, problems)
         except (RecordError, OSError) as error:
             reason = str(error) if isinstance(error, RecordError) else f"{RESULTS}: {error.strerror}; make it readable"
             problems.append(Problem("folder left out", printable(folder), reason))
-    if not sweeps:
+    runs += swad.runs_of(folds, setting, problems)
+    if not runs:
         raise RecordError(
-            f"none of the {len(folders)} files {RESULTS} under {path} holds a run ({problems[-1].where}: "
-            f"{problems[-1].reason}); see that they are whole"
+            f"none of the {len(folders)} files {RESULTS} under {path} holds a run; the first fault: "
+            f"{problems[0].where}: {problems[0].reason}"
         )
-    sweeps = _without_duplicates(sweeps, problems)
-    return Collection([sweep.run for sweep in sweeps], _rows(sweeps), problems, [])
+    runs = without_duplicates(runs, problems)
+    return Collection([logged.run for logged in runs], rows_of(runs), problems, [])
 
 
-def _without_duplicates(sweeps: list[_Sweep], problems: list[Problem]) -> list[_Sweep]:
-    """Keep one folder per run: a finished one, then the longest, then the first by name."""
-    groups: dict[str, list[_Sweep]] = defaultdict(list)
-    for sweep in sweeps:
-        groups[sweep.run.identity["run"]].append(sweep)
-    unique = []
-    for group in groups.values():
-        best, *duplicates = sorted(group, key=lambda s: (s.run.status != "DONE", -s.run.last_step, s.run.folder))
-        unique.append(best)
-        reason = f"same run as {best.run.folder}, which is used"
-        problems += [Problem("duplicate", duplicate.run.folder, reason) for duplicate in duplicates]
-    return unique
-
-
-def _rows(sweeps: Sequence[_Sweep]) -> pd.DataFrame:
-    """Make the table of :class:`~dgbench.reports.reading.collect.Collection`, with the accuracy as read."""
-    parts = []
-    for number, sweep in enumerate(sweeps):
-        unseen, count = sweep.held_out, len(sweep.steps)
-        subset = np.where(np.arange(len(unseen)) % 2, "val", np.where(unseen, "test", "train"))
-        columns = {"env": np.repeat(sweep.run.identity["given"], 2), "subset": subset, "env_held_out": unseen}
-        part = pd.DataFrame({name: np.tile(values, count) for name, values in columns.items()})
-        steps = np.repeat(sweep.steps, len(unseen))
-        parts.append(part.assign(run=np.int32(number), step=steps, accuracy=sweep.accuracy.ravel()))
-    frame = pd.concat(parts, ignore_index=True)
-    names = list(dict.fromkeys(name for sweep in sweeps for name in sweep.run.identity["given"]))
-    frame = frame.assign(
-        env=pd.Categorical(frame["env"], names),
-        subset=pd.Categorical(frame["subset"], SUBSETS),
-        seen=np.int32(1),
-        wrong=1 - frame["accuracy"],
-        loss=np.float32("nan"),
-    )
-    used = frame["accuracy"].notna() | (frame["subset"] == "val")
-    return frame if used.all() else frame[used].reset_index(drop=True)
-
-
-def _read_sweep(folder: str, problems: list[Problem], setting: _Setting) -> _Sweep | None:
-    """Read the run of one folder; None where it holds no record. Whatever is left out is added to ``problems``.
+def _read_folder(
+    folder: str, setting: Setting, runs: list[LoggedRun], folds: list[swad.Fold], problems: list[Problem]
+) -> None:
+    """Read the log of one folder, and add what it holds to the runs of DomainBed, or to the folds of SWAD's code.
 
     Raises:
         RecordError: the folder is no run.
@@ -186,7 +135,30 @@ def _read_sweep(folder: str, problems: list[Problem], setting: _Setting) -> _Swe
     """
     file = Path(folder, RESULTS)
     with open_regular(file) as handle:
-        records, faults = _records(handle.readlines())
+        lines = handle.readlines()
+    if any(swad.is_log(_or_nothing(line)) for line in lines[:_LOOKED_AT]):
+        folds += swad.read_folds(lines, file, problems)
+        return
+    logged = _read_run(folder, lines, problems, setting)
+    if logged is not None:
+        runs.append(logged)
+
+
+def _or_nothing(line: bytes) -> Any:
+    try:
+        return decoded(line)
+    except RecordError:
+        return None
+
+
+def _read_run(folder: str, lines: Sequence[bytes], problems: list[Problem], setting: Setting) -> LoggedRun | None:
+    """Read a run of DomainBed; None where it holds no record. Whatever is left out is added to ``problems``.
+
+    Raises:
+        RecordError: the folder is no run.
+    """
+    file = Path(folder, RESULTS)
+    records, faults = _records(lines)
     problems += [fault.in_file(file) for fault in bounded(faults)]
     if not records:
         problems.append(Problem("run without records", printable(folder), f"{RESULTS} holds no whole record"))
@@ -205,10 +177,10 @@ def _read_sweep(folder: str, problems: list[Problem], setting: _Setting) -> _Swe
     if not done:
         consequence = "left out; import.require_done=false uses it" if setting.require_done else "used all the same"
         problems.append(Problem("no done marker", printable(folder), f"last record at step {steps[-1]}; {consequence}"))
-    accuracy = np.array([[_accuracy(by_step[step][key]) for key in keys] for step in steps], dtype=np.float64)
+    accuracy = np.array([[fraction(by_step[step][key]) for key in keys] for step in steps], dtype=np.float64)
     count = int(np.isfinite(accuracy).sum())
     run = Run(printable(folder), identity, status, "" if done else "no done marker", steps[-1], count)
-    return _Sweep(run, np.array(steps, dtype=np.int32), accuracy, np.isin(np.arange(len(keys)) // 2, held_out))
+    return LoggedRun(run, np.array(steps, dtype=np.int32), accuracy, np.isin(np.arange(len(keys)) // 2, held_out))
 
 
 def _records(lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], list[Fault]]:
@@ -223,7 +195,7 @@ def _records(lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], list[Fault]]
     keys: list[str] = []
     for number, line in enumerate(lines, start=1):
         try:
-            record = _decoded(line)
+            record = decoded(line)
             final = bool(records) and f"{_SECOND}env0_in_acc" in record
             keys = keys if records else _accuracy_keys(record)
             expected = [_SECOND + key for key in keys[::2]] if final else keys
@@ -241,7 +213,7 @@ def _records(lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], list[Fault]]
             second = record
         else:
             records.append(record)
-        if bad := [key for key in expected if np.isnan(_accuracy(record[key]))]:
+        if bad := [key for key in expected if np.isnan(fraction(record[key]))]:
             reason = f"{bad[0]} is {shown(record[bad[0]])}, no fraction in [0, 1]"
             addition = f", and so {len(bad) - 1} more" if bad[1:] else ""
             faults.append(Fault("dropped accuracy", number, reason + addition))
@@ -251,21 +223,6 @@ def _records(lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], list[Fault]]
     elif records and records[0]["args"].get("auto_lr"):
         raise RecordError(f"{RESULTS} holds the first training of train_autolr.py alone; let the second one end")
     return records, faults
-
-
-def _accuracy(value: Any) -> float:
-    """Return an accuracy in [0, 1]; NaN for anything else."""
-    return float(value) if type(value) in (int, float) and 0 <= value <= 1 else float("nan")
-
-
-def _decoded(line: bytes) -> dict[str, Any]:
-    try:
-        record = json.loads(line.decode())
-    except (ValueError, RecursionError):
-        record = None
-    if type(record) is not dict:
-        raise RecordError("not a whole JSON object (half-written?)")
-    return record
 
 
 def _accuracy_keys(record: dict[str, Any]) -> list[str]:
@@ -289,7 +246,7 @@ def _accuracy_keys(record: dict[str, Any]) -> list[str]:
     return keys
 
 
-def _identity(record: dict[str, Any], held_out: tuple[int, ...], count: int, setting: _Setting) -> dict[str, Any]:
+def _identity(record: dict[str, Any], held_out: tuple[int, ...], count: int, setting: Setting) -> dict[str, Any]:
     """Build the fields of :class:`dgbench.records.rows.RunIdentity`.
 
     Args:
@@ -302,15 +259,7 @@ def _identity(record: dict[str, Any], held_out: tuple[int, ...], count: int, set
         RecordError: names or held-out environments do not fit their count.
     """
     args = record["args"]
-    dataset, names = DATASETS.get(args["dataset"], (args["dataset"], ()))
-    given = list(names) if len(names) == count else [f"env{index}" for index in range(count)]
-    if setting.environments:
-        given = list(map(str, setting.environments))
-    if len(given) != count or any(index >= count for index in held_out):
-        raise RecordError(
-            f"{args['dataset']} has {count} environments, held out {list(held_out)}, named {given}; "
-            "give import.environments as many names, or leave it out"
-        )
+    dataset, given = dataset_and_environments(args["dataset"], count, held_out, setting)
     draw, trial = int(args.get("hparams_seed", 0)), int(args.get("trial_seed", 0))
     place = [args["dataset"], args["algorithm"], held_out, draw, trial]
     protocol = {0: "loo", 1: "loo", 2: "pairs"}.get(len(held_out), "multi_test")

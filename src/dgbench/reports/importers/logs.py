@@ -1,0 +1,131 @@
+"""What importers of training logs share: a run as its records tell it, duplicates, the table of rows."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dgbench.errors import RecordError
+from dgbench.plan.domainbed_names import DATASETS
+from dgbench.reports.reading.folders import Problem
+from dgbench.reports.reading.row_files import Run
+
+RESULTS = "results.jsonl"
+SUBSETS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the records of a sweep do not say."""
+
+    backbone: str
+    init: str
+    environments: Sequence[str] | None
+    require_done: bool
+
+
+@dataclass(frozen=True)
+class LoggedRun:
+    """A run with what it logged of the ``in`` and the ``out`` part of each environment, in this order."""
+
+    run: Run
+    steps: NDArray[np.int32]
+    accuracy: NDArray[np.float64]  #: [record, part]; NaN where there is none
+    held_out: NDArray[np.bool_]  #: of each part, whether its environment was never trained on
+    #: name of another metric -> its values, as ``accuracy``
+    others: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+
+
+def without_duplicates(runs: Sequence[LoggedRun], problems: list[Problem]) -> list[LoggedRun]:
+    """Keep one log per run: a finished one, then the longest, then the first by name; name the others."""
+    groups: dict[str, list[LoggedRun]] = defaultdict(list)
+    for logged in runs:
+        groups[logged.run.identity["run"]].append(logged)
+    unique = []
+    for group in groups.values():
+        best, *duplicates = sorted(
+            group, key=lambda log: (log.run.status != "DONE", -log.run.last_step, log.run.folder)
+        )
+        unique.append(best)
+        reason = f"same run as {best.run.folder}, which is used"
+        problems += [Problem("duplicate", duplicate.run.folder, reason) for duplicate in duplicates]
+    return unique
+
+
+def rows_of(runs: Sequence[LoggedRun]) -> pd.DataFrame:
+    """Make the table of :class:`~dgbench.reports.reading.collect.Collection`.
+
+    Returns:
+        its columns, the ``accuracy`` as read, and a column for each other metric, NaN where a run has none.
+    """
+    parts = []
+    for number, logged in enumerate(runs):
+        count, unseen = len(logged.steps), logged.held_out
+        subset = np.where(np.arange(len(unseen)) % 2, "val", np.where(unseen, "test", "train"))
+        columns = {"env": np.repeat(logged.run.identity["given"], 2), "subset": subset, "env_held_out": unseen}
+        part = pd.DataFrame({name: np.tile(values, count) for name, values in columns.items()})
+        others = {name: values.ravel() for name, values in logged.others.items()}
+        steps = np.repeat(logged.steps, len(unseen))
+        parts.append(part.assign(run=np.int32(number), step=steps, accuracy=logged.accuracy.ravel(), **others))
+    frame = pd.concat(parts, ignore_index=True)
+    names = list(dict.fromkeys(name for logged in runs for name in logged.run.identity["given"]))
+    frame = frame.assign(
+        env=pd.Categorical(frame["env"], names),
+        subset=pd.Categorical(frame["subset"], SUBSETS),
+        seen=np.int32(1),
+        wrong=1 - frame["accuracy"],
+        loss=np.float32("nan"),
+    )
+    used = frame["accuracy"].notna() | (frame["subset"] == "val")
+    return frame if used.all() else frame[used].reset_index(drop=True)
+
+
+def decoded(line: bytes) -> dict[str, Any]:
+    """Parse a line as one JSON object.
+
+    Raises:
+        RecordError: it is none.
+    """
+    try:
+        record = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        record = None
+    if type(record) is not dict:
+        raise RecordError("not a whole JSON object (half-written?)")
+    return record
+
+
+def fraction(value: Any) -> float:
+    """Return an accuracy in [0, 1]; NaN for anything else."""
+    return float(value) if type(value) in (int, float) and 0 <= value <= 1 else float("nan")
+
+
+def dataset_and_environments(name: str, count: int, held_out: Sequence[int], setting: Setting) -> tuple[str, list[str]]:
+    """Look up our name of a dataset of DomainBed's, and the names of its environments.
+
+    Args:
+        name: of the dataset, in the records.
+        count: of its environments, there.
+        held_out: indices of the environments that were never trained on.
+        setting: names the environments, if the user did.
+
+    Raises:
+        RecordError: names or held-out environments do not fit their count.
+    """
+    dataset, known = DATASETS.get(name, (name, ()))
+    given = list(known) if len(known) == count else [f"env{index}" for index in range(count)]
+    if setting.environments:
+        given = list(map(str, setting.environments))
+    if len(given) != count or any(index >= count for index in held_out):
+        raise RecordError(
+            f"{name} has {count} environments, held out {list(held_out)}, named {given}; "
+            "give import.environments as many names, or leave it out"
+        )
+    return dataset, given
