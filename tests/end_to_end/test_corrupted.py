@@ -22,7 +22,8 @@ def train(command: Any, image_tree: Callable[..., Path], tmp_path: Path) -> Call
     def run(*words: object, dataset: str = "pacs_corrupted") -> Any:
         return command(
             "train.py", f"dataset={dataset}", f"dataset.root={root}", "dataset.image_size=32",
-            "dataset.published=null", "backbone=mlp", "backbone.width=8", "trainer.steps=4", "trainer.eval_every=2", "hparams.batch_size=3",
+            "dataset.published=null", "backbone=mlp", "backbone.width=8", "trainer.steps=4",
+            "trainer.eval_every=2", "hparams.batch_size=3",
             "trainer.device=cpu", f"paths.cache_dir={tmp_path}/cache", *words, cwd=tmp_path,
         )  # fmt: skip
 
