@@ -86,7 +86,10 @@ def test_kills_change_no_row(
     if "images" in method:
         classes = {"cat": 9, "dog": 9}
         root = image_tree(art_painting=classes, cartoon=classes, photo=classes, sketch=classes)
-        keys = {"dataset": "pacs", "dataset.root": str(root), "dataset.image_size": "32", **COMMON, **METHODS[method]}
+        keys = {
+            "dataset": "pacs", "dataset.root": str(root), "dataset.published": "null",
+            "dataset.image_size": "32", **COMMON, **METHODS[method],
+        }  # fmt: skip
     asked, chance = words(keys), random.Random(f"{method} {SEED}")
     fork = FORK if keys.get("trainer") == "ddp" else ""
     alone, deadline = tmp_path / "alone", time.monotonic() + SECONDS

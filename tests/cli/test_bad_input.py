@@ -34,7 +34,11 @@ TYPED: dict[str, tuple[list[str], str]] = {
 }
 
 
-def assert_one_line(ended: Any, said: str) -> None:
+#: what was understood of a dataset: said before what is wrong with its images, or with a run that began
+UNDERSTOOD = r"\w+( \(\w+\))?: \d+ (given )?environments|\d+ classes|val: "
+
+
+def assert_one_line(ended: Any, said: str, understood: str = "$nothing") -> None:
     """Exit code 1 or 2, one complaint that says the right thing, and nothing else but progress."""
     assert ended.code in (1, 2), ended.err
     assert "Traceback" not in ended.err
@@ -42,7 +46,6 @@ def assert_one_line(ended: Any, said: str) -> None:
     assert re.search(said, ended.complaints[0]), ended.complaints[0]
     assert len(ended.complaints[0]) > len("dgbench: ") + 10
     others = [line for line in ended.err.splitlines() if line not in ended.complaints]
-    understood = r"\w+( \(\w+\))?: \d+ (given )?environments|\d+ classes|val: "
     assert all(re.match(rf"\w+ \d+/\d+: |.* \.\.\.$|{understood}", line) for line in others), others
 
 
@@ -80,7 +83,8 @@ def test_a_corrupt_idx_file(train: Any, tmp_path: Path, content: bytes) -> None:
         for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"):
             (raw / f"{part}-{kind}").write_bytes(content)
     ended = train("dataset.base=mnist", "paths.data_dir=data", cwd=tmp_path, before=NO_DOWNLOAD)
-    assert_one_line(ended, r"data/MNIST/raw/train-images-idx3-ubyte is cut short or corrupt; delete it and fetch MNIST")
+    fault = r"data/MNIST/raw/train-images-idx3-ubyte is cut short or corrupt; delete it and fetch MNIST"
+    assert_one_line(ended, fault, UNDERSTOOD)
 
 
 @pytest.mark.thorough
@@ -113,7 +117,7 @@ def test_a_checkpoint_of_another_run(train: Any, tmp_path: Path) -> None:
     last = own / "checkpoints" / "last.ckpt"
     shutil.copy(foreign / "checkpoints" / "last.ckpt", last)
     ended = train(*words, cwd=tmp_path)
-    assert_one_line(ended, r"fold 0 of .* failed")
+    assert_one_line(ended, r"fold 0 of .* failed", rf"FAILED|\w+ 2/2|{UNDERSTOOD}")
     names = [folder.name.split("-")[-1] for folder in (foreign, own)]
     line = rf"FAILED: {re.escape(str(last.relative_to(tmp_path)))} is the checkpoint of {names[0]}, not of {names[1]}"
     assert re.search(line, ended.err)

@@ -36,7 +36,9 @@ def test_a_grid_leaves_what_single_studies_leave(command: Any, tmp_path: Path) -
     ended = command("train.py", *GRID, "execution=stacked", "paths.output_dir=together", cwd=tmp_path)
     assert ended.code == 0, ended.err
     assert "8 runs together" in ended.err  # four folds times two seeds of one algorithm
-    assert ended.out.startswith("algorithm ") and "Nothing was started" not in ended.out, "the plan comes first"
+    understood, plan = ended.out.splitlines()[:3], ended.out.splitlines()[3]
+    assert understood[0].startswith("sr_cmnist (digits): ") and understood[2].startswith("val: ")
+    assert plan.startswith("algorithm ") and "Nothing was started" not in ended.out, "the plan comes first"
     assert counts(ended.out, "all") == [4, 20, 0, 0, 0, 0, 20] and known_time(ended.out)
     again = command("train.py", *GRID, "execution=stacked", "paths.output_dir=together", cwd=tmp_path)
     assert again.code == 0 and "nothing to do: all 20 runs are done" in again.err

@@ -102,7 +102,7 @@ def test_what_never_fits_is_one_line(words: tuple[str, ...], command: Command, i
     classes = {"cat": 10, "dog": 10}
     root = image_tree(art_painting=classes, cartoon=classes, photo=classes, sketch=classes)
     words = (*words, "hparams.batch_size=2", "trainer.steps=2", "trainer.device=cpu", "execution=single")
-    words += (f"dataset.root={root}",) if "dataset=pacs" in words else ()
+    words += (f"dataset.root={root}", "dataset.published=null") if "dataset=pacs" in words else ()
     ended = command("train.py", *words, cwd=tmp_path, before=LIMIT + "limit(2e9)")
     assert ended.code == 1 and len(ended.complaints) == 1, ended.err
     reasons = [read_status(file.parent).reason for file in tmp_path.rglob("status")]

@@ -101,9 +101,24 @@ def test_the_first_of_each_is_left(root: Path) -> None:
     assert "left out: 4 copies of others" in lines_of_dataset(info)[2]
 
 
-def test_drop_needs_images_that_are_read(root: Path) -> None:
-    with refused(r"dataset\.duplicates=drop needs every image read.*dataset\.store=file"):
-        described(config_of(root, "dataset.duplicates=drop", "dataset.store=none"))
+def test_images_that_are_not_kept_are_compared_too(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shutil.copy(root / "north" / "cat" / "1.png", root / "south" / "cat" / "1.png")
+    words = ("dataset.store=none",)
+    with caplog.at_level(logging.WARNING):
+        built(config_of(root, *words))
+    assert any("1 in north and south" in record.getMessage() for record in caplog.records)
+    dropping = built(config_of(root, *words, "dataset.duplicates=drop"))
+    kept = built(config_of(root, "dataset.duplicates=drop", "dataset.store=ram"))
+    assert dropping.info == kept.info and dropping.info.left_out["copies of others"] == 1
+    with refused(r"1 in north and south.*drop keeps", DgbenchError):
+        built(config_of(root, *words, "dataset.duplicates=fail"))
+
+
+def test_copies_are_refused_before_anything_is_decoded(root: Path) -> None:
+    shutil.copy(root / "north" / "cat" / "1.png", root / "south" / "cat" / "1.png")
+    with refused(r"1 in north and south", DgbenchError):
+        built(config_of(root, "dataset.duplicates=fail", "dataset.store=ram"))
+    assert not list(Path(f"{root}-cache").rglob("data.uint8"))
 
 
 def test_a_plan_and_a_run_say_what_was_understood(root: Path, command: Any, tmp_path: Path) -> None:

@@ -21,8 +21,9 @@ def train(command: Any, image_tree: Callable[..., Path], tmp_path: Path) -> Call
 
     def run(*words: object, dataset: str = "pacs_corrupted") -> Any:
         return command(
-            "train.py", f"dataset={dataset}", f"dataset.root={root}", "dataset.image_size=32", "backbone=mlp",
-            "backbone.width=8", "trainer.steps=4", "trainer.eval_every=2", "hparams.batch_size=3",
+            "train.py", f"dataset={dataset}", f"dataset.root={root}", "dataset.image_size=32",
+            "dataset.published=null", "backbone=mlp", "backbone.width=8", "trainer.steps=4",
+            "trainer.eval_every=2", "hparams.batch_size=3",
             "trainer.device=cpu", f"paths.cache_dir={tmp_path}/cache", *words, cwd=tmp_path,
         )  # fmt: skip
 
@@ -71,6 +72,6 @@ def test_listed_environments_of_any_dataset(train: Any, tmp_path: Path) -> None:
 
 
 def test_bad_words_end_in_one_line(train: Any) -> None:
-    ended = train("dataset.given=1-1", "dataset.published=null")
+    ended = train("dataset.given=1-1")
     assert ended.code == 1
     assert ended.err.splitlines()[-1].endswith("or a list of names")

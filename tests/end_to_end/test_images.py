@@ -23,8 +23,9 @@ def pacs(command: Any, image_tree: Callable[..., Path]) -> Callable[..., Any]:
 
     def run(*words: object, **options: Any) -> Any:
         return command(
-            "train.py", "dataset=pacs", f"dataset.root={root}", "dataset.image_size=16", "backbone=mlp",
-            "backbone.width=8", "trainer.steps=4", "trainer.eval_every=2", "hparams.batch_size=3",
+            "train.py", "dataset=pacs", f"dataset.root={root}", "dataset.image_size=16",
+            "dataset.published=null", "backbone=mlp", "backbone.width=8", "trainer.steps=4",
+            "trainer.eval_every=2", "hparams.batch_size=3",
             "trainer.device=cpu", "trainer.checkpoint_seconds=0", *words, **options,
         )  # fmt: skip
 

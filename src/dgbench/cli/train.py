@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from omegaconf import DictConfig
 
+    from dgbench.data.description import DatasetInfo
     from dgbench.plan.studies import Command, Ended, PlannedStudy
 
 OWN_SWEEPER = "studies"  #: plans all jobs, and optimizes nothing
@@ -64,13 +65,20 @@ def nothing_left(planned: Sequence[PlannedStudy], config: DictConfig) -> bool:
     return all(read_status(folder).word == DONE for folder in folders) and all(map(is_done, folders))
 
 
+def tell_dataset(info: DatasetInfo) -> None:
+    """Say what was understood of a dataset."""
+    from dgbench.data.understanding import lines_of_dataset
+
+    for line in lines_of_dataset(info):
+        sign_of_life(line)
+
+
 def run_command(command: Command) -> Ended:
     """Plan, train and summarize the studies of a command; everything that needs no torch is checked before it loads.
 
     Raises:
         ConfigError, DataError, WeightsError: the configuration cannot work; nothing was started.
     """
-    from dgbench.data.understanding import lines_of_datasets
     from dgbench.plan.settings import check_configuration
     from dgbench.plan.studies import Ended, planned_studies
     from dgbench.sweeps.plan import print_command_plan
@@ -92,9 +100,6 @@ def run_command(command: Command) -> Ended:
     sign_of_life(f"{config.dataset.name}, {config.algorithm.name}, seed {config.seed}: starting ...")
     if len(planned) > 1 and command.prints_plan:
         print_command_plan(command, clock=True, starts=True)
-    elif command.prints_plan:
-        for line in lines_of_datasets(study.info for study in planned):
-            sign_of_life(line)
 
     from dgbench.callbacks.loggers import build_logger
     from dgbench.callbacks.progress import StudyProgress
@@ -102,6 +107,7 @@ def run_command(command: Command) -> Ended:
     from dgbench.cli.outcome import chosen_again, searches_of, summarize
     from dgbench.plan.building import build
     from dgbench.plan.folds import selection_note
+    from dgbench.records.files import check_writable
     from dgbench.training.processes import prepare_process
     from dgbench.training.study import studies_of
     from dgbench.training.train_runs import RunOutcomes, train_runs
@@ -110,7 +116,10 @@ def run_command(command: Command) -> Ended:
     logger, selection = build_logger(config), build(config, "selection")
     if note := selection_note(selection, [fold for study in planned for fold in study.folds]):
         print(f"note: {note}", file=sys.stderr)
-    studies = studies_of(planned)
+    for folder in {study.folder for study in planned}:
+        check_writable(folder)
+    says_dataset = len(planned) == 1 and command.prints_plan  # the plan of several has said it
+    studies = studies_of(planned, tell_dataset if says_dataset else None)
     for caution in dict.fromkeys(line for study in studies for line in study.cautions()):
         log.warning(caution)
     searches = searches_of(studies)

@@ -53,6 +53,21 @@ def read_regular(path: str | os.PathLike[str]) -> bytes:
         return handle.read()
 
 
+def check_writable(folder: Path) -> None:
+    """Refuse a folder that cannot be made or written, as making it would; make nothing.
+
+    Raises:
+        OSError: a file stands in its place or above it, or its owner does not let this user write.
+    """
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(existing))
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(existing))
+
+
 @dataclass(frozen=True)
 class Checksum:
     """How many bytes there are, and their CRC-32: it notices every changed bit, and other damage but for a 2**-32."""

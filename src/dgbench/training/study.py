@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from torch import nn
 from dgbench.batches import ErrorRecipe
 from dgbench.callbacks.loggers import RunInfo
 from dgbench.containers import Networks
+from dgbench.data.description import DatasetInfo
 from dgbench.data.environments import Environments, EvalSet
 from dgbench.data.majority import with_majority_errors
 from dgbench.data.minibatches import EnvironmentData
@@ -129,15 +130,25 @@ class Study(Blueprint):
     Args:
         planned: the study as it was planned.
         source: the environments of another study over the same dataset; None builds them.
+        tell: says what was understood of the dataset; None says nothing.
 
     Raises:
         ConfigError, DataError, WeightsError: something in the configuration cannot work; nothing was trained.
     """
 
-    def __init__(self, planned: PlannedStudy, source: Environments | None = None) -> None:
+    def __init__(
+        self,
+        planned: PlannedStudy,
+        source: Environments | None = None,
+        tell: Callable[[DatasetInfo], None] | None = None,
+    ) -> None:
         super().__init__(planned)
         self.folder = planned.folder
+        if source is None and tell is not None and planned.info.present:
+            tell(planned.info)
         self.source: Environments = source or built(planned.dataset)
+        if source is None and tell is not None and not planned.info.present:
+            tell(self.source.info)
         self.info = self.source.info
         self.environments = self._cached() if self.tuning.cache_features else self.source
         self.runs = [self._run(fold) for fold in self.folds]
@@ -262,19 +273,33 @@ class Study(Blueprint):
         return featurizer
 
 
-def studies_of(planned: Sequence[PlannedStudy]) -> list[Study]:
+def check_devices(planned: Sequence[PlannedStudy]) -> None:
+    """Refuse what this machine has not, before an image is decoded.
+
+    Raises:
+        ConfigError: no such device here, or a precision that it cannot compute in.
+    """
+    trainers = [plan.config["trainer"] for plan in planned]
+    different = {(keys["device"], keys["precision"]): keys for keys in trainers}
+    for keys in different.values():
+        make_trainer(TrainerSettings(**keys), [], 1)
+
+
+def studies_of(planned: Sequence[PlannedStudy], tell: Callable[[DatasetInfo], None] | None = None) -> list[Study]:
     """Prepare studies for training; those over the same dataset share its images.
+
+    Args:
+        planned: the studies as they were planned.
+        tell: says what was understood of each dataset; called when nothing else is left to be refused without images.
 
     Raises:
         ConfigError, DataError, WeightsError: one of them cannot work.
     """
-    trainers = [plan.config["trainer"] for plan in planned]
-    for keys in {(keys["device"], keys["precision"]): keys for keys in trainers}.values():
-        make_trainer(TrainerSettings(**keys), [], 1)  # refuses what this machine has not, before an image is decoded
+    check_devices(planned)
     sources: dict[int, Environments] = {}
     studies = []
     for plan in planned:
-        study = Study(plan, sources.get(id(plan.dataset)))
+        study = Study(plan, sources.get(id(plan.dataset)), tell)
         sources[id(plan.dataset)] = study.source
         studies.append(study)
     return studies

@@ -1,54 +1,30 @@
-"""Pictures that are files with the same bytes: between environments, or between train and val of one. No torch.
-
-The bytes are hashed when a picture is decoded, and the hashes lie beside the decoded pictures.
-"""
+"""Pictures that are files with the same bytes: between environments, or between train and val of one. No torch."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 
-from dgbench.data.datasets.image_table import ImageTable, decoded_folder
+from dgbench.data.datasets.image_table import ImageTable
+from dgbench.data.datasets.same_bytes import Groups
 from dgbench.data.datasets.splits import Subsets
-from dgbench.data.store.array_cache import notes_of
 from dgbench.validation import some_of
 
-DIGESTS = "digests"  # key of the notes of decoded pictures
-BROKEN = ""  # in place of the hash of a file that could not be decoded
+
+def groups_that_count(groups: Groups, kept: np.ndarray) -> Groups:
+    """List groups of copies without the pictures that do not count, (n,) bool, where two or more are left."""
+    counted = [[i for i in group if kept[i]] for group in groups]
+    return [group for group in counted if len(group) > 1]
 
 
-def known_digests(table: ImageTable, side: int | None, cache: Path) -> list[str]:
-    """Read the hash of every file's bytes, in the order of the table; empty where it was not decoded before."""
-    if side is None:
-        return []
-    return [digest for _, _, note in notes_of(decoded_folder(table, side, cache)) for digest in note[DIGESTS]]
-
-
-def groups_of_copies(digests: Sequence[str], counted: np.ndarray) -> list[list[int]]:
-    """List the positions of pictures with the same bytes, in ascending order, where there are two or more.
-
-    Args:
-        digests: of every file; :data:`BROKEN` equals nothing.
-        counted: (n,) bool, the pictures that count.
-    """
-    if len(set(digests)) == len(digests):
-        return []
-    groups: defaultdict[str, list[int]] = defaultdict(list)
-    for i in np.flatnonzero(counted).tolist() if digests else ():
-        if digests[i] != BROKEN:
-            groups[digests[i]].append(i)
-    return [group for group in groups.values() if len(group) > 1]
-
-
-def without_copies(kept: np.ndarray, digests: Sequence[str]) -> np.ndarray:
+def without_copies(kept: np.ndarray, groups: Groups) -> np.ndarray:
     """Mark of every picture its first file by path, (n,) bool, among those that are ``kept``."""
     first = kept.copy()
-    for group in groups_of_copies(digests, kept):
+    for group in groups_that_count(groups, kept):
         first[group[1:]] = False
     return first
 
@@ -70,16 +46,16 @@ class Copies:
         return f"pictures with the same bytes: {some_of(parts, 6)}{labels}; e.g. {' and '.join(self.example)}"
 
 
-def leaking_copies(table: ImageTable, digests: Sequence[str], kept: np.ndarray, subsets: Subsets) -> Copies | None:
+def leaking_copies(table: ImageTable, copies: Groups, kept: np.ndarray, subsets: Subsets) -> Copies | None:
     """Find the pictures that stand in two environments, or in two subsets of one; None where there are none.
 
     Args:
         table: the files.
-        digests: of their bytes.
+        copies: positions of those with the same bytes.
         kept: (n,) bool, the pictures that count.
         subsets: of every environment.
     """
-    groups = groups_of_copies(digests, kept)
+    groups = groups_that_count(copies, kept)
     if not groups:
         return None
     trained = np.zeros(len(table), bool)

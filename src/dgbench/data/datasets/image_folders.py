@@ -12,7 +12,7 @@ from annotated_types import Predicate
 from hydra.utils import instantiate
 from pydantic import AfterValidator, BeforeValidator, Field, SkipValidation, model_validator
 
-from dgbench.data.datasets.copies import known_digests, leaking_copies, without_copies
+from dgbench.data.datasets.copies import leaking_copies, without_copies
 from dgbench.data.datasets.image_table import (
     ImageTable,
     Row,
@@ -25,6 +25,7 @@ from dgbench.data.datasets.image_table import (
 )
 from dgbench.data.datasets.layouts import LAYOUT_FIX, NO_LAYOUT, USUAL, words_of
 from dgbench.data.datasets.lists import NO_SUBSETS
+from dgbench.data.datasets.same_bytes import Groups, groups_of_files, known_groups
 from dgbench.data.datasets.small_environments import too_small
 from dgbench.data.datasets.split_units import (
     caution_of_columns,
@@ -157,10 +158,6 @@ class ImageFolders(DatasetOptions):
                 "dataset.on_bad_image=skip needs every image decoded beforehand; use dataset.store=file, or name the "
                 "bad ones in dataset.bad_files"
             )
-        if self.store == "none" and self.duplicates != "warn":
-            raise ConfigError(
-                f"dataset.duplicates={self.duplicates} needs every image read beforehand; use dataset.store=file"
-            )
         listed = self.manifest is not None or self.reader is not None
         if self.layout not in (None, USUAL) and listed:
             key = "manifest" if self.reader is None else "reader"
@@ -189,14 +186,22 @@ class ImageFolders(DatasetOptions):
         import torch
 
         from dgbench.data.environments import Catalog, Environments, Table
-        from dgbench.data.store.photographs import PhotographStore, image_store
+        from dgbench.data.store.photographs import PhotographStore, cores, image_store
         from dgbench.data.transforms.augment import Augmentation
 
-        cache = expanded(self.cache_dir)
+        cache, workers = expanded(self.cache_dir), self.workers or cores()
+        copies = groups_of_files(table, cache, workers)
+        if self.on_bad_image == "fail":
+            self.checked(table, {}, copies)  # refuses copies before hours of decoding
         pixels = image_store(
-            table, side=side, kind=self.store, cache=cache, workers=self.workers, device_share=self.device_share
+            table,
+            side=side,
+            kind=self.store,
+            cache=cache,
+            workers=workers,
+            device_share=self.device_share,
         )
-        info, subsets = self.decoded(table, pixels.bad)
+        info, subsets = self.checked(table, pixels.bad, copies)
         mean, std = self.normalize.mean or IMAGENET["mean"], self.normalize.std or IMAGENET["std"]
         preprocessing = Preprocessing(info.image, tuple(map(float, mean)), tuple(map(float, std)))
         augmentation = None if self.augment == "none" else Augmentation(self.augmentations[self.augment])
@@ -217,25 +222,24 @@ class ImageFolders(DatasetOptions):
 
     def planned(self) -> tuple[DatasetInfo, Subsets]:
         """Plan the dataset and its subsets, as far as they are known without decoding."""
-        table = self.table()
-        bad = {} if self.store == "none" else known_bad(table, self.image_size, expanded(self.cache_dir))
-        return self.decoded(table, bad)
+        table, cache = self.table(), expanded(self.cache_dir)
+        bad = {} if self.store == "none" else known_bad(table, self.image_size, cache)
+        return self.checked(table, bad, known_groups(table, cache) or [])
 
-    def decoded(self, table: ImageTable, bad: Mapping[int, str]) -> tuple[DatasetInfo, Subsets]:
-        """Describe the dataset as :meth:`described`, with what decoding showed: broken images, and copies of others.
+    def checked(self, table: ImageTable, bad: Mapping[int, str], same: Groups) -> tuple[DatasetInfo, Subsets]:
+        """Describe the dataset as :meth:`described`, without broken images, and say which are copies of others.
 
         Args:
             table: the files.
             bad: position -> why an image cannot be decoded.
+            same: positions of files with the same bytes.
 
         Raises:
             DataError: broken images or copies that are to be refused.
         """
-        cache = expanded(self.cache_dir)
-        kept = usable(table, bad, self.on_bad_image, self.image_size, cache)
-        digests = [] if self.store == "none" else known_digests(table, self.image_size, cache)
+        kept = usable(table, bad, self.on_bad_image, self.image_size, expanded(self.cache_dir))
         if self.duplicates == "drop":
-            unique = without_copies(kept, digests)
+            unique = without_copies(kept, same)
             dropped = int(kept.sum() - unique.sum())
             if dropped:
                 warn_once(
@@ -244,7 +248,7 @@ class ImageFolders(DatasetOptions):
                 table.left_out.counts[DROPPED] = dropped
             return self.described(table, unique)
         info, subsets = self.described(table, kept)
-        copies = leaking_copies(table, digests, kept, subsets) if digests else None
+        copies = leaking_copies(table, same, kept, subsets)
         if copies is None:
             return info, subsets
         if self.duplicates == "fail":

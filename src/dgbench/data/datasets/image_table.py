@@ -33,7 +33,6 @@ COLUMNS = ("path", "environment", "class", "subset")  # of a list; further ones 
 SAMPLED, SAMPLED_BYTES = 128, 2**20  # files that `content` reads, and bytes of each
 #: version of how images are decoded, in the names of caches; 2: 16-bit gray keeps its values, pictures stand upright
 DECODED = 2
-WITH_DIGESTS = "digests"  # beside decoded images lie hashes of their files; caches of earlier versions lack them
 WORDS = ("one", "two", "three", "four", "five")
 NAMED = 10  #: undecodable images that a message names; more stand in the file
 UNDECODABLE = "undecodable.txt"
@@ -366,7 +365,7 @@ def _text(value: object) -> str:
 
 def decoded_folder(table: ImageTable, side: int, cache: Path) -> Path:
     """Return the folder of the decoded images of a table; its name changes with the files."""
-    return cache / "images" / f"{table.root.name}-{side}-{table.state(side, DECODED, WITH_DIGESTS)}"
+    return cache / "images" / f"{table.root.name}-{side}-{table.state(side, DECODED)}"
 
 
 def known_bad(table: ImageTable, side: int | None, cache: Path) -> dict[int, str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +23,8 @@ WIDE = {"PNG", "PPM"}  # formats whose 16-bit gray some versions of Pillow open 
 BITS, MEANING, WHITE_IS_ZERO = 258, 262, 0  # tags of TIFF, and a value of the second
 
 
-def decode(file: Path | BytesIO, side: int) -> tuple[np.ndarray, tuple[int, int]]:
-    """Decode a file, or its bytes, to (3, side, side) uint8 RGB; return also height and width of the upright picture.
+def decode(file: Path, side: int) -> tuple[np.ndarray, tuple[int, int]]:
+    """Decode an image to (3, side, side) uint8 RGB; return also height and width of the upright picture in pixels.
 
     It is resized to a square without a crop, bilinear with antialiasing as PIL does it: DomainBed's test transform.
 
@@ -43,16 +41,15 @@ def resized(image: Image.Image, height: int, width: int) -> Image.Image:
     return image if image.size == (width, height) else image.resize((width, height), Image.Resampling.BILINEAR)
 
 
-def rgb(file: str | Path | BytesIO) -> Image.Image:
-    """Read an image file, or its bytes, as 8-bit RGB, upright as its Exif tag says; of an animation, the first frame.
+def rgb(file: str | Path) -> Image.Image:
+    """Read an image file as 8-bit RGB, upright as its Exif tag says; of an animation, the first frame.
 
     Raises:
         ValueError: pixels of 32 bits, whose black and white are not known.
         Exception: whatever PIL raises over a broken file.
     """
     # given a name, PIL maps uncompressed TIFFs into memory, with width and height confused where they are to be turned
-    readable = nullcontext(file) if isinstance(file, BytesIO) else open_regular(file)
-    with readable as binary, Image.open(binary) as opened:
+    with open_regular(file) as binary, Image.open(binary) as opened:
         return rgb_of(opened)
 
 

@@ -5,7 +5,6 @@ Decoded images live in memory, in a memory-mapped file, or nowhere (decoded when
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import os
@@ -13,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from dgbench.data.datasets.copies import BROKEN, DIGESTS
 from dgbench.data.datasets.image_table import ImageTable, decoded_folder
 from dgbench.data.description import Preprocessing
 from dgbench.data.environments import Store
@@ -30,13 +27,10 @@ from dgbench.data.store.array_cache import CachedArray, MappedArray, cached_arra
 from dgbench.data.store.decoding import decode
 from dgbench.data.transforms.augment import Augmentation
 from dgbench.errors import DataError, is_out_of_memory
-from dgbench.records.files import read_regular
 
 log = logging.getLogger(__name__)
 
 RAM_SHARE = 0.5  # of the memory that is free now, for images; what does not fit stays a mapped file
-#: hexadecimal digits of a file's hash: among a million different files two agree by chance once in 10^7 datasets
-DIGITS = 16
 CHUNK_BYTES = 16 * 2**20
 PART_BYTES = (8 * 2**20, 256 * 2**20)  # images augmented at once on a CPU (measured), and on others
 
@@ -192,21 +186,17 @@ def image_store(
 
     def produce(first: int, end: int) -> tuple[np.ndarray, Any]:
         rows = np.zeros((end - first, *shape[1:]), np.uint8)
-        sizes, bad, digests = [], [], []
+        sizes, bad = [], []
         for i in range(first, end):
-            digest = BROKEN
             try:
-                content = read_regular(f"{table.root}/{table.paths[i]}")
-                rows[i - first], size = decode(BytesIO(content), side)
-                digest = hashlib.sha256(content).hexdigest()[:DIGITS]
+                rows[i - first], size = decode(table.root / table.paths[i], side)
             except Exception as error:  # PIL raises whatever a broken file leads it to
                 if is_out_of_memory(error):  # no fault of the file, which would be left out from now on
                     raise
                 bad.append((i, f"{type(error).__name__}: {str(error).partition(' <_io.')[0]}"))
                 size = (side, side)
             sizes.append(size)
-            digests.append(digest)
-        return rows, {"sizes": sizes, "bad": bad, DIGESTS: digests}
+        return rows, {"sizes": sizes, "bad": bad}
 
     folder, title = decoded_folder(table, side, cache), f"decoding {table.root.name}"
     done = cached_array(folder, shape, produce, chunk=chunk, workers=workers, title=title)
