@@ -188,7 +188,7 @@ class _Trainer:
         writable = []
         for run in runs:
             files = [run.folder / name for name in (ROW_FILE, PREDICTION_FILE)]
-            blocked = [file for file in files if file.exists() and not file.is_file()]
+            blocked = [file for file in files if file.is_dir()]  # a pipe is replaced
             if blocked:
                 self._fail([run], f"{blocked[0]} is {NOT_REGULAR}; remove it")
             else:
