@@ -146,11 +146,12 @@ class Judged:
             and (CONF / "algorithm" / f"{study.spec.objective}.yaml").is_file()
             and trainer["accumulate"] == trainer["devices"] == 1
             and config["execution"]["mode"] != "stacked"
+            and config["seed_moves"] != "inputs"
         ):
             return
         groups = [config[group] for group in ("backbone", "init", "trainer", "execution", *PLAIN, *OURS)]
         read = [study.spec.hparams[key] for key in (config["backbone"].get("hparams") or {}).values()]
-        key = digest([groups, image, study.spec.objective, read])
+        key = digest([groups, image, study.spec.objective, read, config["seed_moves"]])
         if key in self._done:
             return
         self._done.add(key)
