@@ -72,7 +72,7 @@ def test_the_same_command_again_trains_nothing(yu: tuple[Path, Any], command: An
 
 def closing(out: str) -> str:
     """What is printed after the plan: its last lines tell the images of a step only while models are to train."""
-    plan, _, rest = out.partition("evaluations left out.\n")
+    plan, _, rest = out.partition("evaluations included.\n")
     assert plan and rest
     return "".join(line for line in rest.splitlines(True) if not line.endswith(" per model and step\n"))
 

@@ -361,9 +361,9 @@ def _hours(hours: float) -> str:
 
 def _explained(clock: bool, starts: bool) -> str:
     never_ran = (
-        " or, where none ran yet, of a second\nof their steps, evaluations left out."
+        " or, where none ran yet, of a second\nof their steps, evaluations included."
         if clock
-        else "; where it says ?, none ran yet,\nand plan=probe clocks a second of their steps, evaluations left out."
+        else "; where it says ?, none ran yet,\nand plan=probe clocks a second of their steps, evaluations included."
     )
     end = "" if starts else " Nothing was started."
     return f"\nTime: in one process, at the speed of the runs in these folders{never_ran}{end}"
