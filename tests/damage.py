@@ -119,6 +119,26 @@ def overwrite(file: Path, chance: random.Random) -> bool:
     return _replace(file, [content[:start], chance.randbytes(size), content[start + size :]])
 
 
+def flip(file: Path, chance: random.Random) -> bool:
+    """Change one bit."""
+    content = bytearray(file.read_bytes())
+    if not content:
+        return False
+    content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    return _replace(file, [bytes(content)])
+
+
+def zero(file: Path, chance: random.Random) -> bool:
+    """Leave the size of the file, and nothing in it, as a power cut does to what was not synced."""
+    size = file.stat().st_size
+    return _replace(file, [bytes(size)]) if size else False
+
+
+def grow(file: Path, chance: random.Random) -> bool:
+    """Write something behind the end."""
+    return _replace(file, [file.read_bytes(), chance.randbytes(chance.randint(1, 600))])
+
+
 #: of row files
 ROWS: Mapping[str, Sequence[Way]] = {
     "fold-*/errors.jsonl": (
@@ -140,6 +160,10 @@ RECORDS: Mapping[str, Sequence[Way]] = dict.fromkeys(
     _WAYS,
 )  # fmt: skip
 EVERYTHING = {**ROWS, **CHECKPOINTS, **RECORDS}
+#: of caches: decoded and corrupted images, features, downloads, rows of reports
+CACHES: Mapping[str, Sequence[Way]] = dict.fromkeys(
+    ("data.uint8", "complete.jsonl", "weights/*.pth", ".dgbench-rows.npz"), (*_WAYS, flip, grow, zero)
+)
 
 
 def damage(root: Path, chance: random.Random, ways: Mapping[str, Sequence[Way]] = EVERYTHING) -> str:

@@ -1,8 +1,9 @@
-"""Says on the screen what takes long, how far it is and how long it still takes: decoding, scoring, figures."""
+"""Says on the screen what takes long, how far it is and how long it still takes: decoding, statistics, figures."""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ LINE_SECONDS = 15.0  #: between two lines where there is no terminal
 
 class Phase:
     """How far one phase of a command is: a bar on a terminal, else a line every few seconds.
+
+    The first one comes by itself, also where the first unit takes long.
 
     Args:
         title: what is done, as ``decoding PACS``.
@@ -45,6 +48,21 @@ class Phase:
                 delay=QUIET_SECONDS,
                 leave=False,
             )
+        self._first = threading.Timer(QUIET_SECONDS, self._begin)
+        self._first.daemon = True
+        if shown:
+            self._first.start()
+
+    def _begin(self) -> None:
+        """Say that it takes long, unless something was said."""
+        if self._bar is not None:
+            self._bar.refresh()
+        elif self._next_line == self._started + QUIET_SECONDS:
+            self._say(time.monotonic())
+
+    def _say(self, now: float) -> None:
+        self._next_line = now + LINE_SECONDS
+        print(self.text(now), file=sys.stderr, flush=True)
 
     def advance(self, units: int = 1) -> None:
         """Count units as done."""
@@ -54,8 +72,7 @@ class Phase:
             return
         now = time.monotonic()
         if self._shown and now >= self._next_line:
-            self._next_line = now + LINE_SECONDS
-            print(self.text(now), file=sys.stderr, flush=True)
+            self._say(now)
 
     def text(self, now: float) -> str:
         """Format what is done, how far it is, and how long the rest takes at the pace so far."""
@@ -69,7 +86,8 @@ class Phase:
         return f"{counted}, {roughly((now - self._started) / advanced * units_left)} left"
 
     def close(self) -> None:
-        """Remove the bar."""
+        """Remove the bar; nothing is said any more."""
+        self._first.cancel()
         if self._bar is not None:
             self._bar.close()
 
@@ -84,7 +102,7 @@ def phase(title: str, total: int | None, unit: str, done: int = 0, shown: bool =
         counted.close()
 
 
-def counted(items: Iterable[Item], title: str, total: int | None, unit: str) -> Iterator[Item]:
+def tracked(items: Iterable[Item], title: str, total: int | None, unit: str) -> Iterator[Item]:
     """Iterate over items, and count each as done once it was used."""
     with phase(title, total, unit) as progress:
         for item in items:

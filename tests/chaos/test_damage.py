@@ -1,4 +1,4 @@
-"""Files of a study are damaged by chance: the same command mends the rows, or their run is named.
+"""Files of a study are damaged by chance: the same command mends rows and predictions, or their run is named.
 
 Half of the studies are finished, half were killed before that. Before the command and after it no report has another
 number than the undisturbed study without a word on that run. Each damage has a seed, and a failure tells it:
@@ -20,6 +20,7 @@ import pytest
 
 import dgbench
 from dgbench.errors import RecordError
+from tests.chaos.test_method_kills import outputs
 from tests.chaos.test_stack_kills import AIMED
 from tests.damage import CHECKPOINTS, EVERYTHING, ROWS, damage
 
@@ -109,18 +110,18 @@ def test_damage_is_mended_or_named(
         begun = numbers(root)[0]
         silent = [run for run in unsaid(root, whole) if is_finished or run in begun]
         failures += [f"{case}: report is silent on {run}" for run in silent]
-        was_other = rows_of(root) != rows_of(whole)
+        was_other = outputs(root, rows_of) != outputs(whole, rows_of)
         ended = command("train.py", *words, cwd=root, before=STEADY)
         said = ended.err + numbers(root)[1]
-        expected, now = rows_of(whole), rows_of(root)
+        expected, now = outputs(whole, rows_of), outputs(root, rows_of)
         other = [Path(file).parent.name for file in expected if now.get(file) != expected[file]]
         mended += was_other and not other
         named += bool(other)
-        failures += [f"{case}: rows of {run} differ" for run in other if run not in said]
+        failures += [f"{case}: rows or predictions of {run} differ" for run in other if run not in said]
         failures += [f"{case}: report is silent on {run} at the end" for run in unsaid(root, whole)]
         failures += [] if ended.code == 0 else [f"{case}: exit code {ended.code}: {ended.err[-300:]}"]
         shutil.rmtree(root)
     with capsys.disabled():
-        print(f"\n{DAMAGES} damages from seed {FIRST} on, {mended} to rows and mended, {named} named")
+        print(f"\n{DAMAGES} damages from seed {FIRST} on, {mended} mended, {named} named")
         print(*(f"{count:4} {what}" for what, count in sorted(done_to.items())), sep="\n")
     assert not failures, "\n".join(failures)

@@ -72,7 +72,7 @@ def test_the_same_command_again_trains_nothing(yu: tuple[Path, Any], command: An
 
 def closing(out: str) -> str:
     """What is printed after the plan: its last lines tell the images of a step only while models are to train."""
-    plan, _, rest = out.partition("evaluations left out.\n")
+    plan, _, rest = out.partition("evaluations included.\n")
     assert plan and rest
     return "".join(line for line in rest.splitlines(True) if not line.endswith(" per model and step\n"))
 
@@ -106,8 +106,8 @@ def test_a_draw_that_diverged_has_lost(command: Any, tmp_path: Path) -> None:
     poison = """
 from dgbench.plan import studies as jobs
 given = jobs.hyperparameters
-def hyperparameters(config, settings, smallest):
-    values = given(config, settings, smallest)
+def hyperparameters(config, *arguments):
+    values = given(config, *arguments)
     return {**values, "lr": 1e30} if config["hparams"]["draw"] == 1 else values
 jobs.hyperparameters = hyperparameters
 """

@@ -22,7 +22,7 @@ import tests.networks.tiny_timm  # noqa: F401  architectures tiny_*
 from dgbench.errors import ConfigError, DgbenchError, WeightsError
 from dgbench.networks.small import MLPFeaturizer
 from dgbench.networks.timm_networks import ResNet, TimmFeaturizer, VisionTransformer
-from dgbench.networks.weights import ImageRecord, PretrainedWeights, RandomWeights, TimmWeights
+from dgbench.networks.weights import ImageRecord, PretrainedWeights, RandomWeights, TimmWeights, noted_checksum
 
 RESNET, VIT = "test_resnet", "test_vit"  # timm's own code with few channels
 SIDE = 64
@@ -453,9 +453,40 @@ def test_downloaded_once_checked_and_loaded(server: _Server, file: Path, tmp_pat
         assert got.identity == f"file:{sha[:12]}"
         assert torch.equal(net.body.layer1[0].conv1.weight, torch.load(file)["layer1.0.conv1.weight"])
     assert server.asked == asked + 2  # whether it answers, and for the file
-    assert [path.read_bytes() for path in (tmp_path / "cache" / "weights").iterdir()] == [server.content]
+    noted, downloaded = sorted((tmp_path / "cache" / "weights").iterdir(), key=lambda path: path.suffix, reverse=True)
+    assert (downloaded.read_bytes(), noted.read_text()) == (server.content, f"{sha}\n")
     other = weights(url=address(server, "net.pth"), cache_dir=str(tmp_path / "cache"), sha256="0" * 64)
     assert "download it again" in complaint(lambda: other.sha256)
+
+
+def test_a_damaged_download_is_named_and_made_again(
+    server: _Server, file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Or refused, where its address gives nothing any more."""
+    sha = hashlib.sha256(file.read_bytes()).hexdigest()
+    keys = {"url": address(server, "net.pth"), "cache_dir": str(tmp_path)}
+    downloaded = weights(**keys).file
+    damaged = bytearray(server.content)
+    damaged[len(damaged) // 2] ^= 1
+    downloaded.write_bytes(damaged)
+    again = weights(**keys)
+    again.load(featurizer(RESNET))
+    assert again.sha256 == sha and downloaded.read_bytes() == server.content
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [f"{downloaded} is damaged; it is downloaded again"]
+    gone = weights(url=(tmp_path / "gone.pth").as_uri(), cache_dir=str(tmp_path))
+    (tmp_path / "gone.pth").write_bytes(server.content)
+    gone.file.write_bytes(damaged)
+    (tmp_path / "gone.pth").unlink()
+    assert "cannot be downloaded" in complaint(lambda: weights(url=gone._url, cache_dir=str(tmp_path)).sha256)
+
+
+def test_the_cache_of_hugging_face_names_files_by_their_checksum(file: Path, tmp_path: Path) -> None:
+    sha = hashlib.sha256(file.read_bytes()).hexdigest()
+    (tmp_path / sha).write_bytes(file.read_bytes())
+    (tmp_path / "model.pth").symlink_to(tmp_path / sha)
+    assert noted_checksum(tmp_path / "model.pth") == sha
+    assert noted_checksum(file) is None
 
 
 @pytest.mark.parametrize(

@@ -405,14 +405,33 @@ def test_long_cells_are_read_in_linear_time_and_are_no_numbers(tmp_path: Path) -
         read_table(file)
 
 
-def test_an_environment_may_be_called_na(tmp_path: Path) -> None:
-    file = tmp_path / "regions.csv"
-    file.write_text("algorithm,environment,accuracy\nerm,NA,0.5\nerm,EU,0.6\n")
+NA_TABLE = pd.DataFrame({"algorithm": "erm", "environment": ["NA", "EU"], "accuracy": [0.5, 0.6]})
+WRITERS: dict[str, Any] = {
+    "csv": lambda file: NA_TABLE.to_csv(file, index=False),
+    "tsv": lambda file: NA_TABLE.to_csv(file, index=False, sep="\t"),
+    "jsonl": lambda file: NA_TABLE.to_json(file, orient="records", lines=True),
+    "parquet": lambda file: NA_TABLE.to_parquet(file),
+    "xlsx": lambda file: NA_TABLE.to_excel(file, index=False),
+}
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_an_environment_may_be_called_na(kind: str, tmp_path: Path) -> None:
+    if kind in ("xlsx", "parquet"):
+        pytest.importorskip({"xlsx": "openpyxl", "parquet": "pyarrow"}[kind])
+    file = tmp_path / f"regions.{kind}"
+    WRITERS[kind](file)
     collection = read_table(file)
     assert set(collection.rows["env"]) == {"NA", "EU"}
 
 
-def test_an_excel_file_with_checks_of_its_cells_is_read(tmp_path: Path) -> None:
+STYLES = "xl/styles.xml"  # in the archive that a workbook is
+NO_STYLES = b'<styleSheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"/>'
+
+
+@pytest.mark.parametrize("form", ["checks", "styles gone", "styles empty"])
+def test_a_workbook_of_which_openpyxl_warns_is_read(form: str, tmp_path: Path) -> None:
+    """Checks of its cells, which are not kept; no stylesheet, or one without a style, as other programs write it."""
     openpyxl = pytest.importorskip("openpyxl")
     from openpyxl.worksheet.datavalidation import DataValidation
 
@@ -423,9 +442,22 @@ def test_an_excel_file_with_checks_of_its_cells_is_read(tmp_path: Path) -> None:
     check = DataValidation(type="list", formula1='"erm,irm"')
     sheet.add_data_validation(check)
     check.add("A2:A9")
-    file = tmp_path / "checked.xlsx"
+    file = tmp_path / "sheet.xlsx"
     book.save(file)
-    assert set(read_table(file).rows["env"]) == {"a", "b"}
+    with zipfile.ZipFile(file) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    if form == "styles gone":
+        del parts[STYLES]
+    elif form == "styles empty":
+        parts[STYLES] = NO_STYLES
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    if form == "styles empty":
+        with pytest.warns(UserWarning, match="no (default style|stylesheet)"):
+            pd.read_excel(file)
+    collection = read_table(file)
+    assert dict(zip(collection.rows["env"], collection.rows["accuracy"], strict=True)) == {"a": 0.5, "b": 0.6}
 
 
 @pytest.mark.parametrize("kind", ["parquet", "zip", "far"])

@@ -61,7 +61,8 @@ def test_every_key_of_every_report(file: Any, key: str) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("draws", -1), ("draws", 0), ("draws", "abc"), ("level", 1.5), ("level", float("nan")), ("level", "abc"),
+        ("draws", -1), ("draws", 0), ("draws", "abc"), ("level", 1.5), ("level", 1 - 1e-16),
+        ("level", float("nan")), ("level", "abc"),
         ("level", None), ("seed", -1), ("seed", [1]),
     ],
 )  # fmt: skip
@@ -70,6 +71,21 @@ def test_statistics(key: str, value: Any) -> None:
     content["statistics"] = {**content["statistics"], key: value}
     with refused(rf"report\.statistics\.{key}={'' if value == [1] else shown(value)}"):
         build({"report": content}, "report", _convert_="all")
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "fix"),
+    [
+        ("power", "power", 1 - 1e-16, "0.8 is usual"),
+        ("power", "power", 0.9999, "0.8 is usual"),
+        ("claims", "tables", [], "null for all"),
+    ],
+)
+def test_values_that_make_no_sense(name: str, key: str, value: Any, fix: str) -> None:
+    """All but certainty would need millions of seeds; no table at all leaves nothing to judge."""
+    content = _content(CONF / "report" / f"{name}.yaml")
+    with refused(rf"report\.{key}[= ].*{fix}"):
+        build({"report": {**content, key: value}}, "report", _convert_="all")
 
 
 @pytest.mark.parametrize(("key", "value"), [("statistics", 5), ("shifts", {"pacs": 5}), ("shifts", {"pacs": "x"})])
@@ -82,7 +98,8 @@ def test_keys_with_keys(key: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("only", 5), ("only", ""), ("only", [1]), ("output", "x.html"), ("output", 5), ("output", ""), ("output", None),
+        ("only", 5), ("only", ""), ("only", [1]), ("only", []), ("output", "x.html"),
+        ("output", 5), ("output", ""), ("output", None),
         ("cache", "abc"), ("runs", 5), ("runs", None), ("same_code", 5), ("same_code", None), ("split_by", -1),
         ("split_by", ""),
     ],

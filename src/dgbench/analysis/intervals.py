@@ -221,14 +221,14 @@ class Statistics(Checked):
 
     Args:
         draws: number of resamples.
-        level: nominal coverage of the intervals, in (0, 1).
+        level: nominal coverage of the intervals, in (0, 0.9999].
         seed: seed of the resamples.
     """
 
     key = "report.statistics"
 
     draws: Count1 = 1000
-    level: Annotated[Number, Field(gt=0, lt=1), Refusal("is not in (0, 1)", "0.95 is usual")] = 0.95
+    level: Annotated[Number, Field(gt=0, le=0.9999), Refusal("is not in (0, 0.9999]", "0.95 is usual")] = 0.95
     seed: Count0 = 0
 
     def rng(self, *names: object) -> np.random.Generator:

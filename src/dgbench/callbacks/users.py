@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import inspect
 import io
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from pytorch_lightning.loggers import Logger
 from dgbench.callbacks.metrics import RunMetrics
 from dgbench.errors import ConfigError
 from dgbench.plan.building import build, class_at
+from dgbench.validation import shown, some_of
 
 
 def check_callbacks(config: Mapping[str, Mapping[str, Any]]) -> None:
@@ -44,11 +47,54 @@ def check_callbacks(config: Mapping[str, Mapping[str, Any]]) -> None:
                 f"callbacks.{name}._target_={target} writes checkpoints, which dgbench does itself; leave it out, and "
                 "see trainer.checkpoint_seconds"
             )
-        patience = arguments.get("patience", 0)
-        if issubclass(kind, pl.callbacks.EarlyStopping) and isinstance(patience, int) and patience < 0:
-            raise ConfigError(f"callbacks.{name}.patience={patience} is below 0; give a number of evaluations")
+        if issubclass(kind, pl.callbacks.EarlyStopping):
+            _check_early_stopping(name, arguments)
         plain = {key: value for key, value in content.items() if key != "passive"}
         build({f"callbacks.{name}": plain}, f"callbacks.{name}")
+
+
+def _check_early_stopping(name: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse numbers with which Lightning's EarlyStopping would never judge, or would judge nonsense.
+
+    Raises:
+        ConfigError: with the key and the fix.
+    """
+    patience = arguments.get("patience", 0)
+    if type(patience) is not int or patience < 0:
+        raise ConfigError(f"callbacks.{name}.patience={shown(patience)} is no number of evaluations; give 0 or more")
+    least = arguments.get("min_delta", 0.0)
+    if type(least) not in (int, float) or not 0 <= least < math.inf:
+        raise ConfigError(f"callbacks.{name}.min_delta={shown(least)} is no improvement; give a number >= 0")
+
+
+def check_monitors(config: Mapping[str, Mapping[str, Any]], errors: Collection[str]) -> None:
+    """Refuse an EarlyStopping that watches what no training here logs.
+
+    Args:
+        config: keys of ``conf/callbacks``. Beside a callback that is not Lightning's own, which may log anything, all
+            names are believed.
+        errors: names of the errors that every evaluation logs.
+
+    Raises:
+        ConfigError: with the key and what to choose from.
+    """
+    kinds = {name: class_at(content["_target_"], name, pl.Callback) for name, content in config.items()}
+    if any(not kind.__module__.startswith("pytorch_lightning.") for kind in kinds.values()):
+        return
+    for name, kind in kinds.items():
+        watched = config[name].get("monitor")
+        if not issubclass(kind, pl.callbacks.EarlyStopping) or not config[name].get("strict", True):
+            continue
+        # losses, learning rates and what an algorithm logs have names that only its steps tell
+        if watched in ("val/loss", *errors) or str(watched).startswith(("train/", "lr/")):
+            continue
+        known = ["train/loss", "val/loss", *errors]
+        close = get_close_matches(str(watched), known, n=1)
+        meant = f"did you mean {close[0]}? " if close else ""
+        raise ConfigError(
+            f"callbacks.{name}.monitor={shown(watched)} is nothing that training logs; {meant}choose from "
+            f"{some_of(known, 12)}"
+        )
 
 
 class UserCallbacks(pl.Callback):

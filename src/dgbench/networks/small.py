@@ -35,7 +35,7 @@ class MLPFeaturizer(Featurizer):
 
     def __init__(self, image: tuple[int, ...], width: int = 390) -> None:
         super().__init__()
-        if width < 1:
+        if type(width) is not int or width < 1:
             raise ConfigError(f"backbone.width={width} is not a positive number of units; 390 is the published width")
         self.n_features = width
         self.layers = nn.Sequential(
@@ -74,7 +74,7 @@ class MNISTCNN(Featurizer):
                 f"backbone mnist_cnn takes images of at least {min_size} x {min_size}, these are "
                 f"{sides[0]} x {sides[1]}; use backbone=mlp, or dataset.base=mnist"
             )
-        if width < 8 or width % 8:
+        if type(width) is not int or width < 8 or width % 8:
             raise ConfigError(
                 f"backbone.width={width} is not a multiple of 8 (GroupNorm has 8 groups); 64 is published"
             )

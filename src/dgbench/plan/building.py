@@ -132,6 +132,7 @@ def conf_of(group: str, name: str) -> Any:
 
 
 #: small networks of ``conf/`` -> least side of their images, and what their width is a multiple of (groups of norms)
+WIDEST = 4096  #: units of a small network; memory is asked for what is wider
 SMALL = {"mlp": (1, 1), "mnist_cnn": (14, 8)}
 
 
@@ -143,12 +144,14 @@ def is_small(config: Mapping[str, Any], image: Sequence[int]) -> bool:
 
 
 def has_small_network(config: Mapping[str, Any], image: Sequence[int]) -> bool:
-    """Return whether the network is one of :data:`SMALL`, of any width that it can have, and takes such images."""
+    """Return whether the network is one of :data:`SMALL`, of a width up to :data:`WIDEST`, and takes such images."""
     backbone = config["backbone"]
     width, side = backbone.get("width"), min(image[1:]) if len(image) == 3 else 0
     changed = {"name": backbone.get("name"), "width": width}
-    return isinstance(width, int) and any(
-        backbone == {**conf_of("backbone", name), **changed} and side >= least and width > 0 == width % multiple
+    if type(width) is not int or not 0 < width <= WIDEST:
+        return False
+    return any(
+        backbone == {**conf_of("backbone", name), **changed} and side >= least and width % multiple == 0
         for name, (least, multiple) in SMALL.items()
     )
 

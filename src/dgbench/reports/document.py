@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from dgbench.analysis.selection import Selection, describe
 from dgbench.errors import ConfigError
@@ -102,7 +102,10 @@ class ReportKeys(Checked):
     cache: Switch
     trust: Switch
     output: Annotated[Folder, AfterValidator(_no_file)]
-    only: Annotated[NonBlank | list[NonBlank] | None, Refusal("is no list of names", "write e.g. only=[measures]")]
+    only: Annotated[
+        NonBlank | Annotated[list[NonBlank], Field(min_length=1)] | None,
+        Refusal("is no list of names", "write e.g. only=[measures], or null for all"),
+    ]
     split_by: Annotated[NonBlank | None, Refusal("is no identity key", "give one, e.g. code, or null")]
     same_code: Annotated[list[NonBlank], Refusal("is no list of code versions", "write e.g. ['0.1','0.2']")]
 

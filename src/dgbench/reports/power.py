@@ -227,7 +227,7 @@ class PowerReport(Report):
 
     name: FileName = "power"
     differences: Annotated[Points, Refusal("is no list of percentage points", "write e.g. [5,2,1]")] = Field([5, 2, 1])
-    power: Annotated[Number, Field(gt=0.05, lt=1), Refusal("is not in (0.05, 1)", "0.8 is usual")] = 0.8
+    power: Annotated[Number, Field(gt=0.05, le=0.999), Refusal("is not in (0.05, 0.999]", "0.8 is usual")] = 0.8
     seeds: Annotated[Seeds, Refusal("is no list of seeds from 2 on", "write e.g. [3,5,10]")] = Field([3, 5, 10, 20, 30])
     batch: Count1 = 2
     published: Name | None = None

@@ -146,11 +146,12 @@ class Judged:
             and (CONF / "algorithm" / f"{study.spec.objective}.yaml").is_file()
             and trainer["accumulate"] == trainer["devices"] == 1
             and config["execution"]["mode"] != "stacked"
+            and config["seed_moves"] != "inputs"
         ):
             return
         groups = [config[group] for group in ("backbone", "init", "trainer", "execution", *PLAIN, *OURS)]
         read = [study.spec.hparams[key] for key in (config["backbone"].get("hparams") or {}).values()]
-        key = digest([groups, image, study.spec.objective, read])
+        key = digest([groups, image, study.spec.objective, read, config["seed_moves"]])
         if key in self._done:
             return
         self._done.add(key)
@@ -360,9 +361,9 @@ def _hours(hours: float) -> str:
 
 def _explained(clock: bool, starts: bool) -> str:
     never_ran = (
-        " or, where none ran yet, of a second\nof their steps, evaluations left out."
+        " or, where none ran yet, of a second\nof their steps, evaluations included."
         if clock
-        else "; where it says ?, none ran yet,\nand plan=probe clocks a second of their steps, evaluations left out."
+        else "; where it says ?, none ran yet,\nand plan=probe clocks a second of their steps, evaluations included."
     )
     end = "" if starts else " Nothing was started."
     return f"\nTime: in one process, at the speed of the runs in these folders{never_ran}{end}"

@@ -1,4 +1,7 @@
-"""How fast models train here, from a second of their steps: the time that a plan tells. Its weights are not kept."""
+"""How fast models train and are evaluated here, from a second of each: the time that a plan tells.
+
+The weights are not kept.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from dgbench.training.study import studies_of
 
 PROBE_SECONDS = 1.0  # of each algorithm's step loop, after its first chunk
 PROBE_CHUNKS = 20
+SCORED_BATCHES = 2  # of each eval set, at most
 
 
 class _Probe(pl.Callback):
@@ -43,8 +47,38 @@ class _Probe(pl.Callback):
         return average
 
 
+class _ScoreProbe(pl.Callback):
+    """Clocks the images that are scored, after the first batch, which warms up."""
+
+    def __init__(self) -> None:
+        self.images = 0
+        self.begun: float | None = None
+
+    def on_validation_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        if self.begun is None:
+            self.begun = time.perf_counter()
+        else:
+            self.images += len(batch.y)
+
+    def seconds(self, images: int) -> float:
+        """Compute the seconds of an evaluation of so many images; 0 where too few were scored to tell."""
+        if self.begun is None or not self.images:
+            return 0.0
+        return images * (self.ended - self.begun) / self.images
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.ended = time.perf_counter()
+
+
 def minibatches_per_second(planned: Sequence[PlannedStudy]) -> float:
-    """Measure minibatches of one environment per second, in the largest group (the first of equal ones) of studies."""
+    """Measure minibatches of one environment per second, evaluations included.
+
+    They are those of the largest group (the first of equal ones) of some studies.
+    """
     prepare_process()
     studies = studies_of(planned)
     groups = plan_groups([run for study in studies for run in study.runs], studies[0].config["execution"])
@@ -54,11 +88,18 @@ def minibatches_per_second(planned: Sequence[PlannedStudy]) -> float:
 
 
 def _step_seconds(group: Group) -> float:
-    """Measure the seconds of one step of a group, evaluations left out."""
+    """Measure the seconds of one step of a group, and of its share of an evaluation."""
+    settings, module, data = group.runs[0].study.settings, group_module(group), group_data(group)
     probe = _Probe()
-    trainer = make_trainer(group.runs[0].study.settings, [probe], epochs=1)
+    scores = _ScoreProbe()
+    trainer = make_trainer(settings, [probe, scores], epochs=1)
     trainer.limit_val_batches = 0
     trainer.limit_train_batches = PROBE_CHUNKS
     with while_fitting():
-        trainer.fit(group_module(group), datamodule=group_data(group))
-    return probe.step_seconds()
+        trainer.fit(module, datamodule=data)
+        trainer.limit_val_batches = SCORED_BATCHES
+        trainer.validate(module, datamodule=data, verbose=False)
+    scored = data.environments.eval_sets(data.eval_set_names()).values()
+    evaluation = scores.seconds(sum(len(images.indices) for images in scored))
+    evaluations = -(-settings.steps // settings.eval_every)
+    return probe.step_seconds() + evaluation * evaluations / max(1, settings.steps)

@@ -216,7 +216,7 @@ class Workload:
 
 
 def clocked_here(studies: Sequence[PlannedStudy]) -> float:
-    """Measure minibatches per second of some studies of one kind on this machine; loads torch."""
+    """Measure minibatches per second of some studies of one kind on this machine, with evaluations; loads torch."""
     from dgbench.sweeps.probe import minibatches_per_second
 
     return minibatches_per_second(studies)
@@ -253,7 +253,9 @@ class Speeds:
         chosen = [study.config[group]["name"] for group in ("algorithm", "tuning")]
         chosen += [study.config["sharpness"]["name"]] if "_target_" in study.spec.sharpness else []
         shapes = [study.info.name, study.info.image, study.spec.backbone, study.spec.hparams["batch_size"]]
-        return digest([self.device, *chosen, *shapes, study.config["execution"]])
+        trainer = study.config["trainer"]
+        evaluated = [trainer[key] for key in ("steps", "eval_every", "eval_subsets", "eval_batch_size")]
+        return digest([self.device, *chosen, *shapes, study.config["execution"], *evaluated])
 
     def _stored_speeds(self) -> dict[str, float]:
         with suppress(OSError, ValueError, TypeError, AttributeError):

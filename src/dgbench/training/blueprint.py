@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from dgbench.callbacks.averaging import Averaging
-from dgbench.callbacks.users import check_callbacks
+from dgbench.callbacks.users import check_callbacks, check_monitors
 from dgbench.containers import Networks
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError
@@ -18,6 +18,7 @@ from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_head, build_networks
 from dgbench.networks.featurizer import Featurizer
 from dgbench.networks.initial_heads import RandomHead
+from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.sharpness import SAM
 from dgbench.plan.building import InitialWeights, build, class_at, without
 from dgbench.plan.folds import Fold
@@ -26,10 +27,12 @@ from dgbench.plan.studies import PlannedStudy
 from dgbench.seeding import Moved, seed_for
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.factory import algorithm_class
+from dgbench.training.modules.trial import draws_globally
 from dgbench.training.optimizers import UpdateRule
 from dgbench.training.tuning import ALL, FULL_PRECISION, Tuning
 
 IN_PARTS = ("accumulate", "devices")  #: keys of ``conf/trainer`` that cut a minibatch
+LARGEST = 2**42  #: bytes of weights that no machine trains: 4 TB, and as many again for gradients and each moment
 #: what to choose for each kind of images
 FIXES = {
     "vectors": "choose backbone=feature_mlp, linear or mlp",
@@ -60,6 +63,7 @@ class Blueprint:
         self.tuning: Tuning = build(self.config, "tuning")
         self.averaging()
         check_callbacks(self.config["callbacks"])
+        check_monitors(self.config["callbacks"], self._logged_errors())
         self._check_combination()
         if self.tuning.cache_features:
             self.tuning.check_cache(self.algorithm, self.settings.precision)
@@ -72,9 +76,40 @@ class Blueprint:
         """Resolved values of every hyperparameter that is read."""
         return self.spec.hparams
 
+    def _logged_errors(self) -> list[str]:
+        """List the names of the errors that every evaluation of every fold logs; none where weights are averaged last.
+
+        See :func:`dgbench.callbacks.loggers.error_values`.
+        """
+        averaging = self.averaging()
+        if averaging is not None and averaging.rule.final_only:
+            return []
+        subsets = [name for name in self.settings.eval_subsets if name != "test" or self.settings.eval_test == "always"]
+        names = [f"error/{subset}/{env}" for env in self.planned.info.everywhere for subset in subsets]
+        held_out = ["error/held_out"] if all(fold.held_out for fold in self.folds) and "test" in subsets else []
+        return ["error/training_val", *held_out, *names]
+
+    def _check_seed_moves(self, body: nn.Module) -> None:
+        """Refuse seeds that move the random inputs of what has none: all of them would train the same run.
+
+        Raises:
+            ConfigError: the algorithm, its surveys and its layers draw nothing.
+        """
+        if self.config["seed_moves"] != "inputs":
+            return
+        drawing = ("random_inputs", "prediction_inputs", "digest")
+        if any(getattr(self.algorithm, name) is not getattr(Algorithm, name) for name in drawing):
+            return
+        if not draws_globally(body):
+            raise ConfigError(
+                f"seed_moves=inputs moves nothing of algorithm={self.config['algorithm']['name']}, which has no random "
+                "inputs: every seed would train the same run; choose all, order or weights"
+            )
+
     def _check_networks(self) -> None:
         info = self.planned.info
         body = check_network(self.config, self.hparams, info, self.planned.weights)
+        self._check_seed_moves(body)
         self._network_alone: str | None = getattr(body, "why_not_stackable", None)
         self.tuning.check_network(body)
         # not self.sizes: a subclass may count images that are not here yet
@@ -276,6 +311,12 @@ def check_network(
         )
     with torch.device("meta"):
         body: Featurizer = build({"backbone": keys}, "backbone", image=tuple(max(side, 1) for side in info.image))
+    weights_bytes = sum(parameter.numel() * parameter.element_size() for parameter in body.parameters())
+    if weights_bytes > LARGEST:
+        raise ConfigError(
+            f"backbone={name} has {weights_bytes / 1e9:,.0f} GB of weights, more than any machine has memory for; "
+            "choose a smaller one, or lower backbone.width"
+        )
     if not hasattr(body, "n_features"):
         raise ConfigError(f"backbone._target_={keys['_target_']} has no n_features; see docs/how_to/networks.md")
     if weights.to_fetch() is None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from dgbench.errors import DataError
+from dgbench.phases import phase
 from dgbench.records.files import open_regular
 
 #: endings that are taken for pictures; whether one can be decoded shows when it is
@@ -99,12 +100,19 @@ def folders_below(
     Raises:
         DataError: a folder cannot be read, or holds a link to itself or to a folder that it lies in.
     """
+    with phase(f"listing the images in {root}", None, "images") as progress:
+        for folder in _folders(root, left_out, below, enters):
+            progress.advance(len(folder.pictures))
+            yield folder
+
+
+def _folders(root: Path, left_out: LeftOut, below: str, enters: Callable[[str], bool]) -> Iterator[Folder]:
     folder = _listed(root, below, left_out)
     yield folder
     for name in folder.folders:
         path = f"{below}/{name}" if below else name
         if enters(path):
-            yield from folders_below(root, left_out, path, enters)
+            yield from _folders(root, left_out, path, enters)
 
 
 def _listed(root: Path, below: str, left_out: LeftOut) -> Folder:

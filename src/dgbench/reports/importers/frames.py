@@ -142,6 +142,23 @@ def check_names(names: Sequence[Any], source: str) -> None:
         raise RecordError(f"{source} has two columns {twice[0]}; rename one")
 
 
+def _with_words(read: Callable[..., pd.DataFrame]) -> pd.DataFrame:
+    """Read a frame in which NA among words is one: an environment may be called so.
+
+    Args:
+        read: with options of pandas' readers of text and of sheets.
+    """
+    frame = read()
+    worded = [name for name in frame if frame[name].dtype.kind not in "iufb" and frame[name].isna().any()]
+    if not worded:
+        return frame
+    as_text = read(dtype=str, keep_default_na=False)
+    for column in worded:
+        is_word = frame[column].isna() & (as_text[column].astype(str).str.strip() == "NA")
+        frame[column] = frame[column].mask(is_word, "NA")
+    return frame
+
+
 def _csv(content: bytes, name: str, problems: list[Problem]) -> pd.DataFrame:
     encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
@@ -169,14 +186,7 @@ def _csv(content: bytes, name: str, problems: list[Problem]) -> pd.DataFrame:
         )
         return frame.rename(columns=lambda column: str(column).strip())
 
-    frame = read()
-    worded = [name for name in frame if frame[name].dtype.kind not in "iufb" and frame[name].isna().any()]
-    if worded:  # NA among words is one: an environment may be called so
-        as_text = read(dtype=str, keep_default_na=False)
-        for column in worded:
-            is_word = frame[column].isna() & (as_text[column].str.strip() == "NA")
-            frame[column] = frame[column].mask(is_word, "NA")
-    return frame
+    return _with_words(read)
 
 
 def _parquet(content: bytes, name: str, problems: list[Problem]) -> pd.DataFrame:
@@ -192,7 +202,7 @@ def _excel(content: bytes, name: str, problems: list[Problem]) -> pd.DataFrame:
         unpacked = sum(part.file_size for part in archive.infolist())
     check_unpacked(name, len(content), unpacked)
     _check_sheet(content, name)
-    return pd.read_excel(io.BytesIO(content))
+    return _with_words(lambda **options: pd.read_excel(io.BytesIO(content), **options))
 
 
 def _check_sheet(content: bytes, name: str) -> None:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from dgbench.analysis import Statistics
 from dgbench.analysis.selection import Selection
+from dgbench.phases import tracked
 from dgbench.plan.settings import FileName, Name
 from dgbench.records.rows import Role, keys
 from dgbench.reports.chance import beaten
@@ -74,7 +75,7 @@ def benchmark_sections(
         return [], []
     sections: list[Section] = []
     problems: list[Problem] = []
-    for benchmark in benchmarks:
+    for benchmark in tracked(benchmarks, "statistics over all settings", len(benchmarks), "datasets"):
         name, heading = f"suite_{benchmark.name}", f"{benchmark.title}: {len(benchmark.lines)} settings"
         if benchmark.refused:
             problems.append(Problem("settings kept apart", benchmark.title, benchmark.refused))
@@ -264,7 +265,8 @@ class MeasuresReport(Report):
         all_benchmarks = benchmarks(evaluation, self.size_axis)
         sections, refusals = benchmark_sections(all_benchmarks, self.statistics, self.baseline)
         problems = [*collection.problems, *evaluation.problems, *refusals]
-        folded = len(evaluation.settings) > _MOST_OPEN
+        count = len(evaluation.settings)
+        folded = count > _MOST_OPEN
         benchmark_of = {line.setting.title: benchmark for benchmark in all_benchmarks for line in benchmark.lines}
         sections += [
             self._section(
@@ -273,9 +275,9 @@ class MeasuresReport(Report):
                 folded,
                 noise_notes(evaluation, setting),
             )
-            for setting in evaluation.settings
+            for setting in tracked(evaluation.settings, "statistics", count, "settings")
         ]
-        used, count = sum(not run.unusable for run in collection.runs), len(evaluation.settings)
+        used = sum(not run.unusable for run in collection.runs)
         return Document(
             title="Measures of domain generalization",
             selection=selection_text(selection, collection),

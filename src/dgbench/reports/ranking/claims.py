@@ -210,7 +210,10 @@ class ClaimsReport(Report):
     """
 
     name: FileName = "claims"
-    tables: Annotated[list[Name] | None, Refusal("is no list of published tables", "write e.g. [NAME]")] = Field(None)
+    tables: Annotated[
+        Annotated[list[Name], Field(min_length=1)] | None,
+        Refusal("is no list of published tables", "write e.g. [NAME], or null for all"),
+    ] = Field(None)
 
     unread = OF_RUNS
 

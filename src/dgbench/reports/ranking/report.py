@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from dgbench.analysis.accuracy import Spread
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError
+from dgbench.phases import tracked
 from dgbench.plan.settings import FileName, Name
 from dgbench.reports.chance import beaten
 from dgbench.reports.document import (
@@ -155,7 +156,7 @@ class LeaderboardReport(Report):
         curves = test_curves(collection, selected, unreported, self.epochs)
         chosen = choices(selected, unreported)
         sections = []
-        for leaderboard in results:
+        for leaderboard in tracked(results, "statistics", len(results), "leaderboards"):
             score = score_table(leaderboard, self.reference, split, self.spread)
             other_board = baseline if baseline and baseline.title != leaderboard.title else None
             tables = [

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dgbench.configuration import command_words
 from dgbench.errors import RecordError
+from dgbench.phases import tracked
 from dgbench.records.evaluations import RowKey
 from dgbench.records.files import read_json
 from dgbench.records.rows import DEFAULTS, IDENTITY_FILE, ROW_FILE, Role, identity_key, keys, shown
@@ -99,7 +100,7 @@ def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repea
         problems.append(Problem("draws that were stopped", ", ".join(map(printable, paths)), reason))
     named = {problem.where for problem in problems}
     caches = {root: RowCache(root, names, cache) for root in {folder.root for folder in folders}}
-    for folder in folders:
+    for folder in tracked(folders, "reading runs", len(folders), "folders"):
         new_records, faults = _read_folder(folder, caches[folder.root])
         records += new_records
         problems += [problem for problem in faults if problem.kind != UNREADABLE_FILE or problem.where not in named]

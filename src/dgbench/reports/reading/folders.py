@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dgbench.configuration import command_line, command_words
+from dgbench.phases import tracked
 from dgbench.records.files import NOT_REGULAR, read_json, read_yaml
 from dgbench.records.rows import IDENTITY_FILE, LONGEST, ROW_FILE, SHIFT_FILE
 from dgbench.records.status import STATUS_FILE, read_status
@@ -130,7 +131,8 @@ def searched(root: Path, wanted: Sequence[str], problems: list[Problem]) -> Iter
     if not os.path.isdir(root):
         problems.append(Problem(NO_FOLDER, printable(root), "nothing read from it"))
         return
-    for name, folders, files in os.walk(root, onerror=unreadable):
+    walked = os.walk(root, onerror=unreadable)
+    for name, folders, files in tracked(walked, f"searching {printable(root)}", None, "folders"):
         names = {*folders, *files}
         yield name, [file for file in wanted if file in names and _is_regular(f"{name}/{file}", problems)]
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _NOT_OURS)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from dgbench.errors import RecordError
+from dgbench.phases import tracked
 from dgbench.plan.names import name_in_papers
 from dgbench.reports.document import (
     Document,
@@ -73,6 +74,9 @@ def write(document: Document, folder: str | Path) -> list[Path]:
     paths = []
     try:
         (Path(folder) / "tex").mkdir(parents=True, exist_ok=True)
+        figures = [figure for section in document.sections for figure in section.figures]
+        for figure in tracked(figures, "drawing figures", len(figures), "figures"):
+            figure.pictures()
         for files_of in FORMATS:
             for name, content in files_of(document).items():
                 paths.append(Path(folder) / name)

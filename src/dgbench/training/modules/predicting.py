@@ -25,6 +25,7 @@ from dgbench.containers import AnyNetworks, Networks, example_of
 from dgbench.errors import ConfigError
 from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.step import Hyperparameters, Prediction, Surveyed, draw
+from dgbench.phases import phase
 from dgbench.seeding import derive
 
 TrainingImagesOf = Callable[[int], Iterable[TrainingImages]]  # number of a run -> batches of its training images
@@ -262,9 +263,12 @@ def survey(module: PredictingModule, due: Sequence[int], step: int) -> None:
         networks, hp, state = module.evaluated(i)
         rows: list[Any] = []
         with torch.no_grad(), half_for_networks(networks, module.device) as called:
-            for images in module.training_images(i):
-                outputs = run.algorithm.survey(Prediction(called, images.x, hp, state, {}))
-                rows.append((outputs, images.y, images.env, images.index))
+            total = run.algorithm.sizes.n_trained_on or None
+            with phase(f"{type(run.algorithm).__name__} looks at its training images", total, "images") as progress:
+                for images in module.training_images(i):
+                    outputs = run.algorithm.survey(Prediction(called, images.x, hp, state, {}))
+                    rows.append((outputs, images.y, images.env, images.index))
+                    progress.advance(len(images.y))
         outputs, y, env, index = (torch.cat(column) for column in zip(*rows, strict=True))
         rng = np.random.default_rng(derive(run.draws.seed, "survey", step))
         module.remember(i, run.algorithm.digest(Surveyed(outputs, y, env, index, state, step, rng)))
