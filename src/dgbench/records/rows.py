@@ -316,10 +316,12 @@ class RowParser:
         if type(values) is not dict:
             return False
         values.setdefault("together", None)
+        values.setdefault("majority_wrong", None)
         if values.keys() != ROW_CHECKS.keys():
             return False
         seen, wrong = values["seen"], values["wrong"]
         step, together = values["step"], values["together"]
+        majority = values["majority_wrong"]
         return (
             type(step) is int
             and 0 <= step <= LARGEST_COUNT
@@ -327,6 +329,10 @@ class RowParser:
             and 1 <= seen <= LARGEST_COUNT
             and (type(wrong) is float or type(wrong) is int)
             and 0 <= wrong <= seen
+            and (
+                majority is None
+                or ((type(majority) is float or type(majority) is int) and 0 <= majority <= seen)
+            )
             and type(values["loss"]) is float
             and values["loss"] == values["loss"]
             and type(values["env_held_out"]) is bool
