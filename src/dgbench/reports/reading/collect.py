@@ -105,6 +105,7 @@ def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repea
         problems += [problem for problem in faults if problem.kind != UNREADABLE_FILE or problem.where not in named]
     for row_cache in caches.values():
         row_cache.save()
+    caches.clear()  # it holds the rows of records that are left out below
     with_rows = {run.folder for run, _ in records}
     without_rows = [folder for folder in folders if printable(folder.path) not in with_rows]
     if not repeated:
@@ -200,16 +201,17 @@ def _frame(arrays: Sequence[RowArray], names: Sequence[str]) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
-    rows = np.concatenate([np.empty(0, dtype=ROW_TYPE), *arrays])
     columns: dict[str, Any] = {
         "run": np.repeat(np.arange(len(arrays), dtype="int32"), [len(array) for array in arrays])
     }
-    for name in ROW_COLUMNS:
-        columns[name] = np.ascontiguousarray(rows[name])
-    for name in ("env", "subset"):
-        occurring = pd.Categorical.from_codes(columns[name], pd.Index(names)).remove_unused_categories()
-        columns[name] = occurring.reorder_categories(sorted(occurring.categories))
-    return pd.DataFrame(columns)
+    none = np.empty(0, dtype=ROW_TYPE)
+    for name in ROW_COLUMNS:  # one by one: all rows together would be there twice
+        column = np.concatenate([none[name], *(array[name] for array in arrays)])
+        if name in ("env", "subset"):
+            occurring = pd.Categorical.from_codes(column, pd.Index(names)).remove_unused_categories()
+            column = occurring.reorder_categories(sorted(occurring.categories))
+        columns[name] = column
+    return pd.DataFrame(columns, copy=False)
 
 
 def without_duplicates(records: list[Record], names: Sequence[str]) -> tuple[list[Record], list[Problem]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -126,7 +126,7 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
         for index, (run, label, step, accuracy) in enumerate(decided)
     ]  # fmt: skip
     at_step = rows["step"].to_numpy() == choices.steps[rows["run"].to_numpy()]
-    return Selected(runs, tests_of(runs, rows[at_step]), _silent_folds(collection))
+    return Selected(runs, tests_of(runs, rows, at_step), _silent_folds(collection))
 
 
 def select_study(rows: Sequence[Mapping[str, Any]], selection: Selection, unusable: Mapping[str, str]) -> Selected:
@@ -155,7 +155,7 @@ def finished_rows(collection: Collection) -> pd.DataFrame:
     return collection.rows if usable.all() else collection.rows[usable[collection.rows["run"].to_numpy()]]
 
 
-def in_environments(rows: pd.DataFrame, environments: Sequence[Container[str]]) -> NDArray[np.bool_]:
+def in_environments(rows: pd.DataFrame, environments: Sequence[Iterable[str]]) -> NDArray[np.bool_]:
     """Mark the rows whose environment is among those of their run.
 
     Args:
@@ -163,18 +163,31 @@ def in_environments(rows: pd.DataFrame, environments: Sequence[Container[str]]) 
         environments: of every run.
     """
     env = rows["env"].astype("category").cat
-    names = list(map(str, env.categories))
-    listed = np.array([[name in of_run for name in names] for of_run in environments], dtype=bool)
-    place = rows["run"].to_numpy(), env.codes.to_numpy()
-    return np.asarray(listed.reshape(len(environments), len(names))[place])
+    codes = {str(name): code for code, name in enumerate(env.categories)}
+    pairs = [np.zeros(0, dtype=np.int64)]  # run and environment as one number
+    for run, names in enumerate(environments):
+        known = [codes[name] for name in names if name in codes]
+        pairs.append(run * len(codes) + np.array(known, dtype=np.int64))
+    place = rows["run"].to_numpy(dtype=np.int64) * len(codes) + env.codes.to_numpy()
+    return np.isin(place, np.concatenate(pairs))
 
 
-def tests_of(runs: Sequence[SelectedRun], rows: pd.DataFrame) -> pd.DataFrame:
-    """Build the ``tests`` of :class:`Selected` from rows at chosen steps."""
-    rows = rows[rows["subset"] == "test"]
+def tests_of(
+    runs: Sequence[SelectedRun], rows: pd.DataFrame, at_step: NDArray[np.bool_] | None = None
+) -> pd.DataFrame:
+    """Build the ``tests`` of :class:`Selected`.
+
+    Args:
+        runs: all of them.
+        rows: of these runs.
+        at_step: marks those at chosen steps; None: all are.
+    """
+    is_test = (rows["subset"] == "test").to_numpy()
+    rows = rows[is_test if at_step is None else is_test & at_step]
     everywhere = rows["env"].drop_duplicates().map(str).tolist()
     tested_in = [everywhere if run.identity["fold"] == FULL else tested(run.identity) for run in runs]
-    rows = rows[in_environments(rows, tested_in)]
+    counted = in_environments(rows, tested_in)
+    rows = rows if counted.all() else rows[counted]
     numbers = rows["run"].to_numpy()
 
     majority = rows["majority_wrong"].to_numpy(dtype="float64") if "majority_wrong" in rows else np.nan
