@@ -106,8 +106,8 @@ def test_a_draw_that_diverged_has_lost(command: Any, tmp_path: Path) -> None:
     poison = """
 from dgbench.plan import studies as jobs
 given = jobs.hyperparameters
-def hyperparameters(config, settings, smallest):
-    values = given(config, settings, smallest)
+def hyperparameters(config, *arguments):
+    values = given(config, *arguments)
     return {**values, "lr": 1e30} if config["hparams"]["draw"] == 1 else values
 jobs.hyperparameters = hyperparameters
 """

@@ -134,6 +134,33 @@ def test_a_corrupt_cache_is_passed_over_and_made_again(
     assert parsed(root, monkeypatch) == []
 
 
+def test_a_damaged_cache_is_named(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    collect([root], cache=True)
+    file = root / CACHE_FILE
+    file.write_bytes(file.read_bytes()[:-40])
+    collect([root], cache=True)
+    assert [record.getMessage() for record in caplog.records] == [f"{file} is damaged; it is made again"]
+    caplog.clear()
+    collect([root], cache=True)
+    assert not caplog.records
+
+
+def test_a_cache_of_other_rows_is_named_and_made_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A copy, or a disk that was put back, gives other rows the size and the times of those that were read."""
+    monkeypatch.setattr(row_cache, "_stamp", lambda about: (about.st_size, 0, 0))
+    collect([root], cache=True)
+    other = root / "study" / "erm_seed0_foldfull" / ROW_FILE
+    other.write_text(other.read_text().replace('"wrong":250.0', '"wrong":777.0'))
+    age(other, 60)
+    assert parsed(root, monkeypatch) == ["fold0", "fold1", "foldfull"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{root / CACHE_FILE} was made from other rows; it is made again"
+    ]
+    assert parsed(root, monkeypatch) == []
+
+
 def test_a_cache_of_other_code_is_passed_over(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     collect([root], cache=True)
     monkeypatch.setattr(row_cache, "_version", lambda: "another")

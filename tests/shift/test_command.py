@@ -123,7 +123,7 @@ def test_a_users_folder_with_a_class_too_few(command: Any, tmp_path: Path, image
     rows = rows_under(tmp_path / "outputs")
     assert {row["pair"] for row in rows if row["refused"]} == {"a|c", "b|c"}
     assert any(row["values"] for row in rows if row["pair"] == "a|b")
-    assert list((tmp_path / "cache").glob("features-*.pt"))
+    assert list((tmp_path / "cache").glob("features-*/complete.jsonl"))
 
 
 def test_networks_that_learn_with_the_estimator(command: Any, tmp_path: Path, image_tree: Any) -> None:

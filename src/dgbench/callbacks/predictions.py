@@ -19,7 +19,7 @@ from dgbench.batches import ErrorRecipe, EvalBatch
 from dgbench.callbacks.recorder import Recorder, is_last
 from dgbench.data.environments import Environments
 from dgbench.records.files import Checksum, WholeFile, open_regular
-from dgbench.records.predictions import ATTRIBUTE, TOP, schema
+from dgbench.records.predictions import ATTRIBUTE, TOP, schema, seal_parquet
 
 log = logging.getLogger(__name__)
 #: columns with few different values
@@ -184,7 +184,7 @@ class PredictionLines:
         try:
             self._write()
             self._writer.close()
-            self._file.commit()
+            self._file.commit(seal_parquet)
             with open_regular(self._file.path) as file:
                 return Checksum.of_beginning(file)
         except BaseException:

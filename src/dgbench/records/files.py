@@ -66,8 +66,13 @@ class Checksum:
     @staticmethod
     def of_beginning(file: BinaryIO, size: int = MOST_BYTES) -> Checksum:
         """Compute the checksum of the next ``size`` bytes of an open file, or of fewer where it ends before."""
-        checksum = Checksum()
-        while part := file.read(min(_PART, size - checksum.size)):
+        return Checksum().with_next(file, size)
+
+    def with_next(self, file: BinaryIO, size: int = MOST_BYTES) -> Checksum:
+        """Add the next ``size`` bytes of an open file, or fewer where it ends before."""
+        checksum = self
+        end = self.size + size
+        while part := file.read(min(_PART, end - checksum.size)):
             checksum += part
         return checksum
 
@@ -222,13 +227,19 @@ class WholeFile(io.RawIOBase):
                 file.writelines(self._waiting)
             self._waiting = []
 
-    def commit(self) -> None:
+    def commit(self, finish: Callable[[BinaryIO], object] | None = None) -> None:
         """Rename the partial file to the name of the file.
+
+        Args:
+            finish: is given the open, whole file before it has its name.
 
         Raises:
             OSError: it cannot be written; what had the name before keeps it.
         """
         self.flush()
+        if finish is not None:
+            with open(self._partial, "rb+") as file:
+                finish(file)
         _rename(self._partial, self.path)
 
     def discard(self) -> None:

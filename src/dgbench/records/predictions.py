@@ -20,14 +20,16 @@ An eval set that is two subsets of an environment (``protocol=target_oracle``) s
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from dgbench.errors import ConfigError, RecordError
-from dgbench.records.files import check_expansion, open_regular
+from dgbench.records.files import Checksum, check_expansion, open_regular
 
 if TYPE_CHECKING:
     import pyarrow
@@ -102,9 +104,53 @@ def read_predictions(path: Path) -> pyarrow.Table:
     import pyarrow as pa
 
     try:
+        with open_regular(path) as file:
+            check_parquet_seal(file)
         return read_parquet(path)
     except (OSError, pa.ArrowException) as error:
         raise RecordError(f"{path} cannot be read ({error}); delete it") from error
+
+
+_SEAL = b"\ndgbench crc32 "  # and eight hexadecimal digits, before the footer, where no reader of Parquet looks
+_END = 8  # bytes of a Parquet file behind its footer: the footer's size, and a mark
+
+
+def seal_parquet(file: BinaryIO) -> None:
+    """Write a checksum of all that an open, whole Parquet file holds into it, before its footer."""
+    start, end = _footer(file)
+    file.seek(0)
+    checksum = Checksum.of_beginning(file)
+    file.seek(start)
+    footer = file.read(end - start)
+    file.seek(start)
+    file.write(_SEAL + b"%08x" % checksum.crc32 + footer)
+
+
+def check_parquet_seal(file: BinaryIO) -> None:
+    """Check an open Parquet file by its seal, if it has one; files of before have none.
+
+    Raises:
+        OSError: a byte of it was changed.
+    """
+    start, _ = _footer(file)
+    length = len(_SEAL) + 8
+    file.seek(max(0, start - length))
+    seal = file.read(length)
+    if not seal.startswith(_SEAL):
+        return
+    file.seek(0)
+    checksum = Checksum.of_beginning(file, start - length)
+    file.seek(start)
+    if b"%08x" % checksum.with_next(file).crc32 != seal[len(_SEAL) :]:
+        raise OSError(errno.EIO, "damaged")
+
+
+def _footer(file: BinaryIO) -> tuple[int, int]:
+    """Find where the footer of an open Parquet file begins, and where the file ends; 0 where there is none."""
+    end = file.seek(0, os.SEEK_END)
+    file.seek(max(0, end - _END))
+    size = int.from_bytes(file.read(4), "little")
+    return max(0, end - _END - size), end
 
 
 def parquet_size(file: Any) -> int:

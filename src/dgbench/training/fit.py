@@ -12,7 +12,7 @@ import pytorch_lightning as pl
 from dgbench.callbacks.checkpointer import Checkpointer
 from dgbench.callbacks.loggers import Guard
 from dgbench.callbacks.metrics import RunMetrics, TrainingMetrics
-from dgbench.callbacks.predictions import PredictedRun, Predictions
+from dgbench.callbacks.predictions import Predictions
 from dgbench.callbacks.progress import Heartbeat
 from dgbench.callbacks.recorder import Recorder, RunRecord
 from dgbench.callbacks.users import CallbackLog, UserCallbacks
@@ -25,6 +25,7 @@ from dgbench.records.rows import ROW_FILE, lines_before
 from dgbench.training.checkpoints import Snapshot, best_file, group_file, point_to
 from dgbench.training.groups import Group
 from dgbench.training.modules import RunModule, StackedRuns
+from dgbench.training.predicted_again import predicted_run
 from dgbench.training.processes import CalmSigterm, Process, make_trainer, normal_numbers
 from dgbench.training.run_folder import write_model
 
@@ -144,19 +145,8 @@ class Fit:
             return None
         predicted = []
         for run in self.group.runs:
-            about = {
-                "run": run.hash,
-                "dataset": run.study.info.name,
-                "algorithm": run.spec.algorithm,
-                "seed": run.spec.seed,
-                "fold": run.fold.name,
-                "training": list(run.fold.training),
-                "held_out": list(run.fold.held_out),
-                "classes": list(run.data.environments.catalog.classes),
-                "root": run.study.config["dataset"].get("root"),
-            }
             file = None if run.hash in self.finished else run.folder / PREDICTION_FILE
-            predicted.append(PredictedRun(file, about, run.data.recipes))
+            predicted.append(predicted_run(run, file))
         return Predictions(predicted, which, self.recorder)
 
     def _checkpointer(self) -> Checkpointer:

@@ -20,7 +20,7 @@ from dgbench.records.commands import keep_plan
 from dgbench.records.files import NOT_REGULAR
 from dgbench.records.locks import RunLocks, lock_holder
 from dgbench.records.metrics import METRICS_FILE, Lines, read_metrics, write_metrics
-from dgbench.records.predictions import PREDICTION_FILE, about_predictions, read_predictions
+from dgbench.records.predictions import PREDICTION_FILE, about_predictions
 from dgbench.records.rows import ROW_FILE, cleaned
 from dgbench.records.status import (
     FAILED,
@@ -44,6 +44,7 @@ from dgbench.training.checkpoints import (
 )  # fmt: skip
 from dgbench.training.fit import Fit
 from dgbench.training.groups import Group, plan_groups
+from dgbench.training.predicted_again import predict_again, why_predicted_again
 from dgbench.training.processes import processes
 from dgbench.training.run_folder import own_log, write_config, write_identity
 from dgbench.training.study import Run, Study
@@ -93,7 +94,9 @@ def train_runs(
     trainer = _Trainer(progress, logger, Threads(chooses_threads), len(studies), until)
     runs = list({run.hash: run for study in studies for run in study.runs}.values())  # typed twice, trained once
     asked = {run.hash for run in runs if trainer.asks_for(run, retry)}
-    if note := _lacking([run for run in runs if trainer.outcomes.complete.get(run.hash)]):
+    complete = [run for run in runs if trainer.outcomes.complete.get(run.hash)]
+    unpredicted = {run.hash for run in complete if not trainer.mend_predictions(run)}
+    if note := _lacking([run for run in complete if run.hash not in unpredicted]):
         progress.note(note)
     waiting = plan_groups(runs, execution) if asked else []
     for study in studies:  # the first folders of a command: what is refused has none
@@ -151,6 +154,29 @@ class _Trainer:
             if locks.take(run.folder) and (removed := cleaned(file)):
                 self.progress.note(f"{file}: {removed} were removed; the rows of the run are whole")
 
+    def mend_predictions(self, run: Run) -> bool:
+        """Write the predictions of a finished run again where they are damaged or lost, and say so.
+
+        Returns:
+            False where they cannot be made again, which a line has said.
+        """
+        file = run.folder / PREDICTION_FILE
+        fault = why_predicted_again(run)
+        if not fault:
+            return True
+        with RunLocks() as locks:
+            if not locks.take(run.folder):
+                return True  # whoever holds it writes them
+            try:
+                reason = predict_again(run, [self.progress])
+            except Exception as error:  # of this file alone: the rows of the run are whole
+                reason = failure(error)
+        if reason:
+            self.progress.note(f"{file} {fault} and cannot be made again: {reason}")
+        else:
+            self.progress.note(f"{file} {fault}; it is made again")
+        return not reason
+
     def train(self, group: Group, asked: set[str], whole: bool = False) -> bool:
         """Train the runs of a group that are asked for and not complete.
 
@@ -188,7 +214,7 @@ class _Trainer:
         writable = []
         for run in runs:
             files = [run.folder / name for name in (ROW_FILE, PREDICTION_FILE)]
-            blocked = [file for file in files if file.exists() and not file.is_file()]
+            blocked = [file for file in files if file.is_dir()]  # a pipe is replaced
             if blocked:
                 self._fail([run], f"{blocked[0]} is {NOT_REGULAR}; remove it")
             else:
@@ -395,17 +421,7 @@ def failure(error: Exception) -> str:
 
 
 def _lacking(runs: Sequence[Run]) -> str:
-    """Format a line on finished runs that lack the predictions that are asked for, or whose predictions are damaged.
-
-    Empty where there are none.
-    """
-    damaged = [run.folder / PREDICTION_FILE for run in runs if _has_damaged_predictions(run)]
-    if damaged:
-        more = f", and {len(damaged) - 1} more" if damaged[1:] else ""
-        return (
-            f"{damaged[0]} is damaged{more}; write it again with "
-            f"dgbench evaluate model={damaged[0].parent} predictions=true"
-        )
+    """Format a line on finished runs that never wrote the predictions that are asked for; empty without any."""
     lack = [run for run in runs if _lacks_predictions(run)]
     if not lack:
         return ""
@@ -414,19 +430,6 @@ def _lacking(runs: Sequence[Run]) -> str:
         f"{label} done before trainer.predictions={lack[0].study.settings.predictions} was set and not trained again; "
         "write them with dgbench evaluate model=FOLDER predictions=true, or delete the folder to train it anew"
     )
-
-
-def _has_damaged_predictions(run: Run) -> bool:
-    """Return whether predictions that are asked for are there, and cannot be read to their end."""
-    file = run.folder / PREDICTION_FILE
-    if run.study.settings.predictions == "none" or not file.exists():
-        return False
-    try:
-        about_predictions(file)
-        read_predictions(file)
-    except RecordError:
-        return True
-    return False
 
 
 def _lacks_predictions(run: Run) -> bool:

@@ -3,8 +3,9 @@
 What cannot be used is a fault of its file.
 
 The cache is hidden in the folder that was searched, so that a report of many runs is fast the second time. It says
-nothing that the row files do not say: it may be deleted, one that is corrupt or of another version is passed over, and
-a folder that cannot be written gets none.
+nothing that the row files do not say: it may be deleted, one of another version is passed over, and a folder that
+cannot be written gets none. It keeps the checksum of every row file that it was made from, of which some are looked at
+before it is believed; one that is damaged, or was made from other rows, is named and made again.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import functools
 import hashlib
 import io
 import json
+import logging
 import lzma
 import os
 import sys
 import time
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -32,7 +35,7 @@ import dgbench.records.rows
 import dgbench.records.status
 from dgbench.errors import RecordError
 from dgbench.records.evaluations import Evaluations, RowKey
-from dgbench.records.files import check_expansion, open_regular, read_arrays, write_whole
+from dgbench.records.files import Checksum, check_expansion, open_regular, read_arrays, write_whole
 from dgbench.records.rows import (
     DEFAULTS,
     IDENTITY_CHECKS,
@@ -58,9 +61,11 @@ if TYPE_CHECKING:
     RowArray = NDArray[np.void]  # of ROW_TYPE, in the order in which the rows were written
     Record = tuple["Run", RowArray]
 
+log = logging.getLogger("dgbench")
 CACHE_FILE = ".dgbench-rows.npz"
 WORTH = 8_000_000  # bytes of row files read anew from which on the cache is written: less is read in a moment
 TOLERANCE = 1e-9  # percentage points that sums in another order may change
+CHECKED = 16  # row files of a cache that are looked at before it is believed
 SETTLED = 2.0  # seconds; a younger file may change again without a new time, where times are coarse
 MOST_NAMED = 20  # faulty lines of one file
 MOST_BAD = 1000  # lines of an archive that are no runs; then the rest is no better
@@ -179,6 +184,7 @@ class RowFile:
     runs: list[Record]  #: without folder and status
     faults: list[Fault]
     stamp: Stamp | None = None  #: None where the file may change again without a new stamp
+    crc32: int = 0  #: of its content
 
 
 def read_row_file(file: Path, names: Names) -> RowFile:
@@ -212,7 +218,8 @@ def read_row_file(file: Path, names: Names) -> RowFile:
         if CODE_SEPARATOR in run.identity["code"]:
             run_faults.append(Fault("several code versions", None, f"rows of {run.identity['code']}"))
     settled = opened - about.st_mtime > SETTLED
-    return RowFile(runs, [*bounded(faults), *run_faults], _stamp(about) if settled else None)
+    stamp = _stamp(about) if settled else None
+    return RowFile(runs, [*bounded(faults), *run_faults], stamp, zlib.crc32(content))
 
 
 def _stamp(about: os.stat_result) -> Stamp:
@@ -413,9 +420,33 @@ class RowCache:
 
     def __init__(self, root: Path, names: Names, use: bool) -> None:
         self._file, self._root, self._names, self._use = root / CACHE_FILE, root, names, use
-        self._kept = _loaded(self._file, names) if use else {}
+        self._is_damaged = False
+        self._kept = self._believed(_loaded(self._file, names)) if use else {}
         self._files: dict[str, RowFile] = {}
         self._anew = 0
+
+    def _believed(self, loaded: dict[str, RowFile] | None) -> dict[str, RowFile]:
+        """Return what was loaded, if some row files all over it are those that it was made from; else nothing."""
+        if loaded is None:
+            fault = "is damaged"
+        elif any(self._is_other(key, loaded[key]) for key in _spread(list(loaded))):
+            fault = "was made from other rows"
+        else:
+            return loaded
+        self._is_damaged = True
+        log.warning("%s %s; it is made again", printable(self._file), fault)
+        return {}
+
+    def _is_other(self, key: str, kept: RowFile) -> bool:
+        """Return whether a row file looks unchanged, and holds other bytes than those that were read."""
+        file = self._root / key / ROW_FILE
+        try:
+            if _stamp(os.stat(file)) != kept.stamp:
+                return False  # it is read anew
+            with open_regular(file) as handle:
+                return Checksum.of_beginning(handle).crc32 != kept.crc32
+        except OSError:
+            return False
 
     def read(self, folder: Path) -> RowFile:
         """Read the row file of a run folder under the root, from the cache where it has not changed.
@@ -434,7 +465,7 @@ class RowCache:
 
     def save(self) -> None:
         """Replace the cache by all row files that were read, where enough is new and the folder can be written."""
-        if self._use and self._anew >= WORTH:
+        if self._use and (self._is_damaged or self._anew >= WORTH):
             with suppress(OSError):
                 content = _pack({key: file for key, file in self._files.items() if file.stamp}, self._names)
                 write_whole(self._file, content, sync=False)
@@ -445,6 +476,7 @@ def _pack(files: dict[str, RowFile], names: Names) -> bytes:
         {
             "folder": key,
             "stamp": file.stamp,
+            "crc32": file.crc32,
             "faults": [astuple(fault) for fault in file.faults],
             # copies are known once all files are read
             "runs": [{key: value for key, value in vars(run).items() if key != "copies"} for run, _ in file.runs],
@@ -458,8 +490,20 @@ def _pack(files: dict[str, RowFile], names: Names) -> bytes:
     return buffer.getvalue()
 
 
-def _loaded(path: Path, names: Names) -> dict[str, RowFile]:
-    """Load the row files that a cache holds, by folder; none where there is no cache, or one that cannot be used."""
+def _spread(keys: Sequence[str]) -> list[str]:
+    """Choose some keys, all over them."""
+    places = np.unique(np.linspace(0, max(0, len(keys) - 1), CHECKED).astype(int))
+    return [keys[place] for place in places.tolist() if keys]
+
+
+def _loaded(path: Path, names: Names) -> dict[str, RowFile] | None:
+    """Load the row files that a cache holds, by folder; none where there is no cache, or one of another version.
+
+    Returns:
+        None where it is damaged.
+    """
+    if not path.is_file():
+        return {}
     try:
         content = read_arrays(path)
         index, rows = json.loads(content["index"].tobytes()), content["rows"].astype(ROW_TYPE)
@@ -475,10 +519,12 @@ def _loaded(path: Path, names: Names) -> dict[str, RowFile]:
                 runs.append((run, rows[start : start + run.row_count]))
                 start += run.row_count
             faults = [Fault(*fault) for fault in entry["faults"]]
-            files[entry["folder"]] = RowFile(runs, faults, tuple(entry["stamp"]))
+            files[entry["folder"]] = RowFile(runs, faults, tuple(entry["stamp"]), entry["crc32"])
+        if start != len(rows):
+            return None
         return files
-    except Exception:  # absent, cut short or of another make, in any way: then the row files are read
-        return {}
+    except Exception:  # cut short or of another make, in any way: then the row files are read
+        return None
 
 
 @functools.cache
