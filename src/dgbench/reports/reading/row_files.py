@@ -19,6 +19,7 @@ import lzma
 import os
 import sys
 import time
+import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -467,27 +468,38 @@ class RowCache:
         """Replace the cache by all row files that were read, where enough is new and the folder can be written."""
         if self._use and (self._is_damaged or self._anew >= WORTH):
             with suppress(OSError):
-                content = _pack({key: file for key, file in self._files.items() if file.stamp}, self._names)
-                write_whole(self._file, content, sync=False)
+                files = {key: file for key, file in self._files.items() if file.stamp}
+                write_whole(self._file, lambda file: _pack(files, self._names, file), sync=False)
 
 
-def _pack(files: dict[str, RowFile], names: Names) -> bytes:
-    listed = [
-        {
-            "folder": key,
-            "stamp": file.stamp,
-            "crc32": file.crc32,
-            "faults": [astuple(fault) for fault in file.faults],
-            # copies are known once all files are read
-            "runs": [{key: value for key, value in vars(run).items() if key != "copies"} for run, _ in file.runs],
-        }
-        for key, file in files.items()
-    ]
-    index = json.dumps({"version": _version(), "names": list(names), "files": listed}, separators=(",", ":"))
-    rows = np.concatenate([np.empty(0, ROW_TYPE), *(rows for file in files.values() for _, rows in file.runs)])
-    buffer = io.BytesIO()
-    np.savez(buffer, index=np.frombuffer(index.encode(), dtype=np.uint8), rows=rows)
-    return buffer.getvalue()
+def _pack(files: Mapping[str, RowFile], names: Names, target: BinaryIO) -> None:
+    """Write a cache: an ``.npz`` file, run by run, since all rows are in memory once already."""
+    lines = [_json_line({"version": _version(), "names": list(names)})]
+    for key, file in files.items():
+        # copies are known once all files are read
+        runs = [{name: value for name, value in vars(run).items() if name != "copies"} for run, _ in file.runs]
+        faults = [astuple(fault) for fault in file.faults]
+        content = {"folder": key, "stamp": file.stamp, "crc32": file.crc32, "faults": faults, "runs": runs}
+        lines.append(_json_line(content))
+    arrays = [rows for file in files.values() for _, rows in file.runs]
+    with zipfile.ZipFile(target, "w") as archive:
+        _write_array(archive, "index", np.dtype("u1"), lines)
+        _write_array(archive, "rows", ROW_TYPE, arrays)
+
+
+def _json_line(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode() + b"\n"
+
+
+def _write_array(
+    archive: zipfile.ZipFile, name: str, kind: np.dtype[Any], parts: Sequence[bytes | RowArray]
+) -> None:
+    """Write an array into an ``.npz`` file part by part, as ``numpy.savez`` writes it whole."""
+    about = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": (sum(map(len, parts)),)}
+    with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+        np.lib.format.write_array_header_2_0(file, about)
+        for part in parts:
+            file.write(part if isinstance(part, bytes) else part.tobytes())
 
 
 def _spread(keys: Sequence[str]) -> list[str]:
@@ -506,16 +518,19 @@ def _loaded(path: Path, names: Names) -> dict[str, RowFile] | None:
         return {}
     try:
         content = read_arrays(path)
-        index, rows = json.loads(content["index"].tobytes()), content["rows"].astype(ROW_TYPE)
-        if index["version"] != _version():
+        lines, rows = io.BytesIO(content.pop("index").tobytes()), content["rows"].astype(ROW_TYPE, copy=False)
+        about = json.loads(next(lines))
+        if about["version"] != _version():
             return {}
-        numbers = np.array([names[name] for name in index["names"]], dtype=np.int32)
+        numbers = np.array([names[name] for name in about["names"]], dtype=np.int32)
         for name in ("env", "subset"):
             rows[name] = numbers[rows[name]]
         files, start = {}, 0
-        for entry in index["files"]:
+        for entry in map(json.loads, lines):
             runs = []
-            for run in (Run(**fields) for fields in entry["runs"]):
+            for values in entry["runs"]:
+                identity = {key: names.shared(value) for key, value in values["identity"].items()}
+                run = Run(**{**values, "identity": identity})
                 runs.append((run, rows[start : start + run.row_count]))
                 start += run.row_count
             faults = [Fault(*fault) for fault in entry["faults"]]
