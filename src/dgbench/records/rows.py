@@ -605,3 +605,19 @@ def keys(roles: Role, *more: str | None) -> tuple[str, ...]:
 def identity_key(identity: Mapping[str, Any], names: Sequence[str]) -> str:
     """Format a text that is equal for identities that agree in all those keys."""
     return json.dumps([identity.get(name) for name in names], sort_keys=True, default=str)
+
+
+def identity_keys(identities: Iterable[Mapping[str, Any]], names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Make a key of each identity, equal for those that agree in all those keys of theirs.
+
+    Many runs share long values, such as thousands of environments: each is formatted once, and keys share its text.
+    """
+    texts: dict[Any, str] = {}
+
+    def text(value: Any) -> str:
+        key = (type(value), value) if value is None or isinstance(value, str | int | float) else id(value)
+        if key not in texts:
+            texts[key] = json.dumps(value, sort_keys=True, default=str)
+        return texts[key]
+
+    return [tuple(text(identity.get(name)) for name in names) for identity in identities]

@@ -66,6 +66,7 @@ log = logging.getLogger("dgbench")
 CACHE_FILE = ".dgbench-rows.npz"
 WORTH = 8_000_000  # bytes of row files read anew from which on the cache is written: less is read in a moment
 TOLERANCE = 1e-9  # percentage points that sums in another order may change
+ROWS_TOGETHER = 1_000_000  # memory that no row is in is not taken from the machine
 CHECKED = 16  # row files of a cache that are looked at before it is believed
 SETTLED = 2.0  # seconds; a younger file may change again without a new time, where times are coarse
 MOST_NAMED = 20  # faulty lines of one file
@@ -100,12 +101,15 @@ LATER_COLUMNS = ("majority_wrong",)
 class Names(dict[str, int]):
     """Numbers of the names of environments and subsets in all runs that are read, in their order.
 
-    It also keeps one copy of each value that identities of runs have in common.
+    It also keeps one copy of each value that identities of runs have in common, and the rows of many runs in one
+    array: tens of thousands of small ones would leave memory full of holes.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._values: dict[str, Any] = {}
+        self._rows = np.empty(0, dtype=ROW_TYPE)
+        self._used = 0  # of them
 
     def __missing__(self, name: str) -> int:
         return self.setdefault(name, len(self))
@@ -115,6 +119,16 @@ class Names(dict[str, int]):
         if type(value) in (list, dict):
             return self._values.setdefault(json.dumps(value), value)
         return self._values.setdefault(f"text {value}", value) if type(value) is str else value
+
+    def together(self, rows: RowArray) -> RowArray:
+        """Copy the rows of a run beside those of others."""
+        if self._used + len(rows) > len(self._rows):
+            self._rows = np.empty(max(len(rows), ROWS_TOGETHER), dtype=ROW_TYPE)
+            self._used = 0
+        place = self._rows[self._used : self._used + len(rows)]
+        place[:] = rows
+        self._used += len(rows)
+        return place
 
 
 def row_array(rows: Iterable[tuple[Any, ...]]) -> RowArray:
@@ -284,7 +298,8 @@ def _record(rows: Sequence[ParsedRow], identity: dict[str, Any], names: Names, f
     )
     identity = {key: names.shared(identity[key]) for key in IDENTITY_KEYS}
     lacking = lacking_of(folder, identity, kept)
-    return Run("", identity, "", "", latest["step"], len(array), latest["together"], lacking), array
+    run = Run("", identity, "", "", latest["step"], len(array), latest["together"], lacking)
+    return run, names.together(array)
 
 
 _COUNT = whole(0, LARGEST_COUNT)
@@ -386,7 +401,7 @@ def _archived(line: bytes, names: Names) -> Record:
         about.get("together"),
         specified.lacking(keys) if specified else "",
     )
-    return run, rows
+    return run, names.together(rows)
 
 
 def _fault_of_columns(columns: Mapping[str, Any], about: Mapping[str, Any]) -> str:
@@ -474,32 +489,30 @@ class RowCache:
 
 def _pack(files: Mapping[str, RowFile], names: Names, target: BinaryIO) -> None:
     """Write a cache: an ``.npz`` file, run by run, since all rows are in memory once already."""
-    lines = [_json_line({"version": _version(), "names": list(names)})]
-    for key, file in files.items():
-        # copies are known once all files are read
-        runs = [{name: value for name, value in vars(run).items() if name != "copies"} for run, _ in file.runs]
-        faults = [astuple(fault) for fault in file.faults]
-        content = {"folder": key, "stamp": file.stamp, "crc32": file.crc32, "faults": faults, "runs": runs}
-        lines.append(_json_line(content))
-    arrays = [rows for file in files.values() for _, rows in file.runs]
     with zipfile.ZipFile(target, "w") as archive:
-        _write_array(archive, "index", np.dtype("u1"), lines)
-        _write_array(archive, "rows", ROW_TYPE, arrays)
+        with archive.open("index", "w", force_zip64=True) as lines:  # one about all, and one for each file
+            lines.write(_json_line({"version": _version(), "names": list(names)}))
+            for key, file in files.items():
+                lines.write(_json_line(_about(key, file)))
+        arrays = [rows for file in files.values() for _, rows in file.runs]
+        shape = (sum(map(len, arrays)),)
+        header = {"descr": np.lib.format.dtype_to_descr(ROW_TYPE), "fortran_order": False, "shape": shape}
+        with archive.open("rows.npy", "w", force_zip64=True) as content:  # as numpy.savez writes it
+            np.lib.format.write_array_header_2_0(content, header)
+            for rows in arrays:
+                content.write(rows.tobytes())
+
+
+def _about(key: str, file: RowFile) -> dict[str, Any]:
+    """Collect what a cache says of a file besides its rows."""
+    # copies are known once all files are read
+    runs = [{name: value for name, value in vars(run).items() if name != "copies"} for run, _ in file.runs]
+    faults = [astuple(fault) for fault in file.faults]
+    return {"folder": key, "stamp": file.stamp, "crc32": file.crc32, "faults": faults, "runs": runs}
 
 
 def _json_line(content: Mapping[str, Any]) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode() + b"\n"
-
-
-def _write_array(
-    archive: zipfile.ZipFile, name: str, kind: np.dtype[Any], parts: Sequence[bytes | RowArray]
-) -> None:
-    """Write an array into an ``.npz`` file part by part, as ``numpy.savez`` writes it whole."""
-    about = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": (sum(map(len, parts)),)}
-    with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-        np.lib.format.write_array_header_2_0(file, about)
-        for part in parts:
-            file.write(part if isinstance(part, bytes) else part.tobytes())
 
 
 def _spread(keys: Sequence[str]) -> list[str]:
@@ -518,7 +531,7 @@ def _loaded(path: Path, names: Names) -> dict[str, RowFile] | None:
         return {}
     try:
         content = read_arrays(path)
-        lines, rows = io.BytesIO(content.pop("index").tobytes()), content["rows"].astype(ROW_TYPE, copy=False)
+        lines, rows = io.BytesIO(content.pop("index")), content["rows"].astype(ROW_TYPE, copy=False)
         about = json.loads(next(lines))
         if about["version"] != _version():
             return {}

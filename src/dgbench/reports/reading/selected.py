@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dgbench.analysis.selection import Draws, RunKey, Selection, accuracies_of, choose_draws, records_of
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import FULL, tested
-from dgbench.records.rows import EVALUATED, Role, identity_key, keys
+from dgbench.records.rows import EVALUATED, Role, identity_key, identity_keys, keys
 from dgbench.reports.labels import algorithm_labels
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem, fold_of
@@ -95,19 +95,26 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
         ConfigError: ``split_by`` is no identity key.
     """
     check_key(split_by)
-    groups: dict[str, list[int]] = defaultdict(list)
+    groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
     names = keys(Role.DATA | Role.NETWORK, split_by)  # of runs that judge one another, or are draws of one search
-    for index, run in enumerate(collection.runs):
-        groups[identity_key(run.identity, names)].append(index)
+    for index, key in enumerate(identity_keys([run.identity for run in collection.runs], names)):
+        groups[key].append(index)
+    tuples = _Tuples()
     labels = [""] * len(collection.runs)
     run_keys: list[RunKey] = [RunKey("")] * len(collection.runs)
     for group, indices in groups.items():
         identities = [collection.runs[index].identity for index in indices]
         named = algorithm_labels(identities, searches=selection.chooses_draws)
         for index, label, identity in zip(indices, named, identities, strict=True):
-            given, held_out = tuple(identity["given"]), frozenset(identity["held_out"])
-            fields = (identity[name] for name in ("seed", "draw", "protocol"))
-            labels[index], run_keys[index] = label, RunKey((group, label), given, held_out, *fields)
+            labels[index] = label
+            run_keys[index] = RunKey(
+                (group, label),
+                tuples.of(identity["given"]),
+                frozenset(identity["held_out"]),
+                identity["seed"],
+                identity["draw"],
+                identity["protocol"],
+            )
     rows = finished_rows(collection)
     choices = selection.choose(records_of(rows, run_keys))
     for index, run in enumerate(collection.runs):
@@ -127,6 +134,19 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
     ]  # fmt: skip
     at_step = rows["step"].to_numpy() == choices.steps[rows["run"].to_numpy()]
     return Selected(runs, tests_of(runs, rows, at_step), _silent_folds(collection))
+
+
+class _Tuples:
+    """Tuples of lists that many runs share, each made once."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[str, ...]] = {}
+
+    def of(self, names: list[str]) -> tuple[str, ...]:
+        """Return the names as a tuple; the list must live as long as this object."""
+        if id(names) not in self._made:
+            self._made[id(names)] = tuple(names)
+        return self._made[id(names)]
 
 
 def select_study(rows: Sequence[Mapping[str, Any]], selection: Selection, unusable: Mapping[str, str]) -> Selected:
@@ -216,8 +236,21 @@ def _environments_of_full(collection: Collection) -> dict[int, frozenset[str]]:
     """Map each run on all given environments to every environment in which it was tested, at any step."""
     full = [index for index, run in enumerate(collection.runs) if run.identity["fold"] == FULL]
     rows = collection.rows[collection.rows["run"].isin(full) & (collection.rows["subset"] == "test")]
-    by_run = rows[["run", "env"]].drop_duplicates().astype({"env": str}).groupby("run")["env"].agg(frozenset)
-    return {int(run): environments for run, environments in by_run.items()}  # type: ignore[call-overload]
+    pairs = rows[["run", "env"]].drop_duplicates()
+    env = pairs["env"].astype("category").cat
+    names = list(map(str, env.categories))
+    order = np.lexsort((env.codes.to_numpy(), pairs["run"].to_numpy()))
+    codes, numbers = env.codes.to_numpy()[order], pairs["run"].to_numpy()[order]
+    runs, starts = np.unique(numbers, return_index=True)
+    sets: dict[bytes, frozenset[str]] = {}  # most runs share theirs
+    environments = {}
+    for run, start, end in zip(runs.tolist(), starts, [*starts[1:], len(codes)], strict=False):
+        of_run = codes[start:end]
+        key = of_run.tobytes()
+        if key not in sets:
+            sets[key] = frozenset(names[code] for code in of_run.tolist())
+        environments[run] = sets[key]
+    return environments
 
 
 def _silent_folds(collection: Collection) -> dict[Path, dict[str, str]]:
