@@ -19,6 +19,8 @@ from typing import Any, BinaryIO
 
 from dgbench.errors import RecordError
 
+Writer = Callable[[BinaryIO], object]  #: writes a file's content into the open file
+
 NOT_REGULAR = "not a regular file"
 EXPANSION = 200  #: times its size that a packed file may hold; packed runs hold some 20 times
 ALWAYS = 32_000_000  #: bytes that every packed file may hold
@@ -263,12 +265,12 @@ class WholeFile(io.RawIOBase):
         self._partial.unlink(missing_ok=True)
 
 
-def write_whole(path: Path, content: str | bytes, sync: bool = True) -> None:
+def write_whole(path: Path, content: str | bytes | Writer, sync: bool = True) -> None:
     """Replace a file atomically, whoever else writes it.
 
     Args:
         path: of the file; its folder exists.
-        content: text is written as UTF-8.
+        content: text is written as UTF-8; a function is given the open, seekable file.
         sync: force it to the disk before returning. Without it a power cut may lose the content, or leave the file
             empty: for what is written again within seconds.
 
@@ -276,10 +278,11 @@ def write_whole(path: Path, content: str | bytes, sync: bool = True) -> None:
         OSError: it cannot be written; the old content stays.
     """
     data = content.encode() if isinstance(content, str) else content
-    _replace(path, path.with_name(f"{path.name}.{os.getpid()}.partial"), lambda file: file.write(data), sync)
+    writer = data if callable(data) else lambda file: file.write(data)
+    _replace(path, path.with_name(f"{path.name}.{os.getpid()}.partial"), writer, sync)
 
 
-def write_whole_with(path: Path, writer: Callable[[BinaryIO], object]) -> None:
+def write_whole_with(path: Path, writer: Writer) -> None:
     """Write a file as :func:`write_whole` does, synced, from what a function writes into an open file.
 
     There must be one writer at a time, as of a :class:`WholeFile`.
@@ -297,7 +300,7 @@ def write_whole_with(path: Path, writer: Callable[[BinaryIO], object]) -> None:
 _SEAL = b"\ndgbench crc32 "  # and eight hexadecimal digits; readers of zip archives look for what comes before
 
 
-def write_sealed(path: Path, writer: Callable[[BinaryIO], object]) -> None:
+def write_sealed(path: Path, writer: Writer) -> None:
     """Write as :func:`write_whole_with`, with a final seal that tells whether a byte changed since; for checkpoints."""
 
     def write(file: BinaryIO) -> None:
@@ -360,7 +363,7 @@ def append_lines(path: Path, lines: Iterable[str]) -> None:
         os.fsync(handle.fileno())
 
 
-def _replace(path: Path, partial: Path, writer: Callable[[BinaryIO], object], sync: bool) -> None:
+def _replace(path: Path, partial: Path, writer: Writer, sync: bool) -> None:
     try:
         with open(partial, "wb+", opener=_without_waiting) as file:
             writer(file)

@@ -316,10 +316,12 @@ class RowParser:
         if type(values) is not dict:
             return False
         values.setdefault("together", None)
+        values.setdefault("majority_wrong", None)
         if values.keys() != ROW_CHECKS.keys():
             return False
         seen, wrong = values["seen"], values["wrong"]
         step, together = values["step"], values["together"]
+        majority = values["majority_wrong"]
         return (
             type(step) is int
             and 0 <= step <= LARGEST_COUNT
@@ -327,6 +329,10 @@ class RowParser:
             and 1 <= seen <= LARGEST_COUNT
             and (type(wrong) is float or type(wrong) is int)
             and 0 <= wrong <= seen
+            and (
+                majority is None
+                or ((type(majority) is float or type(majority) is int) and 0 <= majority <= seen)
+            )
             and type(values["loss"]) is float
             and values["loss"] == values["loss"]
             and type(values["env_held_out"]) is bool
@@ -599,3 +605,19 @@ def keys(roles: Role, *more: str | None) -> tuple[str, ...]:
 def identity_key(identity: Mapping[str, Any], names: Sequence[str]) -> str:
     """Format a text that is equal for identities that agree in all those keys."""
     return json.dumps([identity.get(name) for name in names], sort_keys=True, default=str)
+
+
+def identity_keys(identities: Iterable[Mapping[str, Any]], names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Make a key of each identity, equal for those that agree in all those keys of theirs.
+
+    Many runs share long values, such as thousands of environments: each is formatted once, and keys share its text.
+    """
+    texts: dict[Any, str] = {}
+
+    def text(value: Any) -> str:
+        key = (type(value), value) if value is None or isinstance(value, str | int | float) else id(value)
+        if key not in texts:
+            texts[key] = json.dumps(value, sort_keys=True, default=str)
+        return texts[key]
+
+    return [tuple(text(identity.get(name)) for name in names) for identity in identities]

@@ -6,13 +6,16 @@ hyperparameter set and seed; its measures are made of its errors.
 
 from __future__ import annotations
 
+import math
+from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from dgbench.analysis import MEASURES, Measures
@@ -20,7 +23,7 @@ from dgbench.analysis.accuracy import mean
 from dgbench.analysis.selection import Selection
 from dgbench.errors import RecordError
 from dgbench.plan.folds import FULL, LOO, tested, tested_by_fold
-from dgbench.records.rows import Role, identity_key, keys
+from dgbench.records.rows import Role, identity_keys, keys
 from dgbench.reports.chance import Chance, chance_of
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import setting_titles, slug, variant_text
@@ -111,13 +114,17 @@ class Group:
     codes: tuple[str, ...]
     tests: pd.DataFrame  #: see :class:`~dgbench.reports.reading.selected.Selected`
 
-    def studies(self) -> list[tuple[list[SelectedRun], pd.DataFrame]]:
-        """List the runs of every study with their lines of ``tests``, by algorithm and seed."""
+    def studies(self) -> Iterator[tuple[list[SelectedRun], pd.DataFrame]]:
+        """Iterate over the runs of every study with their lines of ``tests``, by algorithm and seed.
+
+        One study at a time is in memory: there may be thousands.
+        """
         runs: dict[tuple[str, int], list[SelectedRun]] = defaultdict(list)
         for run in self.runs:
             runs[run.label, run.identity["seed"]].append(run)
-        lines: dict[Any, pd.DataFrame] = dict(iter(self.tests.groupby(["algorithm", "seed"], sort=False)))
-        return [(runs[key], lines.get(key, self.tests.iloc[:0])) for key in sorted(runs)]
+        lines: dict[Any, Any] = self.tests.groupby(["algorithm", "seed"], sort=False).indices
+        for key in sorted(runs):
+            yield runs[key], self.tests.take(lines.get(key, np.empty(0, dtype=np.intp)))
 
 
 def groups_of(selected: Selected, split_by: str | None = None, ideal: bool = True) -> list[Group]:
@@ -136,17 +143,19 @@ def groups_of(selected: Selected, split_by: str | None = None, ideal: bool = Tru
     if selected.published:
         raise no_seeds(selected.published)
     names = keys(Role.SETTING, split_by)
-    placed: dict[str, list[tuple[int, SelectedRun]]] = defaultdict(list)
-    for number, identity in beside_trained([run.identity for run in selected.runs]):
+    placed: dict[tuple[str, ...], list[tuple[int, SelectedRun]]] = defaultdict(list)
+    numbered = beside_trained([run.identity for run in selected.runs])
+    for (number, identity), key in zip(numbered, identity_keys([i for _, i in numbered], names), strict=True):
         if ideal or tested(identity):
             run = selected.runs[number]
             run = run if identity is run.identity else replace(run, identity=identity)
-            placed[identity_key(identity, names)].append((number, run))
+            placed[key].append((number, run))
     groups = []
-    for _, numbered in sorted(placed.items()):
-        runs = [run for _, run in numbered]
+    for _, of_setting in sorted(placed.items()):
+        runs = [run for _, run in of_setting]
         identity = {key: runs[0].identity[key] for key in names}
-        tests = selected.tests[selected.tests["run"].isin([number for number, run in numbered if not run.reason])]
+        counted = selected.tests["run"].isin([number for number, run in of_setting if not run.reason])
+        tests = selected.tests if counted.all() else selected.tests[counted]
         groups.append(Group(identity, runs, one_code(runs, identity), tests))
     return groups
 
@@ -183,40 +192,113 @@ def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
     groups = groups_of(selected, split_by)
     settings: list[Setting] = []
     lines: list[dict[str, Any]] = []
-    errors: list[dict[str, Any]] = []
+    errors = _ErrorLines()
     titles = iter(setting_titles([group.identity for group in groups if group.identity["protocol"] != PAIRS]))
     for group in groups:
         if group.identity["protocol"] == PAIRS:
             place = f"{variant_text(group.identity)}, {len(group.runs)} runs"
             problems.append(Problem("pair runs", place, _NO_PAIRS))
             continue
-        settings.append(setting := Setting(next(titles), group.identity, group.codes))
-        studies = []
+        setting = Setting(next(titles), group.identity, group.codes)
+        coverage = _Coverage()
         for study in _studies(group, selected):
-            studies.append(study)
+            coverage.add(study)
+            errors.add(study, setting)
             study_key = {"setting": setting.title, "algorithm": study.algorithm, "seed": study.seed}
             lines.append({**study_key, **_line(study)})
-            errors += [{**study_key, **line} for line in _errors(study, setting)]
             problems += _missing_problems(study)
-        settings[-1] = replace(setting, chance=_chance(group, studies))
-        problems += _other_environments(studies)
+        settings.append(replace(setting, chance=_chance(group, coverage)))
+        problems += coverage.problems()
     # both frames keep names as Python's strings: tables read them by the thousand, Arrow's make that ten times slower
     study_columns = ["setting", "algorithm", "seed"]
     names = [*study_columns, *MEASURES, "ideal_env", "steps", "missing", "trained_on_tested", "sampled"]
     study_frame = pd.DataFrame(lines).reindex(columns=[*names, *(f"{name}.reason" for name in MEASURES)])
     study_frame = study_frame.astype({**dict.fromkeys(MEASURES, "float64"), "setting": object, "algorithm": object})
-    error_frame = pd.DataFrame(errors, columns=[*study_columns, "role", "env", "error", "error.reason"])
-    error_frame = error_frame.astype(dict.fromkeys(("setting", "algorithm", "role", "env"), object))
-    return Evaluation(tuple(settings), study_frame, error_frame, tuple(problems))
+    return Evaluation(tuple(settings), study_frame, errors.frame(), tuple(problems))
 
 
-def _chance(group: Group, studies: Sequence[Study]) -> Chance | None:
+class _ErrorLines:
+    """The ``errors`` of :class:`Evaluation`, column by column: lines as mappings would take ten times the memory."""
+
+    def __init__(self) -> None:
+        self._studies: list[tuple[str, str, int]] = []
+        self._counts: list[int] = []  # lines of each study
+        self._roles: list[str] = []
+        self._environments: list[str] = []
+        self._errors = array("d")
+        self._reasons: list[str | None] = []
+
+    def add(self, study: Study, setting: Setting) -> None:
+        """Append the lines of a study."""
+        planned = tested_by_fold(setting.identity)
+        any_fold = {env for tests in planned or [setting.given] for env in tests}
+        held_out = [env for env in setting.given if env in any_fold]
+        for env in held_out:
+            reasons = (reason for fold, reason in study.missing.items() if env in planned_tests(fold, planned))
+            self._errors.append(study.held_out.get(env, math.nan))
+            self._reasons.append(None if env in study.held_out else next(reasons, None))
+        self._errors.extend(study.everywhere.values())
+        self._reasons += [None] * len(study.everywhere)
+        self._environments += [*held_out, *study.everywhere]
+        self._roles += ["held_out"] * len(held_out) + ["everywhere"] * len(study.everywhere)
+        self._studies.append((setting.title, study.algorithm, study.seed))
+        self._counts.append(len(held_out) + len(study.everywhere))
+
+    def frame(self) -> pd.DataFrame:
+        """Build the frame; names stay Python's strings, see :func:`evaluate`."""
+        settings, algorithms, seeds = zip(*self._studies, strict=True) if self._studies else ((), (), ())
+        return pd.DataFrame(
+            {
+                "setting": np.repeat(np.array(settings, dtype=object), self._counts),
+                "algorithm": np.repeat(np.array(algorithms, dtype=object), self._counts),
+                "seed": np.repeat(np.array(seeds, dtype="int64"), self._counts),
+                "role": np.array(self._roles, dtype=object),
+                "env": np.array(self._environments, dtype=object),
+                "error": np.array(self._errors),
+                "error.reason": pd.Series(self._reasons, dtype=object),
+            },
+            copy=False,
+        )
+
+
+class _Coverage:
+    """In which environments the studies of a setting were tested, and which measures they have."""
+
+    def __init__(self) -> None:
+        self.held_out: set[str] = set()
+        self.everywhere: dict[str, None] = {}
+        self.measures: set[str] = set()
+        self._grids: set[frozenset[str]] = set()
+        self._without_ideal: set[str] = set()
+
+    def add(self, study: Study) -> None:
+        """Count a study in."""
+        self.held_out.update(study.held_out)
+        self.everywhere |= dict.fromkeys(study.everywhere)
+        self.measures.update(name for name in MEASURES if study.measures.value(name) is not None)
+        if study.everywhere:
+            self._grids.add(frozenset(study.everywhere))
+            if study.measures.ideal is None:
+                self._without_ideal.add(study.algorithm)
+
+    def problems(self) -> list[Problem]:
+        """Report models of all given environments that were tested in different ones."""
+        if len(self._grids) < 2:
+            return []
+        sizes = ", ".join(str(size) for size in sorted(len(grid) for grid in self._grids))
+        reason = (
+            f"models of all given environments were tested in sets of {sizes} environments: "
+            "no ideal where one is missing"
+        )
+        return [Problem("environments differ", ", ".join(sorted(self._without_ideal)), reason)]
+
+
+def _chance(group: Group, coverage: _Coverage) -> Chance | None:
     """Compute what the studies of a setting must beat, in the environments in which any of them is tested."""
-    held_out = [env for env in group.identity["given"] if any(env in study.held_out for study in studies)]
-    everywhere = dict.fromkeys(env for study in studies for env in study.everywhere)
-    measures = [name for name in MEASURES if any(study.measures.value(name) is not None for study in studies)]
+    held_out = [env for env in group.identity["given"] if env in coverage.held_out]
+    measures = [name for name in MEASURES if name in coverage.measures]
     identities = [run.identity for run in group.runs]
-    return chance_of(identities, group.tests, held_out, list(everywhere), measures)
+    return chance_of(identities, group.tests, held_out, list(coverage.everywhere), measures)
 
 
 def evaluate_study(
@@ -235,9 +317,10 @@ def evaluate_study(
     return study
 
 
-def _studies(group: Group, selected: Selected) -> list[Study]:
+def _studies(group: Group, selected: Selected) -> Iterator[Study]:
     environments = frozenset().union(*(run.environments for run in group.runs))
-    return [_study(runs, tests, environments, selected.silent) for runs, tests in group.studies()]
+    for runs, tests in group.studies():
+        yield _study(runs, tests, environments, selected.silent)
 
 
 def _study(
@@ -360,17 +443,6 @@ def _line(study: Study) -> dict[str, Any]:
     }
 
 
-def _errors(study: Study, setting: Setting) -> list[dict[str, Any]]:
-    planned = tested_by_fold(setting.identity)
-    any_fold = {env for tests in planned or [setting.given] for env in tests}
-    lines: list[dict[str, Any]] = []
-    for env in (env for env in setting.given if env in any_fold):
-        reasons = (reason for fold, reason in study.missing.items() if env in planned_tests(fold, planned))
-        reason = None if env in study.held_out else next(reasons, None)
-        lines.append({"role": "held_out", "env": env, "error": study.held_out.get(env), "error.reason": reason})
-    return lines + [{"role": "everywhere", "env": env, "error": error} for env, error in study.everywhere.items()]
-
-
 def planned_tests(fold: str, planned: Sequence[Sequence[str]] | None) -> Sequence[str]:
     """List environments where the protocol tests that fold; none for ``full``, or where the protocol does not tell."""
     return planned[int(fold)] if planned and fold.isdecimal() and int(fold) < len(planned) else ()
@@ -411,18 +483,6 @@ def _missing_problems(study: Study) -> list[Problem]:
     fill = advice if imported else filling_command(Path(run.folder), list(study.missing))
     place = f"{variant_text(run.identity)}, {study.algorithm} seed {study.seed}"
     return [Problem("missing folds", place, f"{text}. To fill: {fill}")]
-
-
-def _other_environments(studies: Sequence[Study]) -> list[Problem]:
-    grids = {frozenset(study.everywhere) for study in studies if study.everywhere}
-    if len(grids) < 2:
-        return []
-    sizes = ", ".join(str(size) for size in sorted(len(grid) for grid in grids))
-    lacking = {study.algorithm for study in studies if study.everywhere and study.measures.ideal is None}
-    reason = (
-        f"models of all given environments were tested in sets of {sizes} environments: no ideal where one is missing"
-    )
-    return [Problem("environments differ", ", ".join(sorted(lacking)), reason)]
 
 
 def expected_folds(identity: Mapping[str, Any], present: Iterable[str]) -> list[str]:

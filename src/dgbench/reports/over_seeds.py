@@ -141,7 +141,9 @@ def seed_columns(
 
 def side_by_side(order: Sequence[str], parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """Join columns such as those of :func:`seed_columns` beside the algorithms of their lines."""
-    return pd.concat([pd.DataFrame(index=list(order)), *parts], axis=1).rename_axis("algorithm").reset_index()
+    joined = pd.concat([pd.DataFrame(index=list(order)), *parts], axis=1)
+    # in one piece, or pandas warns of hundreds of columns, one for each environment, where one more is put in front
+    return joined.copy().rename_axis("algorithm").reset_index()
 
 
 def seed_counts(lines: pd.DataFrame) -> dict[str, int]:

@@ -13,6 +13,7 @@ import json
 import re
 import warnings
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -138,8 +139,9 @@ def check_names(names: Sequence[Any], source: str) -> None:
     Raises:
         RecordError: there are some.
     """
-    if twice := [name for index, name in enumerate(names) if name in names[:index]]:
-        raise RecordError(f"{source} has two columns {twice[0]}; rename one")
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise RecordError(f"{source} has two columns {twice}; rename one")
 
 
 def _with_words(read: Callable[..., pd.DataFrame]) -> pd.DataFrame:
@@ -336,14 +338,15 @@ class Columns:
             if name not in used and not str(name).startswith("Unnamed: ") and self._holds_numbers(name)
         ]
         average = [name for name in names if letters(name) in _AVERAGE] if wide is None else []
-        names = [name for name in names if name not in average]
+        names = [name for name in names if name not in set(average)]
         if len(names) < 2 or {"error", "accuracy", "wrong"} & self.column.keys():
             raise self.missing("environment")
         for name in average:
             self._check_average(name, names)
         self.assume(f"one column for each environment: {', '.join(map(str, names))}; they hold {values or 'accuracy'}")
         holds = (values or "accuracy") + " (%)" * any("%" in str(name) for name in names)
-        id_columns = [name for name in self.frame if name not in (*names, *average)]
+        melted = {*names, *average}
+        id_columns = [name for name in self.frame if name not in melted]
         self.frame = self.frame.melt(id_columns, names, "environment", holds)
         self.column |= {"environment": "environment", values or "accuracy": holds}
         self.wide = True

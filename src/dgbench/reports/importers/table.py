@@ -17,7 +17,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -224,8 +223,9 @@ def _with_held_out(table: Columns, lines: pd.DataFrame) -> pd.DataFrame:
         held_out = held_out.mask(everywhere, pd.Series([()] * len(lines), lines.index))
     codes, values = held_out.factorize()
     places = lines["environment"].map(names).to_numpy()
-    inside = np.array([[name in group for name in names] for group in values], dtype=bool)
-    lines = lines.assign(held_out=held_out, unseen=inside[codes, places])
+    inside = [set(map(names.get, group)) for group in values]
+    unseen = [place in inside[code] for code, place in zip(codes.tolist(), places.tolist(), strict=True)]
+    lines = lines.assign(held_out=held_out, unseen=np.array(unseen, dtype=bool))
     trained_on = (lines["subset"] == "test") & ~lines["unseen"] & (held_out.map(len) > 0)
     return _without(table, lines, trained_on, "their models were trained on the environment that they are tested in")
 
@@ -288,8 +288,9 @@ def _collected(table: Columns, lines: pd.DataFrame, classes: int | None) -> Coll
         given[dataset] = [name for name in order if name in tested or not tested] + sorted(tested - {*order})
     last = lines.groupby("run")["step"].agg(["max", "size"]).to_numpy()
     heads = lines.drop_duplicates("run").sort_values("run")[[*run_columns, "status"]].to_dict("records")
+    datasets = {name: _Dataset(names, sizes[name], classes) for name, names in given.items()}
     runs = [
-        _run(table, head, given[head["dataset"]], sizes[head["dataset"]], *map(int, last_and_count))
+        _run(table, head, datasets[head["dataset"]], *map(int, last_and_count))
         for head, last_and_count in zip(heads, last, strict=True)
     ]
     rows = pd.DataFrame(
@@ -305,13 +306,34 @@ def _collected(table: Columns, lines: pd.DataFrame, classes: int | None) -> Coll
             "accuracy": lines["accuracy"],
         }
     ).reset_index(drop=True)
-    runs = [replace(run, identity={**run.identity, "n_classes": classes}) for run in runs]
     return Collection(runs, rows, table.problems, [], selected_elsewhere="step" not in table.column)
 
 
-def _run(table: Columns, head: Mapping[Any, Any], given: list[str], sizes: set[int], last_step: int, count: int) -> Run:
-    held_out = [name for name in given if name in head["held_out"]]
-    size = len(held_out) or min(sizes - {0}, default=1)  # a model of all environments stands beside the others
+class _Dataset:
+    """What the runs of one dataset share.
+
+    Args:
+        given: names of its environments, in order.
+        sizes: how many of them models held out.
+        classes: number of its classes; None where it is not known.
+    """
+
+    def __init__(self, given: list[str], sizes: set[int], classes: int | None) -> None:
+        self.given = given
+        self.classes = classes
+        self.size = min(sizes - {0}, default=1)
+        self.place = {name: place for place, name in enumerate(given)}
+        self.text = json.dumps(given)
+
+
+#: stands for the list of environments while a run's identity is formatted: thousands of runs share it
+_GIVEN = "\0given\0"
+
+
+def _run(table: Columns, head: Mapping[Any, Any], dataset: _Dataset, last_step: int, count: int) -> Run:
+    places = sorted(dataset.place[name] for name in head["held_out"])
+    held_out = [dataset.given[place] for place in places]
+    size = len(held_out) or dataset.size  # a model of all environments stands beside the others
     hparams = {name: _plain(head[HPARAMS + name]) for name in table.hparams}
     identity = {
         **DEFAULTS,
@@ -321,16 +343,17 @@ def _run(table: Columns, head: Mapping[Any, Any], given: list[str], sizes: set[i
         "evaluation": "sampled",
         "data_seed": 0,
         "split_seed": 0,
-        "given": given,
+        "given": _GIVEN,
         "hparams": {name: value for name, value in hparams.items() if value is not None},
         "trial": head["seed"],
         "protocol": {1: LOO, 2: "pairs"}.get(size, "multi_test"),
-        "fold": "-".join(str(given.index(name)) for name in held_out) or FULL,
+        "fold": "-".join(map(str, places)) or FULL,
         "held_out": held_out,
         "code": f"{IMPORTED} from a table",
     }
-    content = json.dumps(identity, sort_keys=True, default=str).encode()
-    identity["run"] = hashlib.sha256(content).hexdigest()[:12]
+    content = json.dumps(identity, sort_keys=True, default=str).replace(json.dumps(_GIVEN), dataset.text)
+    identity["run"] = hashlib.sha256(content.encode()).hexdigest()[:12]
+    identity |= {"given": dataset.given, "n_classes": dataset.classes}
     status, reason = (DONE, "") if head["status"] in _FINISHED else (FAILED, f"status {head['status']}")
     source = f"{table.where}: {head['algorithm']} seed {head['seed']} fold {identity['fold']}"
     if reason:

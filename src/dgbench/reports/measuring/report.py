@@ -262,6 +262,7 @@ class MeasuresReport(Report):
         selected = select_runs(collection, selection, split_by)
         check_algorithm(self, "baseline", [run.label for run in selected.runs])
         evaluation = evaluate(selected, split_by)
+        del selected  # a line for each of up to millions of tests, which nothing below reads
         all_benchmarks = benchmarks(evaluation, self.size_axis)
         sections, refusals = benchmark_sections(all_benchmarks, self.statistics, self.baseline)
         problems = [*collection.problems, *evaluation.problems, *refusals]

@@ -19,7 +19,16 @@ from dgbench.errors import RecordError
 from dgbench.phases import tracked
 from dgbench.records.evaluations import RowKey
 from dgbench.records.files import read_json
-from dgbench.records.rows import DEFAULTS, IDENTITY_FILE, ROW_FILE, Role, identity_key, keys, shown
+from dgbench.records.rows import (
+    DEFAULTS,
+    IDENTITY_FILE,
+    ROW_FILE,
+    Role,
+    identity_key,
+    identity_keys,
+    keys,
+    shown,
+)
 from dgbench.records.status import DONE, FAILED, INTERRUPTED, RUNNING, STOPPED, lacking_rows, trained_again
 from dgbench.reports.reading.folders import (
     UNREADABLE_FILE,
@@ -106,6 +115,7 @@ def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repea
         problems += [problem for problem in faults if problem.kind != UNREADABLE_FILE or problem.where not in named]
     for row_cache in caches.values():
         row_cache.save()
+    caches.clear()  # it holds the rows of records that are left out below
     with_rows = {run.folder for run, _ in records}
     without_rows = [folder for folder in folders if printable(folder.path) not in with_rows]
     if not repeated:
@@ -115,7 +125,10 @@ def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repea
     parts: dict[Any, list[Any]] = {}
     records.sort(key=lambda record: _place(record[0].identity, parts))
     identities = fold_seeds([run.identity for run, _ in records])
-    runs = [replace(run, identity=identity) for (run, _), identity in zip(records, identities, strict=True)]
+    runs = [
+        run if identity is run.identity else replace(run, identity=identity)
+        for (run, _), identity in zip(records, identities, strict=True)
+    ]
     return Collection(runs, _frame([rows for _, rows in records], list(names)), problems, without_rows)
 
 
@@ -201,16 +214,17 @@ def _frame(arrays: Sequence[RowArray], names: Sequence[str]) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
-    rows = np.concatenate([np.empty(0, dtype=ROW_TYPE), *arrays])
     columns: dict[str, Any] = {
         "run": np.repeat(np.arange(len(arrays), dtype="int32"), [len(array) for array in arrays])
     }
-    for name in ROW_COLUMNS:
-        columns[name] = np.ascontiguousarray(rows[name])
-    for name in ("env", "subset"):
-        occurring = pd.Categorical.from_codes(columns[name], pd.Index(names)).remove_unused_categories()
-        columns[name] = occurring.reorder_categories(sorted(occurring.categories))
-    return pd.DataFrame(columns)
+    none = np.empty(0, dtype=ROW_TYPE)
+    for name in ROW_COLUMNS:  # one by one: all rows together would be there twice
+        column = np.concatenate([none[name], *(array[name] for array in arrays)])
+        if name in ("env", "subset"):
+            occurring = pd.Categorical.from_codes(column, pd.Index(names)).remove_unused_categories()
+            column = occurring.reorder_categories(sorted(occurring.categories))
+        columns[name] = column
+    return pd.DataFrame(columns, copy=False)
 
 
 def without_duplicates(records: list[Record], names: Sequence[str]) -> tuple[list[Record], list[Problem]]:
@@ -231,8 +245,9 @@ def without_duplicates(records: list[Record], names: Sequence[str]) -> tuple[lis
     keys_but_run = [key for key in IDENTITY_KEYS if key != "run"]
     for compared_keys, reason in ((["run"], "same run"), (keys_but_run, "same run under another run hash")):
         groups = defaultdict(list)
-        for record in records:
-            groups[identity_key(record[0].identity, compared_keys)].append(record)
+        group_keys = identity_keys([run.identity for run, _ in records], compared_keys)
+        for key, record in zip(group_keys, records, strict=True):
+            groups[key].append(record)
         records = []
         for group in groups.values():
             group.sort(key=lambda record: (record[0].unusable != "", -record[0].last_step, record[0].folder))
@@ -336,17 +351,17 @@ def _trained_at(folder: Path) -> float:
         return 0.0
 
 
-def fold_seeds(identities: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Copy identities, with ``data_seed`` and ``split_seed`` set to :data:`BY_SEED` where every seed has its own.
+def fold_seeds(identities: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Set ``data_seed`` and ``split_seed`` of copies of identities to :data:`BY_SEED` where every seed has its own.
 
     A trial of DomainBed draws its own data and split, so runs that differ in them are repetitions there, and must share
     a table. Where one seed of a setting occurs with several, they stay apart: they are no repetitions.
     """
-    folded = [dict(identity) for identity in identities]
+    folded = list(identities)
     shared = keys(Role.DATASET | Role.FORM | Role.NETWORK | Role.PROTOCOL)
     for name in SEEDED:
-        values: dict[str, dict[int, set[Any]]] = defaultdict(lambda: defaultdict(set))
-        settings = [identity_key(identity, shared) for identity in folded]
+        values: dict[tuple[str, ...], dict[int, set[Any]]] = defaultdict(lambda: defaultdict(set))
+        settings = identity_keys(folded, shared)
         for setting, identity in zip(settings, folded, strict=True):
             values[setting][identity["seed"]].add(identity[name])
         by_seed = {
@@ -354,8 +369,9 @@ def fold_seeds(identities: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             for setting, seeds in values.items()
             if len(set().union(*seeds.values())) > 1 and all(len(of_seed) == 1 for of_seed in seeds.values())
         }
-        for setting, identity in zip(settings, folded, strict=True):
-            identity[name] = BY_SEED if setting in by_seed else identity[name]
+        for index, setting in enumerate(settings):
+            if setting in by_seed:
+                folded[index] = {**folded[index], name: BY_SEED}
         shared = (*shared, name)  # splits of different data are no repetitions
     return folded
 

@@ -19,6 +19,7 @@ import lzma
 import os
 import sys
 import time
+import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -65,6 +66,7 @@ log = logging.getLogger("dgbench")
 CACHE_FILE = ".dgbench-rows.npz"
 WORTH = 8_000_000  # bytes of row files read anew from which on the cache is written: less is read in a moment
 TOLERANCE = 1e-9  # percentage points that sums in another order may change
+ROWS_TOGETHER = 1_000_000  # memory that no row is in is not taken from the machine
 CHECKED = 16  # row files of a cache that are looked at before it is believed
 SETTLED = 2.0  # seconds; a younger file may change again without a new time, where times are coarse
 MOST_NAMED = 20  # faulty lines of one file
@@ -99,12 +101,15 @@ LATER_COLUMNS = ("majority_wrong",)
 class Names(dict[str, int]):
     """Numbers of the names of environments and subsets in all runs that are read, in their order.
 
-    It also keeps one copy of each value that identities of runs have in common.
+    It also keeps one copy of each value that identities of runs have in common, and the rows of many runs in one
+    array: tens of thousands of small ones would leave memory full of holes.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._values: dict[str, Any] = {}
+        self._rows = np.empty(0, dtype=ROW_TYPE)
+        self._used = 0  # of them
 
     def __missing__(self, name: str) -> int:
         return self.setdefault(name, len(self))
@@ -114,6 +119,16 @@ class Names(dict[str, int]):
         if type(value) in (list, dict):
             return self._values.setdefault(json.dumps(value), value)
         return self._values.setdefault(f"text {value}", value) if type(value) is str else value
+
+    def together(self, rows: RowArray) -> RowArray:
+        """Copy the rows of a run beside those of others."""
+        if self._used + len(rows) > len(self._rows):
+            self._rows = np.empty(max(len(rows), ROWS_TOGETHER), dtype=ROW_TYPE)
+            self._used = 0
+        place = self._rows[self._used : self._used + len(rows)]
+        place[:] = rows
+        self._used += len(rows)
+        return place
 
 
 def row_array(rows: Iterable[tuple[Any, ...]]) -> RowArray:
@@ -283,7 +298,8 @@ def _record(rows: Sequence[ParsedRow], identity: dict[str, Any], names: Names, f
     )
     identity = {key: names.shared(identity[key]) for key in IDENTITY_KEYS}
     lacking = lacking_of(folder, identity, kept)
-    return Run("", identity, "", "", latest["step"], len(array), latest["together"], lacking), array
+    run = Run("", identity, "", "", latest["step"], len(array), latest["together"], lacking)
+    return run, names.together(array)
 
 
 _COUNT = whole(0, LARGEST_COUNT)
@@ -385,7 +401,7 @@ def _archived(line: bytes, names: Names) -> Record:
         about.get("together"),
         specified.lacking(keys) if specified else "",
     )
-    return run, rows
+    return run, names.together(rows)
 
 
 def _fault_of_columns(columns: Mapping[str, Any], about: Mapping[str, Any]) -> str:
@@ -467,27 +483,36 @@ class RowCache:
         """Replace the cache by all row files that were read, where enough is new and the folder can be written."""
         if self._use and (self._is_damaged or self._anew >= WORTH):
             with suppress(OSError):
-                content = _pack({key: file for key, file in self._files.items() if file.stamp}, self._names)
-                write_whole(self._file, content, sync=False)
+                files = {key: file for key, file in self._files.items() if file.stamp}
+                write_whole(self._file, lambda file: _pack(files, self._names, file), sync=False)
 
 
-def _pack(files: dict[str, RowFile], names: Names) -> bytes:
-    listed = [
-        {
-            "folder": key,
-            "stamp": file.stamp,
-            "crc32": file.crc32,
-            "faults": [astuple(fault) for fault in file.faults],
-            # copies are known once all files are read
-            "runs": [{key: value for key, value in vars(run).items() if key != "copies"} for run, _ in file.runs],
-        }
-        for key, file in files.items()
-    ]
-    index = json.dumps({"version": _version(), "names": list(names), "files": listed}, separators=(",", ":"))
-    rows = np.concatenate([np.empty(0, ROW_TYPE), *(rows for file in files.values() for _, rows in file.runs)])
-    buffer = io.BytesIO()
-    np.savez(buffer, index=np.frombuffer(index.encode(), dtype=np.uint8), rows=rows)
-    return buffer.getvalue()
+def _pack(files: Mapping[str, RowFile], names: Names, target: BinaryIO) -> None:
+    """Write a cache: an ``.npz`` file, run by run, since all rows are in memory once already."""
+    with zipfile.ZipFile(target, "w") as archive:
+        with archive.open("index", "w", force_zip64=True) as lines:  # one about all, and one for each file
+            lines.write(_json_line({"version": _version(), "names": list(names)}))
+            for key, file in files.items():
+                lines.write(_json_line(_about(key, file)))
+        arrays = [rows for file in files.values() for _, rows in file.runs]
+        shape = (sum(map(len, arrays)),)
+        header = {"descr": np.lib.format.dtype_to_descr(ROW_TYPE), "fortran_order": False, "shape": shape}
+        with archive.open("rows.npy", "w", force_zip64=True) as content:  # as numpy.savez writes it
+            np.lib.format.write_array_header_2_0(content, header)
+            for rows in arrays:
+                content.write(rows.tobytes())
+
+
+def _about(key: str, file: RowFile) -> dict[str, Any]:
+    """Collect what a cache says of a file besides its rows."""
+    # copies are known once all files are read
+    runs = [{name: value for name, value in vars(run).items() if name != "copies"} for run, _ in file.runs]
+    faults = [astuple(fault) for fault in file.faults]
+    return {"folder": key, "stamp": file.stamp, "crc32": file.crc32, "faults": faults, "runs": runs}
+
+
+def _json_line(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode() + b"\n"
 
 
 def _spread(keys: Sequence[str]) -> list[str]:
@@ -506,16 +531,19 @@ def _loaded(path: Path, names: Names) -> dict[str, RowFile] | None:
         return {}
     try:
         content = read_arrays(path)
-        index, rows = json.loads(content["index"].tobytes()), content["rows"].astype(ROW_TYPE)
-        if index["version"] != _version():
+        lines, rows = io.BytesIO(content.pop("index")), content["rows"].astype(ROW_TYPE, copy=False)
+        about = json.loads(next(lines))
+        if about["version"] != _version():
             return {}
-        numbers = np.array([names[name] for name in index["names"]], dtype=np.int32)
+        numbers = np.array([names[name] for name in about["names"]], dtype=np.int32)
         for name in ("env", "subset"):
             rows[name] = numbers[rows[name]]
         files, start = {}, 0
-        for entry in index["files"]:
+        for entry in map(json.loads, lines):
             runs = []
-            for run in (Run(**fields) for fields in entry["runs"]):
+            for values in entry["runs"]:
+                identity = {key: names.shared(value) for key, value in values["identity"].items()}
+                run = Run(**{**values, "identity": identity})
                 runs.append((run, rows[start : start + run.row_count]))
                 start += run.row_count
             faults = [Fault(*fault) for fault in entry["faults"]]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dgbench.analysis.selection import Draws, RunKey, Selection, accuracies_of, choose_draws, records_of
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import FULL, tested
-from dgbench.records.rows import EVALUATED, Role, identity_key, keys
+from dgbench.records.rows import EVALUATED, Role, identity_key, identity_keys, keys
 from dgbench.reports.labels import algorithm_labels
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem, fold_of
@@ -95,19 +95,26 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
         ConfigError: ``split_by`` is no identity key.
     """
     check_key(split_by)
-    groups: dict[str, list[int]] = defaultdict(list)
+    groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
     names = keys(Role.DATA | Role.NETWORK, split_by)  # of runs that judge one another, or are draws of one search
-    for index, run in enumerate(collection.runs):
-        groups[identity_key(run.identity, names)].append(index)
+    for index, key in enumerate(identity_keys([run.identity for run in collection.runs], names)):
+        groups[key].append(index)
+    tuples = _Tuples()
     labels = [""] * len(collection.runs)
     run_keys: list[RunKey] = [RunKey("")] * len(collection.runs)
     for group, indices in groups.items():
         identities = [collection.runs[index].identity for index in indices]
         named = algorithm_labels(identities, searches=selection.chooses_draws)
         for index, label, identity in zip(indices, named, identities, strict=True):
-            given, held_out = tuple(identity["given"]), frozenset(identity["held_out"])
-            fields = (identity[name] for name in ("seed", "draw", "protocol"))
-            labels[index], run_keys[index] = label, RunKey((group, label), given, held_out, *fields)
+            labels[index] = label
+            run_keys[index] = RunKey(
+                (group, label),
+                tuples.of(identity["given"]),
+                frozenset(identity["held_out"]),
+                identity["seed"],
+                identity["draw"],
+                identity["protocol"],
+            )
     rows = finished_rows(collection)
     choices = selection.choose(records_of(rows, run_keys))
     for index, run in enumerate(collection.runs):
@@ -126,7 +133,20 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
         for index, (run, label, step, accuracy) in enumerate(decided)
     ]  # fmt: skip
     at_step = rows["step"].to_numpy() == choices.steps[rows["run"].to_numpy()]
-    return Selected(runs, tests_of(runs, rows[at_step]), _silent_folds(collection))
+    return Selected(runs, tests_of(runs, rows, at_step), _silent_folds(collection))
+
+
+class _Tuples:
+    """Tuples of lists that many runs share, each made once."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[str, ...]] = {}
+
+    def of(self, names: list[str]) -> tuple[str, ...]:
+        """Return the names as a tuple; the list must live as long as this object."""
+        if id(names) not in self._made:
+            self._made[id(names)] = tuple(names)
+        return self._made[id(names)]
 
 
 def select_study(rows: Sequence[Mapping[str, Any]], selection: Selection, unusable: Mapping[str, str]) -> Selected:
@@ -155,7 +175,7 @@ def finished_rows(collection: Collection) -> pd.DataFrame:
     return collection.rows if usable.all() else collection.rows[usable[collection.rows["run"].to_numpy()]]
 
 
-def in_environments(rows: pd.DataFrame, environments: Sequence[Container[str]]) -> NDArray[np.bool_]:
+def in_environments(rows: pd.DataFrame, environments: Sequence[Iterable[str]]) -> NDArray[np.bool_]:
     """Mark the rows whose environment is among those of their run.
 
     Args:
@@ -163,18 +183,31 @@ def in_environments(rows: pd.DataFrame, environments: Sequence[Container[str]]) 
         environments: of every run.
     """
     env = rows["env"].astype("category").cat
-    names = list(map(str, env.categories))
-    listed = np.array([[name in of_run for name in names] for of_run in environments], dtype=bool)
-    place = rows["run"].to_numpy(), env.codes.to_numpy()
-    return np.asarray(listed.reshape(len(environments), len(names))[place])
+    codes = {str(name): code for code, name in enumerate(env.categories)}
+    pairs = [np.zeros(0, dtype=np.int64)]  # run and environment as one number
+    for run, names in enumerate(environments):
+        known = [codes[name] for name in names if name in codes]
+        pairs.append(run * len(codes) + np.array(known, dtype=np.int64))
+    place = rows["run"].to_numpy(dtype=np.int64) * len(codes) + env.codes.to_numpy()
+    return np.isin(place, np.concatenate(pairs))
 
 
-def tests_of(runs: Sequence[SelectedRun], rows: pd.DataFrame) -> pd.DataFrame:
-    """Build the ``tests`` of :class:`Selected` from rows at chosen steps."""
-    rows = rows[rows["subset"] == "test"]
+def tests_of(
+    runs: Sequence[SelectedRun], rows: pd.DataFrame, at_step: NDArray[np.bool_] | None = None
+) -> pd.DataFrame:
+    """Build the ``tests`` of :class:`Selected`.
+
+    Args:
+        runs: all of them.
+        rows: of these runs.
+        at_step: marks those at chosen steps; None: all are.
+    """
+    is_test = (rows["subset"] == "test").to_numpy()
+    rows = rows[is_test if at_step is None else is_test & at_step]
     everywhere = rows["env"].drop_duplicates().map(str).tolist()
     tested_in = [everywhere if run.identity["fold"] == FULL else tested(run.identity) for run in runs]
-    rows = rows[in_environments(rows, tested_in)]
+    counted = in_environments(rows, tested_in)
+    rows = rows if counted.all() else rows[counted]
     numbers = rows["run"].to_numpy()
 
     majority = rows["majority_wrong"].to_numpy(dtype="float64") if "majority_wrong" in rows else np.nan
@@ -203,8 +236,21 @@ def _environments_of_full(collection: Collection) -> dict[int, frozenset[str]]:
     """Map each run on all given environments to every environment in which it was tested, at any step."""
     full = [index for index, run in enumerate(collection.runs) if run.identity["fold"] == FULL]
     rows = collection.rows[collection.rows["run"].isin(full) & (collection.rows["subset"] == "test")]
-    by_run = rows[["run", "env"]].drop_duplicates().astype({"env": str}).groupby("run")["env"].agg(frozenset)
-    return {int(run): environments for run, environments in by_run.items()}  # type: ignore[call-overload]
+    pairs = rows[["run", "env"]].drop_duplicates()
+    env = pairs["env"].astype("category").cat
+    names = list(map(str, env.categories))
+    order = np.lexsort((env.codes.to_numpy(), pairs["run"].to_numpy()))
+    codes, numbers = env.codes.to_numpy()[order], pairs["run"].to_numpy()[order]
+    runs, starts = np.unique(numbers, return_index=True)
+    sets: dict[bytes, frozenset[str]] = {}  # most runs share theirs
+    environments = {}
+    for run, start, end in zip(runs.tolist(), starts, [*starts[1:], len(codes)], strict=False):
+        of_run = codes[start:end]
+        key = of_run.tobytes()
+        if key not in sets:
+            sets[key] = frozenset(names[code] for code in of_run.tolist())
+        environments[run] = sets[key]
+    return environments
 
 
 def _silent_folds(collection: Collection) -> dict[Path, dict[str, str]]:
