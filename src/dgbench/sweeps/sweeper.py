@@ -25,6 +25,7 @@ from dgbench.plan.overrides import quoted
 from dgbench.plan.search import MOST_STUDIES
 from dgbench.plan.settings import check_configuration
 from dgbench.plan.studies import Planner
+from dgbench.plan.unread import UNREAD_IN_SWEEPS, refuse_unread
 from dgbench.records.commands import PARTS, JobPlace, expect_jobs, forget_jobs
 from dgbench.sweeps.local import LocalLauncher, labels, raise_failed, tell
 from dgbench.sweeps.sizes import JobSize
@@ -65,6 +66,7 @@ class StudySweeper(BasicSweeper):
             JobsFailedError: some failed, or left no finished runs where they were to be.
         """
         assert self.config is not None and self.hydra_context is not None and self.launcher is not None
+        refuse_unread(arguments, UNREAD_IN_SWEEPS)
         loader = self.hydra_context.config_loader
         SweepFolder(dir=self.config.hydra.sweep.dir)
         sweep_dir = Path(self.config.hydra.sweep.dir)
