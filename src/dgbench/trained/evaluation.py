@@ -26,6 +26,7 @@ from dgbench.data.datasets.class_order import is_unclear
 from dgbench.data.description import DatasetInfo, Preprocessing
 from dgbench.data.environments import Environments
 from dgbench.data.minibatches import EnvironmentData
+from dgbench.data.training_groups import training_groups
 from dgbench.data.understanding import lines_of_dataset
 from dgbench.errors import ConfigError
 from dgbench.plan.folds import Fold, planned_folds
@@ -244,6 +245,9 @@ def evaluate_model(
                 "classes": list(fold_images.catalog.classes),
                 "root": root,
             }
+            if subject.trained_on(info):
+                groups = training_groups(fold_images, fold.training)
+                about |= {"training_groups": groups} if groups else {}
             recipes = _recipes(subject, fold, fold_images, settings.eval_subsets)
             runs.append(PredictedRun(folders[fold.name] / PREDICTION_FILE, about, recipes))
         with prediction_files(runs if predictions else [], model.step, fold_images) as listen:

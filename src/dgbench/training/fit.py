@@ -17,6 +17,7 @@ from dgbench.callbacks.progress import Heartbeat
 from dgbench.callbacks.recorder import Recorder, RunRecord
 from dgbench.callbacks.users import CallbackLog, UserCallbacks
 from dgbench.data.minibatches import EnvironmentData
+from dgbench.data.training_groups import training_groups
 from dgbench.plan.building import build, without
 from dgbench.records.files import Checksum
 from dgbench.records.metrics import METRICS_FILE
@@ -155,6 +156,9 @@ class Fit:
                 "classes": list(run.data.environments.catalog.classes),
                 "root": run.study.config["dataset"].get("root"),
             }
+            groups = training_groups(run.data.environments, run.fold.training)
+            if groups:
+                about["training_groups"] = groups
             file = None if run.hash in self.finished else run.folder / PREDICTION_FILE
             predicted.append(PredictedRun(file, about, run.data.recipes))
         return Predictions(predicted, which, self.recorder)
