@@ -28,6 +28,7 @@ from dgbench.reports.reading.collect import ADVICE
 from dgbench.reports.reading.folders import Problem, filling_command
 from dgbench.reports.reading.row_files import BY_SEED
 from dgbench.reports.reading.selected import Selected, SelectedRun, beside_trained, check_key, no_seeds, select_study
+from dgbench.reports.unlearnable import notes_of_setting
 from dgbench.seeding import ALL
 from dgbench.validation import some_of
 
@@ -48,6 +49,7 @@ class Setting:
     codes: tuple[str, ...]  #: code versions of the runs that count: one, or none where no run does
     #: what its results must beat; None where the number of classes is not known
     chance: Chance | None = field(default=None, compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)  #: on classes that no model could learn
 
     @property
     def name(self) -> str:
@@ -198,7 +200,7 @@ def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
             lines.append({**study_key, **_line(study)})
             errors += [{**study_key, **line} for line in _errors(study, setting)]
             problems += _missing_problems(study)
-        settings[-1] = replace(setting, chance=_chance(group, studies))
+        settings[-1] = replace(setting, chance=_chance(group, studies), notes=_on_classes(group, setting, errors))
         problems += _other_environments(studies)
     # both frames keep names as Python's strings: tables read them by the thousand, Arrow's make that ten times slower
     study_columns = ["setting", "algorithm", "seed"]
@@ -217,6 +219,15 @@ def _chance(group: Group, studies: Sequence[Study]) -> Chance | None:
     measures = [name for name in MEASURES if any(study.measures.value(name) is not None for study in studies)]
     identities = [run.identity for run in group.runs]
     return chance_of(identities, group.tests, held_out, list(everywhere), measures)
+
+
+def _on_classes(group: Group, setting: Setting, errors: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Say which classes the models of a setting were tested on and could not learn."""
+    identities = [run.identity for run in group.runs if not run.reason]
+    if not any(identity.get("unlearnable") for identity in identities):
+        return ()
+    of_setting = [line for line in errors if line["setting"] == setting.title and line["role"] == "held_out"]
+    return tuple(notes_of_setting(identities, pd.DataFrame(of_setting, columns=["env", "error"])))
 
 
 def evaluate_study(

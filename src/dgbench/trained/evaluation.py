@@ -41,6 +41,7 @@ from dgbench.trained.diwa import Accuracy
 from dgbench.trained.per_image import prediction_files, write_features
 from dgbench.trained.predictor import LoadedModel, Predictor
 from dgbench.training.study import environments_of, recipes_of, scored_by
+from dgbench.training.unlearnable import unlearnable
 from dgbench.validation import some_of
 
 Logits = Callable[[Tensor, str, int], Tensor]
@@ -261,6 +262,7 @@ def evaluate_model(
             evaluated: dict[str, Any] = {"name": subject.name, "content": subject.content}
             if model.averaged:
                 evaluated["averaged"] = list(model.averaged)
+            identity = replace(identity, unlearnable=_unlearnable(subject, identity, fold_images, run.recipes))
             rows = rows_of_counts(identity, model.step, run.recipes, counts)
             final = Evaluations(steps=model.step, every=0, scored=scored_by(run.recipes))
             about = {"run": identity.run, "evaluated": evaluated, "evaluations": final.model_dump()}
@@ -269,6 +271,21 @@ def evaluate_model(
             write_whole(folder / ROW_FILE, "".join(row.to_json() + "\n" for row in rows))
             finish(folder)
     return [folders[fold.name] for fold in folds]
+
+
+def _unlearnable(
+    subject: Subject, identity: RunIdentity, environments: Environments, recipes: Sequence[ErrorRecipe]
+) -> dict[str, float]:
+    """Find what a model is tested on and was not trained on; its run's own words on its own dataset, where it has any.
+
+    Nothing is known of a model that was trained elsewhere, nor of a run that did not record its classes.
+    """
+    record = subject.model.record
+    if record is None:
+        return {}
+    if record.trained_classes:
+        return unlearnable(environments, recipes, record.trained_classes)
+    return dict(identity.unlearnable) if subject.trained_on(environments.info) else {}
 
 
 def validation_accuracy(
