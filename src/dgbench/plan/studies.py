@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from hydra.core.config_loader import ConfigLoader
 from omegaconf import DictConfig
 
+from dgbench.data.datasets.small_environments import TooFewImagesError, with_batch_refusal
 from dgbench.data.description import DatasetInfo, need_training_images
 from dgbench.errors import ConfigError, DgbenchError, RunsFailedError
 from dgbench.plan.building import InitialWeights, conf_of, dataset_options, described, filled_dataset, named_weights
@@ -210,7 +211,11 @@ class Planner:
         Raises:
             ConfigError, DataError, WeightsError: it cannot work.
         """
-        dataset, weights = self._dataset(composed), self._weights_of(composed)
+        weights = self._weights_of(composed)
+        try:
+            dataset = self._dataset(composed)
+        except TooFewImagesError as error:
+            raise _with_batch(error, composed) from None
 
         def planned() -> list[Fold]:
             folds = planned_folds(composed["protocol"], dataset.info)
@@ -263,6 +268,25 @@ class Planner:
             return PlannedDataset(keys, options, described(options, absent_ok=True, download=self.download))
 
         return self._once("dataset", composed.text("dataset", "init", "backbone"), make)
+
+
+def _with_batch(error: TooFewImagesError, composed: Composed) -> TooFewImagesError:
+    """Say in the same line what a minibatch needs, where the size of one is known and environments repeat no image."""
+    config = composed.plain()
+    settings = TrainerSettings(**config["trainer"])
+    if settings.small_environments == "repeat":
+        return error
+    given = tuple(error.images)
+    info = DatasetInfo(
+        name="", variant={}, base="", split_seed=0, given=given, everywhere=given, n_classes=0, image=(0,),
+        only_tested=error.only_tested,
+    )  # fmt: skip
+    try:
+        batch_size = hyperparameters(config, settings, 0, {})["batch_size"]
+        folds = planned_folds(config["protocol"], info)
+    except ConfigError:  # which is said once the images fit
+        return error
+    return with_batch_refusal(error, batch_size, {env for fold in folds for env in fold.training})
 
 
 def planned_again(config: Mapping[str, Any], parent: Path) -> PlannedStudy:
