@@ -58,11 +58,13 @@ def test_one_line_that_names_the_fix(train: Any, tmp_path: Path, kind: str) -> N
     assert not any("DONE" in status.read_text() for status in tmp_path.rglob("status"))
 
 
-@pytest.mark.parametrize("place", ["paths.output_dir={}/file/outputs", "hydra.run.dir={}/file/run"])
+@pytest.mark.parametrize(
+    "place", ["paths.output_dir={}/file/outputs", "hydra.run.dir={}/file/run hydra.output_subdir=x"]
+)
 def test_an_output_folder_that_cannot_be_made(train: Any, tmp_path: Path, place: str) -> None:
     """A file stands where the folder should go: refused for every user, also for the superuser."""
     (tmp_path / "file").write_text("")
-    ended = train(place.format(tmp_path), cwd=tmp_path)
+    ended = train(*place.format(tmp_path).split(), cwd=tmp_path)
     assert_one_line(
         ended,
         rf"{re.escape(str(tmp_path))}/file.*: .*; name a folder you may write with {re.escape(place.split('=')[0])}",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 from dgbench.data.datasets.features import FeatureOptions
 from dgbench.data.datasets.small_environments import batch_refusal, sufficient_fraction
@@ -15,6 +16,7 @@ from dgbench.data.minibatches import ORDER_BLOCK, EnvironmentData
 from dgbench.errors import DataError
 from dgbench.plan.folds import planned_folds
 from tests.complaints import refused
+from tests.conftest import rows_in
 from tests.studies import make_plan
 
 SIZES = {"s0": 40, "s1": 30, "s2": 12, "s3": 4, "s4": 3, "s5": 2}
@@ -96,6 +98,29 @@ def test_only_environments_that_are_trained_on_bound_a_minibatch(tmp_path: Path)
         make_plan(tmp_path, *words(file), "protocol.test=[s0]")
 
 
+def test_fractions_classes_and_minibatches_are_refused_in_one_line(tmp_path: Path) -> None:
+    """Of s3 one training row of four is left, of s1 none that a fold trains on counts."""
+    file = save(tmp_path)
+    with refused(
+        r"^3 of 6 environments have 0 val images .*val_fraction=0\.5 suffices.*; and hparams\.batch_size=8 is larger "
+        r"than the smallest training environments, 3 of 5 \(s5: 1, s4: 2, s3: 3\); set hparams\.batch_size=1 or less, "
+        r"trainer\.small_environments=repeat .*dataset\.min_images=N"
+    ):
+        make_plan(tmp_path, *words(file))
+    with refused(
+        "val_fraction=0.5 suffices, or dataset.min_images=5 leaves them out of training and tests them still$"
+    ):
+        make_plan(tmp_path, *words(file), "trainer.small_environments=repeat")
+    with refused(
+        "val_fraction=0.5 suffices, or dataset.min_images=5 leaves them out of training and tests them still$"
+    ):
+        make_plan(tmp_path, *words(file), "protocol.train=[s0]")
+    with refused("has no images of class 2.*; and 3 of 6 .*; and hparams.batch_size=8 is larger than", DataError):
+        make_plan(tmp_path, *words(save(tmp_path, classes=3)))
+    both = ("dataset.val_fraction=0.5", "trainer.small_environments=repeat")
+    assert make_plan(tmp_path, *words(save(tmp_path)), *both).folds[0].training == ("s0", "s2", "s3", "s4", "s5")
+
+
 def test_small_ones_are_tested_and_not_trained_on(tmp_path: Path) -> None:
     plan = make_plan(tmp_path, *words(save(tmp_path), "dataset.min_images=10", "protocol.test=[s4,s5]"))
     (fold,) = plan.folds
@@ -169,3 +194,34 @@ def test_the_defaults_change_no_hash(tmp_path: Path) -> None:
     assert not keys & {*spec.training, *spec.dataset, *spec.dataset["variant"]}
     for key in ("trainer.environments_per_step=1", "trainer.small_environments=repeat", "dataset.min_images=5"):
         assert make_plan(tmp_path, *words(file, key)).spec.digest != spec.digest, key
+
+
+@pytest.mark.thorough
+def test_hundreds_of_sites_are_trained_on(command: Any, tmp_path: Path) -> None:
+    """323 sites, some of two pictures, as in camera traps: one line, and what it says trains."""
+    rng = np.random.default_rng(0)
+    sizes = [2, 2, 3, 4, *rng.integers(5, 9, 319).tolist()]
+    for site, n in enumerate(sizes):
+        for k in range(n):
+            place = tmp_path / "sites" / f"site{site:03}" / ("cat", "dog")[k % 2]
+            place.mkdir(parents=True, exist_ok=True)
+            pixels = rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(place / f"{k}.png")
+    asked = (
+        "dataset=image_folder", "dataset.root=sites", "dataset.image_size=8", "backbone=mlp", "backbone.width=8",
+        "init=random", "trainer.device=cpu", "trainer.steps=6", "trainer.eval_every=6", "protocol=fixed",
+        "protocol.test=[site000,site010]", "hparams.batch_size=8", "dataset.augment=none", "paths.cache_dir=cache",
+    )  # fmt: skip
+    (line,) = command("train.py", *asked, cwd=tmp_path).complaints
+    without_val = sum(int(0.2 * n) == 0 for n in sizes)
+    assert line.startswith(f"dgbench: {without_val} of 323 environments have 0 val images at dataset.val_fraction=0.2")
+    assert "dataset.val_fraction=0.5 suffices, or dataset.min_images=5" in line
+    assert "; and hparams.batch_size=8 is larger than the smallest training environments, 321 of 321" in line
+    again = ("dataset.min_images=5", "trainer.small_environments=repeat", "trainer.environments_per_step=4")
+    ended = command("train.py", *asked, *again, cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    rows = [row for row in rows_in(tmp_path) if row["step"] == 6]
+    assert {row["env"] for row in rows if row["subset"] == "test"} == {"site000", "site010"}
+    validated = {row["env"] for row in rows if row["subset"] == "val"}
+    large = {f"site{site:03}" for site, n in enumerate(sizes) if n >= 5}
+    assert validated == large

@@ -163,6 +163,36 @@ def test_a_pattern_keeps_frames_of_files_together(image_tree: Callable[..., Path
     assert not both
 
 
+def frames_of_clips(root: Path) -> list[tuple[str, str, str, None, dict[str, str]]]:
+    """List the images as a user's own reader does: five of a clip."""
+    paths = sorted(path.relative_to(root) for path in root.rglob("*.png"))
+    return [
+        (path.as_posix(), path.parts[0], path.parts[1], None, {"clip": f"{path.parent}/{int(path.stem) // 5}"})
+        for path in paths
+    ]
+
+
+def test_readers_of_a_users_own_are_cautioned(
+    image_tree: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Published layouts have a published split, and no caution."""
+    root = image_tree(a={"cat": 20, "dog": 20}, b={"cat": 20, "dog": 20})
+    reader = "dataset.reader={_target_: tests.data.test_split_units.frames_of_clips, _partial_: true}"
+    asked = [*FOLDER, f"dataset.root={root}", reader]
+    for words, number in (([], 1), (["dataset.split_by=clip"], 0)):
+        warn_once.cache_clear()
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            dataset = make_plan(tmp_path, *asked, *words).dataset
+        said = [record.getMessage() for record in caplog.records if "share their clip" in record.getMessage()]
+        assert len(said) == number
+    subsets, clips = dataset.planned()[1], dataset.table().attributes["clip"]
+    sides = [{clips[k] for k in subsets["a", subset]} for subset in ("train", "val")]
+    assert not sides[0] & sides[1]
+    published = dataset.model_copy(update={"reader": {"_target_": "dgbench.data.datasets.readers.fmow"}})
+    assert dataset._lists_own_columns() and not published._lists_own_columns()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

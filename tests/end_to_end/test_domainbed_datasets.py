@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import rows_in
@@ -38,7 +40,7 @@ def test_waterbirds(command: Any, tmp_path: Path) -> None:
     for split, count in ((0, 3), (1, 1), (2, 10)):
         for y in (0, 1):
             for place in (0, 1):
-                for _ in range(count):
+                for _ in range(count + 4 * (split == 0 and y == place)):
                     image(tmp_path / "birds" / f"{len(lines)}.png")
                     lines.append(f"{len(lines)},{len(lines)}.png,{y},{split},{place},x")
     (tmp_path / "birds" / "metadata.csv").write_text("\n".join(lines) + "\n")
@@ -56,3 +58,11 @@ def test_waterbirds(command: Any, tmp_path: Path) -> None:
     for place in ("land", "water"):
         for bird in ("landbird", "waterbird"):
             assert f"| erm | test_{place} | {bird} | place={place} |" in text
+    (file,) = tmp_path.glob("outputs/**/predictions.parquet")
+    frame = pq.read_table(file).to_pandas()
+    frame = frame[frame["subset"] == "test"]
+    accuracy = (frame["label"] == frame["predicted"]).groupby([frame["label"], frame["attribute.place"]]).mean()
+    trained = {(0, "land"): 7, (0, "water"): 3, (1, "land"): 3, (1, "water"): 7}
+    adjusted = sum(n * accuracy[group] for group, n in trained.items()) / 20
+    table = pd.read_csv(next(tmp_path.glob("reports/**/errors.csv")))
+    assert table["adjusted.place"].tolist() == [pytest.approx(adjusted)]

@@ -70,9 +70,9 @@ def train(overrides: Words = (), output: Place | None = None) -> TrainResult:
     words = open_keys(in_our_names(list(overrides)))
     if options := [word for word in words if word.startswith("-")]:
         raise ConfigError(f"{options[0]} is an option of the command line; pass KEY=VALUE, several studies with grid")
-    refuse_unread(words, UNREAD_IN_PYTHON)
     with _own_hydra(words):
-        config = compose("train", words)
+        config = compose("train", words)  # says first what no key is
+        refuse_unread(words, UNREAD_IN_PYTHON)
         parent = _output(output, str(config.paths.output_dir), words)
         loader = GlobalHydra.instance().config_loader()
         composer = Composer(loader, lambda other_words: compose("train", other_words), {tuple(words): config})

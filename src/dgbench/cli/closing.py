@@ -18,7 +18,7 @@ from dgbench.reports.document import TARGET_ORACLE
 from dgbench.reports.evaluation import Study, evaluate_study, expected_folds, grouped_reasons, planned_tests
 from dgbench.reports.render.formats import plain_table
 from dgbench.reports.tables import Column, percent, table
-from dgbench.validation import some_of
+from dgbench.reports.unlearnable import notes_of_study
 
 #: more folds without a result than these get no line of their own; the reasons below name them
 _MOST_EMPTY = 4
@@ -66,7 +66,7 @@ def study_table(
     notes = [TARGET_ORACLE] if study.trained_on_tested else []
     if held_out["env"].duplicated().any():
         notes.append("Measures: of each environment's mean error over the folds that hold it out.")
-    notes += _unlearnable_notes(rows, held_out)
+    notes += notes_of_study(rows, held_out)
     trained, parameters = identity.get("n_trainable"), identity.get("n_parameters")
     if None not in (trained, parameters) and trained != parameters:  # rows older than the counts do not say
         notes.append(f"tuning {identity['tuning']}: {trained:,} of {parameters:,} parameters were trained")
@@ -88,33 +88,6 @@ def _chance_notes(study: Study) -> list[str]:
         shown = [f"{MEASURES[name]} {percent(value)}" for name, value in reference.measures.items()]
         lines.append(f"{reference.name} (K = {chance.n_classes}), for comparison: {', '.join(shown)}")
     return lines
-
-
-def _unlearnable_notes(rows: Sequence[Mapping[str, Any]], held_out: pd.DataFrame) -> list[str]:
-    """Say which tested classes no training environment had, and how much of the error they may be.
-
-    Args:
-        rows: of the study.
-        held_out: its errors, one line for each fold and environment.
-    """
-    shares_of = {row["fold"]: row.get("unlearnable") or {} for row in rows}
-    notes = []
-    places = zip(held_out["fold"], held_out["env"], held_out["error"].astype(float), strict=True)
-    for fold, env, error in places:
-        beginning = f"{env}: "
-        named = shares_of.get(fold, {})
-        shares = {key.removeprefix(beginning): share for key, share in named.items() if key.startswith(beginning)}
-        if not shares:
-            continue
-        share = sum(shares.values())
-        points = f"at most {percent(min(share, error))} of its {percent(error)} points of error"
-        notes.append(
-            f"fold {fold}: no training environment has {some_of(list(shares))}, {percent(share)}% of the images "
-            f"of {env}: {points}"
-        )
-    if len(notes) > _MOST_EMPTY:
-        return [*notes[:_MOST_EMPTY], f"and {len(notes) - _MOST_EMPTY} more folds or environments with such classes"]
-    return notes
 
 
 def _fold_lines(study: Study, held_out: pd.DataFrame, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

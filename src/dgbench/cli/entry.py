@@ -26,6 +26,7 @@ from dgbench.interruption import forget, interrupt, request_first
 from dgbench.plan.explain import explain
 from dgbench.plan.names import in_our_names, refuse_options
 from dgbench.plan.overrides import open_keys, options
+from dgbench.plan.unread import refuse_run_folder
 
 Task = Callable[[DictConfig], float | None]
 WIDTH = 120
@@ -110,7 +111,9 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
                 refuse_options(sys.argv[1:], config_name)
                 import_from_beside(sys.argv[1:])
                 sys.argv[1:] = options_first(open_keys(in_our_names(sys.argv[1:]), config_name))
-                if sys.argv[1:2] in (["-m"], ["--multirun"]):
+                sweeps = sys.argv[1:2] in (["-m"], ["--multirun"])
+                refuse_run_folder(sys.argv[1:], _folder_key(config_name, sweeps))
+                if sweeps:
                     sign_of_life("composing the jobs of the sweep ...")
                 # ray.yaml is merged into the defaults of hydra-ray-launcher's own, as it should be
                 warnings.filterwarnings("ignore", r"\s*'hydra/launcher/ray' is validated against ConfigStore schema")
@@ -121,6 +124,13 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
         return main
 
     return decorate
+
+
+def _folder_key(config_name: str, sweeps: bool) -> str:
+    """Name the key of the folder that receives what a command makes."""
+    if config_name == "report":
+        return "output"
+    return "hydra.sweep.dir" if sweeps else "paths.output_dir"
 
 
 def _variables() -> dict[str, str]:

@@ -12,6 +12,7 @@ from dgbench.cli.entry import option_lines, plain_command, sign_of_life
 from dgbench.errors import ConfigError
 from dgbench.plan.names import in_our_names
 from dgbench.plan.overrides import open_keys
+from dgbench.plan.unread import key_of, longest
 from dgbench.validation import NUMBER_TEXT, shown
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ USED: Mapping[str, Sequence[str] | None] = {
     "trainer": ("device", "eval_batch_size", "eval_subsets", "precision"),
     "paths": ("data_dir", "cache_dir"),
 }
+#: keys of the dataset that say how it is trained on, or fetched
+UNREAD_OF_DATASETS = ("dataset.augment", "dataset.augmentations", "dataset.fetch", "dataset.log2_batch_sizes")
 #: key that is not read -> the option that is meant
 MEANT = {"trainer.predictions": "predictions=true", "paths.output_dir": "output=FOLDER"}
 EXAMPLES = (
@@ -87,6 +90,10 @@ def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
             options[key] = _value(key, value)
         elif top in USED:
             read = USED[top]
+            if longest(key_of(word), UNREAD_OF_DATASETS):
+                raise ConfigError(
+                    f"{word} changes nothing that dgbench evaluate does, which trains nothing; leave it out"
+                )
             if read is not None and "".join(inner) not in read:
                 instead = f"write {MEANT[key]}" if key in MEANT else "leave it out"
                 raise ConfigError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dgbench.cli.entry import hydra_main, sign_of_life
@@ -12,6 +12,9 @@ from dgbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+    from dgbench.data.description import DatasetInfo
+    from dgbench.plan.needs import Need
 
 
 @hydra_main(config_name="report")
@@ -32,6 +35,7 @@ def report(cfg: DictConfig) -> None:
     make_document = build(cfg, "report", _convert_="all")
     unread = getattr(make_document, "unread", ())
     refuse_unread(cfg, unread)
+    check_words(keys, getattr(make_document, "needs", {}))
     if hasattr(make_document, "show"):
         sys.exit(make_document.show())
 
@@ -91,6 +95,32 @@ def refuse_unread(cfg: DictConfig, unread: Collection[str]) -> None:
             raise ConfigError(
                 f"{word} changes nothing, report={hydra.runtime.choices['report']} does not read {key}; {instead}"
             )
+
+
+def check_words(keys: Mapping[str, Any], needs: Mapping[str, Need]) -> None:
+    """Refuse words that the report reads only beside others, or name them.
+
+    Args:
+        keys: of the command, plain values.
+        needs: of the report's own keys.
+
+    Raises:
+        ConfigError: one that would mislead.
+    """
+    from hydra.core.hydra_config import HydraConfig
+
+    from dgbench.plan.needs import Need, where
+    from dgbench.plan.unread import check_needs
+
+    reads_folders = where("import.cache", lambda cache: cache is not None)
+    kept = Need(reads_folders, "rows of folders are kept; leave it out", misleads=False)
+    words = [str(word) for word in HydraConfig.get().overrides.task]
+    check_needs(words, lambda: [(keys, no_dataset)], {"cache": kept, **needs}, sign_of_life)
+
+
+def no_dataset() -> DatasetInfo:
+    """Refuse to describe a dataset: a report reads rows, and none of its keys depends on one."""
+    raise AssertionError
 
 
 #: overrides that choose a part of the report or its place; the caption of a part names its own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,13 +22,17 @@ if TYPE_CHECKING:
 SHOWN = ("div", "cor", "emd", "mmd2", "ni", "tv", "min", "max", "noise", "d2", "d2_inf")
 MOST_LINES = 60
 
+log = logging.getLogger("dgbench")
+
 
 @hydra_main(config_name="shift")
 def shift(config: DictConfig) -> None:
     """Estimate what is not estimated yet; everything that needs no torch is checked before it loads."""
     from dgbench.plan.studies import Command
+    from dgbench.shift.needs import OF_SHIFT
 
     command = Command.of_hydra(config)
+    command.check_words(log.warning, OF_SHIFT)
     values, words, parent = command.values(), command.words, command.parent
     if config.plan:
         print_job_plan(values, words, parent)

@@ -85,6 +85,7 @@ def run_command(command: Command) -> Ended:
 
     config = command.config
     check_configuration(command.values())
+    command.check_words(log.warning)
     if config.grid or config.hparams.get("scheme") is not None:  # hundreds of studies take seconds to plan
         sign_of_life("planning the studies ...")
     if config.plan:

@@ -12,6 +12,7 @@ from dgbench.errors import ConfigError, DataError
 from dgbench.records.rows import printable_text
 
 SUBSETS = ("train", "val", "test")
+AS_LISTED = "as listed"  #: where images for validation come from that a list names, see DatasetInfo.val_from
 Counts = Mapping[str, Mapping[str, int]]
 
 

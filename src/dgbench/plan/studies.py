@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from hydra.core.config_loader import ConfigLoader
 from omegaconf import DictConfig
 
+from dgbench.data.datasets.small_environments import TooFewImagesError, with_batch_refusal
 from dgbench.data.description import DatasetInfo, need_training_images
 from dgbench.errors import ConfigError, DgbenchError, RunsFailedError
 from dgbench.plan.building import InitialWeights, conf_of, dataset_options, described, filled_dataset, named_weights
@@ -21,11 +22,12 @@ from dgbench.plan.folds import Fold, planned_folds
 from dgbench.plan.hyperparameters import hyperparameters
 from dgbench.plan.identity import folder_name, shared_parts, study_spec
 from dgbench.plan.labels import check_labels
+from dgbench.plan.needs import OF_TRAINING, Need
 from dgbench.plan.overrides import grammar, leaves, open_keys
 from dgbench.plan.protocols import check_validation
 from dgbench.plan.search import Scheme, Settings, base_values, scheme_of
 from dgbench.plan.settings import TrainerSettings, check_configuration
-from dgbench.plan.unread import UNREAD_ALONE, UNREAD_IN_SWEEPS, refuse_unread
+from dgbench.plan.unread import UNREAD_ALONE, UNREAD_IN_SWEEPS, Reading, check_needs, refuse_unread
 from dgbench.records.commands import JobPlace
 from dgbench.records.spec import RunSpec, StudySpec, digest
 from dgbench.seeding import ALL
@@ -152,12 +154,7 @@ class Planner:
         Raises:
             ConfigError, DataError, WeightsError: a study that cannot work.
         """
-        whole = self.checked(words)
-        lists = grid_lists(whole["grid"])
-        for values in product(*lists.values()):
-            combination = [f"{key}={grammar(value)}" for key, value in zip(lists, values, strict=True)]
-            study_words = [*words, *open_keys(combination)]
-            composed = self.checked(study_words) if combination else whole
+        for study_words, composed in self._of_grid(words):
             scheme = scheme_of(composed)
             if scheme is None:
                 yield self.study(study_words, composed)
@@ -165,6 +162,23 @@ class Planner:
             search = PlannedSearch(self, study_words, scheme, base_values(composed, scheme))
             for n, settings in enumerate(scheme.studies(search.base)):
                 yield search.study(settings, 0 if n else scheme.repeats)
+
+    def _of_grid(self, words: Sequence[str]) -> Iterator[tuple[list[str], Composed]]:
+        """Compose the configurations of a command's grid, each with its words; its own where it has no grid."""
+        whole = self.checked(words)
+        lists = grid_lists(whole.plain().get("grid") or {})  # a shift has none
+        for values in product(*lists.values()):
+            combination = [f"{key}={grammar(value)}" for key, value in zip(lists, values, strict=True)]
+            study_words = [*words, *open_keys(combination)]
+            yield study_words, self.checked(study_words) if combination else whole
+
+    def readings(self, words: Sequence[str]) -> Iterator[Reading]:
+        """Iterate over what the studies of a command may read of its words: configurations, and their datasets."""
+        for _, composed in self._of_grid(words):
+            yield composed.plain(), partial(self._described, composed)
+
+    def _described(self, composed: Composed) -> DatasetInfo:
+        return self._dataset(composed).info
 
     def key(self, composed: Composed) -> str:
         """Make a key that is equal for configurations that plan the same runs over the same files."""
@@ -197,7 +211,11 @@ class Planner:
         Raises:
             ConfigError, DataError, WeightsError: it cannot work.
         """
-        dataset, weights = self._dataset(composed), self._weights_of(composed)
+        weights = self._weights_of(composed)
+        try:
+            dataset = self._dataset(composed)
+        except TooFewImagesError as error:
+            raise _with_batch(error, composed) from None
 
         def planned() -> list[Fold]:
             folds = planned_folds(composed["protocol"], dataset.info)
@@ -250,6 +268,25 @@ class Planner:
             return PlannedDataset(keys, options, described(options, absent_ok=True, download=self.download))
 
         return self._once("dataset", composed.text("dataset", "init", "backbone"), make)
+
+
+def _with_batch(error: TooFewImagesError, composed: Composed) -> TooFewImagesError:
+    """Say in the same line what a minibatch needs, where the size of one is known and environments repeat no image."""
+    config = composed.plain()
+    settings = TrainerSettings(**config["trainer"])
+    if settings.small_environments == "repeat":
+        return error
+    given = tuple(error.images)
+    info = DatasetInfo(
+        name="", variant={}, base="", split_seed=0, given=given, everywhere=given, n_classes=0, image=(0,),
+        only_tested=error.only_tested,
+    )  # fmt: skip
+    try:
+        batch_size = hyperparameters(config, settings, 0, {})["batch_size"]
+        folds = planned_folds(config["protocol"], info)
+    except ConfigError:  # which is said once the images fit
+        return error
+    return with_batch_refusal(error, batch_size, {env for fold in folds for env in fold.training})
 
 
 def planned_again(config: Mapping[str, Any], parent: Path) -> PlannedStudy:
@@ -307,6 +344,15 @@ class Command:
     def place(self) -> JobPlace:
         """Return where the command keeps its records as a job of a sweep."""
         return JobPlace(self.parent, self.planner().key(Composed.of_config(self.config, "")))
+
+    def check_words(self, tell: Callable[[str], None], needs: Mapping[str, Need] = OF_TRAINING) -> None:
+        """Refuse typed words that nothing reads, or name them; a sweep did so for all of its jobs.
+
+        Raises:
+            ConfigError: one that would mislead.
+        """
+        if self.prints_plan:
+            check_needs(self.words, lambda: self.planner().readings(self.words), needs, tell)
 
     def values(self) -> dict[str, Any]:
         """Return the plain resolved values by top-level key."""

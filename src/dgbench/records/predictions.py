@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 PREDICTION_FILE = "predictions.parquet"
 TOP = 10
 ATTRIBUTE = "attribute."  #: beginning of the names of further columns
+MOST_VALUES = 50  #: of an attribute; one with more, as a file's number, makes no groups
+TrainingGroups = dict[str, dict[str, dict[str, int]]]  #: attribute -> value -> class -> training images
 _KEY, _FORMAT = b"dgbench", 1
 
 
@@ -75,8 +77,9 @@ def about_predictions(path: Path) -> dict[str, Any]:
 
     Keys: ``run`` (hash), ``step``, ``evaluation`` (``last`` or ``best``), ``classes`` (names), ``training`` and
     ``held_out`` (environments), ``algorithm``, ``dataset``, ``seed``, ``fold``, ``root`` (folder of the images as the
-    configuration gives it, or None), ``recipes`` (of every recorded error ``env``, ``subset`` and ``mixture``: the
-    weight of each eval set).
+    configuration gives it, or None), ``training_groups`` (attribute -> value -> class -> images that the run was
+    trained on; absent where none is known), ``recipes`` (of every recorded error ``env``, ``subset`` and ``mixture``:
+    the weight of each eval set).
 
     Raises:
         RecordError: it is no such file.

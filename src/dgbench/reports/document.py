@@ -16,6 +16,7 @@ from pydantic import AfterValidator, Field
 
 from dgbench.analysis.selection import Selection, describe
 from dgbench.errors import ConfigError
+from dgbench.plan.needs import Need
 from dgbench.plan.settings import FileName
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import ASSUMED, Problem
@@ -82,6 +83,7 @@ class Report(Checked):
     key = "report"
     of_means: ClassVar[bool] = False  #: whether it takes tables of means without seeds
     unread: ClassVar[Sequence[str]] = ()  #: keys of ``conf/report.yaml`` that it does not read
+    needs: ClassVar[Mapping[str, Need]] = {}  #: its own keys that it reads only beside others -> what these are
 
     name: FileName
 

@@ -31,6 +31,7 @@ from dgbench.reports.reading.collect import ADVICE
 from dgbench.reports.reading.folders import Problem, filling_command
 from dgbench.reports.reading.row_files import BY_SEED
 from dgbench.reports.reading.selected import Selected, SelectedRun, beside_trained, check_key, no_seeds, select_study
+from dgbench.reports.unlearnable import notes_of_setting
 from dgbench.seeding import ALL
 from dgbench.validation import some_of
 
@@ -51,6 +52,7 @@ class Setting:
     codes: tuple[str, ...]  #: code versions of the runs that count: one, or none where no run does
     #: what its results must beat; None where the number of classes is not known
     chance: Chance | None = field(default=None, compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)  #: on classes that no model could learn
 
     @property
     def name(self) -> str:
@@ -207,7 +209,8 @@ def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
             study_key = {"setting": setting.title, "algorithm": study.algorithm, "seed": study.seed}
             lines.append({**study_key, **_line(study)})
             problems += _missing_problems(study)
-        settings.append(replace(setting, chance=_chance(group, coverage)))
+        chance = _chance(group, coverage)
+        settings.append(replace(setting, chance=chance, notes=_on_classes(group, setting, errors)))
         problems += coverage.problems()
     # both frames keep names as Python's strings: tables read them by the thousand, Arrow's make that ten times slower
     study_columns = ["setting", "algorithm", "seed"]
@@ -299,6 +302,16 @@ def _chance(group: Group, coverage: _Coverage) -> Chance | None:
     measures = [name for name in MEASURES if name in coverage.measures]
     identities = [run.identity for run in group.runs]
     return chance_of(identities, group.tests, held_out, list(coverage.everywhere), measures)
+
+
+def _on_classes(group: Group, setting: Setting, errors: _ErrorLines) -> tuple[str, ...]:
+    """Say which classes the models of a setting were tested on and could not learn."""
+    identities = [run.identity for run in group.runs if not run.reason]
+    if not any(identity.get("unlearnable") for identity in identities):
+        return ()
+    frame = errors.frame()
+    held_out = frame[(frame["setting"] == setting.title) & (frame["role"] == "held_out")]
+    return tuple(notes_of_setting(identities, held_out[["env", "error"]]))
 
 
 def evaluate_study(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -32,6 +32,7 @@ from dgbench.analysis.comparison import error_of_each
 from dgbench.analysis.measures import highest
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError, RecordError
+from dgbench.plan.needs import Need, where
 from dgbench.plan.settings import FileName, Name
 from dgbench.records.status import read_beat
 from dgbench.reports.deciding import OF_EVIDENCE, assumptions, pair_table, undecided
@@ -231,6 +232,13 @@ class PowerReport(Report):
     seeds: Annotated[Seeds, Refusal("is no list of seeds from 2 on", "write e.g. [3,5,10]")] = Field([3, 5, 10, 20, 30])
     batch: Count1 = 2
     published: Name | None = None
+    needs: ClassVar[Mapping[str, Need]] = {
+        "report.batch": Need(
+            where("report.published", lambda name: name is None),
+            "a published table has no command that adds seeds; leave it out",
+            misleads=False,
+        )
+    }
 
     @property
     def unread(self) -> Sequence[str]:  # type: ignore[override]

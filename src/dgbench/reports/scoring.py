@@ -14,7 +14,7 @@ from scipy.stats import binomtest
 
 from dgbench.analysis import MEASURES, Measures
 from dgbench.errors import ConfigError
-from dgbench.records.predictions import about_predictions, need_pyarrow, read_predictions
+from dgbench.records.predictions import ATTRIBUTE, about_predictions, need_pyarrow, read_predictions
 from dgbench.validation import NotNegative, Refusal, Several, checked, shown
 
 _OF_IMAGES = (
@@ -66,7 +66,7 @@ def score(
         groups: of every image, as a list, or several lists by name, whose combinations are the groups; of a file, names
             of its columns.
         training_groups: training images, or shares of them, of each group by its name as in ``.loc["group"]``; a
-            group that is absent has none.
+            group that is absent has none. A file of a run knows them for the groups of ``label`` and one attribute.
 
     Raises:
         ConfigError: what was given is no list of classes, or the lists differ in length.
@@ -75,7 +75,9 @@ def score(
     if isinstance(y_true, str | Path):
         if y_pred is not None or environments is not None:
             raise ConfigError(f"y_true={y_true} is a file, which has predictions and environments; leave these out")
-        y_true, y_pred, environments, groups, given = _read(Path(y_true), groups, given)
+        path, names = Path(y_true), groups
+        y_true, y_pred, environments, groups, given = _read(path, names, given)
+        training_groups = _training_of(path, names) if training_groups is None else training_groups
     true, predicted = _classes("y_true", y_true), _classes("y_pred", y_pred)
     env_names = _names("environments", environments)
     labels = {} if groups is None else {"groups": _groups(groups)}
@@ -190,6 +192,23 @@ def _read(path: Path, groups: Any, given: Any) -> tuple[Any, Any, Any, Any, Any]
             raise ConfigError(f"groups={shown(unknown)} is no column of {path}; choose from {', '.join(frame)}")
         groups = frame[names]
     return frame["label"], frame["predicted"], frame["env"], groups, training if given is None else given
+
+
+def _training_of(path: Path, names: Any) -> dict[str, float] | None:
+    """Read the training images of the groups of class and one attribute, by name; None where they are not known."""
+    about = about_predictions(path)
+    known = about.get("training_groups") or {}
+    columns = [] if names is None or isinstance(names, str) else list(map(str, names))
+    attributes = [name for name in columns if name.removeprefix(ATTRIBUTE) in known and name.startswith(ATTRIBUTE)]
+    if len(columns) != 2 or len(attributes) != 1 or "label" not in columns:
+        return None
+    number = {str(name): k for k, name in enumerate(about["classes"])}
+    images: dict[str, float] = {}
+    for value, labels in known[attributes[0].removeprefix(ATTRIBUTE)].items():
+        for label, n in labels.items():
+            of_column = {"label": number[label], attributes[0]: value}
+            images[", ".join(f"{column}={of_column[column]}" for column in columns)] = n
+    return images
 
 
 def _array(name: str, values: Any) -> NDArray[Any]:

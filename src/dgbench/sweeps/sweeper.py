@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stderr
 from io import StringIO
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -25,6 +26,7 @@ from dgbench.plan.overrides import quoted
 from dgbench.plan.search import MOST_STUDIES
 from dgbench.plan.settings import check_configuration
 from dgbench.plan.studies import Planner
+from dgbench.plan.unread import UNREAD_IN_SWEEPS, Reading, check_needs, key_of, refuse_unread
 from dgbench.records.commands import PARTS, JobPlace, expect_jobs, forget_jobs
 from dgbench.sweeps.local import LocalLauncher, labels, raise_failed, tell
 from dgbench.sweeps.sizes import JobSize
@@ -49,12 +51,14 @@ class StudySweeper(BasicSweeper):
         planning: dotted name of the function that prints the plan of a sweep, see
             :func:`dgbench.sweeps.plan.print_plan`.
         checking: dotted name of what makes the function that refuses a job, see :func:`dgbench.sweeps.plan.job_check`.
+        needs: dotted name of what keys need to be read, see :data:`dgbench.plan.needs.OF_TRAINING`.
         options: of Hydra's own sweeper.
     """
 
-    def __init__(self, closing: str, planning: str, checking: str, **options: Any) -> None:
+    def __init__(self, closing: str, planning: str, checking: str, needs: str, **options: Any) -> None:
         super().__init__(**options)
         self.closing, self.planning, self.checking = closing, planning, checking
+        self.needs = needs
 
     def sweep(self, arguments: list[str]) -> Any:
         """Launch the jobs that are left; with ``plan=true`` print the plan and start nothing.
@@ -65,6 +69,7 @@ class StudySweeper(BasicSweeper):
             JobsFailedError: some failed, or left no finished runs where they were to be.
         """
         assert self.config is not None and self.hydra_context is not None and self.launcher is not None
+        refuse_unread([*arguments, *map(str, self.config.hydra.overrides.hydra)], UNREAD_IN_SWEEPS)
         loader = self.hydra_context.config_loader
         SweepFolder(dir=self.config.hydra.sweep.dir)
         sweep_dir = Path(self.config.hydra.sweep.dir)
@@ -91,6 +96,7 @@ class StudySweeper(BasicSweeper):
         if not self.config.wait and not queue:
             raise ConfigError("wait=false needs a queue whose jobs go on; add hydra/launcher=slurm, or leave it out")
         planner = Planner.of_sweep(loader, self.config)
+        self._check_words(arguments, jobs, planner, queue)
         size = JobSize.asked(self.config)
         jobs = _parts(jobs, planner, sweep_dir)
         if self.config.plan:
@@ -143,6 +149,19 @@ class StudySweeper(BasicSweeper):
                     "workers have other files, give them a shared hydra.sweep.dir, and start the same command again"
                 )
         return [results]
+
+    def _check_words(
+        self, arguments: Sequence[str], jobs: Sequence[Sequence[str]], planner: Planner, queue: bool
+    ) -> None:
+        """Refuse typed words that no job reads, or name them."""
+
+        def readings() -> Iterator[Reading]:
+            return chain.from_iterable(map(planner.readings, jobs))
+
+        check_needs(arguments, readings, resolve_name(self.needs), tell)
+        packing = [word for word in arguments if key_of(word).startswith("sweep.")]
+        if packing and not queue:
+            tell(f"{packing[0]} changes nothing here: it packs the jobs of a queue; add hydra/launcher=slurm")
 
     def _refuse(self, jobs: Sequence[Sequence[str]], planner: Planner, on_this_machine: bool) -> Counter[Path]:
         """Raise the first error in a value of any job; one whose files are missing does not stop the others.

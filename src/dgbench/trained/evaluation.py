@@ -26,6 +26,7 @@ from dgbench.data.datasets.class_order import is_unclear
 from dgbench.data.description import DatasetInfo, Preprocessing
 from dgbench.data.environments import Environments
 from dgbench.data.minibatches import EnvironmentData
+from dgbench.data.training_groups import training_groups
 from dgbench.data.understanding import lines_of_dataset
 from dgbench.errors import ConfigError
 from dgbench.plan.folds import Fold, planned_folds
@@ -40,6 +41,7 @@ from dgbench.trained.diwa import Accuracy
 from dgbench.trained.per_image import prediction_files, write_features
 from dgbench.trained.predictor import LoadedModel, Predictor
 from dgbench.training.study import environments_of, recipes_of, scored_by
+from dgbench.training.unlearnable import unlearnable
 from dgbench.validation import some_of
 
 Logits = Callable[[Tensor, str, int], Tensor]
@@ -244,6 +246,9 @@ def evaluate_model(
                 "classes": list(fold_images.catalog.classes),
                 "root": root,
             }
+            if subject.trained_on(info):
+                groups = training_groups(fold_images, fold.training)
+                about |= {"training_groups": groups} if groups else {}
             recipes = _recipes(subject, fold, fold_images, settings.eval_subsets)
             runs.append(PredictedRun(folders[fold.name] / PREDICTION_FILE, about, recipes))
         with prediction_files(runs if predictions else [], model.step, fold_images) as listen:
@@ -257,6 +262,7 @@ def evaluate_model(
             evaluated: dict[str, Any] = {"name": subject.name, "content": subject.content}
             if model.averaged:
                 evaluated["averaged"] = list(model.averaged)
+            identity = replace(identity, unlearnable=_unlearnable(subject, identity, fold_images, run.recipes))
             rows = rows_of_counts(identity, model.step, run.recipes, counts)
             final = Evaluations(steps=model.step, every=0, scored=scored_by(run.recipes))
             about = {"run": identity.run, "evaluated": evaluated, "evaluations": final.model_dump()}
@@ -265,6 +271,21 @@ def evaluate_model(
             write_whole(folder / ROW_FILE, "".join(row.to_json() + "\n" for row in rows))
             finish(folder)
     return [folders[fold.name] for fold in folds]
+
+
+def _unlearnable(
+    subject: Subject, identity: RunIdentity, environments: Environments, recipes: Sequence[ErrorRecipe]
+) -> dict[str, float]:
+    """Find what a model is tested on and was not trained on; its run's own words on its own dataset, where it has any.
+
+    Nothing is known of a model that was trained elsewhere, nor of a run that did not record its classes.
+    """
+    record = subject.model.record
+    if record is None:
+        return {}
+    if record.trained_classes:
+        return unlearnable(environments, recipes, record.trained_classes)
+    return dict(identity.unlearnable) if subject.trained_on(environments.info) else {}
 
 
 def validation_accuracy(

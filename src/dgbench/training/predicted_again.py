@@ -12,6 +12,7 @@ import torch
 
 from dgbench.callbacks.predictions import PredictedRun, Predictions
 from dgbench.callbacks.recorder import Recorder, RunRecord
+from dgbench.data.training_groups import training_groups
 from dgbench.errors import RecordError, is_out_of_memory, one_line
 from dgbench.records.files import NOT_REGULAR, check_seal, open_regular
 from dgbench.records.predictions import PREDICTION_FILE, about_predictions, read_predictions
@@ -90,6 +91,9 @@ def predicted_run(run: Run, file: Path | None) -> PredictedRun:
         "classes": list(run.data.environments.catalog.classes),
         "root": run.study.config["dataset"].get("root"),
     }
+    groups = training_groups(run.data.environments, run.fold.training)
+    if groups:
+        about["training_groups"] = groups
     return PredictedRun(file, about, run.data.recipes)
 
 

@@ -60,6 +60,7 @@ from dgbench.training.blueprint import featurizer_keys
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.factory import algorithm_class
 from dgbench.training.study import Run
+from dgbench.training.unlearnable import trained_classes
 from dgbench.version import __version__
 
 LOG_FILE = "log.txt"
@@ -97,6 +98,7 @@ def write_model(run: Run, identity: RunIdentity) -> None:
         training=run.fold.training,
         fold=run.fold.key(),
         classes=study.source.catalog.classes,
+        trained_classes=trained_classes(run.data.environments, run.fold.training),
         preprocessing=study.source.catalog.preprocessing,
         dataset=config["dataset"],
         protocol=config["protocol"],
@@ -236,6 +238,8 @@ class ModelRecord:
     protocol: Mapping[str, Any]
     trainer: Mapping[str, Any]
     n_images: int = 0  #: what numbers of training images are below; algorithms may keep something for each
+    #: names of the classes that some training image had; empty in records older than the key
+    trained_classes: tuple[str, ...] = ()
 
     def save(self, folder: Path) -> None:
         """Write ``model.json`` to a folder, whole.
@@ -269,7 +273,8 @@ class ModelRecord:
             if fault := first_fault(content, _CHECKS) or _identity_fault(content["identity"]):
                 raise ValueError(fault)
             content.pop("step", None)  # versions that exported models wrote it
-            content |= {key: tuple(content[key]) for key in ("training", "classes")}
+            names = ("training", "classes", "trained_classes")
+            content |= {key: tuple(content[key]) for key in names if key in content}
             content["preprocessing"] = Preprocessing.of_json(content["preprocessing"])
             record = ModelRecord(**content)
         except FileNotFoundError:

@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from omegaconf import OmegaConf
 from torch import nn
@@ -37,6 +36,7 @@ from dgbench.training.blueprint import Blueprint
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.predicting import OneRun
 from dgbench.training.processes import make_trainer
+from dgbench.training.unlearnable import trained_classes, unlearnable
 
 #: what rows say of a run as its specification does
 OF_SPEC = ("algorithm", "draw", "space", "trial", "backbone", "init", "protocol", "seed", "user_code")
@@ -92,6 +92,7 @@ class Run:
     def identity(self, module: OneRun | None) -> RunIdentity:
         """Build what the rows of the run say of it; ``module`` holds its networks, without it none are counted."""
         study, config = self.study, self.study.config
+        environments = self.data.environments
         rule = config["averaging"].get("rule") or {}
         averaging = {f"averaging.{key}": value for key, value in rule.items() if key != "_target_"}
         sharpness = self.spec.sharpness if "_target_" in self.spec.sharpness else {}
@@ -119,7 +120,7 @@ class Run:
             folds=None if self.fold.folds is None else [list(tested) for tested in self.fold.folds],
             beyond=study.info.beyond,
             grouped=study.group_size > 0,
-            unlearnable=unlearnable(self.data),
+            unlearnable=unlearnable(environments, self.data.recipes, trained_classes(environments, self.fold.training)),
             code=code_version(),
         )
 
@@ -310,32 +311,6 @@ def environments_of(fold: Fold, environments: Environments) -> Environments:
     if fold.membership is None:
         return environments
     return partial(environments, fold.membership.training, fold.membership.tested)
-
-
-def unlearnable(data: EnvironmentData) -> dict[str, float]:
-    """Compute the share of each class that is tested and in no training environment, of the images of an environment.
-
-    Returns:
-        ``ENVIRONMENT: CLASS`` -> share of the images of that environment.
-    """
-    table, catalog = data.environments.table, data.environments.catalog
-    images = [table.subset(env, "train") for env in data.training]
-    trained = np.unique(catalog.labels[np.concatenate(images)])
-    missing = np.setdiff1d(np.arange(len(catalog.classes)), trained)
-    shares: dict[str, float] = {}
-    if not len(missing):
-        return shares
-    for recipe in data.recipes:
-        if recipe.subset != "test":
-            continue
-        share = np.zeros(len(catalog.classes))
-        for name, weight in recipe.mixture.items():
-            labels = catalog.labels[table.eval_set(name).indices.numpy()]
-            share += weight * np.bincount(labels, minlength=len(share)) / len(labels)
-        for k in missing.tolist():
-            if share[k]:
-                shares[f"{recipe.env}: {catalog.classes[k]}"] = round(float(share[k]), 6)
-    return shares
 
 
 def scored_by(recipes: Sequence[ErrorRecipe]) -> dict[str, list[str]]:

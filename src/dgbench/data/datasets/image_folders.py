@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from dgbench.data.environments import Environments
 
 DROPPED, UNDECODED, NAMED_BAD = "copies of others", "that cannot be decoded", "named in dataset.bad_files"
+OWN_READERS = "dgbench.data.datasets."  # of published layouts
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
 
@@ -309,7 +310,7 @@ class ImageFolders(DatasetOptions):
         """
         units = self._units(table)
         subsets = subsets_of(table, kept, self.val_fraction, self.split_seed, units, self.min_images)
-        if units is None and self.manifest is not None:
+        if units is None and self._lists_own_columns():
             across = columns_across(table.attributes, subsets, len(table.classes))
             if caution := caution_of_columns(across):
                 warn_once(caution)
@@ -346,6 +347,15 @@ class ImageFolders(DatasetOptions):
             units = units_by_pattern(str(self.split_pattern), table.paths)
         check_units(units, table, key)
         return units
+
+    def _lists_own_columns(self) -> bool:
+        """Return whether a user says more of the images than a published layout, whose split is as published."""
+        if self.reader is None:
+            return self.manifest is not None
+        if isinstance(self.reader, Mapping):
+            return not str(self.reader.get("_target_")).startswith(OWN_READERS)
+        function = getattr(self.reader, "func", self.reader)  # of a functools.partial
+        return not str(getattr(function, "__module__", "")).startswith(OWN_READERS)
 
     def _left_out(self, table: ImageTable, kept: np.ndarray) -> dict[str, int]:
         """Count the files that are not read, by reason."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 
 import numpy as np
@@ -14,6 +14,24 @@ from dgbench.validation import some_of
 NAMED = 3  #: environments that a message names
 
 Subsets = Mapping[tuple[str, str], np.ndarray]
+
+
+class TooFewImagesError(ConfigError):
+    """Environments cannot be divided; what a minibatch takes of each is said in the same line by who knows it.
+
+    Attributes:
+        images: training images of each environment, once they are divided.
+        only_tested: environments that are too small to be trained on.
+    """
+
+    def __init__(self, text: str, images: Mapping[str, int], only_tested: Sequence[str]) -> None:
+        super().__init__(text)
+        self.images = images
+        self.only_tested = tuple(only_tested)
+
+
+class LackingClassesError(TooFewImagesError, DataError):
+    """Some of them lack classes besides."""
 
 
 def too_small(subsets: Subsets, environments: Sequence[str], min_images: int) -> tuple[str, ...]:
@@ -57,8 +75,9 @@ def refuse_together(
         )
     if not faults:
         return
-    error = DataError if lacking else ConfigError
-    raise error("; and ".join(faults))
+    images = {env: len(subsets[env, "train"]) - (env in without_val) for env in table.environments}
+    error = LackingClassesError if lacking else TooFewImagesError
+    raise error("; and ".join(faults), images, sorted(small))
 
 
 def batch_refusal(batch_size: int, images: Mapping[str, int]) -> str:
@@ -80,6 +99,22 @@ def batch_refusal(batch_size: int, images: Mapping[str, int]) -> str:
         "trainer.small_environments=repeat to draw images of small ones repeatedly, or dataset.min_images=N to leave "
         "them out of training, where the dataset has that key"
     )
+
+
+def with_batch_refusal(error: TooFewImagesError, batch_size: int, trained_on: Collection[str]) -> TooFewImagesError:
+    """Add to a refusal what a minibatch needs besides; the same one where all environments have enough.
+
+    Args:
+        error: the refusal.
+        batch_size: images per environment and step.
+        trained_on: environments that some fold trains on.
+    """
+    images = {env: n for env, n in error.images.items() if env in trained_on and n}
+    enough = all(n >= batch_size for n in images.values())
+    if enough:
+        return error
+    line = f"{error}; and {batch_refusal(batch_size, images)}"
+    return type(error)(line, error.images, error.only_tested)
 
 
 def _own_images(subsets: Subsets, env: str) -> int:

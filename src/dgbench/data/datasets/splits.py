@@ -13,7 +13,7 @@ import numpy as np
 from dgbench.data.datasets.labeled_rows import LabeledRows
 from dgbench.data.datasets.small_environments import refuse_together
 from dgbench.data.datasets.split_units import check_listed_units, cut_units, units_in_several
-from dgbench.data.description import SUBSETS, Counts, check_names
+from dgbench.data.description import AS_LISTED, SUBSETS, Counts, check_names
 from dgbench.data.options import list_of_names
 from dgbench.errors import ConfigError, DataError
 from dgbench.seeding import derive
@@ -163,8 +163,8 @@ def origin_of_val(table: LabeledRows, val_fraction: float, seed: int) -> str:
         return drawn(val_fraction, seed)
     others = len(table.environments) - len(listed)
     if not others:
-        return "as listed"
-    return f"as listed in {len(listed)} environments, of {others} others {drawn(val_fraction, seed)}"
+        return AS_LISTED
+    return f"{AS_LISTED} in {len(listed)} environments, of {others} others {drawn(val_fraction, seed)}"
 
 
 def _split(

@@ -54,13 +54,24 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", action="store_true", help="keep the archives, in .fetch/NAME")
     parser.add_argument("--decode", action="store_true", help="verify: also decode every image")
     options = parser.parse_args(words)
-    code, verifies = 0, options.names[0] == "verify"
+    code = 0
+    verifies = options.names[0] == "verify"
+    lists = options.names[0] == "list"
+    unread = {
+        "--keep": options.keep and (verifies or lists),
+        "--decode": options.decode and not verifies,
+        " ".join(options.names[1:]): lists and len(options.names) > 1,
+    }
+    for word, typed in unread.items():
+        if typed:
+            print(f"dgbench: {word} changes nothing here, see dgbench fetch --help; leave it out", file=sys.stderr)
+            return 1
     try:
         datasets = sources()
     except DgbenchError as error:
         print(f"dgbench: {error}", file=sys.stderr)
         return 1
-    if options.names == ["list"]:
+    if lists:
         print(table(options.to, datasets))
         return 0
     present = [name for name, source in datasets.items() if name == source.name and _is_present(source, options.to)]

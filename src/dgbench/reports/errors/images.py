@@ -5,7 +5,7 @@ Counts are summed run by run, so that the images of one run are in memory at a t
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +18,15 @@ from sklearn.metrics import f1_score, roc_auc_score
 
 from dgbench.errors import RecordError
 from dgbench.plan.folds import tested
-from dgbench.records.predictions import ATTRIBUTE, PREDICTION_FILE, about_predictions, read_predictions
+from dgbench.records.predictions import (
+    ATTRIBUTE,
+    MOST_VALUES,
+    PREDICTION_FILE,
+    TrainingGroups,
+    about_predictions,
+    read_predictions,
+)
+from dgbench.reports.errors.adjusted import adjusted_averages
 from dgbench.reports.evaluation import one_code
 from dgbench.reports.labels import setting_labels
 from dgbench.reports.reading.collect import Collection
@@ -31,7 +39,6 @@ if TYPE_CHECKING:
 
 SHOWN = 16  # images on a sheet
 BINS = 15  # of confidence, as in Guo et al. (2017)
-MOST_VALUES = 50  # of an attribute; one with more, as a file's number, makes no groups
 FEW = 10  # images of a group below which it is not called the worst
 _GROUP = ["attribute", "value", "label", "env"]
 _WAYS = "train with trainer.predictions=last, or write them with dgbench evaluate and predictions=true"
@@ -67,6 +74,12 @@ class PredictedRun:
     def repetition(self) -> str:
         """Seed and trial, which its folds have in common."""
         return f"{self.run.identity['seed']}, trial {self.run.identity['trial']}"
+
+    @property
+    def training_groups(self) -> TrainingGroups:
+        """Training images by attribute, value and class; empty where they are not known."""
+        groups: TrainingGroups = self.about.get("training_groups") or {}
+        return groups
 
     def tested(self) -> Iterator[EnvImages]:
         """Read the images of each environment whose ``test`` errors are the run's result.
@@ -181,12 +194,45 @@ class Counts:
 
     Attributes:
         many: attributes with more values than make groups.
+        reasons: why attributes have no adjusted average.
     """
 
     def __init__(self, classes: Sequence[str]) -> None:
         self.classes = classes
         self.many: set[str] = set()
+        self.reasons: list[str] = []
+        self._runs: Counter[str] = Counter()
         self._parts: dict[str, list[pd.DataFrame]] = defaultdict(list)
+
+    def add_run(self, tested: Sequence[EnvImages], repetition: str, training: TrainingGroups) -> None:
+        """Count the images of a run in all environments that it is tested in; ``training`` as of its record."""
+        for images in tested:
+            self.add(images, repetition)
+        self._runs[repetition] += bool(tested)
+        if not training or not tested:
+            return
+        frame = pd.concat([images.frame for images in tested], ignore_index=True)
+        averages, reasons = adjusted_averages(frame, training, self.classes)
+        self.reasons += [reason for reason in reasons if reason not in self.reasons]
+        lines = [{"attribute": name, "accuracy": value} for name, value in averages.items()]
+        if lines:
+            self._parts["adjusted"].append(pd.DataFrame(lines).assign(repetition=repetition))
+
+    def adjusted(self) -> dict[str, pd.Series[float]]:
+        """Average the adjusted averages of each attribute over the folds of a repetition, by repetition.
+
+        A repetition of which some run has none is left out, and an attribute without repetitions.
+        """
+        if not self._parts["adjusted"]:
+            return {}
+        averages: dict[str, pd.Series[float]] = {}
+        for name, lines in self._all("adjusted").groupby("attribute", sort=False):
+            by_repetition = lines.groupby("repetition", sort=False)["accuracy"]
+            runs = by_repetition.size()
+            whole = runs == [self._runs[str(repetition)] for repetition in runs.index]
+            if whole.any():
+                averages[str(name)] = by_repetition.mean()[whole]
+        return averages
 
     def add(self, images: EnvImages, repetition: str) -> None:
         """Count the images of one run in one environment.

@@ -62,6 +62,8 @@ MOST_CLASSES = 30  # of a confusion matrix that is a table
 _MOST_GROUPS, _MOST_PAIRS = 15, 10
 _NO_AUROC = "predictions hold the 10 most probable classes, AUROC needs the probabilities of all"
 
+_ADJUSTED = "adjusted."  # before the name of an attribute
+
 _ALGORITHM = Column("algorithm", key=True)
 _ENVIRONMENT = Column("env", "environment", key=True)
 _CLASS = Column("class", key=True)
@@ -180,8 +182,8 @@ def _read(runs: Sequence[PredictedRun], compared: bool, problems: list[Problem])
         except RecordError as error:
             problems.append(Problem("unreadable predictions", predicted.run.folder, str(error)))
             continue
+        counts.add_run(parts, predicted.repetition, predicted.training_groups)
         for images in parts:
-            counts.add(images, predicted.repetition)
             frame = images.frame.assign(env=images.env, root=predicted.about.get("root"))
             wrong = frame[~frame["right"] & (frame["weight"] > 0)]
             worst.append(wrong.nlargest(SHOWN, "confidence"))
@@ -332,14 +334,18 @@ def _thumbnail(line: Mapping[str, Any]) -> Image:
 def overall_table(counts: ByAlgorithm) -> Table:
     """List the errors of every algorithm, one line each, most accurate first."""
     lines: list[dict[str, Any]] = []
+    adjusted = dict.fromkeys(name for counted in counts.values() for name in counted.adjusted())
     for algorithm, counted in counts.items():
         measures = counted.measures()
         measures["average"] = counted.measures("env")["accuracy"].groupby("repetition").mean()
+        averages = counted.adjusted()
+        known = {_ADJUSTED + name: values for name, values in averages.items() if len(values) == len(measures)}
         worst = counted.worst_group()
         lines.append(
             {
                 "algorithm": algorithm,
                 **_over_seeds(measures, ("accuracy", "average", "macro_f1", "auroc", "ece", "excess")),
+                **_over_seeds(pd.DataFrame(known), known),
                 "worst": worst["accuracy"] if worst else None,
                 "group": worst["name"] if worst else None,
                 "images": measures["images"].mean(),
@@ -350,6 +356,7 @@ def overall_table(counts: ByAlgorithm) -> Table:
         _ALGORITHM,
         Column("accuracy", unit="percent", help="of all tested images alike"),
         Column("average", "average over environments", "percent", help="mean of the environments' accuracies"),
+        *_adjusted_columns(list(adjusted)),
         *_MEASURES,
         Column("worst", "worst group", "percent", help=f"lowest accuracy of a class in an environment, n >= {FEW}"),
         Column("group", "which is"),
@@ -361,8 +368,19 @@ def overall_table(counts: ByAlgorithm) -> Table:
     notes = ["Mean ± standard deviation (divisor n-1) over seeds."] if repeated else []
     if reason := next((line["auroc.reason"] for line in lines if "auroc.reason" in line), ""):
         notes.append(f"AUROC is left out: {reason}.")
+    notes += dict.fromkeys(reason for counted in counts.values() for reason in counted.reasons)
     notes.append("Whether two algorithms can be told apart is said by report=measures and report=leaderboard.")
     return table(lines, "errors", "Errors on held-out test images", columns, notes)
+
+
+def _adjusted_columns(attributes: Sequence[str]) -> list[Column]:
+    """List a column for each attribute by which an adjusted average is known."""
+    columns = []
+    for name in attributes:
+        title = f"adjusted average ({name})" if len(attributes) > 1 else "adjusted average"
+        meaning = f"accuracies of class and {name}, weighed by shares of the training images (Sagawa et al. 2020)"
+        columns.append(Column(_ADJUSTED + name, title, "percent", help=meaning))
+    return columns
 
 
 def environment_table(counts: ByAlgorithm) -> Table:

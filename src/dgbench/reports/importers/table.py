@@ -105,16 +105,42 @@ def read_table(
     if algorithm is not None:
         table.add("algorithm", algorithm)
     table.lengthen(values)
+    refuse_stated(table, {"dataset": dataset, "backbone": backbone, "init": init}, values)
     lines = _lines(table, {"dataset": dataset or "table", "backbone": backbone or "unknown", "init": init or "unknown"})
     lines = _with_errors(table, lines, unit)
     if "standard_error" in lines and "seed" not in table.column:
         if classes is not None:
             table.assume("a table of means gets no line for a blind guess: import.classes is not used")
         return _stated(table, lines, seeds, bar)
+    if seeds is not None:
+        raise ConfigError(
+            f"import.seeds={seeds} is of a table of means with error bars, and {table.where} is none; leave it out"
+        )
     if classes is not None and lines["dataset"].nunique() > 1:
         named = ", ".join(map(str, lines["dataset"].unique()))
         raise ConfigError(f"import.classes={classes} is of one dataset, the table holds {named}; leave it null")
     return _collected(table, _with_held_out(table, lines), classes)
+
+
+def refuse_stated(table: Columns, named: Mapping[str, str | None], values: str | None) -> None:
+    """Refuse what was stated of a table and is not read, since the table says it itself.
+
+    Args:
+        table: whose columns are known.
+        named: key -> what all lines are to be called; None where nothing was stated.
+        values: as of :func:`read_table`.
+
+    Raises:
+        ConfigError: for the first of them.
+    """
+    for key, name in named.items():
+        if name is not None and key in table.column:
+            raise ConfigError(f"import.{key}={name}, but {table.where} has a column {table.column[key]}; leave one out")
+    if values is not None and not table.wide:
+        raise ConfigError(
+            f"import.values={values} says what columns of environments hold, and {table.where} has a line for each; "
+            f"leave it out, or name the column with import.columns.{values}=COLUMN"
+        )
 
 
 def _lines(table: Columns, named: Mapping[str, str]) -> pd.DataFrame:

@@ -6,13 +6,15 @@ A section for each setting; before them, where a dataset occurs in several setti
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import pandas as pd
 
 from dgbench.analysis import Statistics
 from dgbench.analysis.selection import Selection
 from dgbench.phases import tracked
+from dgbench.plan.needs import Need, where
 from dgbench.plan.settings import FileName, Name
 from dgbench.records.rows import Role, keys
 from dgbench.reports.chance import beaten
@@ -257,6 +259,11 @@ class MeasuresReport(Report):
     statistics: Statistics = Statistics()
     wandb: Switch = False
     wandb_project: Name | None = None
+    needs: ClassVar[Mapping[str, Need]] = {
+        "report.wandb_project": Need(
+            where("report.wandb"), "report.wandb=true logs the report; add that", misleads=False
+        )
+    }
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         selected = select_runs(collection, selection, split_by)

@@ -81,7 +81,9 @@ def setting_tables(evaluation: Evaluation, statistics: Statistics, noise: Sequen
     """Build all tables of one setting, those to read first in front; the first one also gets :func:`noise_notes`."""
     measures, (setting,) = measure_table(evaluation), evaluation.settings
     return [
-        with_measures(replace(measures, notes=(*measures.notes, *noise)), setting.chance, {OF_MEANS: "worst_gap"}),
+        with_measures(
+            replace(measures, notes=(*measures.notes, *setting.notes, *noise)), setting.chance, {OF_MEANS: "worst_gap"}
+        ),
         with_errors(held_out_table(evaluation), setting.chance),
         selection_table(evaluation),
         correlation_table(evaluation),
@@ -156,7 +158,7 @@ def held_out_table(evaluation: Evaluation) -> Table:
     ]
     lines = side_by_side(order, parts)
     title = f"Error in each {'tested' if oracle else 'held-out'} environment"
-    return table(lines, "held_out_errors", title, columns, [_models_note(setting, oracle)])
+    return table(lines, "held_out_errors", title, columns, [_models_note(setting, oracle), *setting.notes])
 
 
 def seed_table(evaluation: Evaluation) -> Table:

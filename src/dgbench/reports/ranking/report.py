@@ -5,7 +5,8 @@ On top the answer: who leads by accuracy, by how much, and what cannot be conclu
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, Self
 
 import pandas as pd
 from pydantic import Field, model_validator
@@ -14,6 +15,7 @@ from dgbench.analysis.accuracy import Spread
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError
 from dgbench.phases import tracked
+from dgbench.plan.needs import Need, where
 from dgbench.plan.settings import FileName, Name
 from dgbench.reports.chance import beaten
 from dgbench.reports.document import (
@@ -120,6 +122,12 @@ class LeaderboardReport(Report):
     """
 
     of_means = True
+    needs: ClassVar[Mapping[str, Need]] = {
+        "report.shifts": Need(
+            where("report.shifts_from", lambda folders: folders is None),
+            "report.shifts_from says the kinds of shift; leave one of the two out",
+        )
+    }
 
     name: FileName = "leaderboard"
     spread: Spread = "domainbed"
