@@ -73,7 +73,7 @@ def run_command(command: Command) -> Ended:
     from dgbench.data.understanding import lines_of_datasets
     from dgbench.plan.settings import check_configuration
     from dgbench.plan.studies import Ended, planned_studies
-    from dgbench.sweeps.plan import print_command_plan
+    from dgbench.sweeps.plan import Judged, print_command_plan
 
     config = command.config
     check_configuration(command.values())
@@ -93,6 +93,7 @@ def run_command(command: Command) -> Ended:
     if len(planned) > 1 and command.prints_plan:
         print_command_plan(command, clock=True, starts=True)
     elif command.prints_plan:
+        Judged(remembers=True).add(planned[0])  # refuses before Lightning is imported, which takes seconds
         for line in lines_of_datasets(study.info for study in planned):
             sign_of_life(line)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 
+from dgbench.callbacks.averaged import AveragedScores
 from dgbench.callbacks.checkpointer import Checkpointer
 from dgbench.callbacks.loggers import Guard
 from dgbench.callbacks.metrics import RunMetrics, TrainingMetrics
@@ -24,7 +25,7 @@ from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.rows import ROW_FILE, lines_before
 from dgbench.training.checkpoints import Snapshot, best_file, group_file, point_to
 from dgbench.training.groups import Group
-from dgbench.training.modules import RunModule, StackedRuns
+from dgbench.training.modules import LightningRuns, StackedRuns
 from dgbench.training.processes import CalmSigterm, Process, make_trainer, normal_numbers
 from dgbench.training.run_folder import write_model
 
@@ -61,8 +62,9 @@ class Fit:
         module = self.module = group_module(group)
         self.data = group_data(group)
         module.training_images = self.data.training_images
-        self.averaging = self.study.averaging()
-        self.final_only = self.averaging is not None and self.averaging.rule.final_only
+        averaging = self.study.averaging()
+        self.averaging = AveragedScores(averaging.rule) if averaging else None
+        self.final_only = averaging is not None and averaging.rule.final_only
         users = self.study.config["callbacks"]
         named = {name: build(without(users, name, "passive"), name) for name in users}
         self.users = UserCallbacks(named) if named else None
@@ -252,7 +254,7 @@ def ended_by(error: BaseException) -> bool:
     return False
 
 
-def group_module(group: Group) -> RunModule:
+def group_module(group: Group) -> LightningRuns:
     """Build the module that trains a group, freshly initialized."""
     modules = [run.study.module(run.fold) for run in group.runs]
     return StackedRuns(modules) if group.stacked else modules[0]
