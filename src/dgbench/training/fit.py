@@ -244,14 +244,14 @@ class Fit:
             self.metrics.load_states([state.get("metrics") for state in states])
 
 
-def ended_by(error: BaseException) -> bool:
-    """Return whether a ``SystemExit`` is Lightning's answer to Ctrl-C, not one that a callback raised."""
+def interruption(error: BaseException) -> KeyboardInterrupt | None:
+    """Find what Lightning answered with a ``SystemExit``; None for one that a callback raised."""
     context: BaseException | None = error
     while context is not None:
         if isinstance(context, KeyboardInterrupt):
-            return True
+            return context
         context = context.__cause__ or context.__context__
-    return False
+    return None
 
 
 def group_module(group: Group) -> LightningRuns:
@@ -277,7 +277,8 @@ def while_fitting() -> Iterator[None]:
         with normal_numbers():
             yield
     except SystemExit as stop:
-        if ended_by(stop):
-            raise KeyboardInterrupt from stop
+        interrupted = interruption(stop)
+        if interrupted is not None:
+            raise KeyboardInterrupt(*interrupted.args) from stop
         text = f"SystemExit({stop.code}) was raised while it trained; set trainer.should_stop to end a training"
         raise RuntimeError(text).with_traceback(stop.__traceback__) from stop
