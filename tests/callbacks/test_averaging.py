@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from dgbench.algorithms.erm import ERM
-from dgbench.callbacks.averaging import Averaging, MovingAverage, Swad
+from dgbench.callbacks.averaged import AveragedScores
+from dgbench.callbacks.averaging import MovingAverage, Swad
 from dgbench.callbacks.checkpointer import Checkpointer
 from dgbench.callbacks.recorder import Recorder, RunRecord
 from dgbench.containers import Networks
@@ -85,7 +86,7 @@ class _Run:
             code="0", **environments.info.identity(),
         )  # fmt: skip
         self.file, self.watch, self.rule = folder / "errors.jsonl", _Watch(), rule
-        averaging, last, done = Averaging(rule), folder / "last.ckpt", 0
+        averaging, last, done = AveragedScores(rule), folder / "last.ckpt", 0
 
         def save(trainer: Any, module: Any) -> None:
             torch.save({"run": module.run_state(0), "averaging": averaging.state_dict()}, last)

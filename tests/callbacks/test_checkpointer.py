@@ -12,7 +12,7 @@ import torch
 from pytorch_lightning.trainer.states import TrainerFn
 
 from dgbench.callbacks import checkpointer as checkpointer_file
-from dgbench.callbacks.checkpointer import Checkpointer
+from dgbench.callbacks.checkpointer import STOPS, Checkpointer
 from dgbench.plan.settings import TrainerSettings
 from dgbench.records.files import write_whole_with
 
@@ -163,23 +163,51 @@ def test_a_write_that_breaks_off_leaves_whole_files(tmp_path: Path, monkeypatch:
 
 @pytest.fixture
 def interruptible() -> Any:
-    """Python's own handler of Ctrl-C, whatever this process has inherited."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Python's own handlers, whatever this process has inherited."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in STOPS}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_ctrl_c_ends_training_with_a_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_polite_signal_ends_training_with_a_checkpoint(tmp_path: Path, number: int) -> None:
     """After the minibatches that are being computed; the handler is then as it was."""
+    before = signal.getsignal(number)
     group = Group(tmp_path, seconds=1e9)
     group.start()
-    signal.raise_signal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
+    signal.raise_signal(number)
+    with pytest.raises(KeyboardInterrupt, match=STOPS[signal.Signals(number)]):
         group.train_to(13)
     assert group.saved == [13]
     group.callback.teardown(group.untyped(), group.untyped(), "fit")
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(number) is before
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_and_then_sigterm_of_a_launcher_are_one_stop(tmp_path: Path) -> None:
+    group = Group(tmp_path, seconds=1e9)
+    group.start()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM):
+        signal.raise_signal(number)
+    with pytest.raises(KeyboardInterrupt, match="Ctrl-C"):
+        group.train_to(13)
+    assert group.saved == [13]
+
+
+def test_a_signal_that_somebody_handles_is_left_to_them(tmp_path: Path) -> None:
+    """A launcher of a cluster may ask for requeueing by it."""
+    taken: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, _: taken.append(number))
+    group = Group(tmp_path, seconds=1e9)
+    group.start()
+    signal.raise_signal(signal.SIGUSR1)
+    group.train_to(13)
+    group.end()
+    signal.signal(signal.SIGUSR1, before)
+    assert taken == [signal.SIGUSR1]
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -194,14 +222,16 @@ def test_ctrl_c_during_the_last_evaluation_is_not_forgotten(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_ctrl_c_before_an_evaluation_leaves_no_checkpoint_that_skips_it(tmp_path: Path) -> None:
-    group = Group(tmp_path, seconds=0)
+def test_ctrl_c_before_an_evaluation_waits_for_it(tmp_path: Path) -> None:
+    """A checkpoint before it would leave it out; none at all would lose the steps."""
+    group = Group(tmp_path, seconds=1e9)
     group.start()
     group.train_to(9)
     signal.raise_signal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        group.evaluate(10)
-    assert group.saved == [9]
+        group.evaluate(10, 0)
+    assert group.saved == [10]
+    assert step_of(group.bests[0]) == 10
 
 
 @pytest.mark.usefixtures("interruptible")

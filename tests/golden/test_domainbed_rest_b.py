@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from dgbench.algorithms.adrmx import supervised_contrast
 from dgbench.algorithms.trm import neumann
-from dgbench.callbacks.averaging import Averaging, MovingAverage
+from dgbench.callbacks.averaged import AveragedScores
+from dgbench.callbacks.averaging import MovingAverage
 from dgbench.configuration import CONF
 from dgbench.network_specs import TaperedSpec
 from dgbench.networks.build import build_head
@@ -214,7 +215,7 @@ def _normalizing() -> nn.Sequential:
 def _averaged(networks: Any, flavor: str, start: int) -> tuple[Toy, MovingAverage]:
     toy, rule = Toy("erm_pp", {"linear_steps": 1, "linear_lr": 0.02}, networks), MovingAverage(start, flavor)
     trainer: Any = SimpleNamespace(should_stop=False)
-    Averaging(rule).on_fit_start(trainer, toy.module)
+    AveragedScores(rule).on_fit_start(trainer, toy.module)
     return toy, rule
 
 

@@ -1,7 +1,7 @@
 """Average a model's weights over its training, around any algorithm: EoA's moving average, and SWAD.
 
-A *rule* is pure logic over named tensors; the callback :class:`Averaging` feeds it and scores with what it gives. Steps
-are optimizer updates done, so the first update is step 1.
+A *rule* is pure logic over named tensors; a callback (``averaged.py``) feeds it and scores with what it gives.
+Steps are optimizer updates done, so the first update is step 1.
 
 SWAD (Cha et al., 2021) averages segments of the training, each between two evaluations. The loss *converges* at the
 first of ``n_converge`` segments of which none is better; from there to where the loss stays above a tolerance lies the
@@ -12,20 +12,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Protocol
 
-import pytorch_lightning as pl
 import torch
-from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
 
-from dgbench.batches import EnvBatch, Tensors
-from dgbench.containers import renew_statistics
+from dgbench.batches import Tensors
 from dgbench.errors import ConfigError
 
 log = logging.getLogger("dgbench")
@@ -59,11 +54,8 @@ class Rule(Protocol):
         """Continue from what :meth:`state_dict` gave."""
 
 
-class Averaging(pl.Callback):
-    """Scores averaged weights, while the live ones are trained.
-
-    It must come after every callback that reads weights at the end of a validation: there it puts the live ones back.
-    A rule that is ``final_only`` needs one more ``trainer.validate`` after training.
+class Averaging:
+    """What ``conf/averaging`` names: the rule that :class:`~dgbench.callbacks.averaged.AveragedScores` follows.
 
     Args:
         rule: what is averaged.
@@ -78,78 +70,6 @@ class Averaging(pl.Callback):
                 f"averaging.rule._target_ names a {type(rule).__name__} without {lacking[0]}; name a rule of averaging"
             )
         self.rule = rule
-        self._restored: dict[str, Any] | None = None
-        self._live: dict[str, Tensor] = {}
-        self._hook: Callable[[int], None] | None = None
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.rule.state_dict()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._restored = state_dict
-
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        if self._restored is None:
-            self.rule.begin(_buffers(pl_module))
-        else:
-            self.rule.load_state_dict(pl_module.transfer_batch_to_device(self._restored, pl_module.device, 0))
-        self._restored = None
-        trainer.should_stop = trainer.should_stop or self.rule.finished
-        self._hook = partial(self._after_step, pl_module)
-        pl_module.after_step.append(self._hook)
-
-    def teardown(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
-        if self._hook in pl_module.after_step:
-            pl_module.after_step.remove(self._hook)
-
-    def _after_step(self, module: Any, step: int, batch: EnvBatch) -> None:
-        self.rule.update(step, dict(module.named_parameters()), _buffers(module))
-        if getattr(self.rule, "renews", False):
-            module.move_statistics(self.rule.result(), step, batch)
-
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        if self.rule.final_only and _fitting(trainer):
-            return
-        with _plain_tensors():
-            tensors = {**dict(pl_module.named_parameters()), **dict(pl_module.named_buffers())}
-            averaged = self.rule.result()
-            self._live = {name: tensors[name].clone() for name in averaged}
-            for name, value in averaged.items():
-                tensors[name].copy_(value)
-            if not _fitting(trainer):
-                renew_statistics(pl_module, pl_module, self._images(trainer, pl_module))
-
-    def _images(self, trainer: Any, module: Any) -> Iterator[Tensor]:
-        """Yield the images of the steps that would have come next, minibatch by minibatch."""
-        first = int(module.steps_done)
-        for step in range(first, first + self.rule.batchnorm_batches):
-            yield from (batch.x for batch in trainer.datamodule.batches(step, 1))
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        with _plain_tensors():
-            tensors = {**dict(pl_module.named_parameters()), **dict(pl_module.named_buffers())}
-            for name, value in self._live.items():
-                tensors[name].copy_(value)
-            self._live = {}
-            if _fitting(trainer):
-                loss = float(trainer.callback_metrics["val/loss"])
-                self.rule.evaluated(int(pl_module.steps_done), loss, _buffers(pl_module))
-                trainer.should_stop = trainer.should_stop or self.rule.finished
-
-
-def _fitting(trainer: pl.Trainer) -> bool:
-    return trainer.state.fn == TrainerFn.FITTING
-
-
-def _buffers(module: Any) -> dict[str, Tensor]:
-    return {name: tensor for name, tensor in module.named_buffers() if tensor.is_floating_point()}
-
-
-@contextmanager
-def _plain_tensors() -> Iterator[None]:
-    """Make tensors inside changeable in place later, unlike in the inference mode of an evaluation."""
-    with torch.inference_mode(False), torch.no_grad():
-        yield
 
 
 def snapshot(tensors: Tensors) -> dict[str, Tensor]:

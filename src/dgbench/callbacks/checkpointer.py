@@ -19,6 +19,9 @@ from dgbench.callbacks.recorder import Recorder
 from dgbench.plan.settings import TrainerSettings
 from dgbench.records.files import write_sealed
 
+#: signals that ask training to end -> what a status calls them
+STOPS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGUSR1: "SIGUSR1"}
+
 
 @dataclass(eq=False, repr=False)
 class Checkpointer(pl.Callback):
@@ -28,8 +31,9 @@ class Checkpointer(pl.Callback):
     end of training. The best weights go first: a group that dies between the two finds the same best again, since it
     continues from an earlier step.
 
-    Ctrl-C ends training after the minibatches that are being computed, with a checkpoint; a second one, or one during
-    an evaluation, ends it at once.
+    Ctrl-C, and the signals by which clusters and service managers ask a process to end, end training with a checkpoint:
+    after the minibatches that are being computed, or after the evaluation that has begun, which a checkpoint cannot
+    stand before. A second Ctrl-C ends it at once.
     """
 
     save: Callable[[pl.Trainer, Any], None]  #: saves the group
@@ -40,32 +44,27 @@ class Checkpointer(pl.Callback):
     seconds_written: float = field(default=0.0, init=False)  #: what all checkpoints have taken
     _written: float = field(default_factory=time.monotonic, init=False)
     _pending: dict[int, Mapping[str, Any]] = field(default_factory=dict, init=False)  # best weights not on disk yet
-    _interrupted: bool = field(default=False, init=False)
-    _handler: Any = field(default=None, init=False)
+    _stopped_by: str = field(default="", init=False)  # what asked to end; empty while nothing has
+    _handlers: dict[int, Any] = field(default_factory=dict, init=False)  # of signals, as they were before training
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         self._written, self.saved = time.monotonic(), pl_module.steps_done
         if threading.current_thread() is threading.main_thread():
-            self._handler = signal.signal(signal.SIGINT, self._interrupt)
+            for number in STOPS:
+                if number != signal.SIGUSR1 or signal.getsignal(number) is signal.SIG_DFL:  # else a launcher's own
+                    self._handlers[number] = signal.signal(number, self._interrupt)
 
-    def _interrupt(self, *_: object) -> None:
-        signal.signal(signal.SIGINT, self._handler)  # a second one ends it at once
-        self._interrupted = True
+    def _interrupt(self, number: int, _: object) -> None:
+        signal.signal(signal.SIGINT, self._handlers[signal.SIGINT])  # a second one ends it at once
+        if not self._stopped_by:
+            self._stopped_by = STOPS[number]
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         step = pl_module.steps_done
         if step % self.settings.eval_every == 0 or step >= self.settings.steps or trainer.should_stop:
             return  # an evaluation comes first, or it would be left out after a resume
-        if self._interrupted or self._due():
+        if self._stopped_by or self._due():
             self.write(trainer, pl_module)
-        self._stop_if_interrupted()
-
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        self._stop_if_interrupted()
-
-    def on_validation_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
-    ) -> None:
         self._stop_if_interrupted()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
@@ -76,7 +75,7 @@ class Checkpointer(pl.Callback):
             self._write_best()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        if self._interrupted or self._due():
+        if self._stopped_by or self._due():
             self.write(trainer, pl_module)
         self._stop_if_interrupted()
 
@@ -85,16 +84,16 @@ class Checkpointer(pl.Callback):
         self._stop_if_interrupted()
 
     def teardown(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
-        if self._handler is not None:
-            signal.signal(signal.SIGINT, self._handler)
-            self._handler = None
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers = {}
 
     def _due(self) -> bool:
         return time.monotonic() - self._written >= self.settings.checkpoint_seconds
 
     def _stop_if_interrupted(self) -> None:
-        if self._interrupted:
-            raise KeyboardInterrupt
+        if self._stopped_by:
+            raise KeyboardInterrupt(self._stopped_by)
 
     def write(self, trainer: pl.Trainer, pl_module: Any) -> None:
         """Write a checkpoint now, the best weights before it."""

@@ -13,15 +13,16 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from pytorch_lightning.loggers import Logger, TensorBoardLogger
+from typing import TYPE_CHECKING, Any
 
 from dgbench.errors import ConfigError, one_line
 from dgbench.interruption import request_first
 from dgbench.plan.building import build, class_at
 from dgbench.records.metrics import ERRORS
 from dgbench.records.rows import Row
+
+if TYPE_CHECKING:
+    from pytorch_lightning.loggers import Logger
 
 log = logging.getLogger("dgbench")
 
@@ -189,7 +190,7 @@ class TensorBoardLog(LightningLog):
     def __init__(self) -> None:
         if not any(importlib.util.find_spec(name) for name in ("tensorboard", "tensorboardX")):
             raise ConfigError("logger=tensorboard needs TensorBoard; pip install 'dgbench[tensorboard]'")
-        super().__init__(TensorBoardLogger, "TensorBoard")
+        super().__init__(_tensorboard_logger, "TensorBoard")
 
     def knows(self, folder: Path) -> bool:
         return (folder / "tensorboard").is_dir()
@@ -211,6 +212,12 @@ class TensorBoardLog(LightningLog):
         }
 
 
+def _tensorboard_logger(**arguments: Any) -> Logger:
+    from pytorch_lightning.loggers import TensorBoardLogger  # seconds
+
+    return TensorBoardLogger(**arguments)
+
+
 def build_logger(config: Any) -> MetricsLogger | None:
     """Build what ``config["logger"]`` names: one of dgbench's loggers, or a Lightning logger of the user's own.
 
@@ -222,7 +229,7 @@ def build_logger(config: Any) -> MetricsLogger | None:
     if not target:
         return None
     kind = class_at(target, "logger._target_", object)
-    if issubclass(kind, Logger):
+    if not issubclass(kind, MetricsLogger) and _is_lightning_logger(kind):
         try:
             inspect.signature(kind).bind_partial(**content)
         except TypeError as error:
@@ -232,3 +239,9 @@ def build_logger(config: Any) -> MetricsLogger | None:
     if not isinstance(built, MetricsLogger):
         raise ConfigError(f"logger._target_={target} is no logger; subclass pytorch_lightning.loggers.Logger")
     return built
+
+
+def _is_lightning_logger(kind: type) -> bool:
+    from pytorch_lightning.loggers import Logger  # seconds, which whoever names such a class has spent
+
+    return issubclass(kind, Logger)

@@ -93,7 +93,7 @@ def caution_of(planned: PlannedShift) -> str:
         return ""
 
     from dgbench.shift.sampling import check_network_of
-    from dgbench.training.processes import why_not_here
+    from dgbench.training.devices import why_not_here
 
     check_network_of(planned)
     return why_not_here(planned.settings)

@@ -81,7 +81,7 @@ def run_command(command: Command) -> Ended:
     """
     from dgbench.plan.settings import check_configuration
     from dgbench.plan.studies import Ended, planned_studies
-    from dgbench.sweeps.plan import print_command_plan
+    from dgbench.sweeps.plan import Judged, print_command_plan
 
     config = command.config
     check_configuration(command.values())
@@ -101,6 +101,8 @@ def run_command(command: Command) -> Ended:
     sign_of_life(f"{config.dataset.name}, {config.algorithm.name}, seed {config.seed}: starting ...")
     if len(planned) > 1 and command.prints_plan:
         print_command_plan(command, clock=True, starts=True)
+    elif command.prints_plan:
+        Judged(remembers=True).add(planned[0])  # refuses before Lightning is imported, which takes seconds
 
     from dgbench.callbacks.loggers import build_logger
     from dgbench.callbacks.progress import StudyProgress

@@ -31,7 +31,7 @@ from dgbench.records.rows import IDENTITY_FILE, ROW_FILE, SHIFT_FILE, parse_rows
 STATUS_FILE = "status"
 
 RUNNING, DONE, FAILED = "RUNNING", "DONE", "FAILED"
-INTERRUPTED = "INTERRUPTED"  # by Ctrl-C, or between the rungs of its search: to be continued, not failed
+INTERRUPTED = "INTERRUPTED"  # by a signal, or between the rungs of its search: to be continued, not failed
 STOPPED = "STOPPED"  # by its search, which continues with other draws
 NO_ROWS = f"{ROW_FILE} is missing or holds no rows"
 WORDS = (RUNNING, DONE, FAILED, INTERRUPTED, STOPPED)
@@ -162,11 +162,16 @@ def mark_failed(folder: Path, reason: str) -> None:
             file.truncate()
 
 
-def mark_interrupted(folder: Path) -> None:
-    """Say that a run was stopped by Ctrl-C, if it was running; on a full disk the status stays as it is."""
+def mark_interrupted(folder: Path, reason: str = "") -> None:
+    """Say that a run was stopped, if it was running; on a full disk the status stays as it is.
+
+    Args:
+        folder: of the run.
+        reason: what stopped it, and where; empty where that is not known.
+    """
     if read_status(folder).word == RUNNING:
         with suppress(OSError):
-            write_status(folder, INTERRUPTED)
+            write_status(folder, INTERRUPTED, reason)
 
 
 def finish(folder: Path, failure: str | None = None, step: int | None = None) -> Status:

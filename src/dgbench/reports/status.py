@@ -121,7 +121,7 @@ def _state(
     beat = read_beat(folder.path)
     if folder.status == INTERRUPTED:
         position = _where(beat) or " before its first step"
-        return RunState(folder.path, "interrupted", folder.reason or f"stopped by Ctrl-C{position}", beat)
+        return RunState(folder.path, "interrupted", folder.reason or f"interrupted{position}", beat)
     if folder.status != RUNNING:
         return RunState(folder.path, "waiting", folder.reason)
     marked = now

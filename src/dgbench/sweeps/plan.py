@@ -164,7 +164,7 @@ class Judged:
 
         from dgbench.callbacks.loggers import build_logger
         from dgbench.training.blueprint import Blueprint
-        from dgbench.training.processes import why_not_here
+        from dgbench.training.devices import why_not_here
 
         build_logger(config)
         build(config, "selection")

@@ -26,7 +26,7 @@ from dgbench.sweeps.work import SweepCommand
 PRELOAD = ["torchvision", "sklearn.datasets", "dgbench.training.train_runs", "dgbench.cli.outcome"]
 DEATHS = 2  # of a job's process, after which the job is given up
 STARTS = 5  # attempts to start a worker
-GRACE_SECONDS = 5.0  # for workers to end by themselves
+GRACE_SECONDS = 30.0  # for workers to end by themselves, with a checkpoint
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def run_jobs(
 
 def _end(workers: Sequence[_Worker]) -> None:
     for worker in workers:
-        worker.end(signal.SIGINT)
+        worker.end(signal.SIGTERM)  # not SIGINT: Ctrl-C in a terminal reaches them too, and twice means at once
     deadline = time.monotonic() + GRACE_SECONDS
     for worker in workers:
         worker.connection.close()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from dgbench.callbacks.averaging import Averaging
-from dgbench.callbacks.users import check_callbacks, check_monitors
 from dgbench.containers import Networks
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError
@@ -25,11 +24,13 @@ from dgbench.plan.folds import Fold
 from dgbench.plan.settings import TrainerSettings
 from dgbench.plan.studies import PlannedStudy
 from dgbench.seeding import Moved, seed_for
-from dgbench.training.modules import SingleRun
-from dgbench.training.modules.factory import algorithm_class
+from dgbench.training.algorithm_class import algorithm_class
+from dgbench.training.modules import SteppedRun
 from dgbench.training.modules.trial import draws_globally
 from dgbench.training.optimizers import UpdateRule
 from dgbench.training.tuning import ALL, FULL_PRECISION, Tuning
+
+R = TypeVar("R", bound=SteppedRun)
 
 IN_PARTS = ("accumulate", "devices")  #: keys of ``conf/trainer`` that cut a minibatch
 LARGEST = 2**42  #: bytes of weights that no machine trains: 4 TB, and as many again for gradients and each moment
@@ -62,8 +63,11 @@ class Blueprint:
         self.head: RandomHead = build({"head": self.config["head"]}, "head")
         self.tuning: Tuning = build(self.config, "tuning")
         self.averaging()
-        check_callbacks(self.config["callbacks"])
-        check_monitors(self.config["callbacks"], self._logged_errors())
+        if self.config["callbacks"]:
+            from dgbench.callbacks.users import check_callbacks, check_monitors  # imports Lightning, as these do
+
+            check_callbacks(self.config["callbacks"])
+            check_monitors(self.config["callbacks"], self._logged_errors())
         self._check_combination()
         if self.tuning.cache_features:
             self.tuning.check_cache(self.algorithm, self.settings.precision)
@@ -189,10 +193,11 @@ class Blueprint:
     def _chosen(self, group: str) -> Any:
         return build(without(self.config, group, "name"), group) if "_target_" in self.config[group] else None
 
-    def trained(self, networks: Networks, sizes: Sizes, image: tuple[int, ...]) -> SingleRun:
+    def trained(self, kind: type[R], networks: Networks, sizes: Sizes, image: tuple[int, ...]) -> R:
         """Build the module that trains networks, and freeze what ``tuning`` does not train of them.
 
         Args:
+            kind: class of the module.
             networks, sizes: of :meth:`networks`.
             image: shape of what is trained on, kept features where ``tuning.cache_features`` is on.
         """
@@ -208,7 +213,7 @@ class Blueprint:
             networks.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         values = {**dict(settings), **dict(self.tuning), "sharpness": self.sharpness()}
         rule = UpdateRule(**{field.name: values[field.name] for field in fields(UpdateRule)})
-        return SingleRun(self.algorithm(sizes, self.hparams), networks, self._seed_for("inputs"), rule, self.dtype)
+        return kind(self.algorithm(sizes, self.hparams), networks, self._seed_for("inputs"), rule, self.dtype)
 
     def networks(self, fold: Fold) -> tuple[Networks, Sizes]:
         """Build the networks of a fold with their initial weights, and the sizes with their number of features."""

@@ -20,7 +20,7 @@ from dgbench.networks.featurizer import FirstStages
 from dgbench.plan.cost import Cost
 from dgbench.plan.studies import PlannedStudy
 from dgbench.training.blueprint import Blueprint
-from dgbench.training.modules import SingleRun
+from dgbench.training.modules import SteppedRun
 
 
 class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -121,7 +121,7 @@ def count(planned: PlannedStudy) -> Cost:
     )
 
 
-def _on_meta(blueprint: Blueprint) -> tuple[SingleRun, float]:
+def _on_meta(blueprint: Blueprint) -> tuple[SteppedRun, float]:
     """Build the module of the first fold without memory, and count the operations of one image's kept features."""
     feature_flops = 0.0
     with torch.device("meta"):
@@ -133,10 +133,10 @@ def _on_meta(blueprint: Blueprint) -> tuple[SingleRun, float]:
             with torch.no_grad(), Meter() as meter:
                 image = tuple(frozen(torch.empty(1, *image)).shape[1:])
             feature_flops = meter.flops
-        return blueprint.trained(networks, sizes, image).to("meta"), feature_flops
+        return blueprint.trained(SteppedRun, networks, sizes, image).to("meta"), feature_flops
 
 
-def _batch(module: SingleRun, size: int) -> EnvBatch:
+def _batch(module: SteppedRun, size: int) -> EnvBatch:
     sizes = (size,) * module.algorithm.sizes.n_envs
     x = torch.empty(sum(sizes), *module.algorithm.sizes.image, dtype=module.networks.dtype, device="meta")
     y = torch.empty(sum(sizes), dtype=torch.long, device="meta")
@@ -144,7 +144,7 @@ def _batch(module: SingleRun, size: int) -> EnvBatch:
     return EnvBatch(x, y, sizes, y, drawn)
 
 
-def _prediction(module: SingleRun, batch: EnvBatch) -> float:
+def _prediction(module: SteppedRun, batch: EnvBatch) -> float:
     """Count the operations of predicting one image."""
     n = len(batch.y)
     random = module.eval().draws.for_prediction(n, batch.x.new_empty(()), "cost")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 
+from dgbench.callbacks.averaged import AveragedScores
 from dgbench.callbacks.checkpointer import Checkpointer
 from dgbench.callbacks.loggers import Guard
 from dgbench.callbacks.metrics import RunMetrics, TrainingMetrics
@@ -25,7 +26,7 @@ from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.rows import ROW_FILE, lines_before
 from dgbench.training.checkpoints import Snapshot, best_file, group_file, point_to
 from dgbench.training.groups import Group
-from dgbench.training.modules import RunModule, StackedRuns
+from dgbench.training.modules import LightningRuns, StackedRuns
 from dgbench.training.predicted_again import predicted_run
 from dgbench.training.processes import CalmSigterm, Process, make_trainer, normal_numbers
 from dgbench.training.run_folder import write_model
@@ -63,8 +64,9 @@ class Fit:
         module = self.module = group_module(group)
         self.data = group_data(group)
         module.training_images = self.data.training_images
-        self.averaging = self.study.averaging()
-        self.final_only = self.averaging is not None and self.averaging.rule.final_only
+        averaging = self.study.averaging()
+        self.averaging = AveragedScores(averaging.rule) if averaging else None
+        self.final_only = averaging is not None and averaging.rule.final_only
         users = self.study.config["callbacks"]
         named = {name: build(without(users, name, "passive"), name) for name in users}
         self.users = UserCallbacks(named) if named else None
@@ -233,17 +235,17 @@ class Fit:
             self.metrics.load_states([state.get("metrics") for state in states])
 
 
-def ended_by(error: BaseException) -> bool:
-    """Return whether a ``SystemExit`` is Lightning's answer to Ctrl-C, not one that a callback raised."""
+def interruption(error: BaseException) -> KeyboardInterrupt | None:
+    """Find what Lightning answered with a ``SystemExit``; None for one that a callback raised."""
     context: BaseException | None = error
     while context is not None:
         if isinstance(context, KeyboardInterrupt):
-            return True
+            return context
         context = context.__cause__ or context.__context__
-    return False
+    return None
 
 
-def group_module(group: Group) -> RunModule:
+def group_module(group: Group) -> LightningRuns:
     """Build the module that trains a group, freshly initialized."""
     modules = [run.study.module(run.fold) for run in group.runs]
     return StackedRuns(modules) if group.stacked else modules[0]
@@ -267,7 +269,8 @@ def while_fitting() -> Iterator[None]:
             yield
     except SystemExit as stop:
         raise_if_ending()
-        if ended_by(stop):
-            raise KeyboardInterrupt from stop
+        interrupted = interruption(stop)
+        if interrupted is not None:
+            raise KeyboardInterrupt(*interrupted.args) from stop
         text = f"SystemExit({stop.code}) was raised while it trained; set trainer.should_stop to end a training"
         raise RuntimeError(text).with_traceback(stop.__traceback__) from stop

@@ -34,6 +34,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException  # 
 
 from dgbench.errors import ConfigError, DgbenchError
 from dgbench.plan.settings import TrainerSettings
+from dgbench.training.devices import cannot_train
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt(3)
 MB = 2**20
@@ -188,26 +189,7 @@ def make_trainer(
             )
     except (MisconfigurationException, ValueError, UserWarning) as error:
         reason = " ".join(str(error).split()).partition(". ")[0]
-        raise ConfigError(
-            f"trainer.device={settings.device} cannot train here with trainer.precision={settings.precision} "
-            f"({reason}); set trainer.device=auto and trainer.precision=32-true, or start it where it can"
-        ) from error
-
-
-def why_not_here(settings: TrainerSettings) -> str:
-    """Say why this machine cannot train with device and precision, which another one may; empty where it can.
-
-    Raises:
-        ConfigError: no machine can.
-    """
-    _quiet_lightning()
-    try:
-        make_trainer(settings, [], 1)
-    except ConfigError as error:
-        if settings.device == "cpu":
-            raise
-        return str(error)
-    return ""
+        raise ConfigError(cannot_train(settings, reason)) from error
 
 
 SECONDS_TO_END = 60  # for the others, once process 0 is through

@@ -56,9 +56,9 @@ from dgbench.records.rows import (
 )
 from dgbench.records.spec import code_version, commit
 from dgbench.seeding import ALL, seed_for
+from dgbench.training.algorithm_class import algorithm_class
 from dgbench.training.blueprint import featurizer_keys
 from dgbench.training.modules import SingleRun
-from dgbench.training.modules.factory import algorithm_class
 from dgbench.training.study import Run
 from dgbench.training.unlearnable import trained_classes
 from dgbench.version import __version__

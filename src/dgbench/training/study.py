@@ -245,7 +245,7 @@ class Study(Blueprint):
     def module(self, fold: Fold) -> SingleRun:
         """Build a freshly initialized training module for one fold."""
         networks, sizes = self.networks(fold)
-        return self.trained(networks, sizes, self.environments.store.image)
+        return self.trained(SingleRun, networks, sizes, self.environments.store.image)
 
     def networks(self, fold: Fold) -> tuple[Networks, Sizes]:
         networks, sizes = super().networks(fold)

@@ -314,10 +314,12 @@ class _Trainer:
                 for run in runs:
                     self._end(run, group, diverged.get(run.hash), final)
             self.littered = True
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
+            step = last_step(runs[0])
+            by = "".join(map(str, stop.args[:1]))  # says which signal, if training was going on
             for run in runs:
-                mark_interrupted(run.folder)
-            self.progress.note(f"{title}: interrupted; the same command resumes it from step {last_step(runs[0])}")
+                mark_interrupted(run.folder, f"stopped by {by} at step {step}" if by else "")
+            self.progress.note(f"{title}: interrupted; the same command resumes it from step {step}")
             raise
         except Exception as error:  # whatever broke this group, others are trained
             if is_out_of_memory(error):

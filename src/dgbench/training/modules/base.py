@@ -39,7 +39,6 @@ class RunModule(PredictingModule):
 
     def __init__(self, algorithm: Algorithm, rule: UpdateRule) -> None:
         super().__init__(algorithm)
-        self.automatic_optimization = False
         self.rule = rule  #: how gradients become updates
         self.steps_done = 0  #: optimizer steps done
         self.diverged: dict[int, tuple[int, float]] = {}  #: run -> (step, value) of its first loss that was not finite
@@ -79,21 +78,9 @@ class RunModule(PredictingModule):
     @property
     def _scaler(self) -> Any:
         """The gradient scaler of half precision, which keeps small gradients from vanishing; None elsewhere."""
-        return None if self._trainer is None else getattr(self._trainer.precision_plugin, "scaler", None)
+        return None
 
     # ---- training -----------------------------------------------------------------------------------------------
-
-    def training_step(self, batch: Any, batch_idx: int) -> None:
-        """Take one optimizer step per minibatch; ``batch`` is what :func:`minibatches` takes.
-
-        Raises:
-            DivergedError: a loss of every run was NaN or infinite.
-        """
-        configured = self.optimizers()
-        optimizers = configured if isinstance(configured, list) else [configured]
-        self.train_steps(
-            minibatches(batch, self.algorithm.sizes.n_envs), dict(zip(self._optimizers, optimizers, strict=True))
-        )
 
     def train_steps(self, batches: Sequence[EnvBatch], optimizers: Mapping[str, Any]) -> Tensor:
         """Take one optimizer step per entry of ``batches``.
@@ -310,10 +297,6 @@ class RunModule(PredictingModule):
             run.load_state_dict(state["state_dict"])
         self.steps_done = self.runs[0].steps_done
         self._to_load = states
-
-    def on_fit_start(self) -> None:
-        """Load the optimizers' states."""
-        self.load_optimizers()
 
     def load_optimizers(self) -> None:
         """Load the optimizers' part of :meth:`load_run_states` into the optimizers, which exist now."""

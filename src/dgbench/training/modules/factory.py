@@ -26,11 +26,11 @@ from dgbench.network_specs import Sizes
 from dgbench.networks.build import assembled
 from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.step import RandomInputs
-from dgbench.plan.building import class_at
 from dgbench.plan.hyperparameters import resolve
 from dgbench.seeding import derive
+from dgbench.training.algorithm_class import algorithm_class
 from dgbench.training.modules.base import minibatches as as_minibatches
-from dgbench.training.modules.single import SingleRun
+from dgbench.training.modules.lightning import SingleRun
 from dgbench.training.optimizers import UpdateRule
 from dgbench.validation import Place, Plain, Refusal, Several, Whole0, Whole1, as_it_is, checked
 
@@ -126,15 +126,6 @@ def completed(networks: Mapping[str, nn.Module], algorithm: Algorithm, seed: int
         torch.manual_seed(derive(seed, "init"))
         built = assembled(networks, needed, algorithm.sizes.image, lambda: deepcopy(body))
     return built.to(example_of(body))
-
-
-def algorithm_class(path: str) -> type[Algorithm]:
-    """Import the class that ``algorithm.objective`` names.
-
-    Raises:
-        ConfigError: it cannot be imported, or is no algorithm.
-    """
-    return class_at(path, "algorithm.objective", Algorithm)  # type: ignore[type-abstract]
 
 
 @cache

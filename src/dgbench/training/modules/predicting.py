@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -124,7 +123,7 @@ class Pictures:
 
 
 class OneRun(Protocol):
-    """A single run: :class:`~dgbench.training.modules.single.SingleRun`."""
+    """A single run: :class:`~dgbench.training.modules.single.SteppedRun`."""
 
     algorithm: Algorithm
     networks: Networks
@@ -138,7 +137,7 @@ class OneRun(Protocol):
         """Load weights, memory and ``steps_done``."""
 
 
-class PredictingModule(pl.LightningModule, ABC):
+class PredictingModule(nn.Module, ABC):
     """Predicts with R runs of one algorithm."""
 
     def __init__(self, algorithm: Algorithm) -> None:
@@ -167,31 +166,26 @@ class PredictingModule(pl.LightningModule, ABC):
         """Number of runs, R."""
         return len(self.runs)
 
-    def on_validation_epoch_start(self) -> None:
+    @property
+    def device(self) -> torch.device:
+        """Device of its networks."""
+        return example_of(self.runs[0].networks).device
+
+    def forget_pictures(self) -> None:
+        """Drop what was computed of each picture; weights are about to change, or an evaluation ended."""
         self._pictures.forget()
 
-    def on_validation_epoch_end(self) -> None:
-        self._pictures.forget()
-
-    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> dict[str, Tensor]:
+    def count_errors(self, images: EvalBatch) -> dict[str, Tensor]:
         """Count the errors of every run on one batch, and sum its loss.
-
-        Args:
-            batch: an :class:`~dgbench.batches.EvalBatch`, or (x, y).
 
         Returns:
             ``seen``, 0-dimensional; ``wrong`` (R,); ``loss`` (R,) float64, the summed cross entropy; where
             ``gives_logits`` is set, ``logits`` (R, n, K).
         """
-        images = batch
-        if not isinstance(batch, EvalBatch):
-            x, y = batch
-            images = EvalBatch(x, y, "validation", batch_idx)
-        logits, n = self.predict_logits(images.x, images.name, images.index, pictures=images.pictures), len(images.y)
+        n = len(images.y)
+        logits = self.predict_logits(images.x, images.name, images.index, pictures=images.pictures)
         wrong = (logits.argmax(2) != images.y).sum(1)
         losses = F.cross_entropy(logits.flatten(0, 1), images.y.repeat(self.size), reduction="none")
-        if images is not batch:
-            self.log("val/error", wrong.double().mean() / n, batch_size=n, on_epoch=True)
         counts = {"seen": torch.tensor(n), "wrong": wrong, "loss": losses.view(self.size, n).double().sum(1)}
         return {**counts, "logits": logits} if self.gives_logits else counts
 

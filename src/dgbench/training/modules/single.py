@@ -28,8 +28,8 @@ from dgbench.training.modules.trial import draws_globally, no_gradient
 from dgbench.training.optimizers import Part, UpdateRule, layer_scales
 
 
-class SingleRun(RunModule):
-    """Trains one run.
+class SteppedRun(RunModule):
+    """Trains one run, stepped by hand; :class:`~dgbench.training.modules.lightning.SingleRun` does in a trainer.
 
     Args:
         algorithm: what is trained.
@@ -58,7 +58,7 @@ class SingleRun(RunModule):
         self._activations: dict[tuple[int, ...], list[int]] = {}
 
     @property
-    def runs(self) -> Sequence[SingleRun]:
+    def runs(self) -> Sequence[SteppedRun]:
         """Itself alone."""
         return (self,)
 
@@ -79,12 +79,6 @@ class SingleRun(RunModule):
 
     # ---- training -----------------------------------------------------------------------------------------------
 
-    def train_steps(self, batches: Sequence[EnvBatch], optimizers: Mapping[str, Any]) -> Tensor:
-        losses = super().train_steps(batches, optimizers)
-        if self._trainer is not None and not self.collects:  # else all values are logged together
-            self.log("train/loss", losses.mean())
-        return losses
-
     def _step(self, step: int, counter: Tensor, batch: EnvBatch, optimizers: Mapping[str, Any]) -> Tensor:
         dropout_seed = derive(self.draws.seed, "layers", step, self._place[0])
         with seeded_dropout(self.networks, self.device, dropout_seed):
@@ -93,7 +87,7 @@ class SingleRun(RunModule):
     @property
     def _place(self) -> tuple[int, int]:
         """Number of this process and how many train the run together."""
-        return (0, 1) if self._trainer is None else (self._trainer.global_rank, self._trainer.world_size)
+        return 0, 1
 
     def _parts(self, name: str, group: ParamGroup) -> list[Part]:
         algorithm, decay = self.algorithm, self.rule.layer_decay

@@ -22,12 +22,11 @@ from dgbench.errors import DgbenchError
 from dgbench.objectives.contract import ParamGroup, Update
 from dgbench.objectives.step import Hyperparameters, Prediction, Step
 from dgbench.plan.code import raised_at
-from dgbench.training.modules.base import RunModule
-from dgbench.training.modules.single import SingleRun
+from dgbench.training.modules.lightning import LightningRuns, SingleRun
 from dgbench.training.optimizers import Part, clipped, optimizer_settings
 
 
-class StackedRuns(RunModule):
+class StackedRuns(LightningRuns):
     """Trains R runs of one shape together; run i equals the single run with the same seeds.
 
     Args:
