@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pytorch_lightning as pl
+from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from dgbench.callbacks.checkpointer import Checkpointer
 from dgbench.callbacks.loggers import Guard
@@ -243,10 +244,10 @@ class Fit:
 
 
 def ended_by(error: BaseException) -> bool:
-    """Return whether a ``SystemExit`` is Lightning's answer to Ctrl-C, not one that a callback raised."""
+    """Return whether a ``SystemExit`` is Lightning's answer to Ctrl-C or SIGTERM, not one that a callback raised."""
     context: BaseException | None = error
     while context is not None:
-        if isinstance(context, KeyboardInterrupt):
+        if isinstance(context, (KeyboardInterrupt, SIGTERMException)):
             return True
         context = context.__cause__ or context.__context__
     return False
@@ -266,7 +267,7 @@ def group_data(group: Group) -> EnvironmentData:
 
 @contextmanager
 def while_fitting() -> Iterator[None]:
-    """Surround ``trainer.fit``: with normal numbers, and Ctrl-C, a ``SystemExit`` inside, as ``KeyboardInterrupt``.
+    """Surround ``trainer.fit``: normal numbers, and ``SystemExit`` as ``KeyboardInterrupt`` after Ctrl-C or SIGTERM.
 
     Raises:
         RuntimeError: something else, a callback say, raised ``SystemExit``.
