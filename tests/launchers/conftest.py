@@ -28,6 +28,7 @@ from tests.launching import end_all
 PACKAGES = ("slurm-wlm", "slurmctld", "slurmd", "slurm-client", "munge")
 DAEMONS = ("slurmd", "slurmctld", "munged")
 SECONDS = 60  # for the node to come up
+LARGEST = 4  # jobs of an array
 
 # No accounting: Slurm forgets, and sacct answers nothing, as on many small clusters. cred_expire: a requeued job starts
 # in seconds, not minutes. linuxproc: no control groups are needed.
@@ -54,6 +55,7 @@ JobRequeue=1
 MailProg=/bin/true
 KillWait=2
 MinJobAge=600
+MaxArraySize={largest}
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
 SlurmctldPidFile={folder}/run/slurmctld.pid
@@ -87,7 +89,8 @@ def slurm_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str
     for name in ("state", "spool", "log", "run", "munge"):
         (folder / name).mkdir(mode=0o700 if name == "munge" else 0o755)
     conf = folder / "slurm.conf"
-    conf.write_text(CONF.format(host=host, folder=folder, port=_free_port(), other=_free_port()))
+    ports = {"port": _free_port(), "other": _free_port()}
+    conf.write_text(CONF.format(host=host, folder=folder, largest=LARGEST, **ports))
     env = {**os.environ, "SLURM_CONF": str(conf)}
     try:
         _start(folder, env)

@@ -11,7 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from dgbench.sweeps.slurm import Batch, Submissions
+from dgbench.sweeps.slurm import Batch
+from dgbench.sweeps.submissions import Submissions
 from dgbench.sweeps.work import SweepCommand
 
 
