@@ -26,8 +26,8 @@ LAYERS = (
     ("algorithms",),
     ("analysis", "data", "networks", "objectives", "plan"),
     (
-        "batches", "configuration", "containers", "downloads", "errors", "network_specs", "phases", "records",
-        "seeding", "validation", "version",
+        "batches", "configuration", "containers", "downloads", "errors", "interruption", "network_specs", "phases",
+        "records", "seeding", "validation", "version",
     ),
 )  # fmt: skip
 LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}

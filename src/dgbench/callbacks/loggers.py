@@ -18,6 +18,7 @@ from typing import Any
 from pytorch_lightning.loggers import Logger, TensorBoardLogger
 
 from dgbench.errors import ConfigError, one_line
+from dgbench.interruption import request_first
 from dgbench.plan.building import build, class_at
 from dgbench.records.metrics import ERRORS
 from dgbench.records.rows import Row
@@ -101,7 +102,8 @@ class Guard:
         if self.off:
             return
         try:
-            call()
+            with request_first():
+                call()
         except Exception as error:  # whatever a logger raises
             self.off = True
             reason = one_line(error, None)

@@ -22,6 +22,7 @@ import hydra
 from omegaconf import DictConfig
 
 from dgbench.configuration import CONF, command_words
+from dgbench.interruption import forget, interrupt, request_first
 from dgbench.plan.explain import explain
 from dgbench.plan.names import in_our_names, refuse_options
 from dgbench.plan.overrides import open_keys, options
@@ -91,7 +92,8 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
                 away = (os.uname().nodename, os.getpid()) != home  # in a worker of another package's launcher
                 try:
                     _stand_in(folder, variables if away else _variables())
-                    return task(config)
+                    with request_first():
+                        return task(config)
                 except BrokenPipeError:
                     _end_if_unread()
                     raise  # a pipe of ours broke
@@ -158,9 +160,13 @@ def plain_command(task: Callable[[list[str]], None], about: Callable[[], str]) -
 @contextmanager
 def _in_one_line(config_name: str, wants_traceback: bool, advice: str) -> Iterator[None]:
     """Print an error that is raised inside as one line, and end the process; SIGTERM acts as Ctrl-C."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    forget()
+    signal.signal(signal.SIGTERM, interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # in the background it may be ignored
+        signal.signal(signal.SIGINT, interrupt)
     try:
-        yield
+        with request_first():
+            yield
     except KeyboardInterrupt:
         _say(f"interrupted; {advice}")
         sys.exit(130)

@@ -19,6 +19,7 @@ from dgbench.configuration import CONF
 from dgbench.data.description import DatasetInfo, Preprocessing
 from dgbench.data.environments import Catalog, Environments, Table, TensorStore
 from dgbench.errors import ConfigError, DataError, DgbenchError, reason_of
+from dgbench.interruption import request_first
 from dgbench.plan.building import build
 from dgbench.plan.overrides import options
 from dgbench.plan.settings import TrainerSettings
@@ -87,7 +88,8 @@ def estimate_all(job: PlannedShift, make_training: Callable[[], ClassifierTraini
             planned.file.touch()  # whoever looks for runs knows by it that this is none
             write_status(planned.folder, RUNNING)
             try:
-                _estimate(job, planned, training, tell)
+                with request_first():
+                    _estimate(job, planned, training, tell)
             except KeyboardInterrupt:
                 mark_interrupted(planned.folder)
                 raise

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 
+from dgbench.interruption import end_with
 from dgbench.sweeps.progress import LOOK_SECONDS
 from dgbench.sweeps.work import SweepCommand
 
@@ -153,7 +154,7 @@ def _interrupted(*_: object) -> None:
     """Raise KeyboardInterrupt once: Ctrl-C reaches a worker from the terminal and again from the launcher."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
+    end_with(KeyboardInterrupt())
 
 
 def _die_with_parent() -> None:

@@ -11,7 +11,6 @@ import io
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from dgbench.configuration import command_line, command_words, typed_words
 from dgbench.errors import ConfigError, one_line
+from dgbench.interruption import end_with
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import expect_jobs
 from dgbench.records.status import roughly
@@ -405,10 +405,12 @@ def _handle(handler: Callable[[int, Any], Any], number: int, frame: Any) -> None
     """
     try:
         handler(number, frame)
+    except SystemExit as end:  # the job is in the queue again
+        end_with(end)
     except (OSError, subprocess.SubprocessError) as error:
-        sys.exit(f"job not requeued: {error}")
+        end_with(SystemExit(f"job not requeued: {error}"))
     except Exception as error:  # submitit: timed out too many times
-        raise _NotRequeued(error) from error
+        end_with(_NotRequeued(error))
 
 
 def job_of_queue() -> str:

@@ -16,6 +16,7 @@ from hydra.core.utils import run_job
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
+from dgbench.interruption import request_first
 from dgbench.plan.explain import explain
 from dgbench.plan.studies import Planner
 
@@ -54,7 +55,7 @@ class SweepCommand:
                 return None
             module, name = self.task
             task = importlib.import_module(module).__dict__[name].__wrapped__  # less the handling of its command line
-            with _printing_to(place.file("log")):
+            with request_first(), _printing_to(place.file("log")):
                 _ = run_job(
                     task_function=task,
                     config=config,

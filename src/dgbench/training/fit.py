@@ -18,6 +18,7 @@ from dgbench.callbacks.progress import Heartbeat
 from dgbench.callbacks.recorder import Recorder, RunRecord
 from dgbench.callbacks.users import CallbackLog, UserCallbacks
 from dgbench.data.minibatches import EnvironmentData
+from dgbench.interruption import raise_if_ending
 from dgbench.plan.building import build, without
 from dgbench.records.files import Checksum
 from dgbench.records.metrics import METRICS_FILE
@@ -276,6 +277,7 @@ def while_fitting() -> Iterator[None]:
         with normal_numbers():
             yield
     except SystemExit as stop:
+        raise_if_ending()
         if ended_by(stop):
             raise KeyboardInterrupt from stop
         text = f"SystemExit({stop.code}) was raised while it trained; set trainer.should_stop to end a training"

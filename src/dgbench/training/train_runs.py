@@ -15,6 +15,7 @@ from dgbench.callbacks.metrics import RunMetrics, with_errors
 from dgbench.callbacks.progress import StudyProgress
 from dgbench.callbacks.study_means import StudyMeans
 from dgbench.errors import ConfigError, DgbenchError, DivergedError, RecordError, is_out_of_memory, reason_of
+from dgbench.interruption import request_first
 from dgbench.plan.code import raised_at
 from dgbench.records.commands import keep_plan
 from dgbench.records.files import NOT_REGULAR
@@ -254,7 +255,8 @@ class _Trainer:
     def _continue(self, group: Group, runs: Sequence[Run]) -> None:
         """Train these runs of a group, each part of it from its checkpoint or from its beginning."""
         try:
-            parts = resumable(group, runs)
+            with request_first():
+                parts = resumable(group, runs)
         except Exception as error:
             if not (isinstance(error, DgbenchError) or is_out_of_memory(error)):
                 raise
@@ -279,11 +281,12 @@ class _Trainer:
         log.debug("%s, from step %d on", title, step)
         parts: tuple[Group, ...] = ()
         try:
-            with self.threads.used(group):
-                diverged = self._fit(group, snapshot, runs)
-            final = Snapshot.load(group_file(group)) or snapshot
-            for run in runs:
-                self._end(run, group, diverged.get(run.hash), final)
+            with request_first():
+                with self.threads.used(group):
+                    diverged = self._fit(group, snapshot, runs)
+                final = Snapshot.load(group_file(group)) or snapshot
+                for run in runs:
+                    self._end(run, group, diverged.get(run.hash), final)
             self.littered = True
         except KeyboardInterrupt:
             for run in runs:
