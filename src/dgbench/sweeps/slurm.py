@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import io
 import os
-import signal
-import subprocess
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +25,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from dgbench.configuration import command_line, command_words, typed_words
 from dgbench.errors import ConfigError, one_line
-from dgbench.interruption import end_with
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import expect_jobs
 from dgbench.records.status import roughly
 from dgbench.sweeps.arrays import Arrays, Pack, refusal
 from dgbench.sweeps.local import labels, raise_failed, refuse_optimizers, tell
 from dgbench.sweeps.queue import QueueError, in_queue, largest_array, last_state
+from dgbench.sweeps.requeue import PATIENCE, until_done
 from dgbench.sweeps.sizes import JobSize, Part, Speeds, Workload, clocked_here, packed, parts_of_jobs
 from dgbench.sweeps.slurm_keys import SlurmKeys
 from dgbench.sweeps.submissions import Queued, Submissions, write_result
@@ -224,6 +222,7 @@ class SlurmLauncher(Launcher):
         folder = self.submissions.folder
         batches = [{self.keys[number]: self.jobs[number].words for number in pack} for pack in packs]
         params = {**self.params, "array_parallelism": parallelism}
+        patience = max(1.0, min(PATIENCE, self.params["signal_delay_s"] / 2))
         said = io.StringIO()  # submitit repeats on the screen what sbatch says
         try:
             with redirect_stderr(said):
@@ -236,7 +235,7 @@ class SlurmLauncher(Launcher):
                 given = {key: value for key, value in named.items() if value is not None}
                 executor.update_parameters(**given)
                 with executor.batch():
-                    jobs = [executor.submit(Batch(self.command, batch, folder)) for batch in batches]
+                    jobs = [executor.submit(Batch(self.command, batch, folder, patience)) for batch in batches]
         except Exception as error:  # submitit raises whatever sbatch says
             raise refusal(error) from error
         sys.stderr.write(said.getvalue())
@@ -355,10 +354,19 @@ class Batch:
         command: what the user started.
         jobs: words of each job by its key.
         folder: that receives the result, see :func:`write_result`.
+        patience: seconds that a run has, once it was warned, to reach its next checkpoint.
     """
 
-    def __init__(self, command: SweepCommand, jobs: Mapping[str, Sequence[str]], folder: Path) -> None:
-        self.command = command
+    patience = PATIENCE  #: of jobs that an earlier version submitted
+
+    def __init__(
+        self,
+        command: SweepCommand,
+        jobs: Mapping[str, Sequence[str]],
+        folder: Path,
+        patience: float = PATIENCE,
+    ) -> None:
+        self.command, self.patience = command, patience
         self.jobs = {key: list(words) for key, words in jobs.items()}
         self.folder = folder
 
@@ -375,42 +383,18 @@ class Batch:
         """Run the jobs; return what went wrong, by the key of the job."""
         for name in THREADS:  # before torch is imported
             os.environ.setdefault(name, os.environ.get("SLURM_CPUS_PER_TASK", "1"))
-        for number in (signal.SIGUSR1, signal.SIGUSR2):  # one of them is Slurm's warning of the time limit
-            if callable(handler := signal.getsignal(number)):
-                signal.signal(number, partial(_handle, handler))
-        try:
-            ends = {key: self.command.run(words, number) for number, (key, words) in enumerate(self.jobs.items())}
-        except _NotRequeued as error:
-            raise error.reason from None
+        ends = until_done(self._run_jobs, self.patience)
         return {key: problem for key, problem in ends.items() if problem is not None}
+
+    def _run_jobs(self) -> dict[str, str | None]:
+        jobs = enumerate(self.jobs.items())
+        return {key: self.command.run(words, number) for number, (key, words) in jobs}
 
     def checkpoint(self) -> Any:
         """Return what submitit runs after a requeue: the same jobs, whose runs continue from their checkpoints."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
-
-
-class _NotRequeued(BaseException):
-    """Carries what submitit says of a job that it gives up past everything that catches errors of a run."""
-
-    def __init__(self, reason: Exception) -> None:
-        self.reason = reason
-
-
-def _handle(handler: Callable[[int, Any], Any], number: int, frame: Any) -> None:
-    """Run submitit's handler of a signal; what goes wrong in it is no fault of the run that the signal interrupts.
-
-    Where Slurm did not take the request to requeue, the job ends without a result: it is lost, and submitted again.
-    """
-    try:
-        handler(number, frame)
-    except SystemExit as end:  # the job is in the queue again
-        end_with(end)
-    except (OSError, subprocess.SubprocessError) as error:
-        end_with(SystemExit(f"job not requeued: {error}"))
-    except Exception as error:  # submitit: timed out too many times
-        end_with(_NotRequeued(error))
 
 
 def job_of_queue() -> str:
