@@ -126,8 +126,8 @@ def test_a_warning_while_it_waits_has_it_requeued(tmp_path: Path, monkeypatch: p
         ended_by(SystemExit("requeued"), tmp_path, Signalled(signal.SIGTERM))
 
 
-def test_an_impatient_cluster(tmp_path: Path) -> None:
-    """A second SIGTERM ends a run that is on its way to a checkpoint."""
-    command = Signalled(signal.SIGTERM, signal.SIGTERM, deaf=True)
-    with pytest.raises(SystemExit, match="ended by Slurm"):
+def test_slurm_says_it_twice(tmp_path: Path) -> None:
+    """To the job and to its step: the run is still on its way to a checkpoint. Then it is warned, and does not stop."""
+    command = Signalled(signal.SIGTERM, signal.SIGTERM, signal.SIGUSR2, deaf=True)
+    with pytest.raises(SystemExit, match="requeued"):
         ended_by(SystemExit("requeued"), tmp_path, command)

@@ -111,10 +111,8 @@ class _Asked:
             self._stop_soon()
 
     def _end(self, number: int, frame: Any) -> None:
-        """Ask the work for its next checkpoint; a second time, end at once."""
-        if self.told_to_end:
-            _ended_by_slurm()
-        elif not self.warned_by:
+        """Ask the work for its next checkpoint; Slurm may say so twice at once, to the job and to its step."""
+        if not self.told_to_end and not self.warned_by:
             self.told_to_end = True
             self._stop_soon()
 
