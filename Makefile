@@ -50,9 +50,10 @@ demo: $(READY)  ## the main job offline on real digits, ending with a report and
 test: $(READY)  ## the tests, in two processes (8 minutes)
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile $(ARGS)
 
-# tests of clusters mostly wait for the queue: they begin first, in two of three processes
+# tests of clusters mostly wait for the queue: they begin first, in two of three processes; exec: they end with make
 test-all: $(READY)  ## what `make test` leaves out: every case, whole sweeps, clusters, kills, browser, wheel, documentation (half an hour)
-	CHAOS_KILLS=$${CHAOS_KILLS:-4} CHAOS_DAMAGES=$${CHAOS_DAMAGES:-20} OMP_NUM_THREADS=1 $(RUN) -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
+	CHAOS_KILLS=$${CHAOS_KILLS:-4} CHAOS_DAMAGES=$${CHAOS_DAMAGES:-20} OMP_NUM_THREADS=1 \
+	    exec $(RUN) -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
 	    -m 'thorough or $(LONG)' $(ARGS)
 
 test-oldest: .venv-oldest/.ready  ## a quick part of the tests with the oldest versions that pyproject.toml allows, in .venv-oldest

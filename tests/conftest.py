@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +19,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+PR_SET_PDEATHSIG = 1  # of Linux' prctl: the signal that a process gets when its parent ends
 
 
 @pytest.fixture
@@ -222,6 +225,12 @@ def shared_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def read_once() -> None:
     """In the process of the tests, too."""
     importlib.import_module("tests.read_once")
+
+
+def pytest_configure() -> None:
+    """Started by make, tests end with it, also where it is killed; their processes end with them."""
+    if "MAKELEVEL" in os.environ and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -34,7 +34,8 @@ from dgbench.plan.code import refuse_code_of_run
 from dgbench.plan.settings import check_configuration
 from dgbench.records.files import read_arrays, read_yaml
 from dgbench.reports.reading.collect import collect
-from dgbench.sweeps.slurm import SlurmKeys, Submissions
+from dgbench.sweeps.slurm_keys import SlurmKeys
+from dgbench.sweeps.submissions import Submissions
 from dgbench.trained.foreign import foreign
 from dgbench.trained.loading import load
 from dgbench.training.checkpoints import Snapshot

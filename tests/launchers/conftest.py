@@ -23,11 +23,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.launchers.clusters import ended_with_us
 from tests.launching import end_all
 
 PACKAGES = ("slurm-wlm", "slurmctld", "slurmd", "slurm-client", "munge")
-DAEMONS = ("slurmd", "slurmctld", "munged")
 SECONDS = 60  # for the node to come up
+LARGEST = 4  # jobs of an array
 
 # No accounting: Slurm forgets, and sacct answers nothing, as on many small clusters. cred_expire: a requeued job starts
 # in seconds, not minutes. linuxproc: no control groups are needed.
@@ -54,6 +55,7 @@ JobRequeue=1
 MailProg=/bin/true
 KillWait=2
 MinJobAge=600
+MaxArraySize={largest}
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
 SlurmctldPidFile={folder}/run/slurmctld.pid
@@ -87,14 +89,12 @@ def slurm_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str
     for name in ("state", "spool", "log", "run", "munge"):
         (folder / name).mkdir(mode=0o700 if name == "munge" else 0o755)
     conf = folder / "slurm.conf"
-    conf.write_text(CONF.format(host=host, folder=folder, port=_free_port(), other=_free_port()))
+    ports = {"port": _free_port(), "other": _free_port()}
+    conf.write_text(CONF.format(host=host, folder=folder, largest=LARGEST, **ports))
     env = {**os.environ, "SLURM_CONF": str(conf)}
-    try:
+    with ended_with_us("slurm", folder):
         _start(folder, env)
         yield {"SLURM_CONF": str(conf)}
-        subprocess.run(["scancel", "--user", "root"], env=env, timeout=20, check=False)
-    finally:
-        _stop(folder)
 
 
 def _need_packages() -> None:
@@ -134,19 +134,6 @@ def _start(folder: Path, env: dict[str, str]) -> None:
             return
         time.sleep(0.2)
     raise RuntimeError(f"the node did not come up: {(folder / 'log' / 'slurmctld.log').read_text()[-2000:]}")
-
-
-def _stop(folder: Path) -> None:
-    """End the daemons that this process started, by their own process ids."""
-    for name in DAEMONS:
-        file = folder / "run" / f"{name}.pid"
-        if not file.exists():
-            continue
-        pid = int(file.read_text())
-        os.kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + 15
-        while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
 
 
 def _free_port() -> int:
@@ -205,7 +192,7 @@ def ray_cluster() -> Iterator[RayCluster]:
     folder = Path(tempfile.mkdtemp(prefix="ray"))  # not pytest's: the path of a socket has at most 107 letters
     env = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     cluster = RayCluster(nodes, f"{_address(0)}:6379", env, folder)
-    try:
+    with ended_with_us("ray", folder, *nodes):
         try:
             for node in nodes:
                 _ip("netns", "add", node)
@@ -219,12 +206,6 @@ def ray_cluster() -> Iterator[RayCluster]:
         for number in range(2):
             cluster.start_node(number)
         yield cluster
-    finally:
-        for number, node in enumerate(nodes):
-            if Path("/run/netns", node).exists():
-                cluster.end_node(number)
-                _ip("netns", "delete", node)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _ip(*words: str) -> str:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,11 @@ def unfinished(folder: Path) -> int:
     return 2 - sum(read_status(run).word == "DONE" for run in runs)
 
 
+def signal_if_there(process: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(process, number)
+
+
 def test_kills_change_no_row_and_no_work_is_left_behind_a_zero(
     engine: Engine, undisturbed: Path, command: Any, rows_of: Rows, tmp_path: Path
 ) -> None:
@@ -105,8 +111,13 @@ def test_kills_change_no_row_and_no_work_is_left_behind_a_zero(
     codes, killed, size, deadline = [sweep.wait(60)], 0, 0, time.monotonic() + 4 * SECONDS
     while codes[-1]:
         assert unfinished(tmp_path), codes
+        in_queue = claimed(tmp_path, "*-s0-*")  # after Ctrl-C a cluster trains on: not to its end before the kills
+        for _, process in in_queue:
+            signal_if_there(process, signal.SIGSTOP)
         assert command("report.py", "report=status", cwd=tmp_path).code in (2, 3)
         sweep = engine.start(tmp_path, *SWEEP)
+        for _, process in in_queue:
+            signal_if_there(process, signal.SIGCONT)
         while sweep.poll() is None:
             assert time.monotonic() < deadline, (codes, killed, (tmp_path / "err").read_text())
             for run, process in claimed(tmp_path, "*-s0-*") if killed < KILLS else []:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -16,7 +17,9 @@ import pytest
 
 from dgbench.records.locks import lock_holder
 from dgbench.records.status import read_status
+from tests.complaints import one_line
 from tests.datasets import broken_mnist
+from tests.launchers.conftest import LARGEST
 from tests.launching import claimed, start, until
 
 pytestmark = pytest.mark.cluster
@@ -167,6 +170,55 @@ def test_what_slurm_refuses_is_told(slurm_cluster: dict[str, str], tmp_path: Pat
     assert first.endswith("jobs of the sweep ...")
     assert all(each.startswith("sbatch: error: ") for each in sbatch)
     assert re.match(r"dgbench: Slurm refuses .*partition.*; see hydra\.launcher", line), line
+
+
+def test_more_jobs_than_an_array_takes(slurm_cluster: dict[str, str], tmp_path: Path) -> None:
+    words = ("-m", *TINY, "trainer.steps=4", f"seed=range({LARGEST + 1})", *QUEUE, "wait=false")
+    assert start(tmp_path, *words, env=slurm_cluster).wait(120) == 0, story(tmp_path)
+    err = (tmp_path / "err").read_text()
+    assert "5 of the sweep's jobs submitted as 5 of the queue's" in err, err
+    one_line(
+        next(line for line in err.splitlines() if "arrays" in line),
+        f"2 arrays: this cluster takes {LARGEST} jobs in one; sweep.runs_per_job=4 makes one",
+    )
+    tasks = slurm(slurm_cluster, "squeue", "--noheader", "--array", "--format", "%K").split()
+    assert sorted(tasks) == ["0", "0", "1", "1", "2"]
+
+
+# A limit of accounting, which needs a database: as sbatch of 22.05 with one words it
+LIMIT = """#!/bin/bash
+waiting=$(squeue --noheader --array --user root | wc -l)
+last=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\).*/\\1/p' "$1")
+if [ $((waiting + ${last:-0} + 1)) -gt 2 ]; then
+    echo "sbatch: error: QOSMaxSubmitJobPerUserLimit" >&2
+    echo "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy" \\
+        "(job submit limit, user's size and/or time limits)" >&2
+    exit 1
+fi
+exec SBATCH "$@"
+"""
+
+
+def test_a_limit_on_the_jobs_of_a_user(slurm_cluster: dict[str, str], tmp_path: Path) -> None:
+    """Two at a time: without watching the rest is told, a command that watches submits it."""
+    sbatch = tmp_path / "bin" / "sbatch"
+    sbatch.parent.mkdir()
+    sbatch.write_text(LIMIT.replace('SBATCH "', f'{shutil.which("sbatch")} "'))
+    sbatch.chmod(0o755)
+    env = {**slurm_cluster, "PATH": f"{sbatch.parent}:{os.environ['PATH']}"}
+    words = ("-m", *TINY, "trainer.steps=4", "trainer.eval_every=4", "seed=0,1,2", *QUEUE)
+    assert start(tmp_path, *words, "wait=false", env=env).wait(120) == 1, story(tmp_path)
+    err = (tmp_path / "err").read_text()
+    one_line(
+        err.splitlines()[-1],
+        "dgbench: 1 of 3 jobs of the queue are not submitted .QOSMaxSubmitJobPerUserLimit.*runs_per_job=4",
+    )
+    assert "sbatch: error" not in err
+    assert start(tmp_path, *words, env=env).wait(240) == 0, story(tmp_path)
+    err = (tmp_path / "err").read_text()[len(err) :]
+    assert "no room for 1 more (QOSMaxSubmitJobPerUserLimit)" in err, err
+    assert "1 of the sweep's jobs submitted as 1 of the queue's" in err, err
+    assert [read_status(path.parent).word for path in tmp_path.rglob("status")] == ["DONE"] * 6
 
 
 def test_a_command_that_does_not_wait(slurm_cluster: dict[str, str], command: Any, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
 from dgbench.plan.settings import check_configuration
 from dgbench.reports.status import StatusReport
-from dgbench.sweeps.slurm import SlurmKeys
+from dgbench.sweeps.slurm_keys import SlurmKeys
 from dgbench.sweeps.sweeper import SweepFolder
 from dgbench.validation import in_one_line
 from tests.studies import composed, plain

@@ -17,7 +17,7 @@ from dgbench.configuration import CONF
 from dgbench.sweeps import local
 from dgbench.sweeps import sizes as machine
 from dgbench.sweeps.local import LauncherKeys, LocalKeys
-from dgbench.sweeps.slurm import SlurmKeys
+from dgbench.sweeps.slurm_keys import SlurmKeys
 from tests.complaints import one_line, refused
 from tests.launching import claimed, running, start, until
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dgbench.sweeps.slurm import Submissions, write_result
+from dgbench.sweeps.submissions import Submissions, write_result
 
 
 class Marks:

@@ -7,93 +7,41 @@ would wait without end. Here ``squeue`` and the files that a job leaves decide; 
 
 from __future__ import annotations
 
-import getpass
 import io
-import json
 import os
-import re
-import signal
-import subprocess
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stderr
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from hydra.core.utils import JobReturn, configure_log
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
-from pydantic import Field
 
 from dgbench.configuration import command_line, command_words, typed_words
 from dgbench.errors import ConfigError, one_line
-from dgbench.interruption import end_with
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import expect_jobs
-from dgbench.records.files import open_regular, read_json, write_whole
 from dgbench.records.status import roughly
-from dgbench.sweeps.local import LauncherKeys, labels, raise_failed, refuse_optimizers, tell
+from dgbench.sweeps.arrays import Arrays, Pack, refusal
+from dgbench.sweeps.local import labels, raise_failed, refuse_optimizers, tell
+from dgbench.sweeps.queue import QueueError, in_queue, largest_array, last_state
+from dgbench.sweeps.requeue import PATIENCE, until_done
 from dgbench.sweeps.sizes import JobSize, Part, Speeds, Workload, clocked_here, packed, parts_of_jobs
+from dgbench.sweeps.slurm_keys import SlurmKeys
+from dgbench.sweeps.submissions import Queued, Submissions, write_result
 from dgbench.sweeps.work import THREADS, SweepCommand
-from dgbench.validation import Count0, Folder, NonBlank, OneLine, Positive, Refusal
 
 OURS = ("submitit_folder", "max_num_timeout", "resubmit", "poll_seconds", "silence_minutes")
 GENERIC = ("name", "timeout_min", "mem_gb", "nodes", "cpus_per_task", "gpus_per_node", "tasks_per_node")
 POLLS = 2  # in which a job must be missing from the queue, without a result, to be lost: its files may come late
 TELL_SECONDS = 60.0
 SHOWN = 8  # ids of the queue that are spelled out
-RESULT = "result.json"  # behind the id of a job of the queue
-LOG_END = 4096  # bytes of a log in which its last line is looked for
-SECONDS = 30.0  # for an answer of Slurm: none keeps us waiting without end
-
-
-Limit = Annotated[
-    Annotated[int, Field(ge=1)] | None,
-    Refusal("is not an integer >= 1", "give one, or null for the cluster's own limit"),
-]
-Usual = Annotated[
-    Annotated[int, Field(ge=1)] | None, Refusal("is not an integer >= 1", "give one, or null for the cluster's default")
-]
-Duration = Annotated[Positive, Refusal("is not a number > 0", "give one")]
-
-
-Line = Annotated[Annotated[NonBlank, OneLine], Refusal("is no text of one line", "give some")]  # of the batch script
-
-
-class SlurmKeys(LauncherKeys):
-    """Keys of ``hydra/launcher=slurm``."""
-
-    timeout_min: Limit
-    signal_delay_s: Count0
-    max_num_timeout: Count0
-    nodes: Usual
-    tasks_per_node: Usual
-    cpus_per_task: Usual
-    gpus_per_node: Annotated[
-        Annotated[int, Field(ge=0)] | None, Refusal("is not an integer >= 0", "give one, or null for none")
-    ]
-    mem_gb: Annotated[
-        Positive | None, Refusal("is not a number > 0", "give one, or null for the cluster's default")
-    ]  # fmt: skip
-    array_parallelism: Limit
-    submitit_folder: Folder
-    name: Line
-    partition: Line | None
-    account: Line | None
-    qos: Line | None
-    constraint: Line | None
-    exclude: Line | None
-    setup: Annotated[list[Line] | None, Refusal("is no list of shell lines", 'write e.g. ["module load cuda"]')]
-    additional_parameters: Annotated[
-        Mapping[Line, Line | int | float | bool | None],
-        Refusal("is no mapping of options", "write e.g. {mail-type: END}"),
-    ]
-    resubmit: Count0
-    poll_seconds: Duration
-    silence_minutes: Duration
 
 
 class SlurmLauncher(Launcher):
@@ -153,16 +101,23 @@ class SlurmLauncher(Launcher):
         self.queued = self.submissions.held(alive, self.keys)
         self.ended: dict[int, str] = {}  # number of a job -> what went wrong, empty where nothing did
         self.times_lost = Counter[int]()
+        self.full = False  # whether it was said that the queue is full
+        self.crowd, self.tried = 0, 0.0  # jobs of this user in the queue when it was full, and when that was
+        parallelism = self.params["array_parallelism"] or len(self.jobs)
+        self.arrays = Arrays(self._submit_array, parallelism, largest_array())
         self._tell_before(alive)
         self._submit(range(len(waiting), len(self.jobs)))
         if not self.config.wait:
             self._leave()
+            self._refuse_rest()
             return []
         try:
             self._wait()
         except KeyboardInterrupt:
             if self.queued:
                 tell(f"the jobs stay in the queue: the same command watches them again, {self._cancel()} ends them")
+            if self.arrays.waiting:
+                tell(f"{len(self.arrays.waiting)} wait here and are not submitted; the same command submits them")
             raise
         raise_failed([self.names[n] for n in sorted(self.ended) if self.ended[n]], len(self.jobs))
         return []
@@ -218,38 +173,133 @@ class SlurmLauncher(Launcher):
         tell(f"end: {self._cancel()}")
         tell("the same command again says what is open, and submits what was lost or cancelled")
 
+    def _refuse_rest(self) -> None:
+        """Refuse to leave jobs that are not in the queue.
+
+        Raises:
+            ConfigError: the queue had no room for some.
+        """
+        n_waiting, n_queued = len(self.arrays.waiting), len(self.queued)
+        if n_waiting:
+            raise ConfigError(
+                f"{n_waiting} of {n_waiting + n_queued} jobs of the queue are not submitted "
+                f"({self.arrays.limit}); the same command submits them once there is room, and without wait=false "
+                f"waits for it{self._fewer(n_queued, 'makes few enough')}"
+            )
+
     def _cancel(self) -> str:
         return f"scancel {' '.join(dict.fromkeys(job.id.partition('_')[0] for job in self.queued))}"
 
-    def _submit(self, numbers: Sequence[int]) -> None:
-        if not numbers:
+    def _submit(self, numbers: Sequence[int], most: int | None = None) -> None:
+        """Submit jobs, and what had no room before, in arrays that the cluster takes; the rest waits here."""
+        self.arrays.waiting += self._packs(numbers)
+        if not self.arrays.waiting:
             return
-        packs = packed([self.jobs[number] for number in numbers], self.size)
-        batches = [{self.keys[numbers[i]]: self.jobs[numbers[i]].words for i in pack} for pack in packs]
+        arrays = self._send(most)
+        sent = [queued for array in arrays for queued in array]
+        if sent:
+            n = sum(len(pack) for _, pack in sent)
+            ids = " to ".join(dict.fromkeys([sent[0][0], sent[-1][0]]))
+            tell(f"{n} of the sweep's jobs submitted as {len(sent)} of the queue's: {ids}")
+        if len(arrays) > 1 and not self.arrays.limit:
+            tell(
+                f"they are {len(arrays)} arrays: this cluster takes {self.arrays.largest} jobs in one"
+                f"{self._fewer(self.arrays.largest, 'makes one')}"
+            )
+        if self.config.wait and self.arrays.limit and (sent or not self.full):
+            n = len(self.arrays.waiting)
+            tell(f"the queue has no room for {n} more ({self.arrays.limit}): they wait here until it has")
+        self.full = bool(self.arrays.limit)
+
+    def _submit_array(self, packs: Sequence[Pack], parallelism: int) -> list[str]:
+        """Submit packs of jobs as one array.
+
+        Raises:
+            NoRoomError, ArrayTooLargeError, ConfigError: Slurm does not take it.
+        """
         import submitit
 
+        folder = self.submissions.folder
+        batches = [{self.keys[number]: self.jobs[number].words for number in pack} for pack in packs]
+        params = {**self.params, "array_parallelism": parallelism}
+        patience = max(1.0, min(PATIENCE, self.params["signal_delay_s"] / 2))
+        said = io.StringIO()  # submitit repeats on the screen what sbatch says
         try:
-            executor = submitit.AutoExecutor(
-                folder=self.submissions.folder, cluster="slurm", slurm_max_num_timeout=self.watching["max_num_timeout"]
-            )
-            named = {key if key in GENERIC else f"slurm_{key}": value for key, value in self.params.items()}
-            executor.update_parameters(**{key: value for key, value in named.items() if value is not None})
-            with executor.batch():
-                folder = self.submissions.folder
-                queue_jobs = [executor.submit(Batch(self.command, jobs, folder)) for jobs in batches]
+            with redirect_stderr(said):
+                executor = submitit.AutoExecutor(
+                    folder=folder,
+                    cluster="slurm",
+                    slurm_max_num_timeout=self.watching["max_num_timeout"],
+                )
+                named = {key if key in GENERIC else f"slurm_{key}": params[key] for key in params}
+                given = {key: value for key, value in named.items() if value is not None}
+                executor.update_parameters(**given)
+                with executor.batch():
+                    jobs = [executor.submit(Batch(self.command, batch, folder, patience)) for batch in batches]
         except Exception as error:  # submitit raises whatever sbatch says
-            raise ConfigError(f"Slurm refuses the jobs: {' '.join(str(error).split())}; see hydra.launcher") from error
-        for job, jobs, pack in zip(queue_jobs, batches, packs, strict=True):
-            self.submissions.note(job.job_id, list(jobs))
-            self.queued.append(Queued(job.job_id, [numbers[i] for i in pack]))
-        ids = queue_jobs[0].job_id if len(queue_jobs) == 1 else f"{queue_jobs[0].job_id} to {queue_jobs[-1].job_id}"
-        tell(f"{len(numbers)} of the sweep's jobs submitted as {len(queue_jobs)} of the queue's: {ids}")
+            raise refusal(error) from error
+        sys.stderr.write(said.getvalue())
+        for job, batch, pack in zip(jobs, batches, packs, strict=True):
+            self.submissions.note(job.job_id, list(batch))
+            self.queued.append(Queued(job.job_id, list(pack)))
+        return [job.job_id for job in jobs]
+
+    def _send(self, most: int | None) -> list[list[tuple[str, Pack]]]:
+        """Send what waits here.
+
+        Raises:
+            ConfigError: the queue takes no job of this user at all.
+        """
+        arrays = self.arrays.send(most)
+        self.tried = time.monotonic()
+        self.crowd = self._crowd() if self.arrays.limit else 0
+        if not self.arrays.limit or self.crowd or self.arrays.is_shared:
+            return arrays
+        arrays += self.arrays.send(1)  # the last of ours may have ended between the two answers
+        if self.arrays.limit and not arrays:
+            raise ConfigError(
+                f"Slurm takes no job of yours ({self.arrays.limit}), though none is in its queue; "
+                "choose another hydra.launcher.account, hydra.launcher.qos or hydra.launcher.partition"
+            )
+        return arrays
+
+    def _crowd(self) -> int:
+        """Count the jobs of this user in the queue."""
+        try:
+            return len(in_queue())
+        except QueueError:
+            return len(self.queued)
+
+    def _submit_freed(self, numbers: Sequence[int], alive: Mapping[str, str]) -> None:
+        """Submit jobs again, and as much of what waits here as the queue may have room for by now."""
+        freed = self.crowd - len(alive)
+        if not self.arrays.waiting:
+            self._submit(numbers)
+        elif freed > 0 or time.monotonic() - self.tried > TELL_SECONDS:
+            self._submit(numbers, most=max(1, freed))
+        else:
+            self.arrays.waiting += self._packs(numbers)
+
+    def _packs(self, numbers: Sequence[int]) -> list[Pack]:
+        """Group jobs that one job of the queue is to run."""
+        packs = packed([self.jobs[number] for number in numbers], self.size)
+        return [[numbers[i] for i in pack] for pack in packs]
+
+    def _fewer(self, most: int, outcome: str) -> str:
+        """Say with which sweep.runs_per_job all jobs are at most ``most`` of the queue; empty where that is open."""
+        if not most or OmegaConf.select(self.config, "sweep") is None or self.size.packs is not None:
+            return ""
+        n_runs = sum(job.runs for job in self.jobs)
+        for runs in range(max(1, -(-n_runs // most)), n_runs + 1):
+            if len(packed(self.jobs, replace(self.size, runs=runs))) <= most:
+                return f"; sweep.runs_per_job={runs} {outcome}"
+        return ""
 
     # ---- watching -----------------------------------------------------------------------------------------------
 
     def _wait(self) -> None:
         heard = last_progress = time.monotonic()
-        while self.queued:
+        while self.queued or self.arrays.waiting:
             time.sleep(self.watching["poll_seconds"])
             try:
                 alive = in_queue()
@@ -268,11 +318,12 @@ class SlurmLauncher(Launcher):
                     continue
                 self.queued.remove(job)
                 to_submit += self._ended(job, result)
-            self._submit(to_submit)
+            self._submit_freed(to_submit, alive)
             if time.monotonic() - last_progress > TELL_SECONDS and self.queued:
                 last_progress = time.monotonic()
                 states = Counter(alive.get(job.id, "leaving") for job in self.queued)
-                tell("; ".join(f"{n} {state.lower()}" for state, n in states.items()))
+                states["waiting here"] += len(self.arrays.waiting)
+                tell("; ".join(f"{n} {state.lower()}" for state, n in states.items() if n))
 
     def _ended(self, job: Queued, result: dict[str, str] | str | None) -> Iterator[int]:
         """Print how a job of the queue ended; yield the numbers of the jobs to submit again."""
@@ -303,10 +354,19 @@ class Batch:
         command: what the user started.
         jobs: words of each job by its key.
         folder: that receives the result, see :func:`write_result`.
+        patience: seconds that a run has, once it was warned, to reach its next checkpoint.
     """
 
-    def __init__(self, command: SweepCommand, jobs: Mapping[str, Sequence[str]], folder: Path) -> None:
-        self.command = command
+    patience = PATIENCE  #: of jobs that an earlier version submitted
+
+    def __init__(
+        self,
+        command: SweepCommand,
+        jobs: Mapping[str, Sequence[str]],
+        folder: Path,
+        patience: float = PATIENCE,
+    ) -> None:
+        self.command, self.patience = command, patience
         self.jobs = {key: list(words) for key, words in jobs.items()}
         self.folder = folder
 
@@ -323,14 +383,12 @@ class Batch:
         """Run the jobs; return what went wrong, by the key of the job."""
         for name in THREADS:  # before torch is imported
             os.environ.setdefault(name, os.environ.get("SLURM_CPUS_PER_TASK", "1"))
-        for number in (signal.SIGUSR1, signal.SIGUSR2):  # one of them is Slurm's warning of the time limit
-            if callable(handler := signal.getsignal(number)):
-                signal.signal(number, partial(_handle, handler))
-        try:
-            ends = {key: self.command.run(words, number) for number, (key, words) in enumerate(self.jobs.items())}
-        except _NotRequeued as error:
-            raise error.reason from None
+        ends = until_done(self._run_jobs, self.patience)
         return {key: problem for key, problem in ends.items() if problem is not None}
+
+    def _run_jobs(self) -> dict[str, str | None]:
+        jobs = enumerate(self.jobs.items())
+        return {key: self.command.run(words, number) for number, (key, words) in jobs}
 
     def checkpoint(self) -> Any:
         """Return what submitit runs after a requeue: the same jobs, whose runs continue from their checkpoints."""
@@ -339,173 +397,9 @@ class Batch:
         return DelayedSubmission(self)
 
 
-class _NotRequeued(BaseException):
-    """Carries what submitit says of a job that it gives up past everything that catches errors of a run."""
-
-    def __init__(self, reason: Exception) -> None:
-        self.reason = reason
-
-
-def _handle(handler: Callable[[int, Any], Any], number: int, frame: Any) -> None:
-    """Run submitit's handler of a signal; what goes wrong in it is no fault of the run that the signal interrupts.
-
-    Where Slurm did not take the request to requeue, the job ends without a result: it is lost, and submitted again.
-    """
-    try:
-        handler(number, frame)
-    except SystemExit as end:  # the job is in the queue again
-        end_with(end)
-    except (OSError, subprocess.SubprocessError) as error:
-        end_with(SystemExit(f"job not requeued: {error}"))
-    except Exception as error:  # submitit: timed out too many times
-        end_with(_NotRequeued(error))
-
-
 def job_of_queue() -> str:
     """Look up the id of the job of the queue that this process is, ``12_3`` in an array."""
     array = os.environ.get("SLURM_ARRAY_JOB_ID")
     if array is None:
         return os.environ.get("SLURM_JOB_ID", "")
     return f"{array}_{os.environ.get('SLURM_ARRAY_TASK_ID', '')}"
-
-
-def write_result(folder: Path, job: str, result: Mapping[str, Any]) -> None:
-    """Write how a job of the queue ended beside submitit's own files, as JSON.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    write_whole(folder / f"{job}_{RESULT}", json.dumps(result, indent=1) + "\n")
-
-
-class QueueError(Exception):
-    """Slurm gave no answer."""
-
-
-def in_queue() -> dict[str, str]:
-    """Read state and reason of every job of this user that waits or runs, by its id (``12_3`` in an array).
-
-    Raises:
-        QueueError: Slurm gave no answer.
-    """
-    lines = _ask(["squeue", "--noheader", "--array", "--user", getpass.getuser(), "--format", "%i|%T|%r"])
-    entries = (line.split("|") for line in lines.splitlines() if line.count("|") == 2)
-    return {job.strip(): f"{state} ({reason})" for job, state, reason in entries}
-
-
-def last_state(job: str) -> str:
-    """Look up how a job left the queue, ``FAILED``, ``CANCELLED``, ...; empty once Slurm no longer remembers it."""
-    try:
-        answer = _ask(["scontrol", "--oneliner", "show", "job", job])
-    except QueueError:
-        return ""
-    state = re.search(r"\bJobState=(\w+)", answer)
-    return state[1] if state else ""
-
-
-def _ask(command: list[str]) -> str:
-    try:
-        asked = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise QueueError(f"{command[0]}: {error}") from error
-    if asked.returncode:
-        raise QueueError(f"{command[0]}: {' '.join(asked.stderr.split())}")
-    return asked.stdout
-
-
-@dataclass
-class Queued:
-    """One job of the queue."""
-
-    id: str
-    numbers: list[int]  # of our jobs
-    missing: int = 0  # polls
-
-
-class Submissions:
-    """The files of submitit, and beside them which jobs of a sweep each job of the queue runs."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def note(self, job: str, keys: Sequence[str]) -> None:
-        """Remember what a job of the queue runs.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        (self.folder / f"{job}_jobs.json").write_text(json.dumps(list(keys)))
-
-    def held(self, alive: Mapping[str, str], keys: Sequence[str]) -> list[Queued]:
-        """Find the jobs of the queue that run some of these jobs of a sweep."""
-        numbers = {key: number for number, key in enumerate(keys)}
-        queued = []
-        for job in alive:
-            job_numbers = [numbers[key] for key in self._keys(self.folder / f"{job}_jobs.json") if key in numbers]
-            if job_numbers:
-                queued.append(Queued(job, job_numbers))
-        return queued
-
-    def ends(self, keys: Sequence[str]) -> dict[str, str]:
-        """Look up how each job, none of which is in the queue, last left it: ``failed``, ``cancelled`` or ``lost``."""
-        last: dict[str, str] = {}
-        for file in sorted(self.folder.glob("*_jobs.json"), key=_written_at):
-            last |= dict.fromkeys(self._keys(file), file.name.removesuffix("_jobs.json"))
-        jobs = {job: self._end(job) for job in {last[key] for key in keys if key in last}}
-        return {key: jobs[last[key]] for key in keys if key in last}
-
-    def result(self, job: str) -> dict[str, str] | str | None:
-        """Read the result of a job of the queue: problems by key, or the error that ended it; None if it has none.
-
-        A job that ended before it could write one, because its node lacks a package, say, leaves submitit's pickle, of
-        which no more is read than that it is there.
-        """
-        file = self.folder / f"{job}_{RESULT}"
-        try:
-            content = read_json(file)
-        except FileNotFoundError:
-            return self._last_words(job) if (self.folder / f"{job}_0_result.pkl").is_file() else None
-        except (OSError, ValueError) as error:
-            return f"job {job}: its result {file} cannot be read ({one_line(error)})"
-        problems = content.get("problems") if isinstance(content, dict) else None
-        if isinstance(problems, dict):
-            return {str(key): _printable(problem) for key, problem in problems.items()}
-        reason = content.get("error") if isinstance(content, dict) else None
-        return f"job {job}: {_printable(reason or 'its result says nothing')}"
-
-    def _last_words(self, job: str) -> str:
-        """Return the last line that a job of the queue wrote to its log."""
-        try:
-            with open_regular(self.folder / f"{job}_0_log.err") as log:
-                size = log.seek(0, io.SEEK_END)
-                log.seek(max(0, size - LOG_END))
-                lines = log.read().decode("utf-8", "replace").strip().splitlines()
-        except OSError:
-            lines = []
-        return f"job {job}: {_printable(lines[-1] if lines else 'ended without a result')}"
-
-    def _end(self, job: str) -> str:
-        if self.result(job) is not None:
-            return "failed"
-        return {"CANCELLED": "cancelled", "COMPLETED": "failed"}.get(last_state(job), "lost")
-
-    @staticmethod
-    def _keys(file: Path) -> list[str]:
-        try:
-            return [str(key) for key in read_json(file)]
-        except (OSError, ValueError, TypeError):  # not of this sweep, or cut short
-            return []
-
-
-def _written_at(file: Path) -> int:
-    """Return when a file was written, in ns; 0 of a link that leads nowhere."""
-    try:
-        return file.stat().st_mtime_ns
-    except OSError:
-        return 0
-
-
-def _printable(text: object) -> str:
-    """Put what a file says into one line of characters that a terminal shows."""
-    line = " ".join(str(text).split())
-    return "".join(letter if letter.isprintable() else "?" for letter in line)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
 import pytorch_lightning as pl
+from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from dgbench.callbacks.averaged import AveragedScores
-from dgbench.callbacks.checkpointer import Checkpointer
+from dgbench.callbacks.checkpointer import STOPS, Checkpointer
 from dgbench.callbacks.loggers import Guard
 from dgbench.callbacks.metrics import RunMetrics, TrainingMetrics
 from dgbench.callbacks.predictions import Predictions
@@ -241,6 +243,8 @@ def interruption(error: BaseException) -> KeyboardInterrupt | None:
     while context is not None:
         if isinstance(context, KeyboardInterrupt):
             return context
+        if isinstance(context, SIGTERMException):  # in training with several processes
+            return KeyboardInterrupt(STOPS[signal.SIGTERM])
         context = context.__cause__ or context.__context__
     return None
 
@@ -259,7 +263,7 @@ def group_data(group: Group) -> EnvironmentData:
 
 @contextmanager
 def while_fitting() -> Iterator[None]:
-    """Surround ``trainer.fit``: with normal numbers, and Ctrl-C, a ``SystemExit`` inside, as ``KeyboardInterrupt``.
+    """Surround ``trainer.fit``: normal numbers, and ``SystemExit`` as ``KeyboardInterrupt`` after Ctrl-C or SIGTERM.
 
     Raises:
         RuntimeError: something else, a callback say, raised ``SystemExit``.
