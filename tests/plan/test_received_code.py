@@ -10,7 +10,7 @@ import pytest
 
 from dgbench.configuration import CONF
 from dgbench.errors import RecordError
-from dgbench.plan.code import FUNCTIONS, allowed_code, refuse_code, refuse_code_of_run
+from dgbench.plan.code import FUNCTIONS, allowed_code, refuse_code
 
 GROUPS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir())
 IMPORTERS = ("import_module", "__import__", "get_method", "get_object", "get_class", "_locate", "imported", "class_at")
@@ -50,24 +50,17 @@ def test_there_is_a_list_for_each_group_that_received_files_name() -> None:
         ("backbone", {"_target_": "dgbench.training.modules.training_module", "objective": "evil.Thing"}),
         ("algorithm", {"_target_": "dgbench.training.modules.training_module", "objective": "evil.Thing"}),
         ("algorithm", {"objective": "dgbench.networks.small.MLPFeaturizer"}),
-        ("callbacks", {"stop": {"_target_": "pytorch_lightning.callbacks.LambdaCallback"}}),
         ("logger", {"_target_": "pytorch_lightning.loggers.CSVLogger"}),
         ("dataset", {"reader": {"_target_": "dgbench.data.datasets.readers.nothing"}}),
         ("dataset", {"name": "${oc.env:HOME}"}),
-        ("grid", {"x": [{"_target_": "os.system"}]}),
-        ("../report", {"_target_": "dgbench.reports.status.StatusReport"}),
-        ("*", {"_target_": "dgbench.networks.small.MLPFeaturizer"}),
-        ("_target_", "os.system"),
-        ("a\nb", {"_target_": "os.system"}),
     ],
 )
 def test_a_group_names_nothing_of_another(group: str, content: Any) -> None:
     with pytest.raises(RecordError, match="trust=true") as refused:
-        refuse_code_of_run({group: content}, "file")
+        refuse_code(content, "file", group)
     assert "\n" not in str(refused.value)
 
 
 def test_an_algorithms_own_files_pass() -> None:
-    vrex = {"_target_": "dgbench.training.modules.training_module", "objective": "dgbench.algorithms.vrex.VREx"}
-    refuse_code_of_run({"algorithm": vrex, "seed": 0, "dataset": {"name": "x"}}, "file")
+    refuse_code({"objective": "dgbench.algorithms.vrex.VREx", "seed": 0}, "file", "algorithm")
     refuse_code({"paint": {"_target_": "dgbench.data.transforms.paint.tint"}}, "file", "dataset")

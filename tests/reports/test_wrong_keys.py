@@ -19,7 +19,6 @@ FILES = sorted((CONF / "report").glob("*.yaml"))
 TOP = {
     "runs": "outputs",
     "cache": True,
-    "trust": False,
     "output": "reports",
     "only": None,
     "split_by": None,
@@ -29,8 +28,7 @@ TOP = {
 RIGHT = {
     "status.every": (1.5,),
     "status.stuck_after": (1.5,),
-    "reproduce.run": (-1, ""),  # looked for, and not found
-    **{f"{name}.roots": ("",) for name in ("reproduce", "shift", "status")},
+    **{f"{name}.roots": ("",) for name in ("shift", "status")},
     **{f"{name}.shifts_from": ("",) for name in ("leaderboard", "theory")},
     "leaderboard.distances_from": ("",),
 }
@@ -38,7 +36,7 @@ RIGHT = {
 
 def _content(file: Any) -> dict[str, Any]:
     content: dict[str, Any] = yaml.safe_load(file.read_text())
-    values = {"${trust}": False, "${run}": "0123", "${runs}": "outputs"}
+    values = {"${runs}": "outputs"}
     return {key: values.get(str(value), value) for key, value in content.items()}
 
 
@@ -117,9 +115,6 @@ WITHOUT_EFFECT = {
     "report=curves report.baseline=nope": r"report\.baseline=nope .*rows.*erm, vrex",
     "selection=ood_val selection.environments=[zz]": r"selection\.environments names zz.*choose from 0\.90, 0\.85",
     "report=leaderboard report.shifts_estimator=joint": r"report\.shifts_estimator=joint .*shifts_from.*null",
-    "run=0123": r"run=0123 .*report=measures.*report=reproduce.*runs=\[DIR\]",
-    "report=status run=0123": r"run=0123 .*report=status",
-    "trust=true": r"trust=true .*report=measures.*leave it out",
     "report=curves selection=train_val": r"selection=train_val .*report=curves.*leave it out",
     "report=errors selection=train_val": r"selection=train_val .*report=errors",
     "report=features split_by=code": r"split_by=code .*report=features",
@@ -127,7 +122,6 @@ WITHOUT_EFFECT = {
     "report=status only=[measures]": r"only=\[measures\] .*report=status",
     "leaderboard": r"leaderboard names no key; did you mean report=leaderboard\?",
     "output=reports/mine.html": r"output=reports/mine\.html .*folder.*output=reports/mine$",
-    "report=reproduce run=0123 output=here": r"output=here .*report=reproduce",
 }
 
 

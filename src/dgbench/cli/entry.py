@@ -60,7 +60,6 @@ EXAMPLES = {
         ("report=leaderboard selection=train_val", "accuracies, at the steps that validation chooses"),
         ("report=status", "what is done, running, failed or stuck"),
         ("'runs=[multirun]' 'only=[measures]'", "the runs of a folder, and one table of the report"),
-        ("report=reproduce run=0123456789ab", "the command that makes a run again"),
     ),
 }
 _MORE = {

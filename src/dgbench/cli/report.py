@@ -87,13 +87,12 @@ def refuse_unread(cfg: DictConfig, unread: Collection[str]) -> None:
 
     hydra = HydraConfig.get()
     readers = OmegaConf.to_yaml(cfg.report) + ("" if "import" in unread else OmegaConf.to_yaml(cfg["import"]))
-    passed_on = {key for key in ("run", "runs", "trust") if f"${{{key}}}" not in readers}
+    passed_on = set() if "${runs}" in readers else {"runs"}
     for word in hydra.overrides.task:
         key = re.split("[.=@]", word.lstrip("+~"))[0]
         if key in {*unread, *passed_on}:
-            instead = "add report=reproduce, or name folders with runs=[DIR]" if key == "run" else "leave it out"
             raise ConfigError(
-                f"{word} changes nothing, report={hydra.runtime.choices['report']} does not read {key}; {instead}"
+                f"{word} changes nothing, report={hydra.runtime.choices['report']} does not read {key}; leave it out"
             )
 
 

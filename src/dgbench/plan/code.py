@@ -34,7 +34,6 @@ LIBRARIES = frozenset(
 )  # fmt: skip
 #: functions of dgbench that a received file may name: they read lists of images and paint, and import nothing
 FUNCTIONS = ("dgbench.data.datasets.", "dgbench.data.transforms.")
-TRAINING_MODULE = "dgbench.training.modules.training_module"  # imports what its argument ``objective`` names
 #: class of today -> the name it had when runs were first named after it; a class that is renamed gets a line here
 FORMER_NAMES: Mapping[str, str] = {}
 
@@ -116,21 +115,6 @@ def refuse_code(content: Any, place: str, *groups: str) -> None:
                 f"{place}: {ascii(key)[1:-1]}={shown(item)} is no class of dgbench that conf/{groups[0]} names, and "
                 "would run; if you trust whoever made it, add trust=true"
             )
-
-
-def refuse_code_of_run(config: Mapping[str, Any], place: str) -> None:
-    """Refuse code in the configuration of a run, each group by what that group names alone; see :func:`refuse_code`.
-
-    The ``_target_`` of an algorithm, the same for all, is never called while a run is planned.
-
-    Raises:
-        RecordError: a group names other code.
-    """
-    for group, content in config.items():
-        keys = dict(content) if isinstance(content, Mapping) else {str(group): content}
-        if group == "algorithm" and keys.get("_target_") == TRAINING_MODULE:
-            del keys["_target_"]
-        refuse_code(keys, place, re.sub(r"\W", "_", str(group)))
 
 
 @cache

@@ -25,6 +25,11 @@ TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".jsonl", ".xlsx")  #: of files tha
 LAUNCHER = "hydra/launcher"
 SEE = "see docs/reference/configuration.md"
 
+#: choice that an earlier version had -> what to use
+LEFT = {
+    ("report", "reproduce"): "identity.json of a run has the command that made it, see docs/how_to/search.md",
+}
+
 
 def explain(error: BaseException, config_name: str, words: Sequence[str] = ()) -> str:
     """Explain an error in one line that names the fix; what was typed decides which keys there are."""
@@ -101,6 +106,8 @@ def _choice(group: str, name: str, _: str, words: Sequence[str]) -> str:
     while not options(group) and "/" in group:  # the name has a slash itself
         group, head = group.rsplit("/", 1)
         name = f"{head}/{name}"
+    if (group, name) in LEFT:
+        return f"{group}={name} is no choice any more: {LEFT[group, name]}"
     close = get_close_matches(name, options(group), n=1)
     meant = f"did you mean {close[0]}? " if close else ""
     listed = ", ".join(options(group)) or f"no group {group}"

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -20,7 +19,6 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
@@ -182,35 +180,8 @@ def _check_word(word: str, key: str) -> None:
         )
 
 
-Compose = Callable[[Sequence[str]], DictConfig]
-
 _PLAIN = re.compile(r"[A-Za-z_][\w./-]*(?: [\w./-]+)*")  # one way to match: with a choice it would try them all
 _WORDS = {"null", "true", "false", "on", "off", "yes", "no", "inf", "nan"}
-
-
-def shortest_words(wanted: Mapping[str, Any], compose: Compose, relevant: Callable[[str], bool]) -> list[str]:
-    """Find overrides of ``train.py`` that compose to ``wanted``, as far as its relevant keys go."""
-    chosen: list[str] = []
-    have = _plain(compose([]))
-    usual = [group for group, name in groups("train").items() if name is not None]
-    for group in reversed(usual):  # a choice brings along what stands above it
-        asked = wanted.get(group)
-        if not isinstance(asked, Mapping):
-            continue
-        best, fewest = "", len(_differences(wanted, have, relevant, f"{group}."))
-        for word in _choices(group, asked) if fewest else ():
-            option = _plain(compose([*chosen, word]))
-            count = len(_differences(wanted, option, relevant, f"{group}."))
-            if count < fewest and not option["hparams"]["scheme"]:  # a search would train more than this
-                best, fewest, have = word, count, option
-        chosen += [best] if best else []
-    keys = _differences(wanted, have, relevant)
-    for key in reversed(keys.copy()):  # what another word brings along, as a width does a network's name
-        fewer = [other for other in keys if other is not key]
-        with suppress(OmegaConfBaseException):  # an interpolation that needed the key
-            if not _differences(wanted, _plain(compose([*chosen, *fewer])), relevant):
-                keys = fewer
-    return chosen + keys
 
 
 def grammar(value: Any) -> str:
@@ -229,35 +200,6 @@ def grammar(value: Any) -> str:
     if isinstance(value, Sequence):
         return "[" + ",".join(map(grammar, value)) + "]"
     return str(value)
-
-
-def _choices(group: str, wanted: Mapping[str, Any]) -> Iterator[str]:
-    """Iterate over the words ``GROUP=NAME`` of the files of a group that have the wanted class and name."""
-    for name in options(group):
-        content = yaml.safe_load((CONF / group / f"{name}.yaml").read_text()) or {}
-        fixed = {key: content[key] for key in ("_target_", "name") if "$" not in str(content.get(key, "$"))}
-        if all(wanted.get(key) == value for key, value in fixed.items()):
-            yield f"{group}={name}"
-
-
-def _differences(
-    wanted: Mapping[str, Any], have: Mapping[str, Any], relevant: Callable[[str], bool], prefix: str = ""
-) -> list[str]:
-    """List the words that turn ``have`` into ``wanted``, in relevant keys that begin with ``prefix``."""
-    target, present = (
-        {key: value for key, value in leaves(tree) if key.startswith(prefix) and relevant(key)}
-        for tree in (wanted, have)
-    )
-    words = []
-    for key, value in target.items():
-        if repr(present.get(key, ...)) != repr(value):  # 1 and 1.0 and true are equal in Python and not in a hash
-            opened = _has(present, key) or key.startswith(("hparams.", "grid."))
-            words.append(f"{'' if opened else '+'}{key}={grammar(value)}")
-    return words + [f"~{key}" for key in present if not _has(target, key)]
-
-
-def _has(keys: Mapping[str, Any], key: str) -> bool:
-    return key in keys or any(other.startswith(f"{key}.") for other in keys)
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:

@@ -102,7 +102,6 @@ class ReportKeys(Checked):
 
     runs: Folders
     cache: Switch
-    trust: Switch
     output: Annotated[Folder, AfterValidator(_no_file)]
     only: Annotated[
         NonBlank | Annotated[list[NonBlank], Field(min_length=1)] | None,

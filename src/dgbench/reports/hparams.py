@@ -122,7 +122,7 @@ def choices_table(chosen: Sequence[Choice]) -> Table:
         Column("step", unit="count", help="optimizer updates done at the chosen evaluation"),
         Column("validation", unit="percent", help="validation accuracy that spoke for it"),
         Column("test", unit="percent", help="mean accuracy over the held-out environments"),
-        Column("run", help="hash in the name of its folder; report=reproduce run=HASH prints its command"),
+        Column("run", help="hash in the name of its folder, whose identity.json has the command that made it"),
         Column("hyperparameters"),
     ]
     lines = [
