@@ -15,6 +15,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -26,6 +27,7 @@ VERSION = 1  # of the comparison, in the names of what is kept
 SAMPLE_BYTES = 1024  # in the middle of a file: its beginning is a heading, and its edges are often blank
 TOGETHER = 256  # files that a thread takes at once
 
+Item = TypeVar("Item")
 Groups = list[list[int]]  #: positions of files with the same bytes, ascending, two or more in each group
 
 
@@ -79,19 +81,24 @@ def _compared(
 ) -> Groups:
     """Divide groups of files of equal size into files with the same bytes."""
     positions = [i for group in groups for i in group]
-    parts = [positions[first : first + TOGETHER] for first in range(0, len(positions), TOGETHER)]
     keys: list[Hashable] = []
     with phase(title, len(positions), "files of equal size") as progress:
-        for samples in pool.map(lambda part: _samples(paths, sizes, part), parts):
+        for samples in pool.map(lambda part: _samples(paths, sizes, part), _parts(positions)):
             keys += samples
             progress.advance(len(samples))
     sampled = _grouped(positions, keys)
     equal: Groups = []
-    with phase(title, sum(map(len, sampled)), "files byte by byte") as progress:
-        for group, divided in zip(sampled, pool.map(lambda group: _equal(paths, group), sampled), strict=True):
-            equal += divided
-            progress.advance(len(group))
+    with phase(title, len(sampled), "groups of files byte by byte") as progress:
+        for divided in pool.map(lambda part: [_equal(paths, group) for group in part], _parts(sampled)):
+            progress.advance(len(divided))
+            for copies in divided:
+                equal += copies
     return sorted(equal)
+
+
+def _parts(items: Sequence[Item]) -> list[Sequence[Item]]:
+    """Cut what is to be done into what a thread takes at once."""
+    return [items[first : first + TOGETHER] for first in range(0, len(items), TOGETHER)]
 
 
 def _grouped(positions: Iterable[int], keys: Iterable[Hashable]) -> Groups:
