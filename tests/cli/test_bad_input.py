@@ -35,7 +35,7 @@ TYPED: dict[str, tuple[list[str], str]] = {
 
 
 #: what was understood of a dataset: said before what is wrong with its images, or with a run that began
-UNDERSTOOD = r"\w+( \(\w+\))?: \d+ (given )?environments|\d+ classes|val: "
+UNDERSTOOD = r"\w+( \(\w+\))?: \d+ (given )?environments|\d+ classes|validation: "
 
 
 def assert_one_line(ended: Any, said: str, understood: str = "$nothing") -> None:

@@ -37,7 +37,7 @@ def test_a_grid_leaves_what_single_studies_leave(command: Any, tmp_path: Path) -
     assert ended.code == 0, ended.err
     assert "8 runs together" in ended.err  # four folds times two seeds of one algorithm
     understood, plan = ended.out.splitlines()[:3], ended.out.splitlines()[3]
-    assert understood[0].startswith("sr_cmnist (digits): ") and understood[2].startswith("val: ")
+    assert understood[0].startswith("sr_cmnist (digits): ") and understood[2].startswith("validation: ")
     assert plan.startswith("algorithm ") and "Nothing was started" not in ended.out, "the plan comes first"
     assert counts(ended.out, "all") == [4, 20, 0, 0, 0, 0, 20] and known_time(ended.out)
     again = command("train.py", *GRID, "execution=stacked", "paths.output_dir=together", cwd=tmp_path)

@@ -129,9 +129,10 @@ def test_a_plan_and_a_run_say_what_was_understood(root: Path, command: Any, tmp_
         "protocol.test=[south]", f"paths.cache_dir={tmp_path}/cache",
     ]  # fmt: skip
     expected = [
-        "mine: 2 environments, 40 images: north 20, south 20",
+        "mine: 2 environments, 40 images: north (20), south (20)",
         "2 classes, in the order of the outputs: cat, dog",
-        "val: 0.2 of each environment's images, drawn by dataset.split_seed=0; left out: 1 of other kinds",
+        "validation: 20 % of each environment's images, drawn at random (dataset.split_seed=0); "
+        "left out: 1 of other kinds",
     ]
     planned = command("train.py", *words, "plan=true", cwd=tmp_path)
     assert planned.out.splitlines()[:3] == expected, planned.err

@@ -10,15 +10,15 @@ import pytest
 
 from dgbench.data.datasets import same_bytes
 from dgbench.data.datasets.image_table import ImageTable, table_of
-from dgbench.data.datasets.same_bytes import BLOCK_BYTES, BLOCKS, groups_of_files, known_groups
+from dgbench.data.datasets.same_bytes import SAMPLE_BYTES, groups_of_files, known_groups
 
-LARGE = 10 * BLOCKS * BLOCK_BYTES
+LARGE = 10 * SAMPLE_BYTES
 RNG = np.random.default_rng(0)
 
 
 def table(root: Path, contents: dict[str, bytes]) -> ImageTable:
     """Files of two classes with these contents, by the names of the files."""
-    rows = []
+    rows: list[tuple[str, str, str, None]] = []
     for name, content in contents.items():
         label = "cat" if len(rows) % 2 else "dog"
         file = root / "north" / label / name
@@ -36,19 +36,21 @@ def changed(content: bytes, place: int) -> bytes:
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
-@pytest.mark.parametrize("size", [1, BLOCKS * BLOCK_BYTES, BLOCKS * BLOCK_BYTES + 1, LARGE])
+@pytest.mark.parametrize("size", [1, SAMPLE_BYTES, SAMPLE_BYTES + 1, LARGE])
 def test_each_byte_counts(size: int, tmp_path: Path) -> None:
     """Three equal files, and others that differ from them in one bit, in a sample or between samples."""
     content = RNG.bytes(size)
-    places = sorted({0, size // 2, size - 1, min(size - 1, BLOCK_BYTES), min(size - 1, BLOCK_BYTES + 1)})
+    places = sorted({0, size // 3, size // 2, size - 1})
     contents = {"a": content, "b": content, "c": content, "longer": content + b"0"}
     contents |= {f"changed{place}": changed(content, place) for place in places}
     images = table(tmp_path / "tree", contents)
     assert names(images, groups_of_files(images, tmp_path / "cache", 2)) == [["a", "b", "c"]]
 
 
-def test_two_pairs_of_one_size(tmp_path: Path) -> None:
-    one, other = RNG.bytes(LARGE), RNG.bytes(LARGE)
+@pytest.mark.parametrize("alike", [False, True], ids=["other samples", "one sample"])
+def test_two_pairs_of_one_size(alike: bool, tmp_path: Path) -> None:
+    one = RNG.bytes(LARGE)
+    other = changed(one, 0) if alike else RNG.bytes(LARGE)
     images = table(tmp_path / "tree", {"a": one, "b": other, "c": one, "d": other, "e": RNG.bytes(LARGE)})
     assert names(images, groups_of_files(images, tmp_path / "cache", 1)) == [["a", "c"], ["b", "d"]]
 
@@ -62,19 +64,28 @@ def test_empty_files_and_what_cannot_be_read_equal_nothing(tmp_path: Path) -> No
 
 def test_few_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file whose size is its own is not opened, and one whose sample is its own is not read whole."""
-    opened: list[str] = []
+    sampled: list[str] = []
     whole: list[str] = []
-    sample, all_of = same_bytes._sample, same_bytes._whole
-    monkeypatch.setattr(same_bytes, "_sample", lambda path, size: opened.append(Path(path).name) or sample(path, size))
-    monkeypatch.setattr(same_bytes, "_whole", lambda path, size: whole.append(Path(path).name) or all_of(path, size))
+    samples, content_of = same_bytes._samples, same_bytes._content
+
+    def counted_samples(paths: list[str], sizes: list[int], part: list[int]) -> list[object]:
+        sampled.extend(Path(paths[i]).name for i in part)
+        return samples(paths, sizes, part)
+
+    def counted_content(path: str) -> bytes | None:
+        whole.append(Path(path).name)
+        return content_of(path)
+
+    monkeypatch.setattr(same_bytes, "_samples", counted_samples)
+    monkeypatch.setattr(same_bytes, "_content", counted_content)
     content = RNG.bytes(LARGE)
     different = {f"different{i}": RNG.bytes(LARGE) for i in range(5)}
     longer = {f"longer{i}": RNG.bytes(LARGE + i + 1) for i in range(5)}
     images = table(tmp_path / "tree", {"a": content, "b": content, **different, **longer})
     groups_of_files(images, tmp_path / "cache", 1)
-    assert sorted(opened) == sorted(["a", "b", *different])
+    assert sorted(sampled) == sorted(["a", "b", *different])
     assert sorted(whole) == ["a", "b"]
-    assert groups_of_files(images, tmp_path / "cache", 1) and len(opened) == 7, "what was found is kept"
+    assert groups_of_files(images, tmp_path / "cache", 1) and len(sampled) == 7, "what was found is kept"
 
 
 def test_a_damaged_record_is_made_again(tmp_path: Path) -> None:

@@ -19,12 +19,12 @@ def test_painted_digits() -> None:
     info = described(composed("dataset=sr_cmnist", "dataset.base=digits"))
     pool = round(0.142857 * 1797)
     dealt = [len(range(i, 1797 - pool, 4)) for i in range(4)]
-    named = ", ".join(f"{env} {n}" for env, n in zip(("0.80", "0.85", "0.90", "0.10"), dealt, strict=True))
+    named = ", ".join(f"{env} ({n})" for env, n in zip(("0.80", "0.85", "0.90", "0.10"), dealt, strict=True))
     assert lines_of_dataset(info) == [
-        f"sr_cmnist (digits): 4 given environments with images of their own: {named}; all 101 are made of images kept "
-        f"apart, up to {pool} each",
-        "2 classes",
-        "val: 0.2 of each environment's images, drawn by dataset.split_seed=0",
+        f"sr_cmnist (digits): 4 given environments, {sum(dealt):,} images: {named}; errors are measured in 101 "
+        f"environments, on up to {pool} other images each",
+        "2 classes, in the order of the outputs: digits 5 to 9, digits 0 to 4",
+        "validation: 20 % of each environment's images, drawn at random (dataset.split_seed=0)",
     ]
 
 

@@ -11,11 +11,13 @@ ENVIRONMENTS, CLASSES = 6, 8  # more names than this are cut to the first and th
 
 
 def lines_of_dataset(info: DatasetInfo) -> list[str]:
-    """Say which environments and classes a dataset has, where val comes from, and what was left out."""
-    val = f"val: {info.val_from}" if info.val_from else ""
-    left_out = _left_out(info.left_out)
-    last = "; ".join(filter(None, (val, left_out)))
-    return [_environments(info), _classes(info), *([last] if last else [])]
+    """Say which environments and classes a dataset has, where validation images come from, and what was left out."""
+    validation = f"validation: {info.val_from}" if info.val_from else ""
+    parts = [part for part in (validation, _left_out(info.left_out)) if part]
+    lines = [_environments(info), _classes(info)]
+    if parts:
+        lines.append("; ".join(parts))
+    return lines
 
 
 def lines_of_datasets(infos: Iterable[DatasetInfo]) -> list[str]:
@@ -23,9 +25,10 @@ def lines_of_datasets(infos: Iterable[DatasetInfo]) -> list[str]:
     texts = dict.fromkeys(tuple(lines_of_dataset(info)) for info in infos)
     if len(texts) == 1:
         return list(next(iter(texts)))
-    heads = [lines[0] for lines in texts]
-    more = [f"and {len(heads) - DATASETS} more datasets, or forms of them"] if len(heads) > DATASETS else []
-    return heads[:DATASETS] + more
+    lines = [of_dataset[0] for of_dataset in texts]
+    if len(lines) > DATASETS:
+        return [*lines[:DATASETS], f"and {len(lines) - DATASETS} more datasets, or forms of them"]
+    return lines
 
 
 def _environments(info: DatasetInfo) -> str:
@@ -36,18 +39,19 @@ def _environments(info: DatasetInfo) -> str:
     if info.beyond:
         return _painted(info, name)
     images = {env: sum(info.counts.get(env, {}).values()) for env in info.given}
-    named = [f"{env} {n:,}" for env, n in images.items()]
+    named = [f"{env} ({n:,})" for env, n in images.items()]
     return f"{name}: {total}, {sum(images.values()):,} images: {first_and_last(named, ENVIRONMENTS)}"
 
 
 def _painted(info: DatasetInfo, name: str) -> str:
-    """Say what is dealt to given environments, and what all others are judged on."""
-    dealt = [f"{env} {counts['train'] + counts['val']:,}" for env, counts in info.counts.items()]
+    """Say what is dealt to given environments, and what all of them are judged on."""
+    dealt = {env: counts["train"] + counts["val"] for env, counts in info.counts.items()}
+    named = [f"{env} ({n:,})" for env, n in dealt.items()]
     pool = max(counts["test"] for counts in info.counts.values())
     return (
-        f"{name}: {len(info.given)} given environments with images of their own: "
-        f"{first_and_last(dealt, ENVIRONMENTS)}; all {len(info.everywhere)} are made of images kept apart, up to "
-        f"{pool:,} each"
+        f"{name}: {len(info.given)} given environments, {sum(dealt.values()):,} images: "
+        f"{first_and_last(named, ENVIRONMENTS)}; errors are measured in {len(info.everywhere)} environments, "
+        f"on up to {pool:,} other images each"
     )
 
 

@@ -32,6 +32,7 @@ MNIST_PARTS = {"train": 60_000, "t10k": 10_000}
 MNIST_KINDS = ("images-idx3-ubyte", "labels-idx1-ubyte")
 IMAGES = {"mnist": 70_000, "mnist_train": 60_000, "digits": 1797}
 DIGITS_SIDE = 8
+LARGE_OR_SMALL = ("digits 5 to 9", "digits 0 to 4")  #: classes 0 and 1 of colored digits, for people
 CIFAR_BATCHES = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
 CIFAR_SIDE = 32
 SAMPLED = 64  # every so manieth image of a CIFAR-10 batch is hashed
@@ -49,6 +50,7 @@ class BaseFacts:
     n_classes: int  #: of the images themselves; 0 where the files are absent
     side: int  #: of an image, in pixels; 0 where the initial weights will say
     content: str  #: 16 hexadecimal digits of what the files hold; empty where they are absent
+    class_names: tuple[str, ...] = ()  #: in the order of the classes; empty where only their number is known
 
 
 @dataclass(frozen=True)
@@ -237,7 +239,14 @@ def describe_pictures(root: str | Path, image_size: int | None, on_bad_image: st
         table = _picture_table(folder)
         kept = usable(table, known_bad(table, image_size, cache), on_bad_image, image_size, cache)
         n_classes = 1 + int(table.label[kept].max())
-        return BaseFacts(_picture_name(table, kept), int(kept.sum()), n_classes, side, table.content())
+        return BaseFacts(
+            _picture_name(table, kept),
+            int(kept.sum()),
+            n_classes,
+            side,
+            table.content(),
+            tuple(table.classes[:n_classes]),
+        )
     digest, classes = hashlib.sha256(), []
     for pixels, labels in _cifar_batches(batches):
         digest.update(pixels[::SAMPLED].tobytes() + labels.astype("<i8").tobytes())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import numpy as np
 from pydantic import AfterValidator
 
-from dgbench.data.datasets.base_images import Base, base_facts, load_base_images
+from dgbench.data.datasets.base_images import LARGE_OR_SMALL, Base, base_facts, load_base_images
 from dgbench.data.datasets.splits import Subsets, counts_of, cut, drawn
 from dgbench.data.datasets.spurious import Given, LabelNoise, environment_name
 from dgbench.data.description import DatasetInfo, Preprocessing
@@ -51,6 +51,7 @@ class DealtDigits(DatasetOptions):
     name_of: ClassVar[Callable[[float], str]]  #: what an environment is called, by its value
     channels: ClassVar[int]
     n_classes: ClassVar[int]
+    class_names: ClassVar[tuple[str, ...]]  #: in the order of the outputs
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
         """Describe as :meth:`SRCMNIST.describe <dgbench.data.datasets.spurious.SRCMNIST.describe>` does."""
@@ -121,6 +122,7 @@ class DealtDigits(DatasetOptions):
             image=(self.channels, base.side, base.side),
             counts=counts_of(subsets),
             content=base.content,
+            class_names=self.class_names,
             val_from=drawn(self.val_fraction, self.split_seed),
         )
         return info, subsets
@@ -135,6 +137,7 @@ class RotatedMNIST(DealtDigits):
     name_of = "{:g}".format
     channels = 1
     n_classes = 10
+    class_names = tuple(f"digit {k}" for k in range(10))
 
     def _variant(self) -> dict[str, Any]:
         return {"angles": list(self.angles)}
@@ -162,6 +165,7 @@ class ColoredMNIST(DealtDigits):
     name_of = environment_name
     channels = 2
     n_classes = 2
+    class_names = LARGE_OR_SMALL
 
     def _variant(self) -> dict[str, Any]:
         return {"label_noise": self.label_noise}

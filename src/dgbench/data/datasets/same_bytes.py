@@ -1,6 +1,6 @@
 """Which files hold the same bytes: of equal size, then with equal samples, then equal throughout. No torch.
 
-Most files are told apart by their size or by a sample, so that few are read whole. What was found is kept in the cache:
+Most files are told apart by their size or a sample, so that few are read whole. What was found is kept in the cache:
 files of the same names, sizes and times are not compared again.
 """
 
@@ -11,32 +11,29 @@ import json
 import os
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from dgbench.data.datasets.image_table import ImageTable
 from dgbench.phases import phase
-from dgbench.records.files import open_regular, read_regular, write_whole
+from dgbench.records.files import read_regular, write_whole
 
 VERSION = 1  # of the comparison, in the names of what is kept
-BLOCKS, BLOCK_BYTES = 8, 256  # of a sample: spread evenly, from the first byte to the last
+SAMPLE_BYTES = 1024  # in the middle of a file: its beginning is a heading, and its edges are often blank
 TOGETHER = 256  # files that a thread takes at once
-READ_BYTES = 2**20
 
+Item = TypeVar("Item")
 Groups = list[list[int]]  #: positions of files with the same bytes, ascending, two or more in each group
 
 
 def known_groups(table: ImageTable, cache: Path) -> Groups | None:
     """Read which files have the same bytes; None where they were not compared before, or the record is damaged."""
-    try:
-        groups, checksum = json.loads(read_regular(_record(table, cache)))
-        return groups if checksum == _checksum(groups) else None
-    except (OSError, ValueError, TypeError, RecursionError):
-        return None
+    return _read(_record(table, cache))
 
 
 def groups_of_files(table: ImageTable, cache: Path, workers: int) -> Groups:
@@ -47,16 +44,17 @@ def groups_of_files(table: ImageTable, cache: Path, workers: int) -> Groups:
         cache: folder where what was found is kept, if it can be written.
         workers: threads that read.
     """
-    known = known_groups(table, cache)
+    record = _record(table, cache)
+    known = _read(record)
     if known is not None:
         return known
-    alike = _with_equal_size(table.sizes)
-    alike = _divided(table, alike, _sample, workers)
-    small = [group for group in alike if _is_sampled_whole(table.sizes[group[0]])]
-    large = [group for group in alike if not _is_sampled_whole(table.sizes[group[0]])]
-    groups = sorted(small + _divided(table, large, _whole, workers))
+    filled = np.flatnonzero(table.sizes)
+    sizes = table.sizes.tolist()
+    of_equal_size = _grouped(filled.tolist(), [sizes[i] for i in filled.tolist()])
+    paths = [f"{table.root}/{path}" for path in table.paths]
+    with ThreadPoolExecutor(workers) as pool:
+        groups = _compared(paths, sizes, of_equal_size, pool, f"comparing {table.root.name}")
     with suppress(OSError):  # a cache that cannot be written: they are compared again
-        record = _record(table, cache)
         record.parent.mkdir(parents=True, exist_ok=True)
         write_whole(record, json.dumps([groups, _checksum(groups)]))
     return groups
@@ -66,13 +64,41 @@ def _record(table: ImageTable, cache: Path) -> Path:
     return cache / "copies" / f"{table.root.name}-{table.state('copies', VERSION)}.json"
 
 
+def _read(record: Path) -> Groups | None:
+    try:
+        groups, checksum = json.loads(read_regular(record))
+        return groups if checksum == _checksum(groups) else None
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
+
+
 def _checksum(groups: Groups) -> int:
     return zlib.crc32(json.dumps(groups).encode())
 
 
-def _with_equal_size(sizes: np.ndarray) -> Groups:
-    filled = np.flatnonzero(sizes)
-    return _grouped(filled.tolist(), sizes[filled].tolist())
+def _compared(
+    paths: Sequence[str], sizes: Sequence[int], groups: Groups, pool: ThreadPoolExecutor, title: str
+) -> Groups:
+    """Divide groups of files of equal size into files with the same bytes."""
+    positions = [i for group in groups for i in group]
+    keys: list[Hashable] = []
+    with phase(title, len(positions), "files of equal size") as progress:
+        for samples in pool.map(lambda part: _samples(paths, sizes, part), _parts(positions)):
+            keys += samples
+            progress.advance(len(samples))
+    sampled = _grouped(positions, keys)
+    equal: Groups = []
+    with phase(title, len(sampled), "groups of files byte by byte") as progress:
+        for divided in pool.map(lambda part: [_equal(paths, group) for group in part], _parts(sampled)):
+            progress.advance(len(divided))
+            for copies in divided:
+                equal += copies
+    return sorted(equal)
+
+
+def _parts(items: Sequence[Item]) -> list[Sequence[Item]]:
+    """Cut what is to be done into what a thread takes at once."""
+    return [items[first : first + TOGETHER] for first in range(0, len(items), TOGETHER)]
 
 
 def _grouped(positions: Iterable[int], keys: Iterable[Hashable]) -> Groups:
@@ -84,63 +110,45 @@ def _grouped(positions: Iterable[int], keys: Iterable[Hashable]) -> Groups:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _divided(table: ImageTable, groups: Groups, digest: Callable[[str, int], str | None], workers: int) -> Groups:
-    """Divide groups of files by a digest of each."""
-    positions = [i for group in groups for i in group]
-    parts = [positions[first : first + TOGETHER] for first in range(0, len(positions), TOGETHER)]
-
-    def digests(part: Sequence[int]) -> list[str | None]:
-        return [digest(f"{table.root}/{table.paths[i]}", int(table.sizes[i])) for i in part]
-
-    found: list[str | None] = []
-    title = f"comparing {table.root.name}"
-    with (
-        ThreadPoolExecutor(workers) as pool,
-        phase(title, len(positions), "files of equal size") as progress,
-    ):
-        for part in pool.map(digests, parts):
-            found += part
-            progress.advance(len(part))
-    return _grouped(positions, _with_size(table.sizes, positions, found))
-
-
-def _with_size(
-    sizes: np.ndarray, positions: Iterable[int], digests: Iterable[str | None]
-) -> Iterator[tuple[int, str] | None]:
-    for position, digest in zip(positions, digests, strict=True):
-        yield None if digest is None else (int(sizes[position]), digest)
-
-
-def _is_sampled_whole(size: int) -> bool:
-    return size <= BLOCKS * BLOCK_BYTES
-
-
-def _sample(path: str, size: int) -> str | None:
-    """Hash a sample of a file, or all of a small one; None where it cannot be read."""
-    digest = hashlib.sha256()
-    try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe does not wait
+def _samples(paths: Sequence[str], sizes: Sequence[int], part: Iterable[int]) -> list[Hashable]:
+    """Read a sample of each file: its size, and a checksum; None of one that cannot be read."""
+    samples: list[Hashable] = []
+    for i in part:
+        start = max(0, sizes[i] - SAMPLE_BYTES) // 2
         try:
-            if _is_sampled_whole(size):
-                digest.update(os.read(descriptor, size))
-            else:
-                for number in range(BLOCKS):
-                    start = number * (size - BLOCK_BYTES) // (BLOCKS - 1)
-                    digest.update(os.pread(descriptor, BLOCK_BYTES, start))
+            descriptor = os.open(paths[i], os.O_RDONLY | os.O_NONBLOCK)  # a pipe does not wait
+        except OSError:
+            samples.append(None)
+            continue
+        try:
+            samples.append((sizes[i], zlib.crc32(os.pread(descriptor, SAMPLE_BYTES, start))))
+        except OSError:
+            samples.append(None)
         finally:
             os.close(descriptor)
-    except OSError:
-        return None
-    return digest.hexdigest()
+    return samples
 
 
-def _whole(path: str, size: int) -> str | None:
-    """Hash all of a file; None where it cannot be read."""
-    digest = hashlib.sha256()
+def _equal(paths: Sequence[str], group: Sequence[int]) -> Groups:
+    """Divide files by all of their bytes: compared with those of the first, and the others by a hash."""
+    first = _content(paths[group[0]])
+    like_first = [group[0]]
+    others: list[int] = []
+    hashes: list[Hashable] = []
+    for i in group[1:]:
+        content = _content(paths[i])
+        if content is not None and content == first:
+            like_first.append(i)
+        else:
+            others.append(i)
+            hashes.append(None if content is None else hashlib.sha256(content).digest())
+    copies_of_first = [like_first] if len(like_first) > 1 else []
+    return copies_of_first + _grouped(others, hashes)
+
+
+def _content(path: str) -> bytes | None:
+    """Read all of a file; None where it cannot be read."""
     try:
-        with open_regular(path) as file:
-            while content := file.read(READ_BYTES):
-                digest.update(content)
+        return read_regular(path)
     except OSError:
         return None
-    return digest.hexdigest()

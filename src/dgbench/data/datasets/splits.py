@@ -153,7 +153,7 @@ def subsets_of(
 
 def drawn(val_fraction: float, seed: int) -> str:
     """Say that images for validation are a share of every environment's."""
-    return f"{val_fraction:.3g} of each environment's images, drawn by dataset.split_seed={seed}"
+    return f"{100 * val_fraction:.3g} % of each environment's images, drawn at random (dataset.split_seed={seed})"
 
 
 def origin_of_val(table: LabeledRows, val_fraction: float, seed: int) -> str:

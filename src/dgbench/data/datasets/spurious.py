@@ -12,6 +12,7 @@ from hydra.utils import instantiate
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from dgbench.data.datasets.base_images import (
+    LARGE_OR_SMALL,
     Base,
     BaseFacts,
     base_facts,
@@ -99,6 +100,7 @@ class SpuriousOptions(DatasetOptions):
         base: BaseFacts,
         n_classes: int,
         channels: int,
+        class_names: Sequence[str] = (),
     ) -> tuple[DatasetInfo, Subsets]:
         """Deal the images; return the dataset, and which images are in which subset.
 
@@ -108,6 +110,7 @@ class SpuriousOptions(DatasetOptions):
             base: the base images; where their files are absent, nothing is dealt.
             n_classes: K.
             channels: of an image after painting.
+            class_names: in the order of the outputs, for people; empty where they are not known.
 
         Raises:
             ConfigError: an environment that is repeated, or that only ``val_only`` names; a fraction that leaves a
@@ -144,6 +147,7 @@ class SpuriousOptions(DatasetOptions):
             beyond=True,
             counts=counts_of({**subsets, **{(env, "test"): pool for env in names}}) if base.n_images else {},
             content=base.content,
+            class_names=tuple(class_names),
             val_from=drawn(self.val_fraction, self.split_seed),
         )
         return info, {**subsets, **{(env, "test"): pool for env in everywhere}}
@@ -227,7 +231,8 @@ class SRCMNIST(SpuriousOptions):
     def _planned(self, absent_ok: bool, download: bool) -> tuple[DatasetInfo, Subsets]:
         given, variant = self._given()
         base = base_facts(self.base, expanded(self.data_dir), self.resolution, absent_ok, download)
-        return self.plan(given, {**variant, "resolution": base.side}, base, n_classes=2, channels=2)
+        variant = {**variant, "resolution": base.side}
+        return self.plan(given, variant, base, n_classes=2, channels=2, class_names=LARGE_OR_SMALL)
 
     def _given(self) -> tuple[Sequence[float], dict[str, Any]]:
         if self.given is not None:
@@ -331,4 +336,5 @@ class SpuriousPictures(SpuriousOptions):
     def _planned(self, files: BaseFacts) -> tuple[DatasetInfo, Subsets]:
         given, variant = self._given()
         variant = {"e_means": self.e_means, **variant, "image_size": self.image_size}
-        return self.plan(given, variant, files, files.n_classes, channels=3)
+        names = files.class_names[: files.n_classes]
+        return self.plan(given, variant, files, files.n_classes, channels=3, class_names=names)
