@@ -213,7 +213,7 @@ def faults(text: str, work: Work) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What pages speak of: PACS in small, a trained run of it as outputs/STUDY/RUN, a report, two pictures."""
+    """What pages speak of: PACS in small, lists of it, a trained run of it as outputs/STUDY/RUN, a report, two pictures."""
     made = tmp_path_factory.mktemp("reader")
     classes = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
     draw_tree(made / "PACS", dict.fromkeys(("art_painting", "cartoon", "photo", "sketch"), dict.fromkeys(classes, 16)))
@@ -222,6 +222,10 @@ def folder(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ",".join((str(path.relative_to(made / "PACS")), *path.parts[-3:-1])) for path in made.glob("PACS/*/*/*.png")
     ]
     (made / "LIST.csv").write_text("\n".join(["path,environment,class", *lines]))
+    sides = ("train", "valid", "train", "test")
+    stems = [line.partition(".")[0] for line in lines]
+    clips = [f"{line},{stem[:-1]},{sides[int(stem[-1]) % 4]}" for line, stem in zip(lines, stems, strict=True)]
+    (made / "CLIPS.csv").write_text("\n".join(["path,environment,class,clip,split", *clips]))
     picture = made / "PACS" / "photo" / "dog" / "00.png"
     for name in ("a.png", "b.png", "b.jpg"):
         shutil.copy(picture, made / name)

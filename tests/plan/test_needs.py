@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -325,6 +326,7 @@ def test_plain_commands_refuse(
     words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [])  # which the program sets
     with pytest.raises(SystemExit) as ended:
         main(words)
     (line,) = [text for text in capsys.readouterr().err.splitlines() if text.startswith("dgbench: ")]
