@@ -9,7 +9,8 @@ import pytest
 from dgbench.plan.overrides import open_keys
 from dgbench.plan.settings import check_configuration
 from dgbench.plan.studies import Planner
-from dgbench.sweeps.plan import Judged
+from dgbench.sweeps.plan import Judged, print_plan
+from dgbench.sweeps.sizes import JobSize
 from tests.complaints import refused
 from tests.studies import composed, composer, plain
 
@@ -33,8 +34,6 @@ REFUSED = {
     "backbone.width=true": r"backbone\.width=True is not a positive number of units",
     "backbone.width=1000000000": r"GB of weights.*lower backbone\.width",
     "backbone.width=2000000": r"GB of weights.*lower backbone\.width",
-    "hparams=halving trainer.steps=0": r"trainer\.steps=0",
-    "hparams=halving trainer.steps=0 algorithm=irm": r"trainer\.steps=0",
     "seed_moves=inputs": r"seed_moves=inputs moves nothing of algorithm=erm",
     "seed_moves=inputs algorithm=vrex": r"seed_moves=inputs moves nothing of algorithm=vrex",
 }
@@ -66,3 +65,13 @@ def test_a_plan_refuses_it(words: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", ACCEPTED)
 def test_a_plan_accepts_it(words: str, tmp_path: Path) -> None:
     judge(words, tmp_path)
+
+
+def test_halving_without_a_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The plan says it before it prints anything of the search."""
+    words = [*SMALL, "hparams=halving", "hparams.scheme.draws=4", "trainer.steps=0"]
+    planner = Planner(composer(), tmp_path)
+    size = JobSize.alone("cpu")
+    with refused(r"hparams=halving .*trainer\.steps=0.*set trainer\.steps"):
+        print_plan([open_keys(words)], planner, clock=False, starts=False, size=size, folder=tmp_path)
+    assert not list(tmp_path.iterdir())

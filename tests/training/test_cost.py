@@ -26,6 +26,7 @@ def computed(study: Study, step: int) -> Meter:
         for tensor in (value for value in module.state_dict(keep_vars=True).values() if isinstance(value, Tensor)):
             meter.note(tensor)
         optimizers = dict(zip(module.trained_groups(), module.configure_optimizers(), strict=True))
+        module._is_tried = True  # a trial takes the first step twice
         module._step(step, torch.tensor(step), batch, optimizers)
     return meter
 

@@ -1,4 +1,4 @@
-"""An objective is tried at its first step: it reaches a parameter, and draws no numbers of its own."""
+"""An objective is tried at its first step: it reaches a parameter, and is a pure function."""
 
 from __future__ import annotations
 
@@ -59,3 +59,41 @@ def test_an_objective_that_draws_from_a_global_generator(
     monkeypatch.setattr(ERM, "objective", drawing)
     with pytest.raises(ConfigError, match=rf"ERM draws from the global generator of {package}"):
         trained(small_study(tmp_path, "algorithm=erm"), "single")
+
+
+@pytest.mark.parametrize("mode", ["single", "stacked"])
+@pytest.mark.parametrize("kind", ["loss", "state"])
+def test_an_objective_that_comes_to_something_else_from_the_same_inputs(
+    kind: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts its own calls: a resumed run would begin to count anew."""
+    objective = ERM.objective
+    calls = [0]
+
+    def counting(self: Any, step: Any) -> Outcome:
+        calls[0] += 1
+        loss = objective(self, step).loss
+        if kind == "loss":
+            return Outcome(loss * calls[0])
+        return Outcome(loss, state={"memory": step.state["memory"] + calls[0]})
+
+    monkeypatch.setattr(ERM, "objective", counting)
+    monkeypatch.setattr(ERM, "initial_state", lambda self, networks: {"memory": torch.zeros(())})
+    with pytest.raises(ConfigError, match=rf"ERM came to another {kind} from the same inputs"):
+        trained(small_study(tmp_path, "algorithm=erm"), mode)
+
+
+@pytest.mark.parametrize("words", [("algorithm=group_dro",), ("algorithm=rsc",), ("sharpness=sam",)], ids=str)
+@pytest.mark.parametrize("mode", ["single", "stacked"])
+def test_a_trial_changes_nothing(words: Any, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights, memory and losses are those of a training without one, to the bit."""
+    states = []
+    for tried in (True, False):
+        runs = small_study(tmp_path, *words).runs[:2]
+        modules = modules_of(runs)
+        module = modules[0] if mode == "single" else StackedRuns(modules)
+        data = runs[0].data if mode == "single" else type(runs[0].data).stack([run.data for run in runs])
+        module._is_tried = not tried
+        fit(module, data.batches(0, 3))
+        states.append(module.weights(0))
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from dgbench.errors import ConfigError, DivergedError
 from dgbench.objectives.contract import Algorithm, ParamGroup, Update
 from dgbench.objectives.sharpness import Sharpened
 from dgbench.training.modules.predicting import PredictingModule, survey
-from dgbench.training.modules.trial import Trial, draws_globally
+from dgbench.training.modules.trial import Seen, Trial, drawing_again, draws_globally
 from dgbench.training.optimizers import (
     OPTIMIZERS,
     Part,
@@ -113,7 +114,14 @@ class RunModule(PredictingModule):
         for update in self.algorithm.updates(step):
             stepping = {name: optimizers[name] for name in update.groups if name in self._learning(step)}
             if stepping:
-                losses, logs = self._differentiate(self._sharpened(update, step), tuple(stepping), step, counter, batch)
+                differentiate = partial(
+                    self._differentiate, self._sharpened(update, step), tuple(stepping), step, counter, batch
+                )
+                if trial and not batch.x.is_meta:
+                    trial.note_outcome(self._outcome(differentiate, stepping))
+                losses, logs = differentiate()
+                if trial and not batch.x.is_meta:
+                    trial.note_again(self._seen(losses, stepping))
                 loss = {"loss": losses} if update.objective == self.algorithm.objective else {}
                 self._note_values(step, {**loss, **logs})
                 if trial and not self._gives_gradients:
@@ -149,6 +157,32 @@ class RunModule(PredictingModule):
     def _draws_globally(self) -> bool:
         """Return whether layers of the networks draw from the global generator, as dropout does."""
         return draws_globally(self.runs[0].networks)
+
+    def _outcome(self, differentiate: Callable[[], tuple[Tensor, Tensors]], stepping: Mapping[str, Any]) -> Seen:
+        """Differentiate an update, and put back all that it changed but gradients, as if it had not been."""
+        before = self.objective_state()
+        with drawing_again(self.device):
+            losses, _ = differentiate()
+        seen = self._seen(losses, stepping)
+        self.set_objective_state(before)
+        return seen
+
+    def _seen(self, losses: Tensor, stepping: Mapping[str, Any]) -> Seen:
+        """Copy what an update came to: its losses, gradients, and what it made of statistics and memory."""
+        gradients = [gradient.clone() for gradient in self._gradients(stepping)]
+        return {
+            "loss": [losses.detach().clone()],
+            "gradients": gradients,
+            "state": list(self.objective_state().values()),
+        }
+
+    @abstractmethod
+    def objective_state(self) -> Tensors:
+        """Copy what objectives change: running statistics and the algorithm's memory."""
+
+    @abstractmethod
+    def set_objective_state(self, state: Tensors) -> None:
+        """Put back what :meth:`objective_state` gave."""
 
     def _gradients(self, stepping: Mapping[str, Any]) -> list[Tensor]:
         """List the gradients that the parameters of optimizers hold."""

@@ -105,6 +105,15 @@ class SteppedRun(RunModule):
     def live_parameters(self) -> Tensors:
         return self.networks.params()
 
+    def objective_state(self) -> Tensors:
+        statistics = {f"networks.{name}": value.clone() for name, value in self.networks.statistics().items()}
+        return {**statistics, **{f"memory.{name}": value.clone() for name, value in self.memory.tensors().items()}}
+
+    def set_objective_state(self, state: Tensors) -> None:
+        for name, value in self.networks.statistics().items():
+            value.copy_(state[f"networks.{name}"])
+        self.memory.assign({name: state[f"memory.{name}"] for name in self.memory.tensors()})
+
     def _moving(self, names: Sequence[str]) -> list[Tensor]:
         networks = self.networks
         return [*networks.params(*names).values(), *(buffer for name in names for buffer in networks[name].buffers())]

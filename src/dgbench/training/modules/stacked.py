@@ -171,6 +171,15 @@ class StackedRuns(LightningRuns):
     def live_parameters(self) -> Tensors:
         return {name: value.detach() for name, value in self.params.items()}
 
+    def objective_state(self) -> Tensors:
+        statistics = {f"networks.{name}": value.clone() for name, value in self.buffers_.items()}
+        return {**statistics, **{f"memory.{name}": value.clone() for name, value in self.memory.items()}}
+
+    def set_objective_state(self, state: Tensors) -> None:
+        for prefix, tensors in (("networks", self.buffers_), ("memory", self.memory)):
+            for name, value in tensors.items():
+                value.copy_(state[f"{prefix}.{name}"])
+
     def _moving(self, names: Sequence[str]) -> list[Tensor]:
         networks = self._runs[0].networks
         buffers = [key for key in self.buffers_ if key.partition(".")[0] in names]

@@ -1,9 +1,13 @@
-"""Tries an objective at the first step of a training: it must reach a parameter, and draw no numbers of its own."""
+"""Tries an objective at the first step of a training: it must reach a parameter, and be a pure function.
+
+Its first updates are computed twice, from the same inputs: they come to the same, and leave global generators alone.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,6 +16,10 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from dgbench.errors import ConfigError
+
+Seen = Mapping[str, Sequence[Tensor]]  #: what an update came to, by what it is
+#: share of the largest number by which atomic additions of a GPU may change others, with room
+ROUNDING = 1e-3
 
 
 def draws_globally(networks: nn.Module) -> bool:
@@ -40,6 +48,8 @@ class Trial:
         self._generators = self._states()
         self._is_noted = False
         self._reaches = False
+        self._outcome: Seen = {}
+        self._differs = ""
 
     def note_gradients(self, gradients: Iterable[Tensor]) -> None:
         """Note whether one of the gradients of an update is not zero."""
@@ -47,6 +57,17 @@ class Trial:
         for gradient in gradients:
             # where operations are only counted, tensors have no values
             self._reaches = self._reaches or gradient.is_meta or bool((gradient != 0).any())
+
+    def note_outcome(self, outcome: Seen) -> None:
+        """Note what an update came to."""
+        self._outcome = outcome
+
+    def note_again(self, outcome: Seen) -> None:
+        """Note what the same update came to from the same inputs."""
+        before, self._outcome = self._outcome, {}
+        for kind, tensors in outcome.items():
+            if not self._differs and not _are_close(before[kind], tensors):
+                self._differs = kind
 
     def judge(self, name: str, scaled: bool) -> None:
         """Refuse an objective that cannot train, or that breaks the contract.
@@ -67,6 +88,12 @@ class Trial:
                 "other numbers; declare random inputs, and take them from step.random"
             )
 
+        if self._differs:
+            raise ConfigError(
+                f"algorithm {name} came to another {self._differs} from the same inputs, so a resumed run would train "
+                "otherwise; compute all from the step, and keep what lasts in Outcome.state"
+            )
+
     def _states(self) -> dict[str, Any]:
         """Return the state of every global generator, by the name of its package."""
         states: dict[str, Any] = {
@@ -78,3 +105,23 @@ class Trial:
             if self._device.type == "cuda":
                 states["torch"] += torch.cuda.get_rng_state(self._device).numpy().tobytes()
         return states
+
+
+def _are_close(before: Sequence[Tensor], again: Sequence[Tensor]) -> bool:
+    """Return whether tensors are equal but for rounding."""
+    if len(before) != len(again):
+        return False
+    for one, other in zip(before, again, strict=True):
+        if torch.equal(one, other):
+            continue
+        both = torch.stack([one.double(), other.double()]).nan_to_num()
+        if float((both[0] - both[1]).abs().max()) > ROUNDING * float(both.abs().max()):
+            return False
+    return True
+
+
+@contextmanager
+def drawing_again(device: torch.device) -> Iterator[None]:
+    """Let what follows the block draw the same numbers from torch's generator as the block, which dropout uses."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        yield
