@@ -64,7 +64,9 @@ class MeasureError(DgbenchError):
 
 #: what libraries say that raise no MemoryError: torch and its allocators, parsers, readers of weights
 _NO_MEMORY = re.compile(
-    r"out\s?of\s?memory|can't allocate memory|cannot allocate memory|not enough memory|bad_alloc|STATUS_ALLOC_FAILED",
+    r"out\s?of\s?memory|can't allocate memory|cannot allocate memory|not enough memory|bad_alloc|STATUS_ALLOC_FAILED"
+    # what the loader of shared libraries says, while packages load
+    r"|failed to map segment|cannot create shared object descriptor|static TLS",
     re.IGNORECASE,
 )
 LESS_MEMORY = (

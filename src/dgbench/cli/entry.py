@@ -21,9 +21,11 @@ from pathlib import Path
 import hydra
 from omegaconf import DictConfig
 
+from dgbench.cli.limited import watch
 from dgbench.configuration import CONF, command_words
+from dgbench.errors import LESS_MEMORY
 from dgbench.interruption import forget, interrupt, request_first
-from dgbench.plan.explain import explain
+from dgbench.plan.explain import explain, less_memory
 from dgbench.plan.names import in_our_names, refuse_options
 from dgbench.plan.overrides import open_keys, options
 from dgbench.plan.unread import refuse_run_folder
@@ -81,6 +83,7 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
             if {"--help", "-h"} & set(sys.argv[1:]):
                 _show(help_text(config_name))
                 return
+            watch(_say, f"raise it, or {less_memory(config_name)}")
             wants_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
             os.environ["HYDRA_FULL_ERROR"] = "1"  # or Hydra prints its own report and exits before we see the error
             failures: list[str] = []
@@ -161,6 +164,7 @@ def plain_command(task: Callable[[list[str]], None], about: Callable[[], str]) -
     if {"--help", "-h"} & set(words) or not words:
         _show(about())
         return
+    watch(_say, f"raise it, or {LESS_MEMORY}")
     with _in_one_line("train", os.environ.get("HYDRA_FULL_ERROR") == "1", "start the same command again"):
         task(words)
         sys.stdout.flush()  # here, where it is known what a closed pipe means

@@ -36,8 +36,7 @@ def explain(error: BaseException, config_name: str, words: Sequence[str] = ()) -
     if isinstance(error, HydraException) and isinstance(error.__cause__, DgbenchError):
         error = error.__cause__  # raised where Hydra makes an object
     if isinstance(error, DgbenchError) or is_out_of_memory(error):
-        less_memory = "read fewer runs, or use a larger machine" if config_name == "report" else LESS_MEMORY
-        return reason_of(error, less_memory)
+        return reason_of(error, less_memory(config_name))
     if isinstance(error, OSError) and not isinstance(error, HydraException):  # some of Hydra's are both
         fault = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -72,6 +71,11 @@ def explain(error: BaseException, config_name: str, words: Sequence[str] = ()) -
     full_key = getattr(error, "full_key", None)
     prefix = f"{full_key}: " if full_key else ""
     return prefix + " ".join(text.split("\n    full_key")[0].split())
+
+
+def less_memory(config_name: str) -> str:
+    """Say what to do where a command has not enough memory."""
+    return "read fewer runs, or use a larger machine" if config_name == "report" else LESS_MEMORY
 
 
 def _key_of(file: str, words: Sequence[str]) -> str:

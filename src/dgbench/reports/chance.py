@@ -129,10 +129,11 @@ def _most_frequent(
 
     The errors of a seed and fold follow from its images alone, so that any algorithm's rows tell them.
     """
-    known = tests[tests["majority_error"].notna()]
+    place = ["seed", "fold", "role", "env"]
+    known = tests.loc[tests["majority_error"].notna(), [*place, "majority_error"]]
     if known.empty:
         return None
-    known = known.drop_duplicates(["seed", "fold", "role", "env"])
+    known = known.drop_duplicates(place)
     by_env = known.groupby(["seed", "role", "env"], sort=False)["majority_error"].mean()
     seeds: dict[int, dict[str, dict[str, float]]] = {}
     columns = [by_env.index.get_level_values(name).tolist() for name in ("seed", "role", "env")]

@@ -232,13 +232,13 @@ def tests_of(runs: Sequence[SelectedRun], rows: pd.DataFrame, at_step: NDArray[n
 
 def _environments_of_full(collection: Collection) -> dict[int, frozenset[str]]:
     """Map each run on all given environments to every environment in which it was tested, at any step."""
-    full = [index for index, run in enumerate(collection.runs) if run.identity["fold"] == FULL]
-    rows = collection.rows[collection.rows["run"].isin(full) & (collection.rows["subset"] == "test")]
-    pairs = rows[["run", "env"]].drop_duplicates()
-    env = pairs["env"].astype("category").cat
+    rows = collection.rows
+    is_full = np.array([run.identity["fold"] == FULL for run in collection.runs], dtype=bool)
+    counted = is_full[rows["run"].to_numpy()] & (rows["subset"] == "test").to_numpy()
+    env = rows["env"].astype("category").cat
     names = list(map(str, env.categories))
-    order = np.lexsort((env.codes.to_numpy(), pairs["run"].to_numpy()))
-    codes, numbers = env.codes.to_numpy()[order], pairs["run"].to_numpy()[order]
+    pairs = rows["run"].to_numpy(dtype=np.int64)[counted] * len(names) + env.codes.to_numpy()[counted]
+    numbers, codes = np.divmod(np.unique(pairs), max(1, len(names)))
     runs, starts = np.unique(numbers, return_index=True)
     sets: dict[bytes, frozenset[str]] = {}  # most runs share theirs
     environments = {}

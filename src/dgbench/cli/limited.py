@@ -1,0 +1,60 @@
+"""Commands under a limit of memory (``ulimit -v``): what ends inside a library is said in one line.
+
+Libraries in C++ that get no memory abort the process, where nothing in Python can say why. So a command whose memory is
+limited runs in a child process, and its parent, which has loaded nothing large, says what the child could not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+
+LIMITS = {"ulimit -v": resource.RLIMIT_AS, "ulimit -d": resource.RLIMIT_DATA}
+#: what ends a process that handles a lack of memory wrongly or not at all
+_ENDS = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
+_PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
+
+
+def memory_limit() -> str:
+    """Describe the limit of this process's memory, as ``2,000 MB (ulimit -v)``; empty where there is none."""
+    limits = {name: resource.getrlimit(kind)[0] for name, kind in LIMITS.items()}
+    finite = {name: limit for name, limit in limits.items() if limit != resource.RLIM_INFINITY}
+    if not finite:
+        return ""
+    name = min(finite, key=finite.__getitem__)
+    return f"{finite[name] / 1e6:,.0f} MB ({name})"
+
+
+def watch(say: Callable[[str], None], advice: str) -> None:
+    """Continue in a child process where memory is limited; its parent ends as it does, and says what killed it.
+
+    Args:
+        say: prints a line.
+        advice: what the user can do besides raising the limit.
+    """
+    limit = memory_limit()
+    if not limit:
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        with suppress(OSError, AttributeError):  # so that nothing stays behind a parent that was killed
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        return
+    for number in _PASSED_ON:
+        signal.signal(number, lambda number, frame: os.kill(child, number))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the child as well
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if -code in _ENDS:
+        say(f"out of memory: a library gave up ({signal.Signals(-code).name}) under the limit of {limit}; {advice}")
+        code = 1
+    sys.stderr.flush()
+    os._exit(code if code >= 0 else 128 - code)  # the child has done all that is done at an end
