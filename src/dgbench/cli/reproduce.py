@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 from hydra import compose
 from omegaconf import OmegaConf
 
-from dgbench.configuration import command_line, command_words
+from dgbench.configuration import command_line, command_words, with_python_path
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.code import present_paths, refuse_code_of_run
 from dgbench.plan.overrides import grammar, open_keys, shortest_words
@@ -22,6 +22,7 @@ from dgbench.records.files import read_yaml
 from dgbench.records.rows import IDENTITY_FILE
 from dgbench.records.spec import RunSpec, code_version
 from dgbench.reports.document import OF_DOCUMENTS
+from dgbench.reports.reading.commands import Typed
 from dgbench.reports.reading.folders import places
 from dgbench.validation import Checked, Folders, Refusal, Switch
 
@@ -84,7 +85,9 @@ class Reproduce(Checked):
         if trained != set(planned):
             names = [grammar(name) if not name.isdecimal() else name for name in planned if name in trained]
             words = [*words, "protocol.folds=" + (names[0] if len(names) == 1 else f"[{','.join(names)}]")]
-        print(command_line([*command_words("train"), *words]))
+        typed = Typed.of(runs[0])
+        line = command_line([*command_words("train"), *typed.options, *words])
+        print(with_python_path(line, typed.python_path))
         for note in dict.fromkeys(note for identity in identities for note in _notes(identity, len(runs))):
             print(f"note: {note}", file=sys.stderr)
         return 0
