@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent  #: folder of the code
 _INSTALLED = PACKAGE / "conf"
+CONFIG_DIR = ("--config-dir", "-cd")  #: options of Hydra that name a folder of the user's own
 
 #: folder of the configuration groups; a wheel carries a copy of ``conf/`` inside the package
 CONF = _INSTALLED if _INSTALLED.is_dir() else PACKAGE.parents[1] / "conf"
@@ -23,6 +25,35 @@ def command_words(name: str) -> list[str]:
 def typed_words(name: str) -> list[str]:
     """Return the words that a user typed to start this command."""
     return [*command_words(name), *sys.argv[1:]]
+
+
+def config_options(words: Sequence[str]) -> list[str]:
+    """Return ``--config-dir FOLDER`` as it stands among the words of a command; empty where it does not."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word in CONFIG_DIR:
+            return [word, following]
+        if word.startswith(tuple(f"{option}=" for option in CONFIG_DIR)):
+            return [word]
+    return []
+
+
+def python_path() -> str:
+    """Return ``PYTHONPATH`` as far as modules of the user's own are there, and not beside ``--config-dir``."""
+    known = {PACKAGE.parent}
+    if options := config_options(sys.argv[1:]):
+        known.add(Path(options[-1].removeprefix(f"{options[0].partition('=')[0]}=")).resolve().parent)
+    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join(folder for folder in folders if folder and Path(folder).resolve() not in known)
+
+
+def typed_command(name: str) -> str:
+    """Write what a user typed to start this command, with the ``PYTHONPATH`` that it needs."""
+    return with_python_path(command_line(typed_words(name)), python_path())
+
+
+def with_python_path(command: str, folders: str) -> str:
+    """Put ``PYTHONPATH`` before a command, as a shell reads it; no folders leave it as it is."""
+    return f"PYTHONPATH={shlex.quote(folders)} {command}" if folders else command
 
 
 def quoted_word(word: str) -> str:

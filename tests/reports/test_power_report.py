@@ -17,7 +17,7 @@ from dgbench.reports.document import Document
 from dgbench.reports.power import PowerReport
 from dgbench.reports.published import published
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.reading.folders import adding_commands
+from dgbench.reports.reading.commands import adding_commands
 from tests.reports.conftest import GIVEN
 from tests.tables import line, table
 

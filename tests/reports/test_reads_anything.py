@@ -28,7 +28,8 @@ from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import Collection, collect
-from dgbench.reports.reading.folders import Problem, RunFolder, filling_command, fold_of
+from dgbench.reports.reading.commands import filling_command
+from dgbench.reports.reading.folders import Problem, RunFolder, fold_of
 from dgbench.reports.reading.shifts import read_shifts, shift_settings
 from dgbench.reports.render.formats import write
 from dgbench.reports.results import measures, results

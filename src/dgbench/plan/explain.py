@@ -13,14 +13,13 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dgbench.configuration import CONF, command_words, quoted_word
+from dgbench.configuration import CONF, CONFIG_DIR, command_words, quoted_word
 from dgbench.errors import LESS_MEMORY, DgbenchError, is_out_of_memory, reason_of
 from dgbench.plan.keys import content_of_file, keys_of_file, nested_keys, owners_of, package_of
 from dgbench.plan.names import in_our_names
 from dgbench.plan.overrides import groups, options, quoted
 
 LISTED = 30  # more keys of a group are left to the docs
-CONFIG_DIR = ("--config-dir", "-cd")
 TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".jsonl", ".xlsx")  #: of files that import=table reads
 LAUNCHER = "hydra/launcher"
 SEE = "see docs/reference/configuration.md"

@@ -28,7 +28,8 @@ from dgbench.reports.chance import Chance, chance_of
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import setting_titles, slug, variant_text
 from dgbench.reports.reading.collect import ADVICE
-from dgbench.reports.reading.folders import Problem, filling_command
+from dgbench.reports.reading.commands import filling_command
+from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import BY_SEED
 from dgbench.reports.reading.selected import Selected, SelectedRun, beside_trained, check_key, no_seeds, select_study
 from dgbench.reports.unlearnable import notes_of_setting

@@ -53,7 +53,7 @@ from dgbench.reports.labels import slug
 from dgbench.reports.over_seeds import algorithms_of, by_seed, comparable, means, ranked_by
 from dgbench.reports.published import Published, boards, published
 from dgbench.reports.reading.collect import Collection
-from dgbench.reports.reading.folders import adding_commands
+from dgbench.reports.reading.commands import adding_commands
 from dgbench.reports.reading.selected import SelectedRun, select_runs
 from dgbench.reports.render.drawing import canvas, colored, finish, grid
 from dgbench.reports.standing import Leaders, judge

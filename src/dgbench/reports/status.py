@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from dgbench.configuration import command_line
+from dgbench.configuration import command_line, with_python_path
 from dgbench.errors import RecordError
 from dgbench.plan.settings import FileName
 from dgbench.records import locks
@@ -72,11 +72,15 @@ class RunState:
     def command(self) -> str | None:
         """Read the command that was typed when the run was last started; None where that is unknown."""
         try:
-            words = read_json(self.folder / IDENTITY_FILE)["sessions"][-1]["typed"]
+            session = read_json(self.folder / IDENTITY_FILE)["sessions"][-1]
+            words = session["typed"]
         except (OSError, ValueError, KeyError, TypeError, IndexError):
             return None
-        is_command = isinstance(words, list) and all(isinstance(word, str) and word.isprintable() for word in words)
-        return command_line(words) if is_command else None
+        if not (isinstance(words, list) and all(isinstance(word, str) and word.isprintable() for word in words)):
+            return None
+        path = session.get("python_path", "")
+        is_path = isinstance(path, str) and path.isprintable()
+        return with_python_path(command_line(words), path if is_path else "")
 
     @property
     def group(self) -> str:

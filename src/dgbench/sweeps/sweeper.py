@@ -19,7 +19,7 @@ from hydra.errors import HydraException
 from hydra.utils import get_method
 from omegaconf import OmegaConf
 
-from dgbench.configuration import command_line, typed_words
+from dgbench.configuration import typed_command
 from dgbench.errors import ConfigError, DataError, DgbenchError, JobsFailedError, WeightsError, one_line
 from dgbench.plan.explain import explain
 from dgbench.plan.overrides import quoted
@@ -209,7 +209,7 @@ class StudySweeper(BasicSweeper):
 
     def _typed(self) -> str:
         assert self.config is not None
-        return command_line(typed_words(self.config.hydra.job.name))
+        return typed_command(str(self.config.hydra.job.name))
 
 
 def _parts(jobs: list[list[str]], planner: Planner, folder: Path) -> list[list[str]]:

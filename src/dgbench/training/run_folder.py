@@ -29,7 +29,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from dgbench.configuration import typed_words
+from dgbench.configuration import python_path, typed_words
 from dgbench.data.description import Preprocessing
 from dgbench.data.environments import Environments
 from dgbench.data.understanding import lines_of_dataset
@@ -122,6 +122,7 @@ def write_identity(run: Run, *, resumed_from: int, together: int) -> None:
         "pid": os.getpid(),
         "command": [Path(sys.argv[0]).name, *study.planned.words],
         "typed": typed_words("train"),  # of a whole sweep, where it is a job of one
+        **({"python_path": python_path()} if run.spec.user_code else {}),
         "threads": torch.get_num_threads(),
         **_surroundings(),
         "device": study.settings.device,

@@ -16,7 +16,6 @@ from typing import Any
 import pandas as pd
 
 from dgbench.analysis.accuracy import mean
-from dgbench.configuration import command_words
 from dgbench.plan.folds import tested, tested_by_fold, trained_on_tested
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.chance import chance_of
@@ -24,7 +23,8 @@ from dgbench.reports.evaluation import PAIRS, Group, groups_of, repeats
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import dataset_titles, variant_text
 from dgbench.reports.over_seeds import by_seed, means, reasons, seed_counts
-from dgbench.reports.reading.folders import Problem, filling_command
+from dgbench.reports.reading.commands import algorithm_command, filling_command
+from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import Selected, SelectedRun
 from dgbench.seeding import ALL
 
@@ -49,6 +49,7 @@ class RankedDataset:
     identity: Mapping[str, Any]  #: of any of its runs
     environments: tuple[str, ...]  #: those tested and reported, in order
     accuracies: pd.DataFrame
+    folder: Path  #: of any of its runs
     #: reference -> its mean accuracy over the environments; empty where the number of classes is not known
     chance: Mapping[str, float] = field(default_factory=dict)
 
@@ -66,8 +67,8 @@ class RankedDataset:
     def absence_reason(self, algorithm: str) -> str:
         """Say why an algorithm has no average; empty where nothing is missing."""
         if algorithm not in self.seeds:
-            fill = [*command_words("train"), f"algorithm={algorithm.split(' ')[0]}"]
-            return f"not planned: no run of {algorithm} here; to fill: {' '.join(fill)}"
+            fill = algorithm_command(self.folder, algorithm.split(" ")[0])
+            return f"not planned: no run of {algorithm} here; to fill: {fill}"
         return reasons(self.accuracies, "accuracy").get(algorithm, "")
 
 
@@ -182,7 +183,9 @@ def leaderboards(
             frame = pd.DataFrame(accuracies, columns=list(_COLUMNS)).astype({"accuracy": float, "images": float})
             references = chance_of([run.identity for run in group.runs], group.tests, environments, [], [])
             levels = references.accuracies(environments) if references else {}
-            datasets.append(RankedDataset(title, group.runs[0].identity, environments, frame, levels))
+            datasets.append(
+                RankedDataset(title, group.runs[0].identity, environments, frame, Path(group.runs[0].folder), levels)
+            )
         identity = {key: groups[0].identity[key] for key in names}
         codes = tuple(dict.fromkeys(code for group, _, _ in shown for code in group.codes))
         boards.append(Leaderboard(_title(identity, datasets), identity, tuple(datasets), codes, pd.DataFrame(runs)))

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dgbench.configuration import command_line, command_words
 from dgbench.phases import tracked
-from dgbench.records.files import NOT_REGULAR, read_json, read_yaml
-from dgbench.records.rows import IDENTITY_FILE, LONGEST, ROW_FILE, SHIFT_FILE
+from dgbench.records.files import NOT_REGULAR, read_yaml
+from dgbench.records.rows import LONGEST, ROW_FILE, SHIFT_FILE
 from dgbench.records.status import STATUS_FILE, read_status
 
 UNKNOWN = "UNKNOWN"  #: the status of a folder that has none
@@ -170,67 +169,6 @@ def _yaml(file: Path) -> Any:
     """Read a YAML file; return None where there is none that can be read."""
     with suppress(OSError, ValueError):
         return read_yaml(file)
-
-
-def filling_command(run: Path, folds: Sequence[str]) -> str:
-    """Build the command that trains what a study lacks: what the user typed, narrowed to those folds.
-
-    Args:
-        run: folder of one of its runs.
-        folds: to train; none names no folds.
-    """
-    words = _typed(run)
-    kept = words and [word for word in words if not word.startswith("protocol.folds=")]
-    return _command(kept, run, [f"protocol.folds=[{','.join(folds)}]"] if folds else [])
-
-
-def adding_commands(lacking: Iterable[tuple[str, Path, Sequence[int]]]) -> list[str]:
-    """Build the commands that train algorithms with more seeds, or trials of their search, from what the user typed.
-
-    Args:
-        lacking: name of an algorithm, folder of one of its runs, and the seeds, or numbers of trials, to add; those
-            that were typed alike share a command.
-    """
-    together: dict[tuple[str, tuple[str, ...] | None], tuple[Path, list[str] | None, list[str]]] = {}
-    for algorithm, run, repetitions in lacking:
-        words, listed = _typed(run) or _started(run), ",".join(map(str, repetitions))
-        is_search = any(word.startswith(("hparams=search", "hparams.scheme")) for word in words or ())
-        override = f"hparams.scheme.trials=[{listed}]" if is_search else f"grid.seed=[{listed}]"
-        remaining = words and tuple(word for word in words if _key(word) not in ("algorithm", _key(override)))
-        together.setdefault((override, remaining or None), (run, words, []))[2].append(algorithm)
-    commands = []
-    for (override, _), (run, words, algorithms) in together.items():
-        names = list(dict.fromkeys(algorithms))
-        named = f"grid.algorithm=[{','.join(names)}]" if len(names) > 1 else f"algorithm={names[0]}"
-        commands.append(_command(words, run, [named, override]))
-    return commands
-
-
-def _typed(run: Path) -> list[str] | None:
-    """Read the overrides that trained a run's study from Hydra's record in the study's folder; None where lost."""
-    typed = _yaml(run.parent / ".hydra" / "overrides.yaml")
-    recorded = isinstance(typed, list)
-    return [printable(str(word)) for word in typed if isinstance(word, str | int | float)] if recorded else None
-
-
-def _started(run: Path) -> list[str] | None:
-    """Read the overrides of the command that last trained a run, for studies of a ``grid``; None where unknown."""
-    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-        typed = read_json(run / IDENTITY_FILE)["sessions"][-1]["typed"]
-        return [printable(word).lstrip("+") for word in typed if "=" in word] or None
-    return None
-
-
-def _command(words: Sequence[str] | None, run: Path, instead: Sequence[str]) -> str:
-    """Build ``python train.py`` with these words (None: unknown); ``instead`` replaces those that set the same key."""
-    anew = set(map(_key, instead))
-    kept = [word for word in words or () if _key(word) not in anew]
-    hint = "" if words is not None else f", with the other keys as in {run}"
-    return command_line([*command_words("train"), *kept, *instead]) + hint
-
-
-def _key(word: str) -> str:
-    return word.lstrip("+").partition("=")[0].removeprefix("grid.")
 
 
 def archives_in(folder: Path) -> tuple[list[Path], list[Problem]]:
