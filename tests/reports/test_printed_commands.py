@@ -57,7 +57,7 @@ def run(command: Any, words: list[str], folder: Path) -> Any:
 
 @pytest.mark.thorough
 def test_commands_of_reports_on_a_sweep(command: Any, own: Path) -> None:
-    """Folds that lack, seeds that a lead takes, an algorithm that another dataset has, the run again."""
+    """Folds that lack, seeds that a lead takes, an algorithm that another dataset has; and what made a run."""
     typed = ("-m", "--config-dir", "conf", *ONE_WORKER, *SHORT, "algorithm=erm,mine", "seed=0,1")
     trained = command("train.py", *typed, "protocol.folds=[0,1]", cwd=own)
     assert trained.code == 0, trained.err
@@ -86,10 +86,9 @@ def test_commands_of_reports_on_a_sweep(command: Any, own: Path) -> None:
         run(command, words, own)
 
     (study,) = (own / "multirun").glob("sr_cmnist-mine-*-s1-*")
-    again = command("report.py", "report=reproduce", f"run={study.name[-12:]}", "trust=true", "--config-dir", "conf",
-                    cwd=own)  # fmt: skip
-    (words,) = printed(again.out, "train")
-    assert "--config-dir" in words
+    identity = next(study.glob("fold-*/identity.json"))
+    session = json.loads(identity.read_text())["sessions"][-1]
+    words = ["python", *session["command"], "--config-dir", "conf"]
     rerun = run(command, [*words, "paths.output_dir=again"], own)
     assert study.name in rerun.out
 
