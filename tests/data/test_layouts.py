@@ -204,9 +204,8 @@ def test_linked_folders_are_read_and_circles_refused(tmp_path: Path) -> None:
     ]
     (tmp_path / "elsewhere" / "deep" / "back").symlink_to(root)
     (tmp_path / "elsewhere" / "up").symlink_to(root / "north")
-    with refused(
-        r"3 linked to a folder .*north/ibex/deep/back, north/ibex/up, south/ibex/deep/back\); remove", DgbenchError
-    ):
+    said = r"4 linked to a folder .*north/ibex/deep/back, north/ibex/up, .*\.\.\.\); remove the links"
+    with refused(said, DgbenchError):
         read(root)
 
 
