@@ -140,6 +140,19 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     "no domains": (product("{c}/{i}.jpg"), r"no images two folders down.*folder above"),
     "all in one folder": (["0.jpg", "1.jpg"], r"no environment folders"),
     "arrays only": (product("{e}/{c}/{i}.npy"), r"no images.*12 of other kinds \(north/fox/0\.npy"),
+    "a folder that is no domain": (
+        [*USUAL, *product("Raw images/kfold/{c}/{i}.jpg")],
+        r"no environments: Raw images .*dataset\.environments=\[north,south\]",
+    ),
+    "a folder of lists": ([*USUAL, "splits/north.txt"], r"splits holds no images.*environments=\[north,south\]"),
+    "all in one split": (
+        [f"train/{label}.{i}.jpg" for label in CLASSES for i in range(3)],
+        r"no images two folders down.*train/.*dataset\.manifest",
+    ),
+    "three spellings": (
+        [*USUAL, *(f"south/{label}/9.jpg" for label in ("Fox", "HARE", "Owl ", "FOX"))],
+        r"and 1 more of the dataset differ",
+    ),
     "two spellings of a class": ([*USUAL, "south/Fox/9.jpg"], r"'Fox' and 'fox'.*rename"),
     "two Unicode forms": ([*USUAL, "north/\u00e9/0.jpg", "south/e\u0301/0.jpg"], r"Unicode form"),
 }
@@ -190,8 +203,44 @@ def test_linked_folders_are_read_and_circles_refused(tmp_path: Path) -> None:
         f"{env}/ibex/{name}" for env in ENVS for name in ("a.jpg", "deep/b.jpg")
     ]
     (tmp_path / "elsewhere" / "deep" / "back").symlink_to(root)
-    with refused(r"back is a link to a folder that it lies in", DgbenchError):
+    (tmp_path / "elsewhere" / "up").symlink_to(root / "north")
+    said = r"4 linked to a folder .*north/ibex/deep/back, north/ibex/up, .*\.\.\.\); remove the links"
+    with refused(said, DgbenchError):
         read(root)
+
+
+def test_folders_that_cannot_be_read_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tree(tmp_path, [*USUAL, *product("closed{e}/{c}/{i}.jpg")])
+    scan = os.scandir
+
+    def denied(place: str) -> object:
+        if "closed" in place and place.endswith(CLASSES):
+            raise PermissionError(13, "Permission denied", place)
+        return scan(place)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    said = r"6 not readable .*closednorth/fox, closednorth/hare, closednorth/owl, \.\.\.\); make it readable"
+    with refused(said, DgbenchError):
+        read(root)
+
+
+def test_what_lies_below_a_class_that_holds_images_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = tree(tmp_path, [*USUAL, *product("{e}/{c}/masks/{i}.jpg")])
+    with caplog.at_level(logging.WARNING):
+        assert len(read(root)) == 24
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "12 in folders below classes" in line and "north/fox/masks/0.jpg" in line
+    caplog.clear()
+    assert len(read(root, "environment/class")) == 24
+    assert not caplog.records, "it was asked for"
+
+
+def test_a_list_beside_folders_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = tree(tmp_path, [*USUAL, "metadata.csv"])
+    with caplog.at_level(logging.WARNING):
+        read(root)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "metadata.csv is not read" in line and "dataset=manifest" in line
 
 
 def test_files_without_ending_are_taken_by_their_first_bytes(tmp_path: Path) -> None:

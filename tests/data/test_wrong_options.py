@@ -295,7 +295,9 @@ def test_a_folder_that_cannot_be_read(plan: Plan, monkeypatch: pytest.MonkeyPatc
         return scandir(folder)
 
     monkeypatch.setattr(os, "scandir", refusing)
-    with pytest.raises(DgbenchError, match=rf"^images/{closed}.*read \(Permission.*make.*readable"):
+    with pytest.raises(
+        DgbenchError, match=rf"dataset\.root=images cannot be read.*Permission.* \({closed}\); make.*readable"
+    ):
         plan(*FOLDER)
 
 

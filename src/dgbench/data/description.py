@@ -10,6 +10,7 @@ from unicodedata import normalize
 
 from dgbench.errors import ConfigError, DataError
 from dgbench.records.rows import printable_text
+from dgbench.validation import some_of
 
 SUBSETS = ("train", "val", "test")
 AS_LISTED = "as listed"  #: where images for validation come from that a list names, see DatasetInfo.val_from
@@ -28,15 +29,18 @@ def check_names(kind: str, names: Iterable[str]) -> None:
             normalization alone.
     """
     alike: dict[str, str] = {}
+    pairs: dict[str, None] = {}
     for name in names:
         if fault := printable_text(name) if name.strip() else f"is {name!r}, which is blank":
             raise DataError(f"a name among the {kind} of the dataset {fault}; rename it where the dataset lists it")
         first = alike.setdefault("".join(normalize("NFC", name.casefold()).split()), name)
         if first != name:
-            raise DataError(
-                f"the {kind} {first!a} and {name!a} of the dataset differ by case, blanks or Unicode form alone; write "
-                "them alike where the dataset lists them, or rename one"
-            )
+            pairs[f"{first!a} and {name!a}"] = None
+    if pairs:
+        raise DataError(
+            f"the {kind} {some_of(list(pairs))} of the dataset differ by case, blanks or Unicode form alone; write "
+            "them alike where the dataset lists them, or rename one"
+        )
 
 
 def need_training_images(env: str, images: int) -> None:

@@ -33,7 +33,7 @@ def lines_of_datasets(infos: Iterable[DatasetInfo]) -> list[str]:
 
 def _environments(info: DatasetInfo) -> str:
     name = with_base(info.name, info.base)
-    total = f"{len(info.given)} environments"
+    total = f"{len(info.given)} environment{'' if len(info.given) == 1 else 's'}"
     if not info.counts:
         return f"{name}: {total}: {first_and_last(info.given, ENVIRONMENTS)}; their images are not here yet"
     if info.beyond:

@@ -39,6 +39,7 @@ SIGNATURES = (
 )  # fmt: skip
 LONGEST = 16  # bytes that tell a picture
 
+CIRCLE, CLOSED = "linked to a folder that they lie in", "not readable (Permission denied)"
 HIDDEN, OTHER, WITHOUT_PICTURES = "hidden", "of other kinds", "in folders without pictures"
 
 _FIXES = {
@@ -68,13 +69,15 @@ class LeftOut:
                 names[-1] = path
             names.sort()
 
+    def names(self, reason: str) -> str:
+        """Join the first names of a reason: ``a/.x, b/.y, c/.z, ...``."""
+        dots = ", ..." if self.counts[reason] > EXAMPLES else ""
+        return ", ".join(self.examples[reason]) + dots
+
     def line(self) -> str:
         """Format ``3 hidden (a/.x, b/.y, c/.z), 1 of other kinds (a/notes.txt)``; empty where nothing is left out."""
-        return ", ".join(
-            f"{count} {reason} ({', '.join(self.examples[reason])}{', ...' if count > EXAMPLES else ''})"
-            for reason, count in sorted(self.counts.items())
-            if count
-        )
+        counted = [(reason, count) for reason, count in sorted(self.counts.items()) if count]
+        return ", ".join(f"{count:,} {reason} ({self.names(reason)})" for reason, count in counted)
 
 
 @dataclass
@@ -98,25 +101,37 @@ def folders_below(
         enters: says of the path of a folder whether it is listed.
 
     Raises:
-        DataError: a folder cannot be read, or holds a link to itself or to a folder that it lies in.
+        DataError: folders that cannot be read, all counted and some named, or that hold a link to a folder that they
+            lie in.
     """
+    faults = LeftOut()
     with phase(f"listing the images in {root}", None, "images") as progress:
-        for folder in _folders(root, left_out, below, enters):
+        for folder in _below(root, left_out, below, enters, faults):
             progress.advance(len(folder.pictures))
             yield folder
+    for reason, fix in ((CIRCLE, "remove the links"), (CLOSED, _FIXES[errno.EACCES])):
+        if faults.counts[reason]:
+            raise DataError(
+                f"dataset.root={root} cannot be read whole: {faults.counts[reason]:,} {reason} "
+                f"({faults.names(reason)}); {fix}"
+            )
 
 
-def _folders(root: Path, left_out: LeftOut, below: str, enters: Callable[[str], bool]) -> Iterator[Folder]:
-    folder = _listed(root, below, left_out)
+def _below(
+    root: Path, left_out: LeftOut, below: str, enters: Callable[[str], bool], faults: LeftOut
+) -> Iterator[Folder]:
+    folder = _listed(root, below, left_out, faults)
     yield folder
     for name in folder.folders:
         path = f"{below}/{name}" if below else name
         if enters(path):
-            yield from _folders(root, left_out, path, enters)
+            yield from _below(root, left_out, path, enters, faults)
 
 
-def _listed(root: Path, below: str, left_out: LeftOut) -> Folder:
-    place, prefix = f"{root}/{below}" if below else str(root), f"{below}/" if below else ""
+def _listed(root: Path, below: str, left_out: LeftOut, faults: LeftOut) -> Folder:
+    """List one folder; what keeps it from being listed whole is added to ``faults``."""
+    place = f"{root}/{below}" if below else str(root)
+    prefix = f"{below}/" if below else ""
     listed = Folder(below, [], [])
     hidden: list[str] = []
     other: list[str] = []
@@ -127,13 +142,18 @@ def _listed(root: Path, below: str, left_out: LeftOut) -> Folder:
                 if name[0] == "." or name.lower() in SYSTEM:
                     hidden.append(prefix + name)
                 elif entry.is_dir():
-                    if entry.is_symlink():
-                        _refuse_circle(Path(entry.path))
-                    listed.folders.append(name)
+                    if entry.is_symlink() and _is_circle(Path(entry.path)):
+                        faults.add(CIRCLE, [prefix + name])
+                    else:
+                        listed.folders.append(name)
                 elif _is_picture(entry):
                     listed.pictures.append(name)
                 else:
                     other.append(prefix + name)
+    except PermissionError as error:
+        if not below:
+            unreadable(error, Path(place))
+        faults.add(CLOSED, [below])
     except OSError as error:
         unreadable(error, Path(place))
     listed.folders.sort()
@@ -144,11 +164,10 @@ def _listed(root: Path, below: str, left_out: LeftOut) -> Folder:
     return listed
 
 
-def _refuse_circle(link: Path) -> None:
-    """Refuse a linked folder that is one of the folders above it, which may themselves be linked."""
+def _is_circle(link: Path) -> bool:
+    """Return whether a linked folder is one of the folders above it, which may themselves be linked."""
     target = link.stat()
-    if any(os.path.samestat(target, above.stat()) for above in link.parents):
-        raise DataError(f"{link} is a link to a folder that it lies in; remove the link")
+    return any(os.path.samestat(target, above.stat()) for above in link.parents)
 
 
 def _is_picture(entry: os.DirEntry[str]) -> bool:

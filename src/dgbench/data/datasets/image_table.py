@@ -18,7 +18,7 @@ import numpy as np
 from dgbench.data.datasets.class_order import in_order
 from dgbench.data.datasets.file_tree import LeftOut, unreadable
 from dgbench.data.datasets.labeled_rows import LabeledRows
-from dgbench.data.datasets.layouts import USUAL, tree_of
+from dgbench.data.datasets.layouts import LISTS, USUAL, tree_of
 from dgbench.data.datasets.lists import column_of_subsets, sign_between, subset_of
 from dgbench.data.datasets.splits import check_classes, chosen_environments, warn_once
 from dgbench.data.description import SUBSETS
@@ -114,7 +114,8 @@ def table_of_folders(
         read = layout or USUAL
         raise DataError(
             f"dataset.root={root} holds no images {WORDS[read.count('/')]} folders down, as in {read}/image, but "
-            f"{tree.misplaced}; lay them out so, or name the folder above"
+            f"{tree.misplaced}; lay them out so, name the folder above, or give a list of path, environment and class "
+            "with dataset.manifest"
         )
     if not tree.rows:
         only = f"; {line} are none" if (line := tree.left_out.line()) else ""
@@ -124,8 +125,21 @@ def table_of_folders(
     rows = [row for row in tree.rows if row[1] in tree.environments]
     table = table_of(root, rows, tree.environments, classes, bad_files)
     if line := tree.left_out.line():
-        warn_once(f"left out below {root}: {line}")
+        warn_once(f"left out below {root}: {line}{_about_lists(root)}")
+    if line := tree.deeper.line():
+        warn_once(
+            f"taken below {root}: {line}; they count as images of the class above them, name those that are none in "
+            "dataset.bad_files"
+        )
     return replace(table, left_out=tree.left_out)
+
+
+def _about_lists(root: Path) -> str:
+    """Say that a list beside the folders is not read; empty where there is none."""
+    lists = sorted(file.name for file in root.iterdir() if file.suffix.lower() in LISTS)
+    if not lists:
+        return ""
+    return f"; {some_of(lists)} is not read: where it lists the images, see dataset=manifest"
 
 
 def table_of_rows(

@@ -31,6 +31,8 @@ SPLITS = {
 }  # fmt: skip
 WHOLE = frozenset({"full", "all", "trainval"})  #: folders that repeat what the splits hold
 _DECORATION = re.compile(r"[-_ ]?(set|data|images|imgs|split)?[-_ ]?\d*$")
+LISTS = (".csv", ".tsv", ".json")  # endings of files that may list the pictures
+DEEPER = "in folders below classes that hold images themselves"
 REPEATED, ELSEWHERE, TOO_HIGH = "that repeat the splits", "in folders that the layout leaves out", "above the classes"
 
 
@@ -61,6 +63,8 @@ class Tree:
     #: path below the root, environment, class, subset or None
     rows: list[tuple[str, str, str, str | None]] = field(default_factory=list)
     left_out: LeftOut = field(default_factory=LeftOut)
+    #: pictures in folders below class folders that hold pictures themselves: by the names of these folders
+    deeper: LeftOut = field(default_factory=LeftOut)
 
     @property
     def misplaced(self) -> str:
@@ -104,7 +108,11 @@ def tree_of(root: Path, layout: str | None, environments: Sequence[str] | None) 
     present = [folder.path.split("/")[place].strip() for folder in deep]
     tree = Tree(_chosen(root, _top(root) if place == 0 else present, environments), left_out=left_out)
     if layout is None:
-        _refuse_unclear(root, _Shape.of(folders), environments is not None)
+        shape = _Shape.of(folders)
+        _refuse_unclear(root, shape, environments is not None)
+        for folder in folders:
+            if "/".join(folder.path.split("/")[:2]) in shape.direct and folder.path.count("/") > 1:
+                tree.deeper.add(DEEPER, [f"{folder.path}/{name}" for name in folder.pictures])
     _fill(tree, root, folders, words)
     return tree
 
@@ -184,7 +192,7 @@ class _Shape:
         """Look at the folders that hold pictures."""
         shape = _Shape()
         for folder in folders:
-            if folder.pictures and folder.path:
+            if folder.pictures and "/" in folder.path:
                 shape._add(folder.path.split("/"), f"{folder.path}/{folder.pictures[0]}")
         return shape
 
@@ -234,7 +242,17 @@ def _refuse_unclear(root: Path, shape: _Shape, named: bool) -> None:
             seen = f"{class_folder} holds {_names(names)}"
             _refuse(root, seen, example, "environment/class/split, if these are splits of a class", True)
     if deeper:
-        seen = f"{len(shape.only_folders)} class folders hold only folders, {_names(third)}"
+        holding = {name.split("/")[0] for name in shape.direct}
+        apart = {name.split("/")[0] for name in shape.only_folders} - holding
+        if holding and apart and not named:
+            raise DataError(
+                f"dataset.root={root} has folders that are no environments: {_names(apart)} hold no class folders with "
+                f"images (e.g. {shape.deep}); take the others with dataset.environments=[{','.join(sorted(holding))}], "
+                "or name another root"
+            )
+        number = len(shape.only_folders)
+        folders = "1 class folder holds" if number == 1 else f"{number} class folders hold"
+        seen = f"{folders} only folders: {_names(third)}"
         inner = min(top)
         nested = f" (or dataset.root={root / inner}, if {inner} is the dataset)" if len(top) == 1 else ""
         _refuse(root, seen, example, f"environment/*/class, if these are the classes{nested}", True)

@@ -61,8 +61,9 @@ def check_classes(names: Sequence[str], labels: Sequence[str], present: set[tupl
     filled = {env for env, _ in present}
     for env in names:
         if env not in filled:
+            others = ",".join(name for name in names if name in filled)
             raise DataError(
-                f"environment {env} holds no images; fill its folder or leave it out of dataset.environments"
+                f"environment {env} holds no images; fill it, or leave it out with dataset.environments=[{others}]"
             )
 
 
