@@ -15,9 +15,11 @@ from omegaconf import OmegaConf
 from dgbench.configuration import command_line, command_words
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.code import present_paths, refuse_code_of_run
+from dgbench.plan.needs import OF_TRAINING
 from dgbench.plan.overrides import grammar, open_keys, shortest_words
 from dgbench.plan.settings import FileName
 from dgbench.plan.studies import planned_again
+from dgbench.plan.unread import without_misleading
 from dgbench.records.files import read_yaml
 from dgbench.records.rows import IDENTITY_FILE
 from dgbench.records.spec import RunSpec, code_version
@@ -79,6 +81,7 @@ class Reproduce(Checked):
                 refuse_code_of_run(config, str(folder))
         identities = [_read(run / IDENTITY_FILE) for run in runs]
         words = shortest_words(saved[0], _compose, _matters)
+        words = without_misleading(words, saved[0], OF_TRAINING)
         planned = _check(words, runs, identities, folds)
         trained = {fold["name"] for fold in folds}
         if trained != set(planned):
