@@ -213,7 +213,7 @@ def faults(text: str, work: Work) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What pages speak of: PACS in small, lists of it, a run of it as outputs/STUDY/RUN, a report, two pictures."""
+    """What pages speak of: PACS in small, lists of it, a trained run as outputs/STUDY/RUN, a report, two pictures."""
     made = tmp_path_factory.mktemp("reader")
     classes = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
     draw_tree(made / "PACS", dict.fromkeys(("art_painting", "cartoon", "photo", "sketch"), dict.fromkeys(classes, 16)))

@@ -20,7 +20,7 @@ from dgbench.plan.keys import keys_of_file, package_of
 from dgbench.plan.needs import OF_TRAINING, Need
 from dgbench.plan.overrides import groups, open_keys
 from dgbench.plan.studies import Planner
-from dgbench.plan.unread import check_needs, keys_of, longest
+from dgbench.plan.unread import check_needs, keys_of, longest, without_misleading
 from dgbench.shift.needs import OF_SHIFT
 from dgbench.shift.plan import USED
 from tests.studies import composed, composer, make_plan, plain
@@ -294,6 +294,17 @@ def test_a_word_that_nothing_reads_of_a_shift(key: str) -> None:
 )
 def test_keys_that_a_word_sets(word: str, keys: list[str]) -> None:
     assert list(keys_of(word)) == keys
+
+
+def test_what_counts_in_a_hash_is_never_refused() -> None:
+    """A command that makes a run again types it; only keys that no run's identity holds mislead."""
+    counting = {key for key, need in OF_TRAINING.items() if need.misleads and not longest(key, NO_RESULT)}
+    assert counting == {"hparams.lr", "hparams.weight_decay", "hparams.batch_size", "head.unit_length"} & counting
+    config = plain(composed("algorithm=dann", "dataset.base=digits"))
+    assert without_misleading(["hparams.lr=1", "seed=1", "card.name=x"], config, OF_TRAINING) == [
+        "seed=1",
+        "card.name=x",
+    ]
 
 
 def test_a_word_that_some_studies_read_is_named() -> None:

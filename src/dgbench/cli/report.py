@@ -13,7 +13,6 @@ from dgbench.errors import ConfigError
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from dgbench.data.description import DatasetInfo
     from dgbench.plan.needs import Need
 
 
@@ -109,17 +108,12 @@ def check_words(keys: Mapping[str, Any], needs: Mapping[str, Need]) -> None:
     from hydra.core.hydra_config import HydraConfig
 
     from dgbench.plan.needs import Need, where
-    from dgbench.plan.unread import check_needs
+    from dgbench.plan.unread import check_needs, no_dataset
 
     reads_folders = where("import.cache", lambda cache: cache is not None)
     kept = Need(reads_folders, "rows of folders are kept; leave it out", misleads=False)
     words = [str(word) for word in HydraConfig.get().overrides.task]
     check_needs(words, lambda: [(keys, no_dataset)], {"cache": kept, **needs}, sign_of_life)
-
-
-def no_dataset() -> DatasetInfo:
-    """Refuse to describe a dataset: a report reads rows, and none of its keys depends on one."""
-    raise AssertionError
 
 
 #: overrides that choose a part of the report or its place; the caption of a part names its own

@@ -26,7 +26,8 @@ class Need:
     #: dotted key, plain values by top-level key, what describes the dataset -> whether it is read
     met: Met
     fix: str  #: what makes it count, or is to be written instead
-    #: whether results are others than the word says; it is refused then, and else only named
+    #: whether results are others than the word says; it is refused then, and else only named. A key
+    #: that is part of a run's identity is named: a command that makes the run again has to type it
     misleads: bool = True
 
 
@@ -139,8 +140,8 @@ OF_DATASETS: Mapping[str, Need] = {
     "dataset.split": Need(_default_of_protocol, _BY_FIXED),
     "dataset.test_groups": Need(_default_of_groups, _BY_GROUPS),
     "dataset.fetch": Need(never, "dgbench fetch alone reads it, from the file of the dataset; leave it out"),
-    "dataset.val_fraction": Need(_is_cut, _SAID_BY_LIST),
-    "dataset.split_seed": Need(_is_cut, _SAID_BY_LIST),
+    "dataset.val_fraction": Need(_is_cut, _SAID_BY_LIST, misleads=False),
+    "dataset.split_seed": Need(_is_cut, _SAID_BY_LIST, misleads=False),
     "dataset.resolution": Need(_has_files, "dataset.base=digits has 8 x 8 pixels; leave it out", misleads=False),
     "dataset.data_dir": Need(_has_files, "dataset.base=digits comes with a package; leave it out", misleads=False),
     "paths.data_dir": Need(
@@ -196,13 +197,16 @@ OF_TRAINING: Mapping[str, Need] = {
     "trainer.matmul": Need(
         where("trainer.precision", lambda precision: precision != "64-true"),
         "it is of single precision, and trainer.precision=64-true; leave one of the two out",
+        misleads=False,
     ),
     "averaging.rule.batchnorm_batches": Need(
         where("backbone.norm", lambda norm: norm in (None, "train")),
         "running statistics are frozen; leave it out, or set backbone.norm=train",
         misleads=False,
     ),
-    "tuning.head_lr": Need(where("tuning.head_steps"), "tuning.head_steps=0 has no such steps; leave it out"),
+    "tuning.head_lr": Need(
+        where("tuning.head_steps"), "tuning.head_steps=0 has no such steps; leave it out", misleads=False
+    ),
     "tuning.cache_gb": Need(where("tuning.cache_features"), _CACHED, misleads=False),
     "tuning.cache_dir": Need(where("tuning.cache_features"), _CACHED, misleads=False),
     "execution.max_runs": Need(_stacks, _ALONE, misleads=False),

@@ -14,6 +14,7 @@ from contextlib import suppress
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
+from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError
 from dgbench.plan.mappings import is_mapping
 from dgbench.plan.needs import Config, Dataset, Need
@@ -105,6 +106,21 @@ def keys_of(word: str) -> Iterator[str]:
         yield from (name for name, inner in leaves(values, key) if inner is not None)
     else:
         yield key
+
+
+def without_misleading(words: Iterable[str], config: Config, needs: Mapping[str, Need]) -> list[str]:
+    """Leave out words that :func:`check_needs` would refuse of this configuration; no hash depends on them."""
+
+    def misleads(key: str) -> bool:
+        need = needs.get(longest(key, needs))
+        return need is not None and need.misleads and not need.met(key, config, no_dataset)
+
+    return [word for word in words if not any(map(misleads, keys_of(word)))]
+
+
+def no_dataset() -> DatasetInfo:
+    """Stand for the dataset where no key that is asked for depends on one."""
+    raise AssertionError
 
 
 def check_needs(
