@@ -156,3 +156,19 @@ def test_what_cannot_be_halved(word: str, said: str, command: Any, tmp_path: Pat
     ended = command("train.py", *HALVING, word, "plan=true", cwd=tmp_path)
     assert ended.code == 1
     one_line(*ended.complaints, said)
+
+
+def test_rows_that_a_stopped_draw_lost_are_trained_again(
+    halved: tuple[Path, Any], command: Any, rows_of: Rows, tmp_path: Path
+) -> None:
+    """Else it would rank last for want of rows, and another would go on in its place."""
+    folder = tmp_path / "halved"
+    shutil.copytree(halved[0], folder)
+    before = rows_of(folder)
+    stopped = sorted(file for file in folder.rglob("errors.jsonl") if read_status(file.parent).word == "STOPPED")
+    stopped[0].unlink()
+    stopped[-1].write_bytes(stopped[-1].read_bytes()[:-200])
+    ended = command("train.py", *HALVING, cwd=folder)
+    assert ended.code == 0, ended.err
+    assert rows_of(folder) == before
+    assert str(stopped[0].relative_to(folder)) in ended.err

@@ -226,7 +226,7 @@ def forget(runs: Sequence[Run]) -> None:
     for folder in folders:
         for path in filter(Path.is_file, folder.glob("*.ckpt")) if settled else ():
             _, members = contents(path)
-            if members and members <= settled:
+            if members and members.keys() <= settled:
                 path.unlink(missing_ok=True)
         with suppress(OSError):  # others are in there
             folder.rmdir()
@@ -238,22 +238,31 @@ def last_step(run: Run) -> int:
     return contents(path)[0] if path else 0
 
 
-def contents(path: Path) -> tuple[int, frozenset[str]]:
-    """Read the step of a checkpoint and the hashes of its runs; 0 and none where it cannot be read.
+def has_lost_rows(run: Run) -> bool:
+    """Return whether rows that a run wrote before its latest checkpoint are gone or changed."""
+    path = _located(run)
+    rows = contents(path)[1].get(run.hash) if path else None
+    return rows is not None and not rows.begins(run.folder / ROW_FILE)
+
+
+def contents(path: Path) -> tuple[int, Mapping[str, Checksum]]:
+    """Read the step of a checkpoint and, by hash, the rows of its runs; 0 and none where it cannot be read.
 
     Reading one with a hundred runs takes a second, so the result is kept in memory until the file is replaced.
     """
     try:
         status = path.stat()
     except OSError:  # gone
-        return 0, frozenset()
+        return 0, {}
     return _contents(path, (status.st_ino, status.st_size, status.st_mtime_ns))
 
 
 @functools.lru_cache(maxsize=1024)
-def _contents(path: Path, stamp: tuple[int, int, int]) -> tuple[int, frozenset[str]]:
+def _contents(path: Path, stamp: tuple[int, int, int]) -> tuple[int, Mapping[str, Checksum]]:
     snapshot = Snapshot.load(path, glance=True)
-    return (snapshot.step, frozenset(snapshot.runs)) if snapshot else (0, frozenset())
+    if snapshot is None:
+        return 0, {}
+    return snapshot.step, {name: Checksum(**state["rows"]) for name, state in snapshot.runs.items()}
 
 
 def _pointed(run: Run) -> Path | None:

@@ -40,6 +40,7 @@ from dgbench.training.checkpoints import (
     finish_run,
     forget,
     group_file,
+    has_lost_rows,
     last_step,
     resumable,
 )  # fmt: skip
@@ -100,6 +101,10 @@ def train_runs(
     if note := _lacking([run for run in complete if run.hash not in unpredicted]):
         progress.note(note)
     waiting = plan_groups(runs, execution) if asked else []
+    if until is not None:  # what paused beside a run that lost its rows begins anew with it, or both would round anew
+        lost = {run.hash for run in runs if run.hash in asked and has_lost_rows(run)}
+        together = [run for group in waiting for run in group.runs if lost & {beside.hash for beside in group.runs}]
+        asked |= {run.hash for run in together if run.hash not in trainer.outcomes.complete}
     for study in studies:  # the first folders of a command: what is refused has none
         keep_plan(study.folder, [run.folder.name for run in study.runs])
     # first whole groups, so that two processes with the same command share them out without splitting them
@@ -134,7 +139,7 @@ class _Trainer:
         """Return whether to train a run now; if not, note how it stands, unless it has reached ``until``."""
         failed = read_status(run.folder).word == FAILED
         done = is_done(run.folder, run.evaluations)
-        if self.until is not None and (done or last_step(run) >= self.until):
+        if self.until is not None and (done or (last_step(run) >= self.until and not has_lost_rows(run))):
             return False
         if done or (failed and retry == "none"):
             note = "failed before; retry=failed trains it again" if failed else "was done before"
