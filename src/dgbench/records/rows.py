@@ -329,10 +329,7 @@ class RowParser:
             and 1 <= seen <= LARGEST_COUNT
             and (type(wrong) is float or type(wrong) is int)
             and 0 <= wrong <= seen
-            and (
-                majority is None
-                or ((type(majority) is float or type(majority) is int) and 0 <= majority <= seen)
-            )
+            and (majority is None or ((type(majority) is float or type(majority) is int) and 0 <= majority <= seen))
             and type(values["loss"]) is float
             and values["loss"] == values["loss"]
             and type(values["env_held_out"]) is bool

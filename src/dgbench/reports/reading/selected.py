@@ -192,9 +192,7 @@ def in_environments(rows: pd.DataFrame, environments: Sequence[Iterable[str]]) -
     return np.isin(place, np.concatenate(pairs))
 
 
-def tests_of(
-    runs: Sequence[SelectedRun], rows: pd.DataFrame, at_step: NDArray[np.bool_] | None = None
-) -> pd.DataFrame:
+def tests_of(runs: Sequence[SelectedRun], rows: pd.DataFrame, at_step: NDArray[np.bool_] | None = None) -> pd.DataFrame:
     """Build the ``tests`` of :class:`Selected`.
 
     Args:
