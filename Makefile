@@ -109,8 +109,9 @@ bench-cached: $(READY)  ## a linear probe on cached features against fine-tuning
 bench-sweeps: $(READY)  ## what launching costs: two workers, 100,000 jobs planned, a finished sweep again
 	$(RUN) benchmarks/sweeps.py
 
-bench-report: $(READY)  ## a report over 1,800,000 synthetic rows, the same again, and one of 100 runs: seconds and peak memory
+bench-report: $(READY)  ## a report over 1,800,000 synthetic rows, the same again, and one of 100 runs: seconds and peak memory; and how they grow
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/report_speed.py
+	OMP_NUM_THREADS=1 $(RUN) benchmarks/growth.py
 
 bench-statistics: $(READY)  ## how often intervals hold the truth, tests find what is not there, and sentences say more than they know, simulated (8 minutes)
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/interval_coverage.py

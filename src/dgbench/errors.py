@@ -66,7 +66,9 @@ class MeasureError(DgbenchError):
 _NO_MEMORY = re.compile(
     r"out\s?of\s?memory|can't allocate memory|cannot allocate memory|not enough memory|bad_alloc|STATUS_ALLOC_FAILED"
     # what the loader of shared libraries says, while packages load
-    r"|failed to map segment|cannot create shared object descriptor|static TLS",
+    r"|failed to map segment|cannot create shared object descriptor|static TLS"
+    # what Python says where a library in C had no memory even for its error
+    r"|error return without exception set",
     re.IGNORECASE,
 )
 LESS_MEMORY = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ import dgbench
 from dgbench import reports
 from dgbench.analysis.selection import Last, TrainVal
 from dgbench.errors import ConfigError, RecordError
+from dgbench.records.rows import identity_keys
 from dgbench.reports.evaluation import evaluate
 from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.importers.frames import ALIASES
 from dgbench.reports.importers.table import read_table
+from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.ranking.leaderboards import leaderboards
 from dgbench.reports.ranking.published import standing_answer
 from dgbench.reports.ranking.report import LeaderboardReport
@@ -483,3 +486,27 @@ def test_a_file_that_would_fill_the_memory_is_refused(kind: str, tmp_path: Path)
         book.save(file)
     with pytest.raises(RecordError, match=f"{file.name} (expands to more|has a sheet of more)"):
         read_table(file)
+
+
+def test_many_environments_share_what_they_have_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of one table share one list of environments, and its text is formatted once; nothing warns."""
+    names = [f"e{number}" for number in range(150)]
+    lines = []
+    for algorithm in ("erm", "vrex"):
+        for seed in (0, 1):
+            values = {name: 50 + len(algorithm) + seed + 0.1 * place for place, name in enumerate(names)}
+            lines.append({"algorithm": algorithm, "seed": seed, **values})
+    collection = read_table(pd.DataFrame(lines))
+    assert len(collection.runs) == 4 * len(names)
+    assert len({id(run.identity["given"]) for run in collection.runs}) == 1
+    formatted = []
+    dumps = json.dumps
+    monkeypatch.setattr(json, "dumps", lambda value, **more: formatted.append(value) or dumps(value, **more))
+    keys_of_runs = identity_keys([run.identity for run in collection.runs], ["dataset", "given", "seed"])
+    assert (len(set(keys_of_runs)), sum(value == names for value in formatted)) == (2, 1)
+    monkeypatch.undo()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        document = MeasuresReport()(collection, Last())
+    (table,) = [table for table in document.sections[0].tables if table.name == "held_out_errors"]
+    assert [name for name in names if name not in table.frame.columns] == []

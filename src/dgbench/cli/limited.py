@@ -31,6 +31,12 @@ def memory_limit() -> str:
     return f"{finite[name] / 1e6:,.0f} MB ({name})"
 
 
+def _without_lack_of_memory(ignored: sys.UnraisableHookArgs) -> None:
+    """Leave out what libraries fail to do at the end of a process: why it ends was said."""
+    if not isinstance(ignored.exc_value, MemoryError):
+        sys.__unraisablehook__(ignored)
+
+
 def watch(say: Callable[[str], None], advice: str) -> None:
     """Continue in a child process where memory is limited; its parent ends as it does, and says what killed it.
 
@@ -47,6 +53,7 @@ def watch(say: Callable[[str], None], advice: str) -> None:
     if child == 0:
         with suppress(OSError, AttributeError):  # so that nothing stays behind a parent that was killed
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        sys.unraisablehook = _without_lack_of_memory
         return
     for number in _PASSED_ON:
         signal.signal(number, lambda number, frame: os.kill(child, number))

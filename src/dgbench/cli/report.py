@@ -40,8 +40,10 @@ def report(cfg: DictConfig) -> None:
 
     sign_of_life("reading runs ...")
 
+    from contextlib import nullcontext
     from dataclasses import replace
 
+    from dgbench.cli.limited import memory_limit
     from dgbench.plan.protocols import check_validation
     from dgbench.reports.document import keep
     from dgbench.reports.reading.collect import with_same_code
@@ -50,7 +52,8 @@ def report(cfg: DictConfig) -> None:
     from dgbench.reports.render.formats import listed, plain_document, write
     from dgbench.reports.render.wandb import log_report
 
-    with saved_beside():
+    # a process beside this one would end with tracebacks of its own where memory is limited
+    with nullcontext() if memory_limit() else saved_beside():
         selection = build(cfg, "selection")
         collection = None
         if "import" not in unread:

@@ -66,7 +66,7 @@ log = logging.getLogger("dgbench")
 CACHE_FILE = ".dgbench-rows.npz"
 WORTH = 8_000_000  # bytes of row files read anew from which on the cache is written: less is read in a moment
 TOLERANCE = 1e-9  # percentage points that sums in another order may change
-ROWS_TOGETHER = 1_000_000  # memory that no row is in is not taken from the machine
+FEWEST_TOGETHER, MOST_TOGETHER = 4096, 2**20  # rows in one array
 CHECKED = 16  # row files of a cache that are looked at before it is believed
 SETTLED = 2.0  # seconds; a younger file may change again without a new time, where times are coarse
 MOST_NAMED = 20  # faulty lines of one file
@@ -123,7 +123,8 @@ class Names(dict[str, int]):
     def together(self, rows: RowArray) -> RowArray:
         """Copy the rows of a run beside those of others."""
         if self._used + len(rows) > len(self._rows):
-            self._rows = np.empty(max(len(rows), ROWS_TOGETHER), dtype=ROW_TYPE)
+            size = min(max(FEWEST_TOGETHER, 2 * len(self._rows)), MOST_TOGETHER)
+            self._rows = np.empty(max(len(rows), size), dtype=ROW_TYPE)
             self._used = 0
         place = self._rows[self._used : self._used + len(rows)]
         place[:] = rows

@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from contextlib import contextmanager, suppress
@@ -200,7 +201,9 @@ def pictures(drawn: Any, style: Mapping[Any, Any]) -> Pictures:
     """Make all formats of a figure, the same to the byte for equal figures."""
     import matplotlib
 
-    with matplotlib.rc_context(dict(style)):
+    with matplotlib.rc_context(dict(style)), warnings.catch_warnings():
+        # hundreds of names leave no room for axes: they are drawn as they are without a layout
+        warnings.filterwarnings("ignore", "constrained_layout not applied")
         svg = _inline_svg(drawn)
         drawn.set_layout_engine("none")  # laid out by now, and laying out costs half of the drawing
         png = _saved(drawn, format="png", dpi=160, facecolor="white", pil_kwargs={"compress_level": 4})
