@@ -85,9 +85,9 @@ def test_commands_of_reports_on_a_sweep(command: Any, own: Path) -> None:
     for words in absent:
         run(command, words, own)
 
-    (study,) = (own / "multirun").glob("sr_cmnist-mine-*-s1-*")
-    again = command("report.py", "report=reproduce", f"run={study.name[-12:]}", "trust=true", "--config-dir", "conf",
-                    cwd=own)  # fmt: skip
+    (study,) = (own / "multirun").glob("sr_cmnist-erm-*-s1-*")
+    again = command("report.py", "report=reproduce", f"run={study.name[-12:]}", cwd=own)
+    assert again.code == 0, again.err
     (words,) = printed(again.out, "train")
     assert "--config-dir" in words
     rerun = run(command, [*words, "paths.output_dir=again"], own)
