@@ -29,7 +29,7 @@ def typed_words(name: str) -> list[str]:
 
 def config_options(words: Sequence[str]) -> list[str]:
     """Return ``--config-dir FOLDER`` as it stands among the words of a command; empty where it does not."""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         if word in CONFIG_DIR:
             return [word, following]
         if word.startswith(tuple(f"{option}=" for option in CONFIG_DIR)):

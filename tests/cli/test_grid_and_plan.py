@@ -241,7 +241,9 @@ def test_plan_of_a_large_network_counts_what_it_costs(command: Any, tmp_path: Pa
         (head,) = [line for line in ended.out.splitlines() if line.endswith("PFLOP")]
         assert head.split()[-4:] == ["time", "disk", "memory", "PFLOP"]
         (line,) = [line for line in ended.out.splitlines() if line.startswith("all ")]
-        assert "~: counted, not clocked" in ended.out
+        first = ended.out.splitlines()[0]
+        assert first.startswith("~: counted, not clocked: ") and "at 37 % of" in first
+        assert "?" not in ended.out
         return line.split("~")[1].split("  ")
 
     def seconds(text: str) -> int:
@@ -251,6 +253,7 @@ def test_plan_of_a_large_network_counts_what_it_costs(command: Any, tmp_path: Pa
     whole, half = costs("card.tflops.single=6.7"), costs("card.tflops.single=3.35")
     assert seconds(half[0]) == pytest.approx(2 * seconds(whole[0]), abs=2)
     assert whole[1:] == half[1:]
+    assert costs("trainer.device=auto")[1:] == whole[1:]  # also on a machine without a GPU
     small = command("train.py", *SMALL, "trainer.device=gpu", "plan=true", cwd=tmp_path)
     assert "PFLOP" not in small.out and "~" not in small.out
     refused = command("train.py", *SMALL, "card.utilization=1.2", "plan=true", cwd=tmp_path)

@@ -156,5 +156,6 @@ def test_the_command_is_what_was_typed_with_more_seeds(tmp_path: Path) -> None:
         (tmp_path / algorithm / ".hydra" / "overrides.yaml").write_text(words)
         runs.append((algorithm, tmp_path / algorithm / "fold-0", [3]))
     together, search = adding_commands(runs)
-    assert together.endswith("train.py 'protocol.folds=[0,1]' 'grid.algorithm=[erm,irm]' 'grid.seed=[3]'")
-    assert search.endswith("train.py hparams=search seed=1 algorithm=mmd 'hparams.scheme.trials=[3]'")
+    place = f"paths.output_dir={tmp_path}"  # beside the others
+    assert together.endswith(f"train.py 'protocol.folds=[0,1]' 'grid.algorithm=[erm,irm]' 'grid.seed=[3]' {place}")
+    assert search.endswith(f"train.py hparams=search seed=1 algorithm=mmd 'hparams.scheme.trials=[3]' {place}")

@@ -24,7 +24,7 @@ YAML = (
     "hparams: {strength: 0.1}\nsearch: {}\n"
 )
 SHORT = (
-    "dataset.base=digits", "backbone.width=8", "trainer.steps=6", "trainer.eval_every=3", "trainer.device=cpu",
+    "dataset.base=digits", "backbone.width=8", "trainer.steps=40", "trainer.eval_every=20", "trainer.device=cpu",
     "hparams.lr=0.01",
 )  # fmt: skip
 ONE_WORKER = ("hydra/launcher=local", "hydra.launcher.workers=1")
@@ -75,7 +75,7 @@ def test_commands_of_reports_on_a_sweep(command: Any, own: Path) -> None:
 
     report = command("report.py", "report=power", "runs=[multirun]", cwd=own)
     (more,) = printed(report.out, "train")
-    assert {"grid.seed=[2,3,4]", "grid.algorithm=[erm,mine]"} & {*more}
+    assert any(word.startswith("grid.seed=[2,3") for word in more)
     run(command, more, own)
     seeds = {path.name.split("-s")[1][0] for path in (own / "multirun").glob("sr_cmnist-mine-*")}
     assert len(seeds) > 2

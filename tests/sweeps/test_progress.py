@@ -44,7 +44,7 @@ def test_a_line_a_minute_says_models_and_time_left(
     assert capsys.readouterr().err == "[0/2] 2 of 7 models done, about 2 min left\n"
     shown.look()
     shown.end_job("seed=0: done")
-    assert capsys.readouterr().err == "[1/2, about 2 min left] seed=0: done\n"
+    assert capsys.readouterr().err == "[1/2, 2/7 models, about 2 min left] seed=0: done\n"
 
 
 def test_models_of_another_command_in_the_folder_are_not_counted(
@@ -69,7 +69,7 @@ def test_the_end_of_a_job_tells_models_where_they_are_counted_else_jobs(
     for shown in (counted, uncounted):
         shown.end_job("seed=0: done")
     assert capsys.readouterr().err.splitlines() == [
-        "[1/2, about 3 min left] seed=0: done",
+        "[1/2, 1/4 models, about 3 min left] seed=0: done",
         "[1/2, about 60 s left] seed=0: done",
     ]
     study(tmp_path, "later", DONE, DONE, DONE)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dgbench.plan.studies import PlannedStudy, Planner
-from dgbench.sweeps.plan import _jobs
+from dgbench.sweeps.plan import _explained, _jobs
 from dgbench.sweeps.sizes import JobSize, Part, Speeds, Workload, packed, parts_of_jobs
 from tests.studies import composed, composer
 
@@ -147,6 +147,15 @@ def test_size_that_is_asked_for(keys: tuple[str, ...], packs: float | None, spli
 )  # fmt: skip
 def test_line_of_a_plan(typed: int, lengths: list[float | None], size: JobSize, line: str) -> None:
     assert _jobs(typed, lengths, size) == line
+
+
+def test_a_plan_that_tells_times_does_not_deny_them() -> None:
+    assert _jobs(2, [None], JobSize(queue=True, splits=9), guessed=True) == (
+        "1 job of the queue (of 2 jobs), whole until steps are clocked."
+    )
+    assert "?" in _explained(clock=False, starts=False, unclocked="?")
+    assert "?" not in _explained(clock=False, starts=False, unclocked="~")
+    assert "none ran yet" not in _explained(clock=False, starts=False, unclocked="")
 
 
 def test_speeds_are_kept_for_the_next_command(planner: Planner, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from dgbench.records.status import duration, roughly
 from dgbench.sweeps.remembered import Remembered
 from dgbench.sweeps.sizes import JobSize, KindLeft, Speeds, Workload, clocked_here, packed, parts
 
-LAUNCHES = 1e-3  # seconds: a step that is said to take less waits for its kernels to be launched
+LAUNCHES = 1e-3  # seconds: least time of a step, whose kernels have to be launched
 STATES = ("done", "running", "failed", "stopped", "missing")
 
 
@@ -53,7 +53,9 @@ def print_plan(
     speeds = Speeds(clocked_here if clock and size.can_clock else None, folder, size.device, clock and not starts)
     workload.clock(speeds)
     kinds = workload.kinds.values()
-    uncounted = [] if starts else list(_count(kinds, on_gpu=size.gpus > 0))
+    uncounted = [] if starts else list(_count(kinds))
+    if assumed := _assumed_card(kinds):
+        print(assumed)
     for line in lines_of_datasets(kind.left[0].info for kind in kinds if kind.left):
         print(line)
     _print_table(workload)
@@ -66,9 +68,9 @@ def print_plan(
         for part in parts(words, job_left, workload, size.splits)
     ]
     lengths = [_sum(part.seconds for part in to_train[pack.start : pack.stop]) for pack in packed(to_train, size)]
-    print(_jobs(len(jobs), lengths, size) + _explained(clock, starts))
+    print(_jobs(len(jobs), lengths, size, guessed=bool(assumed)) + _explained(clock, starts, _unclocked(kinds)))
     if counted := [kind for kind in kinds if kind.cost]:
-        print(_assumed(counted))
+        print(_counted_columns(counted))
     needing = workload.needing.values()
     absent = dict.fromkeys(line for study in needing for line in absent_files(study.config, study.info, study.weights))
     notes = [*_images(kinds), *_searched(kinds), *absent, *speeds.notes(), *uncounted, *_without_effect(kinds)]
@@ -191,7 +193,7 @@ def absent_files(config: Mapping[str, Any], info: DatasetInfo, weights: InitialW
         yield f"not here yet: weights of {label}; where the jobs have no network, first: {command}"
 
 
-def _count(kinds: Iterable[KindLeft], on_gpu: bool) -> Iterator[str]:
+def _count(kinds: Iterable[KindLeft]) -> Iterator[str]:
     """Count the cost of models of large networks, alike ones once; yield a note on each that cannot be counted."""
     costs: dict[str, Cost] = {}
     for kind in kinds:
@@ -205,8 +207,8 @@ def _count(kinds: Iterable[KindLeft], on_gpu: bool) -> Iterator[str]:
             continue
         kind.cost = replace(cost, memory=largest.memory)
         rate = _card(study).rate(TrainerSettings(**study.config["trainer"]))
-        if on_gpu and kind.flops is not None and kind.cost.step / rate > LAUNCHES:
-            kind.guess = kind.flops / rate
+        if kind.flops is not None and study.config["trainer"]["device"] != "cpu":
+            kind.guess = kind.flops / rate * max(1.0, LAUNCHES * rate / kind.cost.step)
 
 
 def _cost(study: PlannedStudy, costs: dict[str, Cost]) -> Cost:
@@ -243,20 +245,35 @@ def _card(study: PlannedStudy) -> Card:
     return Card(**study.config["card"])
 
 
-def _assumed(counted: Sequence[KindLeft]) -> str:
-    """Explain the columns of counted costs, and the speed of the GPU that they assume."""
-    study = counted[0].typical_first[0]
+def _assumed_card(kinds: Iterable[KindLeft]) -> str:
+    """Say which GPU at which speed the hours are of that were counted, not clocked; nothing where there are none."""
+    guessed = [kind for kind in kinds if kind.guess and kind.seconds is None]
+    if not guessed:
+        return ""
+    study = guessed[0].typical_first[0]
     card, trainer = _card(study), TrainerSettings(**study.config["trainer"])
     peak = card.rate(trainer) / card.utilization / 1e12
+    hours = sum(kind.guess or 0.0 for kind in guessed) / 3600
+    return (
+        f"~: counted, not clocked: {_hours(hours)} hours of {card.name} at {100 * card.utilization:g} % of the "
+        f"{peak:g} TFLOP/s that it has for trainer.precision={trainer.precision} (card.utilization, card.tflops)"
+    )
+
+
+def _unclocked(kinds: Iterable[KindLeft]) -> str:
+    """Return the marks in the table of kinds that were never clocked: of a guess, of no time, or both."""
+    unclocked = [kind for kind in kinds if kind.seconds is None]
+    marks = {"?" if kind.guess is None else "~" for kind in unclocked}
+    return " or ".join(sorted(marks, reverse=True))
+
+
+def _counted_columns(counted: Sequence[KindLeft]) -> str:
+    """Explain the columns of counted costs."""
+    study = counted[0].typical_first[0]
     text = "PFLOP: 10^15 operations, evaluations included; memory: of a step of one model in single precision"
     images, most = (drawn.spec.hparams["batch_size"] for drawn in (study, counted[0].largest or study))
     if most != images:
         text += f";\nPFLOP of the draw nearest the mean ({images} images), memory of the one with the most ({most})"
-    if hours := sum(kind.guess or 0 for kind in counted if kind.seconds is None) / 3600:
-        text += (
-            f"\n~: counted, not clocked: {_hours(hours)} hours of {card.name} at {100 * card.utilization:g} % of the "
-            f"{peak:g} TFLOP/s\nthat it has for trainer.precision={trainer.precision} (card.utilization, card.tflops)"
-        )
     return text
 
 
@@ -337,8 +354,15 @@ def _print_table(workload: Workload) -> None:
         print(f"{name:<{width}}{numbers}{costs}", flush=True)
 
 
-def _jobs(n_typed: int, lengths: Sequence[float | None], size: JobSize) -> str:
-    """Format ``48 jobs of the queue (of 6), 1 h 40 min to 1 h 58 min each, 82 GPU hours in all.``"""
+def _jobs(n_typed: int, lengths: Sequence[float | None], size: JobSize, guessed: bool = False) -> str:
+    """Format ``48 jobs of the queue (of 6), 1 h 40 min to 1 h 58 min each, 82 GPU hours in all.``
+
+    Args:
+        n_typed: jobs of the command.
+        lengths: seconds of each job that is left; None where no speed was clocked.
+        size: of the jobs.
+        guessed: whether the table tells times all the same.
+    """
     typed = "1 job" if n_typed == 1 else f"{n_typed} jobs"
     times = [seconds for seconds in lengths if seconds is not None]
     text = typed
@@ -346,8 +370,8 @@ def _jobs(n_typed: int, lengths: Sequence[float | None], size: JobSize) -> str:
         queue_jobs = "1 job of the queue" if len(lengths) == 1 else f"{len(lengths)} jobs of the queue"
         text = f"{queue_jobs} (of {typed})"
     if not times or len(times) < len(lengths):
-        unsized = "; how long they take is not known yet" if size.by_time else ""
-        return f"{text}{unsized}."
+        unsized = ", whole until steps are clocked" if guessed else "; how long they take is not known yet"
+        return f"{text}{unsized if size.by_time else ''}."
     shortest, longest = roughly(min(times)), roughly(max(times))
     length = longest if shortest == longest else f"{shortest} to {longest}"
     unit, number = ("GPU", size.gpus) if size.gpus else ("core", size.cores)
@@ -359,14 +383,25 @@ def _hours(hours: float) -> str:
     return f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}" if hours >= 0.1 else "less than 0.1"
 
 
-def _explained(clock: bool, starts: bool) -> str:
-    never_ran = (
-        " or, where none ran yet, of a second\nof their steps, evaluations included."
-        if clock
-        else "; where it says ?, none ran yet,\nand plan=probe clocks a second of their steps, evaluations included."
-    )
-    end = "" if starts else " Nothing was started."
-    return f"\nTime: in one process, at the speed of the runs in these folders{never_ran}{end}"
+def _explained(clock: bool, starts: bool, unclocked: str) -> str:
+    """Say where times come from.
+
+    Args:
+        clock: whether steps were clocked for it.
+        starts: whether training follows.
+        unclocked: marks in the table of what never ran; empty where all did.
+    """
+    text = "\nTime: in one process, at the speed of the runs in these folders"
+    if clock:
+        text += " or, where none ran yet, of a second\nof their steps, evaluations included."
+    elif unclocked:
+        text += (
+            f"; where it says {unclocked}, none ran yet,\n"
+            "and plan=probe clocks a second of their steps, evaluations included."
+        )
+    else:
+        text += "."
+    return text if starts else f"{text} Nothing was started."
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

@@ -37,13 +37,14 @@ class SweepProgress:
         )
 
     def end_job(self, text: str) -> None:
-        """Say how a job ended, how many have, and how long the rest takes."""
+        """Say how a job ended, how many have, and how long the rest takes: by models, since jobs differ in size."""
         self.ended += 1
         self._bar.n = self.ended
-        time_left = self._left(self.ended, self.jobs)
-        if time_left and self.models:  # jobs differ in size
-            time_left = self._left(*self._models()[1:])
-        self.say(f"[{self.ended}/{self.jobs}{time_left}] {text}")
+        progress = self._left(self.ended, self.jobs)
+        if progress and self.models:
+            done, trained, total = self._models()
+            progress = f", {max(0, done)}/{self.models} models{self._left(trained, total)}"
+        self.say(f"[{self.ended}/{self.jobs}{progress}] {text}")
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""

@@ -242,6 +242,7 @@ def without_duplicates(records: list[Record], names: Sequence[str]) -> tuple[lis
         size of it.
     """
     problems = []
+    duplicates = defaultdict(list)  # folder of a study, that of the study that is used, reason -> runs
     keys_but_run = [key for key in IDENTITY_KEYS if key != "run"]
     for compared_keys, reason in ((["run"], "same run"), (keys_but_run, "same run under another run hash")):
         groups = defaultdict(list)
@@ -255,14 +256,31 @@ def without_duplicates(records: list[Record], names: Sequence[str]) -> tuple[lis
             copies: list[str] = []
             for other in group[1:]:
                 difference = _contradiction(used[0], other[0]) or _difference(used, other, names)
-                text = f"{reason} as {used[0].folder}, which is used" + (f"; {difference}" if difference else "")
-                problems.append(Problem("disagreement" if difference else "duplicate", other[0].folder, text))
-                if not difference:
-                    copies += [other[0].folder, *other[0].copies]
+                if difference:
+                    text = f"{reason} as {used[0].folder}, which is used; {difference}"
+                    problems.append(Problem("disagreement", other[0].folder, text))
+                    continue
+                copies += [other[0].folder, *other[0].copies]
+                studies = (os.path.dirname(folder) for folder in (other[0].folder, used[0].folder))
+                duplicates[*studies, reason].append((other[0].folder, used[0].folder))
             if copies:
                 used = replace(used[0], copies=(*used[0].copies, *copies)), used[1]
             records.append(used)
-    return records, problems
+    return records, [*problems, *(_duplicate(*place, pairs) for place, pairs in duplicates.items())]
+
+
+def _duplicate(study: str, used_study: str, reason: str, pairs: Sequence[tuple[str, str]]) -> Problem:
+    """Say in one line that runs of a study are those of another, which are used.
+
+    Args:
+        study, used_study: folders.
+        reason: in what way they are the same.
+        pairs: run and the one that is used, folders.
+    """
+    if len(pairs) == 1:
+        other, used = pairs[0]
+        return Problem("duplicate", other, f"{reason} as {used}, which is used")
+    return Problem("duplicate", study, f"{len(pairs)} of its runs: {reason} as in {used_study}, which are used")
 
 
 def _contradiction(used: Run, other: Run) -> str:
