@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -173,26 +174,28 @@ def test_no_step_is_lost_where_a_cluster_takes_the_node_back(
     words = ("-m", *TINY[:-1], "protocol.folds=[full]", "trainer.eval_every=20", f"trainer.steps={STEPS}")
     words = (*words, "trainer.checkpoint_seconds=100000", "seed=0")
     sweep = start(shared, *words, *QUEUE, env=slurm_cluster)
-    size = 0
+    step = 0
+
+    def evaluated() -> int:
+        rows = [
+            line for file in shared.glob("multirun/*/fold-*/errors.jsonl") for line in file.read_text().splitlines()
+        ]
+        steps = [json.loads(row)["step"] for row in rows if row.endswith("}")]
+        return max(steps, default=0)
 
     def trained_on() -> str | None:
-        rows = [file.stat().st_size for file in shared.glob("multirun/*/fold-*/errors.jsonl")]
         found = trained(shared, 0)
-        return found[1] if found and rows and rows[0] > size else None
-
-    def written() -> int:
-        (file,) = shared.glob("multirun/*/fold-*/errors.jsonl")
-        return file.stat().st_size
+        return found[1] if found and evaluated() >= step + 40 else None
 
     job = until(trained_on, sweep, shared)
     slurm(slurm_cluster, "scancel", "--signal=USR1", job)
     until(lambda: trained(shared, 0) is None, sweep, shared)
-    size = written()
+    step = evaluated()
     job = until(trained_on, sweep, shared)
     urgent = ("sbatch", "--partition=urgent", "--cpus-per-task=4", "--output=/dev/null", "--wrap=sleep 1")
     slurm(slurm_cluster, *urgent)
     until(lambda: trained(shared, 0) is None, sweep, shared)
-    size = written()
+    step = evaluated()
     until(trained_on, sweep, shared)
     cut_power(slurm_cluster)
     node = socket.gethostname().partition(".")[0]
