@@ -68,7 +68,7 @@ SlurmdParameters=config_overrides
 NodeName={host} NodeAddr=127.0.0.1 CPUs=4 RealMemory=1000 State=UNKNOWN
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP PriorityTier=1
+PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=10
 PartitionName=urgent Nodes={host} MaxTime=INFINITE State=UP PriorityTier=2
 """
 
