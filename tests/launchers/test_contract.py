@@ -45,6 +45,7 @@ class Engine:
     words: tuple[str, ...]  #: that choose it
     env: dict[str, str] = field(default_factory=dict)  #: variables that it needs
     before: tuple[str, ...] = ()  #: a command that starts the sweep
+    elsewhere: tuple[str, ...] = ()  #: words with which workers begin in another folder, where they do not anyway
 
     def start(self, folder: Path, *words: str) -> subprocess.Popen[str]:
         return start(folder, *words, *self.words, env=self.env, before=self.before)
@@ -76,7 +77,8 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     if request.param == "ray":
         return on_ray(request.getfixturevalue("ray_cluster"))
     words = ("hydra/launcher=slurm", *(f"hydra.launcher.{word}" for word in SLURM), "sweep.runs_per_job=1")
-    return Engine(words, request.getfixturevalue("slurm_cluster"))
+    elsewhere = ("hydra.launcher.additional_parameters={chdir: /}",)
+    return Engine(words, request.getfixturevalue("slurm_cluster"), elsewhere=elsewhere)
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +160,18 @@ def test_a_failed_job_is_named_and_stops_no_other(engine: Engine, command: Any, 
     status = command("report.py", "report=status", "runs=[multirun]", cwd=shared)
     assert (status.code, status.out.splitlines()[-1]) == (0, "  All done."), "the sweep has told which job failed"
     assert rows_of(shared) == rows_of(alone) and len(rows_of(shared)) == 1
+
+
+def test_runs_are_where_the_command_looks(engine: Engine, tmp_path: Path) -> None:
+    """Hydra moves the jobs, workers begin elsewhere, and a time in the name of the folder is that of the command."""
+    sweep = [word for word in SWEEP if not word.startswith("trainer.steps")]
+    moved = ("trainer.steps=20", "hydra.job.chdir=true", "hydra.sweep.dir=runs/${now:%H-%M-%S-%f}")
+    assert engine.ended(tmp_path, *sweep, *moved, *engine.elsewhere) == 0, (tmp_path / "err").read_text()
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert [read_status(run).word for run in folder.glob("*/fold-*")] == ["DONE"] * 2
+    out = (tmp_path / "out").read_text()
+    assert "2 of 2 jobs done: 2 of their 2 models" in out
+    assert f"'runs=[runs/{folder.name}]'" in out
 
 
 @pytest.mark.cluster

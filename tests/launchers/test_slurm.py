@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +21,7 @@ from dgbench.records.locks import lock_holder
 from dgbench.records.status import read_status
 from tests.complaints import one_line
 from tests.datasets import broken_mnist
+from tests.launchers.clusters import processes_with
 from tests.launchers.conftest import LARGEST
 from tests.launching import claimed, start, until
 
@@ -76,6 +79,15 @@ def requeued(folder: Path) -> bool:
     """Whether a job had itself requeued at its time limit."""
     logs = [path.read_text() for path in folder.glob("multirun/.jobs/*.log")]
     return any("Caught signal SIGUSR2" in log and "Exiting gracefully" in log for log in logs)
+
+
+def cut_power(slurm_cluster: dict[str, str]) -> None:
+    """Kill the daemon of the node and all that its jobs run."""
+    for pid in processes_with(f"SLURM_CONF={slurm_cluster['SLURM_CONF']}"):
+        with suppress(OSError):
+            is_job = b"\0SLURM_JOB_ID=" in Path(f"/proc/{pid}/environ").read_bytes()
+            if is_job or Path(f"/proc/{pid}/comm").read_text().strip() in ("slurmd", "slurmstepd"):
+                os.kill(pid, signal.SIGKILL)
 
 
 def story(folder: Path) -> str:
@@ -147,6 +159,56 @@ def test_every_run_is_done_exactly_once(
     assert command("train.py", *SWEEP, cwd=alone).code == 0
     assert rows_of(shared) == rows_of(alone)
     assert not slurm(slurm_cluster, "squeue", "--noheader").strip()
+
+
+def test_no_step_is_lost_where_a_cluster_takes_the_node_back(
+    slurm_cluster: dict[str, str], command: Any, rows_of: Callable[[Path], dict[str, bytes]], tmp_path: Path
+) -> None:
+    """A job is warned with SIGUSR1, then preempted by a more urgent one, then its node dies.
+
+    No checkpoint is due by time: what it continues from was written when it was asked to end.
+    """
+    shared, alone = tmp_path / "shared", tmp_path / "alone"
+    shared.mkdir()
+    alone.mkdir()
+    words = ("-m", *TINY[:-1], "protocol.folds=[full]", "trainer.eval_every=20", f"trainer.steps={STEPS}")
+    words = (*words, "trainer.checkpoint_seconds=100000", "seed=0")
+    sweep = start(shared, *words, *QUEUE, env=slurm_cluster)
+    step = 0
+
+    def evaluated() -> int:
+        rows = [
+            line for file in shared.glob("multirun/*/fold-*/errors.jsonl") for line in file.read_text().splitlines()
+        ]
+        steps = [json.loads(row)["step"] for row in rows if row.endswith("}")]
+        return max(steps, default=0)
+
+    def trained_on() -> str | None:
+        found = trained(shared, 0)
+        return found[1] if found and evaluated() >= step + 40 else None
+
+    job = until(trained_on, sweep, shared)
+    slurm(slurm_cluster, "scancel", "--signal=USR1", job)
+    until(lambda: trained(shared, 0) is None, sweep, shared)
+    step = evaluated()
+    job = until(trained_on, sweep, shared)
+    urgent = ("sbatch", "--partition=urgent", "--cpus-per-task=4", "--output=/dev/null", "--wrap=sleep 1")
+    slurm(slurm_cluster, *urgent)
+    until(lambda: trained(shared, 0) is None, sweep, shared)
+    step = evaluated()
+    until(trained_on, sweep, shared)
+    cut_power(slurm_cluster)
+    node = socket.gethostname().partition(".")[0]
+    slurm(slurm_cluster, "scontrol", "update", f"nodename={node}", "state=down", "reason=dead")
+    slurm(slurm_cluster, "slurmd")
+    assert sweep.wait(240) == 0, story(shared)
+    (log,) = [file.read_text() for file in shared.glob("multirun/*/fold-*/log.txt")]
+    begun = [int(step) for step in re.findall(r"from step (\d+) on", log)]
+    assert len(begun) == 4 and begun[0] == 0, story(shared)
+    assert 0 < begun[1] < begun[2] == begun[3], story(shared)
+    assert "submitted again" not in (shared / "err").read_text(), "Slurm itself requeues it"
+    assert command("train.py", *words, cwd=alone).code == 0
+    assert rows_of(shared) == rows_of(alone)
 
 
 def test_small_runs_share_a_job(slurm_cluster: dict[str, str], tmp_path: Path) -> None:

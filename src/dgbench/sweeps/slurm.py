@@ -41,6 +41,7 @@ OURS = ("submitit_folder", "max_num_timeout", "resubmit", "poll_seconds", "silen
 GENERIC = ("name", "timeout_min", "mem_gb", "nodes", "cpus_per_task", "gpus_per_node", "tasks_per_node")
 POLLS = 2  # in which a job must be missing from the queue, without a result, to be lost: its files may come late
 TELL_SECONDS = 60.0
+HELD = "held"  # in the reason why a job waits: JobHeldUser, launch failed requeued held
 SHOWN = 8  # ids of the queue that are spelled out
 
 
@@ -101,6 +102,7 @@ class SlurmLauncher(Launcher):
         self.queued = self.submissions.held(alive, self.keys)
         self.ended: dict[int, str] = {}  # number of a job -> what went wrong, empty where nothing did
         self.times_lost = Counter[int]()
+        self.told_held = False
         self.full = False  # whether it was said that the queue is full
         self.crowd, self.tried = 0, 0.0  # jobs of this user in the queue when it was full, and when that was
         parallelism = self.params["array_parallelism"] or len(self.jobs)
@@ -310,6 +312,7 @@ class SlurmLauncher(Launcher):
                     ) from error
                 continue
             heard = time.monotonic()
+            self._tell_held(alive)
             to_submit: list[int] = []
             for job in list(self.queued):
                 result = self.submissions.result(job.id)
@@ -324,6 +327,14 @@ class SlurmLauncher(Launcher):
                 states = Counter(alive.get(job.id, "leaving") for job in self.queued)
                 states["waiting here"] += len(self.arrays.waiting)
                 tell("; ".join(f"{n} {state.lower()}" for state, n in states.items() if n))
+
+    def _tell_held(self, alive: Mapping[str, str]) -> None:
+        """Say once which jobs wait for somebody to release them, as one whose node failed at its start."""
+        held = [job.id for job in self.queued if HELD in alive.get(job.id, "").lower()]
+        if held and not self.told_held:
+            ids = " ".join(held)
+            tell(f"Slurm holds {ids} ({alive[held[0]]}); scontrol release {ids} lets them go on")
+        self.told_held = bool(held)
 
     def _ended(self, job: Queued, result: dict[str, str] | str | None) -> Iterator[int]:
         """Print how a job of the queue ended; yield the numbers of the jobs to submit again."""
