@@ -57,7 +57,7 @@ class Checkpointer(pl.Callback):
     def _interrupt(self, number: int, _: object) -> None:
         signal.signal(signal.SIGINT, self._handlers[signal.SIGINT])  # a second one ends it at once
         if not self._stopped_by:
-            self._stopped_by = STOPS[number]
+            self._stopped_by = STOPS[signal.Signals(number)]
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         step = pl_module.steps_done

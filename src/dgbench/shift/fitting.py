@@ -33,7 +33,7 @@ from dgbench.shift.estimators import Fitted, Fitting, Labeled, Schedule
 from dgbench.training.checkpoints import Snapshot
 from dgbench.training.fit import while_fitting
 from dgbench.training.groups import CPU_PARAMETERS
-from dgbench.training.modules import RunModule, SingleRun, StackedRuns
+from dgbench.training.modules import LightningRuns, SingleRun, StackedRuns
 from dgbench.training.modules.predicting import images_at_once
 from dgbench.training.optimizers import UpdateRule
 from dgbench.training.processes import make_trainer
@@ -156,7 +156,7 @@ class Judge(pl.Callback):
             self._save(pl_module)
 
     @torch.no_grad()
-    def _look(self, module: RunModule, i: int) -> None:
+    def _look(self, module: LightningRuns, i: int) -> None:
         networks = module.evaluated(i)[0]
         loss, error = self._validated(module, networks, i)
         best = self._best[i]
@@ -166,7 +166,7 @@ class Judge(pl.Callback):
             self._best[i] = loss, error, module.steps_done, {k: v.detach().clone() for k, v in tensors.items()}
 
     @torch.no_grad()
-    def _average(self, module: RunModule, done: int) -> None:
+    def _average(self, module: LightningRuns, done: int) -> None:
         assert self.schedule.mean_from is not None
         if done <= self.schedule.mean_from:
             return
@@ -195,7 +195,7 @@ class Judge(pl.Callback):
         seconds = (time.monotonic() - self._begun) / self.n
         self.fitted = [Fitted(*result, seconds, self.n) for result in results]
 
-    def _with_mean(self, module: RunModule, networks: AnyNetworks, i: int) -> AnyNetworks:
+    def _with_mean(self, module: LightningRuns, networks: AnyNetworks, i: int) -> AnyNetworks:
         """Give the networks their mean weights; outside a stack, renew BatchNorm's statistics for these."""
         alone = isinstance(module, SingleRun)
         means = {name: value if alone else value[i] for name, value in self._mean.items()}
@@ -209,7 +209,7 @@ class Judge(pl.Callback):
         renew_statistics(trained, trained.featurizer, images)
         return trained.eval()
 
-    def _validated(self, module: RunModule, networks: AnyNetworks, i: int) -> tuple[float, float]:
+    def _validated(self, module: LightningRuns, networks: AnyNetworks, i: int) -> tuple[float, float]:
         """Compute the mean cross entropy of the validation images, and the fraction of them that is wrong."""
         algorithm: Any = module.runs[i].algorithm
         rows, sides = self.store.validation(i)
@@ -218,7 +218,7 @@ class Judge(pl.Callback):
         wrong = (logits.argmax(1) != target).double().mean()
         return float(F.cross_entropy(logits.double(), target)), float(wrong)
 
-    def _outputs(self, module: RunModule, networks: AnyNetworks, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+    def _outputs(self, module: LightningRuns, networks: AnyNetworks, rows: np.ndarray) -> tuple[Tensor, Tensor]:
         """Map (n,) rows of the store to (n, c) outputs and (n,) labels."""
         algorithm: Any = module.runs[0].algorithm
         assert isinstance(algorithm, ShiftClassifier)
@@ -231,7 +231,7 @@ class Judge(pl.Callback):
         outputs, labels = zip(*parts, strict=True)
         return torch.cat(outputs), torch.cat(labels)
 
-    def _save(self, module: RunModule) -> None:
+    def _save(self, module: LightningRuns) -> None:
         assert self.checkpoint is not None
         states = {str(i): {**module.run_state(i), "best": self._best[i]} for i in range(self.n)}
         states["mean"] = {"n": self._averaged, "weights": {name: value.cpu() for name, value in self._mean.items()}}
@@ -239,7 +239,7 @@ class Judge(pl.Callback):
         Snapshot(module.steps_done, states, diverged).save(self.checkpoint)
         self._saved = time.monotonic()
 
-    def restore(self, module: RunModule) -> None:
+    def restore(self, module: LightningRuns) -> None:
         """Continue from a checkpoint, if there is one."""
         snapshot = Snapshot.load(self.checkpoint) if self.checkpoint else None
         if snapshot is None or len(snapshot.runs) != self.n + 1:
@@ -334,7 +334,7 @@ class Standardized(nn.Module):
 def _train(training: ClassifierTraining, fittings: Sequence[Fitting]) -> list[Fitted | None]:
     schedule, n = fittings[0].schedule, len(fittings)
     modules = [_module(training, fitting) for fitting in fittings]
-    module: RunModule = modules[0] if n == 1 and training.mode != "stacked" else StackedRuns(modules)
+    module: LightningRuns = modules[0] if n == 1 and training.mode != "stacked" else StackedRuns(modules)
     data = _data(training.source, fittings, stacked=module is not modules[0])
     key = [[schedule.key, f.seed, *(len(side.positions) for side in f.sides)] for f in fittings]
     checkpoint = training.scratch / f"{digest(key)}.ckpt" if training.scratch else None

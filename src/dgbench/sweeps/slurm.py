@@ -105,7 +105,7 @@ class SlurmLauncher(Launcher):
         self.told_held = False
         self.full = False  # whether it was said that the queue is full
         self.crowd, self.tried = 0, 0.0  # jobs of this user in the queue when it was full, and when that was
-        parallelism = self.params["array_parallelism"] or len(self.jobs)
+        parallelism: Any = self.params["array_parallelism"] or len(self.jobs)
         self.arrays = Arrays(self._submit_array, parallelism, largest_array())
         self._tell_before(alive)
         self._submit(range(len(waiting), len(self.jobs)))
@@ -224,7 +224,8 @@ class SlurmLauncher(Launcher):
         folder = self.submissions.folder
         batches = [{self.keys[number]: self.jobs[number].words for number in pack} for pack in packs]
         params = {**self.params, "array_parallelism": parallelism}
-        patience = max(1.0, min(PATIENCE, self.params["signal_delay_s"] / 2))
+        warned_before: Any = self.params["signal_delay_s"]
+        patience = max(1.0, min(PATIENCE, warned_before / 2))
         said = io.StringIO()  # submitit repeats on the screen what sbatch says
         try:
             with redirect_stderr(said):
