@@ -187,7 +187,7 @@ def test_hidden_and_foreign_files_are_counted_by_reason(tmp_path: Path, caplog: 
     (root / "north" / "empty").mkdir()
     with caplog.at_level(logging.WARNING):
         table = read(root)
-    expected = {"hidden": 1, "of other kinds": 2, "above the classes": 1, "in folders without pictures": 1}
+    expected = {"hidden": 1, "of other kinds": 2, "above the classes": 1, "folders without pictures": 1}
     assert table.left_out.counts == expected
     (line,) = [record.getMessage() for record in caplog.records]
     assert "2 of other kinds (north/a.txt, north/b.txt)" in line and "1 hidden (north/fox/.ipynb_checkpoints)" in line

@@ -40,7 +40,7 @@ SIGNATURES = (
 LONGEST = 16  # bytes that tell a picture
 
 CIRCLE, CLOSED = "linked to a folder that they lie in", "not readable (Permission denied)"
-HIDDEN, OTHER, WITHOUT_PICTURES = "hidden", "of other kinds", "in folders without pictures"
+HIDDEN, OTHER, WITHOUT_PICTURES = "hidden", "of other kinds", "folders without pictures"
 
 _FIXES = {
     errno.EACCES: "make it readable (chmod -R a+rX)",

@@ -400,4 +400,5 @@ def _compare(table: ImageTable, name: str, published: Mapping[str, Any]) -> None
                 "correct the root, say what its folders are with dataset.layout (e.g. environment/split/class), or "
                 "take it as it is with dataset.published=null"
             )
+    for key, value, expected in differences:
         warn_once(f"{table.root} has {key} {value}, the published dataset {expected}")
