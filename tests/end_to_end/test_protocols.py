@@ -80,7 +80,8 @@ def test_environments_of_each_class(train: Any, tmp_path: Path, setting: str) ->
 
     Rows of ``val`` count classes trained on, rows of ``test`` classes that were not: 20 images at most of each.
     """
-    counts = ["protocol.dominant=1", "protocol.minor=1", "protocol.test=1", "protocol.exclusive=2"]
+    counts = ["protocol.dominant=1", "protocol.minor=1", "protocol.test=1"]
+    counts += ["protocol.exclusive=2"] if setting == "compositional" else []
     caps = ["protocol.minor_images=30", "protocol.test_images=20"]
     words = ["protocol=flexible", f"protocol.setting={setting}", *counts, *caps, "hparams.batch_size=16"]
     ended = train(*words, cwd=tmp_path)

@@ -68,16 +68,16 @@ def refuse_unread(words: Iterable[str], unread: Mapping[str, str]) -> None:
 
 
 def refuse_run_folder(words: Sequence[str], folder: str) -> None:
-    """Refuse Hydra's folder of a run, which holds no results; Hydra's own records may go there.
+    """Refuse Hydra's folder of a run, which holds no results; Hydra's own records may go there, and it may move there.
 
     Args:
         words: all that was typed.
         folder: key of the folder that is meant.
 
     Raises:
-        ConfigError: it was typed, and no record of Hydra's was asked for.
+        ConfigError: it was typed, and Hydra was asked for neither.
     """
-    records = any(key_of(word) == "hydra.output_subdir" for word in words)
+    records = any(key_of(word) in ("hydra.output_subdir", "hydra.job.chdir") for word in words)
     for word in words:
         if longest(key_of(word), ["hydra.run"]) and not records:
             fix = f"results go to {folder}; write {folder}={word.partition('=')[2]}"
