@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dgbench.configuration import CONF
-from dgbench.errors import ConfigError, DgbenchError, one_line
+from dgbench.errors import ConfigError, DgbenchError, is_out_of_memory, one_line
 from dgbench.plan.code import raised_at
 from dgbench.plan.keys import owners_of
 from dgbench.records.files import read_yaml
@@ -45,6 +45,8 @@ def build(config: Any, group: str, **extra: Any) -> Any:
         cause = error.__cause__
         if isinstance(cause, DgbenchError):
             raise cause from cause.__cause__
+        if cause is not None and is_out_of_memory(cause):
+            raise cause from None
         if located := re.match(r"Error locating target '(.+)', set env.*(?:\nfull_key: (\S+))?", str(error)):
             key = located[2] or group  # of the whole configuration, or within the group
             imported(located[1], f"{key}._target_" if key.startswith(group) else f"{group}.{key}._target_")
@@ -99,6 +101,8 @@ def imported(path: str, key: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except Exception as error:  # whatever the module raises
+        if is_out_of_memory(error):
+            raise
         fault, fix = one_line(error, None), "correct the path"
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             fix = f"put the folder that holds {module.partition('.')[0]} on PYTHONPATH, or correct the path"
