@@ -33,7 +33,7 @@ from dgbench.shift.estimators import Fitted, Fitting, Labeled, Schedule
 from dgbench.training.checkpoints import Snapshot
 from dgbench.training.fit import while_fitting
 from dgbench.training.groups import CPU_PARAMETERS
-from dgbench.training.modules import RunModule, SingleRun, StackedRuns
+from dgbench.training.modules import LightningRuns, RunModule, SingleRun, StackedRuns
 from dgbench.training.modules.predicting import images_at_once
 from dgbench.training.optimizers import UpdateRule
 from dgbench.training.processes import make_trainer
@@ -334,7 +334,7 @@ class Standardized(nn.Module):
 def _train(training: ClassifierTraining, fittings: Sequence[Fitting]) -> list[Fitted | None]:
     schedule, n = fittings[0].schedule, len(fittings)
     modules = [_module(training, fitting) for fitting in fittings]
-    module: RunModule = modules[0] if n == 1 and training.mode != "stacked" else StackedRuns(modules)
+    module: LightningRuns = modules[0] if n == 1 and training.mode != "stacked" else StackedRuns(modules)
     data = _data(training.source, fittings, stacked=module is not modules[0])
     key = [[schedule.key, f.seed, *(len(side.positions) for side in f.sides)] for f in fittings]
     checkpoint = training.scratch / f"{digest(key)}.ckpt" if training.scratch else None

@@ -227,7 +227,8 @@ def without_duplicates(records: list[Record], names: Sequence[str]) -> tuple[lis
         size of it.
     """
     problems = []
-    duplicates = defaultdict(list)  # folder of a study, that of the study that is used, reason -> runs
+    # folder of a study, that of the study that is used, reason -> pairs of runs
+    duplicates: dict[tuple[str, str, str], list[tuple[str, str]]] = defaultdict(list)
     keys_but_run = [key for key in IDENTITY_KEYS if key != "run"]
     for compared_keys, reason in ((["run"], "same run"), (keys_but_run, "same run under another run hash")):
         groups = defaultdict(list)
@@ -245,8 +246,8 @@ def without_duplicates(records: list[Record], names: Sequence[str]) -> tuple[lis
                     problems.append(Problem("disagreement", other[0].folder, text))
                     continue
                 copies += [other[0].folder, *other[0].copies]
-                studies = (os.path.dirname(folder) for folder in (other[0].folder, used[0].folder))
-                duplicates[*studies, reason].append((other[0].folder, used[0].folder))
+                study, used_study = os.path.dirname(other[0].folder), os.path.dirname(used[0].folder)
+                duplicates[study, used_study, reason].append((other[0].folder, used[0].folder))
             if copies:
                 used = replace(used[0], copies=(*used[0].copies, *copies)), used[1]
             records.append(used)
