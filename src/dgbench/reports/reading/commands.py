@@ -93,7 +93,7 @@ def adding_commands(lacking: Iterable[tuple[str, Path, Sequence[int]]]) -> list[
         listed = ",".join(map(str, repetitions))
         is_search = any(word.startswith(("hparams=search", "hparams.scheme")) for word in typed.words or ())
         override = f"hparams.scheme.trials=[{listed}]" if is_search else f"grid.seed=[{listed}]"
-        left_out = SET_BY_SEARCH[:2] if is_search else ()
+        left_out: tuple[str, ...] = SET_BY_SEARCH[:2] if is_search else ()
         other_keys = {"algorithm", _key(override), *left_out}
         remaining = tuple(word for word in typed.words or () if _key(word) not in other_keys)
         key = (override, remaining, typed.options, typed.python_path, run.parent.parent)
