@@ -13,7 +13,7 @@ import pytest
 
 from dgbench.errors import RecordError
 from dgbench.records.rows import ROW_FILE, append_rows
-from dgbench.reports.reading.collect import Collection, collect, with_same_code
+from dgbench.reports.reading.collect import Collection, _duplicate, collect, with_same_code
 from tests.complaints import one_line
 
 
@@ -401,3 +401,11 @@ def test_runs_stand_by_what_they_are_and_not_by_folder(make: Any, tmp_path: Path
         assert [(identity["variant"]["ratio"], identity["draw"]) for identity in found] == [
             (3, 2), (3, 10), (10, 2), (10, 10),
         ]  # fmt: skip
+
+
+def test_copies_of_one_study_are_one_line() -> None:
+    pairs = [(f"multirun/search/fold-{n}", f"multirun/alone/fold-{n}") for n in range(5)]
+    problem = _duplicate("multirun/search", "multirun/alone", "same run under another run hash", pairs)
+    assert (problem.kind, problem.where) == ("duplicate", "multirun/search")
+    assert problem.reason == "5 of its runs: same run under another run hash as in multirun/alone, which are used"
+    assert _duplicate("a", "b", "same run", pairs[:1]).where == "multirun/search/fold-0"

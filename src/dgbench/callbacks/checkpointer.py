@@ -20,7 +20,7 @@ from dgbench.plan.settings import TrainerSettings
 from dgbench.records.files import write_sealed
 
 #: signals that ask training to end -> what a status calls them
-STOPS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGUSR1: "SIGUSR1"}
+STOPS: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGUSR1: "SIGUSR1"}
 
 
 @dataclass(eq=False, repr=False)

@@ -242,9 +242,8 @@ def without_duplicates(records: list[Record], names: Sequence[str]) -> tuple[lis
         size of it.
     """
     problems = []
-    duplicates: dict[tuple[str, str, str], list[tuple[str, str]]] = defaultdict(
-        list
-    )  # folder of a study, that of the study that is used, reason -> runs
+    # folder of a study, that of the study that is used, reason -> pairs of runs
+    duplicates: dict[tuple[str, str, str], list[tuple[str, str]]] = defaultdict(list)
     keys_but_run = [key for key in IDENTITY_KEYS if key != "run"]
     for compared_keys, reason in ((["run"], "same run"), (keys_but_run, "same run under another run hash")):
         groups = defaultdict(list)
