@@ -56,7 +56,9 @@ class SlurmLauncher(Launcher):
 
     def __init__(self, **params: Any) -> None:
         self.watching = {key: params.pop(key) for key in OURS}
-        self.params = {k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in params.items()}
+        self.params: dict[str, Any] = {
+            key: OmegaConf.to_container(value) if OmegaConf.is_config(value) else value for key, value in params.items()
+        }
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         refuse_optimizers(config)
