@@ -171,7 +171,7 @@ def test_no_step_is_lost_where_a_cluster_takes_the_node_back(
     shared, alone = tmp_path / "shared", tmp_path / "alone"
     shared.mkdir()
     alone.mkdir()
-    words = ("-m", *TINY[:-1], "protocol.folds=[full]", "trainer.eval_every=20", f"trainer.steps={STEPS}")
+    words = ("-m", *TINY[:-1], "protocol.folds=[full]", "trainer.eval_every=150", "trainer.steps=700")
     words = (*words, "trainer.checkpoint_seconds=100000", "seed=0")
     sweep = start(shared, *words, *QUEUE, env=slurm_cluster)
     step = 0
@@ -185,18 +185,23 @@ def test_no_step_is_lost_where_a_cluster_takes_the_node_back(
 
     def trained_on() -> str | None:
         found = trained(shared, 0)
-        return found[1] if found and evaluated() >= step + 40 else None
+        return found[1] if found and evaluated() > step else None
 
-    job = until(trained_on, sweep, shared)
+    def some_steps_after_an_evaluation() -> str:
+        job = until(trained_on, sweep, shared)
+        time.sleep(0.5)
+        return str(job)
+
+    job = some_steps_after_an_evaluation()
     slurm(slurm_cluster, "scancel", "--signal=USR1", job)
     until(lambda: trained(shared, 0) is None, sweep, shared)
     step = evaluated()
-    job = until(trained_on, sweep, shared)
+    some_steps_after_an_evaluation()
     urgent = ("sbatch", "--partition=urgent", "--cpus-per-task=4", "--output=/dev/null", "--wrap=sleep 1")
     slurm(slurm_cluster, *urgent)
     until(lambda: trained(shared, 0) is None, sweep, shared)
     step = evaluated()
-    until(trained_on, sweep, shared)
+    some_steps_after_an_evaluation()
     cut_power(slurm_cluster)
     node = socket.gethostname().partition(".")[0]
     slurm(slurm_cluster, "scontrol", "update", f"nodename={node}", "state=down", "reason=dead")

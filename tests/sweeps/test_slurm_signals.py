@@ -12,7 +12,6 @@ from typing import Any, cast
 import pytest
 
 from dgbench.interruption import forget
-from dgbench.sweeps import requeue
 from dgbench.sweeps.slurm import Batch
 from dgbench.sweeps.submissions import Submissions
 from dgbench.sweeps.work import SweepCommand
@@ -106,7 +105,7 @@ def test_a_warned_job_is_requeued(number: signal.Signals, deaf: bool, tmp_path: 
 
 def test_a_job_that_slurm_ends_waits_for_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slurm requeues a job that it preempts, and none that ended by itself meanwhile: SIGTERM comes twice."""
-    monkeypatch.setattr(requeue.time, "sleep", lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr("dgbench.sweeps.requeue.time.sleep", lambda _: os.kill(os.getpid(), signal.SIGTERM))
     command = Signalled(signal.SIGTERM)
     with pytest.raises(SystemExit, match="ended by Slurm"):
         ended_by(SystemExit("requeued"), tmp_path, command)
@@ -114,14 +113,14 @@ def test_a_job_that_slurm_ends_waits_for_that(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_job_that_slurm_did_not_end_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requeue.time, "sleep", lambda _: None)
+    monkeypatch.setattr("dgbench.sweeps.requeue.time.sleep", lambda _: None)
     command = Signalled(signal.SIGTERM)
     assert ended_by(SystemExit("requeued"), tmp_path, command) == {}
     assert command.begun == 2
 
 
 def test_a_warning_while_it_waits_has_it_requeued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requeue.time, "sleep", lambda _: os.kill(os.getpid(), signal.SIGUSR2))
+    monkeypatch.setattr("dgbench.sweeps.requeue.time.sleep", lambda _: os.kill(os.getpid(), signal.SIGUSR2))
     with pytest.raises(SystemExit, match="requeued"):
         ended_by(SystemExit("requeued"), tmp_path, Signalled(signal.SIGTERM))
 

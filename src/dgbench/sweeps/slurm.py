@@ -56,7 +56,9 @@ class SlurmLauncher(Launcher):
 
     def __init__(self, **params: Any) -> None:
         self.watching = {key: params.pop(key) for key in OURS}
-        self.params = {k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in params.items()}
+        self.params: dict[str, Any] = {
+            key: OmegaConf.to_container(value) if OmegaConf.is_config(value) else value for key, value in params.items()
+        }
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         refuse_optimizers(config)
@@ -88,7 +90,7 @@ class SlurmLauncher(Launcher):
             JobsFailedError: some failed; each was reported when it did.
         """
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
-        alive, folder = self.alive, Path(str(self.watching["submitit_folder"]))
+        alive, folder = self.alive, Path(str(self.watching["submitit_folder"])).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         self.submissions, self.size = Submissions(folder), JobSize.asked(self.config)
         places = list(map(self.planner.place, job_overrides))
@@ -370,6 +372,7 @@ class Batch:
     """
 
     patience = PATIENCE  #: of jobs that an earlier version submitted
+    home: str | None = None  #: folder of the command, in which relative ones are meant; sbatch may be told another
 
     def __init__(
         self,
@@ -379,11 +382,14 @@ class Batch:
         patience: float = PATIENCE,
     ) -> None:
         self.command, self.patience = command, patience
+        self.home = os.getcwd()
         self.jobs = {key: list(words) for key, words in jobs.items()}
         self.folder = folder
 
     def __call__(self) -> None:
         """Run the jobs, and write what went wrong."""
+        if self.home:
+            os.chdir(self.home)
         try:
             problems = self._run()
         except Exception as error:  # submitit gives up; what it writes of that is a pickle, which nobody reads
