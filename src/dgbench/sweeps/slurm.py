@@ -23,7 +23,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from dgbench.configuration import command_line, command_words, typed_words
+from dgbench.configuration import command_line, command_words, typed_command
 from dgbench.errors import ConfigError, one_line
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import expect_jobs
@@ -99,7 +99,7 @@ class SlurmLauncher(Launcher):
         undone = [i for i, place in enumerate(places) if i not in held and place.is_left(self.config.retry)]  # by now
         self.jobs = [*waiting, *self._in_parts([job_overrides[i] for i in undone])]
         places = [self.planner.place(job.words) for job in self.jobs]
-        expect_jobs(places, command_line(typed_words(self.config.hydra.job.name)))  # anew: some may be split by now
+        expect_jobs(places, typed_command(self.config.hydra.job.name))  # anew: some may be split by now
         self.names, self.keys = labels([job.words for job in self.jobs]), [key for _, key in places]
         self.queued = self.submissions.held(alive, self.keys)
         self.ended: dict[int, str] = {}  # number of a job -> what went wrong, empty where nothing did
