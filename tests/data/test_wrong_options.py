@@ -69,7 +69,7 @@ CASES = [
     line("^dataset.root.*empty.*folder", *PAINTED, "dataset.root="),
     *wrong(PAINTED, "dataset.root", "null", "3", says="path.*folder"),
     line(r"links|link.*leads back.*itself: remove", *FOLDER, "dataset.root=loop"),
-    line(r"link.*folder.*lies.*remove.*link", *FOLDER, "dataset.root=upward"),
+    line(r"link.*folder.*lie.*remove.*link", *FOLDER, "dataset.root=upward"),
     # which images
     *wrong(FOLDER, "dataset.bad_files", "null", "3", "a/x/0.png", says="list.*paths"),
     line(
