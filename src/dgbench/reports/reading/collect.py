@@ -219,11 +219,11 @@ def _frame(arrays: Sequence[RowArray], names: Sequence[str]) -> pd.DataFrame:
     }
     none = np.empty(0, dtype=ROW_TYPE)
     for name in ROW_COLUMNS:  # one by one: all rows together would be there twice
-        column: Any = np.concatenate([none[name], *(array[name] for array in arrays)])
+        column = np.concatenate([none[name], *(array[name] for array in arrays)])
+        columns[name] = column
         if name in ("env", "subset"):
             occurring = pd.Categorical.from_codes(column, pd.Index(names)).remove_unused_categories()
-            column = occurring.reorder_categories(sorted(occurring.categories))
-        columns[name] = column
+            columns[name] = occurring.reorder_categories(sorted(occurring.categories))
     return pd.DataFrame(columns, copy=False)
 
 
