@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import dgbench
 from dgbench.errors import ConfigError
-from dgbench.plan.unread import UNREAD_ALONE, UNREAD_IN_PYTHON, UNREAD_IN_SWEEPS, key_of, refuse_unread
+from dgbench.plan.unread import UNREAD_ALONE, UNREAD_IN_PYTHON, UNREAD_IN_SWEEPS, key_of, refuse_unread, replaced
 from tests.complaints import refused
 from tests.conftest import TINY
 
@@ -46,3 +47,15 @@ def test_python_refuses_words_of_the_command_line() -> None:
     for word in ("hydra.sweep.dir=X", "hydra/launcher=local", "sweep.runs_per_job=2"):
         with refused(f"{word} changes nothing here"):
             dgbench.train([*SHORT, word])
+
+
+def test_a_word_that_a_later_one_replaces_is_named(command: Any, tmp_path: Path) -> None:
+    words = ["seed=1", "hparams.lr=0.1", "+seed=2", "seed=2", "callbacks={a:1}", "callbacks={b:2}", "hparams.lr=0.1"]
+    assert replaced(words) == [
+        "seed=1 counts for nothing: +seed=2 after it replaces it",
+        "+seed=2 counts for nothing: seed=2 after it replaces it",
+    ]
+    typed = ("dataset.base=digits", "trainer.device=cpu", "seed=1", "seed=2", "plan=true")
+    ended = command("train.py", *typed, cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert "note: seed=1 counts for nothing: seed=2 after it replaces it\n" in ended.err

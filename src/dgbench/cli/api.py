@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,10 +27,12 @@ from dgbench.plan.explain import explain
 from dgbench.plan.names import in_our_names
 from dgbench.plan.overrides import open_keys
 from dgbench.plan.studies import Command
-from dgbench.plan.unread import UNREAD_IN_PYTHON, key_of, refuse_unread
+from dgbench.plan.unread import UNREAD_IN_PYTHON, key_of, refuse_unread, replaced
 from dgbench.records.status import is_done, read_status
 from dgbench.reports.results import EVALUATION, results
 from dgbench.validation import Place, Words, checked
+
+log = logging.getLogger("dgbench")
 
 #: what Hydra keeps of the application that runs in a process
 _OF_HYDRA: tuple[Any, ...] = (GlobalHydra, VersionBase)
@@ -73,6 +76,8 @@ def train(overrides: Words = (), output: Place | None = None) -> TrainResult:
     with _own_hydra(words):
         config = compose("train", words)  # says first what no key is
         refuse_unread(words, UNREAD_IN_PYTHON)
+        for line in replaced(words):
+            log.warning(line)
         parent = _output(output, str(config.paths.output_dir), words)
         loader = GlobalHydra.instance().config_loader()
         composer = Composer(loader, lambda other_words: compose("train", other_words), {tuple(words): config})

@@ -28,7 +28,7 @@ from dgbench.interruption import forget, interrupt, request_first
 from dgbench.plan.explain import explain, less_memory
 from dgbench.plan.names import in_our_names, refuse_options
 from dgbench.plan.overrides import open_keys, options
-from dgbench.plan.unread import refuse_run_folder
+from dgbench.plan.unread import refuse_run_folder, replaced
 
 Task = Callable[[DictConfig], float | None]
 WIDTH = 120
@@ -115,6 +115,8 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
                 sys.argv[1:] = options_first(open_keys(in_our_names(sys.argv[1:]), config_name))
                 sweeps = sys.argv[1:2] in (["-m"], ["--multirun"])
                 refuse_run_folder(sys.argv[1:], _folder_key(config_name, sweeps))
+                for line in replaced(sys.argv[1:]):
+                    sign_of_life(f"note: {line}")
                 if sweeps:
                     sign_of_life("composing the jobs of the sweep ...")
                 # ray.yaml is merged into the defaults of hydra-ray-launcher's own, as it should be

@@ -12,7 +12,7 @@ from dgbench.cli.entry import option_lines, plain_command, sign_of_life
 from dgbench.errors import ConfigError
 from dgbench.plan.names import in_our_names
 from dgbench.plan.overrides import open_keys
-from dgbench.plan.unread import key_of, longest
+from dgbench.plan.unread import key_of, longest, replaced
 from dgbench.validation import NUMBER_TEXT, shown
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def _evaluate(words: Sequence[str]) -> None:
     from dgbench.analysis.selection import Last
     from dgbench.cli.closing import study_table
 
+    for line in replaced(words):
+        sign_of_life(f"note: {line}")
     options, overrides = split(words)
     if not options.get("model"):
         raise ConfigError("model= is missing; name a run's folder, a file or a model, see dgbench evaluate --help")

@@ -84,6 +84,21 @@ def refuse_run_folder(words: Sequence[str], folder: str) -> None:
             raise ConfigError(f"{word} changes nothing here: {fix}")
 
 
+def replaced(words: Sequence[str]) -> list[str]:
+    """Say which words a later one replaces: of two that set the same key, Hydra takes the last."""
+    last: dict[str, str] = {}
+    lines = []
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or key.startswith(("-", "~")) or is_mapping(value):  # mappings are merged
+            continue
+        before = last.get(key.lstrip("+"))
+        if before not in (None, word):
+            lines.append(f"{before} counts for nothing: {word} after it replaces it")
+        last[key.lstrip("+")] = word
+    return lines
+
+
 def longest(key: str, entries: Iterable[str]) -> str:
     """Find the longest entry that is the key or a beginning of it, at a dot; empty for none."""
     beginnings = [entry for entry in entries if f"{key}.".startswith(f"{entry}.")]
