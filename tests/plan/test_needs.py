@@ -326,7 +326,6 @@ OF_PLAIN_COMMANDS = {
     ("evaluate", "model=x", "dataset.fetch.folder=y"): "dataset.fetch.folder=y changes nothing that",
     ("evaluate", "model=x", "hparams.lr=1"): "hparams.lr is no key of dgbench evaluate",
     ("evaluate", "model=x", "trainer.steps=1"): "trainer.steps=1 changes nothing that dgbench evaluate does",
-    ("export", "run=x", "seed=1"): "seed=1 is no option of dgbench export",
     ("results", "pack", "x", "y", "--entry", "z"): "unrecognized arguments: --entry z",
     ("results", "index", "--selection", "last"): "unrecognized arguments",
 }

@@ -281,7 +281,7 @@ def test_the_key_that_was_typed_is_never_what_was_meant() -> None:
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("run=x steps=5", r"steps.*unknown"),
+        ("output=x steps=5", r"steps.*unknown"),
         ("report.spred=x", r"report=measures.*spred"),
         ("report=leaderboard report.spred=x", r"did you mean report\.spread\?"),
         ("report=leaderbord", r"report=leaderbord.*unknown.*leaderboard\?"),

@@ -150,7 +150,7 @@ def test_missing_and_failed_folds_are_not_averaged_over(make: Any, tmp_path: Pat
     hydra = tmp_path / ".hydra"
     hydra.mkdir()
     (hydra / "overrides.yaml").write_text("[algorithm=erm, 'protocol.folds=[0,1]', dataset.scale=2]")
-    fill = "python train.py algorithm=erm dataset.scale=2 'protocol.folds=[2,3]'"
+    fill = f"python train.py algorithm=erm dataset.scale=2 'protocol.folds=[2,3]' paths.output_dir={tmp_path.parent}"
     assert problems(build(tmp_path))["missing folds"].endswith(fill)
     assert "1 seed: " in " ".join(document.sections[0].tables[0].notes)
 

@@ -278,24 +278,26 @@ def more_numbers_than_bytes(folder: Path) -> None:
             archive.writestr(name, data[: len(data) // 2] if "/data/" in name else data)
 
 
-def exported(folder: Path, header: bytes) -> None:
-    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(16))
+def as_safetensors(folder: Path, header: bytes) -> None:
+    last(folder).write_bytes(len(header).to_bytes(8, "little") + header + bytes(16))
 
 
 @case
 def safetensors_past_their_end(folder: Path) -> None:
-    exported(folder, json.dumps({"x": {"dtype": "F32", "shape": [10**9], "data_offsets": [0, 4 * 10**9]}}).encode())
+    as_safetensors(
+        folder, json.dumps({"x": {"dtype": "F32", "shape": [10**9], "data_offsets": [0, 4 * 10**9]}}).encode()
+    )
 
 
 @case
 def safetensors_that_overlap(folder: Path) -> None:
     one = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
-    exported(folder, json.dumps({"x": one, "y": one}).encode())
+    as_safetensors(folder, json.dumps({"x": one, "y": one}).encode())
 
 
 @case
 def safetensors_of_a_large_header(folder: Path) -> None:
-    (folder / "model.safetensors").write_bytes((2**60).to_bytes(8, "little") + b"{")
+    last(folder).write_bytes((2**60).to_bytes(8, "little") + b"{")
 
 
 @case
@@ -361,9 +363,9 @@ def test_a_hostile_model_is_one_line(
 
 
 def test_names_are_looked_at_before_any_import(place: Path) -> None:
-    """By ``dgbench.load`` and ``dgbench.export``."""
+    """By ``dgbench.load`` of one run and of several."""
     SPOILT["featurizer_1"](place)
-    for call in (dgbench.load, dgbench.export, lambda folder: dgbench.load([folder, folder])):
+    for call in (dgbench.load, lambda folder: dgbench.load([folder, folder])):
         with pytest.raises(DgbenchError, match=r"evil\.Thing.*trust=true"):
             call(place)
     assert "evil" not in sys.modules and not Path(CANARY).exists()
