@@ -77,7 +77,8 @@ def warned(pid: int) -> bool:
 
 def requeued(folder: Path) -> bool:
     """Whether a job had itself requeued at its time limit."""
-    logs = [path.read_text() for path in folder.glob("multirun/.jobs/*.log")]
+    files = [*folder.glob("multirun/.jobs/*.log"), *folder.glob("multirun/.submitit/*_log.*")]
+    logs = [path.read_text() for path in files]
     return any("Caught signal SIGUSR2" in log and "Exiting gracefully" in log for log in logs)
 
 
