@@ -31,7 +31,15 @@ from dgbench.reports.reading.collect import ADVICE
 from dgbench.reports.reading.commands import filling_command
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import BY_SEED
-from dgbench.reports.reading.selected import Selected, SelectedRun, beside_trained, check_key, no_seeds, select_study
+from dgbench.reports.reading.selected import (
+    Selected,
+    SelectedRun,
+    beside_trained,
+    check_key,
+    name_column,
+    no_seeds,
+    select_study,
+)
 from dgbench.reports.unlearnable import notes_of_setting
 from dgbench.seeding import ALL
 from dgbench.validation import some_of
@@ -251,15 +259,19 @@ class _ErrorLines:
     def frame(self) -> pd.DataFrame:
         """Build the frame; names stay Python's strings, see :func:`evaluate`."""
         settings, algorithms, seeds = zip(*self._studies, strict=True) if self._studies else ((), (), ())
+
+        def per_line(names: Sequence[str]) -> pd.Series[Any]:
+            return name_column(np.repeat(np.array(names, dtype=object), self._counts))
+
         return pd.DataFrame(
             {
-                "setting": np.repeat(np.array(settings, dtype=object), self._counts),
-                "algorithm": np.repeat(np.array(algorithms, dtype=object), self._counts),
+                "setting": per_line(settings),
+                "algorithm": per_line(algorithms),
                 "seed": np.repeat(np.array(seeds, dtype="int64"), self._counts),
-                "role": np.array(self._roles, dtype=object),
-                "env": np.array(self._environments, dtype=object),
+                "role": name_column(np.array(self._roles, dtype=object)),
+                "env": name_column(np.array(self._environments, dtype=object)),
                 "error": np.array(self._errors),
-                "error.reason": pd.Series(self._reasons, dtype=object),
+                "error.reason": name_column(np.array(self._reasons, dtype=object)),
             },
             copy=False,
         )

@@ -543,7 +543,8 @@ def _loaded(path: Path, names: Names) -> dict[str, RowFile] | None:
         for entry in map(json.loads, lines):
             runs = []
             for values in entry["runs"]:
-                identity = {key: names.shared(value) for key, value in values["identity"].items()}
+                # with keys that all runs share: those of a parsed line are texts of its own
+                identity = {key: names.shared(values["identity"][key]) for key in IDENTITY_KEYS}
                 run = Run(**{**values, "identity": identity})
                 runs.append((run, rows[start : start + run.row_count]))
                 start += run.row_count

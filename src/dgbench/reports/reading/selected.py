@@ -192,6 +192,14 @@ def in_environments(rows: pd.DataFrame, environments: Sequence[Iterable[str]]) -
     return np.isin(place, np.concatenate(pairs))
 
 
+def name_column(names: NDArray[np.object_]) -> pd.Series[Any]:
+    """Make a column that keeps names as Python's strings: Arrow's make tables ten times slower.
+
+    pandas 3 converts a plain array of strings.
+    """
+    return pd.Series(names, dtype=object, copy=False)
+
+
 def tests_of(runs: Sequence[SelectedRun], rows: pd.DataFrame, at_step: NDArray[np.bool_] | None = None) -> pd.DataFrame:
     """Build the ``tests`` of :class:`Selected`.
 
@@ -210,24 +218,30 @@ def tests_of(runs: Sequence[SelectedRun], rows: pd.DataFrame, at_step: NDArray[n
 
     majority = rows["majority_wrong"].to_numpy(dtype="float64") if "majority_wrong" in rows else np.nan
 
-    def of_run(values: Iterable[Any]) -> Any:  # names as Python's strings: Arrow's make tables ten times slower
+    def of_run(values: Iterable[Any]) -> NDArray[Any]:
         return np.array([*values], dtype=object)[numbers]
 
     return pd.DataFrame(
         {
             "run": numbers,
-            "algorithm": of_run(run.label for run in runs),
+            "algorithm": name_column(of_run(run.label for run in runs)),
             "seed": of_run(run.identity["seed"] for run in runs).astype("int64"),
-            "fold": of_run(run.identity["fold"] for run in runs),
-            "role": of_run("everywhere" if run.identity["fold"] == FULL else "held_out" for run in runs),
-            "env": rows["env"].astype(object).to_numpy(),
+            "fold": name_column(of_run(run.identity["fold"] for run in runs)),
+            "role": name_column(of_run(_role(run) for run in runs)),
+            "env": name_column(rows["env"].astype(object).to_numpy()),
             "env_held_out": rows["env_held_out"].to_numpy(),
             "error": np.asarray(rows["wrong"].to_numpy() / rows["seen"].to_numpy(), dtype=np.float64),
             "accuracy": accuracies_of(rows),
             "images": rows["seen"].to_numpy(),
             "majority_error": majority / rows["seen"].to_numpy(),
-        }
+        },
+        copy=False,
     )
+
+
+def _role(run: SelectedRun) -> str:
+    """Name what the environments are for a run that it is tested in."""
+    return "everywhere" if run.identity["fold"] == FULL else "held_out"
 
 
 def _environments_of_full(collection: Collection) -> dict[int, frozenset[str]]:
