@@ -120,6 +120,8 @@ def test_damage_is_mended_or_named(
         failures += [f"{case}: rows or predictions of {run} differ" for run in other if run not in said]
         failures += [f"{case}: report is silent on {run} at the end" for run in unsaid(root, whole)]
         failures += [] if ended.code == 0 else [f"{case}: exit code {ended.code}: {ended.err[-300:]}"]
+        with capsys.disabled():  # a test of hours that is stopped has told what it came to
+            print(case, [line for line in failures if line.startswith(case)] or "right", flush=True)
         shutil.rmtree(root)
     with capsys.disabled():
         print(f"\n{DAMAGES} damages from seed {FIRST} on, {mended} mended, {named} named")
