@@ -227,6 +227,13 @@ def read_once() -> None:
     importlib.import_module("tests.read_once")
 
 
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every phase take long, and say a line of each unit."""
+    monkeypatch.setattr("dgbench.phases.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("dgbench.phases.LINE_SECONDS", 0.0)
+
+
 def pytest_configure() -> None:
     """Started by make, tests end with it, also where it is killed; their processes end with them."""
     if "MAKELEVEL" in os.environ and sys.platform == "linux":

@@ -14,13 +14,6 @@ from dgbench.phases import Phase, phase, tracked
 from dgbench.reports.reading.collect import collect
 
 
-@pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything takes long, and a line follows the other."""
-    monkeypatch.setattr(phases, "QUIET_SECONDS", 0.0)
-    monkeypatch.setattr(phases, "LINE_SECONDS", 0.0)
-
-
 def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(tracked([1, 2], "counting", 2, "numbers")) == [1, 2]
     assert capsys.readouterr().err == ""

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from dgbench.records.wandb_runs import MARK_FILE, is_sent
 from tests.chaos.test_method_kills import COMMON, DIGITS, LOSSES, Rows, kill_often
 from tests.chaos.test_stack_kills import AIMED, BEGUN, shot
-from tests.damage import CACHES
+from tests.damage import CACHES, cut, empty, overwrite, remove
 
 pytestmark = pytest.mark.chaos
 
@@ -38,6 +39,9 @@ CASES: dict[str, dict[str, str]] = {
     "predictions": {**DIGITS, **COMMON, "trainer.predictions": "last", "execution": "stacked"},
     "best predictions": {**DIGITS, **COMMON, "trainer.predictions": "best", "execution": "single"},
     "W&B": {**DIGITS, **COMMON, "trainer.steps": "40", "logger": "wandb", "logger.mode": "offline"},
+    "W&B, stacked": {
+        **DIGITS, **COMMON, "trainer.steps": "40", "execution": "stacked", "logger": "wandb", "logger.mode": "offline",
+    },
     "halving": {
         **DIGITS, **COMMON, "hparams": "halving", "hparams.scheme.draws": "4", "hparams.scheme.trials": "1",
         "hparams.scheme.reduction": "2", "trainer.steps": "40", "trainer.eval_every": "5", "protocol.folds": "[0]",
@@ -59,7 +63,7 @@ def shot_anywhere(chance: random.Random) -> str:
 def test_kills_change_nothing(
     case: str, command: Any, rows_of: Rows, image_tree: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if case == "W&B" and importlib.util.find_spec("wandb") is None:
+    if "W&B" in case and importlib.util.find_spec("wandb") is None:
         pytest.skip("needs wandb")
     keys = CASES[case]
     if "dataset" in keys:
@@ -69,5 +73,10 @@ def test_kills_change_nothing(
             (root / "b" / "cat" / "00.png").write_bytes((root / "a" / "cat" / "00.png").read_bytes())
         keys = {**keys, "dataset.root": str(root)}
     losses = {**LOSSES, **CACHES} if "dataset" in keys else LOSSES
+    if "W&B" in case:
+        losses = {**losses, f"fold-*/{MARK_FILE}": (remove, empty, cut, overwrite)}
     share = -(-KILLS // len(CASES))
     kill_often(case, keys, share, shot_anywhere, command, rows_of, tmp_path, capsys, losses)
+    if "W&B" in case:
+        runs = [file.parent for file in tmp_path.rglob("fold-*/errors.jsonl")]
+        assert runs and all(is_sent(run) for run in runs)

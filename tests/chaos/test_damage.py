@@ -46,6 +46,13 @@ STUDIES = {
         "protocol.folds=[0,full]",
     ),
 }  # fmt: skip
+#: ``CHAOS_FILE=predictions.parquet`` damages files of that name alone
+FILE = os.environ.get("CHAOS_FILE")
+CHOICES = (
+    [{kind: ways for kind, ways in EVERYTHING.items() if Path(kind).name == FILE}]
+    if FILE
+    else [ROWS, CHECKPOINTS, EVERYTHING]
+)
 #: the version of the code is the same when somebody commits between two commands
 STEADY = "import dgbench.records.spec\ndgbench.records.spec._git = lambda *_: None\n"
 KEYS = ["step", "env", "subset"]
@@ -99,10 +106,9 @@ def test_damage_is_mended_or_named(
             assert killed.code in (0, -signal.SIGKILL), killed.err
         done = []
         for _ in range(chance.choice((1, 1, 1, 2, 3))):
-            there = [
-                ways for ways in (ROWS, CHECKPOINTS, EVERYTHING) if any(next(root.rglob(kind), None) for kind in ways)
-            ]
-            done.append(damage(root / "outputs", chance, chance.choice(there)))
+            there = [ways for ways in CHOICES if any(next(root.rglob(kind), None) for kind in ways)]
+            if there:
+                done.append(damage(root / "outputs", chance, chance.choice(there)))
         case = f"seed {seed}, {name}, {'' if is_finished else 'un'}finished: {done}"
         files = [Path(one.split()[-1]) for one in done]
         kinds = [next(kind for kind in EVERYTHING if file.match(kind)) for file in files]
@@ -120,6 +126,8 @@ def test_damage_is_mended_or_named(
         failures += [f"{case}: rows or predictions of {run} differ" for run in other if run not in said]
         failures += [f"{case}: report is silent on {run} at the end" for run in unsaid(root, whole)]
         failures += [] if ended.code == 0 else [f"{case}: exit code {ended.code}: {ended.err[-300:]}"]
+        with capsys.disabled():  # a test of hours that is stopped has told what it came to
+            print(case, [line for line in failures if line.startswith(case)] or "right", flush=True)
         shutil.rmtree(root)
     with capsys.disabled():
         print(f"\n{DAMAGES} damages from seed {FIRST} on, {mended} mended, {named} named")

@@ -414,8 +414,43 @@ def test_fetch_unpacks_under_the_right_name_and_does_nothing_twice(server: Serve
     assert said[0].startswith(f"top.zip: sha256 {sha256} ")
     assert said[1] == f"pictures: 3 files in {data / 'Pictures'} (license: free)"
     assert said[2:] == [f"pictures: {data / 'Pictures'} is there, nothing to do"]
-    own = {".fetch/pictures.lock", ".fetch/pictures.json"}
+    own = {f".fetch/pictures.{kind}" for kind in ("lock", "json", "sha256")}
     assert tree(data).keys() == {f"Pictures/{name.removeprefix('top/')}" for name in FILES} | own
+
+
+def test_what_was_changed_or_lost_since_is_got_again(server: Server, tmp_path: Path) -> None:
+    """And nothing else is touched; without the note all is taken as it is."""
+    source, data = served(server, tmp_path), tmp_path / "data"
+    folder = fetch(source, data, say=lambda _: None)
+    whole = tree(data)
+    whole.pop(".fetch/pictures.lock")
+    changed, lost, extra = sorted(tree(folder))[0], sorted(tree(folder))[1], folder / "extra.txt"
+    (folder / changed).write_bytes(b"x" * (folder / changed).stat().st_size)
+    (folder / lost).unlink()
+    extra.write_text("of the user")
+    said: list[str] = []
+    fetch(source, data, say=said.append)
+    assert said[0].startswith(f"pictures: {changed}, {lost} is missing or was changed")
+    assert extra.read_text() == "of the user"
+    extra.unlink()
+    assert tree(folder) == {path.removeprefix("Pictures/"): whole[path] for path in whole if "Pictures/" in path}
+    assert not (data / ".fetch/pictures").exists()
+    (folder / changed).write_bytes(b"")
+    (data / ".fetch/pictures.sha256").unlink()
+    fetch(source, data, say=said.append)
+    assert said[-1].endswith("is there, nothing to do")
+
+
+def test_a_second_download_of_other_files_replaces_nothing(server: Server, tmp_path: Path) -> None:
+    source, data = served(server, tmp_path), tmp_path / "data"
+    folder = fetch(source, data, say=lambda _: None)
+    changed = folder / sorted(tree(folder))[0]
+    changed.write_bytes(b"mine")
+    others = {name: content + b"new" for name, content in FILES.items()}
+    server.files["top.zip"] = zipped(tmp_path / "other.zip", others).read_bytes()
+    with pytest.raises(DataError, match=r"is another file there by now .* move .* away"):
+        fetch(source, data, say=lambda _: None)
+    assert changed.read_bytes() == b"mine"
 
 
 def test_archives_are_kept_if_asked(server: Server, tmp_path: Path) -> None:

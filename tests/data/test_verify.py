@@ -16,6 +16,7 @@ from dgbench.data.description import unlike_published
 from dgbench.data.fetch import __main__ as fetching
 from dgbench.data.fetch import __main__ as verifying
 from dgbench.data.fetch.__main__ import dataset_keys, verify
+from dgbench.data.fetch.checksums import write_checksums
 from dgbench.data.fetch.fetching import Archive, Fetched, Source, listing, note, noted
 from tests.complaints import one_line
 
@@ -55,6 +56,7 @@ def found(source: Source, data: Path, **options: Any) -> list[tuple[str, str]]:
 def fetched(source: Source, data: Path, sha256: str = SHA, compared: str | None = None) -> str:
     """As a download leaves it; returns what the listing is said to be."""
     (data / ".fetch").mkdir(exist_ok=True)
+    write_checksums(data / ".fetch/pictures.sha256", data / "Pictures", "Pictures")
     came = note(source, data, {"x.zip": Fetched(sha256, compared)})
     return f"{came.files} files, listing {came.sha256}"
 
@@ -79,6 +81,7 @@ def test_a_copy_that_is_as_published(make: Make) -> None:
         ("ok", "8 images, 2 classes, 2 environments: as published"),
         ("ok", "8 images can be decoded"),
         ("ok", f"{text}: as downloaded"),
+        ("ok", "8 files have the checksums of the download"),
         ("ok", "x.zip: sha256 was as published; not kept"),
     ]
 
@@ -90,8 +93,14 @@ def test_what_nobody_published_is_said_to_be_unverified(make: Make) -> None:
         ("unverified", "conf/dataset/pictures.yaml states no published counts"),
         ("unverified", "8 images are not decoded; --decode does"),
         ("ok", f"{text}: as downloaded"),
+        ("ok", "8 files have the checksums of the download"),
         ("unverified", f"x.zip: no checksum is published; it came with sha256 {SHA}"),
     ]
+    (data / ".fetch" / "pictures.sha256").unlink()
+    assert found(source, data)[3] == (
+        "unverified",
+        "no note of the checksums of its files: a changed byte cannot be seen",
+    )
     (data / ".fetch" / "pictures.json").write_text("[]")
     assert found(source, data)[2:] == [
         ("unverified", f"{text}: no note of a download; compare it with that of another machine"),
@@ -103,10 +112,15 @@ def test_an_image_that_is_missing_and_one_that_is_empty(make: Make) -> None:
     source, data = make(PUBLISHED)
     fetched(source, data)
     (data / "Pictures/a/cat/0.png").unlink()
+    first, *_ = [text for verdict, text in found(source, data) if verdict == "wrong"]
+    assert first == "images 7, published 8"
     (data / "Pictures/b/dog/1.png").write_bytes(b"")
     now = listing(data / "Pictures")
-    *images, files = [text for verdict, text in found(source, data) if verdict == "wrong"]
-    assert images == ["images 7, published 8", "b/dog/1.png: empty"]
+    empty, files, lost, changed = [text for verdict, text in found(source, data) if verdict == "wrong"]
+    assert empty == "b/dog/1.png: empty"
+    again = "; dgbench fetch pictures gets it again"
+    assert lost == f"Pictures/a/cat/0.png is missing or cannot be read{again}"
+    assert changed == f"Pictures/b/dog/1.png was changed since it was downloaded{again}"
     one_line(files, f"^7 files, listing {now.sha256}: .*8 files")
 
 

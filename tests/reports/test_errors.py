@@ -260,3 +260,12 @@ def test_the_commands(train: Any, command: Any, tmp_path: Path) -> None:
     assert ended.code == 0, ended.err
     assert "held-out test images" in ended.out and "lowest val error" in ended.out
     assert (tmp_path / "reports" / "errors" / "report.html").is_file()
+
+
+def test_what_takes_long_is_counted(study: Path, at_once: None, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = len(collect([study]).runs)
+    capsys.readouterr()
+    document(study)
+    said = capsys.readouterr().err
+    assert f"looking for predictions: {runs} of {runs} runs" in said
+    assert f"reading predictions: {runs} of {runs} runs" in said

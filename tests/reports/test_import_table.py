@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openpyxl
 import pandas as pd
 import pytest
 import yaml
+from openpyxl.worksheet.datavalidation import DataValidation
 from scipy.stats import t
 
 import dgbench
@@ -420,8 +422,8 @@ WRITERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", WRITERS)
 def test_an_environment_may_be_called_na(kind: str, tmp_path: Path) -> None:
-    if kind in ("xlsx", "parquet"):
-        pytest.importorskip({"xlsx": "openpyxl", "parquet": "pyarrow"}[kind])
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
     file = tmp_path / f"regions.{kind}"
     WRITERS[kind](file)
     collection = read_table(file)
@@ -435,9 +437,6 @@ NO_STYLES = b'<styleSheet xmlns="http://schemas.openxmlformats.org/spreadsheetml
 @pytest.mark.parametrize("form", ["checks", "styles gone", "styles empty"])
 def test_a_workbook_of_which_openpyxl_warns_is_read(form: str, tmp_path: Path) -> None:
     """Checks of its cells, which are not kept; no stylesheet, or one without a style, as other programs write it."""
-    openpyxl = pytest.importorskip("openpyxl")
-    from openpyxl.worksheet.datavalidation import DataValidation
-
     book = openpyxl.Workbook()
     sheet = book.active
     for row in (("algorithm", "environment", "accuracy"), ("erm", "a", 0.5), ("erm", "b", 0.6)):
@@ -478,7 +477,6 @@ def test_a_file_that_would_fill_the_memory_is_refused(kind: str, tmp_path: Path)
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("xl/worksheets/sheet1.xml", b" " * 100_000_000)
     else:
-        openpyxl = pytest.importorskip("openpyxl")
         book = openpyxl.Workbook()
         book.active["A1"] = "algorithm"
         book.active["XFD50000"] = 1

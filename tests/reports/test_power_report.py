@@ -159,3 +159,12 @@ def test_the_command_is_what_was_typed_with_more_seeds(tmp_path: Path) -> None:
     place = f"paths.output_dir={tmp_path}"  # beside the others
     assert together.endswith(f"train.py 'protocol.folds=[0,1]' 'grid.algorithm=[erm,irm]' 'grid.seed=[3]' {place}")
     assert search.endswith(f"train.py hparams=search seed=1 algorithm=mmd 'hparams.scheme.trials=[3]' {place}")
+
+
+def test_what_takes_long_is_counted(
+    make: Any, tmp_path: Path, at_once: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan_of(make, tmp_path, {"erm": {0: 0.2, 1: 0.2}, "irm": {0: 0.2, 1: 0.3}})
+    said = capsys.readouterr().err
+    assert "evaluating studies: 1 of 1 settings" in said
+    assert "planning seeds: 1 of 1 settings" in said

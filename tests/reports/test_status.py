@@ -315,3 +315,9 @@ def test_status_needs_no_torch() -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ended.stdout.strip() == "[]", ended.stderr
     assert "no runs under absent" in ended.stderr
+
+
+def test_what_takes_long_is_counted(tmp_path: Path, at_once: None, capsys: pytest.CaptureFixture[str]) -> None:
+    make(tmp_path, "run", "DONE")
+    run_states([tmp_path], NOW, 600.0, is_locked)
+    assert "looking at runs: 1 of 1 runs" in capsys.readouterr().err

@@ -290,3 +290,10 @@ def test_networks_of_papers_stand_beside_ours(tmp_path: Path) -> None:
     # of ResNet-18 on PACS two numbers of one environment are readable: no mean over environments
     resnet = line(found, "pacs", "resnet18")
     assert (resnet["div"].value, resnet["cor"].value) == (None, pytest.approx(0.0006, abs=0.0001))
+
+
+def test_what_takes_long_is_counted(tmp_path: Path, at_once: None, capsys: pytest.CaptureFixture[str]) -> None:
+    report(tmp_path, joint("sr_cmnist", 0.1, 0.2))
+    said = capsys.readouterr().err
+    assert "reading estimates: 1 of 1 folders" in said
+    assert "statistics: 1 of 1 settings" in said

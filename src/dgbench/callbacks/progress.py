@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -16,7 +17,6 @@ from dgbench.records.status import Beat, roughly, write_beat
 
 FIRST_SECONDS, LINE_SECONDS = 3.0, 15.0  # of training before the first line, and between two
 SCORE_SECONDS = 2.0  # of scoring before it is named
-FORWARD_SHARE = 1 / 3  # of the time of a training step per image, which scoring takes until it was measured
 _IN_NOTEBOOK = tqdm.__mro__[1].__module__ == "tqdm.notebook"  # and ipywidgets can show a bar there
 
 
@@ -117,7 +117,10 @@ class StudyProgress(pl.Callback):
         return f"{self.label} {self.done}/{self.runs}"
 
     def _pace(self, step: int, now: float) -> str:
-        """Format the steps per second of this command, and the time left at that pace, evaluations to come included."""
+        """Format the steps per second of this command, and the time left at that pace.
+
+        Evaluations to come are included once one was timed, and counted until then.
+        """
         scoring = self._scoring
         seconds = now - (self._started or 0.0) - scoring.seconds
         if seconds <= 0 or not self._trained:
@@ -125,11 +128,14 @@ class StudyProgress(pl.Callback):
         rate = self._trained / seconds
         steps_left = (self.runs - self.done) * self.steps - step * self._together
         pace = f"{rate:.0f} steps/s" if rate >= 1 else f"{1 / rate:.1f} s/step"
-        left = steps_left / rate
-        left += scoring.evaluations_left(self.runs - self.done, step, self.steps, self._together) * (
-            scoring.each(self._together / rate)
-        )
-        return f"{pace}, {roughly(left)} left"
+        training = steps_left / rate
+        evaluations = scoring.evaluations_left(self.runs - self.done, step, self.steps, self._together)
+        if evaluations and scoring.each is None:
+            counted = math.ceil(evaluations)
+            noun = "evaluation" if counted == 1 else "evaluations"
+            return f"{pace}, {roughly(training)} of training left and {counted} {noun}, none timed yet"
+        scored = evaluations * (scoring.each or 0.0)
+        return f"{pace}, {roughly(training + scored)} left"
 
     def _say(self, text: str) -> None:
         self._spoke = time.monotonic()
@@ -152,15 +158,10 @@ class Scoring:
         self.is_named = False
         self._count = 0
         self._every = 0
-        self._share = 0.0  # of one evaluation in a training step, in time
 
     def expect(self, data: Any) -> None:
-        """Learn from minibatches and eval sets how often is scored, and how much."""
+        """Learn how often is scored."""
         self._every = data.eval_every
-        trained = data.batch_size * len(data.training)
-        eval_sets = data.environments.eval_sets(data.eval_set_names()).values()
-        scored = sum(len(scored.indices) for scored in eval_sets)
-        self._share = FORWARD_SHARE * scored / trained
 
     def begin(self, loaders: Any, now: float) -> None:
         """Begin an evaluation of the eval sets of these loaders."""
@@ -177,9 +178,10 @@ class Scoring:
         left = seconds / self.images * max(0, self._of - self.images)
         return f"scoring {self.images:,} of {self._of:,} images, {roughly(left)} left of it"
 
-    def each(self, step_seconds: float) -> float:
-        """Compute the seconds of one evaluation: measured, or else from those of a training step of all runs."""
-        return self.seconds / self._count if self._count else self._share * step_seconds
+    @property
+    def each(self) -> float | None:
+        """Return the seconds of one evaluation; None before the first one is over."""
+        return self.seconds / self._count if self._count else None
 
     def evaluations_left(self, runs: int, step: int, steps: int, together: int) -> float:
         """Count the evaluations to come.

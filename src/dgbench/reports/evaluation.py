@@ -22,6 +22,7 @@ from dgbench.analysis import MEASURES, Measures
 from dgbench.analysis.accuracy import mean
 from dgbench.analysis.selection import Selection
 from dgbench.errors import RecordError
+from dgbench.phases import tracked
 from dgbench.plan.folds import FULL, LOO, tested, tested_by_fold
 from dgbench.records.rows import Role, identity_keys, keys
 from dgbench.reports.chance import Chance, chance_of
@@ -205,7 +206,7 @@ def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
     lines: list[dict[str, Any]] = []
     errors = _ErrorLines()
     titles = iter(setting_titles([group.identity for group in groups if group.identity["protocol"] != PAIRS]))
-    for group in groups:
+    for group in tracked(groups, "evaluating studies", len(groups), "settings"):
         if group.identity["protocol"] == PAIRS:
             place = f"{variant_text(group.identity)}, {len(group.runs)} runs"
             problems.append(Problem("pair runs", place, _NO_PAIRS))

@@ -32,6 +32,7 @@ from dgbench.analysis.comparison import error_of_each
 from dgbench.analysis.measures import highest
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError, RecordError
+from dgbench.phases import tracked
 from dgbench.plan.needs import Need, where
 from dgbench.plan.settings import FileName, Name
 from dgbench.records.status import read_beat
@@ -257,9 +258,10 @@ class PowerReport(Report):
         selected = select_runs(collection, selection, split_by)
         evaluation = evaluate(selected, split_by)
         groups = [group for group in groups_of(selected, split_by) if group.identity["protocol"] != PAIRS]
+        pilots = list(zip(evaluation.settings, groups, strict=True))
         sections = [
             self._section(evaluation.of(setting.title), group)
-            for setting, group in zip(evaluation.settings, groups, strict=True)
+            for setting, group in tracked(pilots, "planning seeds", len(pilots), "settings")
         ]
         problems = [*collection.problems, *evaluation.problems]
         return Document(

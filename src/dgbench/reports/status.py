@@ -19,6 +19,7 @@ from pathlib import Path
 
 from dgbench.configuration import command_line, with_python_path
 from dgbench.errors import RecordError
+from dgbench.phases import tracked
 from dgbench.plan.settings import FileName
 from dgbench.records import locks
 from dgbench.records.commands import EXPECTED_FILE, JOBS, unended_jobs
@@ -102,7 +103,10 @@ def run_states(
         is_locked: whether some process holds the lock of a run folder.
     """
     folders, problems = find_runs(roots)
-    states = [_state(folder, now, stuck_after, is_locked, problems) for folder in folders]
+    states = [
+        _state(folder, now, stuck_after, is_locked, problems)
+        for folder in tracked(folders, "looking at runs", len(folders), "runs")
+    ]
     begun = {os.path.realpath(state.folder) for state in states}
     waiting = {os.path.realpath(folder): folder for root in roots for folder in _planned(root, problems)}
     states += [RunState(folder, "waiting") for real, folder in waiting.items() if real not in begun]

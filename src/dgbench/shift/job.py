@@ -36,7 +36,7 @@ from dgbench.training.processes import prepare_process
 from dgbench.validation import Plain, Switch, Whole0, Whole1, checked
 
 DIVERGED = "the loss of its classifier stopped being finite; lower its lr"
-LINE_SECONDS = 15.0  # between two lines of progress
+FIRST_SECONDS, LINE_SECONDS = 2.0, 15.0  # before the first line of progress, and between two
 Tell = Callable[[str], None]
 
 
@@ -110,7 +110,8 @@ def _estimate(job: PlannedShift, planned: PlannedEstimator, training: Classifier
     estimator = estimator.prepared(training.features_of, f"{identity.backbone}/{identity.init}", smallest)
     pairs = planned.pairs if estimator.balances else []
     exact = {pair: exact_values(job.dataset, job.info.n_classes, (pair.p, pair.q), pools.size) for pair in pairs}
-    begun = last_line = time.monotonic()
+    begun = time.monotonic()
+    last_line = begun + FIRST_SECONDS - LINE_SECONDS
     refusals = set[tuple[str, str]]()
     for count, row in enumerate(make_estimates(estimator, identity, pending, pools, training, exact), start=1):
         append_shift_rows(planned.file, [row])

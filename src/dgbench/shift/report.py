@@ -12,6 +12,7 @@ from dgbench.analysis import spearman
 from dgbench.analysis.selection import Selection
 from dgbench.analysis.shift_verdicts import DOMINANT, is_above
 from dgbench.errors import MeasureError
+from dgbench.phases import tracked
 from dgbench.plan.settings import FileName, Name
 from dgbench.records.shift_rows import HALVES
 from dgbench.reports.document import Document, Figure, Report, Section, leads, problem_table
@@ -78,7 +79,7 @@ class ShiftReport(Report):
         settings, setting_problems = shift_settings(shifts.rows, split_by)
         problems = [*shifts.problems, *setting_problems]
         sections = []
-        for setting in settings:
+        for setting in tracked(settings, "statistics", len(settings), "settings"):
             estimator = str(setting.identity["estimator"])
             if estimator in _BUILDERS:
                 sections.append(_section(setting, source))

@@ -257,3 +257,9 @@ def test_no_archive_and_no_such_entry(archive: Any, tmp_path: Path) -> None:
         check_archive(tmp_path / "absent")
     with pytest.raises(RecordError, match=r"entry huge; .*tiny"):
         check_archive(archive.results, "huge")
+
+
+def test_what_takes_long_is_counted(archive: Any, at_once: None, capsys: pytest.CaptureFixture[str]) -> None:
+    write_index(archive.results)
+    said = capsys.readouterr().err
+    assert "reading entries: " in said and "evaluating entries: " in said

@@ -18,6 +18,7 @@ import numpy as np
 from dgbench.data.datasets.file_tree import LeftOut, images_below
 from dgbench.data.datasets.image_table import ImageTable, Row, known_bad, table_of, usable
 from dgbench.data.datasets.splits import warn_once
+from dgbench.data.fetch.checksums import checksums_of
 from dgbench.data.fetch.fetching import fetch, sources
 from dgbench.downloads import PROBE_SECONDS, any_answers
 from dgbench.errors import DataError
@@ -84,10 +85,7 @@ def base_facts(base: str, folder: Path, resolution: int, absent_ok: bool, downlo
         if not absent_ok:
             need_mnist(folder, download)
         return BaseFacts(name, 0, 0, resolution, "")
-    files = [mnist_folder(folder) / f"{part}-{kind}" for part in _parts(name) for kind in MNIST_KINDS]
-    stats = [file.stat() for file in files]
-    content = _files_content(tuple((str(f), s.st_size, s.st_mtime_ns) for f, s in zip(files, stats, strict=True)))
-    return BaseFacts(name, IMAGES[name], 10, resolution, content)
+    return BaseFacts(name, IMAGES[name], 10, resolution, _mnist_content(name, folder))
 
 
 def load_base_images(base: Base, data_dir: str | Path, resolution: int) -> BaseImages:
@@ -120,6 +118,8 @@ def load_base_images(base: Base, data_dir: str | Path, resolution: int) -> BaseI
         images = torch.from_numpy(bunch.images.astype(np.uint8))[:, None]
         return BaseImages(name, images, torch.from_numpy(bunch.target.astype(np.int64)), peak=16)
     need_mnist(folder, download=True)
+    if checksums_of(mnist_folder(folder)):
+        _mnist_content(name, folder)
     pixels, labels = MNIST_KINDS
     images = torch.cat([_read_idx(folder, part, pixels, (n, 28, 28)) for part, n in _parts(name).items()])
     classes = torch.cat([_read_idx(folder, part, labels, (n,)) for part, n in _parts(name).items()])
@@ -185,13 +185,28 @@ def _parts(name: str) -> dict[str, int]:
     return MNIST_PARTS if name == "mnist" else {"train": MNIST_PARTS["train"]}
 
 
+def _mnist_content(name: str, folder: Path) -> str:
+    """Hash the files of ``mnist`` or ``mnist_train``; compare them with their checksums if they were downloaded."""
+    files = [mnist_folder(folder) / f"{part}-{kind}" for part in _parts(name) for kind in MNIST_KINDS]
+    stats = [(str(file), file.stat()) for file in files]
+    return _files_content(tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in stats))
+
+
 @lru_cache(maxsize=8)
 def _files_content(files: tuple[tuple[str, int, int], ...]) -> str:
-    """Hash whole files; sizes and times are arguments so that the cached hash holds for unchanged files only."""
+    """Hash whole files; sizes and times are arguments so that the cached hash holds for unchanged files only.
+
+    Raises:
+        ChangedFile: one was downloaded and changed since.
+    """
     digest = hashlib.sha256()
+    checksums = checksums_of(Path(files[0][0]).parent)
     for path, _, _ in files:
         with open(path, "rb") as opened:
-            digest.update(hashlib.file_digest(opened, "sha256").digest())
+            of_file = hashlib.file_digest(opened, "sha256")
+        if checksums:
+            checksums.compare(path, of_file.hexdigest())
+        digest.update(of_file.digest())
     return digest.hexdigest()[:16]
 
 
@@ -342,12 +357,15 @@ def _cifar_batches(folder: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     Raises:
         DataError: a file is missing, cut short or corrupt.
     """
+    checksums = checksums_of(folder)
     for name in CIFAR_BATCHES:
         path = folder / name
         if not path.is_file():
             raise DataError(f"{path} is missing; fetch CIFAR-10 again: dgbench fetch l_cifar10")
         try:
             with path.open("rb") as file:
+                if checksums:
+                    checksums.check(path, file)
                 batch = _Plain(file, encoding="bytes").load()
             pixels = np.asarray(batch[b"data"], dtype=np.uint8).reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE)
             labels = np.asarray(batch[b"labels"])

@@ -22,6 +22,7 @@ from dgbench.data.datasets.layouts import LISTS, USUAL, tree_of
 from dgbench.data.datasets.lists import column_of_subsets, sign_between, subset_of
 from dgbench.data.datasets.splits import check_classes, chosen_environments, warn_once
 from dgbench.data.description import SUBSETS
+from dgbench.data.fetch.checksums import checksums_of
 from dgbench.data.fetch.fetching import sources
 from dgbench.data.options import known_size, list_of_names
 from dgbench.data.store.array_cache import notes_of
@@ -73,9 +74,12 @@ class ImageTable(LabeledRows):
     def content(self) -> str:
         """Hash :meth:`fingerprint` and bytes of a sample of files, whatever their times, to 16 hexadecimal digits."""
         digest = hashlib.sha256(self.fingerprint().encode())
+        checksums = checksums_of(self.root)
         for i in dict.fromkeys(np.linspace(0, len(self) - 1, SAMPLED).astype(int).tolist()):
             try:
                 with open_regular(self.root / self.paths[i]) as file:
+                    if checksums:
+                        checksums.check(self.root / self.paths[i], file)
                     digest.update(file.read(SAMPLED_BYTES))
             except OSError as error:
                 unreadable(error, self.root / self.paths[i])
@@ -283,10 +287,13 @@ def text_of(file: Path, fix: str = PUBLISHED) -> list[str]:
         fix: what to do where something is wrong with it.
 
     Raises:
-        DataError: it cannot be read.
+        DataError: it cannot be read, or was downloaded and changed since.
     """
     try:
-        return read_regular(file).decode("utf-8-sig").splitlines()
+        content = read_regular(file)
+        if checksums := checksums_of(file.parent):
+            checksums.compare(file, hashlib.sha256(content).hexdigest())
+        return content.decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         first = "" if isinstance(error, OSError) else "save it as UTF-8, or "
         raise DataError(f"{file} cannot be read ({getattr(error, 'strerror', None) or error}); {first}{fix}") from error

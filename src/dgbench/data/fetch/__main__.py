@@ -18,6 +18,7 @@ from tqdm import tqdm
 from dgbench.configuration import CONF
 from dgbench.data.datasets.file_tree import images_below
 from dgbench.data.description import DatasetInfo, unlike_published
+from dgbench.data.fetch.checksums import NOTES, SUFFIX, ChangedFile, Checksums, read_checksums
 from dgbench.data.fetch.fetching import Archive, Fetched, Source, fetch, listing, noted, sources
 from dgbench.downloads import checksum
 from dgbench.errors import ConfigError, DgbenchError, one_line
@@ -133,6 +134,11 @@ def verify(source: Source, data: Path, *, decode: bool = False) -> Iterator[Find
         yield Finding("ok", f"{text}: as downloaded")
     else:
         yield Finding("wrong", f"{text}: other names or sizes than the {note.files} files that were downloaded")
+    checksums = read_checksums(data / NOTES / f"{source.name}{SUFFIX}")
+    if checksums:
+        yield from _contents(checksums, source)
+    elif note is not None:
+        yield Finding("unverified", "no note of the checksums of its files: a changed byte cannot be seen")
     for archive in (archive for form in source.forms for archive in form.files):
         file = data / ".fetch" / source.name / archive.name
         if file.is_file():
@@ -165,6 +171,9 @@ def _counts(keys: Mapping[str, Any], file: str) -> Iterator[Finding]:
         options = {key: value for key, value in keys.items() if key in names}
         options |= {"published": None} if "published" in keys else {}
         info: DatasetInfo = instantiate(options, _recursive_=False, _convert_="all").describe()
+    except ChangedFile:  # all such files are named below
+        yield Finding("unverified", "files were changed: their counts are not compared")
+        return
     except DgbenchError as error:
         yield Finding("wrong", str(error))
         return
@@ -211,6 +220,17 @@ def _decoded(folder: Path, paths: list[str]) -> list[tuple[str, str]]:
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(tqdm(pool.map(reason, paths), total=len(paths), unit="image", disable=None, leave=False))
+
+
+def _contents(checksums: Checksums, source: Source) -> Iterator[Finding]:
+    """Read every file, and compare it with its checksum of the download."""
+    faults = checksums.faults()
+    for path, fault in list(faults.items())[:SHOWN]:
+        yield Finding("wrong", f"{path} {fault}; dgbench fetch {source.name} gets it again")
+    if len(faults) > SHOWN:
+        yield Finding("wrong", f"... and {len(faults) - SHOWN} more of {len(faults)} files")
+    if not faults:
+        yield Finding("ok", f"{len(checksums.digests)} files have the checksums of the download")
 
 
 def _check_archive(archive: Archive, file: Path) -> Finding:

@@ -1,8 +1,8 @@
 """Getting one dataset, as the ``fetch:`` block of its ``conf/dataset`` says: downloaded, unpacked, arranged, noted.
 
 The note, ``data/.fetch/NAME.json``, shows later, or on another machine, what changed. It is what :func:`listing` finds
-of the folder, and the sha256 of each archive. Names and sizes tell what is missing or cut short, not a changed byte;
-that no file is read again makes it quick.
+of the folder, and the sha256 of each archive. Names and sizes tell what is missing or cut short; a changed byte is told
+by the checksums of all files in ``data/.fetch/NAME.sha256``.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ import yaml
 from dgbench.configuration import CONF
 from dgbench.data.fetch.archives import extract
 from dgbench.data.fetch.arrange import link_or_copy
-from dgbench.downloads import Unavailable, download, need_answer
+from dgbench.data.fetch.checksums import NOTES, SUFFIX, read_checksums, write_checksums
+from dgbench.downloads import Unavailable, checksum, download, need_answer
 from dgbench.errors import ConfigError, DataError
 from dgbench.records.locks import try_exclusive
+from dgbench.validation import some_of
 
 DATASETS = CONF / "dataset"
 Say = Callable[[str], None]
@@ -126,7 +128,7 @@ def _keys(block: Mapping[str, Any], kind: type[Form]) -> dict[str, Any]:
 
 
 def fetch(source: Source, data: Path, *, keep: bool = False, say: Say = print) -> Path:
-    """Download and unpack one dataset; do nothing if its folder is there.
+    """Download and unpack one dataset; where its folder is there, get what was changed since or is missing again.
 
     The folder appears under its name only when it is complete. Until then everything lies in ``data/.fetch/NAME``,
     where the next call continues. What was downloaded is noted in ``data/.fetch/NAME.json``.
@@ -144,9 +146,14 @@ def fetch(source: Source, data: Path, *, keep: bool = False, say: Say = print) -
         DataError: it can only be had by hand, or something went wrong on the way.
     """
     target, stage = data / source.folder, data / ".fetch" / source.name
-    if target.is_dir() and any(target.iterdir()):
+    checksum_note = data / NOTES / f"{source.name}{SUFFIX}"
+    is_there = target.is_dir() and any(target.iterdir())
+    changed = _changed_files(source, data, checksum_note) if is_there else []
+    if is_there and not changed:
         say(f"{source.name}: {target} is there, nothing to do")
         return target
+    if changed:
+        say(f"{source.name}: {some_of(changed)} is missing or was changed since the download; fetched again")
     if not source.files:
         raise DataError(f"{source.name} cannot be downloaded by a program; {source.by_hand(data)}")
     stage.mkdir(parents=True, exist_ok=True)
@@ -169,10 +176,14 @@ def fetch(source: Source, data: Path, *, keep: bool = False, say: Say = print) -
             if form.arrange:
                 module, _, name = form.arrange.rpartition(".")
                 getattr(importlib.import_module(module), name)(inner)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if target.is_dir():  # an empty one
-                target.rmdir()
-            inner.rename(target)
+            if changed:
+                _put_back(changed, inner, target, checksum_note)
+            else:
+                write_checksums(checksum_note, inner, source.folder)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if target.is_dir():  # an empty one
+                    target.rmdir()
+                inner.rename(target)
         except DataError as error:
             if not source.manual:
                 raise
@@ -187,6 +198,33 @@ def fetch(source: Source, data: Path, *, keep: bool = False, say: Say = print) -
         listed = note(source, data, {name: Fetched(checksums[name], compared[name]) for name in compared})
         say(f"{source.name}: {listed.files} files in {target} (license: {source.license})")
     return target
+
+
+def _changed_files(source: Source, data: Path, note: Path) -> list[str]:
+    """List files, by their paths below the dataset's folder, that are not as they were downloaded."""
+    checksums = read_checksums(note)
+    if checksums is None:
+        return []
+    return [path.removeprefix(f"{source.folder}/") for path in checksums.faults()]
+
+
+def _put_back(changed: Sequence[str], arrived: Path, target: Path, note: Path) -> None:
+    """Replace files by those of a second download.
+
+    Raises:
+        DataError: one of these is another than in the first download; nothing was replaced.
+    """
+    checksums = read_checksums(note)
+    for path in changed:
+        digest = checksum(arrived / path) if (arrived / path).is_file() else None
+        if checksums and digest != checksums.digests.get(f"{target.name}/{path}"):
+            raise DataError(
+                f"{path} is another file there by now than when it was downloaded; move {target} away and fetch the "
+                "dataset again"
+            )
+    for path in changed:
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(arrived / path, target / path)
 
 
 def _downloaded(source: Source, stage: Path, say: Say) -> tuple[Form, Mapping[str, str]]:

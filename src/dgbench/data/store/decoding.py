@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import ExifTags, Image
 
+from dgbench.data.fetch.checksums import Checksums
 from dgbench.records.files import open_regular
 
 #: Exif orientation -> how the picture is turned to be seen upright; 1 is upright already
@@ -23,7 +24,11 @@ WIDE = {"PNG", "PPM"}  # formats whose 16-bit gray some versions of Pillow open 
 BITS, MEANING, WHITE_IS_ZERO = 258, 262, 0  # tags of TIFF, and a value of the second
 
 
-def decode(file: Path, side: int) -> tuple[np.ndarray, tuple[int, int]]:
+def decode(
+    file: Path,
+    side: int,
+    checksums: Checksums | None = None,
+) -> tuple[np.ndarray, tuple[int, int]]:
     """Decode an image to (3, side, side) uint8 RGB; return also height and width of the upright picture in pixels.
 
     It is resized to a square without a crop, bilinear with antialiasing as PIL does it: DomainBed's test transform.
@@ -31,7 +36,7 @@ def decode(file: Path, side: int) -> tuple[np.ndarray, tuple[int, int]]:
     Raises:
         Exception: as :func:`rgb`.
     """
-    image = rgb(file)
+    image = rgb(file, checksums)
     width, height = image.size
     return np.asarray(resized(image, side, side)).transpose(2, 0, 1), (height, width)
 
@@ -41,16 +46,24 @@ def resized(image: Image.Image, height: int, width: int) -> Image.Image:
     return image if image.size == (width, height) else image.resize((width, height), Image.Resampling.BILINEAR)
 
 
-def rgb(file: str | Path) -> Image.Image:
+def rgb(file: str | Path, checksums: Checksums | None = None) -> Image.Image:
     """Read an image file as 8-bit RGB, upright as its Exif tag says; of an animation, the first frame.
 
+    Args:
+        file: of the image.
+        checksums: of the download that it belongs to; None compares it with nothing.
+
     Raises:
+        ChangedFile: it is not as it was downloaded.
         ValueError: pixels of 32 bits, whose black and white are not known.
         Exception: whatever PIL raises over a broken file.
     """
     # given a name, PIL maps uncompressed TIFFs into memory, with width and height confused where they are to be turned
-    with open_regular(file) as binary, Image.open(binary) as opened:
-        return rgb_of(opened)
+    with open_regular(file) as binary:
+        if checksums:
+            checksums.check(file, binary)
+        with Image.open(binary) as opened:
+            return rgb_of(opened)
 
 
 def rgb_of(opened: Image.Image) -> Image.Image:

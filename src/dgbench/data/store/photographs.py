@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 from dgbench.data.datasets.image_table import ImageTable, decoded_folder
 from dgbench.data.description import Preprocessing
 from dgbench.data.environments import Store
+from dgbench.data.fetch.checksums import ChangedFile, Checksums, checksums_of
 from dgbench.data.store.array_cache import CachedArray, MappedArray, cached_array
 from dgbench.data.store.decoding import decode
 from dgbench.data.transforms.augment import Augmentation
@@ -109,7 +110,8 @@ class FileStore(ImageStore):
 
     def __init__(self, table: ImageTable, side: int, workers: int) -> None:
         self.bad = {}
-        self.files, self.workers = _Files(table.root, table.paths, side), workers
+        self.files = _Files(table.root, table.paths, side, checksums_of(table.root))
+        self.workers = workers
         self._ahead: Iterator[tuple[Tensor, _Decoded]] = iter(())
 
     def expect(self, coming: Iterable[Tensor]) -> None:
@@ -144,13 +146,16 @@ class _Files(Dataset[tuple[Tensor, _Decoded]]):
     root: Path
     paths: Sequence[str]
     side: int
+    checksums: Checksums | None
 
     def __getitem__(self, indices: Tensor) -> tuple[Tensor, _Decoded]:
         images, sizes = [], []
         for i in indices.tolist():
             file = self.root / self.paths[i]
             try:
-                image, size = decode(file, self.side)
+                image, size = decode(file, self.side, self.checksums)
+            except ChangedFile as error:
+                return indices, str(error)
             except Exception as error:  # PIL raises whatever a broken file leads it to
                 if is_out_of_memory(error):
                     raise
@@ -184,12 +189,16 @@ def image_store(
     shape = (len(table), 3, side, side)
     chunk = max(1, min(512, CHUNK_BYTES // (3 * side * side)))
 
+    checksums = checksums_of(table.root)
+
     def produce(first: int, end: int) -> tuple[np.ndarray, Any]:
         rows = np.zeros((end - first, *shape[1:]), np.uint8)
         sizes, bad = [], []
         for i in range(first, end):
             try:
-                rows[i - first], size = decode(table.root / table.paths[i], side)
+                rows[i - first], size = decode(table.root / table.paths[i], side, checksums)
+            except ChangedFile:  # not to be left out either: it can be had again
+                raise
             except Exception as error:  # PIL raises whatever a broken file leads it to
                 if is_out_of_memory(error):  # no fault of the file, which would be left out from now on
                     raise

@@ -22,6 +22,7 @@ import pandas as pd
 from dgbench.analysis import MEASURES
 from dgbench.analysis.selection import describe
 from dgbench.errors import DgbenchError, RecordError
+from dgbench.phases import tracked
 from dgbench.records.files import read_regular, write_whole
 from dgbench.records.rows import DEFAULTS, Role, identity_key, keys, shown
 from dgbench.records.spec import DIRTY, PARTS, RunSpec, canonical
@@ -99,7 +100,8 @@ def stale_files(results: Path) -> dict[Path, str]:
 
 def index_files(results: Path) -> dict[str, str]:
     """Make the generated files, name -> content; errors as :func:`stale_files`."""
-    entries = [read_entry(folder) for folder in entry_folders(results)]
+    folders = list(entry_folders(results))
+    entries = [read_entry(folder) for folder in tracked(folders, "reading entries", len(folders), "entries")]
     template = files("dgbench.reports.archive").joinpath("readme.md").read_text(encoding="utf-8")
     texts = (
         template.replace("{entries}", "\n".join(_overview(entries))),
@@ -161,7 +163,8 @@ def leaderboard_text(entries: Sequence[Entry]) -> str:
                 raise RecordError(f"{entry.name} and {holder.name} both hold run {' of code '.join(run)}; freeze one")
         contents = sorted({identity.get("content", "") for identity in identities})
         groups[entry.selection, ", ".join(contents), ", ".join(entry.recorded.code)].append(entry)
-    for (selection, content, _), group in sorted(groups.items()):
+    together = tracked(sorted(groups.items()), "evaluating entries", len(groups), "groups")
+    for (selection, content, _), group in together:
         parts += _group_text(selection, content, group, holders)
     return "\n\n".join(parts if entries else [*parts, "All entries are frozen."]) + "\n"
 

@@ -17,6 +17,7 @@ import pandas as pd
 from sklearn.metrics import f1_score, roc_auc_score
 
 from dgbench.errors import RecordError
+from dgbench.phases import tracked
 from dgbench.plan.folds import tested
 from dgbench.records.predictions import (
     ATTRIBUTE,
@@ -129,7 +130,7 @@ def predicted_runs(collection: Collection) -> tuple[list[PredictedRun], list[Pro
     """
     runs, problems = [], list(collection.problems)
     lacking: dict[Path, int] = defaultdict(int)
-    for run in collection.runs:
+    for run in tracked(collection.runs, "looking for predictions", len(collection.runs), "runs"):
         if run.unusable or not tested(run.identity):
             continue
         if not (file := run.file(PREDICTION_FILE)):

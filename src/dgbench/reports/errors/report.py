@@ -19,6 +19,7 @@ from pydantic import Field
 from dgbench.analysis.selection import Selection
 from dgbench.data.store.decoding import rgb
 from dgbench.errors import ConfigError, RecordError
+from dgbench.phases import Phase, phase
 from dgbench.plan.folds import trained_on_tested
 from dgbench.plan.settings import FileName, Name
 from dgbench.records.predictions import need_pyarrow
@@ -96,7 +97,10 @@ class ErrorsReport(Report):
         runs, problems = predicted_runs(collection)
         settings = settings_of(runs, split_by)
         compared = self._compared({name for by_algorithm in settings.values() for name in by_algorithm})
-        sections = [_section(title, by_algorithm, compared, problems) for title, by_algorithm in settings.items()]
+        with phase("reading predictions", len(runs), "runs") as progress:
+            sections = [
+                _section(title, by_algorithm, compared, problems, progress) for title, by_algorithm in settings.items()
+            ]
         oracle = any(trained_on_tested(predicted.run.identity) for predicted in runs)
         return Document(
             title="Which images are wrong",
@@ -120,7 +124,11 @@ class ErrorsReport(Report):
 
 
 def _section(
-    title: str, runs: Mapping[str, Sequence[PredictedRun]], compared: Sequence[str], problems: list[Problem]
+    title: str,
+    runs: Mapping[str, Sequence[PredictedRun]],
+    compared: Sequence[str],
+    problems: list[Problem],
+    progress: Phase,
 ) -> Section:
     """Build the section of one setting, with everything about it.
 
@@ -129,12 +137,13 @@ def _section(
         runs: algorithm -> its runs.
         compared: two algorithms; empty takes those with the most runs.
         problems: receives what cannot be read.
+        progress: counts the runs that were read.
     """
     pair = [name for name in compared if name in runs] if compared else sorted(runs, key=lambda a: -len(runs[a]))[:2]
     pair = pair if len(pair) == 2 else []
     read = {}
     for name, predicted in runs.items():
-        if images := _read(predicted, name in pair, problems):
+        if images := _read(predicted, name in pair, problems, progress):
             read[name] = images
     if not read:
         return Section(slug(title), title, answer=["No file of predictions could be read."])
@@ -173,10 +182,11 @@ class _Read:
     images: pd.DataFrame | None  #: all, where the algorithm is compared with another one
 
 
-def _read(runs: Sequence[PredictedRun], compared: bool, problems: list[Problem]) -> _Read | None:
+def _read(runs: Sequence[PredictedRun], compared: bool, problems: list[Problem], progress: Phase) -> _Read | None:
     counts = Counts(runs[0].classes)
     worst, all_images = [], []
     for predicted in runs:
+        progress.advance()
         try:
             parts = list(predicted.tested())
         except RecordError as error:

@@ -19,6 +19,7 @@ import pandas as pd
 from dgbench.analysis.shift_verdicts import Estimate, interval, verdict_kind, verdict_words
 from dgbench.configuration import command_words
 from dgbench.errors import ConfigError, RecordError
+from dgbench.phases import tracked
 from dgbench.records.rows import identity_key
 from dgbench.records.shift_rows import (
     HALF,
@@ -135,11 +136,14 @@ def read_shifts(roots: str | Path | Iterable[str | Path]) -> ShiftCollection:
     paths, problems = places(roots), list[Problem]()
     placed: list[tuple[str, ShiftRow]] = []  # folder, row
     seen: set[str] = set()
+    with_rows: list[Path] = []
     for root in paths:
         for folder, files in searched(root, (SHIFT_FILE, STATUS_FILE), problems):
             if SHIFT_FILE in files and (real := os.path.realpath(folder)) not in seen:
                 seen.add(real)
-                placed += _read_folder(Path(folder), problems)
+                with_rows.append(Path(folder))
+    for place in tracked(with_rows, "reading estimates", len(with_rows), "folders"):
+        placed += _read_folder(place, problems)
     if not placed:
         estimate = " ".join([*command_words("shift"), "dataset=pacs"])
         raise RecordError(
