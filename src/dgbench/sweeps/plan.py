@@ -215,7 +215,10 @@ def _count(kinds: Iterable[KindLeft]) -> Iterator[str]:
 
 def _cost(study: PlannedStudy, costs: dict[str, Cost]) -> Cost:
     """Count the cost of a study's first model, or find that of an alike one in ``costs`` or in the cache."""
-    shapes = [study.info.image, len(study.folds[0].training), study.spec.objective, study.spec.hparams]
+    hparams = dict(study.spec.hparams)
+    if not study.spec.user_code:  # which may do other operations at another learning rate
+        hparams.pop("lr", None)
+    shapes = [study.info.image, len(study.folds[0].training), study.spec.objective, hparams]
     key = digest([*shapes, *(study.config[group] for group in ("backbone", "tuning", "sharpness", "trainer"))])
     if key not in costs:
         costs[key] = _counted(study, key)
