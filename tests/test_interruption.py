@@ -8,7 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from dgbench.interruption import end_with, forget, interrupt, raise_if_ending, request_first
+from dgbench.interruption import (
+    end_with,
+    forget,
+    interrupt,
+    raise_if_ending,
+    request_first,
+    stop_soon,
+    stopped_by,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -58,3 +66,27 @@ def test_another_command_of_the_process_begins_anew() -> None:
         end_with(KeyboardInterrupt())
     forget()
     raise_if_ending()
+
+
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+def test_a_status_names_the_signal(number: signal.Signals, name: str) -> None:
+    with pytest.raises(KeyboardInterrupt) as raised:
+        interrupt(number, None)
+    assert stopped_by(raised.value) == f"stopped by {name}"
+    assert stopped_by(raised.value, 40) == f"stopped by {name} at step 40"
+
+
+def test_a_status_names_who_asked_for_ctrl_c() -> None:
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt, match=r"^Slurm$"):
+            stop_soon("Slurm")
+        forget()
+        with pytest.raises(KeyboardInterrupt, match=r"^Ctrl-C$"):
+            os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_nobody_is_named_who_is_not_known() -> None:
+    assert stopped_by(KeyboardInterrupt(), 3) == ""

@@ -7,11 +7,17 @@ failed, and the process would go on with the next. Whoever catches every error o
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+#: signals that ask a process to end -> what a status calls them
+STOPS: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGUSR1: "SIGUSR1"}
+
 _requests: list[BaseException] = []
+_asking: list[str] = []
 
 
 def end_with(request: BaseException) -> NoReturn:
@@ -28,9 +34,39 @@ def interrupt(number: int, frame: Any) -> NoReturn:
     """Handle SIGINT and SIGTERM, as the argument of ``signal.signal``.
 
     Raises:
-        KeyboardInterrupt: always.
+        KeyboardInterrupt: always, with what a status calls the signal.
     """
-    end_with(KeyboardInterrupt())
+    end_with(KeyboardInterrupt(name_of(number)))
+
+
+def name_of(number: int) -> str:
+    """Return what a status calls a signal, or who asked for it by :func:`stop_soon`."""
+    if number == signal.SIGINT and _asking:
+        return _asking[-1]
+    return STOPS[signal.Signals(number)]
+
+
+def stop_soon(by: str) -> None:
+    """Ask this process to end as Ctrl-C does, at its next checkpoint.
+
+    Args:
+        by: who asks for it, for the status of a run.
+    """
+    _asking[:] = [by]
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def stopped_by(stop: KeyboardInterrupt, step: int | None = None) -> str:
+    """Say what ended a run, and at which step; empty where nobody knows what it was.
+
+    Args:
+        stop: that ended it.
+        step: of its last checkpoint; None for what has no steps.
+    """
+    name = "".join(map(str, stop.args[:1]))
+    if not name:
+        return ""
+    return f"stopped by {name}" + ("" if step is None else f" at step {step}")
 
 
 def raise_if_ending() -> None:
@@ -52,3 +88,4 @@ def request_first() -> Iterator[None]:
 def forget() -> None:
     """Forget requests of before, where a process begins another command."""
     _requests.clear()
+    _asking.clear()

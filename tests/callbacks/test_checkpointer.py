@@ -12,7 +12,8 @@ import torch
 from pytorch_lightning.trainer.states import TrainerFn
 
 from dgbench.callbacks import checkpointer as checkpointer_file
-from dgbench.callbacks.checkpointer import STOPS, Checkpointer
+from dgbench.callbacks.checkpointer import Checkpointer
+from dgbench.interruption import STOPS
 from dgbench.plan.settings import TrainerSettings
 from dgbench.records.files import write_whole_with
 

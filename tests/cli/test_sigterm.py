@@ -31,6 +31,7 @@ TINY = ("dataset.base=digits", "backbone.width=8", "trainer.steps=12")
 DOING = {
     "planning": (("train.py", *TINY), "dgbench.plan.studies:planned_studies"),
     "loading": (("train.py", *TINY), "dgbench.training.study:built"),
+    "beginning to train": (("train.py", *TINY), "dgbench.training.fit:Fit.train"),
     "training": (("train.py", *TINY), "dgbench.training.modules.base:RunModule.train_steps"),
     "an evaluation after training": (
         ("train.py", *TINY, "trainer.eval_every=4", "averaging=swad"),
@@ -41,6 +42,8 @@ DOING = {
     "reporting": (("report.py",), "dgbench.plan.building:build"),
     "evaluating": (("dgbench", "evaluate", "model=x"), "dgbench.trained.sources:Evaluator.evaluate"),
 }
+#: of these, what has begun runs whose status says what stopped them
+STOPPED = ("training", "an evaluation after training", "beginning to train", "shift")
 
 
 @pytest.mark.parametrize("doing", DOING)
@@ -55,4 +58,8 @@ def test_it_ends_like_ctrl_c(doing: str, command: Any, tmp_path: Path) -> None:
     (complaint,) = ended.complaints
     assert "interrupted" in complaint
     assert "Traceback" not in ended.err and "Warning" not in ended.err and "leaked" not in ended.err
-    assert "RUNNING" not in [file.read_text().strip() for file in tmp_path.rglob("status")]
+    statuses = [file.read_text().strip() for file in tmp_path.rglob("status")]
+    assert "RUNNING" not in statuses
+    stopped = [status for status in statuses if status.startswith("INTERRUPTED")]
+    assert all("stopped by SIGTERM" in status for status in stopped)
+    assert stopped or doing not in STOPPED

@@ -25,11 +25,12 @@ from dgbench import downloads
 from dgbench.data.fetch import __main__ as fetching
 from dgbench.data.fetch.archives import extract
 from dgbench.data.fetch.arrange import terra_incognita
-from dgbench.data.fetch.fetching import DATASETS, Archive, Form, Source, fetch, sources
+from dgbench.data.fetch.fetching import DATASETS, Archive, Form, Source, command_into, fetch, sources
 from dgbench.downloads import Unavailable, download
 from dgbench.errors import ConfigError, DataError
 from dgbench.records.locks import try_exclusive
 from tests.complaints import one_line
+from tests.studies import composed
 
 CONTENT = bytes(range(256)) * 1024  # 256 KiB
 SHA = hashlib.sha256(CONTENT).hexdigest()
@@ -724,3 +725,21 @@ def test_terra_incognita_is_arranged(tmp_path: Path) -> None:
     }
     with pytest.raises(DataError, match="lacks eccv_18_all_images_sm"):
         terra_incognita(tmp_path)
+
+
+def test_every_dataset_is_fetched_to_where_it_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command that is printed where its images are absent."""
+    monkeypatch.delenv("DGBENCH_DATA_DIR", raising=False)
+    count = 0
+    for name in sources():
+        dataset = composed(f"dataset={name}", "paths.data_dir=my images").dataset
+        root = dataset.get("root")
+        if root is None:  # MNIST, which lies in the folder of datasets
+            continue
+        count += 1
+        command = command_into(name, Path(root))
+        assert command == f"dgbench fetch {name} --to 'my images'"
+        assert command_into(name, Path("data") / Path(root).name) == f"dgbench fetch {name}"
+        assert command_into(name, Path("elsewhere")) is None
+    assert count > 10
+    assert command_into("mine", Path("data/mine")) is None

@@ -181,7 +181,7 @@ def test_a_folder_that_is_not_there_or_cannot_be_listed(make: Make) -> None:
     absent = Source(name="pictures", folder="Elsewhere", files=[])
     ((verdict, text),) = found(absent, data)
     assert verdict == "wrong"
-    one_line(text, f"^{data / 'Elsewhere'} .*; dgbench fetch pictures$")
+    one_line(text, f"^{data / 'Elsewhere'} .*; dgbench fetch pictures --to {data}$")
 
 
 def test_notes_that_are_not_there(tmp_path: Path) -> None:

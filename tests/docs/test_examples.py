@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dgbench.configuration import CONF
@@ -49,7 +50,9 @@ _WORD = re.compile(r"^[+~]{0,2}(?P<key>[a-z][\w/]*(?:\.\w+)*)=(?P<value>.+)$", r
 _PLACEHOLDER = re.compile(r"\b[A-Z][A-Z_]{2,}\b|\b(?:KEY|VALUE|ID|A|B|N|X)\b|\.\.\.|…")
 _COMMENT = re.compile(r"(?:^|\s)#(?P<text>.*)$")
 _ENTRY = re.compile(r"^(?P<indent> *)(?P<key>\w+):")
-_VALUE = re.compile(r"e\.g\. (?P<value>\{[^}]*\}|\[(?:[^\[\]]|\[[^\]]*\])*\])")
+_MAPPING, _LIST = r"\{[^}]*\}", r"\[(?:[^\[\]]|\[[^\]]*\])*\]"
+_TEXT = r"'[^']+'|(?!(?:a|an|of|the|with)\b)[\w.]+(?=[\s,;)]|$)"  # not the first word of a phrase
+_VALUE = re.compile(rf"e\.g\. (?P<value>{_MAPPING}|{_LIST}|{_TEXT})")
 _IN_COMMENT = re.compile(
     r"""(?P<quote>'?)[+]{0,2}[a-z][\w/]*(?:\.\w+)*=(?:\[[^\]]*\]|\{[^}]*\}|[^\s,;()'`]*[^\s,;()'`.:])(?P=quote)"""
 )
@@ -143,7 +146,7 @@ def of_comments(text: str) -> Iterator[list[str]]:
 
 
 def of_values(file: Path) -> Iterator[list[str]]:
-    """``KEY=VALUE`` of each list or mapping that the comment of a key of a file gives as an example."""
+    """``KEY=VALUE`` of each value that the comment of a key of a file gives as an example."""
     folder = file.parent.relative_to(CONF)
     header = package_of(file)
     package = [] if folder == Path() else [*folder.parts[:-1], header] if header == folder.name else [header]
@@ -186,8 +189,34 @@ def test_a_wrong_example_is_found() -> None:
 def test_examples_of_values_are_found() -> None:
     """Those of mappings that take new keys were refused, and of keys of a mapping in quotes."""
     assert list(of_values(CONF / "hydra/launcher/slurm.yaml")) == [
+        ["hydra.launcher.gpus_per_node=1"],
         ['hydra.launcher.setup=["module load cuda"]'],
         ["hydra.launcher.additional_parameters={mail-type: END}"],
     ]
+    assert list(of_values(CONF / "hydra/launcher/ray.yaml")) == [["hydra.launcher.ray.remote.num_gpus=1"]]
+    assert list(of_values(CONF / "dataset/image_folder.yaml"))[-1] == ["dataset.split_pattern='clip(.+)_frame'"]
     assert list(of_values(CONF / "import/table.yaml")) == [["import.columns.hparams={lr: learning_rate}"]]
     assert list(of_values(CONF / "head/zero_shot.yaml")) == [['head.class_names={"0": zero}']]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("word", "inner"),
+    [
+        ("hydra.launcher.additional_parameters={mail-type: END}", "mail-type"),
+        ('head.class_names={"0": zero}', "0"),
+        ("callbacks={early: {_target_: pytorch_lightning.callbacks.EarlyStopping}}", "early"),
+        ("dataset.augmentations={mine: {_target_: own.Mine}}", "mine"),
+        ("import.columns={hparams: {lr: learning_rate}}", "hparams"),
+        ("hydra.launcher.ray.remote={num_cpus: 2, memory: 4e9}", "memory"),
+    ],
+)
+def test_mappings_are_set_as_a_whole(word: str, inner: str) -> None:
+    """Also those whose names are the user's to choose; what was there beside them stays."""
+    assert list(faults([word])) == []
+    key = word.partition("=")[0]
+    group, _, sub = key.partition(".")
+    root = "report" if group == "import" else "train"
+    beside = [owner for owner in owners(group, sub)[:1] if owner not in word]
+    config = composed(*beside, word, name=root, hydra=group == "hydra")
+    assert inner in map(str, OmegaConf.select(config, key))

@@ -117,7 +117,7 @@ def test_images_decoded_each_time_give_the_same_rows(pacs: Any, rows_of: Any, tm
 def test_what_is_wrong_is_said_in_a_line(pacs: Any, command: Any, tmp_path: Path) -> None:
     missing = command("train.py", "dataset=vlcs", "paths.data_dir=nowhere", cwd=tmp_path)
     assert missing.code == 1
-    one_line(*missing.complaints, r"dataset\.root=nowhere/VLCS .*folder; .*dgbench fetch vlcs$")
+    one_line(*missing.complaints, r"dataset\.root=nowhere/VLCS .*folder; .*dgbench fetch vlcs --to nowhere$")
     unset = command("train.py", "dataset=image_folder", cwd=tmp_path)
     assert unset.code == 1
     assert len(unset.complaints) == 1

@@ -67,6 +67,8 @@ def test_choices_by_any_of_their_names(word: str, ours: str) -> None:
 def test_options_of_domainbed_get_the_command_that_is_meant() -> None:
     with pytest.raises(ConfigError, match=r"dataset=pacs algorithm=group_dro hparams\.draw=3 plan=true$"):
         refuse_options(["--dataset", "PACS", "--algorithm=GroupDRO", "--hparams_seed", "3", "plan=true"], "train")
+    with pytest.raises(ConfigError, match=r"algorithm=erm 'protocol\.folds=\[0,1\]' 'dataset\.root=my images'$"):
+        refuse_options(["--algorithm", "ERM", "protocol.folds=[0,1]", "dataset.root=my images"], "train")
     refuse_options(["--help", "--cfg", "job", "-m", "algorithm=erm"], "train")
     refuse_options(["--cfg=job", "--config-dir=conf"], "train")
     with pytest.raises(ConfigError, match=r"^--hparams.lr=0.01: .* hparams.lr=0.01; .*args_no_hyphens"):

@@ -349,10 +349,12 @@ def test_a_selection_that_cannot_choose_is_said_plainly(tmp_path: Path) -> None:
     from dgbench.analysis.selection import LooVal, OodVal, TrainVal
 
     folds = make_plan(tmp_path, "dataset.base=digits").folds
-    assert selection_note(TrainVal(), folds) is None
-    assert selection_note(OodVal(["0.80"]), folds) is None
-    assert "one environment more" in str(selection_note(LooVal(), folds))
-    assert "held out by no fold" in str(selection_note(OodVal(["photo"]), folds))
+    assert selection_note(TrainVal(), folds, tmp_path) is None
+    assert selection_note(OodVal(["0.80"]), folds, tmp_path) is None
+    note = str(selection_note(LooVal(), folds, tmp_path))
+    assert "one environment more" in note
+    assert note.endswith(f"selection=loo_val 'runs=[{tmp_path}]'")
+    assert "held out by no fold" in str(selection_note(OodVal(["photo"]), folds, tmp_path))
 
 
 # ---- help ------------------------------------------------------------------------------------------------------------

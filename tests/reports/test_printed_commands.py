@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shlex
@@ -23,11 +24,25 @@ YAML = (
     "_target_: dgbench.training.modules.training_module\nname: mine\nobjective: own.Mine\n"
     "hparams: {strength: 0.1}\nsearch: {}\n"
 )
+SELECTION = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dgbench.analysis.selection import TrainVal
+
+
+@dataclass(frozen=True)
+class Sure(TrainVal):
+    margin: float = 0.0
+    name: ClassVar[str] = "of_a_paper"
+"""
+SELECTION_YAML = "# Mine.\n_target_: own.Sure\nmargin: 0.0  # not used\n"
 SHORT = (
-    "dataset.base=digits", "backbone.width=8", "trainer.steps=40", "trainer.eval_every=20", "trainer.device=cpu",
+    "dataset.base=digits", "backbone.width=8", "trainer.steps=20", "trainer.eval_every=10", "trainer.device=cpu",
     "hparams.lr=0.01",
 )  # fmt: skip
 ONE_WORKER = ("hydra/launcher=local", "hydra.launcher.workers=1")
+FOLDER = "my runs, old"  # of runs: a name that a list of Hydra reads as two
 
 
 @pytest.fixture
@@ -45,6 +60,12 @@ def printed(text: str, name: str) -> list[list[str]]:
     return [shlex.split(line) for line in dict.fromkeys(lines)]
 
 
+def cells(file: Path) -> list[list[str]]:
+    """Read a table of a report."""
+    with file.open(newline="") as lines:
+        return [*csv.reader(lines)]
+
+
 def run(command: Any, words: list[str], folder: Path) -> Any:
     """Run a printed command; what stands before ``python`` is an environment variable."""
     start = words.index("python")
@@ -59,40 +80,88 @@ def run(command: Any, words: list[str], folder: Path) -> Any:
 def test_commands_of_reports_on_a_sweep(command: Any, own: Path) -> None:
     """Folds that lack, seeds that a lead takes, an algorithm that another dataset has; and what made a run."""
     typed = ("-m", "--config-dir", "conf", *ONE_WORKER, *SHORT, "algorithm=erm,mine", "seed=0,1")
-    trained = command("train.py", *typed, "protocol.folds=[0,1]", cwd=own)
+    trained = command("train.py", *typed, "protocol.folds=[0,1]", f"hydra.sweep.dir='{FOLDER}'", cwd=own)
     assert trained.code == 0, trained.err
-    other = (*SHORT, "--config-dir", "conf", "algorithm=irm", "hparams.irm_lambda=2", "dataset.ratio=5")
-    assert command("train.py", *other, "protocol.folds=[0,1,2,3]", cwd=own).code == 0
+    runs = f"runs=['{FOLDER}']"
+    (report_line,) = printed(trained.out, "report")
+    assert runs in report_line
 
-    report = command("report.py", "report=measures", cwd=own)
+    report = run(command, report_line, own)
     filling = [words for words in printed(report.out, "train") if "protocol.folds=[2,3,full]" in words]
     assert len(filling) == 4  # two algorithms, two seeds
     assert all(words[2:4] == ["--config-dir", "conf"] for words in filling)
     assert not any(word.startswith("hydra") for words in filling for word in words)
     for words in filling:
         run(command, words, own)
-    assert "protocol.folds" not in command("report.py", "report=measures", "runs=[multirun]", cwd=own).out
+    assert "protocol.folds" not in run(command, report_line, own).out
 
-    report = command("report.py", "report=power", "runs=[multirun]", cwd=own)
+    report = command("report.py", "report=power", runs, cwd=own)
     (more,) = printed(report.out, "train")
     assert any(word.startswith("grid.seed=[2,3") for word in more)
     run(command, more, own)
-    seeds = {path.name.split("-s")[1][0] for path in (own / "multirun").glob("sr_cmnist-mine-*")}
+    seeds = {path.name.split("-s")[1][0] for path in (own / FOLDER).glob("sr_cmnist-mine-*")}
     assert len(seeds) > 2
 
-    report = command("report.py", "report=leaderboard", cwd=own)
-    absent = [words for words in printed(report.out, "train") if "algorithm=mine" in words or "algorithm=irm" in words]
-    for words in absent:
-        run(command, words, own)
-
-    (study,) = (own / "multirun").glob("sr_cmnist-mine-*-s1-*")
+    (study,) = (own / FOLDER).glob("sr_cmnist-mine-*-s1-*")
     identity = next(study.glob("fold-*/identity.json"))
     session = json.loads(identity.read_text())["sessions"][-1]
     words = ["python", *session["command"], "--config-dir", "conf"]
     rerun = run(command, [*words, "paths.output_dir=again"], own)
     assert study.name in rerun.out
 
+
+@pytest.mark.thorough
+def test_commands_of_a_leaderboard_and_its_captions(command: Any, own: Path) -> None:
+    """An algorithm that a dataset lacks, a table that is made again, and a selection of the user's own."""
+    (own / "conf" / "selection").mkdir()
+    (own / "conf" / "selection" / "sure.yaml").write_text(SELECTION_YAML)
+    (own / "own.py").write_text(ALGORITHM + SELECTION)
+    chosen = ("selection=sure", "selection.margin=0.5")
+    mine = ("-m", "--config-dir", "conf", *ONE_WORKER, *SHORT, "algorithm=mine", "hparams.strength=0.5", *chosen)
+    trained = command("train.py", *mine, cwd=own)
+    assert trained.code == 0, trained.err
+    other = (*SHORT, "algorithm=irm", "hparams.irm_lambda=2", "dataset.ratio=5", "protocol.folds=[0]")
+    assert command("train.py", *other, "paths.output_dir=multirun", cwd=own).code == 0
+
     (report_line,) = printed(trained.out, "report")
+    assert report_line[2:] == ["--config-dir", "conf", *chosen, "runs=[multirun]"]
+    run(command, [*report_line, "report=leaderboard"], own)
+    texts = [cell for file in own.glob("reports/leaderboard/*.csv") for row in cells(file) for cell in row]
+    absent = printed("\n".join(text for text in texts if text.startswith("not planned")), "train")
+    of_mine, of_irm = sorted(absent, key=lambda words: "algorithm=irm" in words)
+    assert {"algorithm=mine", "++hparams.strength=0.5", "dataset.ratio=5"} <= {*of_mine}
+    assert {"algorithm=irm", "++hparams.irm_lambda=2"} <= {*of_irm}
+    for words in absent:
+        run(command, words, own)
+    studies = [path for path in (own / "multirun").glob("sr_cmnist-*-s0-*") if len([*path.glob("fold-*/status")]) > 3]
+    assert len(studies) == 3  # whole ones: two algorithms on one dataset, one of them on the other
+
+    (page,) = own.glob("reports/leaderboard/report.md")
+    captions = re.findall("Made by `(.*)`", page.read_text())
+    assert captions
+    (again,) = printed(captions[0], "report")
+    assert again[2:4] == ["--config-dir", "conf"]
+    run(command, again, own)
+
+
+@pytest.mark.thorough
+def test_the_command_that_shift_ends_with(command: Any, tmp_path: Path) -> None:
+    few = ("dataset.base=digits", "estimator=distances", "estimator.distances.permutations=0")
+    ended = command("shift.py", *few, f"paths.output_dir='{FOLDER}'", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    (report_line,) = printed(ended.out, "report")
+    assert f"runs=['{FOLDER}']" in report_line
+    run(command, report_line, tmp_path)
+
+
+@pytest.mark.thorough
+def test_what_a_selection_without_its_runs_names(command: Any, own: Path) -> None:
+    """The command of a report in the note that the closing table stays empty."""
+    typed = (*SHORT, "algorithm=erm", "protocol.folds=[0]", "selection=loo_val", f"paths.output_dir='{FOLDER}'")
+    ended = command("train.py", *typed, cwd=own)
+    assert ended.code == 0, ended.err
+    (report_line,) = printed(ended.err, "report")
+    assert report_line[2:] == ["selection=loo_val", f"runs=['{FOLDER}']"]
     run(command, report_line, own)
 
 

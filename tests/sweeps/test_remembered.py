@@ -10,6 +10,7 @@ import pytest
 from dgbench.plan.studies import PlannedStudy
 from dgbench.sweeps import remembered
 from dgbench.sweeps.plan import Judged, _cost
+from dgbench.training.cost import count
 from tests.studies import make_plan
 
 
@@ -33,6 +34,21 @@ def test_costs_are_counted_once(study: PlannedStudy, monkeypatch: pytest.MonkeyP
     remembered._surroundings.cache_clear()
     with pytest.raises(AssertionError, match="again"):
         _cost(study, {})
+
+
+@pytest.mark.parametrize("algorithm", ["erm", "mldg"])  # mldg computes with it
+def test_a_learning_rate_costs_nothing(
+    algorithm: str, study: PlannedStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = f"paths.cache_dir={tmp_path / 'cache'}"
+    words = ["dataset.base=digits", "backbone.width=8", "tuning=lp", cache, f"algorithm={algorithm}"]
+    costs = [count(make_plan(tmp_path, *words, f"hparams.lr={rate}")) for rate in (0.01, 0.0001)]
+    assert costs[0] == costs[1]
+    assert _cost(make_plan(tmp_path, *words, "hparams.lr=0.01"), {}) == costs[0]
+    monkeypatch.setattr("dgbench.training.cost.count", fail)
+    assert _cost(make_plan(tmp_path, *words, "hparams.lr=0.0001"), {}) == costs[0]
+    with pytest.raises(AssertionError, match="again"):
+        _cost(make_plan(tmp_path, *words, "hparams.batch_size=7"), {})
 
 
 def test_a_file_that_is_no_cost_is_counted_anew(study: PlannedStudy, tmp_path: Path) -> None:

@@ -16,11 +16,9 @@ import torch
 from pytorch_lightning.trainer.states import TrainerFn
 
 from dgbench.callbacks.recorder import Recorder
+from dgbench.interruption import STOPS, name_of
 from dgbench.plan.settings import TrainerSettings
 from dgbench.records.files import write_sealed
-
-#: signals that ask training to end -> what a status calls them
-STOPS: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGUSR1: "SIGUSR1"}
 
 
 @dataclass(eq=False, repr=False)
@@ -57,7 +55,7 @@ class Checkpointer(pl.Callback):
     def _interrupt(self, number: int, _: object) -> None:
         signal.signal(signal.SIGINT, self._handlers[signal.SIGINT])  # a second one ends it at once
         if not self._stopped_by:
-            self._stopped_by = STOPS[signal.Signals(number)]
+            self._stopped_by = name_of(number)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         step = pl_module.steps_done

@@ -16,9 +16,9 @@ from dgbench.analysis import MEASURES
 from dgbench.analysis.selection import Selection, describe
 from dgbench.cli.closing import study_table, sweep_table
 from dgbench.cli.logged import print_logged, validation_errors
-from dgbench.configuration import command_line, command_words
 from dgbench.errors import DgbenchError
 from dgbench.plan.building import build
+from dgbench.plan.report_line import selecting_report_line
 from dgbench.plan.search import Scheme
 from dgbench.plan.studies import TABLES, Ended, PlannedSearch, PlannedStudy
 from dgbench.records.files import write_whole
@@ -297,8 +297,5 @@ def print_sweep_end(n_jobs: int, done: int, runs: Sequence[Path], config: DictCo
             print(sweep_table(finished, selection))
         except DgbenchError as error:  # e.g. results that no table may mix
             print(f"no table here: {error}")
-    chosen = [f"selection={selection.name}"] if selection.name != "last" else []
     print_logged(config.logger, [*runs, *dict.fromkeys(run.parent for run in runs)], Path(config.hydra.sweep.dir))
-    print(
-        "report: " + command_line([*command_words("report"), *chosen, f"runs=[{config.hydra.sweep.dir}]"]), flush=True
-    )
+    print(f"report: {selecting_report_line(selection, [config.hydra.sweep.dir])}", flush=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dgbench.cli.entry import hydra_main, sign_of_life
-from dgbench.configuration import command_line, command_words
+from dgbench.configuration import command_line, command_words, config_options, python_path, with_python_path
 from dgbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ def report(cfg: DictConfig) -> None:
 
     A report that answers on the terminal alone has ``show``, which returns the exit code.
     """
-    import sys
 
     from omegaconf import OmegaConf
 
@@ -129,4 +129,5 @@ def report_command() -> str:
 
     typed = [str(word) for word in HydraConfig.get().overrides.task]
     words = [word for word in typed if not word.lstrip("+").startswith(_LEFT_OUT)]
-    return command_line([*command_words("report"), *words])
+    line = command_line([*command_words("report"), *config_options(sys.argv[1:]), *words])
+    return with_python_path(line, python_path())

@@ -131,7 +131,7 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
 
 def print_estimates(files: Sequence[Path]) -> None:
     """Print the mean of the trials of every pair, the same where there is no shift, and the command of the report."""
-    from dgbench.configuration import command_line, command_words
+    from dgbench.plan.report_line import report_line
     from dgbench.records.shift_rows import read_shift_rows
 
     for file in files:
@@ -140,9 +140,7 @@ def print_estimates(files: Sequence[Path]) -> None:
             print(_table(rows))
             print(f"rows: {file}")
     folders = sorted({str(file.parent.parent) for file in files})
-    print(
-        "report: " + command_line([*command_words("report"), "report=shift", f"runs=[{','.join(folders)}]"]), flush=True
-    )
+    print(f"report: {report_line(folders, ['report=shift'])}", flush=True)
 
 
 def _table(rows: Sequence[ShiftRow]) -> str:

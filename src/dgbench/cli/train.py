@@ -117,7 +117,8 @@ def run_command(command: Command) -> Ended:
 
     prepare_process()
     logger, selection = build_logger(config), build(config, "selection")
-    if note := selection_note(selection, [fold for study in planned for fold in study.folds]):
+    folds = [fold for study in planned for fold in study.folds]
+    if note := selection_note(selection, folds, planned[0].folder.parent):
         print(f"note: {note}", file=sys.stderr)
     for folder in {study.folder for study in planned}:
         check_writable(folder)

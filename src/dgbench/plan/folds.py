@@ -9,13 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 from dgbench.analysis.selection import Selection
-from dgbench.configuration import command_words
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError
 from dgbench.plan.building import build_plain
+from dgbench.plan.report_line import selecting_report_line
 from dgbench.plan.settings import FileName
 from dgbench.validation import Checked, Refusal, shown, some_of
 
@@ -201,13 +202,19 @@ def without_small(fold: Fold, only_tested: Collection[str]) -> Fold:
     return replace(fold, training=training, membership=membership)
 
 
-def selection_note(selection: Selection, folds: Sequence[Fold]) -> str | None:
-    """Say why the closing table cannot choose steps by this selection; None where it can. Rows stay the same."""
+def selection_note(selection: Selection, folds: Sequence[Fold], runs: Path) -> str | None:
+    """Say why the closing table cannot choose steps by this selection; None where it can. Rows stay the same.
+
+    Args:
+        selection: of the closing table.
+        folds: that are trained.
+        runs: folder of their studies, for the command of a report.
+    """
     if getattr(selection, "needs_other_runs", False):  # a user's own class may not say
         return (
             f"selection={selection.name} judges a run by runs that hold out one environment more, so the closing table "
             f"stays empty; train those too (protocol=multi_test protocol.groups=[[A,B],...]), and read all with "
-            f"{' '.join(command_words('report'))} selection={selection.name}"
+            f"{selecting_report_line(selection, [runs])}"
         )
     held = {env for fold in folds for env in fold.held_out}
     not_held_out = [name for name in selection.validation_environments if name not in held]

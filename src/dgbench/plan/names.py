@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from dgbench.configuration import command_words
+from dgbench.configuration import command_line, command_words
 from dgbench.errors import ConfigError
 from dgbench.plan.overrides import options
 
@@ -60,7 +60,8 @@ _OPTIONS = {
     "checkpoint_freq": "trainer.eval_every", "hparams_seed": "hparams.draw", "trial_seed": "hparams.trial",
     "data_dir": "paths.data_dir", "output_dir": "paths.output_dir",
 }  # fmt: skip
-_OPTION = re.compile(rf"(?<!\S)--({'|'.join(_OPTIONS)})(?:[ =]|$)")
+_BETWEEN = "\0"  # words of a command, of which none holds it
+_OPTION = re.compile(rf"(?<![^\0])--({'|'.join(_OPTIONS)})(?:[\0=]|$)")
 _AGENT_HINT = "in the file of a W&B sweep, command: ends with ${args_no_hyphens} instead of ${args}"
 _DASHED_KEY = re.compile(r"--([\w.@/]+)(=.*)")
 _HYDRAS = ("cfg", "info", "package", "run", "multirun", "resolve")  # options of Hydra whose names are single words
@@ -108,11 +109,11 @@ def refuse_options(words: Sequence[str], command: str) -> None:
     """
     for word in words:
         _refuse_dashes(word)
-    typed = " ".join(words)
+    typed = _BETWEEN.join(words)
     meant = _OPTION.sub(lambda option: f"{_OPTIONS[option[1]]}=", typed)
     if meant == typed:
         return
-    ours = " ".join(in_our_names(meant.split()))
-    command_line = " ".join([*command_words(command), ours])
+    ours = in_our_names(meant.split(_BETWEEN))
+    line = command_line([*command_words(command), *ours])
     hint = f"; {_AGENT_HINT}" if "WANDB_SWEEP_ID" in os.environ else ""
-    raise ConfigError(f"keys are written without dashes; {command_line}{hint}")
+    raise ConfigError(f"keys are written without dashes; {line}{hint}")

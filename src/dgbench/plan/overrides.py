@@ -66,6 +66,27 @@ def quoted(text: str) -> str:
     return f"'{escaped}{chr(92) * trailing}'"
 
 
+def override(key: str, text: str) -> str:
+    """Write an override that sets a key to a text, such as a path, whatever signs the text holds."""
+    plain = f"{key}={text}"
+    return plain if _value_of(plain) == text else f"{key}={quoted(text)}"
+
+
+def list_override(key: str, texts: Sequence[str]) -> str:
+    """Write an override that sets a key to a list of texts, such as paths, whatever signs they hold."""
+    plain = f"{key}=[{','.join(texts)}]"
+    return plain if _value_of(plain) == [*texts] else f"{key}=[{','.join(map(quoted, texts))}]"
+
+
+def _value_of(word: str) -> Any:
+    """Parse the value of an override that a user types; None where it is none, or means several."""
+    try:
+        parsed = _parser().parse_override(readable(word))
+    except HydraException:
+        return None
+    return None if parsed.is_sweep_override() else parsed.value()
+
+
 def _texts(value: str) -> Iterator[str]:
     if value.startswith("[") and value.endswith("]"):
         entries = value[1:-1].split(",")

@@ -19,7 +19,7 @@ from dgbench.configuration import CONF
 from dgbench.data.description import DatasetInfo, Preprocessing
 from dgbench.data.environments import Catalog, Environments, Table, TensorStore
 from dgbench.errors import ConfigError, DataError, DgbenchError, reason_of
-from dgbench.interruption import request_first
+from dgbench.interruption import request_first, stopped_by
 from dgbench.plan.building import build
 from dgbench.plan.overrides import options
 from dgbench.plan.settings import TrainerSettings
@@ -90,8 +90,8 @@ def estimate_all(job: PlannedShift, make_training: Callable[[], ClassifierTraini
             try:
                 with request_first():
                     _estimate(job, planned, training, tell)
-            except KeyboardInterrupt:
-                mark_interrupted(planned.folder)
+            except KeyboardInterrupt as stop:
+                mark_interrupted(planned.folder, stopped_by(stop))
                 raise
             except Exception as error:
                 finish(planned.folder, reason_of(error))

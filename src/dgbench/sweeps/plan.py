@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,8 +10,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from dgbench.configuration import CONF, command_line
+from dgbench.configuration import CONF
 from dgbench.data.description import DatasetInfo, with_base
+from dgbench.data.fetch.fetching import command_into, fetching_command
 from dgbench.data.understanding import lines_of_datasets
 from dgbench.errors import ConfigError, reason_of
 from dgbench.plan.building import InitialWeights, build, conf_of, has_small_network, is_small
@@ -178,16 +178,18 @@ class Judged:
 
 def absent_files(config: Mapping[str, Any], info: DatasetInfo, weights: InitialWeights) -> Iterator[str]:
     """List what must be fetched before a job can work, and the command that fetches it."""
-    name = info.name
-    if config["dataset"].get("base") == "auto" and info.base == "digits":
-        yield f"not here yet: MNIST; training fetches it, or takes the digits without a network; dgbench fetch {name}"
+    name, dataset = info.name, config["dataset"]
+    data = dataset.get("data_dir") or config["paths"]["data_dir"]
+    if dataset.get("base") == "auto" and info.base == "digits":
+        fetch = fetching_command(name, Path(data))
+        yield f"not here yet: MNIST; training fetches it, or takes the digits without a network; {fetch}"
     if not info.present:
-        folder = config["dataset"].get("root") or config["dataset"].get("data_dir")
-        data = str(config["paths"]["data_dir"])
-        elsewhere = [] if data == (os.environ.get("DGBENCH_DATA_DIR") or "data") else ["--to", data]
-        fetch = command_line(["dgbench", "fetch", name, *elsewhere])
-        remedy = f"first: {fetch}" if config["dataset"].get("fetch") else "put them there, or see docs/how_to/images.md"
-        yield f"not here yet: images of {name}, in {folder}; {remedy}"
+        root = dataset.get("root")
+        fetch_images = command_into(name, Path(root)) if root else fetching_command(name, Path(data))
+        remedy = "put them there, or see docs/how_to/images.md"
+        if dataset.get("fetch") and fetch_images:
+            remedy = f"first: {fetch_images}"
+        yield f"not here yet: images of {name}, in {root or data}; {remedy}"
     if (command := weights.to_fetch()) is not None:
         label = f"init={config['init']['name']} for {config['backbone']['arch']}"
         yield f"not here yet: weights of {label}; where the jobs have no network, first: {command}"
@@ -213,7 +215,10 @@ def _count(kinds: Iterable[KindLeft]) -> Iterator[str]:
 
 def _cost(study: PlannedStudy, costs: dict[str, Cost]) -> Cost:
     """Count the cost of a study's first model, or find that of an alike one in ``costs`` or in the cache."""
-    shapes = [study.info.image, len(study.folds[0].training), study.spec.objective, study.spec.hparams]
+    hparams = dict(study.spec.hparams)
+    if not study.spec.user_code:  # which may do other operations at another learning rate
+        hparams.pop("lr", None)
+    shapes = [study.info.image, len(study.folds[0].training), study.spec.objective, hparams]
     key = digest([*shapes, *(study.config[group] for group in ("backbone", "tuning", "sharpness", "trainer"))])
     if key not in costs:
         costs[key] = _counted(study, key)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 
-from dgbench.interruption import end_with
+from dgbench.interruption import end_with, name_of
 from dgbench.sweeps.progress import LOOK_SECONDS
 from dgbench.sweeps.work import SweepCommand
 
@@ -150,11 +150,11 @@ def _serve(connection: Connection, command: SweepCommand, device: str | None) ->
         os._exit(0)
 
 
-def _interrupted(*_: object) -> None:
+def _interrupted(number: int, _: object) -> None:
     """Raise KeyboardInterrupt once: Ctrl-C reaches a worker from the terminal and again from the launcher."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    end_with(KeyboardInterrupt())
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, signal.SIG_IGN)
+    end_with(KeyboardInterrupt(name_of(number)))
 
 
 def _die_with_parent() -> None:

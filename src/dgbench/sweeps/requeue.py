@@ -7,7 +7,6 @@ knows whether it is to come back: a job that ended by itself before that would c
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from dgbench.interruption import end_with, forget, interrupt
+from dgbench.interruption import end_with, forget, interrupt, stop_soon
 
 PATIENCE = 60.0  # seconds that a run has to reach its next checkpoint before the job is requeued without it
 GRACE = 150.0  # seconds after SIGTERM in which Slurm ends a job; where it does not, the job goes on
@@ -108,22 +107,18 @@ class _Asked:
             self._hurry(number, frame)
         signal.setitimer(signal.ITIMER_REAL, self.patience)
         if not self.told_to_end:
-            self._stop_soon()
+            stop_soon("Slurm")
 
     def _end(self, number: int, frame: Any) -> None:
         """Ask the work for its next checkpoint; Slurm may say so twice at once, to the job and to its step."""
         if not self.told_to_end and not self.warned_by:
             self.told_to_end = True
-            self._stop_soon()
+            stop_soon("Slurm")
 
     def _hurry(self, number: int, frame: Any) -> None:
         """Have the job requeued at once, from its last checkpoint."""
         assert self._requeue
         requeue_by(self._requeue, self.warned_by, frame)
-
-    @staticmethod
-    def _stop_soon() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
 
 
 def requeue_by(handler: Handler, number: int, frame: Any) -> None:

@@ -23,8 +23,9 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from dgbench.configuration import command_line, command_words, typed_command
+from dgbench.configuration import typed_command
 from dgbench.errors import ConfigError, one_line
+from dgbench.plan.report_line import report_line
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import expect_jobs
 from dgbench.records.status import roughly
@@ -171,7 +172,7 @@ class SlurmLauncher(Launcher):
         if not ids:
             return
         shown = ", ".join(ids[:SHOWN]) + (f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else "")
-        status = command_line([*command_words("report"), "report=status", f"runs=[{self.config.hydra.sweep.dir}]"])
+        status = report_line([self.config.hydra.sweep.dir], ["report=status"])
         tell(f"in the queue: {len(ids)} {'job' if len(ids) == 1 else 'jobs'} ({shown}); this command does not wait")
         tell(f"watch: {status}")
         tell(f"end: {self._cancel()}")

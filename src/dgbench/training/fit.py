@@ -12,7 +12,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from dgbench.callbacks.averaged import AveragedScores
-from dgbench.callbacks.checkpointer import STOPS, Checkpointer
+from dgbench.callbacks.checkpointer import Checkpointer
 from dgbench.callbacks.loggers import Guard
 from dgbench.callbacks.metrics import RunMetrics, TrainingMetrics
 from dgbench.callbacks.predictions import Predictions
@@ -20,7 +20,7 @@ from dgbench.callbacks.progress import Heartbeat
 from dgbench.callbacks.recorder import Recorder, RunRecord
 from dgbench.callbacks.users import CallbackLog, UserCallbacks
 from dgbench.data.minibatches import EnvironmentData
-from dgbench.interruption import raise_if_ending
+from dgbench.interruption import STOPS, raise_if_ending
 from dgbench.plan.building import build, without
 from dgbench.records.files import Checksum
 from dgbench.records.metrics import METRICS_FILE

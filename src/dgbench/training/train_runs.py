@@ -15,7 +15,7 @@ from dgbench.callbacks.metrics import RunMetrics, with_errors
 from dgbench.callbacks.progress import StudyProgress
 from dgbench.callbacks.study_means import StudyMeans
 from dgbench.errors import ConfigError, DgbenchError, DivergedError, RecordError, is_out_of_memory, reason_of
-from dgbench.interruption import request_first
+from dgbench.interruption import request_first, stopped_by
 from dgbench.plan.code import raised_at
 from dgbench.records.commands import keep_plan
 from dgbench.records.files import NOT_REGULAR
@@ -321,9 +321,8 @@ class _Trainer:
             self.littered = True
         except KeyboardInterrupt as stop:
             step = last_step(runs[0])
-            by = "".join(map(str, stop.args[:1]))  # says which signal, if training was going on
             for run in runs:
-                mark_interrupted(run.folder, f"stopped by {by} at step {step}" if by else "")
+                mark_interrupted(run.folder, stopped_by(stop, step))
             self.progress.note(f"{title}: interrupted; the same command resumes it from step {step}")
             raise
         except Exception as error:  # whatever broke this group, others are trained

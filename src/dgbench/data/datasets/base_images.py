@@ -19,7 +19,7 @@ from dgbench.data.datasets.file_tree import LeftOut, images_below
 from dgbench.data.datasets.image_table import ImageTable, Row, known_bad, table_of, usable
 from dgbench.data.datasets.splits import warn_once
 from dgbench.data.fetch.checksums import checksums_of
-from dgbench.data.fetch.fetching import fetch, sources
+from dgbench.data.fetch.fetching import command_into, fetch, fetching_command, sources
 from dgbench.downloads import PROBE_SECONDS, any_answers
 from dgbench.errors import DataError
 
@@ -106,8 +106,9 @@ def load_base_images(base: Base, data_dir: str | Path, resolution: int) -> BaseI
     if (base, name) == ("auto", "digits"):
         log.warning(
             "MNIST is not in %s and cannot be downloaded: the digits of scikit-learn are taken in its place "
-            "(dataset.base=auto); with a network, dgbench fetch sr_cmnist gets it",
+            "(dataset.base=auto); with a network, %s gets it",
             mnist_folder(folder),
+            fetching_command("sr_cmnist", folder),
         )
     import torch
 
@@ -169,9 +170,10 @@ def need_mnist(folder: Path, download: bool) -> None:
     if not has_mnist(folder, download):
         tried = " and cannot be downloaded" if download else ""
         remedy = f"delete {folder / 'MNIST'}, which lacks files, " if (folder / "MNIST").exists() else ""
+        command = fetching_command("sr_cmnist", folder)
         raise DataError(
-            f"MNIST is not in {mnist_folder(folder)}{tried}; {remedy}get it where there is a network (dgbench fetch "
-            "sr_cmnist), set paths.data_dir to a folder that holds MNIST/raw, or use dataset.base=digits"
+            f"MNIST is not in {mnist_folder(folder)}{tried}; {remedy}get it where there is a network "
+            f"({command}), set paths.data_dir to a folder that holds MNIST/raw, or use dataset.base=digits"
         )
 
 
@@ -361,7 +363,8 @@ def _cifar_batches(folder: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for name in CIFAR_BATCHES:
         path = folder / name
         if not path.is_file():
-            raise DataError(f"{path} is missing; fetch CIFAR-10 again: dgbench fetch l_cifar10")
+            command = command_into("l_cifar10", folder) or "dgbench fetch l_cifar10"
+            raise DataError(f"{path} is missing; fetch CIFAR-10 again: {command}")
         try:
             with path.open("rb") as file:
                 if checksums:

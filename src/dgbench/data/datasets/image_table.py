@@ -23,7 +23,7 @@ from dgbench.data.datasets.lists import column_of_subsets, sign_between, subset_
 from dgbench.data.datasets.splits import check_classes, chosen_environments, warn_once
 from dgbench.data.description import SUBSETS
 from dgbench.data.fetch.checksums import checksums_of
-from dgbench.data.fetch.fetching import sources
+from dgbench.data.fetch.fetching import command_into, sources
 from dgbench.data.options import known_size, list_of_names
 from dgbench.data.store.array_cache import notes_of
 from dgbench.errors import ConfigError, DataError
@@ -265,8 +265,12 @@ def _left_out(root: Path, listed: set[str], bad_files: Sequence[str]) -> set[str
 def need_folder(root: Path, name: str) -> None:
     """Refuse a dataset whose folder is absent, with the command that fetches it where there is one."""
     if not root.is_dir():
-        fetched = f", or fetch it: dgbench fetch {name}" if name in sources() else ""
-        raise DataError(f"dataset.root={root} is no folder; set dataset.root to where the images are{fetched}")
+        remedy = "set dataset.root to where the images are"
+        if command := command_into(name, root):
+            remedy += f", or fetch it: {command}"
+        elif name in sources():
+            remedy += f", or leave dataset.root out and fetch it: dgbench fetch {name}"
+        raise DataError(f"dataset.root={root} is no folder; {remedy}")
 
 
 def _sha256(entries: Iterable[str]) -> str:

@@ -19,7 +19,7 @@ from dgbench.configuration import CONF
 from dgbench.data.datasets.file_tree import images_below
 from dgbench.data.description import DatasetInfo, unlike_published
 from dgbench.data.fetch.checksums import NOTES, SUFFIX, ChangedFile, Checksums, read_checksums
-from dgbench.data.fetch.fetching import Archive, Fetched, Source, fetch, listing, noted, sources
+from dgbench.data.fetch.fetching import Archive, Fetched, Source, fetch, fetching_command, listing, noted, sources
 from dgbench.downloads import checksum
 from dgbench.errors import ConfigError, DgbenchError, one_line
 
@@ -120,7 +120,7 @@ def verify(source: Source, data: Path, *, decode: bool = False) -> Iterator[Find
     """
     folder = data / source.folder
     if not _is_present(source, data):
-        yield Finding("wrong", f"{folder} is not there; dgbench fetch {source.name}")
+        yield Finding("wrong", f"{folder} is not there; {fetching_command(source.name, data)}")
         return
     keys = dataset_keys(source.name, data)
     yield from _counts(keys, f"conf/dataset/{source.name}.yaml")

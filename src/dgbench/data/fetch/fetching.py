@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from dgbench.configuration import CONF
+from dgbench.configuration import CONF, command_line
 from dgbench.data.fetch.archives import extract
 from dgbench.data.fetch.arrange import link_or_copy
 from dgbench.data.fetch.checksums import NOTES, SUFFIX, read_checksums, write_checksums
@@ -81,6 +81,24 @@ class Source(Form):
         """Say in one line what a user can do without this program."""
         steps = " ".join(self.manual.split()) or "get it from its makers"
         return f"{steps.rstrip('.')}, so that its content lies in {data / self.folder}"
+
+
+def fetching_command(name: str, data: Path) -> str:
+    """Write the command that fetches a dataset into a folder of datasets."""
+    default = Path(os.environ.get("DGBENCH_DATA_DIR") or "data")
+    elsewhere = [] if data.absolute() == default.absolute() else ["--to", str(data)]
+    return command_line(["dgbench", "fetch", name, *elsewhere])
+
+
+def command_into(name: str, root: Path) -> str | None:
+    """Write the command after which the images of a dataset lie in a folder; None where no command does that."""
+    source = sources().get(name)
+    if source is None:
+        return None
+    parts = Path(source.folder).parts
+    if root.parts[-len(parts) :] != parts:
+        return None
+    return fetching_command(name, Path(*root.parts[: -len(parts)]))
 
 
 def sources(conf: Path = DATASETS) -> dict[str, Source]:

@@ -50,6 +50,7 @@ class RankedDataset:
     environments: tuple[str, ...]  #: those tested and reported, in order
     accuracies: pd.DataFrame
     folder: Path  #: of any of its runs
+    examples: Mapping[str, SelectedRun]  #: algorithm -> any of its runs on the leaderboard
     #: reference -> its mean accuracy over the environments; empty where the number of classes is not known
     chance: Mapping[str, float] = field(default_factory=dict)
 
@@ -67,7 +68,8 @@ class RankedDataset:
     def absence_reason(self, algorithm: str) -> str:
         """Say why an algorithm has no average; empty where nothing is missing."""
         if algorithm not in self.seeds:
-            fill = algorithm_command(self.folder, algorithm.split(" ")[0])
+            example = self.examples[algorithm]
+            fill = algorithm_command(self.folder, str(example.identity["algorithm"]), Path(example.folder))
             return f"not planned: no run of {algorithm} here; to fill: {fill}"
         return reasons(self.accuracies, "accuracy").get(algorithm, "")
 
@@ -170,6 +172,7 @@ def leaderboards(
             continue
         datasets: list[RankedDataset] = []
         runs: list[dict[str, Any]] = []
+        examples = {run.label: run for group, _, _ in shown for run in group.runs}
         titles = dataset_titles([group.runs[0].identity for group, _, _ in shown], _DATASET)
         for title, (group, environments, plan) in zip(titles, shown, strict=True):
             accuracies: list[dict[str, Any]] = []
@@ -183,9 +186,9 @@ def leaderboards(
             frame = pd.DataFrame(accuracies, columns=list(_COLUMNS)).astype({"accuracy": float, "images": float})
             references = chance_of([run.identity for run in group.runs], group.tests, environments, [], [])
             levels = references.accuracies(environments) if references else {}
-            datasets.append(
-                RankedDataset(title, group.runs[0].identity, environments, frame, Path(group.runs[0].folder), levels)
-            )
+            first = group.runs[0]
+            folder = Path(first.folder)
+            datasets.append(RankedDataset(title, first.identity, environments, frame, folder, examples, levels))
         identity = {key: groups[0].identity[key] for key in names}
         codes = tuple(dict.fromkeys(code for group, _, _ in shown for code in group.codes))
         boards.append(Leaderboard(_title(identity, datasets), identity, tuple(datasets), codes, pd.DataFrame(runs)))

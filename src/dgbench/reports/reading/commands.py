@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dgbench.configuration import command_line, command_words, config_options, with_python_path
+from dgbench.plan.overrides import SEARCH_KEYS, override
 from dgbench.records.files import read_json, read_yaml
 from dgbench.records.rows import IDENTITY_FILE
 from dgbench.reports.reading.folders import printable
@@ -48,7 +49,7 @@ class Typed:
             without: keys whose overrides are left out.
         """
         parent = run.parent.parent
-        place = [f"paths.output_dir={parent}"] if parent.name not in ("", OUTPUTS) else []
+        place = [override("paths.output_dir", str(parent))] if parent.name not in ("", OUTPUTS) else []
         dropped = {*map(_key, instead), *map(_key, place), *without}
         kept = [word for word in self.words or () if _key(word) not in dropped and not _of_sweep(word)]
         hint = "" if self.words is not None else f", with the other keys as in {run}"
@@ -67,16 +68,20 @@ def filling_command(run: Path, folds: Sequence[str]) -> str:
     return Typed.of(run).command(run, instead, without=["protocol.folds"])
 
 
-def algorithm_command(run: Path, algorithm: str) -> str:
-    """Build the command that trains another algorithm as that of a run was; hyperparameters of that one are left out.
+def algorithm_command(run: Path, algorithm: str, example: Path) -> str:
+    """Build the command that trains an algorithm, as it was trained elsewhere, on the dataset of another run.
 
     Args:
-        run: folder of a run of some algorithm.
-        algorithm: name of the other.
+        run: folder of a run on the dataset, of some algorithm; hyperparameters of that one are left out.
+        algorithm: its name.
+        example: folder of a run of the algorithm, on any dataset.
     """
-    typed = Typed.of(run)
-    of_one = [key for key in map(_key, typed.words or ()) if key.startswith("hparams.") and key not in OF_ALL]
-    return typed.command(run, [f"algorithm={algorithm}"], without=of_one)
+    here, there = Typed.of(run), Typed.of(example)
+    of_other = [key for key in map(_key, here.words or ()) if _of_algorithm(key)]
+    chosen = [word for word in there.words or () if _of_algorithm(_key(word))]
+    named = [] if any(_key(word) == "algorithm" for word in chosen) else [f"algorithm={algorithm}"]
+    typed = replace(here, options=there.options or here.options, python_path=there.python_path or here.python_path)
+    return typed.command(run, [*named, *chosen], ["protocol.folds", *SET_BY_SEARCH[:2], *of_other])
 
 
 def adding_commands(lacking: Iterable[tuple[str, Path, Sequence[int]]]) -> list[str]:
@@ -134,6 +139,14 @@ def _hydra_words(run: Path) -> tuple[str, ...] | None:
 def _of_sweep(word: str) -> bool:
     """Return whether a word has a meaning for sweeps alone, or a grid whose choice stands among the words."""
     return word.lstrip("+").startswith(("hydra/", "hydra.", "sweep.", "grid."))
+
+
+def _of_algorithm(key: str) -> bool:
+    """Return whether a key belongs to an algorithm, wherever it is trained."""
+    group, _, name = key.partition(".")
+    if group == "hparams":
+        return bool(name) and key not in OF_ALL and name.partition(".")[0] not in SEARCH_KEYS
+    return group in ("algorithm", "averaging", "sharpness")
 
 
 def _key(word: str) -> str:
