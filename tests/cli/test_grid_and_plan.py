@@ -111,7 +111,12 @@ def test_what_cannot_be_clocked_is_told_once(tmp_path: Path) -> None:
     study: Any = SimpleNamespace(
         info=SimpleNamespace(name="pacs", image=[3, 64, 64]),
         spec=SimpleNamespace(backbone="resnet18", sharpness={}, hparams={"batch_size": 32}),
-        config={"algorithm": {"name": "erm"}, "tuning": {"name": "ft"}, "execution": {}},
+        config={
+            "algorithm": {"name": "erm"},
+            "tuning": {"name": "ft"},
+            "execution": {},
+            "trainer": {"steps": 1, "eval_every": 1, "eval_subsets": [], "eval_batch_size": 1},
+        },
     )
     assert [speeds.of([study]) for _ in range(2)] == [None, None]
     (note,) = speeds.notes()
