@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import shlex
 from pathlib import Path
@@ -189,3 +190,20 @@ def test_what_continues_names_the_path_of_modules(command: Any, own: Path) -> No
     assert words[0] == f"PYTHONPATH={code}"
     run(command, words, own)
     assert (identity.parent / "status").read_text().startswith("DONE")
+
+
+@pytest.mark.thorough
+def test_predictions_that_a_finished_run_never_wrote(command: Any, own: Path) -> None:
+    """They are written by another evaluation, which runs the user's code."""
+    typed = ("--config-dir", "conf", *SHORT, "algorithm=mine", "protocol.folds=[0]", f"paths.output_dir='{FOLDER}'")
+    assert command("train.py", *typed, cwd=own).code == 0
+    again = command("train.py", *typed, "trainer.predictions=last", cwd=own)
+    (line,) = re.findall(r"write them with: (.*)", again.err + again.out)
+    path, _, *words = shlex.split(line)
+    environment, _, folder = path.partition("=")
+    assert environment == "PYTHONPATH"
+    (own / "program").write_text("from dgbench.cli.main import main\n\nmain()\n")
+    before = f"import sys\nsys.path[:0] = {folder.split(os.pathsep)}\n"
+    ended = command(own / "program", *words, cwd=own, before=before)
+    assert ended.code == 0, ended.err
+    assert len([*own.glob("outputs/*evaluated*/*/predictions.parquet")]) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 
 from dgbench.callbacks.predictions import PredictedRun, Predictions
 from dgbench.callbacks.recorder import Recorder, RunRecord
+from dgbench.configuration import command_line, with_python_path
 from dgbench.data.training_groups import training_groups
 from dgbench.errors import RecordError, is_out_of_memory, one_line
 from dgbench.records.files import NOT_REGULAR, check_seal, open_regular
@@ -95,6 +97,17 @@ def predicted_run(run: Run, file: Path | None) -> PredictedRun:
     if groups:
         about["training_groups"] = groups
     return PredictedRun(file, about, run.data.recipes)
+
+
+def predicting_command(run: Run) -> str:
+    """Write the command that evaluates a finished run once more and keeps what is predicted, beside other rows."""
+    words = ["dgbench", "evaluate", f"model={run.folder}", "predictions=true"]
+    if run.study.settings.predictions == "best":
+        words.append("step=best")
+    if not run.spec.user_code:
+        return command_line(words)
+    folders = os.environ.get("PYTHONPATH", "")  # with that beside --config-dir
+    return with_python_path(command_line([*words, "trust=true"]), folders)
 
 
 def _wrote_predictions(run: Run) -> bool:

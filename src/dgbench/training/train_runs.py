@@ -46,7 +46,7 @@ from dgbench.training.checkpoints import (
 )  # fmt: skip
 from dgbench.training.fit import Fit
 from dgbench.training.groups import Group, plan_groups
-from dgbench.training.predicted_again import predict_again, why_predicted_again
+from dgbench.training.predicted_again import predict_again, predicting_command, why_predicted_again
 from dgbench.training.processes import processes
 from dgbench.training.run_folder import own_log, write_config, write_identity
 from dgbench.training.study import Run, Study
@@ -437,7 +437,7 @@ def _lacking(runs: Sequence[Run]) -> str:
     label = f"{lack[0].folder} was" if len(lack) == 1 else f"{len(lack)} runs, e.g. {lack[0].folder}, were"
     return (
         f"{label} done before trainer.predictions={lack[0].study.settings.predictions} was set and not trained again; "
-        "write them with dgbench evaluate model=FOLDER predictions=true, or delete the folder to train it anew"
+        f"delete the folder to train it anew, or write them with: {predicting_command(lack[0])}"
     )
 
 
