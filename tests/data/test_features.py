@@ -257,3 +257,9 @@ def test_a_plan_without_the_file(tmp_path: Path) -> None:
     for changes in ({}, {"environments": ["a", "b"]}):
         with pytest.raises(DataError, match=r"x\.npz is no file"):
             options(tmp_path / "x.npz", **changes).describe(absent_ok="environments" not in changes)
+
+
+def test_reading_that_takes_long_is_named(tmp_path: Path, at_once: None, capsys: pytest.CaptureFixture[str]) -> None:
+    path = save(tmp_path / "x.npz")
+    options(path).describe()
+    assert f"reading {path}: 1 of 1 files" in capsys.readouterr().err

@@ -80,7 +80,9 @@ def test_the_speed_benchmark_runs(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARK), "--rows", "60000", "--keep", str(tmp_path / "rows")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=100)
-    assert ended.returncode in (0, 1) and set(ended.stderr.splitlines()) == {"reading runs ..."}
+    assert ended.returncode in (0, 1), ended.stderr
+    # a slow machine says more: how far phases of more than two seconds are
+    assert "reading runs ..." in ended.stderr.splitlines() and "Traceback" not in ended.stderr
     assert "made 60,000 rows" in ended.stdout
     figures = r"{} +[\d.]+ s of {} s, peak memory 0\.\d\d of 1 GB, page 0\.[1-9]\d MB: (met|MISSED)\n"
     for what, seconds in (("all", 40), ("again, 10 runs new", 8), ("100 runs", 4)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from dgbench.containers import Networks
 from dgbench.network_specs import Sizes
 from dgbench.objectives.step import Hyperparameters, Step
 from dgbench.shift.classifiers import BottleneckClassifier, JointClassifier, LabelClassifier, SideClassifier
+from dgbench.shift.fitting import Judge
 from dgbench.training.modules import SingleRun
 from dgbench.training.optimizers import UpdateRule
 
@@ -92,3 +95,11 @@ def test_targets(kind: type[JointClassifier], target: list[int]) -> None:
     step = Step(networks, batch(), Hyperparameters({}), {}, {}, torch.tensor(0))
     expected = nn.functional.cross_entropy(networks.logits(batch().x), torch.tensor(target))
     assert algorithm.objective(step).loss.item() == pytest.approx(expected.item(), abs=1e-12)
+
+
+def test_how_far_training_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resumed at step 20 of 100; 20 steps in 10 s leave 60, which are 30 s."""
+    judge = object.__new__(Judge)
+    judge.schedule = SimpleNamespace(steps=100)  # type: ignore[assignment]
+    judge._begun, judge._first = 5.0, 20
+    assert judge._pace(40, 15.0) == "step 40 of 100, 30 s left"

@@ -27,6 +27,7 @@ from dgbench.network_specs import Sizes
 from dgbench.networks.build import assembled
 from dgbench.plan.settings import TrainerSettings
 from dgbench.records.spec import digest
+from dgbench.records.status import roughly
 from dgbench.seeding import derive
 from dgbench.shift.classifiers import ShiftClassifier
 from dgbench.shift.estimators import Fitted, Fitting, Labeled, Schedule
@@ -40,7 +41,7 @@ from dgbench.training.processes import make_trainer
 
 STACK_BYTES = 2 * 2**30  # of the minibatches and weights of a stack
 FEATURES_AT_ONCE = 16384
-LINE_SECONDS = 15.0  # between two lines of progress
+FIRST_SECONDS, LINE_SECONDS = 2.0, 15.0  # of training before the first line, and between two
 
 
 class SampleStore(Store):
@@ -136,10 +137,13 @@ class Judge(pl.Callback):
         self._best: list[tuple[float, float, int, Tensors] | None] = [None] * self.n
         self._mean: dict[str, Tensor] = {}
         self._averaged = 0
-        self._saved = self._spoke = time.monotonic()
+        self._saved = self._begun = self._spoke = time.monotonic()
+        self._first = 0
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         self._begun = time.monotonic()
+        self._spoke = self._begun + FIRST_SECONDS - LINE_SECONDS
+        self._first = int(pl_module.steps_done)
         if self.schedule.mean_from is not None:
             pl_module.after_step.append(lambda done, batch: self._average(pl_module, done))
 
@@ -149,11 +153,18 @@ class Judge(pl.Callback):
         if chooses or (last and self.schedule.mean_from is None):
             for i in range(self.n):
                 self._look(pl_module, i)
-        if not last and time.monotonic() - self._spoke > LINE_SECONDS:
-            self._spoke = time.monotonic()
-            self.tell(f"step {pl_module.steps_done} of {self.schedule.steps}")
+        now = time.monotonic()
+        if not last and now - self._spoke > LINE_SECONDS:
+            self._spoke = now
+            self.tell(self._pace(pl_module.steps_done, now))
         if self.checkpoint and not last and time.monotonic() - self._saved >= self.every:
             self._save(pl_module)
+
+    def _pace(self, step: int, now: float) -> str:
+        """Format how far training is, and how long the rest takes at the pace so far."""
+        of_step = (now - self._begun) / max(1, step - self._first)
+        left = of_step * (self.schedule.steps - step)
+        return f"step {step} of {self.schedule.steps}, {roughly(left)} left"
 
     @torch.no_grad()
     def _look(self, module: LightningRuns, i: int) -> None:

@@ -44,6 +44,7 @@ from dgbench.data.options import (
     list_of_names,
 )
 from dgbench.errors import ConfigError, DataError
+from dgbench.phases import phase
 from dgbench.records.files import read_arrays
 from dgbench.records.predictions import need_pyarrow, read_parquet
 from dgbench.validation import Refusal, shown, some_of
@@ -78,7 +79,9 @@ def columns_of(path: Path, features: str | Sequence[str] | None) -> Columns:
     if not path.is_file():
         raise DataError(f"dataset.path={path} is no file; give one with {LAYOUT}")
     try:
-        arrays = read(path, features)
+        with phase(f"reading {path}", 1, "files") as progress:
+            arrays = read(path, features)
+            progress.advance()
     except (OSError, ValueError, TypeError) as error:
         reason, decoded = " ".join(str(error).split())[:120], not isinstance(error, UnicodeDecodeError)
         raise DataError(
