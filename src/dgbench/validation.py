@@ -69,7 +69,7 @@ def as_it_is(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
 Number = Annotated[float, Field(allow_inf_nan=False), WrapValidator(as_it_is)]
 
 #: text that would be a number if it stood without quotes
-NUMBER_TEXT = re.compile(r"[-+]?(\d{1,300}\.?\d*|\.\d+)([eE][-+]?\d+)?")
+NUMBER_TEXT = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 MOST = 2**63
 MOST_SHOWN = 200  # characters of a value that a refusal repeats
 

@@ -11,7 +11,7 @@ import pytest
 from dgbench.data.datasets.ood_bench import camelyon17 as camelyon17_reader
 from dgbench.data.fetch import arrange as from_parquet
 from dgbench.data.fetch.arrange import camelyon17, domains
-from dgbench.errors import DataError
+from dgbench.errors import DataError, RecordError
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -99,3 +99,13 @@ def test_tables_that_cannot_be_read(tmp_path: Path) -> None:
         (tmp_path / "0.parquet").write_bytes(broken)
         with pytest.raises(DataError, match=r"^0\.parquet.*cut short.*corrupt \(.*\); delete.*fetch.*again$"):
             domains(tmp_path)
+
+
+def test_a_table_that_expands_beyond_all_measure_is_refused(tmp_path: Path) -> None:
+    """Five million times the same value, in a few kilobytes; nothing of it is read."""
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * 50_000, pa.int32()), pa.array(["photo"]))
+    lines = pa.table({"image": column, "domain": column, "label": column})
+    with pq.ParquetWriter(tmp_path / "0.parquet", lines.schema, compression="zstd") as writer:
+        writer.write_table(pa.concat_tables([lines] * 100))
+    with pytest.raises(RecordError, match=r"0\.parquet expands to more than 32 MB"):
+        domains(tmp_path)

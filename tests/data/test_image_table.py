@@ -12,7 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dgbench.data.datasets.image_table import ImageTable, rows_of_list, table_of_folders, table_of_rows
+from dgbench.data.datasets.image_table import (
+    ImageTable,
+    cells_of,
+    rows_of_list,
+    table_of_folders,
+    table_of_rows,
+)
 from dgbench.data.datasets.splits import subsets_of
 from dgbench.errors import DgbenchError
 from tests.complaints import refused
@@ -145,6 +151,22 @@ def test_a_list_that_is_cut_or_of_another_encoding(image_tree: Tree, tmp_path: P
     file = tmp_path / "list.csv"
     file.write_bytes(f"path,environment,class\n{text}\n".encode("latin-1"))
     one_line(lambda: listed(file, image_tree(x=TWO)), said)
+
+
+def test_a_cell_longer_than_any_name_is_one_line(tmp_path: Path) -> None:
+    """Of a list of others too, which the reader of a dataset reads."""
+    file = tmp_path / "list.csv"
+    file.write_text(f"path,environment,class\nx/cat/00.png,{'x' * 200_000},cat\n")
+    one_line(lambda: rows_of_list(file), r"list\.csv cannot be read \(field larger than .*; give a CSV")
+    one_line(lambda: cells_of(file), r"list\.csv cannot be read \(field larger than ")
+    file.write_text(f"path,environment,class,{'x' * 200_000}\nx/cat/00.png,x,cat,y\n")
+    one_line(lambda: cells_of(file), r"list\.csv cannot be read \(field larger than ")
+
+
+def test_a_list_nested_without_end_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "list.json"
+    file.write_text("[" * 100_000)
+    one_line(lambda: rows_of_list(file), r"list\.json cannot be read \(RecursionError: .*; give a CSV")
 
 
 def one_line(call: Callable[[], Any], words: str) -> None:

@@ -10,13 +10,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from dgbench.analysis.selection import Last
 from dgbench.records.rows import ROW_FILE, append_rows
+from dgbench.reports.evaluation import evaluate
 from dgbench.reports.reading import row_files as row_cache
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.row_files import CACHE_FILE
+from dgbench.reports.reading.selected import select_runs
 
 
 @pytest.fixture
@@ -74,6 +78,22 @@ def test_the_second_report_reads_no_row_file_and_is_the_same(root: Path, monkeyp
     same(collect([root], cache=True), plain)
     kinds = [problem.kind for problem in plain.problems]
     assert kinds == ["dropped line", "run that lacks rows", "several code versions"]
+
+
+def test_runs_of_a_cache_share_the_names_of_their_keys(root: Path) -> None:
+    collect([root], cache=True)
+    first, second, _ = collect([root], cache=True).runs
+    keys = zip(first.identity, second.identity, strict=True)
+    assert all(one is other for one, other in keys)
+
+
+def test_names_in_the_frames_of_a_report_are_strings_of_python(root: Path) -> None:
+    """Arrow's take more memory and make tables slower; pandas 3 chooses them by itself."""
+    selected = select_runs(collect([root]), Last())
+    assert set(selected.tests[["algorithm", "fold", "role", "env"]].dtypes) == {np.dtype(object)}
+    errors = evaluate(selected, "code").errors
+    names = ["setting", "algorithm", "role", "env", "error.reason"]
+    assert set(errors[names].dtypes) == {np.dtype(object)}
 
 
 def test_only_what_changed_is_read_again(make: Any, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -312,8 +312,11 @@ def cells_of(file: Path, fix: str = PUBLISHED, columns: Sequence[str] = ()) -> l
     """
     text = text_of(file, fix)
     heading = next((line for line in text if line.strip()), "")
-    sign = sign_between(heading, columns)
-    return [line for line in csv.reader(text, delimiter=sign) if line]
+    try:
+        sign = sign_between(heading, columns)
+        return [line for line in csv.reader(text, delimiter=sign) if line]
+    except csv.Error as error:  # a cell longer than any name
+        raise DataError(f"{file} cannot be read ({error}); {fix}") from error
 
 
 def lines_of(file: Path, columns: Sequence[str], fix: str = PUBLISHED) -> list[dict[str, str]]:
@@ -368,7 +371,7 @@ def rows_of_list(manifest: Path, subset_column: str | None = None) -> list[Row]:
             f"dataset.manifest={manifest}",
         )
         return [_row(entry, chosen) for entry in entries]
-    except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(
             f"dataset.manifest={manifest} cannot be read ({type(error).__name__}: {error}); {fix}"
         ) from error

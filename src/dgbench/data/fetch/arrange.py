@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgbench.errors import DataError
+from dgbench.records.files import check_expansion
+from dgbench.records.predictions import parquet_size
 
 if TYPE_CHECKING:
     import pyarrow.parquet
@@ -158,6 +160,7 @@ def _opened(file: Path, columns: Sequence[str]) -> pyarrow.parquet.ParquetFile:
         opened = pq.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:
         raise _broken(file, error) from error
+    check_expansion(file, parquet_size(opened))
     lacking = [column for column in columns if column not in opened.schema_arrow.names]
     if lacking:
         raise DataError(f"{file.name} has no column {lacking[0]}; it is another table than expected")

@@ -219,8 +219,8 @@ def tests_of(runs: Sequence[SelectedRun], rows: pd.DataFrame, at_step: NDArray[n
     majority = rows["majority_wrong"].to_numpy(dtype="float64") if "majority_wrong" in rows else np.nan
 
     def of_run(values: Iterable[Any]) -> NDArray[Any]:
-        of_rows: NDArray[Any] = np.array([*values], dtype=object)[numbers]
-        return of_rows
+        per_line: NDArray[Any] = np.array([*values], dtype=object)[numbers]
+        return per_line
 
     return pd.DataFrame(
         {
