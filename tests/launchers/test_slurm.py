@@ -232,7 +232,8 @@ def test_small_runs_share_a_job(slurm_cluster: dict[str, str], tmp_path: Path) -
 
 
 def test_what_slurm_refuses_is_told(slurm_cluster: dict[str, str], tmp_path: Path) -> None:
-    words = ("-m", *TINY, "seed=0", *QUEUE, "hydra.launcher.partition=none")
+    queue = [word.replace("partition=main", "partition=none") for word in QUEUE]
+    words = ("-m", *TINY, "seed=0", *queue)
     assert start(tmp_path, *words, env=slurm_cluster).wait(60) == 1
     first, *sbatch, line = (tmp_path / "err").read_text().splitlines()
     assert first.endswith("jobs of the sweep ...")
