@@ -172,7 +172,7 @@ def test_no_step_is_lost_where_a_cluster_takes_the_node_back(
     shared, alone = tmp_path / "shared", tmp_path / "alone"
     shared.mkdir()
     alone.mkdir()
-    words = ("-m", *TINY[:-1], "protocol.folds=[full]", "trainer.eval_every=150", "trainer.steps=700")
+    words = ("-m", *TINY[:-1], "protocol.folds=[full]", "trainer.eval_every=150", "trainer.steps=5000")
     words = (*words, "trainer.checkpoint_seconds=100000", "seed=0")
     sweep = start(shared, *words, *QUEUE, env=slurm_cluster)
     step = 0

@@ -210,7 +210,8 @@ def _count(kinds: Iterable[KindLeft]) -> Iterator[str]:
         kind.cost = replace(cost, memory=largest.memory)
         rate = _card(study).rate(TrainerSettings(**study.config["trainer"]))
         if kind.flops is not None and study.config["trainer"]["device"] != "cpu":
-            kind.guess = kind.flops / rate * max(1.0, LAUNCHES * rate / kind.cost.step)
+            launches = LAUNCHES * rate / kind.cost.step if kind.cost.step else 1.0  # a run of 0 steps is only evaluated
+            kind.guess = kind.flops / rate * max(1.0, launches)
 
 
 def _cost(study: PlannedStudy, costs: dict[str, Cost]) -> Cost:

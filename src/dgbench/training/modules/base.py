@@ -18,7 +18,7 @@ from dgbench.errors import ConfigError, DivergedError
 from dgbench.objectives.contract import Algorithm, ParamGroup, Update
 from dgbench.objectives.sharpness import Sharpened
 from dgbench.training.modules.predicting import PredictingModule, survey
-from dgbench.training.modules.trial import Seen, Trial, drawing_again, draws_globally
+from dgbench.training.modules.trial import Seen, Trial, drawing_again, draws_globally, sampled
 from dgbench.training.optimizers import (
     OPTIMIZERS,
     Part,
@@ -165,14 +165,15 @@ class RunModule(PredictingModule):
             losses, _ = differentiate()
         seen = self._seen(losses, stepping)
         self.set_objective_state(before)
+        for parameter in self._with_gradients(stepping):
+            parameter.grad = None  # its memory is wanted again at once
         return seen
 
     def _seen(self, losses: Tensor, stepping: Mapping[str, Any]) -> Seen:
-        """Copy what an update came to: its losses, gradients, and what it made of statistics and memory."""
-        gradients = [gradient.clone() for gradient in self._gradients(stepping)]
+        """Copy what an update came to: losses, a sample of each gradient, what became of statistics and memory."""
         return {
             "loss": [losses.detach().clone()],
-            "gradients": gradients,
+            "gradients": list(map(sampled, self._gradients(stepping))),
             "state": list(self.objective_state().values()),
         }
 
@@ -186,8 +187,12 @@ class RunModule(PredictingModule):
 
     def _gradients(self, stepping: Mapping[str, Any]) -> list[Tensor]:
         """List the gradients that the parameters of optimizers hold."""
+        return [parameter.grad for parameter in self._with_gradients(stepping) if parameter.grad is not None]
+
+    def _with_gradients(self, stepping: Mapping[str, Any]) -> list[Tensor]:
+        """List the parameters of optimizers that hold a gradient."""
         return [
-            parameter.grad
+            parameter
             for optimizer in stepping.values()
             for settings in unwrapped(optimizer).param_groups
             for parameter in settings["params"]

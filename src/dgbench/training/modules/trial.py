@@ -20,6 +20,8 @@ from dgbench.errors import ConfigError
 Seen = Mapping[str, Sequence[Tensor]]  #: what an update came to, by what it is
 #: share of the largest number by which atomic additions of a GPU may change others, with room
 ROUNDING = 1e-3
+#: numbers of a gradient that are compared, evenly spread: copies of all would take memory that training needs
+SAMPLE = 4096
 
 
 def draws_globally(networks: nn.Module) -> bool:
@@ -118,6 +120,12 @@ def _are_close(before: Sequence[Tensor], again: Sequence[Tensor]) -> bool:
         if float((both[0] - both[1]).abs().max()) > ROUNDING * float(both.abs().max()):
             return False
     return True
+
+
+def sampled(tensor: Tensor) -> Tensor:
+    """Copy up to about :data:`SAMPLE` evenly spread numbers of a tensor."""
+    flat = tensor.detach().reshape(-1)
+    return flat[:: max(1, flat.numel() // SAMPLE)].clone()
 
 
 @contextmanager
