@@ -82,6 +82,12 @@ class Checkpointer(pl.Callback):
         self._stop_if_interrupted()
 
     def teardown(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
+        self._give_back_signals()
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: Any, exception: BaseException) -> None:
+        self._give_back_signals()  # there is no teardown then, and a handler would keep the memory of the group
+
+    def _give_back_signals(self) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._handlers = {}
