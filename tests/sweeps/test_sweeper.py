@@ -87,7 +87,8 @@ def test_only_jobs_with_something_left_are_launched(command: Any, finished: Path
     shutil.rmtree(gone)
     ended = again(command, finished, tmp_path, "seed=0,1,2")
     assert ended.code == 0, ended.err
-    assert ended.err.splitlines()[:2] == [FIRST, "3 of 6 jobs were done before"]
+    replaced = "note: seed=0,1 counts for nothing: seed=0,1,2 after it replaces it"
+    assert ended.err.splitlines()[:3] == [replaced, FIRST, "3 of 6 jobs were done before"]
     assert ended.out.count(" seed ") == 3
     assert read_status(gone).word == "DONE"
     assert len(list(tmp_path.rglob("errors.jsonl"))) == 12

@@ -302,13 +302,14 @@ def safetensors_of_a_large_header(folder: Path) -> None:
 
 @case
 def safetensors_of_another_network(folder: Path) -> None:
-    save_file({"x": torch.zeros(3)}, folder / "model.safetensors")
+    save_file({"x": torch.zeros(3)}, last(folder))
 
 
 @case
 def pipe_for_safetensors(folder: Path) -> None:
     shutil.rmtree(folder / "checkpoints")
-    os.mkfifo(folder / "model.safetensors")
+    (folder / "checkpoints").mkdir()
+    os.mkfifo(last(folder))
 
 
 # ---- tests ----------------------------------------------------------------------------------------------------------
