@@ -89,7 +89,8 @@ class Checkpointer(pl.Callback):
 
     def _give_back_signals(self) -> None:
         for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) == self._interrupt:  # Lightning may have put back what was before its own
+                signal.signal(number, handler)
         self._handlers = {}
 
     def _due(self) -> bool:
