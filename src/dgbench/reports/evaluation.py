@@ -202,7 +202,7 @@ def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
     """
     problems = list(selected.problems)
     groups = groups_of(selected, split_by)
-    settings: list[Setting] = []
+    settings: list[tuple[Setting, Group]] = []
     lines: list[dict[str, Any]] = []
     errors = _ErrorLines()
     titles = iter(setting_titles([group.identity for group in groups if group.identity["protocol"] != PAIRS]))
@@ -219,15 +219,16 @@ def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
             study_key = {"setting": setting.title, "algorithm": study.algorithm, "seed": study.seed}
             lines.append({**study_key, **_line(study)})
             problems += _missing_problems(study)
-        chance = _chance(group, coverage)
-        settings.append(replace(setting, chance=chance, notes=_on_classes(group, setting, errors)))
+        settings.append((replace(setting, chance=_chance(group, coverage)), group))
         problems += coverage.problems()
     # both frames keep names as Python's strings: tables read them by the thousand, Arrow's make that ten times slower
     study_columns = ["setting", "algorithm", "seed"]
     names = [*study_columns, *MEASURES, "ideal_env", "steps", "missing", "trained_on_tested", "sampled"]
     study_frame = pd.DataFrame(lines).reindex(columns=[*names, *(f"{name}.reason" for name in MEASURES)])
     study_frame = study_frame.astype({**dict.fromkeys(MEASURES, "float64"), "setting": object, "algorithm": object})
-    return Evaluation(tuple(settings), study_frame, errors.frame(), tuple(problems))
+    error_frame = errors.frame()
+    noted = tuple(replace(setting, notes=_on_classes(group, setting, error_frame)) for setting, group in settings)
+    return Evaluation(noted, study_frame, error_frame, tuple(problems))
 
 
 class _ErrorLines:
@@ -318,13 +319,12 @@ def _chance(group: Group, coverage: _Coverage) -> Chance | None:
     return chance_of(identities, group.tests, held_out, list(coverage.everywhere), measures)
 
 
-def _on_classes(group: Group, setting: Setting, errors: _ErrorLines) -> tuple[str, ...]:
+def _on_classes(group: Group, setting: Setting, errors: pd.DataFrame) -> tuple[str, ...]:
     """Say which classes the models of a setting were tested on and could not learn."""
     identities = [run.identity for run in group.runs if not run.reason]
     if not any(identity.get("unlearnable") for identity in identities):
         return ()
-    frame = errors.frame()
-    held_out = frame[(frame["setting"] == setting.title) & (frame["role"] == "held_out")]
+    held_out = errors[(errors["setting"] == setting.title) & (errors["role"] == "held_out")]
     return tuple(notes_of_setting(identities, held_out[["env", "error"]]))
 
 

@@ -22,8 +22,6 @@ training environments. The records of the second training have ``fd_env{i}_in_ac
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 from collections.abc import Sequence
@@ -33,10 +31,8 @@ from typing import Any
 import numpy as np
 
 from dgbench.errors import RecordError
-from dgbench.plan.names import our_name
 from dgbench.records.files import open_regular
 from dgbench.records.rows import (
-    DEFAULTS,
     LARGEST_COUNT,
     Check,
     first_fault,
@@ -52,9 +48,9 @@ from dgbench.reports.importers.logs import (
     RESULTS,
     LoggedRun,
     Setting,
-    dataset_and_environments,
     decoded,
     fraction,
+    identity_of,
     rows_of,
     without_duplicates,
 )
@@ -136,7 +132,7 @@ def _read_folder(
     file = Path(folder, RESULTS)
     with open_regular(file) as handle:
         lines = handle.readlines()
-    if any(swad.is_log(_or_nothing(line)) for line in lines[:_LOOKED_AT]):
+    if any(b"real_test_envs" in line and swad.is_log(_or_nothing(line)) for line in lines[:_LOOKED_AT]):
         folds += swad.read_folds(lines, file, problems)
         return
     logged = _read_run(folder, lines, problems, setting)
@@ -259,30 +255,17 @@ def _identity(record: dict[str, Any], held_out: tuple[int, ...], count: int, set
         RecordError: names or held-out environments do not fit their count.
     """
     args = record["args"]
-    dataset, given = dataset_and_environments(args["dataset"], count, held_out, setting)
     draw, trial = int(args.get("hparams_seed", 0)), int(args.get("trial_seed", 0))
-    place = [args["dataset"], args["algorithm"], held_out, draw, trial]
     protocol = {0: "loo", 1: "loo", 2: "pairs"}.get(len(held_out), "multi_test")
-    return {
-        **DEFAULTS,
-        "run": hashlib.sha256(json.dumps(place).encode()).hexdigest()[:12],
-        "dataset": dataset,
-        "variant": {},
-        "base": "domainbed",
-        "evaluation": "sampled",
-        "data_seed": 0,
-        "split_seed": 0,
-        "given": given,
-        "algorithm": our_name(args["algorithm"]),
-        "hparams": record.get("hparams") or {},
-        "draw": draw,
-        "space": "domainbed",
-        "trial": trial,
-        "backbone": setting.backbone,
-        "init": setting.init,
-        "protocol": "multi_test" if args.get("val_envs") else protocol,
-        "fold": "-".join(map(str, held_out)) or "full",
-        "held_out": [given[index] for index in held_out],
-        "seed": trial,
-        "code": f"{IMPORTED} from DomainBed",
-    }
+    return identity_of(
+        setting,
+        args,
+        held_out,
+        count,
+        place=[args["dataset"], args["algorithm"], held_out, draw, trial],
+        hparams=record.get("hparams") or {},
+        draw=draw,
+        trial=trial,
+        protocol="multi_test" if args.get("val_envs") else protocol,
+        code=f"{IMPORTED} from DomainBed",
+    )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 
 from dgbench.errors import RecordError
 from dgbench.plan.domainbed_names import DATASETS
+from dgbench.plan.names import our_name
+from dgbench.records.rows import DEFAULTS
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import Run
 
@@ -129,3 +132,59 @@ def dataset_and_environments(name: str, count: int, held_out: Sequence[int], set
             "give import.environments as many names, or leave it out"
         )
     return dataset, given
+
+
+def identity_of(
+    setting: Setting,
+    args: Mapping[str, Any],
+    held_out: Sequence[int],
+    count: int,
+    *,
+    place: Sequence[Any],
+    hparams: Mapping[str, Any],
+    draw: int,
+    trial: int,
+    protocol: str,
+    code: str,
+) -> dict[str, Any]:
+    """Build the fields of :class:`dgbench.records.rows.RunIdentity`.
+
+    Args:
+        setting: what the records do not say.
+        args: of the records: ``dataset`` and ``algorithm``.
+        held_out: indices of the environments never trained on.
+        count: of the environments.
+        place: what tells the run from others; its hash is made of it.
+        hparams: hyperparameters.
+        draw: of the hyperparameters.
+        trial: the seed.
+        protocol: of the fold.
+        code: that trained it.
+
+    Raises:
+        RecordError: names or held-out environments do not fit their count.
+    """
+    dataset, given = dataset_and_environments(args["dataset"], count, held_out, setting)
+    return {
+        **DEFAULTS,
+        "run": hashlib.sha256(json.dumps(place).encode()).hexdigest()[:12],
+        "dataset": dataset,
+        "variant": {},
+        "base": "domainbed",
+        "evaluation": "sampled",
+        "data_seed": 0,
+        "split_seed": 0,
+        "given": given,
+        "algorithm": our_name(args["algorithm"]),
+        "hparams": dict(hparams),
+        "draw": draw,
+        "space": "domainbed",
+        "trial": trial,
+        "backbone": setting.backbone,
+        "init": setting.init,
+        "protocol": protocol,
+        "fold": "-".join(map(str, held_out)) or "full",
+        "held_out": [given[index] for index in held_out],
+        "seed": trial,
+        "code": code,
+    }

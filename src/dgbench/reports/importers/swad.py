@@ -14,7 +14,6 @@ Source: Cha et al. 2021, "SWAD: Domain Generalization by Seeking Flat Minima", a
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections import defaultdict
@@ -26,9 +25,7 @@ from typing import Any
 import numpy as np
 
 from dgbench.errors import RecordError
-from dgbench.plan.names import our_name
 from dgbench.records.rows import (
-    DEFAULTS,
     LARGEST_COUNT,
     Check,
     first_fault,
@@ -40,13 +37,12 @@ from dgbench.records.rows import (
     whole,
 )
 from dgbench.reports.importers import IMPORTED
-from dgbench.reports.importers.logs import LoggedRun, Setting, dataset_and_environments, decoded, fraction
+from dgbench.reports.importers.logs import LoggedRun, Setting, decoded, fraction, identity_of
 from dgbench.reports.reading.folders import Problem, printable
 from dgbench.reports.reading.row_files import Fault, Run, bounded
 
 ROUNDING = 1e-4  #: of an accuracy, where logs repeat it
 _PART = re.compile(r"env(?P<env>\d{1,3})_(?P<part>in|out)(?:_(?P<metric>[a-z0-9]\w{0,30}))?")
-_ACCURACY = ("", "acc")  # what the accuracy is called after env{i}_in
 _ARGS_CHECKS: dict[str, Check] = {
     "dataset": printable_text,
     "algorithm": printable_text,
@@ -297,31 +293,18 @@ def _refuse_variants(folds: Sequence[Fold]) -> None:
 
 def _run(fold: Fold, seed: int, unfinished: str, setting: Setting) -> LoggedRun:
     args = fold.args
-    dataset, given = dataset_and_environments(args["dataset"], fold.environments, fold.held_out, setting)
-    place = [args["dataset"], args["algorithm"], fold.held_out, *fold.seeds]
-    identity = {
-        **DEFAULTS,
-        "run": hashlib.sha256(json.dumps(["swad", *place]).encode()).hexdigest()[:12],
-        "dataset": dataset,
-        "variant": {},
-        "base": "domainbed",
-        "evaluation": "sampled",
-        "data_seed": 0,
-        "split_seed": 0,
-        "given": given,
-        "algorithm": our_name(args["algorithm"]),
-        "hparams": dict(fold.hparams),
-        "draw": 0,
-        "space": "domainbed",
-        "trial": seed,
-        "backbone": setting.backbone,
-        "init": setting.init,
-        "protocol": {1: "loo", 2: "pairs"}.get(len(fold.held_out), "multi_test"),
-        "fold": _name(fold.held_out),
-        "held_out": [given[index] for index in fold.held_out],
-        "seed": seed,
-        "code": f"{IMPORTED} from a log of SWAD's code",
-    }
+    identity = identity_of(
+        setting,
+        args,
+        fold.held_out,
+        fold.environments,
+        place=["swad", args["dataset"], args["algorithm"], fold.held_out, *fold.seeds],
+        hparams=fold.hparams,
+        draw=0,
+        trial=seed,
+        protocol={1: "loo", 2: "pairs"}.get(len(fold.held_out), "multi_test"),
+        code=f"{IMPORTED} from a log of SWAD's code",
+    )
     steps = sorted(fold.records)
     parts = [f"env{index}_{part}" for index in range(fold.environments) for part in ("in", "out")]
     accuracy = [[fraction(_of(fold.records[step], part)) for part in parts] for step in steps]
@@ -336,7 +319,7 @@ def _run(fold: Fold, seed: int, unfinished: str, setting: Setting) -> LoggedRun:
 def _other_metrics(fold: Fold, steps: Sequence[int], parts: Sequence[str]) -> dict[str, Any]:
     """Collect what was logged of each environment beside the accuracy, such as ``env0_in_auc``."""
     matches = [_PART.fullmatch(key) for key in fold.records[steps[0]]]
-    metrics = sorted({match["metric"] for match in matches if match and match["metric"] not in (None, *_ACCURACY)})
+    metrics = sorted({match["metric"] for match in matches if match and match["metric"] not in (None, "acc")})
     values = {}
     for metric in metrics:
         lines = [[_number(fold.records[step].get(f"{part}_{metric}")) for part in parts] for step in steps]
