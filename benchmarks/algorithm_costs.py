@@ -35,9 +35,17 @@ from dgbench.training.modules import SingleRun
 from dgbench.training.processes import prepare_process
 
 BATCH = 64
-IMAGES = 3 * BATCH  # what an algorithm that looks at all training images sees, before the clock starts
+IMAGES = (
+    3 * BATCH
+)  # what an algorithm that looks at all training images sees, before the clock starts
 SIZES = Sizes(
-    n_features=0, n_classes=2, n_envs=3, image=(2, 28, 28), n_steps=5000, n_images=IMAGES, n_trained_on=50_000
+    n_features=0,
+    n_classes=2,
+    n_envs=3,
+    image=(2, 28, 28),
+    n_steps=5000,
+    n_images=IMAGES,
+    n_trained_on=50_000,
 )
 STEPS, REPEATS = 6, 5  # steps: a whole round of the discriminators' turns
 COSTS = CONF.parent / "docs" / "data" / "algorithm_costs.json"
@@ -75,8 +83,18 @@ class Passes:
 
 PASSES = {
     "arm": Passes(context=1, why="and one of the untrained context network"),
-    "cdann": Passes(backward=0.5, silent=0.5, forward=0.5, why="every second step trains the discriminator alone"),
-    "dann": Passes(backward=0.5, silent=0.5, forward=0.5, why="every second step trains the discriminator alone"),
+    "cdann": Passes(
+        backward=0.5,
+        silent=0.5,
+        forward=0.5,
+        why="every second step trains the discriminator alone",
+    ),
+    "dann": Passes(
+        backward=0.5,
+        silent=0.5,
+        forward=0.5,
+        why="every second step trains the discriminator alone",
+    ),
     "erdg": Passes(silent=1, why="and one forward for the frozen features"),
     "adrmx": Passes(
         forward=2 / 3,
@@ -96,18 +114,32 @@ PASSES = {
         why="first half: the translator and its discriminator, featurizer silent; then eight halves of a minibatch",
     ),
     "disam": Passes(forward=2, backward=2, why="twice, at the raised weights too"),
-    "fact": Passes(forward=2, silent=2, backward=2, why="every image twice, and as often through the teacher"),
+    "fact": Passes(
+        forward=2, silent=2, backward=2, why="every image twice, and as often through the teacher"
+    ),
     "fish": Passes(updates=3, why="one update for each environment"),
     "iga": Passes(second=1, why="and one backward through the gradients"),
     "mixstyle": Passes(forward=2, backward=2, why="every image stands in two pairs"),
     "miro": Passes(silent=1, why="and one forward of the initial featurizer"),
-    "mldg": Passes(forward=2 / 3, backward=2 / 3, updates=2, why="one episode of two environments, two updates"),
+    "mldg": Passes(
+        forward=2 / 3, backward=2 / 3, updates=2, why="one episode of two environments, two updates"
+    ),
     "sagm": Passes(forward=2, backward=2, why="twice, at the raised weights too"),
     "sam": Passes(forward=2, backward=2, why="twice, at the raised weights too"),
     "transfer": Passes(
-        forward=2, silent=1, backward=2, updates=2, why="two updates of the featurizer, and features for the adversary"
+        forward=2,
+        silent=1,
+        backward=2,
+        updates=2,
+        why="two updates of the featurizer, and features for the adversary",
     ),
-    "sag_net": Passes(forward=2, silent=1, backward=2, updates=2, why="three updates, two of them of the featurizer"),
+    "sag_net": Passes(
+        forward=2,
+        silent=1,
+        backward=2,
+        updates=2,
+        why="three updates, two of them of the featurizer",
+    ),
 }
 
 
@@ -154,7 +186,9 @@ def module(name: str) -> SingleRun:
     config = config_of([f"algorithm={name}"])
     algorithm = get_class(config["algorithm"]["objective"])
     hparams = hyperparameters(config, TrainerSettings(**config["trainer"]), smallest=0)
-    zeros = {key: 0 for key in hparams if "anneal" in key or key in ("iters", "linear_steps")}  # what is late in a run
+    zeros = {
+        key: 0 for key in hparams if "anneal" in key or key in ("iters", "linear_steps")
+    }  # what is late in a run
     hparams = {**hparams, **zeros, "batch_size": BATCH}
     networks, sizes = build_networks(
         lambda image: MNISTCNN(image),
@@ -260,7 +294,9 @@ def main() -> None:
     batches = random_batches()
     part = parts(batches[0])
     erm_floor = floor(Passes(), part)
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; ms per pass over 3 x {BATCH} images:")
+    print(
+        f"torch {torch.__version__}, {torch.get_num_threads()} threads; ms per pass over 3 x {BATCH} images:"
+    )
     print(", ".join(f"{name} {1e3 * value:.1f}" for name, value in part.items()) + "\n")
     print(f"{'algorithm':<15}{'x ERM':>7}{'floor':>7}{'over floor':>12}  passes")
     for name in names:

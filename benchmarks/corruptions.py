@@ -75,9 +75,14 @@ def main() -> None:
                 times[f"package {side}"] = milliseconds(partial(package, pieces, name), len(pieces))
             for key, value in times.items():
                 sums[key] += value
-            cells += [f"{times[key]:.2f}" if key in times else "" for key in (f"ours {side}", f"package {side}")]
+            cells += [
+                f"{times[key]:.2f}" if key in times else ""
+                for key in (f"ours {side}", f"package {side}")
+            ]
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
-    print("| sum | " + " | ".join(f"{value:.1f}" if value else "" for value in sums.values()) + " |")
+    print(
+        "| sum | " + " | ".join(f"{value:.1f}" if value else "" for value in sums.values()) + " |"
+    )
 
 
 if __name__ == "__main__":

@@ -44,11 +44,18 @@ def load(processes: int) -> Iterator[None]:
 def seconds(mode: str, words: tuple[str, ...], steps: int) -> float:
     """Measure the wall time of a command in seconds, from its start to its table."""
     environment = {key: value for key, value in os.environ.items() if key not in THREADS}
-    fixed = ("dataset.base=digits", "trainer.device=cpu", f"trainer.steps={steps}", f"trainer.eval_every={steps}")
+    fixed = (
+        "dataset.base=digits",
+        "trainer.device=cpu",
+        f"trainer.steps={steps}",
+        f"trainer.eval_every={steps}",
+    )
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, ROOT / "train.py", *fixed, *words, f"execution={mode}"]
         begun = time.monotonic()
-        process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        process = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True
+        )
         elapsed = time.monotonic() - begun
     if process.returncode:
         raise SystemExit(process.stderr)
@@ -58,13 +65,19 @@ def seconds(mode: str, words: tuple[str, ...], steps: int) -> float:
 def main() -> None:
     """Print one line for each network and load."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--loads", type=int, nargs="+", default=[0, 2, 4], help="processes of others")
+    parser.add_argument(
+        "--loads", type=int, nargs="+", default=[0, 2, 4], help="processes of others"
+    )
     parser.add_argument("--repeats", type=int, default=5, help="rounds")
     parser.add_argument("--share", type=float, default=1.0, help="of the steps, for a look")
     options = parser.parse_args()
-    print(f"{os.cpu_count()} cores; seconds of a command of 5 runs, median of {options.repeats} rounds\n")
+    print(
+        f"{os.cpu_count()} cores; seconds of a command of 5 runs, median of {options.repeats} rounds\n"
+    )
     ratios = "".join(f"{f'{mode} / single':>26}" for mode in MODES if mode != "single")
-    print(f"{'network':<12}{'steps':>7}{'load':>6}" + "".join(f"{mode:>9}" for mode in MODES) + ratios)
+    print(
+        f"{'network':<12}{'steps':>7}{'load':>6}" + "".join(f"{mode:>9}" for mode in MODES) + ratios
+    )
     for title, (words, default_steps) in CASES.items():
         steps = max(1, round(default_steps * options.share))
         for processes in options.loads:
@@ -73,10 +86,14 @@ def main() -> None:
                 for number in range(options.repeats):
                     order = [MODES[(number + k) % len(MODES)] for k in range(len(MODES))]
                     rounds.append({mode: seconds(mode, words, steps) for mode in order})
-            line = "".join(f"{statistics.median(times[mode] for times in rounds):>9.1f}" for mode in MODES)
+            line = "".join(
+                f"{statistics.median(times[mode] for times in rounds):>9.1f}" for mode in MODES
+            )
             for mode in ("auto", "stacked"):
                 ratio = sorted(times[mode] / times["single"] for times in rounds)
-                line += f"{f'{statistics.median(ratio):.2f} ({ratio[0]:.2f} to {ratio[-1]:.2f})':>26}"
+                line += (
+                    f"{f'{statistics.median(ratio):.2f} ({ratio[0]:.2f} to {ratio[-1]:.2f})':>26}"
+                )
             print(f"{title:<12}{steps:>7}{processes:>6}{line}", flush=True)
 
 

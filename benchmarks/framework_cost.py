@@ -60,14 +60,18 @@ def bare(study: Study) -> float:
     run = study.runs[-1]
     environments = study.environments
     networks = study.module(run.fold).networks
-    subsets = [torch.from_numpy(environments.table.subset(env, "train")) for env in run.fold.training]
+    subsets = [
+        torch.from_numpy(environments.table.subset(env, "train")) for env in run.fold.training
+    ]
     x, y = environments.store.gather(torch.cat(subsets))  # painted once, before the clock runs
     starts = torch.tensor([0, *(len(s) for s in subsets[:-1])]).cumsum(0)
     optimizer = torch.optim.Adam(networks.parameters(), lr=study.hparams["lr"])
     begun = time.perf_counter()
     for _ in range(study.settings.steps):
         drawn = [torch.randint(len(subset), (study.batch_size,)) for subset in subsets]
-        rows = torch.cat([start + positions for start, positions in zip(starts, drawn, strict=True)])
+        rows = torch.cat(
+            [start + positions for start, positions in zip(starts, drawn, strict=True)]
+        )
         loss = F.cross_entropy(networks.logits(x[rows]), y[rows])
         optimizer.zero_grad()
         loss.backward()
@@ -79,10 +83,21 @@ def main() -> None:
     """Time every case and print the table."""
     prepare_process()
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads\n")
-    print(f"{'backbone':<12}{'image':<12}{'bare ms':>9}{'train.py ms':>13}{'ratio':>8}{'allowed':>9}")
+    print(
+        f"{'backbone':<12}{'image':<12}{'bare ms':>9}{'train.py ms':>13}{'ratio':>8}{'allowed':>9}"
+    )
     for backbone, side, steps, allowed in CASES:
-        overrides = [f"backbone={backbone}", f"dataset.resolution={side}", "dataset.base=mnist", "trainer.device=cpu"]
-        overrides += [f"trainer.steps={steps}", f"trainer.eval_every={steps}", "trainer.checkpoint_seconds=1e9"]
+        overrides = [
+            f"backbone={backbone}",
+            f"dataset.resolution={side}",
+            "dataset.base=mnist",
+            "trainer.device=cpu",
+        ]
+        overrides += [
+            f"trainer.steps={steps}",
+            f"trainer.eval_every={steps}",
+            "trainer.checkpoint_seconds=1e9",
+        ]
         with tempfile.TemporaryDirectory() as folder:
             study = study_of(overrides, Path(folder))
             framework(study, Path(folder)), bare(study)  # warm up
@@ -90,7 +105,10 @@ def main() -> None:
         ratio = statistics.median(ours / theirs for theirs, ours in pairs)
         theirs, ours = (1e3 * statistics.median(times) for times in zip(*pairs, strict=True))
         shape = "x".join(map(str, study.environments.store.image))
-        print(f"{backbone:<12}{shape:<12}{theirs:>9.2f}{ours:>13.2f}{ratio:>8.2f}{allowed:>9.2f}", flush=True)
+        print(
+            f"{backbone:<12}{shape:<12}{theirs:>9.2f}{ours:>13.2f}{ratio:>8.2f}{allowed:>9.2f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -51,10 +51,19 @@ def set_precision(matmul: str) -> None:
 
 def machine() -> dict[str, Any]:
     """Describe the device that is measured, and the software on it."""
-    about: dict[str, Any] = {"device": DEVICE, "torch": torch.__version__, "python": platform.python_version()}
+    about: dict[str, Any] = {
+        "device": DEVICE,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
     if ON_GPU:
         card = torch.cuda.get_device_properties(0)
-        return {**about, "card": card.name, "gigabytes": round(card.total_memory / 1e9, 1), "cuda": torch.version.cuda}
+        return {
+            **about,
+            "card": card.name,
+            "gigabytes": round(card.total_memory / 1e9, 1),
+            "cuda": torch.version.cuda,
+        }
     return {**about, "card": None, "threads": torch.get_num_threads()}
 
 
@@ -70,10 +79,19 @@ def peaks() -> dict[str, float]:
 def stacks(folder: Path, peak: float) -> list[dict[str, Any]]:
     """Measure stacks of runs against a bare loop; images of the convolutional network are random."""
     set_precision("highest")
-    files = [f"dataset.root={pictures(folder / 'pictures', 28)}", "dataset.image_size=28", "dataset.augment=none"]
+    files = [
+        f"dataset.root={pictures(folder / 'pictures', 28)}",
+        "dataset.image_size=28",
+        "dataset.augment=none",
+    ]
     cases = {
         "mlp-128, digits 8x8": ["dataset.base=digits", "backbone.width=128"],
-        "mnist_cnn, 28x28": ["dataset=image_folder", *files, "backbone=mnist_cnn", f"paths.cache_dir={folder}/cache"],
+        "mnist_cnn, 28x28": [
+            "dataset=image_folder",
+            *files,
+            "backbone=mnist_cnn",
+            f"paths.cache_dir={folder}/cache",
+        ],
     }
     return [
         {
@@ -94,14 +112,18 @@ def training(name: str, precision: str, peak: float) -> dict[str, Any]:
     if ON_GPU:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    case = Case([f"backbone={name}", f"dataset.image_size={SIDE}", f"hparams.batch_size={BATCH}"], DEVICE)
+    case = Case(
+        [f"backbone={name}", f"dataset.image_size={SIDE}", f"hparams.batch_size={BATCH}"], DEVICE
+    )
     steps, n = 0, len(case.batch.y)
     with torch.autocast(DEVICE, torch.bfloat16, enabled=half):
         case.steps(3 if ON_GPU else 1)
         synchronize()
         begun = time.perf_counter()
         while time.perf_counter() - begun < SECONDS:
-            steps += len(case.steps(4 if ON_GPU else 1))  # reads the losses of several steps at once, as training does
+            steps += len(
+                case.steps(4 if ON_GPU else 1)
+            )  # reads the losses of several steps at once, as training does
         synchronize()
     per_second = steps / (time.perf_counter() - begun)
     return {
@@ -119,8 +141,15 @@ def differences() -> list[dict[str, Any]]:
         for algorithm in ALGORITHMS:
             row: dict[str, Any] = {"network": network, "algorithm": algorithm}
             for kind, precision in (("double", "64-true"), ("single", "32-true")):
-                overrides = [f"algorithm={algorithm}", "dataset.image_size=32", f"trainer.precision={precision}"]
-                losses = [Case([*words, *overrides], device).steps(EQUAL_STEPS).cpu() for device in ("cpu", DEVICE)]
+                overrides = [
+                    f"algorithm={algorithm}",
+                    "dataset.image_size=32",
+                    f"trainer.precision={precision}",
+                ]
+                losses = [
+                    Case([*words, *overrides], device).steps(EQUAL_STEPS).cpu()
+                    for device in ("cpu", DEVICE)
+                ]
                 row[kind] = float(((losses[1] - losses[0]).abs() / losses[0].abs()).max())
             rows.append({**row, "equal": row["double"] <= DOUBLE and row["single"] <= SINGLE})
     return rows
@@ -129,7 +158,12 @@ def differences() -> list[dict[str, Any]]:
 def main() -> None:
     """Measure everything, print the tables and write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, default=Path("gpu.json"), help="JSON file to write, gpu.json by default")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("gpu.json"),
+        help="JSON file to write, gpu.json by default",
+    )
     options = parser.parse_args()
     prepare_process()
     begun = time.perf_counter()
@@ -156,20 +190,25 @@ def main() -> None:
             row = training(network, precision, peak[precision])
             result["training"].append(row)
             memory = "-" if row["gigabytes"] is None else f"{row['gigabytes']:.1f}"
-            numbers = (
-                f"{row['images_per_second']:>10.1f}{row['of_peak']:>9.1%}{memory:>7}{row['counted_gigabytes']:>9.1f}"
-            )
+            numbers = f"{row['images_per_second']:>10.1f}{row['of_peak']:>9.1%}{memory:>7}{row['counted_gigabytes']:>9.1f}"
             print(f"{network:<26}{precision:>10}{numbers}", flush=True)
 
     result["equality"] = differences()
-    unequal = [f"{row['algorithm']} on {row['network']}" for row in result["equality"] if not row["equal"]]
+    unequal = [
+        f"{row['algorithm']} on {row['network']}" for row in result["equality"] if not row["equal"]
+    ]
     worst = {kind: max(row[kind] for row in result["equality"]) for kind in ("double", "single")}
     print(
         f"\nlosses of {EQUAL_STEPS} steps, {len(result['equality'])} networks and algorithms, against the CPU's: ",
         end="",
     )
-    print(f"largest relative difference {worst['double']:.1e} in double, {worst['single']:.1e} in single precision")
-    print(f"not equal: {', '.join(unequal)}" if unequal else "all equal", "" if ON_GPU else "(the CPU with itself)")
+    print(
+        f"largest relative difference {worst['double']:.1e} in double, {worst['single']:.1e} in single precision"
+    )
+    print(
+        f"not equal: {', '.join(unequal)}" if unequal else "all equal",
+        "" if ON_GPU else "(the CPU with itself)",
+    )
     result["seconds"] = time.perf_counter() - begun
     options.output.write_text(json.dumps(result, indent=1) + "\n")
     print(f"{options.output} after {result['seconds']:.0f} s")

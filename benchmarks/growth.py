@@ -20,13 +20,19 @@ from pathlib import Path
 from synthetic_rows import ALGORITHMS, write_study
 
 REPORT = Path(__file__).parents[1] / "report.py"
-SIZES = {"rows": (125_000, 250_000, 500_000), "environments": (500, 1000, 2000), "runs": (1000, 2000, 4000)}
+SIZES = {
+    "rows": (125_000, 250_000, 500_000),
+    "environments": (500, 1000, 2000),
+    "runs": (1000, 2000, 4000),
+}
 STEEPEST = 3.0  # times the cost for twice the size
 
 
 def main() -> int:
     """Measure what was asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("kinds", nargs="*", default=list(SIZES), help=f"of {', '.join(SIZES)}")
     steep = 0
     for kind in parser.parse_args().kinds:
@@ -36,7 +42,9 @@ def main() -> int:
                 words = MAKE[kind](Path(folder), size)
                 seconds, megabytes = measured([*words, f"output={folder}/report", "cache=false"])
             ratio = f"{seconds / before:4.1f} times" if before else ""
-            print(f"{kind:12s} {size:8,d}  {seconds:6.1f} s  {megabytes:5.0f} MB  {ratio}", flush=True)
+            print(
+                f"{kind:12s} {size:8,d}  {seconds:6.1f} s  {megabytes:5.0f} MB  {ratio}", flush=True
+            )
             steep += size == SIZES[kind][-1] and seconds > STEEPEST * before
             before = seconds
     return int(steep > 0)
@@ -71,7 +79,9 @@ def make_environments(folder: Path, size: int) -> list[str]:
     lines = [",".join(["algorithm", "seed", *(f"e{number}" for number in range(size))])]
     for algorithm in ALGORITHMS[:2]:
         for seed in (0, 1):
-            values = [f"{50 + (7 * seed + 13 * number) % 40}.{len(algorithm)}" for number in range(size)]
+            values = [
+                f"{50 + (7 * seed + 13 * number) % 40}.{len(algorithm)}" for number in range(size)
+            ]
             lines.append(",".join([algorithm, str(seed), *values]))
     file = folder / "table.csv"
     file.write_text("\n".join(lines) + "\n")

@@ -27,12 +27,19 @@ from dgbench.reports.reading.selected import select_runs
 ROOT = Path(__file__).resolve().parents[1]
 ALGORITHMS = "erm,irm,vrex,group_dro,coral,mmd,mixup,mldg,sag_net,ib_erm"
 DRAWS = 20
-SMALL = ("dataset.base=digits", "backbone.width=32", "trainer.device=cpu", "protocol.folds=[0,1,2,3]")
+SMALL = (
+    "dataset.base=digits",
+    "backbone.width=32",
+    "trainer.device=cpu",
+    "protocol.folds=[0,1,2,3]",
+)
 Key = tuple[str, int]  #: algorithm, search
 KINDS = ("search", "halving")
 
 
-def train(folder: Path, kind: str, algorithms: str, searches: int, steps: int) -> subprocess.Popen[bytes]:
+def train(
+    folder: Path, kind: str, algorithms: str, searches: int, steps: int
+) -> subprocess.Popen[bytes]:
     """Start a command that trains all searches of one kind."""
     words = (
         f"algorithm={algorithms}",
@@ -53,7 +60,9 @@ def train(folder: Path, kind: str, algorithms: str, searches: int, steps: int) -
         )
 
 
-def outcome(folder: Path) -> tuple[dict[Key, float], dict[Key, set[tuple[str, int]]], dict[str, int]]:
+def outcome(
+    folder: Path,
+) -> tuple[dict[Key, float], dict[Key, set[tuple[str, int]]], dict[str, int]]:
     """Read what the searches in a folder chose.
 
     Returns:
@@ -74,8 +83,12 @@ def outcome(folder: Path) -> tuple[dict[Key, float], dict[Key, set[tuple[str, in
 
 def table(folder: Path) -> None:
     """Print a line for each algorithm, and one for all."""
-    (whole, whole_draws, whole_steps), (halved, halved_draws, halved_steps) = (outcome(folder / kind) for kind in KINDS)
-    print("| algorithm | steps, % | same draw, % | whole search, % | halving, % | difference, points | 95 % interval |")
+    (whole, whole_draws, whole_steps), (halved, halved_draws, halved_steps) = (
+        outcome(folder / kind) for kind in KINDS
+    )
+    print(
+        "| algorithm | steps, % | same draw, % | whole search, % | halving, % | difference, points | 95 % interval |"
+    )
     print("|---|--:|--:|--:|--:|--:|--:|")
 
     def line(title: str, keys: list[Key], share: float) -> None:
@@ -104,7 +117,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = (options.folder or Path(name)).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        commands = {kind: train(folder, kind, options.algorithms, options.searches, options.steps) for kind in KINDS}
+        commands = {
+            kind: train(folder, kind, options.algorithms, options.searches, options.steps)
+            for kind in KINDS
+        }
         seconds = {}
         for kind in reversed(KINDS):
             _, status, usage = os.wait4(commands[kind].pid, 0)
@@ -113,7 +129,10 @@ def main() -> None:
                 raise SystemExit((folder / f"{kind}.log").read_text()[-2000:])
             seconds[kind] = usage.ru_utime + usage.ru_stime
         table(folder)
-        print(f"CPU seconds: whole searches {seconds['search']:.0f}, halving {seconds['halving']:.0f}, ", end="")
+        print(
+            f"CPU seconds: whole searches {seconds['search']:.0f}, halving {seconds['halving']:.0f}, ",
+            end="",
+        )
         print(f"{100 * seconds['halving'] / seconds['search']:.0f} %")
 
 

@@ -82,7 +82,9 @@ def pictures(root: Path, side: int) -> Path:
             coarse = Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8))
             fine = rng.normal(0, 12, (side, side, 3))
             picture = np.asarray(coarse.resize((side, side), Image.Resampling.BICUBIC)) + fine
-            Image.fromarray(picture.clip(0, 255).astype(np.uint8)).save(root / place / f"{i}.jpg", quality=90)
+            Image.fromarray(picture.clip(0, 255).astype(np.uint8)).save(
+                root / place / f"{i}.jpg", quality=90
+            )
     return root
 
 
@@ -158,7 +160,9 @@ def opened(study: Study) -> Iterator[tuple[Tensor, Tensor]]:
     options: Any = study.planned.dataset
     order = (data.runs[0].order(step % 1000).tolist() for step in range(10**9))
     dataset = Opened(options.table(), study.environments.store.image[-1])
-    loader = DataLoader(dataset, batch_sampler=order, num_workers=cores(), pin_memory=DEVICE == "cuda")  # type: ignore[arg-type]
+    loader = DataLoader(
+        dataset, batch_sampler=order, num_workers=cores(), pin_memory=DEVICE == "cuda"
+    )  # type: ignore[arg-type]
     return iter(loader)
 
 
@@ -176,7 +180,11 @@ def script(words: list[str], folder: Path) -> float:
     """Measure images per second of (b) in a process of its own, without train.py's settings of memory."""
     plain = {key: value for key, value in os.environ.items() if key != "THP_MEM_ALLOC_ENABLE"}
     command = [sys.executable, __file__, "--script", str(folder), *words]
-    return float(subprocess.run(command, env=plain, capture_output=True, text=True, check=True).stdout.split()[-1])
+    return float(
+        subprocess.run(
+            command, env=plain, capture_output=True, text=True, check=True
+        ).stdout.split()[-1]
+    )
 
 
 def whole_run(study: Study) -> str:
@@ -193,7 +201,12 @@ def whole_run(study: Study) -> str:
 
         return call
 
-    for name in ("on_fit_start", "on_validation_start", "on_validation_batch_end", "on_validation_epoch_end"):
+    for name in (
+        "on_fit_start",
+        "on_validation_start",
+        "on_validation_batch_end",
+        "on_validation_epoch_end",
+    ):
         setattr(Predictions, name, timed_hook(getattr(Predictions, name)))
     (group,) = plan_groups(study.runs, study.config["execution"])
     group.runs[0].folder.mkdir(parents=True)
@@ -223,13 +236,28 @@ def saving(words: list[str], folder: Path) -> tuple[list[float], list[float]]:
 def main() -> None:
     """Time every case and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--root", type=Path, help="tree environment/class/image; default: random pictures")
-    parser.add_argument("--case", type=int, choices=(0, 1), help="ResNet-18 at 64 pixels (0) or ResNet-50 at 224 (1)")
-    parser.add_argument("--side", type=int, default=PACS_SIDE, help="pixels of the random pictures' sides")
-    parser.add_argument("--batch", type=int, help="images per environment and step; default: the case's own")
+    parser.add_argument(
+        "--root", type=Path, help="tree environment/class/image; default: random pictures"
+    )
+    parser.add_argument(
+        "--case",
+        type=int,
+        choices=(0, 1),
+        help="ResNet-18 at 64 pixels (0) or ResNet-50 at 224 (1)",
+    )
+    parser.add_argument(
+        "--side", type=int, default=PACS_SIDE, help="pixels of the random pictures' sides"
+    )
+    parser.add_argument(
+        "--batch", type=int, help="images per environment and step; default: the case's own"
+    )
     parser.add_argument("--steps", type=int, help="steps per repeat; default: enough for seconds")
-    parser.add_argument("--repeats", type=int, default=REPEATS, help=f"interleaved repeats, {REPEATS} by default")
-    parser.add_argument("--script", nargs="+", help=argparse.SUPPRESS)  # folder and words: what `script` runs
+    parser.add_argument(
+        "--repeats", type=int, default=REPEATS, help=f"interleaved repeats, {REPEATS} by default"
+    )
+    parser.add_argument(
+        "--script", nargs="+", help=argparse.SUPPRESS
+    )  # folder and words: what `script` runs
     parser.add_argument("--whole", nargs="+", help=argparse.SUPPRESS)  # what `saving` runs
     options = parser.parse_args()
     if options.whole:

@@ -36,10 +36,15 @@ from dgbench.analysis.intervals import Interval
 
 COLUMNS = [(n, a) for n in (3, 5, 10) for a in (3, 14)]
 RHO = 0.6  #: correlation of a measure with the ideal, over algorithms, within a seed
-SPEARMAN, KENDALL = 6 / math.pi * math.asin(RHO / 2), 2 / math.pi * math.asin(RHO)  #: of a binormal population
+SPEARMAN, KENDALL = (
+    6 / math.pi * math.asin(RHO / 2),
+    2 / math.pi * math.asin(RHO),
+)  #: of a binormal population
 
 Generator = np.random.Generator
-Trial = Callable[[Generator, int, int], float]  # (rng, n, A) -> 1 or 0, or a number whose mean is wanted
+Trial = Callable[
+    [Generator, int, int], float
+]  # (rng, n, A) -> 1 or 0, or a number whose mean is wanted
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,9 @@ def holds(interval: Interval, truth: float = 0.0) -> float:
 
 def difference(kind: str) -> Trial:
     """Make a trial of the first algorithm less the last, whose deviation is the largest where they are unequal."""
-    return lambda rng, n, a: holds(resample(names(a), noise(rng, n, a, kind), rng).difference("0", str(a - 1)))
+    return lambda rng, n, a: holds(
+        resample(names(a), noise(rng, n, a, kind), rng).difference("0", str(a - 1))
+    )
 
 
 def difference_of_averages(rng: Generator, n: int, a: int) -> float:
@@ -85,7 +92,11 @@ def difference_of_averages(rng: Generator, n: int, a: int) -> float:
 def to_the_lowest(rng: Generator, n: int, a: int) -> float:
     """Simulate the difference of the highest mean to the lowest one, of algorithms that the data choose."""
     resamples = resample(names(a), noise(rng, n, a, "normal"), rng)
-    return holds(resamples.difference(str(int(resamples.estimate.argmax())), str(int(resamples.estimate.argmin()))))
+    return holds(
+        resamples.difference(
+            str(int(resamples.estimate.argmax())), str(int(resamples.estimate.argmin()))
+        )
+    )
 
 
 def rank(rng: Generator, n: int, a: int) -> float:
@@ -117,7 +128,9 @@ def equal_correlations(rng: Generator, n: int, a: int) -> float:
 def welch(ratio: float) -> Trial:
     def trial(rng: Generator, n: int, a: int) -> float:
         first, second = rng.normal(size=n), ratio * rng.normal(size=n)
-        return holds(compatible(*(Sample(float(v.mean()), float(v.std(ddof=1)), n) for v in (first, second))))
+        return holds(
+            compatible(*(Sample(float(v.mean()), float(v.std(ddof=1)), n) for v in (first, second)))
+        )
 
     return trial
 
@@ -148,7 +161,13 @@ def crowned(rng: Generator, n: int, a: int) -> float:
 def any_above_the_lowest(rng: Generator, n: int, a: int) -> float:
     resamples = resample(names(a), noise(rng, n, a, "normal"), rng)
     lowest = str(int(resamples.estimate.argmin()))
-    return float(any(resamples.difference(name, lowest).excludes_zero for name in resamples.names if name != lowest))
+    return float(
+        any(
+            resamples.difference(name, lowest).excludes_zero
+            for name in resamples.names
+            if name != lowest
+        )
+    )
 
 
 def nemenyi(rng: Generator, n: int, a: int) -> float:
@@ -164,7 +183,10 @@ def scored(rng: Generator, n: int, a: int) -> float:
     """Return whether OoD-Bench's score of an algorithm that equals the reference is not 0."""
     values, reference = (list(map(float, rng.normal(size=n))) for _ in range(2))
     return float(
-        ranking_score(float(np.mean(values)), float(np.mean(reference)), spread(reference, "domainbed") or 0) != 0
+        ranking_score(
+            float(np.mean(values)), float(np.mean(reference)), spread(reference, "domainbed") or 0
+        )
+        != 0
     )
 
 
@@ -202,8 +224,14 @@ TABLES = {
         Line("leads in every seed, two tie", leads(two_tie, "normal", every=True)),
         Line("set of the best is one, two tie", crowned),
         Line("any interval to the lowest excludes 0, all tie", any_above_the_lowest),
-        Line("Friedman, chi-square", lambda rng, n, a: float(friedman(rng.normal(size=(n, a))).p_value < 0.05)),
-        Line("Friedman, Iman-Davenport", lambda rng, n, a: float(friedman(rng.normal(size=(n, a))).p_value_f < 0.05)),
+        Line(
+            "Friedman, chi-square",
+            lambda rng, n, a: float(friedman(rng.normal(size=(n, a))).p_value < 0.05),
+        ),
+        Line(
+            "Friedman, Iman-Davenport",
+            lambda rng, n, a: float(friedman(rng.normal(size=(n, a))).p_value_f < 0.05),
+        ),
         Line("Nemenyi, any pair", nemenyi),
         Line("sign test over n configurations", signs),
         Line("OoD-Bench score is not 0", scored),
@@ -216,24 +244,38 @@ TABLES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=3000, help="data sets for each cell, half as many for slow ones")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--trials",
+        type=int,
+        default=3000,
+        help="data sets for each cell, half as many for slow ones",
+    )
     trials = parser.parse_args().trials
     start = time.perf_counter()
     for title, lines in TABLES.items():
         heads = [f"n={n} A={a}" for n, a in COLUMNS]
         print(f"| {title} | {' | '.join(heads)} |\n|---|{'--:|' * len(heads)}", flush=True)
         for line in lines:
-            print(f"| {line.title} | {' | '.join(cells(line, max(1, int(trials * line.share))))} |", flush=True)
+            print(
+                f"| {line.title} | {' | '.join(cells(line, max(1, int(trials * line.share))))} |",
+                flush=True,
+            )
         print()
-    print(f"{trials:,} data sets a cell, half as many for ranks and correlations, {time.perf_counter() - start:.0f} s")
+    print(
+        f"{trials:,} data sets a cell, half as many for ranks and correlations, {time.perf_counter() - start:.0f} s"
+    )
 
 
 def cells(line: Line, trials: int) -> list[str]:
     percents = []
     for n, a in COLUMNS:
         rng = np.random.default_rng([n, a, zlib.crc32(line.title.encode())])
-        percents.append(f"{100 * float(np.mean([line.trial(rng, n, a) for _ in range(trials)])):.1f}")
+        percents.append(
+            f"{100 * float(np.mean([line.trial(rng, n, a) for _ in range(trials)])):.1f}"
+        )
     return percents
 
 

@@ -26,7 +26,13 @@ from dgbench.training.processes import prepare_process
 
 REPEATS = 3
 WIDE = ("backbone=mlp", "backbone.width=1024", "hparams.batch_size=64")
-COMMON = ("dataset=pacs", "dataset.root=nowhere", "init=random", "trainer.device=cpu", "hparams.batch_size=16")
+COMMON = (
+    "dataset=pacs",
+    "dataset.root=nowhere",
+    "init=random",
+    "trainer.device=cpu",
+    "hparams.batch_size=16",
+)
 CASES = [  # family, side of the images, title, overrides
     ("ResNet", 64, "resnet18 erm", ("backbone=resnet18",)),
     ("ResNet", 64, "resnet18 sam", ("backbone=resnet18", "algorithm=sam")),
@@ -60,13 +66,17 @@ class Case:
         blueprint = Blueprint(planned)
         networks, sizes = blueprint.networks(blueprint.folds[0])
         self.module = blueprint.trained(networks, sizes, sizes.image).to(device).train()
-        self.optimizers = dict(zip(self.module.trained_groups(), self.module.configure_optimizers(), strict=True))
+        self.optimizers = dict(
+            zip(self.module.trained_groups(), self.module.configure_optimizers(), strict=True)
+        )
         batch_sizes = (blueprint.hparams["batch_size"],) * sizes.n_envs
         n = sum(batch_sizes)
         generator = torch.Generator().manual_seed(0)
         x = torch.randn(n, *sizes.image, generator=generator, dtype=blueprint.dtype)
         y = torch.randint(sizes.n_classes, (n,), generator=generator)
-        self.batch = EnvBatch(x.to(device), y.to(device), batch_sizes, torch.arange(n, device=device))
+        self.batch = EnvBatch(
+            x.to(device), y.to(device), batch_sizes, torch.arange(n, device=device)
+        )
 
     def steps(self, n: int = 1) -> torch.Tensor:
         """Take ``n`` steps and return their losses."""
@@ -94,7 +104,9 @@ def main() -> None:
     clocked = [statistics.median(column) for column in zip(*times, strict=True)]
     rates = [case.cost.step / seconds for case, seconds in zip(cases, clocked, strict=True)]
     print(f"torch {torch.__version__}, one thread, median of {REPEATS} rounds\n")
-    print(f"{'family':<13}{'network, algorithm':<25}{'GFLOP':>8}{'ms':>9}{'GFLOP/s':>9}{'of median':>11}")
+    print(
+        f"{'family':<13}{'network, algorithm':<25}{'GFLOP':>8}{'ms':>9}{'GFLOP/s':>9}{'of median':>11}"
+    )
     for family, rows in groupby(range(len(cases)), lambda i: chosen[i][0]):
         members = list(rows)
         median = statistics.median(rates[i] for i in members)
@@ -105,7 +117,10 @@ def main() -> None:
             print(f"{family:<13}{chosen[i][2]:<25}{numbers}{mark}")
         by_flops = sorted(members, key=lambda i: cases[i].cost.step)
         in_order = by_flops == sorted(members, key=lambda i: clocked[i])
-        print(f"{family}: {'the same order' if in_order else 'another order'} by operations and by seconds", flush=True)
+        print(
+            f"{family}: {'the same order' if in_order else 'another order'} by operations and by seconds",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

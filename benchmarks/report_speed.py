@@ -29,10 +29,14 @@ FIRST, AGAIN, FEW = 40.0, 8.0, 4.0  # seconds, on 2 cores
 
 def main() -> int:
     """Make the rows, report on them in fresh processes, print the numbers."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=1_800_000, help="rows to make")
     parser.add_argument("--selection", default="train_val", help="file of conf/selection")
-    parser.add_argument("--keep", type=Path, help="make the rows in this folder and leave them there")
+    parser.add_argument(
+        "--keep", type=Path, help="make the rows in this folder and leave them there"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         root = options.keep or Path(temporary, "rows")
@@ -41,8 +45,17 @@ def main() -> int:
             count = write_study(root, steps=range(500, 500 * 9, 500), at_most=options.rows)
             print(f"made {count:,} rows in {time.perf_counter() - start:.0f} s", flush=True)
         small, extra = Path(temporary, "few"), Path(temporary, "new")
-        write_study(small, ratios=(3,), scales=(1,), algorithms=ALGORITHMS[:10], seeds=(0, 1))  # 5 folds each
-        write_study(extra, ratios=(3,), scales=(1,), algorithms=("erm",), seeds=(3, 4), steps=range(500, 500 * 9, 500))
+        write_study(
+            small, ratios=(3,), scales=(1,), algorithms=ALGORITHMS[:10], seeds=(0, 1)
+        )  # 5 folds each
+        write_study(
+            extra,
+            ratios=(3,),
+            scales=(1,),
+            algorithms=("erm",),
+            seeds=(3, 4),
+            steps=range(500, 500 * 9, 500),
+        )
         (root / CACHE_FILE).unlink(missing_ok=True)
         met = [
             report("all", [root], options.selection, FIRST),
@@ -55,7 +68,11 @@ def main() -> int:
 def report(what: str, roots: Sequence[Path], selection: str, seconds: float) -> bool:
     """Time one report in a process of its own; return whether it meets the targets."""
     with tempfile.TemporaryDirectory() as output:
-        words = [f"runs=[{','.join(map(str, roots))}]", f"output={output}", f"selection={selection}"]
+        words = [
+            f"runs=[{','.join(map(str, roots))}]",
+            f"output={output}",
+            f"selection={selection}",
+        ]
         start = time.perf_counter()
         process = subprocess.Popen([sys.executable, str(REPORT), *words], stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(process.pid, 0)

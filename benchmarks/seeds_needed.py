@@ -37,16 +37,22 @@ def p_values(differences: np.ndarray) -> np.ndarray:
     return np.where(counts > 1, values, 1.0)
 
 
-def needed_by_simulation(rng: np.random.Generator, difference: float, algorithms: int, studies: int, most: int) -> int:
+def needed_by_simulation(
+    rng: np.random.Generator, difference: float, algorithms: int, studies: int, most: int
+) -> int:
     """Find the fewest seeds with which 80% of simulated studies find a difference whose deviation is 1.
 
     Raises:
         ValueError: ``most`` seeds are too few.
     """
-    significant = p_values(rng.normal(size=(studies, most)) + difference) <= error_of_each(algorithms, 0.05)
+    significant = p_values(rng.normal(size=(studies, most)) + difference) <= error_of_each(
+        algorithms, 0.05
+    )
     enough = np.flatnonzero(significant.mean(axis=0) >= 0.8)
     if not len(enough):
-        raise ValueError(f"{most} seeds are too few for a difference of {difference:g} among {algorithms} algorithms")
+        raise ValueError(
+            f"{most} seeds are too few for a difference of {difference:g} among {algorithms} algorithms"
+        )
     return 1 + int(enough[0])
 
 
@@ -58,14 +64,23 @@ def predictions(studies: int) -> Cells:
         cells = []
         for difference in (4.0, 2.0, 1.0, 0.5):
             predicted = int(seeds_needed(1.0, difference, algorithms))
-            simulated = needed_by_simulation(rng, difference, algorithms, studies, 2 * predicted + 3)
+            simulated = needed_by_simulation(
+                rng, difference, algorithms, studies, 2 * predicted + 3
+            )
             cells.append(f"{predicted} ({simulated})")
         yield f"| {algorithms} algorithms | {' | '.join(cells)} |"
     for _ in range(200):
-        algorithms, difference = int(rng.integers(2, 21)), float(np.exp(rng.uniform(np.log(0.25), np.log(4))))
+        algorithms, difference = (
+            int(rng.integers(2, 21)),
+            float(np.exp(rng.uniform(np.log(0.25), np.log(4)))),
+        )
         predicted = int(seeds_needed(1.0, difference, algorithms))
-        simulated = needed_by_simulation(rng, difference, algorithms, studies // 4, 2 * predicted + 3)
-        close.append((abs(predicted - simulated) <= 0.2 * simulated, abs(predicted - simulated) <= 1))
+        simulated = needed_by_simulation(
+            rng, difference, algorithms, studies // 4, 2 * predicted + 3
+        )
+        close.append(
+            (abs(predicted - simulated) <= 0.2 * simulated, abs(predicted - simulated) <= 1)
+        )
     exact, either = np.mean(close, axis=0)[0], np.any(close, axis=1).mean()
     yield f"\nOf 200 random cases {100 * exact:.1f}% are within 20%, {100 * either:.1f}% within 20% or one seed."
 
@@ -79,7 +94,9 @@ def coverage(studies: int) -> Cells:
         ("14 algorithms", 14, np.ones(14)),
         ("14 algorithms, deviations from 0.2 to 4", 14, np.geomspace(0.2, 4, 14)),
     ):
-        truth = float(np.median([math.hypot(*pair) for pair in itertools.combinations(deviations, 2)]))
+        truth = float(
+            np.median([math.hypot(*pair) for pair in itertools.combinations(deviations, 2)])
+        )
         cells = []
         for seeds in (3, 5, 10):
             rng = np.random.default_rng([seeds, algorithms])
@@ -98,9 +115,13 @@ def false_leads(studies: int) -> Cells:
     heads = " | ".join(f"{algorithms} algorithms" for algorithms in ALGORITHMS)
     yield f"| misled, % | {heads} |\n|---|--:|--:|--:|"
     tests: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
-        "evidence, after every seed": lambda differences, error: e_process(differences) >= 1 / error,
+        "evidence, after every seed": lambda differences, error: (
+            e_process(differences) >= 1 / error
+        ),
         "t-test, after every seed": lambda differences, error: p_values(differences) <= error,
-        "t-test, after 30 seeds": lambda differences, error: p_values(differences)[..., -1:] <= error,
+        "t-test, after 30 seeds": lambda differences, error: (
+            p_values(differences)[..., -1:] <= error
+        ),
     }
     for title, test in tests.items():
         cells = []
@@ -111,7 +132,9 @@ def false_leads(studies: int) -> Cells:
                 differences = values[:, :1] - values[:, 1:]  # of one that is as good as all
                 separated = test(differences, error_of_each(algorithms, 0.05)).any(axis=(1, 2))
                 if algorithms == 2:  # either may be the one
-                    separated |= test(-differences, error_of_each(algorithms, 0.05)).any(axis=(1, 2))
+                    separated |= test(-differences, error_of_each(algorithms, 0.05)).any(
+                        axis=(1, 2)
+                    )
                 misled.append(separated.mean())
             cells.append(f"{100 * np.mean(misled):.1f}")
         yield f"| {title} | {' | '.join(cells)} |"
@@ -121,11 +144,17 @@ def speed(studies: int) -> Cells:
     """Average the seeds until a pair is decided, and count the share that is within 30; 2 and 14 algorithms."""
     yield "| mean seeds (decided within 30, %) | 4 deviations | 2 | 1 | 0.5 |\n|---|--:|--:|--:|--:|"
     rng = np.random.default_rng(2)
-    smallest = np.concatenate([p_values(rng.normal(size=(5 * studies, LOOKS)))[:, 2:].min(axis=1) for _ in range(8)])
+    smallest = np.concatenate(
+        [p_values(rng.normal(size=(5 * studies, LOOKS)))[:, 2:].min(axis=1) for _ in range(8)]
+    )
     for algorithms in (2, 14):
         error = error_of_each(algorithms, 0.05)
         nominal = np.quantile(smallest, error)
-        rows: dict[str, list[str]] = {"evidence": [], "group-sequential, at most 30 seeds": [], "fixed number, 80%": []}
+        rows: dict[str, list[str]] = {
+            "evidence": [],
+            "group-sequential, at most 30 seeds": [],
+            "fixed number, 80%": [],
+        }
         for difference in (4.0, 2.0, 1.0, 0.5):
             differences = rng.normal(size=(studies, LOOKS)) + difference
             values = p_values(differences)

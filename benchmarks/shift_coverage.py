@@ -36,7 +36,11 @@ def side(e: float, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.nda
 def interval(rows: list[ShiftRow], null: str) -> tuple[float, float, float] | None:
     """Average the estimates of correlation shift, and add the ends of their interval; None where it was refused."""
     estimates = {
-        kind: [row.values["cor"] for row in rows if (row.kind, row.null) == (kind, null) and "cor" in row.values]
+        kind: [
+            row.values["cor"]
+            for row in rows
+            if (row.kind, row.null) == (kind, null) and "cor" in row.values
+        ]
         for kind in (TRIAL, HALF)
     }
     if not estimates[TRIAL] or len(estimates[HALF]) < 2:
@@ -60,12 +64,16 @@ def main() -> None:
     )
     for estimator in options.estimator:
         for e in options.e:
-            exact = exact_shift(*(colored_table(probability, NOISE) for probability in (E_P, e)))["cor"]
+            exact = exact_shift(*(colored_table(probability, NOISE) for probability in (E_P, e)))[
+                "cor"
+            ]
             covered, nulls_covered, values, nulls, begun = 0, 0, [], [], time.perf_counter()
             for number in range(options.sets):
                 rng = np.random.default_rng([number, int(100 * e)])
                 sides = [*side(E_P, options.images, rng), *side(e, options.images, rng)]
-                rows = estimate_shift(*sides, estimator, trials=options.trials, seed=number, device="cpu")
+                rows = estimate_shift(
+                    *sides, estimator, trials=options.trials, seed=number, device="cpu"
+                )
                 if estimate := interval(rows, NO_NULL):
                     values.append(estimate[0])
                     covered += estimate[1] <= exact <= estimate[2]

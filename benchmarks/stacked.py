@@ -62,7 +62,12 @@ def runs_of(overrides: list[str], n: int, steps: int) -> list[Run]:
     runs: list[Run] = []
     source, seed = None, 0
     while len(runs) < n:
-        words = [*overrides, f"seed={seed}", f"trainer.steps={steps}", f"trainer.eval_every={steps}"]
+        words = [
+            *overrides,
+            f"seed={seed}",
+            f"trainer.steps={steps}",
+            f"trainer.eval_every={steps}",
+        ]
         study = study_of(words, Path(tempfile.gettempdir()), source)
         source, seed = study.source, seed + 1
         runs += study.runs[:-1]
@@ -95,11 +100,16 @@ def bare(modules: list[SingleRun], data: list[EnvironmentData], steps: int) -> f
     separate = []
     for module, run_data in zip(modules, data, strict=True):
         run_data.environments.store.to(torch.device(DEVICE))
-        subsets = [torch.from_numpy(run_data.environments.table.subset(env, "train")) for env in run_data.training]
+        subsets = [
+            torch.from_numpy(run_data.environments.table.subset(env, "train"))
+            for env in run_data.training
+        ]
         x, y = run_data.environments.store.gather(torch.cat(subsets))
         starts = torch.tensor([0, *(len(subset) for subset in subsets[:-1])]).cumsum(0).tolist()
         networks = copy.deepcopy(module.networks).to(DEVICE)
-        separate.append((networks, torch.optim.Adam(networks.parameters(), lr=1e-3), x, y, starts, subsets))
+        separate.append(
+            (networks, torch.optim.Adam(networks.parameters(), lr=1e-3), x, y, starts, subsets)
+        )
     synchronize()
     begun = time.perf_counter()
     for _ in range(steps):
@@ -157,7 +167,10 @@ def measured(overrides: list[str], n: int, budget: int, longest: float = LONG_EN
     steps = max(3, budget // n)
     runs = runs_of(overrides, n, steps)
     bare_runs = runs[:BARE_RUNS]
-    modules, data = [run.study.module(run.fold) for run in bare_runs], [run.data for run in bare_runs]
+    modules, data = (
+        [run.study.module(run.fold) for run in bare_runs],
+        [run.data for run in bare_runs],
+    )
     bare(modules, data, 2)
     times: list[tuple[float, float, float]] = []
     begun = time.perf_counter()
@@ -167,7 +180,9 @@ def measured(overrides: list[str], n: int, budget: int, longest: float = LONG_EN
         times.append((bare(modules, data, max(2, steps // BARE_RUNS)), alone, together))
     plain, alone, together = (statistics.median(column) for column in zip(*times, strict=True))
     ratio = statistics.median(t[0] / t[2] for t in times)
-    auto = ratio if planned(runs, "auto")[0].stacked else statistics.median(t[0] / t[1] for t in times)
+    auto = (
+        ratio if planned(runs, "auto")[0].stacked else statistics.median(t[0] / t[1] for t in times)
+    )
     flops = count(runs[0].study.planned).step / together
     return Speeds(1 / plain, 1 / alone, 1 / together, ratio, auto, flops)
 
@@ -180,11 +195,17 @@ def main() -> None:
         f"torch {torch.__version__}, {DEVICE}, {torch.get_num_threads()} threads, {peak / 1e9:.0f} GFLOP/s measured\n"
     )
     columns = ("runs", "bare", "single", "stacked", "x bare", "auto", "of peak")
-    print(f"{'case':<24}" + "".join(f"{column:>9}" for column in columns) + "  (steps x runs per second)")
+    print(
+        f"{'case':<24}"
+        + "".join(f"{column:>9}" for column in columns)
+        + "  (steps x runs per second)"
+    )
     for title, overrides, budget in CASES:
         for n in RUNS:
             speeds = measured(overrides, n, budget)
-            rates = "".join(f"{rate:>9.1f}" for rate in (speeds.bare, speeds.single, speeds.stacked))
+            rates = "".join(
+                f"{rate:>9.1f}" for rate in (speeds.bare, speeds.single, speeds.stacked)
+            )
             ratios = f"{speeds.over_bare:>9.2f}{speeds.auto:>9.2f}{speeds.flops / peak:>9.0%}"
             print(f"{title:<24}{n:>9}{rates}{ratios}", flush=True)
 

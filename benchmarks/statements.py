@@ -77,7 +77,9 @@ def leader_section(trials: int) -> None:
     table("A noisy leader (%)", heads, lines)
 
 
-def errors(rng: Generator, kind: str, seeds: int, environments: int) -> tuple[np.ndarray, np.ndarray]:
+def errors(
+    rng: Generator, kind: str, seeds: int, environments: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Draw (S, N) errors in fractions, and the (N,) expected ones."""
     truth = np.full(environments, 0.40)
     deviations = np.full(environments, 0.03)
@@ -151,7 +153,9 @@ def worst_gap_section(trials: int) -> None:
 
 def rows_of(cells: dict[str, list[list[float]]], show: object) -> list[list[str]]:
     assert callable(show)
-    return [[name, *(show(float(np.mean(values))) for values in line)] for name, line in cells.items()]
+    return [
+        [name, *(show(float(np.mean(values))) for values in line)] for name, line in cells.items()
+    ]
 
 
 def percent(share: float) -> str:
@@ -181,14 +185,18 @@ def quiet_and_noisy(trials: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trials", type=int, default=2000, help="simulated studies for each cell")
     trials = parser.parse_args().trials
     start = time.perf_counter()
     leader_section(trials)
     quiet_and_noisy(trials)
     worst_gap_section(trials // 4)
-    print(f"\n{trials:,} studies a cell, {trials // 4:,} for worst+gap, {time.perf_counter() - start:.0f} s")
+    print(
+        f"\n{trials:,} studies a cell, {trials // 4:,} for worst+gap, {time.perf_counter() - start:.0f} s"
+    )
 
 
 if __name__ == "__main__":

@@ -75,7 +75,10 @@ def evidence(studies: int) -> Cells:
 
 
 def _misled(
-    rivals: Callable[[Generator, tuple[int, ...]], np.ndarray], process: Process, algorithms: int, studies: int
+    rivals: Callable[[Generator, tuple[int, ...]], np.ndarray],
+    process: Process,
+    algorithms: int,
+    studies: int,
 ) -> float:
     """Simulate studies of one quiet algorithm and its rivals; return the share with a false verdict."""
     rng = np.random.default_rng(algorithms)
@@ -110,7 +113,10 @@ def degrees_of_freedom(studies: int) -> Cells:
     yield "| average over k columns, 3 runs each, at 5% | k = 1 | 2 | 4 | 5 | 7 |\n|---|--:|--:|--:|--:|--:|"
     for spread, widest in (("equal deviations", 1.0), ("deviations from 1 to 5", 5.0)):
         for apart, wanted in ((0.0, "false alarms"), (4.0, "power, 4 standard errors apart")):
-            lines: dict[str, list[str]] = {"2 to 4 degrees of freedom": [], "Welch-Satterthwaite over 2k variances": []}
+            lines: dict[str, list[str]] = {
+                "2 to 4 degrees of freedom": [],
+                "Welch-Satterthwaite over 2k variances": [],
+            }
             for columns in (1, 2, 4, 5, 7):
                 rng = np.random.default_rng(columns)
                 found = _separations(rng, np.geomspace(1, widest, columns), apart, studies)
@@ -120,7 +126,9 @@ def degrees_of_freedom(studies: int) -> Cells:
                 yield f"| {title}, {spread}: {wanted} | {' | '.join(cells)} |"
 
 
-def _separations(rng: Generator, true: np.ndarray, apart: float, studies: int) -> tuple[float, float]:
+def _separations(
+    rng: Generator, true: np.ndarray, apart: float, studies: int
+) -> tuple[float, float]:
     """Return how often Welch's test separates two averages, with the freedom of one sample each, and of all columns.
 
     Args:
@@ -179,7 +187,9 @@ SECTIONS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--studies", type=int, default=10_000, help="simulated studies of a cell")
     studies, start = parser.parse_args().studies, time.perf_counter()
     for make in SECTIONS.values():

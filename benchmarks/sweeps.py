@@ -51,18 +51,31 @@ def main() -> None:
         models = 2 * options.draws * 3 * 5
         alone, _, _ = train(folder / "alone", *search)
         shared, _, _ = train(folder / "shared", *search, "hydra/launcher=local")
-        print(f"search of {models} models: one process {alone:.1f} s, hydra/launcher=local {shared:.1f} s, ", end="")
-        print(f"{alone / shared:.2f} times as fast on {len(os.sched_getaffinity(0))} cores", flush=True)
+        print(
+            f"search of {models} models: one process {alone:.1f} s, hydra/launcher=local {shared:.1f} s, ",
+            end="",
+        )
+        print(
+            f"{alone / shared:.2f} times as fast on {len(os.sched_getaffinity(0))} cores",
+            flush=True,
+        )
 
         plan = ("algorithm=erm,vrex", "seed=range(0,50000)", "plan=true")
         seconds, memory, _ = train(folder / "plan", *plan)
         print(f"plan of 100,000 jobs: {seconds:.1f} s, {memory:.2f} GB", flush=True)
 
-        done = ("seed=range(0,200)", "trainer.steps=1", "trainer.eval_every=1", "hydra/launcher=local")
+        done = (
+            "seed=range(0,200)",
+            "trainer.steps=1",
+            "trainer.eval_every=1",
+            "hydra/launcher=local",
+        )
         train(folder / "done", *done)
         for launcher in ("basic", "local"):
             seconds, memory, line = train(folder / "done", *done[:3], f"hydra/launcher={launcher}")
-            print(f"finished sweep of 1,000 runs again, launcher {launcher}: {seconds:.1f} s, {memory:.2f} GB: {line}")
+            print(
+                f"finished sweep of 1,000 runs again, launcher {launcher}: {seconds:.1f} s, {memory:.2f} GB: {line}"
+            )
 
 
 if __name__ == "__main__":

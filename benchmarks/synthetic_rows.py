@@ -52,12 +52,18 @@ def write_study(
     return written
 
 
-def _runs(ratio: int, scale: int, algorithm: str, seed: int, steps: Sequence[int]) -> Iterator[tuple[str, list[str]]]:
+def _runs(
+    ratio: int, scale: int, algorithm: str, seed: int, steps: Sequence[int]
+) -> Iterator[tuple[str, list[str]]]:
     given = given_environments(ratio, scale)
     rank = ALGORITHMS.index(algorithm) if algorithm in ALGORITHMS else len(ALGORITHMS)
     rng = random.Random(f"{ratio}-{scale}-{algorithm}-{seed}")
-    usage = min(1.0, max(0.02, (1 - rank / 18) * (1 - 0.05 * scale) + rng.gauss(0, 0.1)))  # of the spurious color
-    fit = 0.05 * random.Random(f"{ratio}-{scale}-{algorithm}").uniform(-1, 1)  # how well it fits at all
+    usage = min(
+        1.0, max(0.02, (1 - rank / 18) * (1 - 0.05 * scale) + rng.gauss(0, 0.1))
+    )  # of the spurious color
+    fit = 0.05 * random.Random(f"{ratio}-{scale}-{algorithm}").uniform(
+        -1, 1
+    )  # how well it fits at all
     for fold in [*map(str, range(len(given))), "full"]:
         held_out = [] if fold == "full" else [given[int(fold)]]
         identity = {
@@ -70,7 +76,9 @@ def _runs(ratio: int, scale: int, algorithm: str, seed: int, steps: Sequence[int
         }  # fmt: skip
         head = json.dumps(identity, separators=(",", ":"))[:-1]
         test_environments = sorted({*GRID, *given}) if fold == "full" else given
-        majority = sum(float(e) > 0.5 for e in given if e not in held_out) / (len(given) - len(held_out))
+        majority = sum(float(e) > 0.5 for e in given if e not in held_out) / (
+            len(given) - len(held_out)
+        )
         noise = fit + rng.gauss(0, 0.02)
         lines = []
         for step in steps:
@@ -78,7 +86,11 @@ def _runs(ratio: int, scale: int, algorithm: str, seed: int, steps: Sequence[int
             for subset, environments in (("val", given), ("test", test_environments)):
                 for env in environments:
                     color_error = (1 - float(env)) if majority > 0.5 else float(env)
-                    error = (0.25 + noise) * (1 - usage) + usage * color_error * progress + 0.05 * (1 - progress)
+                    error = (
+                        (0.25 + noise) * (1 - usage)
+                        + usage * color_error * progress
+                        + 0.05 * (1 - progress)
+                    )
                     unseen = "true" if env in held_out or env not in given else "false"
                     lines.append(
                         f'{head},"step":{step},"env":"{env}","subset":"{subset}","seen":10000,'

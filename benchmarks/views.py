@@ -46,7 +46,12 @@ def images(words: str, each: int, seed: int) -> tuple[EnvBatch, Sizes, list[str]
     x, y = source.store.gather(torch.from_numpy(np.concatenate(chosen)))
     norm = source.catalog.preprocessing
     sizes = Sizes(
-        1, source.info.n_classes, len(names), tuple(x.shape[1:]), pixel_mean=tuple(norm.mean), pixel_std=tuple(norm.std)
+        1,
+        source.info.n_classes,
+        len(names),
+        tuple(x.shape[1:]),
+        pixel_mean=tuple(norm.mean),
+        pixel_std=tuple(norm.std),
     )
     return EnvBatch(x, y, (each,) * len(names)), sizes, names
 
@@ -57,10 +62,16 @@ def step_of(
     """Build an algorithm with its defaults or these values, and the :class:`Step` that it gets on these images."""
     config: Any = OmegaConf.to_container(OmegaConf.load(CONF / "algorithm" / f"{name}.yaml"))
     hparams = resolve(
-        {"hparams": {}, "search": {"domainbed": {}}}, {**config, "search": {}}, kind="large", read=[], chosen=values
+        {"hparams": {}, "search": {"domainbed": {}}},
+        {**config, "search": {}},
+        kind="large",
+        read=[],
+        chosen=values,
     )
     algorithm = kind(sizes, hparams)
-    numbers = {key: torch.tensor(value) for key, value in hparams.items() if key not in algorithm.static}
+    numbers = {
+        key: torch.tensor(value) for key, value in hparams.items() if key not in algorithm.static
+    }
     nets = Networks({"featurizer": nn.Linear(1, 1), "classifier": nn.Linear(1, 1)})
     noise = Draws(algorithm, seed).at(0, batch.sizes, batch.x)
     state = algorithm.initial_state(nets)
@@ -73,25 +84,42 @@ def fact_sheet(batch: EnvBatch, sizes: Sizes, seed: int) -> Sheet:
     x, mixed, _ = algorithm.views(step)
     shown = [to_pixels(view, sizes) for view in (x, x[step.random["partner"]], mixed)]
     titles = [f"{float(weight):.2f}" for weight in step.hp.eta * step.random["lam"]]
-    return "FACT: amplitudes of another image", ["image", "partner", "mixed"], (titles, torch.stack(shown))
+    return (
+        "FACT: amplitudes of another image",
+        ["image", "partner", "mixed"],
+        (titles, torch.stack(shown)),
+    )
 
 
 def jigsaw_sheet(batch: EnvBatch, sizes: Sizes, seed: int) -> Sheet:
     """Lay out shuffled images, with the numbers of their orders as titles."""
     algorithm, step = step_of(JiGen, "ji_gen", batch, sizes, seed, beta=0.0)
     x, order = algorithm.view(step)
-    return "JiGen: orders of the tiles", ["shuffled"], ([str(int(o)) for o in order], to_pixels(x, sizes)[None])
+    return (
+        "JiGen: orders of the tiles",
+        ["shuffled"],
+        ([str(int(o)) for o in order], to_pixels(x, sizes)[None]),
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--dataset", default="pacs", help="NAME[,KEY=VALUE...] (default: pacs)")
     parser.add_argument("--to", type=Path, required=True, help="the picture to write")
-    parser.add_argument("--each", type=int, default=3, help="images of each environment (default: 3)")
-    parser.add_argument("--seed", type=int, default=0, help="of the images and of what is drawn (default: 0)")
+    parser.add_argument(
+        "--each", type=int, default=3, help="images of each environment (default: 3)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the images and of what is drawn (default: 0)"
+    )
     options = parser.parse_args()
     batch, sizes, names = images(options.dataset, options.each, options.seed)
-    draw([fact_sheet(batch, sizes, options.seed), jigsaw_sheet(batch, sizes, options.seed)], options.to)
+    draw(
+        [fact_sheet(batch, sizes, options.seed), jigsaw_sheet(batch, sizes, options.seed)],
+        options.to,
+    )
     print(f"{options.to}: {options.each} images each of {', '.join(names)}")
 
 

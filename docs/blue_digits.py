@@ -34,7 +34,10 @@ ESTIMATORS = ("ood_bench", "joint")
 E = (0.1, 0.3, 0.5, 0.7, 0.9)
 SIDES = (0.1, 0.9)  #: e of the environments that differ in blue, too
 MU = (0.0, 0.25, 0.5, 0.75, 1.0)
-SIGMA = {"div": 0.1, "cor": 0.25}  #: of the pictures whose diversity and correlation shift Figures 4b and 4c show
+SIGMA = {
+    "div": 0.1,
+    "cor": 0.25,
+}  #: of the pictures whose diversity and correlation shift Figures 4b and 4c show
 NOISE = 0.25  # of labels
 DELTA = 0.05  # an image belongs to one side alone where the posterior of the other is below it, as of `joint`
 DIGITS = "shift_experiment=ye2022_table3"
@@ -72,11 +75,15 @@ def write_pictures(folder: Path, data: Path, sigma: float) -> None:
         low, high = -mu / sigma, (1 - mu) / sigma
         blue = truncnorm.rvs(low, high, loc=mu, scale=sigma, size=len(part), random_state=rng)
         strength = np.stack([(1 - blue) * (color == 0), (1 - blue) * (color == 1), blue], axis=1)
-        pictures = np.rint(255 * shape[part][..., None] * strength[:, None, None, :]).astype(np.uint8)
+        pictures = np.rint(255 * shape[part][..., None] * strength[:, None, None, :]).astype(
+            np.uint8
+        )
         for name in ("0", "1"):
             (folder / environment(e, mu) / name).mkdir(parents=True)
         for number, picture in zip(part, pictures, strict=True):
-            Image.fromarray(picture).save(folder / environment(e, mu) / str(int(label[number])) / f"{number:05d}.png")
+            Image.fromarray(picture).save(
+                folder / environment(e, mu) / str(int(label[number])) / f"{number:05d}.png"
+            )
 
 
 def estimates(work: Path, *words: str) -> pd.DataFrame:
@@ -90,7 +97,13 @@ def estimates(work: Path, *words: str) -> pd.DataFrame:
     rows = [row for file in work.glob("shift-*/shifts.jsonl") for row in read_shift_rows(file)[0]]
     return pd.DataFrame(
         [
-            {"estimator": row.identity.estimator, "p": row.p, "q": row.q, "diagnostics": row.diagnostics, **row.values}
+            {
+                "estimator": row.identity.estimator,
+                "p": row.p,
+                "q": row.q,
+                "diagnostics": row.diagnostics,
+                **row.values,
+            }
             for row in rows
         ]
     )
@@ -100,7 +113,9 @@ def of_color(lines: pd.DataFrame) -> pd.DataFrame:
     """Make the grid of Figure 4a, correlation shift by e of both sides; it is the same in both directions."""
     sides = lines.assign(p=lines["p"].str[0].astype(float), q=lines["q"].str[0].astype(float))
     swapped = sides.rename(columns={"p": "q", "q": "p"})
-    return pd.concat([sides, swapped]).pivot_table(index="p", columns="q", values="cor", aggfunc="mean")
+    return pd.concat([sides, swapped]).pivot_table(
+        index="p", columns="q", values="cor", aggfunc="mean"
+    )
 
 
 def of_blue(lines: pd.DataFrame, what: str) -> pd.DataFrame:
@@ -114,7 +129,9 @@ def of_blue(lines: pd.DataFrame, what: str) -> pd.DataFrame:
 
 def computed_by_color() -> pd.DataFrame:
     """Compute Figure 4a for features that hold digit and color, from the construction."""
-    return _grid(E, lambda p, q: exact_shift(colored_table(p, NOISE), colored_table(q, NOISE))["cor"])
+    return _grid(
+        E, lambda p, q: exact_shift(colored_table(p, NOISE), colored_table(q, NOISE))["cor"]
+    )
 
 
 def computed_by_blue(what: str) -> pd.DataFrame:
@@ -145,7 +162,9 @@ def computed_by_blue(what: str) -> pd.DataFrame:
 
 
 def _grid(numbers: Sequence[float], value: Callable[[float, float], float]) -> pd.DataFrame:
-    return pd.DataFrame([[value(p, q) for q in numbers] for p in numbers], index=numbers, columns=numbers)
+    return pd.DataFrame(
+        [[value(p, q) for q in numbers] for p in numbers], index=numbers, columns=numbers
+    )
 
 
 def draw(panels: Mapping[tuple[str, str], pd.DataFrame], out: Path) -> None:
@@ -158,7 +177,10 @@ def draw(panels: Mapping[tuple[str, str], pd.DataFrame], out: Path) -> None:
             axes.imshow(values, cmap="Blues", vmin=0, vmax=1, origin="lower")
             for (i, j), number in np.ndenumerate(values.to_numpy()):
                 if np.isfinite(number):
-                    color, text = "white" if number > 0.6 else "black", f"{round(number, 2) + 0:.2f}"  # no -0.00
+                    color, text = (
+                        "white" if number > 0.6 else "black",
+                        f"{round(number, 2) + 0:.2f}",
+                    )  # no -0.00
                     axes.text(j, i, text, ha="center", va="center", color=color, fontsize=8)
             axes.set_xticks(range(len(values.columns)), values.columns)
             axes.set_yticks(range(len(values.index)), values.index)
@@ -218,12 +240,18 @@ def main() -> None:
     panels = {}
     for name in ESTIMATORS:
         panels[name, titles["color"]] = of_color(colored[colored["estimator"] == name])
-        panels |= {(name, titles[what]): of_blue(blue[what][blue[what]["estimator"] == name], what) for what in SIGMA}
+        panels |= {
+            (name, titles[what]): of_blue(blue[what][blue[what]["estimator"] == name], what)
+            for what in SIGMA
+        }
     panels["computed", titles["color"]] = computed_by_color()
     panels |= {("computed", titles[what]): computed_by_blue(what) for what in SIGMA}
     for (name, title), values in panels.items():
         print(f"{name}: {title}\n{values.round(2).to_string()}\n")
-    pairs = {f"cmnist/{p}|{q}": part for (p, q), part in colored.groupby([colored["p"].str[0], colored["q"].str[0]])}
+    pairs = {
+        f"cmnist/{p}|{q}": part
+        for (p, q), part in colored.groupby([colored["p"].str[0], colored["q"].str[0]])
+    }
     print(beside_the_paper({**pairs, "cmnist/0.10|0.10": same, "cmnist/blue": apart}).to_string())
     draw(panels, ROOT / "docs" / "figures" / "blue_digits.png")
 

@@ -70,7 +70,10 @@ def counted(lines: pd.DataFrame, by: str) -> pd.DataFrame:
 def markdown(table: pd.DataFrame, first: str) -> str:
     """Format a table of words for a page."""
     head = [first, *map(str, table.columns)]
-    rows = [[str(name), *map(str, values)] for name, values in zip(table.index, table.to_numpy().tolist(), strict=True)]
+    rows = [
+        [str(name), *map(str, values)]
+        for name, values in zip(table.index, table.to_numpy().tolist(), strict=True)
+    ]
     lines = [head, ["---", *["--:"] * len(table.columns)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -82,7 +85,11 @@ def main() -> None:
     print(markdown(counted(lines, "dataset"), "dataset"))
     sums = lines.groupby(["dataset", "measure"], sort=False)[["below", "algorithms"]].sum()
     words = (sums["below"].astype(str) + " of " + sums["algorithms"].astype(str)).unstack()
-    print(markdown(words.reindex(columns=list(MEASURES)).rename(columns=MEASURES).fillna(""), "algorithms"))
+    print(
+        markdown(
+            words.reindex(columns=list(MEASURES)).rename(columns=MEASURES).fillna(""), "algorithms"
+        )
+    )
     known = lines[lines["ideal"].notna()]
     for measure, title in MEASURES.items():
         judged = known[known["measure"] == measure]

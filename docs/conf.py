@@ -58,7 +58,11 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
-html_theme_options = {"source_repository": REPOSITORY, "source_branch": "main", "source_directory": "docs/"}
+html_theme_options = {
+    "source_repository": REPOSITORY,
+    "source_branch": "main",
+    "source_directory": "docs/",
+}
 linkcheck_anchors = False  # pages of GitHub make theirs in the browser
 linkcheck_timeout = 20
 
@@ -85,14 +89,18 @@ def target(origin: Path, folder: Path, found: re.Match[str]) -> str:
         return os.path.relpath(path, folder) + anchor
     if not path.is_relative_to(ROOT) or not path.exists():
         return found[0]  # Sphinx says that there is no such page
-    return f"{REPOSITORY}/{'tree' if path.is_dir() else 'blob'}/main/{path.relative_to(ROOT)}{anchor}"
+    return (
+        f"{REPOSITORY}/{'tree' if path.is_dir() else 'blob'}/main/{path.relative_to(ROOT)}{anchor}"
+    )
 
 
 def open_reports(app: Any, doctree: nodes.document) -> None:
     """Let links to reports of the gallery open them; Sphinx would offer them as downloads."""
     for link in list(doctree.findall(addnodes.download_reference)):
         if link["reftarget"].endswith(".html"):
-            link.replace_self(nodes.reference("", "", *link.children, refuri=link["reftarget"], internal=True))
+            link.replace_self(
+                nodes.reference("", "", *link.children, refuri=link["reftarget"], internal=True)
+            )
 
 
 def copy_reports(app: Any, error: Exception | None) -> None:
@@ -105,7 +113,9 @@ def copy_reports(app: Any, error: Exception | None) -> None:
 def plain_types(app: Any, function: Any, bound: bool) -> None:
     """Show the argument types of a checked function without the annotations that restrict values."""
     if hasattr(function, "__wrapped__"):
-        function.__annotations__ = get_type_hints(function, localns={"TrainResult": dgbench.TrainResult})
+        function.__annotations__ = get_type_hints(
+            function, localns={"TrainResult": dgbench.TrainResult}
+        )
 
 
 def setup(app: Any) -> None:

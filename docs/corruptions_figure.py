@@ -30,7 +30,9 @@ def photograph(file: str | None, side: int) -> Tensor:
         image = rgb(file)
     square = min(image.size)
     left, top = (image.width - square) // 2, (image.height - square) // 2
-    image = image.resize((side, side), Image.Resampling.BILINEAR, (left, top, left + square, top + square))
+    image = image.resize(
+        (side, side), Image.Resampling.BILINEAR, (left, top, left + square, top + square)
+    )
     return torch.from_numpy(np.array(image)).permute(2, 0, 1)[None]
 
 
@@ -49,7 +51,9 @@ def draw(out: Path, image: Tensor) -> None:
     blocks, rows = -(-len(CORRUPTIONS) // COLUMNS), len(SEVERITIES)
     # in inches: a picture is one wide and high, a block of corruptions has a line of names above it
     width, height = 1.5 + COLUMNS * 1.04, blocks * (rows * 1.04 + 0.3)
-    figure = plt.figure(figsize=(width, height), dpi=image.shape[-1] * -(-100 // image.shape[-1]))  # whole pixels
+    figure = plt.figure(
+        figsize=(width, height), dpi=image.shape[-1] * -(-100 // image.shape[-1])
+    )  # whole pixels
 
     def place(pixels: Tensor, left: float, top: float) -> None:
         axes = figure.add_axes((left / width, 1 - (top + 1) / height, 1 / width, 1 / height))
@@ -76,8 +80,12 @@ def main() -> None:
     """Parse the command line and write the sheet."""
     parser = argparse.ArgumentParser(description="Draw one image under every corruption.")
     parser.add_argument("out", type=Path, help="PNG file to write")
-    parser.add_argument("image", nargs="?", help="image file; without it, a photograph that scikit-learn carries")
-    parser.add_argument("--side", type=int, default=112, help="pixels a side at which it is corrupted, 32 or more")
+    parser.add_argument(
+        "image", nargs="?", help="image file; without it, a photograph that scikit-learn carries"
+    )
+    parser.add_argument(
+        "--side", type=int, default=112, help="pixels a side at which it is corrupted, 32 or more"
+    )
     options = parser.parse_args()
     draw(options.out, photograph(options.image, options.side))
 

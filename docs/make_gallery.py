@@ -41,7 +41,11 @@ def run(command: str, folder: Path) -> None:
         SystemExit: it fails.
     """
     program, *words = shlex.split(command)
-    start = [str(ROOT / words.pop(0))] if program == "python" else ["-c", "import dgbench.cli.main as cli; cli.main()"]
+    start = (
+        [str(ROOT / words.pop(0))]
+        if program == "python"
+        else ["-c", "import dgbench.cli.main as cli; cli.main()"]
+    )
     path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
     print(command, flush=True)
     process = subprocess.run(
@@ -75,7 +79,13 @@ def photograph(page: Path, file: Path) -> None:
     chromium = shutil.which("chromium") or sys.exit(
         "make_gallery: a page without figures is shown by chromium; install it"
     )
-    options = ("--headless", "--no-sandbox", "--disable-gpu", "--window-size=1100,700", f"--screenshot={file}")
+    options = (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--window-size=1100,700",
+        f"--screenshot={file}",
+    )
     subprocess.run([chromium, *options, page.as_uri()], check=True, capture_output=True)
 
 
@@ -84,7 +94,8 @@ def page(entries: list[dict[str, Any]]) -> str:
     parts = [_HEAD]
     for entry in entries:
         commands = "\n".join(
-            " \\\n    ".join(textwrap.wrap(command, 84, break_on_hyphens=False)) for command in entry["commands"]
+            " \\\n    ".join(textwrap.wrap(command, 84, break_on_hyphens=False))
+            for command in entry["commands"]
         )
         name = Path(entry["page"]).stem
         text = textwrap.fill(entry["reads"], 120)
@@ -115,14 +126,20 @@ def make(entries: list[dict[str, Any]], folder: Path) -> None:
 
 def main() -> None:
     """Make the gallery again."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, help="where commands run; kept (default: a temporary folder)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="where commands run; kept (default: a temporary folder)"
+    )
     parser.add_argument("--only", help="one page, e.g. shift.html")
     options = parser.parse_args()
     entries = yaml.safe_load((GALLERY / "gallery.yaml").read_text())
     chosen = [entry for entry in entries if options.only in (None, entry["page"])]
     if not chosen:
-        sys.exit(f"make_gallery: no page is {options.only}; choose from {', '.join(item['page'] for item in entries)}")
+        sys.exit(
+            f"make_gallery: no page is {options.only}; choose from {', '.join(item['page'] for item in entries)}"
+        )
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder.resolve() if options.folder else Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)

@@ -52,12 +52,17 @@ def matrix(lines: pd.DataFrame, ratio: int, measure: str) -> pd.DataFrame:
 def leads(entry: str, measure: str) -> Iterator[dict[str, Any]]:
     """Yield each algorithm's lead over the next, and the 95% floors of leads by rounding alone and by a whole seed."""
     study, first, second = map(numbers, (entry, *TWICE))
-    moves = {r: matrix(first, r, measure)[0] - matrix(second, r, measure)[0] for r in sorted(set(first["ratio"]))}
+    moves = {
+        r: matrix(first, r, measure)[0] - matrix(second, r, measure)[0]
+        for r in sorted(set(first["ratio"]))
+    }
     for ratio in sorted(set(study["ratio"])):
         values = matrix(study, ratio, measure)
         for leader, follower in pairwise(values.index):
             differences = values.loc[follower] - values.loc[leader]
-            variances = [(move[leader] - move[follower]) ** 2 / 2 for move in moves.values()]  # variance of one run
+            variances = [
+                (move[leader] - move[follower]) ** 2 / 2 for move in moves.values()
+            ]  # variance of one run
             deviation = math.sqrt(sum(variances) / len(variances))
             yield {
                 "algorithm": leader,
@@ -70,7 +75,9 @@ def leads(entry: str, measure: str) -> Iterator[dict[str, Any]]:
 def above(entry: str, measure: str) -> pd.DataFrame:
     """Count the leads of each algorithm, and those above each floor; a line per algorithm."""
     lines = pd.DataFrame(leads(entry, measure))
-    counts = lines.assign(leads=1, **{part: lines["lead"] > lines[part] for part in ("rounding", "seed")})
+    counts = lines.assign(
+        leads=1, **{part: lines["lead"] > lines[part] for part in ("rounding", "seed")}
+    )
     return counts.groupby("algorithm")[["leads", "rounding", "seed"]].sum()
 
 
@@ -82,9 +89,19 @@ def draw(deviations: pd.DataFrame, out: Path) -> None:
             axes = figure.add_subplot(1, 2, place)
             for (part, name), color, marker in zip(PARTS.items(), COLORS, "|osD", strict=False):
                 values = deviations[measure, part].loc[order].clip(lower=LEAST)
-                axes.plot(values, range(len(order)), marker, color=color, label=name, markersize=5, alpha=0.9)
+                axes.plot(
+                    values,
+                    range(len(order)),
+                    marker,
+                    color=color,
+                    label=name,
+                    markersize=5,
+                    alpha=0.9,
+                )
             axes.set_xscale("log")
-            axes.set_yticks(range(len(order)), order if place == 1 else [""] * len(order), fontsize=8)
+            axes.set_yticks(
+                range(len(order)), order if place == 1 else [""] * len(order), fontsize=8
+            )
             axes.set_ylim(-0.7, len(order) - 0.3)
             axes.set_xlabel(f"standard deviation of {MEASURES[measure]} (points)")
             axes.xaxis.set_major_formatter("{x:g}")
@@ -100,16 +117,24 @@ def main() -> None:
     draw(deviations, ROOT / "docs" / "figures" / "noise_floor.png")
     repetitions = study.groupby("seed_moves")["seed"].nunique()
     print("repetitions:", ", ".join(f"{name} {repetitions[part]}" for part, name in PARTS.items()))
-    table = deviations[["average", "worst_gap"]].rename(columns=PARTS, level=1).rename(columns=MEASURES, level=0)
+    table = (
+        deviations[["average", "worst_gap"]]
+        .rename(columns=PARTS, level=1)
+        .rename(columns=MEASURES, level=0)
+    )
     table = table.reindex(columns=list(PARTS.values()), level=1)
     counts = above(TWICE[0], "worst_gap").reindex(table.index)
     for part in ("rounding", "seed"):
         table["leads above", part] = [
-            "" if math.isnan(n) else f"{k:.0f} of {n:.0f}" for k, n in zip(counts[part], counts["leads"], strict=True)
+            "" if math.isnan(n) else f"{k:.0f} of {n:.0f}"
+            for k, n in zip(counts[part], counts["leads"], strict=True)
         ]
     medians = deviations.median()
     for measure, title in MEASURES.items():
-        print(f"{title}, median:", ", ".join(f"{name} {medians[measure, part]:.2f}" for part, name in PARTS.items()))
+        print(
+            f"{title}, median:",
+            ", ".join(f"{name} {medians[measure, part]:.2f}" for part, name in PARTS.items()),
+        )
     for entry in (TWICE[0], FOUR):
         for measure, title in MEASURES.items():
             total = above(entry, measure).sum()

@@ -22,9 +22,13 @@ def executed(folder: Path) -> NotebookNode:
         CellExecutionError: a cell raises; the message holds the cell and its traceback.
     """
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    client = NotebookClient(notebook, timeout=600, record_timing=False, resources={"metadata": {"path": str(folder)}})
+    client = NotebookClient(
+        notebook, timeout=600, record_timing=False, resources={"metadata": {"path": str(folder)}}
+    )
     notebook = client.execute()
-    notebook.metadata["language_info"] = {"name": "python"}  # without the version of the Python that ran it
+    notebook.metadata["language_info"] = {
+        "name": "python"
+    }  # without the version of the Python that ran it
     return notebook
 
 

@@ -26,7 +26,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "docs" / "outputs.json"
-_BLOCK = re.compile(r"(?<=<!-- output of: )(?P<command>.+?) -->\n```\w*\n(?P<shown>.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(
+    r"(?<=<!-- output of: )(?P<command>.+?) -->\n```\w*\n(?P<shown>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
 # what a command depends on besides conf/: training does not import reports, nor what is only said on a terminal
 _NOT_IN_TRAINING = ("reports", "cli", "sweeps")
 
@@ -42,7 +45,9 @@ class Block:
     @property
     def output(self) -> str:
         """What the command printed."""
-        return "".join(line for line in self.shown.splitlines(keepends=True) if not line.startswith("$ "))
+        return "".join(
+            line for line in self.shown.splitlines(keepends=True) if not line.startswith("$ ")
+        )
 
     @property
     def depends_on(self) -> str:
@@ -58,12 +63,19 @@ class Block:
 
 def pages(places: Iterable[Path] = (ROOT / "README.md", ROOT / "docs")) -> list[Path]:
     """List the files among these places, and the Markdown files in the folders among them, at any depth."""
-    return [page for place in places for page in (sorted(place.rglob("*.md")) if place.is_dir() else [place])]
+    return [
+        page
+        for place in places
+        for page in (sorted(place.rglob("*.md")) if place.is_dir() else [place])
+    ]
 
 
 def blocks(text: str) -> list[Block]:
     """List the outputs that the text of a page shows, from top to bottom."""
-    return [Block(match["command"], match["shown"], match.span("shown")) for match in _BLOCK.finditer(text)]
+    return [
+        Block(match["command"], match["shown"], match.span("shown"))
+        for match in _BLOCK.finditer(text)
+    ]
 
 
 def name(page: Path) -> str:
@@ -73,7 +85,9 @@ def name(page: Path) -> str:
 
 def kept() -> dict[str, dict[str, dict[str, Any]]]:
     """Read page -> command -> ``code`` that printed its output (:attr:`Block.depends_on`) and ``seconds`` it took."""
-    content: dict[str, dict[str, dict[str, Any]]] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    content: dict[str, dict[str, dict[str, Any]]] = (
+        json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    )
     return content
 
 
@@ -88,10 +102,16 @@ def run(command: str, folder: Path) -> str:
             (folder / linked).symlink_to(ROOT / linked)
     words = re.sub(r"\bpython (train|report|shift)\.py\b", rf"python {ROOT}/\1.py", command)
     words = re.sub(r"\bmake\b", f"make --no-print-directory -C {ROOT}", words)
-    variables = {k: v for k, v in os.environ.items() if not k.startswith(("HYDRA", "WANDB", "PYTEST", "OMP_"))}
+    variables = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("HYDRA", "WANDB", "PYTEST", "OMP_"))
+    }
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     env = {**variables, "PATH": path, "COLUMNS": "120", "PYTHONPATH": str(ROOT / "src")}
-    shell = subprocess.run(["bash", "-o", "pipefail", "-c", words], cwd=folder, env=env, capture_output=True, text=True)
+    shell = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", words], cwd=folder, env=env, capture_output=True, text=True
+    )
     if shell.returncode:
         sys.exit(f"{command}\nfailed:\n{shell.stderr[-2000:]}")
     return shell.stdout
@@ -117,7 +137,10 @@ def renew(page: Path, only: str) -> Iterator[Renewed]:
             start = time.perf_counter()
             output = run(block.command, Path(temporary))
             seconds = time.perf_counter() - start
-            print(f"{seconds:6.1f} s  {'same' if output == block.output else 'new '}  {block.command}", flush=True)
+            print(
+                f"{seconds:6.1f} s  {'same' if output == block.output else 'new '}  {block.command}",
+                flush=True,
+            )
             yield Renewed(page, number, block, output, seconds)
 
 
@@ -133,15 +156,25 @@ def write(renewed: Renewed) -> None:
         **content.get(name(page), {}),
         block.command: {"code": block.depends_on, "seconds": round(renewed.seconds, 1)},
     }
-    content[name(page)] = {item.command: commands[item.command] for item in blocks(text) if item.command in commands}
+    content[name(page)] = {
+        item.command: commands[item.command] for item in blocks(text) if item.command in commands
+    }
     KEPT.write_text(json.dumps(content, indent=2) + "\n")
 
 
 def main() -> None:
     """Update the outputs on pages."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", default="", help="renew only commands that hold this text")
-    parser.add_argument("places", nargs="*", type=Path, default=[ROOT / "README.md"], help="pages, or folders of pages")
+    parser.add_argument(
+        "places",
+        nargs="*",
+        type=Path,
+        default=[ROOT / "README.md"],
+        help="pages, or folders of pages",
+    )
     options = parser.parse_args()
     if missing := [str(place) for place in options.places if not place.exists()]:
         sys.exit(f"{missing[0]} does not exist; name pages or folders of pages")

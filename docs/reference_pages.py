@@ -31,19 +31,29 @@ from dgbench.records.shift_rows import ShiftIdentity, ShiftRow
 
 DOCS = CONF.parent / "docs"
 REFERENCE, DATA = DOCS / "reference", DOCS / "data"
-NOTES, FAMILIES, COSTS = DATA / "algorithm_notes.md", DATA / "algorithm_families.yaml", DATA / "algorithm_costs.json"
+NOTES, FAMILIES, COSTS = (
+    DATA / "algorithm_notes.md",
+    DATA / "algorithm_families.yaml",
+    DATA / "algorithm_costs.json",
+)
 BESIDE_DOMAINBED = DATA / "domainbed_head.md"
 _LINE = re.compile(
     r"^(?P<indent> *)\"?(?P<key>[\w-]+)\"?:"
     r"(?P<value>(?:[^#'\"]|(?<=\S)#|'[^']*'|\"[^\"]*\")*?)(?:\s+#\s*(?P<note>.*))?$"
 )
-_ENTRY = re.compile(r"\{default: (?P<default>.*?)(?:, range: (?P<range>.*?))?, help: \"(?P<help>.*)\"\}")
+_ENTRY = re.compile(
+    r"\{default: (?P<default>.*?)(?:, range: (?P<range>.*?))?, help: \"(?P<help>.*)\"\}"
+)
 _PACKAGE = re.compile(r"^# @package (\S+)")
 # search spaces stand in docs/reference/algorithms.md, downloads in docs/reference/downloads.md
 _SKIP = {"_target_", "_partial_", "defaults", "version", "hydra", "search", "fetch"}
 # where defaults of hyperparameters stand -> the address that sets them
 _ADDRESSES = {"algorithm.hparams.": "hparams.", "hparams.shared.hparams.": "hparams."}
-_TITLES = {"train.yaml": "python train.py", "shift.yaml": "python shift.py", "report.yaml": "python report.py"}
+_TITLES = {
+    "train.yaml": "python train.py",
+    "shift.yaml": "python shift.py",
+    "report.yaml": "python report.py",
+}
 CONFIGURATION_HEAD = """# Configuration
 
 <!-- Written by `make docs` from the comments in conf/; edit those. -->
@@ -73,7 +83,9 @@ def configuration_page() -> str:
 
 def _group_section(title: str, prefix: str, file: Path) -> str:
     lines = file.read_text().splitlines()
-    about = " ".join(line.lstrip("# ") for line in _leading_comment(lines) if "@package" not in line)
+    about = " ".join(
+        line.lstrip("# ") for line in _leading_comment(lines) if "@package" not in line
+    )
     for line in lines:
         if package := _PACKAGE.match(line):
             prefix = "" if package[1] == "_global_" else f"{package[1]}."
@@ -153,18 +165,29 @@ def algorithms_page() -> str:
     """Compose docs/reference/algorithms.md: tables by family, sections by file of ``conf/algorithm``, notes, names."""
     files = sorted((CONF / "algorithm").glob("*.yaml"))
     sections = "\n".join(_algorithm_section(file) for file in files)
-    return "\n".join([ALGORITHMS_HEAD + family_tables(), sections, NOTES.read_text(encoding="utf-8"), _names()])
+    return "\n".join(
+        [ALGORITHMS_HEAD + family_tables(), sections, NOTES.read_text(encoding="utf-8"), _names()]
+    )
 
 
 def domainbed_page() -> str:
     """Compose the text of docs/reference/domainbed.md."""
     names = algorithm_names()
-    domainbed = {name: theirs["domainbed"] for name, theirs in names.items() if "domainbed" in theirs}
+    domainbed = {
+        name: theirs["domainbed"] for name, theirs in names.items() if "domainbed" in theirs
+    }
     head = BESIDE_DOMAINBED.read_text(encoding="utf-8").format(n=len(domainbed))
     lines = [head, "| algorithm | in DomainBed | differences and switches |", "|---|---|---|"]
-    lines += [f"| {_linked(name)} | `{theirs}` | {'<br>'.join(_beside(name))} |" for name, theirs in domainbed.items()]
+    lines += [
+        f"| {_linked(name)} | `{theirs}` | {'<br>'.join(_beside(name))} |"
+        for name, theirs in domainbed.items()
+    ]
     lines += ["\n## Not in DomainBed\n", "| algorithm | follows |", "|---|---|"]
-    lines += [f"| {_linked(name)} | {source(objective_of(name))} |" for name in names if name not in domainbed]
+    lines += [
+        f"| {_linked(name)} | {source(objective_of(name))} |"
+        for name in names
+        if name not in domainbed
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -174,20 +197,32 @@ def _linked(name: str) -> str:
 
 def objective_of(name: str) -> type[Algorithm]:
     """Import the class that a file of ``conf/algorithm`` names."""
-    kind: type[Algorithm] = get_class(OmegaConf.load(CONF / "algorithm" / f"{name}.yaml")["objective"])
+    kind: type[Algorithm] = get_class(
+        OmegaConf.load(CONF / "algorithm" / f"{name}.yaml")["objective"]
+    )
     return kind
 
 
 def _beside(name: str) -> list[str]:
     """List the docstring's paragraphs that begin with DomainBed, and the algorithm's switches that they do not name."""
     kind, config = objective_of(name), OmegaConf.load(CONF / "algorithm" / f"{name}.yaml")
-    paragraphs = [" ".join(text.split()) for text in inspect.cleandoc(kind.__doc__ or "").split("\n\n")]
+    paragraphs = [
+        " ".join(text.split()) for text in inspect.cleandoc(kind.__doc__ or "").split("\n\n")
+    ]
     texts = [text.replace("``", "`") for text in paragraphs[1:] if text.startswith("DomainBed")]
-    switches = {key: entry_of(config["hparams"][key]) for key in kind.choices if f"`{key}=" not in " ".join(texts)}
+    switches = {
+        key: entry_of(config["hparams"][key])
+        for key in kind.choices
+        if f"`{key}=" not in " ".join(texts)
+    }
     forms = (
-        (f"{key}={str(entry.default).lower()}", entry.help.replace(" | ", "; ")) for key, entry in switches.items()
+        (f"{key}={str(entry.default).lower()}", entry.help.replace(" | ", "; "))
+        for key, entry in switches.items()
     )
-    return [*texts, *(f"`{form}`: {text.removeprefix(form.partition('=')[2] + ': ')}" for form, text in forms)]
+    return [
+        *texts,
+        *(f"`{form}`: {text.removeprefix(form.partition('=')[2] + ': ')}" for form, text in forms),
+    ]
 
 
 def source(kind: type[Algorithm]) -> str:
@@ -215,24 +250,38 @@ def _algorithm_section(file: Path) -> str:
     spaces = list(search)
     lines = [f"## {file.stem}\n", text + "\n"]
     if config["hparams"]:
-        lines.append("| hyperparameter | default | range | meaning |" + "".join(f" {space} |" for space in spaces))
+        lines.append(
+            "| hyperparameter | default | range | meaning |"
+            + "".join(f" {space} |" for space in spaces)
+        )
         lines.append("|---|---|---|---|" + "---|" * len(spaces))
         for key, declared in config["hparams"].items():
             entry = entry_of(declared)
-            drawn = "".join(f" {_distribution((search[space] or {}).get(key))} |" for space in spaces)
+            drawn = "".join(
+                f" {_distribution((search[space] or {}).get(key))} |" for space in spaces
+            )
             allowed, meaning = entry.range.replace("|", "or"), entry.help.replace("|", ";")
-            lines.append(f"| `{key}` | {_hyperparameter_default(entry.default)} | {allowed} | {meaning} |{drawn}")
+            lines.append(
+                f"| `{key}` | {_hyperparameter_default(entry.default)} | {allowed} | {meaning} |{drawn}"
+            )
         lines.append("")
     return "\n".join(lines)
 
 
 def _hyperparameter_default(value: Any) -> str:
-    return ", ".join(f"{kind}: {v}" for kind, v in _cases(value)) if isinstance(value, dict) else str(value)
+    return (
+        ", ".join(f"{kind}: {v}" for kind, v in _cases(value))
+        if isinstance(value, dict)
+        else str(value)
+    )
 
 
 def _cases(entry: dict[str, Any]) -> list[tuple[str, Any]]:
     """List the values for small and large images and for single datasets, each with the name of its case."""
-    return [*((kind, value) for kind, value in entry.items() if kind != "datasets"), *entry.get("datasets", {}).items()]
+    return [
+        *((kind, value) for kind, value in entry.items() if kind != "datasets"),
+        *entry.get("datasets", {}).items(),
+    ]
 
 
 def _distribution(entry: Any) -> str:
@@ -264,7 +313,11 @@ def family_tables() -> str:
     for family in families():
         lines = [_family_row(name, costs.get(name)) for name in family["algorithms"]]
         rule = "|---|---|---|---|---|---|---|---|---|"
-        parts.append("\n".join([f"**{family['family']}**: {family['about']}.\n", FAMILY_HEAD, rule, *lines, ""]))
+        parts.append(
+            "\n".join(
+                [f"**{family['family']}**: {family['about']}.\n", FAMILY_HEAD, rule, *lines, ""]
+            )
+        )
     return "\n".join(parts)
 
 
@@ -273,7 +326,9 @@ def _family_row(name: str, cost: Mapping[str, Any] | None) -> str:
     kind: type[Algorithm] = get_class(config["objective"])
     hparams = _defaults(config)
     networks, memory = _made_of(kind, hparams)
-    measured = (cost["passes"], f"{cost['cost']:.2f}", f"{cost['floor']:.2f}") if cost else ("", "-", "-")
+    measured = (
+        (cost["passes"], f"{cost['cost']:.2f}", f"{cost['floor']:.2f}") if cost else ("", "-", "-")
+    )
     cells = [
         f"[`{name}`](#{name})", purpose(kind), ", ".join(networks) or "-", ", ".join(memory) or "-", *measured,
         "yes" if kind.stackable else "no", f"{_fewest(kind, hparams)} or more",
@@ -285,7 +340,9 @@ def _defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     """Resolve the default of every hyperparameter that an algorithm reads, for small images."""
     shared: Any = OmegaConf.to_container(OmegaConf.load(CONF / "hparams" / "default.yaml"))
     declared = {"hparams": config["hparams"], "search": {}}
-    return resolve(shared["shared"], declared, kind="small", read=list(config.get("shared", SHARED)))
+    return resolve(
+        shared["shared"], declared, kind="small", read=list(config.get("shared", SHARED))
+    )
 
 
 def _fewest(kind: type[Algorithm], hparams: Mapping[str, Any]) -> int:
@@ -311,9 +368,13 @@ def _made_of(kind: type[Algorithm], hparams: Mapping[str, Any]) -> tuple[list[st
         lambda image: MNISTCNN(image), EXAMPLE, lambda sizes: kind.networks_needed(sizes, hparams),
         kind.extra_channels, seed=0,
     )  # fmt: skip
-    extra_names = (re.sub(r"_\d+$", "s", name) for name in networks if name not in ("featurizer", "classifier"))
+    extra_names = (
+        re.sub(r"_\d+$", "s", name) for name in networks if name not in ("featurizer", "classifier")
+    )
     state = kind(sizes, hparams).initial_state(networks)
-    return list(dict.fromkeys(extra_names)), list(dict.fromkeys(name.partition("/")[0] for name in state))
+    return list(dict.fromkeys(extra_names)), list(
+        dict.fromkeys(name.partition("/")[0] for name in state)
+    )
 
 
 DOWNLOADS_HEAD = """# Downloads
@@ -337,16 +398,27 @@ def downloads_page() -> str:
         f"**Unverified: {len(unverified)} of {len(files)} files**, those without a checksum below.\n",
     ]
     parts += ["| dataset | file | hosts | checksum |", "|---|---|---|---|"]
-    parts += [line for source in datasets for form in source.forms for line in _download_lines(source, form)]
+    parts += [
+        line
+        for source in datasets
+        for form in source.forms
+        for line in _download_lines(source, form)
+    ]
     parts.append("\nOnly by hand, hence wholly unverified:\n")
-    parts += [f"- `{source.name}`: {' '.join(source.manual.split())}" for source in datasets if not source.files]
+    parts += [
+        f"- `{source.name}`: {' '.join(source.manual.split())}"
+        for source in datasets
+        if not source.files
+    ]
     return "\n".join(parts) + "\n"
 
 
 def _download_lines(source: Source, form: Form) -> Iterator[str]:
     """Yield a line per file, or per series of files on the same hosts with the same checksums, as a rule none."""
     name = f"`{source.name}`" if form is source else f"`{source.name}`, another form"
-    for (hosts, checksums), archives in groupby(form.files, key=lambda archive: (_hosts(archive), _checksums(archive))):
+    for (hosts, checksums), archives in groupby(
+        form.files, key=lambda archive: (_hosts(archive), _checksums(archive))
+    ):
         yield f"| {name} | {_file_names(list(archives))} | {hosts} | {checksums or '**none stated**'} |"
 
 
@@ -357,14 +429,18 @@ def _file_names(archives: Sequence[Archive]) -> str:
 
 def _hosts(archive: Archive) -> str:
     hosts = Counter(url.split("/")[2] for url in archive.urls)
-    return ", ".join(host if number == 1 else f"{host} ({number} addresses)" for host, number in hosts.items())
+    return ", ".join(
+        host if number == 1 else f"{host} ({number} addresses)" for host, number in hosts.items()
+    )
 
 
 def _checksums(archive: Archive) -> str:
     return ", ".join(f"{key} `{value}`" for key, value in archive.published.items())
 
 
-_FIELD = re.compile(r"^(?:    #: (?P<above>.+)\n)?    (?P<name>\w+): .*?(?:#: (?P<beside>.+))?$", re.MULTILINE)
+_FIELD = re.compile(
+    r"^(?:    #: (?P<above>.+)\n)?    (?P<name>\w+): .*?(?:#: (?P<beside>.+))?$", re.MULTILINE
+)
 _ROLE = re.compile(r"Annotated\[|, Role\.\w+\]")  # beside the type of a key of a run's identity
 #: fields that stand in the file under another name
 _RENAMED = {(Row, "held_out"): "env_held_out"}
@@ -418,7 +494,11 @@ def _field_table(kind: type[Any]) -> list[str]:
                 _field_default(declared),
                 texts[declared.name],
             )
-            lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("``", "`") for cell in cells) + " |")
+            lines.append(
+                "| "
+                + " | ".join(cell.replace("|", "\\|").replace("``", "`") for cell in cells)
+                + " |"
+            )
     return lines
 
 

@@ -95,7 +95,9 @@ def raised(frame: pd.DataFrame) -> None:
 
 def predicts(frame: pd.DataFrame) -> None:
     """Print how well each worst+gap orders algorithms by their ideal error, and what selecting by it costs."""
-    print("\n| entry | Spearman, of a run | of mean errors | cost of selecting by it (points) | of mean errors |")
+    print(
+        "\n| entry | Spearman, of a run | of mean errors | cost of selecting by it (points) | of mean errors |"
+    )
     print("|---|--:|--:|--:|--:|")
     sums: dict[str, list[float]] = {column: [] for column in (OF_RUN, OF_MEANS)}
     for (entry, _), lines in frame.dropna().groupby(["entry", "setting"], sort=False):

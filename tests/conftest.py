@@ -98,7 +98,11 @@ Command = Callable[..., Ended]
 
 def clean_environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a user who set nothing but one thread."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("WANDB", "HYDRA", "DGBENCH", "PYTEST", "SLURM"))}
+    kept = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("WANDB", "HYDRA", "DGBENCH", "PYTEST", "SLURM"))
+    }
     return {**kept, "OMP_NUM_THREADS": "1", **(changes or {})}
 
 
@@ -120,7 +124,11 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     streams = tmp_path_factory.mktemp("streams")
 
     def run(
-        script: str, *arguments: object, cwd: Path, before: str = "", env: Mapping[str, str] | None = None
+        script: str,
+        *arguments: object,
+        cwd: Path,
+        before: str = "",
+        env: Mapping[str, str] | None = None,
     ) -> Ended:
         ask: dict[str, Any] = {
             "script": str(ROOT / script),
@@ -146,7 +154,11 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
 
 def rows_in(folder: Path) -> list[dict[str, Any]]:
     """The rows of every run under a folder."""
-    return [json.loads(line) for file in folder.rglob("errors.jsonl") for line in file.read_text().splitlines()]
+    return [
+        json.loads(line)
+        for file in folder.rglob("errors.jsonl")
+        for line in file.read_text().splitlines()
+    ]
 
 
 TINY = (
@@ -179,7 +191,10 @@ def rows_of() -> Callable[[Path], dict[str, bytes]]:
 
     def read(folder: Path) -> dict[str, bytes]:
         files = sorted(folder.rglob("errors.jsonl"))
-        return {str(p.relative_to(folder)): re.sub(rb'"code":"[^"]*"', b"", p.read_bytes()) for p in files}
+        return {
+            str(p.relative_to(folder)): re.sub(rb'"code":"[^"]*"', b"", p.read_bytes())
+            for p in files
+        }
 
     return read
 
@@ -245,7 +260,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     markers = set(re.findall(r"\w+", config.option.markexpr)) - {"or"}
     if not markers or "not" in markers or collection_path.suffix != ".py":
         return None
-    return None if markers & set(re.findall(r"pytest\.mark\.(\w+)", collection_path.read_text())) else True
+    return (
+        None
+        if markers & set(re.findall(r"pytest\.mark\.(\w+)", collection_path.read_text()))
+        else True
+    )
 
 
 def pytest_collection_finish() -> None:

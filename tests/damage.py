@@ -106,7 +106,11 @@ def empty(file: Path, chance: random.Random) -> bool:
 def cut(file: Path, chance: random.Random) -> bool:
     """Leave the beginning of the file."""
     content = file.read_bytes()
-    return _replace(file, [content[: chance.randrange(1, len(content))]]) if len(content) > 1 else False
+    return (
+        _replace(file, [content[: chance.randrange(1, len(content))]])
+        if len(content) > 1
+        else False
+    )
 
 
 def overwrite(file: Path, chance: random.Random) -> bool:
@@ -149,7 +153,13 @@ ROWS: Mapping[str, Sequence[Way]] = {
 _WAYS = (remove, empty, cut, overwrite)
 #: of checkpoints, and of what says where one lies
 CHECKPOINTS: Mapping[str, Sequence[Way]] = dict.fromkeys(
-    ("fold-*/checkpoints/last.ckpt", "fold-*/checkpoints/best.ckpt", "fold-*/stack.json", ".stacks/*.ckpt"), _WAYS
+    (
+        "fold-*/checkpoints/last.ckpt",
+        "fold-*/checkpoints/best.ckpt",
+        "fold-*/stack.json",
+        ".stacks/*.ckpt",
+    ),
+    _WAYS,
 )
 #: of everything else that a run, a study or a command leaves
 RECORDS: Mapping[str, Sequence[Way]] = dict.fromkeys(
@@ -162,11 +172,14 @@ RECORDS: Mapping[str, Sequence[Way]] = dict.fromkeys(
 EVERYTHING = {**ROWS, **CHECKPOINTS, **RECORDS}
 #: of caches: decoded and corrupted images, features, downloads, rows of reports
 CACHES: Mapping[str, Sequence[Way]] = dict.fromkeys(
-    ("data.uint8", "complete.jsonl", "weights/*.pth", ".dgbench-rows.npz"), (*_WAYS, flip, grow, zero)
+    ("data.uint8", "complete.jsonl", "weights/*.pth", ".dgbench-rows.npz"),
+    (*_WAYS, flip, grow, zero),
 )
 
 
-def damage(root: Path, chance: random.Random, ways: Mapping[str, Sequence[Way]] = EVERYTHING) -> str:
+def damage(
+    root: Path, chance: random.Random, ways: Mapping[str, Sequence[Way]] = EVERYTHING
+) -> str:
     """Damage one file somewhere below a folder.
 
     Args:

@@ -25,7 +25,11 @@ getattr(importlib.import_module(f"dgbench.cli.{program}"), program)()
 
 
 def start(
-    folder: Path, *words: str, env: Mapping[str, str] | None = None, before: Sequence[str] = (), program: str = "train"
+    folder: Path,
+    *words: str,
+    env: Mapping[str, str] | None = None,
+    before: Sequence[str] = (),
+    program: str = "train",
 ) -> subprocess.Popen[str]:
     """Start a command; what it says is added to the files ``out`` and ``err`` of its folder.
 
@@ -38,7 +42,11 @@ def start(
     """
     command = [*before, sys.executable, "-c", START, program, *words]
     with (folder / "err").open("a") as err, (folder / "out").open("a") as out:
-        STARTED.append(subprocess.Popen(command, cwd=folder, stdout=out, stderr=err, env=clean_environment(env)))
+        STARTED.append(
+            subprocess.Popen(
+                command, cwd=folder, stdout=out, stderr=err, env=clean_environment(env)
+            )
+        )
     return STARTED[-1]
 
 
@@ -63,7 +71,9 @@ def until(done: Callable[[], Any], process: subprocess.Popen[str], folder: Path)
 
 def claimed(folder: Path, runs: str = "*") -> list[tuple[Path, int]]:
     """Runs being trained at this moment, with the process that trains each; of studies whose name fits a pattern."""
-    locked = [lock.parent for lock in folder.glob(f"multirun/{runs}/*/lock") if is_locked(lock.parent)]
+    locked = [
+        lock.parent for lock in folder.glob(f"multirun/{runs}/*/lock") if is_locked(lock.parent)
+    ]
     holders = [(run, re.search(r"process (\d+)", lock_holder(run))) for run in locked]
     return [(run, int(match[1])) for run, match in holders if match]
 

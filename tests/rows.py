@@ -9,5 +9,14 @@ IDENTITY = RunIdentity(
     given=["photo", "sketch"], algorithm="erm", hparams={"steps": 100}, backbone="resnet18", protocol="loo", fold="1",
     held_out=["sketch"], seed=0, code="0.1.0",
 )  # fmt: skip
-ROW = Row(identity=IDENTITY, step=100, env="sketch", subset="test", held_out=True, seen=200, wrong=53.25, loss=0.1)
+ROW = Row(
+    identity=IDENTITY,
+    step=100,
+    env="sketch",
+    subset="test",
+    held_out=True,
+    seen=200,
+    wrong=53.25,
+    loss=0.1,
+)
 WHOLE = f"{ROW.to_json()}\n"

@@ -57,11 +57,21 @@ def composed(*overrides: str, name: str = "train", hydra: bool = False) -> DictC
 def _plain_value(word: str) -> Override | None:
     """The override of a word that sets a key of a group, and does nothing else."""
     try:
-        override = OverridesParser.create().parse_override(word) if "." in word.partition("=")[0] else None
+        override = (
+            OverridesParser.create().parse_override(word) if "." in word.partition("=")[0] else None
+        )
     except HydraException:  # said again where the configuration is composed
         return None
-    sets = override is not None and override.type is OverrideType.CHANGE and not override.is_sweep_override()
-    return override if sets and "${" not in word and "@" not in word and not word.startswith("hydra") else None
+    sets = (
+        override is not None
+        and override.type is OverrideType.CHANGE
+        and not override.is_sweep_override()
+    )
+    return (
+        override
+        if sets and "${" not in word and "@" not in word and not word.startswith("hydra")
+        else None
+    )
 
 
 @cache
@@ -111,7 +121,9 @@ def small_study(folder: Path, *overrides: str, source: Environments | None = Non
     return make_study(folder, *SMALL, *overrides, source=source)
 
 
-def train_study(study: Study, retry: str = "all", logger: MetricsLogger | None = None) -> dict[str, bool]:
+def train_study(
+    study: Study, retry: str = "all", logger: MetricsLogger | None = None
+) -> dict[str, bool]:
     """Train what is not done; whether each run is complete, by its hash."""
     progress = StudyProgress(len(study.runs), study.settings.steps, "test")
     return train_runs([study], study.config["execution"], progress, logger, retry).complete

@@ -12,5 +12,7 @@ def table(document: Document, name: str, section: int = 0) -> Table:
 
 def line(found: Table, *first: str) -> dict[str, Cell]:
     """Column name -> cell, of the line that begins so."""
-    (row,) = [row for row in cells(found) if [cell.value for cell in row[: len(first)]] == list(first)]
+    (row,) = [
+        row for row in cells(found) if [cell.value for cell in row[: len(first)]] == list(first)
+    ]
     return {column.name: cell for column, cell in zip(found.columns, row, strict=True)}

@@ -30,13 +30,19 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     """Nor does listing its names."""
     heavy = ("torch", "pandas", "numpy", "hydra", "omegaconf", "pytorch_lightning")
     program = f"import sys, dgbench\ndir(dgbench), dgbench.__version__\nprint([n for n in {heavy} if n in sys.modules])"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
     assert (ended.stdout.strip(), ended.stderr) == ("[]", "")
 
 
 def test_results_need_no_torch() -> None:
-    program = "import sys, dgbench\ndgbench.results, dgbench.measures\nprint('torch' in sys.modules)"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    program = (
+        "import sys, dgbench\ndgbench.results, dgbench.measures\nprint('torch' in sys.modules)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
     assert (ended.stdout.strip(), ended.stderr) == ("False", "")
 
 
@@ -74,7 +80,9 @@ def test_what_is_done_is_not_trained_again(trained: tuple[Path, dgbench.TrainRes
     place, first = trained
     stamps = {folder: (folder / "errors.jsonl").stat().st_mtime_ns for folder in first.folders}
     again = dgbench.train([*TINY, "algorithm=vrex"], place)
-    assert {folder: (folder / "errors.jsonl").stat().st_mtime_ns for folder in again.folders} == stamps
+    assert {
+        folder: (folder / "errors.jsonl").stat().st_mtime_ns for folder in again.folders
+    } == stamps
     assert again.frame.equals(first.frame)
 
 
@@ -90,8 +98,12 @@ def test_the_same_runs_as_by_the_command(
 ) -> None:
     _, result = trained
     assert command("train.py", *TINY, "algorithm=vrex", cwd=tmp_path).code == 0
-    typed = {path.parent.name: path.read_bytes() for path in (tmp_path / "outputs").rglob("errors.jsonl")}
-    assert typed == {folder.name: (folder / "errors.jsonl").read_bytes() for folder in result.folders}
+    typed = {
+        path.parent.name: path.read_bytes() for path in (tmp_path / "outputs").rglob("errors.jsonl")
+    }
+    assert typed == {
+        folder.name: (folder / "errors.jsonl").read_bytes() for folder in result.folders
+    }
 
 
 def test_several_studies_in_one_call(tmp_path: Path) -> None:
@@ -101,7 +113,9 @@ def test_several_studies_in_one_call(tmp_path: Path) -> None:
 
 
 def test_a_run_that_fails_is_named_and_the_others_count(tmp_path: Path) -> None:
-    result = dgbench.train([*TINY, "execution=single", "hparams.lr=1e30", "protocol.folds=[0]"], tmp_path)
+    result = dgbench.train(
+        [*TINY, "execution=single", "hparams.lr=1e30", "protocol.folds=[0]"], tmp_path
+    )
     assert [why.split()[0] for why in result.failed.values()] == ["FAILED"]
     assert result.frame.empty
 
@@ -130,7 +144,11 @@ def test_inside_a_hydra_application_its_state_stays(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_work_is_raised_and_hydra_stays_usable(
-    words: list[str], kind: type[Exception], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str],
+    kind: type[Exception],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DGBENCH_DATA_DIR", str(tmp_path / "nothing"))
     with pytest.raises(kind, match=message):

@@ -63,7 +63,11 @@ OPTIONAL: Mapping[tuple[Any, str], tuple[str, ...]] = {
 
 def arguments() -> list[Any]:
     return [
-        pytest.param(function, name, id=f"{function.__module__.rpartition('.')[2]}.{function.__name__}-{name}")
+        pytest.param(
+            function,
+            name,
+            id=f"{function.__module__.rpartition('.')[2]}.{function.__name__}-{name}",
+        )
         for function in FUNCTIONS
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.kind is not parameter.VAR_KEYWORD
@@ -81,9 +85,9 @@ def test_a_wrong_type_is_refused_by_name(
             function(**{**FUNCTIONS[function], name: value})
         line = str(refused.value)
         assert "\n" not in line and "; " in line, line
-        assert (re.match(rf"{name.removesuffix('s')}s?(=| holds | is )", line) is not None) or text in right, (
-            f"{name}={text}: {line}"
-        )
+        assert (
+            re.match(rf"{name.removesuffix('s')}s?(=| holds | is )", line) is not None
+        ) or text in right, f"{name}={text}: {line}"
     assert not list(tmp_path.iterdir())
 
 
@@ -91,7 +95,10 @@ def test_a_wrong_type_is_refused_by_name(
     ("call", "said"),
     [
         (lambda: dgbench.train("seed=1"), "overrides=seed=1 is no list"),
-        (lambda: dgbench.evaluate("x", ensemble="maybe"), "ensemble=maybe is unknown; choose true or false"),
+        (
+            lambda: dgbench.evaluate("x", ensemble="maybe"),
+            "ensemble=maybe is unknown; choose true or false",
+        ),
         (lambda: dgbench.evaluate([]), "model=.. names no model"),
         (lambda: dgbench.estimate_shift(X, Y, X, Y, trials=0), "trials=0"),
         (lambda: dgbench.estimate_shift(X, Y.astype(float), X, Y), "labels no integers"),
@@ -108,7 +115,9 @@ def test_what_people_type(call: Callable[[], Any], said: str) -> None:
 
 
 def test_integers_of_numpy_and_iterators_are_taken() -> None:
-    port = dgbench.algorithm("erm", nn.Linear(2, 2), np.int64(2), np.int64(2), n_features=2, dtype=torch.float32)
+    port = dgbench.algorithm(
+        "erm", nn.Linear(2, 2), np.int64(2), np.int64(2), n_features=2, dtype=torch.float32
+    )
     assert port.module.algorithm.sizes.n_classes == 2
     with pytest.raises(DgbenchError, match="under a, b"):
         dgbench.results(name for name in ("a", "b"))

@@ -34,4 +34,7 @@ def test_read_the_docs_builds_what_make_site_builds() -> None:
 
 def test_pre_commit_has_the_version_of_ruff_that_the_lock_has() -> None:
     (repository,) = read(".pre-commit-config.yaml")["repos"]
-    assert f"ruff=={repository['rev'].removeprefix('v')}" in (ROOT / "constraints.txt").read_text().splitlines()
+    assert (
+        f"ruff=={repository['rev'].removeprefix('v')}"
+        in (ROOT / "constraints.txt").read_text().splitlines()
+    )

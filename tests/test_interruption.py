@@ -68,7 +68,9 @@ def test_another_command_of_the_process_begins_anew() -> None:
     raise_if_ending()
 
 
-@pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+@pytest.mark.parametrize(
+    ("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")]
+)
 def test_a_status_names_the_signal(number: signal.Signals, name: str) -> None:
     with pytest.raises(KeyboardInterrupt) as raised:
         interrupt(number, None)

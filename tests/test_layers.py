@@ -91,13 +91,17 @@ def is_light(path: Path) -> bool:
 
 
 def module_of(path: Path) -> str:
-    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(
+        ".__init__"
+    )
 
 
 def import_graph() -> dict[str, set[str]]:
     """Module -> the modules of dgbench that it imports: at the top, in a function, or for types alone."""
     modules = {module_of(path) for path in SOURCES}
-    return {module_of(path): {name for name in imported(path) if name in modules} for path in SOURCES}
+    return {
+        module_of(path): {name for name in imported(path) if name in modules} for path in SOURCES
+    }
 
 
 def cycles(graph: Mapping[str, set[str]]) -> set[frozenset[str]]:
@@ -132,7 +136,10 @@ def cycles(graph: Mapping[str, set[str]]) -> set[frozenset[str]]:
     [
         ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
         ({"a": {"b"}, "b": {"a"}}, ["ab"]),
-        ({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}, "f": {"a"}}, ["abc", "de"]),
+        (
+            {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}, "f": {"a"}},
+            ["abc", "de"],
+        ),
         ({"a": {"b", "c"}, "b": {"d"}, "c": {"d"}, "d": set()}, []),
     ],
 )
@@ -164,7 +171,9 @@ def test_light_packages_load_no_torch() -> None:
     assert len(names) > 10
     load = f"for name in {names}: importlib.import_module(name)"
     program = f"import sys, importlib\n{load}\nprint('torch' in sys.modules)"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+    )
     assert (ended.stdout.strip(), ended.returncode) == ("False", 0), ended.stderr
 
 
@@ -180,12 +189,23 @@ TEXTS = sorted(
     path
     for place in ("src", "conf", "docs", "benchmarks", "tests")
     for path in (ROOT / place).rglob("*")
-    if path.suffix in {".py", ".yaml", ".md", ".j2", ".json", ".svg"} and "egg-info" not in str(path)
+    if path.suffix in {".py", ".yaml", ".md", ".j2", ".json", ".svg"}
+    and "egg-info" not in str(path)
 ) + [
     ROOT / name
-    for name in ("README.md", "Makefile", "pyproject.toml", "train.py", "report.py", "shift.py", "multirun/README.md")
+    for name in (
+        "README.md",
+        "Makefile",
+        "pyproject.toml",
+        "train.py",
+        "report.py",
+        "shift.py",
+        "multirun/README.md",
+    )
 ]
-MACHINE_PATH = re.compile(r"(?<![\w.:/-])/(?:home|work|root|mnt|data|scratch|Users|opt|var|srv)/\w|[A-Z]:\\\\?Users")
+MACHINE_PATH = re.compile(
+    r"(?<![\w.:/-])/(?:home|work|root|mnt|data|scratch|Users|opt|var|srv)/\w|[A-Z]:\\\\?Users"
+)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,12 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LEFT_OUT = {"oracle", "release", "ray"}
 TESTED = [
     *PROJECT["dependencies"],
-    *(text for extra, each in PROJECT["optional-dependencies"].items() if extra not in LEFT_OUT for text in each),
+    *(
+        text
+        for extra, each in PROJECT["optional-dependencies"].items()
+        if extra not in LEFT_OUT
+        for text in each
+    ),
 ]
 
 
@@ -28,19 +33,29 @@ def floors(texts: list[str]) -> dict[str, set[Version]]:
         requirement = Requirement(text)
         if requirement.name == PROJECT["name"]:  # an extra that holds another
             continue
-        lowest = {Version(bound.version) for bound in requirement.specifier if bound.operator == ">="}
+        lowest = {
+            Version(bound.version) for bound in requirement.specifier if bound.operator == ">="
+        }
         found.setdefault(canonicalize_name(requirement.name), set()).update(lowest)
     return found
 
 
 def test_every_dependency_has_one_floor() -> None:
-    assert {name: sorted(versions) for name, versions in floors(TESTED).items() if len(versions) != 1} == {}
+    assert {
+        name: sorted(versions) for name, versions in floors(TESTED).items() if len(versions) != 1
+    } == {}
 
 
 def test_the_oldest_versions_are_the_floors() -> None:
     """A floor that was never published, e.g. scipy 1.11.0 for Python 3.11, is the next release: none is far away."""
-    pins = [Requirement(line) for line in (ROOT / "constraints-oldest.txt").read_text().splitlines() if line[0] != "#"]
-    pinned = {canonicalize_name(pin.name): Version(str(pin.specifier).removeprefix("==")) for pin in pins}
+    pins = [
+        Requirement(line)
+        for line in (ROOT / "constraints-oldest.txt").read_text().splitlines()
+        if line[0] != "#"
+    ]
+    pinned = {
+        canonicalize_name(pin.name): Version(str(pin.specifier).removeprefix("==")) for pin in pins
+    }
     wrong = {
         name: (str(floor), str(pinned.get(name)))
         for name, (floor,) in floors(TESTED).items()
@@ -54,4 +69,6 @@ def test_the_files_that_make_names_are_there() -> None:
     makefile = (ROOT / "Makefile").read_text()
     named = re.search(r"^OLDEST_TESTS := ((?:.*\\\n)*.*)$", makefile, re.MULTILINE)
     assert named is not None
-    assert [file for file in named[1].replace("\\\n", " ").split() if not (ROOT / file).exists()] == []
+    assert [
+        file for file in named[1].replace("\\\n", " ").split() if not (ROOT / file).exists()
+    ] == []

@@ -19,10 +19,18 @@ def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == ""
 
 
-def test_each_line_says_what_how_far_and_how_long(at_once: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_line_says_what_how_far_and_how_long(
+    at_once: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     list(tracked(range(3), "counting", 3, "numbers"))
-    lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("counting: 0 of")]
-    assert [line.partition(", ")[0] for line in lines] == [f"counting: {n} of 3 numbers" for n in (1, 2, 3)]
+    lines = [
+        line
+        for line in capsys.readouterr().err.splitlines()
+        if not line.startswith("counting: 0 of")
+    ]
+    assert [line.partition(", ")[0] for line in lines] == [
+        f"counting: {n} of 3 numbers" for n in (1, 2, 3)
+    ]
     assert lines[0].endswith(" left") and "left" not in lines[-1]
 
 
@@ -54,4 +62,7 @@ def test_a_search_of_files_and_of_runs_and_their_reading(
     (run / "status").write_text("RUNNING\n")
     collect([tmp_path / "runs"])
     said = capsys.readouterr().err
-    assert f"searching {tmp_path / 'runs'}: 3 folders" in said and "reading runs: 1 of 1 folders" in said
+    assert (
+        f"searching {tmp_path / 'runs'}: 3 folders" in said
+        and "reading runs: 1 of 1 folders" in said
+    )

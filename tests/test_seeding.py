@@ -53,10 +53,14 @@ def moved_by(digits: Any, folder: Path, moves: str) -> set[str]:
     """What differs between the runs of two seeds."""
     parts = []
     for seed in (0, 1):
-        study = make_study(folder, *SMALL, "algorithm=mixup", f"seed={seed}", f"seed_moves={moves}", source=digits)
+        study = make_study(
+            folder, *SMALL, "algorithm=mixup", f"seed={seed}", f"seed_moves={moves}", source=digits
+        )
         module = study.module(study.folds[0])
         weights = torch.cat([p.flatten() for p in module.networks.parameters()])
-        parts.append((study.runs[0].data.runs[0].order(0).tolist(), weights.tolist(), module.draws.seed))
+        parts.append(
+            (study.runs[0].data.runs[0].order(0).tolist(), weights.tolist(), module.draws.seed)
+        )
     names = ("order", "weights", "inputs")
     return {name for name, first, second in zip(names, *parts, strict=True) if first != second}
 
@@ -71,12 +75,19 @@ def moved_by(digits: Any, folder: Path, moves: str) -> set[str]:
         ("nothing", set()),
     ],
 )
-def test_a_seed_moves_one_part_alone(digits: Any, tmp_path: Path, moves: str, parts: set[str]) -> None:
+def test_a_seed_moves_one_part_alone(
+    digits: Any, tmp_path: Path, moves: str, parts: set[str]
+) -> None:
     assert moved_by(digits, tmp_path, moves) == parts
 
 
-def test_each_choice_is_another_study_and_the_usual_one_is_the_study_before_the_key(tmp_path: Path) -> None:
-    plans = {moves: make_plan(tmp_path, *SMALL, f"seed_moves={moves}").spec for moves in ("all", "order", "nothing")}
+def test_each_choice_is_another_study_and_the_usual_one_is_the_study_before_the_key(
+    tmp_path: Path,
+) -> None:
+    plans = {
+        moves: make_plan(tmp_path, *SMALL, f"seed_moves={moves}").spec
+        for moves in ("all", "order", "nothing")
+    }
     assert len({spec.digest for spec in plans.values()}) == 3
     assert "seed_moves" not in plans["all"].training
     with pytest.raises(ConfigError, match=r"^seed_moves=ordr .*order"):
@@ -85,6 +96,11 @@ def test_each_choice_is_another_study_and_the_usual_one_is_the_study_before_the_
 
 def test_runs_stack_whatever_their_seeds_move(digits: Any, tmp_path: Path) -> None:
     words = (*SMALL, "protocol=multi_test", "protocol.k=1")
-    studies = [make_study(tmp_path, *words, f"seed_moves={moves}", source=digits) for moves in ("all", "order")]
-    [group] = plan_groups([run for study in studies for run in study.runs], studies[0].config["execution"])
+    studies = [
+        make_study(tmp_path, *words, f"seed_moves={moves}", source=digits)
+        for moves in ("all", "order")
+    ]
+    [group] = plan_groups(
+        [run for study in studies for run in study.runs], studies[0].config["execution"]
+    )
     assert len(group.runs) == 8

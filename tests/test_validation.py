@@ -12,7 +12,9 @@ from dgbench.errors import ConfigError
 from dgbench.validation import Checked, Number, Refusal
 from tests.complaints import refused
 
-Probability = Annotated[Number, Field(ge=0, le=1), Refusal("is not a number in [0, 1]", "0.2 is usual")]
+Probability = Annotated[
+    Number, Field(ge=0, le=1), Refusal("is not a number in [0, 1]", "0.2 is usual")
+]
 
 
 class Options(Checked):

@@ -16,7 +16,12 @@ def columns(**changed: Any) -> dict[str, Any]:
     label = np.tile(["cat", "dog"], len(ENVIRONMENTS) * EACH // 2)
     features = rng.normal(size=(len(label), D)) * [1, 1000, 0.01, 1] + [0, 5000, 0, 0]
     features[:, 0] += 4 * (label == "dog")
-    found = {"features": features, "environment": np.repeat(ENVIRONMENTS, EACH), "label": label, **changed}
+    found = {
+        "features": features,
+        "environment": np.repeat(ENVIRONMENTS, EACH),
+        "label": label,
+        **changed,
+    }
     return {name: values for name, values in found.items() if values is not None}
 
 

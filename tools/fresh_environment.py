@@ -34,20 +34,38 @@ def run(*words: str | Path, cwd: Path) -> str:
     kept = {key: value for key, value in os.environ.items() if not key.startswith(FOREIGN)}
     try:
         ended = subprocess.run(
-            words, cwd=cwd, env={**kept, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300
+            words,
+            cwd=cwd,
+            env={**kept, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=300,
         )
     except subprocess.TimeoutExpired as error:
-        raise Failed(f"{' '.join(map(str, words))} did not end within {error.timeout:.0f} s") from error
+        raise Failed(
+            f"{' '.join(map(str, words))} did not end within {error.timeout:.0f} s"
+        ) from error
     printed = ended.stdout + ended.stderr
     if ended.returncode:
-        raise Failed(f"{' '.join(map(str, words))} ended with status {ended.returncode}:\n{printed}")
+        raise Failed(
+            f"{' '.join(map(str, words))} ended with status {ended.returncode}:\n{printed}"
+        )
     return printed
 
 
 #: how ``dgbench`` of a folder with archives comes into the environment of a Python: the wheel by pip, the sdist by uv
 INSTALLERS = {
     "pip": ("pip", "install", "--ignore-installed", "--no-deps", "--no-index", "--quiet"),
-    "uv": ("uv", "pip", "install", "--no-deps", "--no-index", "--no-binary=dgbench", "--no-build-isolation", "--quiet"),
+    "uv": (
+        "uv",
+        "pip",
+        "install",
+        "--no-deps",
+        "--no-index",
+        "--no-binary=dgbench",
+        "--no-build-isolation",
+        "--quiet",
+    ),
 }
 
 
@@ -66,10 +84,21 @@ def install(archives: Path, folder: Path, installer: str) -> Path:
     """
     venv.create(folder, with_pip=False, symlinks=True)
     site = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")  # .pth files in there are not read
+    (site / "dependencies.pth").write_text(
+        sysconfig.get_path("purelib") + "\n"
+    )  # .pth files in there are not read
     python = folder / "bin" / "python"
     where = ("--prefix", folder) if installer == "pip" else ("--python", python)
-    run(python, "-m", *INSTALLERS[installer], *where, "--find-links", archives.resolve(), "dgbench", cwd=folder)
+    run(
+        python,
+        "-m",
+        *INSTALLERS[installer],
+        *where,
+        "--find-links",
+        archives.resolve(),
+        "dgbench",
+        cwd=folder,
+    )
     check = f"{python} -m pip check | grep ^dgbench && exit 1 || exit 0"  # of all other packages nothing is asked
     run("bash", "-c", check, cwd=folder)
     found = Path(run(python, "-c", "import dgbench; print(dgbench.__file__)", cwd=folder).strip())

@@ -40,11 +40,21 @@ from typing import Any
 
 import yaml
 
-SETTINGS: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+SETTINGS: dict[str, Any] = yaml.safe_load(
+    Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
+)
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
-PLANNED = ("PlannedStudy",)  #: names that the class of a planned study had; a new one is added in front
+PLANNED = (
+    "PlannedStudy",
+)  #: names that the class of a planned study had; a new one is added in front
 SCRIPTS = ("train", "report", "shift")  #: commands that a checkout has a script for
-FOREIGN = ("DGBENCH_CACHE", "HYDRA", "PYTHON", "SLURM", "WANDB")  #: variables that commands do not get
+FOREIGN = (
+    "DGBENCH_CACHE",
+    "HYDRA",
+    "PYTHON",
+    "SLURM",
+    "WANDB",
+)  #: variables that commands do not get
 
 DURATION = re.compile(  # with the spaces that align it
     r"(?:(?<=  ) +)?\b(?:\d+(?:\.\d+)?(?: d \d\d h| h \d\d min| min \d\d s| min| s)|(?:less than )?[\d.]+ core hours)\b"
@@ -60,7 +70,18 @@ VALUES = (
     "p", "q", "n", "classes", "dropped", "values", "diagnostics", "exact", "flags", "refused",
 )  # fmt: skip
 #: keys of the identity of a run that a reader finds it by
-LABEL = ("dataset", "algorithm", "estimator", "backbone", "tuning", "protocol", "draw", "trial", "seed", "fold")
+LABEL = (
+    "dataset",
+    "algorithm",
+    "estimator",
+    "backbone",
+    "tuning",
+    "protocol",
+    "draw",
+    "trial",
+    "seed",
+    "fold",
+)
 
 Entries = dict[str, Any]
 
@@ -100,19 +121,36 @@ class Place:
 
     def environment(self) -> dict[str, str]:
         """Return the variables of a command; without a git repository rows of all commits have the same version."""
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-        return {**inherited, "PYTHONPATH": str(self.checkout / "src"), "OMP_NUM_THREADS": "1", "GIT_DIR": os.devnull}
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)
+        }
+        return {
+            **inherited,
+            "PYTHONPATH": str(self.checkout / "src"),
+            "OMP_NUM_THREADS": "1",
+            "GIT_DIR": os.devnull,
+        }
 
     def start(self, words: Sequence[str], **options: Any) -> subprocess.Popen[str]:
         """Start a command, e.g. ``["train", "algorithm=vrex"]``."""
-        script = [str(self.checkout / f"{words[0]}.py")] if words[0] in SCRIPTS else ["-c", self.program(), words[0]]
+        script = (
+            [str(self.checkout / f"{words[0]}.py")]
+            if words[0] in SCRIPTS
+            else ["-c", self.program(), words[0]]
+        )
         return subprocess.Popen(
-            [sys.executable, *script, *words[1:]], cwd=self.folder, env=self.environment(), text=True, **options
+            [sys.executable, *script, *words[1:]],
+            cwd=self.folder,
+            env=self.environment(),
+            text=True,
+            **options,
         )
 
     def program(self) -> str:
         """Return what the installed program ``dgbench`` runs."""
-        project = tomllib.loads((self.checkout / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        project = tomllib.loads((self.checkout / "pyproject.toml").read_text(encoding="utf-8"))[
+            "project"
+        ]
         module, function = project["scripts"]["dgbench"].split(":")
         return f"from {module} import {function}; {function}()"
 
@@ -126,21 +164,37 @@ class Place:
             process.returncode = os.waitstatus_to_exitcode(status)
             out.seek(0)
             err.seek(0)
-            return Ended(process.returncode, out.read(), err.read(), wall, used.ru_utime + used.ru_stime)
+            return Ended(
+                process.returncode, out.read(), err.read(), wall, used.ru_utime + used.ru_stime
+            )
 
     def output(self, text: str) -> Entries:
         """Run a command of the settings; return its exit code, standard output, and the last line of its complaint."""
         ended = self.run(words_of(text))
         complaint = ended.err.strip().rpartition("\n")[2] if ended.code else ""
-        return {"words": text, "code": ended.code, "complaint": mask(complaint), "text": mask(ended.out)}
+        return {
+            "words": text,
+            "code": ended.code,
+            "complaint": mask(complaint),
+            "text": mask(ended.out),
+        }
 
     def inside(self, what: str, jobs: Mapping[str, Sequence[str]]) -> Entries:
         """Return what :func:`planned` or :func:`trained` says of these jobs, in a process that imports the checkout."""
         listed, answer = self.folder / f"{what}.json", self.folder / f"{what}-answer.json"
         listed.write_text(json.dumps(jobs))
-        words = [sys.executable, str(Path(__file__).resolve()), "inside", what, str(listed), str(answer)]
+        words = [
+            sys.executable,
+            str(Path(__file__).resolve()),
+            "inside",
+            what,
+            str(listed),
+            str(answer),
+        ]
         with (self.folder / f"{what}.log").open("w") as log:
-            ended = subprocess.run(words, cwd=self.folder, env=self.environment(), stdout=log, stderr=log)
+            ended = subprocess.run(
+                words, cwd=self.folder, env=self.environment(), stdout=log, stderr=log
+            )
         if ended.returncode:
             raise SystemExit((self.folder / f"{what}.log").read_text()[-3000:])
         entries: Entries = json.loads(answer.read_text())
@@ -162,9 +216,16 @@ def write_data(folder: Path) -> None:
     table = SETTINGS["features"]
     rng = np.random.default_rng(0)
     label = rng.integers(table["classes"], size=table["rows"])
-    environment = np.array(table["environments"])[np.arange(table["rows"]) % len(table["environments"])]
+    environment = np.array(table["environments"])[
+        np.arange(table["rows"]) % len(table["environments"])
+    ]
     features = rng.normal(size=(table["rows"], table["dimensions"])) + label[:, None]
-    np.savez(folder / "features.npz", features=features.astype("float32"), environment=environment, label=label)
+    np.savez(
+        folder / "features.npz",
+        features=features.astype("float32"),
+        environment=environment,
+        label=label,
+    )
 
 
 def words_of(text: str) -> list[str]:
@@ -174,7 +235,10 @@ def words_of(text: str) -> list[str]:
 
 def expanded(text: str) -> str:
     """Expand the groups of words in a text of the settings."""
-    groups = {**SETTINGS["words"], "ALTERNATIVES": SETTINGS["words"]["ALGORITHMS"].strip("[]").replace(",", "|")}
+    groups = {
+        **SETTINGS["words"],
+        "ALTERNATIVES": SETTINGS["words"]["ALGORITHMS"].strip("[]").replace(",", "|"),
+    }
     while "$" in text:
         text = re.sub(r"\$([A-Z]+)", lambda match: str(groups[match[1]]), text)
     return text
@@ -191,30 +255,43 @@ def mask(text: str) -> str:
 def record_hashes(place: Place) -> Entries:
     """Record specifications, folder names and plans of random configurations."""
     count = SETTINGS["configurations"]["count"]
-    return place.inside("planned", {f"{number:03}": random_words(number) for number in range(count)})
+    return place.inside(
+        "planned", {f"{number:03}": random_words(number) for number in range(count)}
+    )
 
 
 def random_words(number: int) -> list[str]:
     """Draw the overrides of a random configuration, the same for the same number."""
     draw, settings = random.Random(f"frozen {number}"), SETTINGS["configurations"]
     kind = draw.choice(sorted(settings["kinds"]))
-    text = " ".join(draw.choice(options) for options in (*settings["kinds"][kind], *settings["every"]))
-    return shlex.split(re.sub(r"<([^>]*)>", lambda match: draw.choice(match[1].split("|")), expanded(text)))
+    text = " ".join(
+        draw.choice(options) for options in (*settings["kinds"][kind], *settings["every"])
+    )
+    return shlex.split(
+        re.sub(r"<([^>]*)>", lambda match: draw.choice(match[1].split("|")), expanded(text))
+    )
 
 
 def record_rows(place: Place) -> Entries:
     """Record rows of every algorithm alone and stacked, of many variants, and of a command that was killed."""
-    entries = place.inside("trained", {name: words_of(text) for name, text in SETTINGS["trained"].items()})
+    entries = place.inside(
+        "trained", {name: words_of(text) for name, text in SETTINGS["trained"].items()}
+    )
     entries |= {name: place.output(text) for name, text in SETTINGS["commands"].items()}
     entries["killed"] = killed(place)
-    return {name: {**entry, **rows_in(place.folder / "outputs" / name)} for name, entry in entries.items()}
+    return {
+        name: {**entry, **rows_in(place.folder / "outputs" / name)}
+        for name, entry in entries.items()
+    }
 
 
 def killed(place: Place) -> Entries:
     """Kill a command after its first rows, and return what it says when it is started again."""
     folder, text = place.folder / "outputs" / "killed", SETTINGS["killed"]
     process = place.start(words_of(text), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not any(file.stat().st_size for file in folder.rglob("errors.jsonl")):
+    while process.poll() is None and not any(
+        file.stat().st_size for file in folder.rglob("errors.jsonl")
+    ):
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     return {"killed": process.wait() == -signal.SIGKILL, **place.output(text)}
@@ -228,9 +305,15 @@ def rows_in(folder: Path) -> Entries:
         identity: Entries = {}
         rows: dict[str, str] = {}
         for line in file.read_text().splitlines():
-            flat = {key: value for key, value in json.loads(line, parse_float=str).items() if key not in UNCOMPARED}
+            flat = {
+                key: value
+                for key, value in json.loads(line, parse_float=str).items()
+                if key not in UNCOMPARED
+            }
             key = " ".join(str(flat.pop(name)) for name in NAMING if name in flat)
-            rows[key + "'" * (key in rows)] = as_text({name: flat.pop(name) for name in VALUES if name in flat})
+            rows[key + "'" * (key in rows)] = as_text(
+                {name: flat.pop(name) for name in VALUES if name in flat}
+            )
             identity = flat
         label = " ".join(f"{name}={identity[name]}" for name in LABEL if name in identity)
         runs.append((label, as_text(identity), {"rows": rows, **predictions_in(file.parent)}))
@@ -246,7 +329,10 @@ def predictions_in(folder: Path) -> Entries:
     import pandas as pd
 
     files = sorted(folder.glob("*.parquet"))
-    return {file.name: hashlib.sha256(pd.read_parquet(file).to_csv().encode()).hexdigest() for file in files}
+    return {
+        file.name: hashlib.sha256(pd.read_parquet(file).to_csv().encode()).hexdigest()
+        for file in files
+    }
 
 
 def as_text(value: Any) -> str:
@@ -258,13 +344,17 @@ def record_cells(place: Place) -> Entries:
     """Record tables, pages and terminal texts of reports on the entries of ``results/`` and on runs trained for it."""
     entries = {f"input {name}": place.output(text) for name, text in SETTINGS["inputs"].items()}
     wanted = dict(SETTINGS["reports"]["once"])
-    for entry in sorted(file.parent.name for file in (place.checkout / "results").glob("*/entry.yaml")):
+    for entry in sorted(
+        file.parent.name for file in (place.checkout / "results").glob("*/entry.yaml")
+    ):
         for name, text in SETTINGS["reports"]["each_entry"].items():
             wanted[f"{entry} {name}"] = text.format(entry=entry)
     for name, text in wanted.items():
         output = Path("reports", name.replace(" ", "-"))
         terminal = place.output(f"report {text} cache=false output={output}")
-        tables = {file.stem: cells_of(file) for file in sorted((place.folder / output).glob("*.csv"))}
+        tables = {
+            file.stem: cells_of(file) for file in sorted((place.folder / output).glob("*.csv"))
+        }
         entries[name] = {**terminal, "tables": tables, **pages_of(place.folder / output)}
     return entries
 
@@ -277,7 +367,11 @@ def pages_of(folder: Path) -> Entries:
             texts[file.name] = mask(file.read_text(encoding="utf-8"))
         elif file.suffix in (".html", ".svg"):
             page = file.read_text(encoding="utf-8")
-            bare = re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL) if file.suffix == ".html" else page
+            bare = (
+                re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL)
+                if file.suffix == ".html"
+                else page
+            )
             digests[file.name] = hashlib.sha256(NAMES.sub("", mask(bare)).encode()).hexdigest()
     return {"pages": texts, "digests": digests}
 
@@ -286,7 +380,10 @@ def cells_of(file: Path) -> Entries:
     """Convert a table to its columns, and its lines by column."""
     lines = list(csv.reader(io.StringIO(file.read_text(encoding="utf-8"))))
     columns = lines[0] if lines else []
-    return {"columns": columns, "lines": [dict(zip(columns, line, strict=True)) for line in lines[1:]]}
+    return {
+        "columns": columns,
+        "lines": [dict(zip(columns, line, strict=True)) for line in lines[1:]],
+    }
 
 
 def record_plans(place: Place) -> Entries:
@@ -318,7 +415,10 @@ def record(checkout: Path, folder: Path, parts: Iterable[str]) -> None:
         beside.replace(file)
         refused = sum(bool(entry.get("complaint")) for entry in entries.values())
         seconds = time.perf_counter() - began
-        print(f"{part}: {len(entries)} entries, {refused} of them complaints, in {seconds:.0f} s", flush=True)
+        print(
+            f"{part}: {len(entries)} entries, {refused} of them complaints, in {seconds:.0f} s",
+            flush=True,
+        )
 
 
 # In a process of the checkout
@@ -346,7 +446,10 @@ def planned(jobs: Mapping[str, Sequence[str]]) -> Entries:
             except Exception as error:  # a refusal is recorded too
                 complaint = f"{type(error).__name__}: {error}"
         plan = {"words": " ".join(words), "complaint": complaint, "plan": mask(out.getvalue())}
-        entries[name] = {**plan, "studies": [] if complaint else [described(study) for study in studies]}
+        entries[name] = {
+            **plan,
+            "studies": [] if complaint else [described(study) for study in studies],
+        }
     return entries
 
 
@@ -356,15 +459,21 @@ def class_named(names: Sequence[str]) -> Any:
 
     root = Path(str(dgbench.__file__)).parent
     for file in sorted(root.rglob("*.py")):
-        if match := re.search(rf"^class ({'|'.join(names)})\b", file.read_text(encoding="utf-8"), re.MULTILINE):
-            module = importlib.import_module(".".join(file.relative_to(root.parent).with_suffix("").parts))
+        if match := re.search(
+            rf"^class ({'|'.join(names)})\b", file.read_text(encoding="utf-8"), re.MULTILINE
+        ):
+            module = importlib.import_module(
+                ".".join(file.relative_to(root.parent).with_suffix("").parts)
+            )
             return getattr(module, match[1])
     raise SystemExit(f"no class of {root} is named {' or '.join(names)}; add its name to PLANNED")
 
 
 def described(study: Any) -> Entries:
     """Describe a planned study: its folder, what its hash holds, and its runs."""
-    runs = [{"folder": study.run_folder(fold).name, "fold": as_text(fold.key())} for fold in study.folds]
+    runs = [
+        {"folder": study.run_folder(fold).name, "fold": as_text(fold.key())} for fold in study.folds
+    ]
     return {"folder": study.folder.name, "spec": study.spec.to_json(), "runs": runs}
 
 
@@ -390,7 +499,9 @@ def compare(first: Path, second: Path, parts: Iterable[str], options: argparse.N
     """Print the differences of two records; whether there are none."""
     equal = True
     for part in parts:
-        if lacking := [folder for folder in (first, second) if not (folder / f"{part}.json").exists()]:
+        if lacking := [
+            folder for folder in (first, second) if not (folder / f"{part}.json").exists()
+        ]:
             print(f"{part}: not recorded in {' and '.join(map(str, lacking))}")
             continue
         same = [pair.partition("=")[::2] for pair in options.same]
@@ -402,7 +513,9 @@ def compare(first: Path, second: Path, parts: Iterable[str], options: argparse.N
         for place, text in changes[: options.most]:
             print(f"  {place}: {text}")
         if len(changes) > options.most:
-            print(f"  and {len(changes) - options.most} more, in {', '.join(sorted(entries))}"[:400])
+            print(
+                f"  and {len(changes) - options.most} more, in {', '.join(sorted(entries))}"[:400]
+            )
         equal &= not changes
     return equal
 
@@ -419,7 +532,10 @@ def stripped(value: Any, keys: Sequence[str], renamed: bool) -> Any:
     """Remove keys from plain values, wherever they are, and put NAME for hashes and modules where they may differ."""
     if isinstance(value, dict):
         kept = {key: item for key, item in value.items() if key not in keys}
-        return {stripped(key, keys, renamed): stripped(item, keys, renamed) for key, item in kept.items()}
+        return {
+            stripped(key, keys, renamed): stripped(item, keys, renamed)
+            for key, item in kept.items()
+        }
     if isinstance(value, list):
         return [stripped(item, keys, renamed) for item in value]
     return NAMES.sub("NAME", value) if renamed and isinstance(value, str) else value
@@ -482,13 +598,17 @@ def times(checkouts: Sequence[Path], rounds: int) -> bool:
             ended: list[list[Ended]] = [[], []]
             for n in range(rounds + 1):  # the first of either only fills the file cache
                 for side in (0, 1) if n % 2 else (1, 0):
-                    turn = Place(checkouts[side].resolve(), place.folder).run(words_of(text.format(n=f"{side}-{n}")))
+                    turn = Place(checkouts[side].resolve(), place.folder).run(
+                        words_of(text.format(n=f"{side}-{n}"))
+                    )
                     if turn.code:
                         raise SystemExit(turn.err)
                     ended[side].append(turn)
             parts = []
             for kind in ("wall", "processor"):
-                a, b = (statistics.median(getattr(turn, kind) for turn in side[1:]) for side in ended)
+                a, b = (
+                    statistics.median(getattr(turn, kind) for turn in side[1:]) for side in ended
+                )
                 parts.append(f"{kind} {a:6.2f} s, {b:6.2f} s, ratio {b / a:.2f}")
             fast &= b / a <= 1.1
             print(f"{name:7s} {'; '.join(parts)}", flush=True)
@@ -497,22 +617,41 @@ def times(checkouts: Sequence[Path], rounds: int) -> bool:
 
 def main() -> int:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     recording = commands.add_parser("record", help="write what a checkout gives")
     comparing = commands.add_parser("compare", help="print the differences of two records")
     timing = commands.add_parser("times", help="time two checkouts side by side")
-    for command, names in ((recording, "checkout folder"), (comparing, "first second"), (timing, "first second")):
+    for command, names in (
+        (recording, "checkout folder"),
+        (comparing, "first second"),
+        (timing, "first second"),
+    ):
         for name in names.split():
             command.add_argument(name, type=Path)
     for command in (recording, comparing):
         command.add_argument(
-            "--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART", help="all by default"
+            "--only",
+            nargs="+",
+            choices=PARTS,
+            default=list(PARTS),
+            metavar="PART",
+            help="all by default",
         )
-    comparing.add_argument("--renamed", action="store_true", help="hashes and modules of dotted names do not count")
-    comparing.add_argument("--ignore", nargs="+", default=[], metavar="KEY", help="keys that do not count anywhere")
-    comparing.add_argument("--same", nargs="+", default=[], metavar="OLD=NEW", help="announced words: read OLD as NEW")
-    comparing.add_argument("--most", type=int, default=20, help="differences that are printed of a part")
+    comparing.add_argument(
+        "--renamed", action="store_true", help="hashes and modules of dotted names do not count"
+    )
+    comparing.add_argument(
+        "--ignore", nargs="+", default=[], metavar="KEY", help="keys that do not count anywhere"
+    )
+    comparing.add_argument(
+        "--same", nargs="+", default=[], metavar="OLD=NEW", help="announced words: read OLD as NEW"
+    )
+    comparing.add_argument(
+        "--most", type=int, default=20, help="differences that are printed of a part"
+    )
     timing.add_argument("--rounds", type=int, default=3)
     inside = commands.add_parser("inside")
     for name in ("what", "listed", "answer"):
@@ -520,7 +659,9 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.command == "inside":
         jobs = json.loads(Path(arguments.listed).read_text())
-        Path(arguments.answer).write_text(json.dumps({"planned": planned, "trained": trained}[arguments.what](jobs)))
+        Path(arguments.answer).write_text(
+            json.dumps({"planned": planned, "trained": trained}[arguments.what](jobs))
+        )
         return 0
     if arguments.command == "record":
         record(arguments.checkout, arguments.folder, arguments.only)

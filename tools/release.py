@@ -35,7 +35,9 @@ ENTRY = re.compile(r"^## \[(?P<version>[^]]+)\](?: - (?P<date>\d{4}-\d{2}-\d{2})
 
 def uncommitted(root: Path) -> list[str]:
     """List files that differ from the last commit or are not in it, as ``git status`` names them."""
-    listed = subprocess.run(("git", "status", "--porcelain"), cwd=root, capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ("git", "status", "--porcelain"), cwd=root, capture_output=True, text=True, check=True
+    )
     return listed.stdout.splitlines()
 
 
@@ -56,20 +58,28 @@ def version_problems(root: Path) -> list[str]:
         return ["CHANGELOG.md has no entry ## [VERSION] - YYYY-MM-DD"]
     problems = []
     if top["version"] != version:
-        problems.append(f"the top entry of CHANGELOG.md is [{top['version']}], dgbench.version is {version}")
+        problems.append(
+            f"the top entry of CHANGELOG.md is [{top['version']}], dgbench.version is {version}"
+        )
     elif not top["date"]:
         problems.append(f"entry [{version}] of CHANGELOG.md has no date")
     cited = yaml.safe_load((root / "CITATION.cff").read_text())
     if str(cited.get("version")) != version:
-        problems.append(f"CITATION.cff has version {cited.get('version')}, dgbench.version is {version}")
+        problems.append(
+            f"CITATION.cff has version {cited.get('version')}, dgbench.version is {version}"
+        )
     if top["date"] and str(cited.get("date-released")) != top["date"]:
-        problems.append(f"CITATION.cff was released {cited.get('date-released')}, CHANGELOG.md says {top['date']}")
+        problems.append(
+            f"CITATION.cff was released {cited.get('date-released')}, CHANGELOG.md says {top['date']}"
+        )
     return problems
 
 
 def conf_files(root: Path) -> set[str]:
     """List conf/GROUP/NAME.yaml of every file under version control."""
-    listed = subprocess.run(("git", "ls-files", "conf"), cwd=root, capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ("git", "ls-files", "conf"), cwd=root, capture_output=True, text=True, check=True
+    )
     return set(listed.stdout.splitlines())
 
 
@@ -81,17 +91,23 @@ def content_problems(conf: Iterable[str], wheel: Iterable[str], sdist: Iterable[
         wheel, sdist: names of their files; those of the sdist below its top folder.
     """
     conf, wheel, sdist = set(conf), set(wheel), set(sdist)
-    problems = [f"the wheel lacks {name}" for name in sorted({f"dgbench/{name}" for name in conf} - wheel)]
+    problems = [
+        f"the wheel lacks {name}" for name in sorted({f"dgbench/{name}" for name in conf} - wheel)
+    ]
     problems += [f"the sdist lacks {name}" for name in sorted(conf - sdist)]
     held = {name for name in wheel if name.startswith("dgbench/conf/")}
-    problems += [f"the wheel holds {name}" for name in sorted(held - {f"dgbench/{name}" for name in conf})]
+    problems += [
+        f"the wheel holds {name}" for name in sorted(held - {f"dgbench/{name}" for name in conf})
+    ]
     expected = ("dgbench/", "hydra_plugins/")
     problems += [
         f"the wheel holds {name}"
         for name in sorted(wheel)
         if not name.startswith(expected) and ".dist-info/" not in name
     ]
-    problems += [f"the sdist holds {name}" for name in sorted(sdist) if name.split("/")[0] in LEFT_OUT]
+    problems += [
+        f"the sdist holds {name}" for name in sorted(sdist) if name.split("/")[0] in LEFT_OUT
+    ]
     return problems
 
 
@@ -108,7 +124,17 @@ def built(root: Path, out: Path) -> tuple[Path, Path]:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "source"
         run("git", "clone", "--quiet", "--depth=1", root.as_uri(), source, cwd=Path(folder))
-        run(sys.executable, "-m", "uv", "build", "--no-create-gitignore", "--out-dir", out, source, cwd=Path(folder))
+        run(
+            sys.executable,
+            "-m",
+            "uv",
+            "build",
+            "--no-create-gitignore",
+            "--out-dir",
+            out,
+            source,
+            cwd=Path(folder),
+        )
     (sdist,), (wheel,) = out.glob("*.tar.gz"), out.glob("*.whl")
     return sdist, wheel
 
@@ -143,7 +169,9 @@ def check(root: Path, say: Callable[[str], None]) -> tuple[Path, Path]:
     return sdist, wheel
 
 
-def rehearse(archives: Path, version: str, say: Callable[[str], None], results: Path | None = None) -> None:
+def rehearse(
+    archives: Path, version: str, say: Callable[[str], None], results: Path | None = None
+) -> None:
     """Install the archives of a folder as a user would from an index, and use them.
 
     Args:
@@ -157,7 +185,17 @@ def rehearse(archives: Path, version: str, say: Callable[[str], None], results: 
     """
     with tempfile.TemporaryDirectory() as folder:
         python = Path(folder) / "empty" / "bin" / "python"
-        run(sys.executable, "-m", "uv", "venv", "--quiet", "--python", sys.executable, python.parents[1], cwd=archives)
+        run(
+            sys.executable,
+            "-m",
+            "uv",
+            "venv",
+            "--quiet",
+            "--python",
+            sys.executable,
+            python.parents[1],
+            cwd=archives,
+        )
         every = f"dgbench[{','.join(EXTRAS)}]=={version}"
         words = ("pip", "install", "--dry-run", "--python", python, "--find-links", archives, every)
         resolved = run(sys.executable, "-m", "uv", *words, cwd=archives)

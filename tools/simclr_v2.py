@@ -27,7 +27,12 @@ from torch import Tensor
 from dgbench.errors import WeightsError
 
 BLOCKS = (3, 4, 6, 3)  # of ResNet-50, by stage
-STATISTICS = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
+STATISTICS = {
+    "gamma": "weight",
+    "beta": "bias",
+    "moving_mean": "running_mean",
+    "moving_variance": "running_var",
+}
 VARIABLE = re.compile(
     r"base_model/(conv2d|batch_normalization)(?:_(\d+))?/(kernel|gamma|beta|moving_mean|moving_variance)"
 )
@@ -35,7 +40,9 @@ VARIABLE = re.compile(
 
 def main() -> int:
     """Read the checkpoint, write the file; says in one line what stands in the way."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("checkpoint", help="model.ckpt-250228, without .index or .data")
     parser.add_argument("file", type=Path, help="written, .safetensors")
     options = parser.parse_args()
@@ -54,7 +61,9 @@ def main() -> int:
         print(f"{options.checkpoint}: {error}", file=sys.stderr)
         return 1
     save_file(tensors, options.file)
-    print(f"{len(tensors)} tensors in {options.file}; train with init=file init.path={options.file}")
+    print(
+        f"{len(tensors)} tensors in {options.file}; train with init=file init.path={options.file}"
+    )
     return 0
 
 
@@ -74,13 +83,17 @@ def converted(variables: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
             continue
         kind, number, what = match[1], int(match[2] or 0), match[3]
         if number >= len(layers):
-            raise WeightsError(f"{name} is the layer after the last of ResNet-50; only r50_1x_sk0 has its layers")
+            raise WeightsError(
+                f"{name} is the layer after the last of ResNet-50; only r50_1x_sk0 has its layers"
+            )
         convolution, norm = layers[number]
         place = f"{convolution}.weight" if kind == "conv2d" else f"{norm}.{STATISTICS[what]}"
         tensor = torch.from_numpy(np.array(value))
         tensors[place] = tensor.permute(3, 2, 0, 1).contiguous() if kind == "conv2d" else tensor
     if lacking := 5 * len(layers) - len(tensors):
-        raise WeightsError(f"{lacking} of the {5 * len(layers)} variables of ResNet-50 are not there")
+        raise WeightsError(
+            f"{lacking} of the {5 * len(layers)} variables of ResNet-50 are not there"
+        )
     return tensors
 
 

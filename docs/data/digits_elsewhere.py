@@ -34,8 +34,12 @@ def write_pictures(root: Path) -> dict[int, tuple[Tensor, Tensor]]:
     digits, found = load_digits(), {}
     for place, angle in enumerate(ANGLES):
         images, labels = [], digits.target[place :: len(ANGLES)]
-        for number, (pixels, label) in enumerate(zip(digits.images[place :: len(ANGLES)], labels, strict=True)):
-            picture = Image.fromarray((pixels * 15.9).astype(np.uint8)).resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+        for number, (pixels, label) in enumerate(
+            zip(digits.images[place :: len(ANGLES)], labels, strict=True)
+        ):
+            picture = Image.fromarray((pixels * 15.9).astype(np.uint8)).resize(
+                (SIDE, SIDE), Image.Resampling.BILINEAR
+            )
             picture = picture.rotate(angle).convert("RGB")
             folder = root / f"deg{angle:02}" / str(label)
             folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +62,9 @@ def main() -> None:
         F.cross_entropy(model(x[batch]), y[batch]).backward()
         adam.step()
     model.eval()
-    program = torch.export.export(model, (x[:2],), dynamic_shapes=({0: torch.export.Dim("n", min=1)},))
+    program = torch.export.export(
+        model, (x[:2],), dynamic_shapes=({0: torch.export.Dim("n", min=1)},)
+    )
     torch.export.save(program, "cnn.pt2")
     torch.save(model.state_dict(), "cnn.pth")
     print(f"trained on {len(x)} images, error there {(model(x).argmax(1) != y).float().mean():.1%}")

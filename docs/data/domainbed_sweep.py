@@ -25,7 +25,9 @@ def write(root: Path) -> None:
     rng = np.random.default_rng(0)
     single = [[env] for env in range(ENVIRONMENTS)]
     pairs = [list(pair) for pair in combinations(range(ENVIRONMENTS), 2)]
-    for algorithm, trial, draw, test_envs in product(ALGORITHMS, range(3), range(2), single + pairs):
+    for algorithm, trial, draw, test_envs in product(
+        ALGORITHMS, range(3), range(2), single + pairs
+    ):
         folder = root / f"{algorithm}_{trial}_{draw}_{'_'.join(map(str, test_envs))}"
         folder.mkdir(parents=True)
         args = {"dataset": "PACS", "algorithm": algorithm, "test_envs": test_envs}
@@ -35,7 +37,9 @@ def write(root: Path) -> None:
                 record = {"args": args, "hparams": {"lr": 5e-5 * (1 + draw)}, "step": step}
                 for env, part in product(range(ENVIRONMENTS), ("in", "out")):
                     unseen = 0.1 * (env + 1) if env in test_envs else 0.0
-                    accuracy = 0.2 + step / 1000 - unseen + ALGORITHMS[algorithm] + rng.normal(0, 0.02)
+                    accuracy = (
+                        0.2 + step / 1000 - unseen + ALGORITHMS[algorithm] + rng.normal(0, 0.02)
+                    )
                     record[f"env{env}_{part}_acc"] = round(float(np.clip(accuracy, 0, 1)), 4)
                 file.write(json.dumps(record, sort_keys=True) + "\n")
         if (algorithm, trial, draw, test_envs) != KILLED:

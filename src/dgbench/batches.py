@@ -23,7 +23,9 @@ class EnvBatch:
     x: Tensor  #: (N, C, H, W) images
     y: Tensor  #: (N,) int64 labels
     sizes: tuple[int, ...]  #: minibatch size of each of the E environments; their sum is N
-    index: Tensor | None = None  #: (N,) int64 number of each row's training image; None where images have no numbers
+    index: Tensor | None = (
+        None  #: (N,) int64 number of each row's training image; None where images have no numbers
+    )
     #: (E,) int64 numbers of the environments among all that the run trains on, in ascending order, where the step drew
     #: some of them (``trainer.environments_per_step``); None where it has all
     drawn: Tensor | None = None
@@ -32,7 +34,9 @@ class EnvBatch:
     def env(self) -> Tensor:
         """(N,) position of each row's environment among the training environments."""
         # no repeat_interleave: the length of its result would have to be read back from the device
-        return torch.cat([torch.full((size,), e, device=self.x.device) for e, size in enumerate(self.sizes)])
+        return torch.cat(
+            [torch.full((size,), e, device=self.x.device) for e, size in enumerate(self.sizes)]
+        )
 
     def split(self, values: Tensor) -> tuple[Tensor, ...]:
         """Cut a tensor of N rows into one tensor per environment."""

@@ -41,9 +41,13 @@ def python_path() -> str:
     """Return ``PYTHONPATH`` as far as modules of the user's own are there, and not beside ``--config-dir``."""
     known = {PACKAGE.parent}
     if options := config_options(sys.argv[1:]):
-        known.add(Path(options[-1].removeprefix(f"{options[0].partition('=')[0]}=")).resolve().parent)
+        known.add(
+            Path(options[-1].removeprefix(f"{options[0].partition('=')[0]}=")).resolve().parent
+        )
     folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return os.pathsep.join(folder for folder in folders if folder and Path(folder).resolve() not in known)
+    return os.pathsep.join(
+        folder for folder in folders if folder and Path(folder).resolve() not in known
+    )
 
 
 def typed_command(name: str) -> str:

@@ -31,7 +31,10 @@ class _Callables:
 
     def mixes_rows(self, name: str) -> bool:
         """Return whether a named network's output of an image depends on others: BatchNorm on minibatch statistics."""
-        return any(isinstance(layer, _BatchNorm) and layer.training for layer in self._modules[name].modules())
+        return any(
+            isinstance(layer, _BatchNorm) and layer.training
+            for layer in self._modules[name].modules()
+        )
 
     if TYPE_CHECKING:
         _modules: Any
@@ -105,7 +108,9 @@ class BoundNetworks(_Callables):
         half: float16 or bfloat16, if the networks compute in it under autocast; what they put out is float32 again.
     """
 
-    def __init__(self, modules: Networks, tensors: Tensors, half: torch.dtype | None = None) -> None:
+    def __init__(
+        self, modules: Networks, tensors: Tensors, half: torch.dtype | None = None
+    ) -> None:
         self._modules = modules
         self._tensors = tensors
         self._half = half
@@ -114,13 +119,19 @@ class BoundNetworks(_Callables):
         if name.startswith("_") or name not in self._modules:
             raise AttributeError(name)
         prefix = f"{name}."
-        tensors = {key[len(prefix) :]: value for key, value in self._tensors.items() if key.startswith(prefix)}
+        tensors = {
+            key[len(prefix) :]: value
+            for key, value in self._tensors.items()
+            if key.startswith(prefix)
+        }
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if self._half is None:
                 return functional_call(self._modules[name], tensors, args, kwargs)
             device_type = next(iter(self._tensors.values())).device.type
-            with torch.autocast(device_type, self._half, cache_enabled=False):  # a cache would keep weights over a step
+            with torch.autocast(
+                device_type, self._half, cache_enabled=False
+            ):  # a cache would keep weights over a step
                 return _single(functional_call(self._modules[name], tensors, args, kwargs))
 
         return call
@@ -176,7 +187,9 @@ class Buffers(nn.Module):
 
 
 @torch.no_grad()
-def renew_statistics(model: nn.Module, forward: Callable[[Tensor], object], images: Iterable[Tensor]) -> None:
+def renew_statistics(
+    model: nn.Module, forward: Callable[[Tensor], object], images: Iterable[Tensor]
+) -> None:
     """Replace running means and variances by their averages over the batches.
 
     A frozen layer (one that ``model.train()`` leaves in evaluation mode) keeps its statistics; if all are, nothing
@@ -189,7 +202,11 @@ def renew_statistics(model: nn.Module, forward: Callable[[Tensor], object], imag
     """
     was_training = model.training
     model.train()
-    layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training and m.track_running_stats]
+    layers = [
+        m
+        for m in model.modules()
+        if isinstance(m, _BatchNorm) and m.training and m.track_running_stats
+    ]
     momenta = [layer.momentum for layer in layers]
     if layers:
         for layer in layers:

@@ -82,10 +82,14 @@ def download(
             part.rename(file)
             _note(part).unlink(missing_ok=True)
             return digest
-        say(f"{file.name}: {url}: {reason}{'; trying the next address' if number < len(addresses) else ''}")
+        say(
+            f"{file.name}: {url}: {reason}{'; trying the next address' if number < len(addresses) else ''}"
+        )
     continues = "; it continues where it stopped" if _size(part) else ""
     tried = "its only address" if len(addresses) == 1 else f"any of {len(addresses)} addresses"
-    raise Unavailable(f"{file.name} could not be downloaded from {tried}; start again later{continues}")
+    raise Unavailable(
+        f"{file.name} could not be downloaded from {tried}; start again later{continues}"
+    )
 
 
 def checksum(file: Path, algorithm: str = "sha256") -> str:
@@ -100,18 +104,24 @@ def _hub_mirror(url: str) -> str:
     return mirror + url.removeprefix(HUB) if url.startswith(f"{HUB}/") else url
 
 
-def _fetch(url: str, part: Path, published: Mapping[str, str | None], checked: bool, silence: float) -> str | None:
+def _fetch(
+    url: str, part: Path, published: Mapping[str, str | None], checked: bool, silence: float
+) -> str | None:
     """Complete ``part`` from one address; return None, or why that failed: then no part of a wrong file is left."""
     begun = _size(part) > 0
     try:
         _transfer(url, part, checked, silence)
     except (OSError, http.client.HTTPException) as error:
-        return " ".join(str(getattr(error, "reason", None) or error or type(error).__name__).split())
+        return " ".join(
+            str(getattr(error, "reason", None) or error or type(error).__name__).split()
+        )
     fault = _checksum_fault(part, published)
     if fault is None:
         return None
     _forget(part)
-    return _fetch(url, part, published, checked, silence) if begun else fault  # the wrong bytes may be an earlier go's
+    return (
+        _fetch(url, part, published, checked, silence) if begun else fault
+    )  # the wrong bytes may be an earlier go's
 
 
 def _checksum_fault(file: Path, published: Mapping[str, str | None]) -> str | None:
@@ -144,7 +154,9 @@ def _one_go(url: str, part: Path, checked: bool, silence: float) -> None:
         if state.get("version"):
             headers["If-Range"] = state["version"]
     try:
-        answer = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=silence)
+        answer = urllib.request.urlopen(
+            urllib.request.Request(url, headers=headers), timeout=silence
+        )
     except urllib.error.HTTPError as error:
         if error.code != 416 or not offset:
             raise
@@ -156,7 +168,9 @@ def _one_go(url: str, part: Path, checked: bool, silence: float) -> None:
     with answer:
         if "text/html" in answer.headers.get("Content-Type", ""):
             raise OSError("sent a web page instead of the file")
-        resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {offset}-")
+        resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(
+            f"bytes {offset}-"
+        )
         offset = offset if resumed else 0
         length = answer.headers.get("Content-Length")
         total = offset + int(length) if length else None
@@ -166,12 +180,22 @@ def _one_go(url: str, part: Path, checked: bool, silence: float) -> None:
             return
         _check_room(part, (total or 0) - offset)
         version = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
-        usable = version and not version.startswith("W/")  # RFC 9110: a weak tag is no ground to resume on
-        _note(part).write_text(json.dumps({"url": url, "total": total, "version": version if usable else None}))
+        usable = version and not version.startswith(
+            "W/"
+        )  # RFC 9110: a weak tag is no ground to resume on
+        _note(part).write_text(
+            json.dumps({"url": url, "total": total, "version": version if usable else None})
+        )
         with (
             part.open("ab" if resumed else "wb") as out,
             tqdm(
-                total=total, initial=offset, unit="B", unit_scale=True, desc=part.stem, disable=None, leave=False
+                total=total,
+                initial=offset,
+                unit="B",
+                unit_scale=True,
+                desc=part.stem,
+                disable=None,
+                leave=False,
             ) as bar,
         ):
             while chunk := answer.read(CHUNK):
@@ -221,7 +245,9 @@ def need_answer(name: str, addresses: Sequence[str], seconds: float = PROBE_SECO
         Unavailable: none does.
     """
     if not any_answers([_hub_mirror(address) for address in addresses], seconds):
-        hosts = ", ".join(dict.fromkeys(urlsplit(address).netloc or address for address in addresses))
+        hosts = ", ".join(
+            dict.fromkeys(urlsplit(address).netloc or address for address in addresses)
+        )
         raise Unavailable(f"{name}: {hosts} cannot be reached; check the network and start again")
 
 
@@ -234,7 +260,9 @@ def any_answers(addresses: Sequence[str], seconds: float) -> bool:
 
     def ask(address: str) -> None:
         try:
-            with urllib.request.urlopen(urllib.request.Request(address, headers=AGENT), timeout=seconds):
+            with urllib.request.urlopen(
+                urllib.request.Request(address, headers=AGENT), timeout=seconds
+            ):
                 answered.set()
         except urllib.error.HTTPError:
             answered.set()  # a mirror's folder page may be forbidden while its files are not

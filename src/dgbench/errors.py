@@ -46,7 +46,9 @@ class DivergedError(DgbenchError):
     """
 
     def __init__(self, step: int, value: float) -> None:
-        super().__init__(f"{_DIVERGED} {value} at step {step}; lower hparams.lr or the penalty weight of the algorithm")
+        super().__init__(
+            f"{_DIVERGED} {value} at step {step}; lower hparams.lr or the penalty weight of the algorithm"
+        )
         self.step = step
 
 
@@ -91,7 +93,11 @@ def reason_of(error: BaseException, less_memory: str = LESS_MEMORY) -> str:
     """
     if lack := _lack_of_memory(error):
         asked = re.search(r"allocate (?:about )?([\d.]+) ?(\w+)", str(lack))
-        size = f"{int(asked[1]) / 1e6:,.0f} MB" if asked and asked[2] == "bytes" else asked and f"{asked[1]} {asked[2]}"
+        size = (
+            f"{int(asked[1]) / 1e6:,.0f} MB"
+            if asked and asked[2] == "bytes"
+            else asked and f"{asked[1]} {asked[2]}"
+        )
         return f"out of memory{f' ({size} more were asked for)' if size else ''}; {less_memory}"
     return str(error) if isinstance(error, DgbenchError) else one_line(error, None)
 
@@ -110,7 +116,10 @@ def _lack_of_memory(error: BaseException | None) -> BaseException | None:
     while error and not (
         isinstance(error, MemoryError)
         or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
-        or (not isinstance(error, DgbenchError) and _NO_MEMORY.search(f"{type(error).__name__}: {error}"))
+        or (
+            not isinstance(error, DgbenchError)
+            and _NO_MEMORY.search(f"{type(error).__name__}: {error}")
+        )
     ):
         error = error.__cause__
     return error

@@ -14,7 +14,11 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 #: signals that ask a process to end -> what a status calls them
-STOPS: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGUSR1: "SIGUSR1"}
+STOPS: dict[int, str] = {
+    signal.SIGINT: "Ctrl-C",
+    signal.SIGTERM: "SIGTERM",
+    signal.SIGUSR1: "SIGUSR1",
+}
 
 _requests: list[BaseException] = []
 _asking: list[str] = []

@@ -32,7 +32,9 @@ class Phase:
         shown: False shows nothing.
     """
 
-    def __init__(self, title: str, total: int | None, unit: str, done: int = 0, shown: bool = True) -> None:
+    def __init__(
+        self, title: str, total: int | None, unit: str, done: int = 0, shown: bool = True
+    ) -> None:
         self.title, self.total, self.unit = title, total, unit
         self.done = self._before = done
         self._shown = shown
@@ -93,7 +95,9 @@ class Phase:
 
 
 @contextmanager
-def phase(title: str, total: int | None, unit: str, done: int = 0, shown: bool = True) -> Iterator[Phase]:
+def phase(
+    title: str, total: int | None, unit: str, done: int = 0, shown: bool = True
+) -> Iterator[Phase]:
     """Open a :class:`Phase`, which ends with the block."""
     counted = Phase(title, total, unit, done, shown)
     try:

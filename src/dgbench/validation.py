@@ -53,7 +53,9 @@ class Refusal:
     fault: str  #: behind ``KEY=VALUE``, e.g. "is not in (0, 1)".
     fix: str  #: what to do, e.g. "DomainBed uses 0.2".
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
         context: dict[str, Any] = {"fault": self.fault, "fix": self.fix}
         return core_schema.custom_error_schema(
             handler(source), "refusal", custom_error_message="refused", custom_error_context=context
@@ -91,7 +93,9 @@ def in_one_line(value: T) -> T:
 OneLine = AfterValidator(in_one_line)
 NonBlank = Annotated[str, Field(pattern=r"\S")]
 Place = Annotated[Annotated[str | Path, Refusal("is no path", "give one")], OneLine]
-Folders = Annotated[str | Path | list[str | Path], Refusal("is no list of folders", "write e.g. [outputs]")]
+Folders = Annotated[
+    str | Path | list[str | Path], Refusal("is no list of folders", "write e.g. [outputs]")
+]
 Folder = Annotated[Annotated[NonBlank, Refusal("is no folder", "give its path")], OneLine]
 Switch = Annotated[bool, Refusal("is unknown", "choose true or false")]
 AtLeast0 = Annotated[int, Field(ge=0, lt=MOST)]
@@ -108,7 +112,9 @@ def _listed(value: Any) -> Any:
 class _AsList:
     """Validates a list of items, made of any iterable but text, bytes or a mapping."""
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
         items = core_schema.list_schema(handler.generate_schema(get_args(source)[0]))
         return core_schema.no_info_before_validator_function(_listed, items)
 
@@ -123,8 +129,12 @@ Several = Annotated[Iterable[T], _AsList()]
 Plain = Annotated[Mapping[str, Any], WrapValidator(as_it_is)]  #: of any class
 Whole0 = Annotated[Count0, BeforeValidator(_whole)]  #: also numpy's
 Whole1 = Annotated[Count1, BeforeValidator(_whole)]
-Places = Annotated[str | Path | Several[str | Path], Refusal("is no path, nor a list of paths", "name a folder")]
-Step = Annotated[str, Field(pattern="^(last|best)$"), Refusal("is unknown", "choose last or best")]  #: of a run
+Places = Annotated[
+    str | Path | Several[str | Path], Refusal("is no path, nor a list of paths", "name a folder")
+]
+Step = Annotated[
+    str, Field(pattern="^(last|best)$"), Refusal("is unknown", "choose last or best")
+]  #: of a run
 Words = Annotated[Several[str], Refusal("is no list of texts", 'give one, e.g. ["seed=1"]')]
 Positive = Annotated[Number, Field(gt=0)]
 NotNegative = Annotated[Number, Field(ge=0)]
@@ -136,7 +146,9 @@ class Keys(BaseModel):
     Values are not converted, and unknown keys are refused.
     """
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", arbitrary_types_allowed=True
+    )
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -147,19 +159,31 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     """
     signature = inspect.signature(function)
     hints = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
-    extra = {name for name, parameter in signature.parameters.items() if parameter.kind is parameter.VAR_KEYWORD}
+    extra = {
+        name
+        for name, parameter in signature.parameters.items()
+        if parameter.kind is parameter.VAR_KEYWORD
+    }
 
     @cache
-    def arguments() -> type[Keys]:  # at the first call: annotations may name what the module defines further down
-        fields: dict[str, Any] = {name: (hint, ...) for name, hint in hints.items() if name not in extra}
-        return create_model(function.__name__, __base__=Keys, __module__=function.__module__, **fields)
+    def arguments() -> type[
+        Keys
+    ]:  # at the first call: annotations may name what the module defines further down
+        fields: dict[str, Any] = {
+            name: (hint, ...) for name, hint in hints.items() if name not in extra
+        }
+        return create_model(
+            function.__name__, __base__=Keys, __module__=function.__module__, **fields
+        )
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         try:
-            values = arguments().model_validate({name: bound.arguments[name] for name in arguments().model_fields})
+            values = arguments().model_validate(
+                {name: bound.arguments[name] for name in arguments().model_fields}
+            )
         except ValidationError as error:
             raise config_error(error, "") from None
         bound.arguments |= vars(values)
@@ -240,7 +264,10 @@ def _fault_and_fix(error: ErrorDetails) -> tuple[str, str]:
         return context["fault"], context["fix"]
     if error["type"] == "literal_error":
         *others, last = re.findall(r"[^\s',]+", context["expected"].replace(" or ", " "))
-        return "is unknown", f"choose {', '.join(others)}{' or ' if len(others) == 1 else ', ' if others else ''}{last}"
+        return (
+            "is unknown",
+            f"choose {', '.join(others)}{' or ' if len(others) == 1 else ', ' if others else ''}{last}",
+        )
     if error["type"] == "value_error":  # a validator said it, in the words of a refusal
         fault, _, fix = str(context["error"]).partition("; ")
         return fault, fix or "correct it"
@@ -252,7 +279,9 @@ def _fault_and_fix(error: ErrorDetails) -> tuple[str, str]:
 
 def some_of(names: Sequence[str], limit: int = 3) -> str:
     """Join the first ``limit`` names, and count the others."""
-    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+    return ", ".join(names[:limit]) + (
+        f" and {len(names) - limit} more" if len(names) > limit else ""
+    )
 
 
 def shown(value: object) -> str:

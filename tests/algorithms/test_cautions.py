@@ -23,8 +23,12 @@ CONF = Path(__file__).parents[2] / "conf" / "algorithm"
 def declared(name: str) -> tuple[type[Algorithm], dict[str, object]]:
     """The class of an algorithm, and its own defaults for small images."""
     content = yaml.safe_load((CONF / f"{name}.yaml").read_text())
-    defaults = {key: entry_of(entry).default for key, entry in (content.get("hparams") or {}).items()}
-    small = {key: value["small"] if isinstance(value, dict) else value for key, value in defaults.items()}
+    defaults = {
+        key: entry_of(entry).default for key, entry in (content.get("hparams") or {}).items()
+    }
+    small = {
+        key: value["small"] if isinstance(value, dict) else value for key, value in defaults.items()
+    }
     return class_at(content["objective"], "algorithm.objective", Algorithm), small
 
 
@@ -38,17 +42,25 @@ def test_a_second_phase_that_never_begins_is_said(name: str) -> None:
     content = yaml.safe_load((CONF / f"{name}.yaml").read_text())
     config = {"algorithm": content, "tuning": {"name": "ft"}}
     said = "; ".join(without_effect({**config, "trainer": {"steps": 1}}, values))
-    assert {key for key in kind.resets() if values[key] >= 1} <= set(re.findall(r"hparams\.(\w+)=", said))  # type: ignore[operator]
-    assert "\n" not in said and not [*without_effect({**config, "trainer": {"steps": 5000}}, values)]
+    assert {key for key in kind.resets() if values[key] >= 1} <= set(
+        re.findall(r"hparams\.(\w+)=", said)
+    )  # type: ignore[operator]
+    assert "\n" not in said and not [
+        *without_effect({**config, "trainer": {"steps": 5000}}, values)
+    ]
 
 
 @pytest.mark.thorough
 def test_a_plan_says_it_and_why_draws_multiply(command: Command, tmp_path: Path) -> None:
     plan = ("dataset.base=digits", "trainer.steps=300", "grid.algorithm=[erm,vrex]", "plan=true")
     lines = command("train.py", *plan, cwd=tmp_path).out.splitlines()
-    assert [line for line in lines if "phase" in line] == [line for line in lines if line.startswith("vrex: hparams.")]
+    assert [line for line in lines if "phase" in line] == [
+        line for line in lines if line.startswith("vrex: hparams.")
+    ]
     assert not [line for line in lines if "20 draws" in line]
-    searched = command("train.py", *plan, "hparams=search", "grid.seed=[0,1]", cwd=tmp_path).out.splitlines()
+    searched = command(
+        "train.py", *plan, "hparams=search", "grid.seed=[0,1]", cwd=tmp_path
+    ).out.splitlines()
     (line,) = [line for line in searched if "draws" in line]
     one_line(line, r"erm 20 draws x 3 trials x 2 seeds = 120 studies")
     assert len([line for line in searched if "phase" in line]) == 1, "random draws may be late"
@@ -64,14 +76,24 @@ OF_FEATURES = {
 
 
 def test_every_loss_of_features_is_tried() -> None:
-    files = {path.stem: yaml.safe_load(path.read_text()).get("hparams") or {} for path in CONF.glob("*.yaml")}
-    flagged = {(key, name) for name, keys in files.items() for key in keys if entry_of(keys[key], key).of_features}
+    files = {
+        path.stem: yaml.safe_load(path.read_text()).get("hparams") or {}
+        for path in CONF.glob("*.yaml")
+    }
+    flagged = {
+        (key, name)
+        for name, keys in files.items()
+        for key in keys
+        if entry_of(keys[key], key).of_features
+    }
     assert flagged == {(key, name) for key, names in OF_FEATURES.items() for name in names}
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("weight", OF_FEATURES)
-def test_a_loss_of_features_has_no_effect_where_they_stand_still(weight: str, command: Command, tmp_path: Path) -> None:
+def test_a_loss_of_features_has_no_effect_where_they_stand_still(
+    weight: str, command: Command, tmp_path: Path
+) -> None:
     """Two weights give the same predictions; training and plan say so, once for each algorithm."""
     names = OF_FEATURES[weight]
     words = (
@@ -86,7 +108,9 @@ def test_a_loss_of_features_has_no_effect_where_they_stand_still(weight: str, co
         pattern = rf"^(?:WARNING )?{name}: hparams\.{weight} weighs.* features alone"
         said = [len(re.findall(pattern, text, re.M)) for text in (planned.out, ended.err)]
         assert said == [1, 1], (planned.out, ended.err)
-    losses = dgbench.results(tmp_path / "outputs", "last").groupby(["algorithm", "env", "subset"]).loss
+    losses = (
+        dgbench.results(tmp_path / "outputs", "last").groupby(["algorithm", "env", "subset"]).loss
+    )
     assert set(losses.count()) == {2} and set(losses.nunique()) == {1}
 
 

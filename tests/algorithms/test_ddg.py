@@ -55,10 +55,20 @@ def made(kind: str, seed: int = 0, **hparams: Any) -> SingleRun:
         networks = {"featurizer": Featurizer(IMAGES[kind][0])}
     values = {"translator_steps": T0, "lr": 1e-3, "lr_g": 1e-5, **hparams}
     port = algorithm(
-        "ddg", networks, K, 2, values, n_features=M, image=IMAGES[kind], seed=seed, rule=UpdateRule(steps=STEPS)
+        "ddg",
+        networks,
+        K,
+        2,
+        values,
+        n_features=M,
+        image=IMAGES[kind],
+        seed=seed,
+        rule=UpdateRule(steps=STEPS),
     )
     with torch.no_grad():
-        for parameter in port.networks.parameters():  # a bias before a normalization has only its decay for a gradient
+        for parameter in (
+            port.networks.parameters()
+        ):  # a bias before a normalization has only its decay for a gradient
             if parameter.dim() == 1 and not parameter.abs().any():
                 parameter.copy_(0.1 * torch.arange(1, len(parameter) + 1).cos())
     port.module.collects = True
@@ -73,7 +83,9 @@ def batch(kind: str, seed: int, sizes: tuple[int, ...] = (5, 4)) -> EnvBatch:
 
 def train(module: SingleRun | StackedRuns, batches: list[EnvBatch]) -> None:
     module.train()
-    module.train_steps(batches, dict(zip(module.trained_groups(), module.configure_optimizers(), strict=True)))
+    module.train_steps(
+        batches, dict(zip(module.trained_groups(), module.configure_optimizers(), strict=True))
+    )
 
 
 @pytest.mark.thorough
@@ -106,7 +118,11 @@ def test_stacked_equals_single(double: None, kind: str, hparams: dict[str, Any])
         for (step, name, value), (*place, values) in zip(run.take_values(), logs, strict=True):
             assert place == [step, name]
             assert values[i] == pytest.approx(value[0], rel=1e-9, abs=1e-9)
-        changed = {key.split(".")[1] for key in expected if "." in key and not torch.equal(expected[key], start[key])}
+        changed = {
+            key.split(".")[1]
+            for key in expected
+            if "." in key and not torch.equal(expected[key], start[key])
+        }
         assert {"featurizer", "classifier", "translator", "image_discriminator"} <= changed
         assert "initial_featurizer" not in changed
 
@@ -122,21 +138,33 @@ def test_the_second_stage_keeps_the_translator_of_its_start(double: None, kind: 
         run.train_steps([batch(kind, k)], optimizers)
     first, last = weights[0], run.state_dict()
     for name in ("featurizer", "classifier"):
-        assert all(torch.equal(weights[T0][key], first[key]) for key in first if key.startswith(f"networks.{name}."))
-        assert any(not torch.equal(last[key], first[key]) for key in first if key.startswith(f"networks.{name}."))
+        assert all(
+            torch.equal(weights[T0][key], first[key])
+            for key in first
+            if key.startswith(f"networks.{name}.")
+        )
+        assert any(
+            not torch.equal(last[key], first[key])
+            for key in first
+            if key.startswith(f"networks.{name}.")
+        )
     kept = {key: value for key, value in run.memory.tensors().items() if key.startswith("kept/")}
     assert kept
     for key, value in kept.items():
         name = "networks." + key.removeprefix("kept/").replace("/", ".")
         assert torch.equal(value, weights[T0][name])
-    assert all(torch.equal(last[key], weights[T0][key]) for key in last if "image_discriminator" in key)
+    assert all(
+        torch.equal(last[key], weights[T0][key]) for key in last if "image_discriminator" in key
+    )
 
 
 @pytest.mark.parametrize("sizes", [(1,), (1, 2), (4, 4)])
 def test_few_rows_and_environments(double: None, sizes: tuple[int, ...]) -> None:
     for step in (0, T0):
         run = made("mlp")
-        run.algorithm.sizes = run.algorithm.sizes.__class__(**{**vars(run.algorithm.sizes), "n_envs": len(sizes)})
+        run.algorithm.sizes = run.algorithm.sizes.__class__(
+            **{**vars(run.algorithm.sizes), "n_envs": len(sizes)}
+        )
         run.steps_done = step
         train(run, [batch("mlp", 0, sizes)])
         assert all(value.isfinite().all() for value in run.state_dict().values())
@@ -164,7 +192,9 @@ def test_weight_of_the_cycle() -> None:
         numbers = [torch.tensor(value) for value in (2.5, first, 0.5, 1.2)]
         return [float(late_weight(torch.tensor(k), *numbers)) for k in range(1, 7)]
 
-    assert weights(0.0) == pytest.approx([0, 0, 0, 1.0, 1.2, 1.2]), "0 in the update after an update with 0"
+    assert weights(0.0) == pytest.approx([0, 0, 0, 1.0, 1.2, 1.2]), (
+        "0 in the update after an update with 0"
+    )
     assert weights(0.1) == pytest.approx([0.1, 0.1, 0.6, 1.1, 1.2, 1.2])
 
 
@@ -173,8 +203,13 @@ def test_weight_of_the_cycle() -> None:
     [((3, 224, 224), 17_424_515, 1_025_571), ((1, 28, 28), 463_169 + 64 * (512 - 128), 18_658)],
 )
 def test_published_networks(image: tuple[int, ...], translator: int, discriminator: int) -> None:
-    found = [build_head(spec) for spec in (TranslatorSpec(image, 512), ImageDiscriminatorSpec(image))]
-    assert [sum(p.numel() for p in each.parameters()) for each in found] == [translator, discriminator]
+    found = [
+        build_head(spec) for spec in (TranslatorSpec(image, 512), ImageDiscriminatorSpec(image))
+    ]
+    assert [sum(p.numel() for p in each.parameters()) for each in found] == [
+        translator,
+        discriminator,
+    ]
 
 
 @pytest.mark.parametrize("steps", [STEPS, 2.5])

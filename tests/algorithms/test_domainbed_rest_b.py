@@ -28,7 +28,11 @@ class CNN(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stem, self.norm, self.conv = nn.Conv2d(2, 4, 3, bias=False), nn.BatchNorm2d(4), nn.Conv2d(4, M, 2)
+        self.stem, self.norm, self.conv = (
+            nn.Conv2d(2, 4, 3, bias=False),
+            nn.BatchNorm2d(4),
+            nn.Conv2d(4, M, 2),
+        )
 
     def forward(self, x: Tensor, maps: bool = False) -> Any:
         first = self.norm(self.stem(x)).relu()
@@ -96,19 +100,28 @@ def test_stack_equals_single_runs(case: str, sizes: tuple[int, ...]) -> None:
     alone = [train(make(i), [batch(step, i, sizes) for step in range(4)]) for i in range(3)]
     batches = [[batch(step, i, sizes) for i in range(3)] for step in range(4)]
     together = [
-        EnvBatch(torch.stack([own.x for own in each]), torch.stack([own.y for own in each]), sizes) for each in batches
+        EnvBatch(torch.stack([own.x for own in each]), torch.stack([own.y for own in each]), sizes)
+        for each in batches
     ]
     stack = train(StackedRuns([make(i) for i in range(3)]), together)
     logged = stack.take_values()
     for i, run in enumerate(alone):
         expected = run.weights(0)
-        assert max(float((stack.weights(i)[key] - value).abs().max()) for key, value in expected.items()) < 1e-9
+        assert (
+            max(
+                float((stack.weights(i)[key] - value).abs().max())
+                for key, value in expected.items()
+            )
+            < 1e-9
+        )
         for (*_, found), (*_, value) in zip(logged, run.take_values(), strict=True):
             assert abs(found[i] - value[0]) < 1e-9
 
 
 def moved(run: RunModule) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in run.runs[0].networks.state_dict().items()}  # type: ignore[attr-defined]
+    return {
+        name: value.detach().clone() for name, value in run.runs[0].networks.state_dict().items()
+    }  # type: ignore[attr-defined]
 
 
 # ---- the SAM family ---------------------------------------------------------------------------------------------
@@ -125,16 +138,26 @@ def test_special_cases_of_the_sam_family() -> None:
     erm, sam = weights("erm"), weights("sam", rho=0.5)
     torch.testing.assert_close(weights("sam", rho=0.0), erm, rtol=0, atol=1e-9)
     torch.testing.assert_close(weights("sagm", rho=0.0, alpha=0.0), erm, rtol=0, atol=1e-9)
-    torch.testing.assert_close(weights("sam", sharpness="gsam", rho=0.5, alpha=0.0), sam, rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        weights("sam", sharpness="gsam", rho=0.5, alpha=0.0), sam, rtol=0, atol=1e-9
+    )
     torch.testing.assert_close(weights("disam", rho=0.5, **{"lambda": 0.0}), sam, rtol=0, atol=1e-9)
     assert (sam - erm).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize(
     ("name", "changed", "passes"),
-    [("sam", {}, 2), ("sam", {"sharpness": "gsam"}, 1), ("sagm", {}, 1), ("disam", {}, 2), ("erm", {}, 1)],
+    [
+        ("sam", {}, 2),
+        ("sam", {"sharpness": "gsam"}, 1),
+        ("sagm", {}, 1),
+        ("disam", {}, 2),
+        ("erm", {}, 1),
+    ],
 )
-def test_running_statistics_move_with_the_passes_that_count(name: str, changed: dict[str, Any], passes: int) -> None:
+def test_running_statistics_move_with_the_passes_that_count(
+    name: str, changed: dict[str, Any], passes: int
+) -> None:
     run = train(module(name, **changed), [batch(0)])
     assert int(moved(run)["featurizer.norm.num_batches_tracked"]) == passes
 
@@ -159,14 +182,18 @@ def test_neumann_is_the_series(overwritten: bool) -> None:
     rng = torch.Generator().manual_seed(0)
     z, w, v = (torch.randn(*shape, generator=rng) / 2 for shape in ((4, M), (K, M), (K, M)))
     y = torch.tensor([0, 1, 2, 1])
-    hessian = torch.autograd.functional.hessian(lambda own: F.cross_entropy(z @ own.T, y), w).reshape(K * M, K * M)
+    hessian = torch.autograd.functional.hessian(
+        lambda own: F.cross_entropy(z @ own.T, y), w
+    ).reshape(K * M, K * M)
     term, total = v.flatten(), v.flatten()
     for i in range(10):
         term = term - hessian @ term
         total = 2 * term if overwritten and i == 0 else total + term
         if total.abs().max() > 10:
             break
-    found = neumann(z[None], (z @ w.T).softmax(1)[None], torch.full((1, 4), 0.25), v[None], overwritten)
+    found = neumann(
+        z[None], (z @ w.T).softmax(1)[None], torch.full((1, 4), 0.25), v[None], overwritten
+    )
     torch.testing.assert_close(found[0].flatten(), total)
 
 
@@ -177,7 +204,9 @@ def test_pair_weights_of_trm() -> None:
             train(module("trm", iters=0, groupdro_eta=eta, trm_alpha=form), [batch(0)])
             for form in ("reference", "consistent")
         ]
-        losses = [next(value for _, name, value in run.take_values() if name == "loss") for run in runs]
+        losses = [
+            next(value for _, name, value in run.take_values() if name == "loss") for run in runs
+        ]
         assert abs(losses[0] - losses[1]) < 1e-12
         gradients = [run.networks["featurizer"].conv.weight.grad for run in runs]  # type: ignore[union-attr]
         assert torch.allclose(*gradients, rtol=1e-9) is same
@@ -189,7 +218,10 @@ def test_pair_weights_of_trm() -> None:
 def test_the_gap_moves_the_featurizer_alone() -> None:
     """After two steps the classifier has made two, on the cross entropy only; Adam would drift on a zero gradient."""
     run = train(module("transfer"), [batch(0), batch(1)])
-    steps = {name: {int(own["step"]) for own in adam.state.values()} for name, adam in run._optimizers.items()}
+    steps = {
+        name: {int(own["step"]) for own in adam.state.values()}
+        for name, adam in run._optimizers.items()
+    }
     assert steps == {"featurizer": {4}, "classifier": {2}}
 
 
@@ -198,17 +230,26 @@ def test_the_gap_moves_the_featurizer_alone() -> None:
 
 def test_supervised_contrast_by_rows() -> None:
     one = batch(0)
-    z, y, env = one.x.flatten(1), torch.cat([one.y[:-1] % 2, torch.tensor([2])]), one.env  # the last class has one row
+    z, y, env = (
+        one.x.flatten(1),
+        torch.cat([one.y[:-1] % 2, torch.tensor([2])]),
+        one.env,
+    )  # the last class has one row
     u, losses = z / z.norm(dim=1, keepdim=True), []
     for i in range(len(y)):
         others = [j for j in range(len(y)) if j != i]
-        e = {j: (0.3 if env[i] == env[j] else 0.7) * float((u[i] @ u[j] / 0.07).exp()) for j in others}
+        e = {
+            j: (0.3 if env[i] == env[j] else 0.7) * float((u[i] @ u[j] / 0.07).exp())
+            for j in others
+        }
         same = [j for j in others if y[i] == y[j]]
         if same:
             shares = torch.tensor([e[j] / (sum(e.values()) + 1e-5) + 1e-5 for j in same])
             losses.append(float(-shares.log().mean()))
     assert len(losses) == len(y) - 1
-    assert float(supervised_contrast(z, y, env, within=0.3)) == pytest.approx(sum(losses) / (len(losses) + 1))
+    assert float(supervised_contrast(z, y, env, within=0.3)) == pytest.approx(
+        sum(losses) / (len(losses) + 1)
+    )
 
 
 def test_fixed_remix_takes_rows_of_one_class() -> None:
@@ -229,11 +270,17 @@ def test_fixed_remix_takes_rows_of_one_class() -> None:
     losses = {}
     for form in ("reference", "fixed"):
         config: Any = OmegaConf.to_container(OmegaConf.load(CONF / "algorithm" / "adrmx.yaml"))
-        networks = {"featurizer": Known(1.0), "domain_featurizer": Known(0.5), "classifier": nn.Identity()}
+        networks = {
+            "featurizer": Known(1.0),
+            "domain_featurizer": Known(0.5),
+            "classifier": nn.Identity(),
+        }
         run = training_module(
             config["objective"], networks, K, 2, hparams=config["hparams"], shared=["batch_size"],
             values={"adrmx_remix": form, "d_steps_per_g_step": 0, "mlp_depth": 2},
         )  # fmt: skip
         train(run, [one])
-        losses[form] = next(float(value[0]) for _, name, value in run.take_values() if name == "remix_loss")
+        losses[form] = next(
+            float(value[0]) for _, name, value in run.take_values() if name == "remix_loss"
+        )
     assert losses["fixed"] < 1e-3 < losses["reference"]

@@ -28,7 +28,9 @@ def test_every_algorithm_has_a_yaml_and_every_yaml_a_file() -> None:
         module.__name__.rpartition(".")[2]
         for module in modules
         if any(
-            isinstance(each, type) and issubclass(each, Algorithm) and each.__module__ == module.__name__
+            isinstance(each, type)
+            and issubclass(each, Algorithm)
+            and each.__module__ == module.__name__
             for each in vars(module).values()
         )
     }

@@ -28,7 +28,10 @@ IMAGE = (3, 32, 32)
 
 def batch(seed: int = 0) -> EnvBatch:
     rng = torch.Generator().manual_seed(seed)
-    x, y = torch.randn(sum(SIZES), *IMAGE, generator=rng), torch.randint(4, (sum(SIZES),), generator=rng)
+    x, y = (
+        torch.randn(sum(SIZES), *IMAGE, generator=rng),
+        torch.randint(4, (sum(SIZES),), generator=rng),
+    )
     return EnvBatch(x.to(torch.get_default_dtype()), y, SIZES)
 
 
@@ -56,7 +59,14 @@ def test_mixstyle_on_a_resnet_by_hand(ms_type: str) -> None:
     torch.set_default_dtype(torch.float64)
     try:
         nets = networks().double().train()
-        hparams = {"ms_type": ms_type, "ms_p": 0.7, "ms_alpha": 0.1, "ms_layers": "123", "lr": 0.1, "weight_decay": 0.0}
+        hparams = {
+            "ms_type": ms_type,
+            "ms_p": 0.7,
+            "ms_alpha": 0.1,
+            "ms_layers": "123",
+            "lr": 0.1,
+            "weight_decay": 0.0,
+        }
         sizes = Sizes(n_features=nets["featurizer"].n_features, n_classes=4, n_envs=3, image=IMAGE)  # type: ignore[arg-type]
         algorithm = MixStyle(sizes, hparams)
         data, drawn = batch(), draw(algorithm.random_inputs(SIZES), np.random.default_rng(3), 1)
@@ -69,9 +79,14 @@ def test_mixstyle_on_a_resnet_by_hand(ms_type: str) -> None:
             rows = torch.arange(9).view(3, 3)
             p = noise["permutation"].tolist()
             passes = [torch.cat([rows[p[k]], rows[p[(k + 1) % 3]]]) for k in range(3)]
-        losses = [F.cross_entropy(mixed_by_hand(nets, data.x[r], noise, i), data.y[r]) for i, r in enumerate(passes)]
+        losses = [
+            F.cross_entropy(mixed_by_hand(nets, data.x[r], noise, i), data.y[r])
+            for i, r in enumerate(passes)
+        ]
         torch.testing.assert_close(out.loss, torch.stack(losses).mean())
-        plain = torch.stack([F.cross_entropy(nets.logits(data.x[r]), data.y[r]) for r in passes]).mean()
+        plain = torch.stack(
+            [F.cross_entropy(nets.logits(data.x[r]), data.y[r]) for r in passes]
+        ).mean()
         assert not torch.allclose(out.loss, plain)
         assert float(out.logs["mixed_stages"]) == 3
     finally:
@@ -88,7 +103,9 @@ class _Steps(pl.LightningDataModule):
     def train_dataloader(self) -> DataLoader[list[EnvBatch]]:
         return DataLoader([[batch(k)] for k in self.steps], batch_size=None)  # type: ignore[arg-type]
 
-    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+    def transfer_batch_to_device(
+        self, batch: Any, device: torch.device, dataloader_idx: int
+    ) -> Any:
         return batch
 
 

@@ -45,11 +45,17 @@ def test_slope_of_the_dependence(rows: int, features: int) -> None:
         assert slices.shape == (3 if together else 6, rows, features)
         weight = random(rows, seed=3).softmax(0).requires_grad_()
         (expected,) = torch.autograd.grad(dependence(slices, weight), weight)
-        torch.testing.assert_close(dependence_slope(slices, weight.detach()), expected, rtol=1e-11, atol=1e-13)
+        torch.testing.assert_close(
+            dependence_slope(slices, weight.detach()), expected, rtol=1e-11, atol=1e-13
+        )
 
 
 def test_amplitude_mix_against_the_whole_transform() -> None:
-    u, partner, weight = random(4, *IMAGE), torch.tensor([2, 3, 1, 0]), torch.tensor([0.0, 0.3, 1.0, 0.7]).double()
+    u, partner, weight = (
+        random(4, *IMAGE),
+        torch.tensor([2, 3, 1, 0]),
+        torch.tensor([0.0, 0.3, 1.0, 0.7]).double(),
+    )
     spectrum = torch.fft.fft2(u)
     amplitude, share = spectrum.abs(), weight[:, None, None, None]
     mixed = (1 - share) * amplitude + share * amplitude[partner]
@@ -75,7 +81,10 @@ def test_pixels_there_and_back_keep_their_8_bits(kind: torch.dtype) -> None:
 def test_tiles() -> None:
     x = random(2, *IMAGE)
     rows, columns = square(*IMAGE[1:])
-    assert (rows, columns) == (slice(0, 9), slice(1, 10)) and square(224, 28) == (slice(1, 223), slice(0, 27))
+    assert (rows, columns) == (slice(0, 9), slice(1, 10)) and square(224, 28) == (
+        slice(1, 223),
+        slice(0, 27),
+    )
     inner = x[..., rows, columns]
     tiles = cut(inner)
     torch.testing.assert_close(tiles[:, 5], inner[:, :, 3:6, 6:9])
@@ -88,7 +97,15 @@ def test_tiles() -> None:
 def test_orders_of_another_number_are_far_apart() -> None:
     found = orders(12)
     assert found == orders(20)[:13] and len(set(found)) == 13 and found[0] == tuple(range(9))
-    assert min(sum(a != b for a, b in zip(p, q, strict=True)) for p in found[1:] for q in found[1:] if p != q) >= 7
+    assert (
+        min(
+            sum(a != b for a, b in zip(p, q, strict=True))
+            for p in found[1:]
+            for q in found[1:]
+            if p != q
+        )
+        >= 7
+    )
 
 
 def test_epochs_and_drops() -> None:
@@ -153,7 +170,12 @@ def test_surveys_of_mmld_are_evenly_spread() -> None:
     assert due(made("mmld", rounds=3)) == [0, 34, 67]
     assert due(made("mmld", steps=2, rounds=30)) == [0, 1]
     algorithm: MMLD = made("mmld", rounds=3, drop_lr_at=0.8, head_factor=5.0)
-    assert [algorithm.lr_factor(group, t) for group in ("body", "heads") for t in (79, 80)] == [1, 0.1, 5, 0.5]
+    assert [algorithm.lr_factor(group, t) for group in ("body", "heads") for t in (79, 80)] == [
+        1,
+        0.1,
+        5,
+        0.5,
+    ]
 
 
 def test_mmld_divides_by_the_weights_of_the_minibatch() -> None:
@@ -177,7 +199,9 @@ def test_surveys_of_ada_clust_double() -> None:
     assert due(made("ada_clust", clust_epoch=3)) == [0, 30, 60, 90]
     assert due(made("ada_clust", images=60, steps=41)) == [0, 20, 40]
     assert AdaClust.group_size({"test_centroids": "together", "batch_size": 3}) == 3
-    assert [len(made("ada_clust", offset=k).initial_state(None)["basis"]) for k in (0, 8, 11, 12, 512)] == [
+    assert [
+        len(made("ada_clust", offset=k).initial_state(None)["basis"]) for k in (0, 8, 11, 12, 512)
+    ] == [
         12,
         4,
         1,
@@ -195,7 +219,9 @@ def test_weight_of_fact_rises_in_the_first_epochs() -> None:
     for t in (0, 2, 4, 10, 50):
         port.module.steps_done = t
         port.step([(x, y)])
-    logged = [float(value[0]) for _, name, value in port.module.take_values() if name == "penalty_weight"]
+    logged = [
+        float(value[0]) for _, name, value in port.module.take_values() if name == "penalty_weight"
+    ]
     assert logged == pytest.approx([2 * np.exp(-5 * (1 - e / 5) ** 2) for e in (0, 1, 2, 5, 5)])
     assert fact.lr_factor("model", 99) == 1
 

@@ -47,6 +47,9 @@ def test_draws_are_those_of_old(case: str) -> None:
     values = {"lr": 0.01, "weight_decay": 0.0, "batch_size": 6, **own, **ast.literal_eval(found[2])}
     algorithm = hydra.utils.get_class(config["objective"])(SIZES, values)
     rng = np.random.default_rng([7, 1])
-    assert digests(algorithm.random_inputs(ast.literal_eval(found[3])), rng, 5) == FROZEN[case]["steps"]
+    assert (
+        digests(algorithm.random_inputs(ast.literal_eval(found[3])), rng, 5)
+        == FROZEN[case]["steps"]
+    )
     assert digests(algorithm.prediction_inputs(6), rng, 1) == FROZEN[case]["prediction"]
     assert float(rng.random()) == FROZEN[case]["next"]

@@ -24,7 +24,12 @@ from dgbench.objectives.distances import (
     mean_moment_distance,
     moment_distance,
 )
-from dgbench.objectives.gradients import MODEL, environment_gradients, risk_and_gradient, scale_gradient
+from dgbench.objectives.gradients import (
+    MODEL,
+    environment_gradients,
+    risk_and_gradient,
+    scale_gradient,
+)
 from dgbench.objectives.pairing import cyclic_pairs, pair_rows, shuffle_second
 from dgbench.objectives.step import Permutation
 
@@ -34,7 +39,9 @@ SIZES = (3, 2, 4)
 def _batch(sizes: tuple[int, ...] = SIZES, m: int = 5) -> EnvBatch:
     rng = np.random.default_rng(0)
     n = sum(sizes)
-    return EnvBatch(torch.as_tensor(rng.normal(size=(n, m))), torch.as_tensor(rng.integers(3, size=n)), sizes)
+    return EnvBatch(
+        torch.as_tensor(rng.normal(size=(n, m))), torch.as_tensor(rng.integers(3, size=n)), sizes
+    )
 
 
 def _networks(norm: bool = False) -> Networks:
@@ -93,7 +100,9 @@ def test_running_statistics_are_kept_or_thrown_away() -> None:
 
     before = nets.featurizer[1].running_mean.clone()  # type: ignore[index]
     for keep in (False, True):
-        value, gradient = risk_and_gradient(nets, nets.params(*MODEL), measured, keep_statistics=keep)
+        value, gradient = risk_and_gradient(
+            nets, nets.params(*MODEL), measured, keep_statistics=keep
+        )
         torch.testing.assert_close(value, risk)
         torch.testing.assert_close(list(gradient.values()), list(expected))
         assert torch.equal(nets.featurizer[1].running_mean, before) != keep  # type: ignore[index]
@@ -125,13 +134,19 @@ def test_gradient_of_the_mean_kernel() -> None:
         return mean_kernels(u, weights)
 
     def scalar(kernel: Tensor) -> Tensor:  # its gradient is not symmetric
-        return (kernel * torch.tensor([[1.0, -2.0], [3.0, 0.5]], dtype=torch.float64)).square().sum()
+        return (
+            (kernel * torch.tensor([[1.0, -2.0], [3.0, 0.5]], dtype=torch.float64)).square().sum()
+        )
 
     torch.testing.assert_close(means(z[0]), plain(z[0]))
     one = z.clone().requires_grad_()
     expected = torch.stack([torch.autograd.grad(scalar(plain(u)), u)[0] for u in one.unbind()])
-    torch.testing.assert_close(torch.stack([torch.autograd.grad(scalar(means(u)), u)[0] for u in one]), expected)
-    torch.testing.assert_close(torch.func.vmap(torch.func.grad(lambda u: scalar(means(u))))(z), expected)
+    torch.testing.assert_close(
+        torch.stack([torch.autograd.grad(scalar(means(u)), u)[0] for u in one]), expected
+    )
+    torch.testing.assert_close(
+        torch.func.vmap(torch.func.grad(lambda u: scalar(means(u))))(z), expected
+    )
     together = torch.func.vmap(lambda u: scalar(means(u)))(one).sum()
     (gradient,) = torch.autograd.grad(together, one, create_graph=True)
     torch.testing.assert_close(gradient, expected)
@@ -142,7 +157,9 @@ def test_gradient_of_the_mean_kernel() -> None:
 def test_mean_kernel_with_weights_of_each_run() -> None:
     """Other bandwidths, and weights that differ between the runs of a stack."""
     rng = torch.Generator().manual_seed(0)
-    z, weights = (torch.rand(2, n, m, dtype=torch.float64, generator=rng) for n, m in ((5, 3), (2, 5)))
+    z, weights = (
+        torch.rand(2, n, m, dtype=torch.float64, generator=rng) for n, m in ((5, 3), (2, 5))
+    )
 
     def plain(u: Tensor, w: Tensor) -> Tensor:
         squares = (u[:, None] - u[None]).square().sum(2)
@@ -153,8 +170,13 @@ def test_mean_kernel_with_weights_of_each_run() -> None:
         return kernel_distance(u, w, (0.5, 2.0))
 
     for axes, given in (((0, 0), weights), ((0, None), weights[0])):
-        expected = [torch.func.grad_and_value(plain)(u, given[r] if axes[1] == 0 else given) for r, u in enumerate(z)]
-        slopes, values = torch.func.vmap(torch.func.grad_and_value(distance), in_dims=axes)(z, given)
+        expected = [
+            torch.func.grad_and_value(plain)(u, given[r] if axes[1] == 0 else given)
+            for r, u in enumerate(z)
+        ]
+        slopes, values = torch.func.vmap(torch.func.grad_and_value(distance), in_dims=axes)(
+            z, given
+        )
         torch.testing.assert_close(slopes, torch.stack([slope for slope, _ in expected]))
         torch.testing.assert_close(values, torch.stack([value for _, value in expected]))
 
@@ -164,7 +186,9 @@ def test_moment_distance_of_two_groups() -> None:
     z = _batch().x
     member = torch.tensor([[1, 0, 0, 1, 1, 0, 1, 0, 0]], dtype=torch.float64)
     a, b = z[member[0] == 1], z[member[0] == 0]
-    expected = (a.mean(0) - b.mean(0)).pow(2).mean() + (torch.cov(a.T) - torch.cov(b.T)).pow(2).mean()
+    expected = (a.mean(0) - b.mean(0)).pow(2).mean() + (torch.cov(a.T) - torch.cov(b.T)).pow(
+        2
+    ).mean()
     torch.testing.assert_close(moment_distance(z, torch.cat([member, 1 - member])), expected)
     alone = torch.eye(9, dtype=torch.float64)[:1]
     assert moment_distance(z, torch.cat([alone, 1 - alone])).isfinite()
@@ -173,7 +197,8 @@ def test_moment_distance_of_two_groups() -> None:
 def test_variances_within_environments() -> None:
     batch = _batch()
     torch.testing.assert_close(
-        environment_variances(batch.x, batch), torch.stack([part.var(0) for part in batch.split(batch.x)])
+        environment_variances(batch.x, batch),
+        torch.stack([part.var(0) for part in batch.split(batch.x)]),
     )
 
 
@@ -187,13 +212,18 @@ def test_domain_bottleneck_row_by_row(conditional: bool, flipped: bool) -> None:
     terms = []
     for i in range(9):
         others = [j for j in range(9) if j != i]
-        a = {j: z[i] @ z[j] / temperature for j in others} | {i: torch.zeros((), dtype=torch.float64)}
+        a = {j: z[i] @ z[j] / temperature for j in others} | {
+            i: torch.zeros((), dtype=torch.float64)
+        }
         of_class = [j for j in others if y[j] == y[i]]
         near = [j for j in range(9) if (env[j] == env[i]) != flipped]
         if conditional:
             near = [j for j in near if j in of_class]
         if of_class and near:
-            above, below = (sum(a[j].exp() for j in rows) for rows in (near, of_class if conditional else others))
+            above, below = (
+                sum(a[j].exp() for j in rows)
+                for rows in (near, of_class if conditional else others)
+            )
             terms.append((above / below).log() * (1 if flipped else -1))
     expected = -temperature / 0.07 * torch.stack(terms).mean()
     found = domain_bottleneck(z, y, env, temperature, conditional=conditional, flipped=flipped)
@@ -205,7 +235,9 @@ def test_domain_bottleneck_of_one_environment_is_zero() -> None:
     z = _batch().x.requires_grad_()
     y, env = torch.zeros(9, dtype=torch.long), torch.zeros(9, dtype=torch.long)
     for conditional in (False, True):
-        found = domain_bottleneck(z, y, env, torch.tensor(0.1), conditional=conditional, flipped=True)
+        found = domain_bottleneck(
+            z, y, env, torch.tensor(0.1), conditional=conditional, flipped=True
+        )
         assert found == 0
         assert not torch.autograd.grad(found, z)[0].any()
 
@@ -229,7 +261,10 @@ def test_moment_distance_is_the_mean_over_pairs() -> None:
     parts = batch.split(batch.x)
     pairs = [(parts[i], parts[j]) for i in range(3) for j in range(i + 1, 3)]
     expected = sum(
-        float((a.mean(0) - b.mean(0)).pow(2).mean() + (torch.cov(a.T) - torch.cov(b.T)).pow(2).mean()) for a, b in pairs
+        float(
+            (a.mean(0) - b.mean(0)).pow(2).mean() + (torch.cov(a.T) - torch.cov(b.T)).pow(2).mean()
+        )
+        for a, b in pairs
     )
     assert float(mean_moment_distance(batch.x, batch)) == pytest.approx(expected / 3, rel=1e-9)
     assert float(mean_moment_distance(batch.x, EnvBatch(batch.x, batch.y, (9,)))) == 0
@@ -239,7 +274,9 @@ def test_moment_distance_is_the_mean_over_pairs() -> None:
 def test_quantile_is_numpys(q: float) -> None:
     values = _batch().x
     expected = np.percentile(values.numpy(), 100 * q, axis=1, keepdims=True)
-    torch.testing.assert_close(_quantile(values, torch.tensor(q, dtype=torch.float64)), torch.as_tensor(expected))
+    torch.testing.assert_close(
+        _quantile(values, torch.tensor(q, dtype=torch.float64)), torch.as_tensor(expected)
+    )
 
 
 def test_kernel_quantile_follows_the_literal_bisection() -> None:
@@ -262,7 +299,9 @@ def test_kernel_quantile_follows_the_literal_bisection() -> None:
                 lo = k
             if k == (k := (lo + hi) / 2):
                 break
-        found = kernel_quantile(torch.as_tensor(risks[[2, 0, 3, 1]]), torch.tensor(alpha, dtype=torch.float64))
+        found = kernel_quantile(
+            torch.as_tensor(risks[[2, 0, 3, 1]]), torch.tensor(alpha, dtype=torch.float64)
+        )
         assert float(found) == pytest.approx(k, abs=1e-9)
 
 

@@ -39,7 +39,9 @@ def _double() -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
 
 
-def _algorithm(kind: type[Algorithm], featurizer: nn.Module | None = None, **hparams: Any) -> SingleRun:
+def _algorithm(
+    kind: type[Algorithm], featurizer: nn.Module | None = None, **hparams: Any
+) -> SingleRun:
     hparams = {"lr": 1e-2, "weight_decay": 0.0, **hparams}
     body = featurizer or nn.Sequential(nn.Flatten(), nn.Linear((1 + kind.extra_channels) * 9, 4))
     heads = {name: build_head(spec) for name, spec in kind.networks_needed(SIZES, hparams).items()}
@@ -60,7 +62,11 @@ def test_mixup_shuffles_the_second_side() -> None:
     """Order 0, 1: pairs (0,1) and (1,0); keys reverse the second side of both."""
     algorithm, batch = _algorithm(Mixup, mixup_alpha=0.2, mixup_inner_permutation=True), _batch()
     w = torch.tensor([0.3, 0.8])
-    noise = {"permutation": torch.tensor([0, 1]), "weight": w, "keys": torch.tensor([[0.9, 0.5, 0.1]] * 2)}
+    noise = {
+        "permutation": torch.tensor([0, 1]),
+        "weight": w,
+        "keys": torch.tensor([[0.9, 0.5, 0.1]] * 2),
+    }
     terms = []
     for weight, first, second in ((0.3, [0, 1, 2], [5, 4, 3]), (0.8, [3, 4, 5], [2, 1, 0])):
         logits = algorithm.networks.logits(weight * batch.x[first] + (1 - weight) * batch.x[second])
@@ -84,7 +90,9 @@ def test_mtl_fixed_uses_the_moving_average() -> None:
     risks = []
     for mean, x, y in zip(means, batch.split(batch.x), batch.split(batch.y), strict=True):
         z = algorithm.networks.featurizer(x)
-        risks.append(F.cross_entropy(algorithm.networks.classifier(torch.cat([z, mean.expand_as(z)], 1)), y))
+        risks.append(
+            F.cross_entropy(algorithm.networks.classifier(torch.cat([z, mean.expand_as(z)], 1)), y)
+        )
     torch.testing.assert_close(out.loss, risks[0] + risks[1])
     torch.testing.assert_close(out.state["means"], torch.stack(means).detach())
     assert not algorithm.algorithm.prediction_inputs(6)
@@ -100,7 +108,9 @@ def test_arm_context(variant: str, trained: bool) -> None:
     torch.testing.assert_close(_run(algorithm, batch, {}).loss, F.cross_entropy(logits, batch.y))
     torch.testing.assert_close(algorithm(batch.x), logits)  # two groups of batch_size
     context = networks.context(batch.x[:5], (5,)).expand(5, -1, -1, -1)  # 5 is no multiple of 3
-    torch.testing.assert_close(algorithm(batch.x[:5]), networks.logits(torch.cat([batch.x[:5], context], 1)))
+    torch.testing.assert_close(
+        algorithm(batch.x[:5]), networks.logits(torch.cat([batch.x[:5], context], 1))
+    )
 
 
 def test_erdg_legacy_clearing_steps_idle_networks_on_zero() -> None:
@@ -108,11 +118,19 @@ def test_erdg_legacy_clearing_steps_idle_networks_on_zero() -> None:
     algorithm, batch = _algorithm(ERDG, erdg_clearing="zero", **rates), _batch()
     modern = _algorithm(ERDG, erdg_clearing="remove", **rates)
     everyone = {"model", "discriminator", "experts", "rivals"}
-    assert [set(update.groups) for update in algorithm.algorithm.updates(0)] == [{"experts"}, everyone]
+    assert [set(update.groups) for update in algorithm.algorithm.updates(0)] == [
+        {"experts"},
+        everyone,
+    ]
     assert [set(update.groups) for update in algorithm.algorithm.updates(1)] == [everyone, everyone]
-    assert [set(update.groups) for update in modern.algorithm.updates(1)] == [{"experts"}, everyone - {"experts"}]
+    assert [set(update.groups) for update in modern.algorithm.updates(1)] == [
+        {"experts"},
+        everyone - {"experts"},
+    ]
     for update, idle in zip(
-        algorithm.algorithm.updates(1), (("featurizer", "rival_0"), ("expert_0", "expert_1")), strict=True
+        algorithm.algorithm.updates(1),
+        (("featurizer", "rival_0"), ("expert_0", "expert_1")),
+        strict=True,
     ):
         algorithm.networks.zero_grad()
         _run(algorithm, batch, {}, update).loss.backward()
@@ -152,7 +170,9 @@ class _Styled(nn.Module):
 def test_mixstyle_pairs_and_mixes() -> None:
     """Order 0, 1: passes over rows [0 1 2 | 3 4 5] and [3 4 5 | 0 1 2]; partners come from the other half."""
     algorithm, batch = (
-        _algorithm(MixStyle, _Styled(), ms_type="crossdomain", ms_p=1.0, ms_alpha=0.1, ms_layers="2"),
+        _algorithm(
+            MixStyle, _Styled(), ms_type="crossdomain", ms_p=1.0, ms_alpha=0.1, ms_layers="2"
+        ),
         _batch(),
     )
     noise = algorithm.random_at(0, batch.sizes)
@@ -173,7 +193,12 @@ def test_mixstyle_pairs_and_mixes() -> None:
 
 @pytest.mark.parametrize("kind", ["crossdomain", "random"])
 def test_mixstyle_without_stages_is_the_mean_risk(kind: str) -> None:
-    algorithm, batch = _algorithm(MixStyle, ms_type=kind, ms_p=1.0, ms_alpha=0.1, ms_layers="123"), _batch()
+    algorithm, batch = (
+        _algorithm(MixStyle, ms_type=kind, ms_p=1.0, ms_alpha=0.1, ms_layers="123"),
+        _batch(),
+    )
     out = _run(algorithm, batch, algorithm.random_at(0, batch.sizes))
-    torch.testing.assert_close(out.loss, F.cross_entropy(algorithm.networks.logits(batch.x), batch.y))
+    torch.testing.assert_close(
+        out.loss, F.cross_entropy(algorithm.networks.logits(batch.x), batch.y)
+    )
     assert float(out.logs["mixed_stages"]) == 0

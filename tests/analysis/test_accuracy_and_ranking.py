@@ -36,7 +36,9 @@ def test_interval_of_a_mean_by_hand() -> None:
     """.60 .70 .80: s = .1, / sqrt(3) = .0577, t(2) = 4.3027 at 95%: .7 +- .2484. One value has none."""
     found = mean_interval([0.6, 0.7, 0.8])
     assert (found.estimate, found.low, found.high) == pytest.approx((0.7, 0.4516, 0.9484), abs=1e-4)
-    assert mean_interval([0.6, 0.7, 0.8], level=0.5).high == pytest.approx(0.7 + 0.8165 * 0.1 / 3**0.5, abs=1e-5)
+    assert mean_interval([0.6, 0.7, 0.8], level=0.5).high == pytest.approx(
+        0.7 + 0.8165 * 0.1 / 3**0.5, abs=1e-5
+    )
     with pytest.raises(MeasureError, match=r"1 value.*interval"):
         mean_interval([0.6])
 
@@ -74,10 +76,16 @@ def test_places_share_the_better_one() -> None:
 
 def test_places_won_among_the_algorithms_of_both() -> None:
     """Old order b, a, c without d: after that a, c, b."""
-    assert rank_changes({"a": 2, "b": 3, "c": 1, "d": 9}, {"a": 3, "b": 1, "c": 2}) == {"a": 1, "b": -2, "c": 1}
+    assert rank_changes({"a": 2, "b": 3, "c": 1, "d": 9}, {"a": 3, "b": 1, "c": 2}) == {
+        "a": 1,
+        "b": -2,
+        "c": 1,
+    }
 
 
-@pytest.mark.parametrize(("value", "score"), [(63.5, 0), (63.6, 1), (63.1, 0), (63.0, -1), (63.3, 0)])
+@pytest.mark.parametrize(
+    ("value", "score"), [(63.5, 0), (63.6, 1), (63.1, 0), (63.0, -1), (63.3, 0)]
+)
 def test_the_ends_of_the_error_bar_are_within(value: float, score: int) -> None:
     """ERM's OfficeHome in OoD-Bench, 63.3 ± 0.2, where 63.3 + 0.2 and 63.5 differ as floating-point numbers may."""
     assert ranking_score(value, 63.3, 0.2) == score
@@ -91,7 +99,11 @@ def test_leakage_by_hand() -> None:
     """
     blind, one, two = oracle_leakage([0.9, 0.8, 0.7], [[0.5, 0.5], [0.9, 0.1], [0.2, 0.7]])
     assert (blind.accuracies, blind.average, blind.leakage) == ((0.5, 0.5), 0.5, 0)
-    assert (one.accuracies, one.average, one.leakage) == ((0.9, 0.7), pytest.approx(0.8), pytest.approx(0.3))
+    assert (one.accuracies, one.average, one.leakage) == (
+        (0.9, 0.7),
+        pytest.approx(0.8),
+        pytest.approx(0.3),
+    )
     assert (two.accuracies, two.leakage) == ((0.9, 0.1), 0)
 
 

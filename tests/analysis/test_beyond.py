@@ -24,7 +24,9 @@ from dgbench.analysis.selection import (
 from dgbench.errors import ConfigError
 
 GIVEN = ("a", "b", "c")
-Line = tuple[str, int, str, str, float, float]  # held out, step, environment, subset, accuracy, images seen
+Line = tuple[
+    str, int, str, str, float, float
+]  # held out, step, environment, subset, accuracy, images seen
 
 
 def records(lines: Iterable[Line], draw: int = 0, seed: int = 0) -> Records:
@@ -122,8 +124,12 @@ def test_oracle_takes_the_mean_of_several_held_out_environments() -> None:
     assert (choices.steps[0], choices.accuracy[0]) == (2, pytest.approx(0.3))
 
 
-def search(accuracies: list[float], seed: int = 0, first: int = 0) -> tuple[list[RunKey], list[float]]:
-    keys = [RunKey("g", GIVEN, frozenset("a"), seed, first + draw) for draw in range(len(accuracies))]
+def search(
+    accuracies: list[float], seed: int = 0, first: int = 0
+) -> tuple[list[RunKey], list[float]]:
+    keys = [
+        RunKey("g", GIVEN, frozenset("a"), seed, first + draw) for draw in range(len(accuracies))
+    ]
     return keys, accuracies
 
 
@@ -134,7 +140,13 @@ def choices_of(accuracies: list[float], judged: bool = True) -> Choices:
 
 @pytest.mark.parametrize(
     ("accuracies", "kept"),
-    [([0.1, 0.3, 0.2], 1), ([0.3, 0.1, 0.3], 2), ([math.nan, 0.1, math.nan], 1), ([math.nan, math.nan], 1), ([0.2], 0)],
+    [
+        ([0.1, 0.3, 0.2], 1),
+        ([0.3, 0.1, 0.3], 2),
+        ([math.nan, 0.1, math.nan], 1),
+        ([math.nan, math.nan], 1),
+        ([0.2], 0),
+    ],
     ids=["highest", "tie: largest draw", "NaN lowest", "only NaN: largest draw", "one draw"],
 )
 def test_draw_of_a_search(accuracies: list[float], kept: int) -> None:
@@ -147,7 +159,9 @@ def test_draw_of_a_search(accuracies: list[float], kept: int) -> None:
 def test_yu2024_searches_with_the_first_seed_only() -> None:
     """Seed 0 ran draws 1 to 3 and ties at draws 1 and 2: the first. Seeds 1 and 2 ran draws 1 and 2 of it."""
     keys, values = search([0.5, 0.5, 0.4], seed=0, first=1)
-    keys += [RunKey("g", GIVEN, frozenset("a"), seed, draw) for seed, draw in ((1, 1), (2, 1), (2, 2))]
+    keys += [
+        RunKey("g", GIVEN, frozenset("a"), seed, draw) for seed, draw in ((1, 1), (2, 1), (2, 2))
+    ]
     why = choose_draws(keys, choices_of([*values, 0.1, 0.1, 0.9]), Yu2024()).lost
     assert set(range(6)) - why.keys() == {0, 3, 4}
     assert why[5].startswith("draw 1 ")
@@ -174,5 +188,7 @@ def test_other_held_out_sets_are_other_searches() -> None:
 
 
 def test_protocols_are_searches_of_their_own() -> None:
-    keys = [RunKey("g", GIVEN, frozenset("a"), 0, 0, protocol) for protocol in ("loo", "multi_test")]
+    keys = [
+        RunKey("g", GIVEN, frozenset("a"), 0, 0, protocol) for protocol in ("loo", "multi_test")
+    ]
     assert choose_draws(keys, choices_of([0.2, 0.1]), TrainVal()) == Draws()

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau, spearmanr
 
-from dgbench.analysis import correlation_difference, correlation_interval, pick_probability, resample
+from dgbench.analysis import (
+    correlation_difference,
+    correlation_interval,
+    pick_probability,
+    resample,
+)
 from dgbench.analysis.intervals import widening
 from dgbench.errors import MeasureError
 
@@ -56,7 +61,9 @@ def test_differences_over_seeds_and_folds_never_cover_too_little() -> None:
     hits = 0
     for _ in range(300):
         parts = [source.normal(size=shape) for shape in ((2, 3, 1), (2, 1, 4), (2, 3, 4))]
-        found = resample("ab", parts[0] + parts[1] + parts[2], source, draws=400).difference("a", "b")
+        found = resample("ab", parts[0] + parts[1] + parts[2], source, draws=400).difference(
+            "a", "b"
+        )
         hits += found.low <= 0 <= found.high
     assert hits / 300 >= 0.95
 
@@ -65,13 +72,17 @@ def test_differences_over_seeds_and_folds_never_cover_too_little() -> None:
 @pytest.mark.parametrize("rho", [0.0, 0.6])
 def test_correlations_cover(coefficient: str, rho: float) -> None:
     """14 algorithms of a binormal population, whose rank correlations are 6/pi asin(rho/2) and 2/pi asin(rho)."""
-    truth = 6 / np.pi * np.arcsin(rho / 2) if coefficient == "spearman" else 2 / np.pi * np.arcsin(rho)
+    truth = (
+        6 / np.pi * np.arcsin(rho / 2) if coefficient == "spearman" else 2 / np.pi * np.arcsin(rho)
+    )
     source = rng(5)
     hits = 0
     for _ in range(400):
         x, y = source.normal(size=(2, 14))
         y = rho * x + np.sqrt(1 - rho**2) * y
-        found = correlation_interval(x[:, None], y[:, None], source, coefficient=coefficient, draws=400)  # type: ignore[arg-type]
+        found = correlation_interval(
+            x[:, None], y[:, None], source, coefficient=coefficient, draws=400
+        )  # type: ignore[arg-type]
         hits += found.low <= truth <= found.high
     assert 0.9 <= hits / 400 <= 0.99
 

@@ -77,7 +77,9 @@ def test_no_distribution_of_mean_0_gains(high: float) -> None:
     expected = 0.0
     for outcome in itertools.product((high, -1.0), repeat=6):
         lost = outcome.count(-1.0)
-        expected += rare**lost * (1 - rare) ** (6 - lost) * bounded_evidence(np.array(outcome) * 1.5, 1.5)
+        expected += (
+            rare**lost * (1 - rare) ** (6 - lost) * bounded_evidence(np.array(outcome) * 1.5, 1.5)
+        )
     assert expected == pytest.approx(1.0, rel=1e-12)
 
 
@@ -90,7 +92,9 @@ def test_a_bet_by_hand_and_by_integration() -> None:
     expected = (np.prod(1 + values) + spread_evenly) / 2
     assert bounded_evidence(values, 1.0) == pytest.approx(expected, rel=1e-9)
     assert bounded_e_process(values, 1.0)[2] == pytest.approx(bounded_evidence(values[:3], 1.0))
-    assert bounded_evidence(values[::-1], 1.0) == pytest.approx(bounded_evidence(values, 1.0))  # seeds have no order
+    assert bounded_evidence(values[::-1], 1.0) == pytest.approx(
+        bounded_evidence(values, 1.0)
+    )  # seeds have no order
 
 
 def test_bets_are_those_of_confseq() -> None:
@@ -107,8 +111,17 @@ def test_bets_are_those_of_confseq() -> None:
 
 def test_signs_count_wins_alone() -> None:
     """6 seeds that agree reach 40, 9 reach 260 (14 algorithms); a tie counts for neither."""
-    assert [round(sign_evidence(np.ones(seeds)), 1) for seeds in (5, 6, 8, 9)] == [21.3, 41.1, 156.4, 307.1]
-    assert sign_evidence([0.1, 3.0, -1e-3]) == sign_evidence([1, 1, -1]) == sign_evidence([1, 0, 1, -1, 0])
+    assert [round(sign_evidence(np.ones(seeds)), 1) for seeds in (5, 6, 8, 9)] == [
+        21.3,
+        41.1,
+        156.4,
+        307.1,
+    ]
+    assert (
+        sign_evidence([0.1, 3.0, -1e-3])
+        == sign_evidence([1, 1, -1])
+        == sign_evidence([1, 0, 1, -1, 0])
+    )
 
 
 def test_bounds_are_those_of_the_measures() -> None:
@@ -120,9 +133,13 @@ def test_bounds_are_those_of_the_measures() -> None:
         bounded_evidence([0.1, -1.2], 1.0)
 
 
-@pytest.mark.parametrize(("difference", "bound"), [(0.3, 1.0), (0.05, 1.0), (0.05, 1.5), (1.5, 1.5)])
+@pytest.mark.parametrize(
+    ("difference", "bound"), [(0.3, 1.0), (0.05, 1.0), (0.05, 1.5), (1.5, 1.5)]
+)
 @pytest.mark.parametrize("needed", [40, 260])
-def test_fewest_seeds_are_those_that_reach_it(difference: float, bound: float, needed: float) -> None:
+def test_fewest_seeds_are_those_that_reach_it(
+    difference: float, bound: float, needed: float
+) -> None:
     seeds = int(fewest_seeds(difference, bound, needed))
     assert bounded_evidence(np.full(seeds, difference), bound) >= needed
     assert bounded_evidence(np.full(seeds - 1, difference), bound) < needed

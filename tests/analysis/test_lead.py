@@ -28,7 +28,9 @@ def at_most(rate: float, bound: float, trials: int) -> bool:
     return bool(rate <= bound + 4 * np.sqrt(bound * (1 - bound) / trials))
 
 
-def simulated(rng: np.random.Generator, kind: str, means: np.ndarray, sds: np.ndarray, seeds: int) -> np.ndarray:
+def simulated(
+    rng: np.random.Generator, kind: str, means: np.ndarray, sds: np.ndarray, seeds: int
+) -> np.ndarray:
     """(A, S) values of those means, with effects that the algorithms of a seed share."""
     noise = KINDS[kind](rng, (len(means), seeds))
     return means[:, None] + sds[:, None] * noise + rng.normal(size=(1, seeds))
@@ -51,7 +53,9 @@ def test_by_hand() -> None:
 def test_a_tie_leads_by_nothing_and_rounding_breaks_no_tie() -> None:
     assert lead([[0.1, 0.2], [0.2, 0.1]]).p_value == 1
     assert lead([[0.5], [0.7]]).p_value == 1
-    three = lead([[0.1, 0.1, 0.1], [0.2, 0.2, 0.2]])  # 0.2 - 0.1 three times: all sums of one size must tie
+    three = lead(
+        [[0.1, 0.1, 0.1], [0.2, 0.2, 0.2]]
+    )  # 0.2 - 0.1 three times: all sums of one size must tie
     assert three.p_value == 0.25
 
 
@@ -61,7 +65,9 @@ def test_equals_scipy() -> None:
     def lead_of(a: np.ndarray, b: np.ndarray, axis: int) -> np.ndarray:
         return np.asarray(np.mean(a - b, axis=axis))
 
-    peer = permutation_test((first, second), lead_of, permutation_type="samples", n_resamples=np.inf)
+    peer = permutation_test(
+        (first, second), lead_of, permutation_type="samples", n_resamples=np.inf
+    )
     assert lead([first, second]).p_value == pytest.approx(peer.pvalue)
 
 
@@ -85,11 +91,18 @@ def test_two_algorithms_and_three_seeds_are_one_case_in_four() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("algorithms", "seeds"), [(2, 3), (2, 5), (3, 3), (14, 6)])
-def test_p_values_are_exact_where_two_tie_and_others_are_far(kind: str, algorithms: int, seeds: int) -> None:
+def test_p_values_are_exact_where_two_tie_and_others_are_far(
+    kind: str, algorithms: int, seeds: int
+) -> None:
     """P(p <= k 2^(1-S)) = k 2^(1-S) for every k."""
     rng, trials = np.random.default_rng(seeds), 1500
     means, least = two_tie(algorithms), 2.0 ** (1 - seeds)
-    found = np.array([lead(simulated(rng, kind, means, np.ones(algorithms), seeds)).p_value for _ in range(trials)])
+    found = np.array(
+        [
+            lead(simulated(rng, kind, means, np.ones(algorithms), seeds)).p_value
+            for _ in range(trials)
+        ]
+    )
     assert found.min() >= least
     for k in (1, 2, 3):
         assert within(float(np.mean(found <= k * least)), k * least, trials)
@@ -162,7 +175,8 @@ def test_one_of_two_that_tie_is_rarely_crowned(algorithms: int) -> None:
     rng, trials = np.random.default_rng(7), 1000
     means = two_tie(algorithms)
     alone = [
-        len(separated(simulated(rng, "normal", means, np.ones(algorithms), 5)).candidates) == 1 for _ in range(trials)
+        len(separated(simulated(rng, "normal", means, np.ones(algorithms), 5)).candidates) == 1
+        for _ in range(trials)
     ]
     assert at_most(float(np.mean(alone)), 0.05, trials)
 

@@ -12,7 +12,16 @@ import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from dgbench.analysis.selection import Last, Oracle, Records, RunKey, Selection, TrainVal, describe, records_of
+from dgbench.analysis.selection import (
+    Last,
+    Oracle,
+    Records,
+    RunKey,
+    Selection,
+    TrainVal,
+    describe,
+    records_of,
+)
 
 CONF = Path(__file__).parents[2] / "conf" / "selection"
 
@@ -20,7 +29,14 @@ CONF = Path(__file__).parents[2] / "conf" / "selection"
 def row(
     step: int, env: str, wrong: float, subset: str = "val", held_out: bool = False, seen: int = 10
 ) -> dict[str, Any]:
-    return {"step": step, "env": env, "subset": subset, "env_held_out": held_out, "seen": seen, "wrong": wrong}
+    return {
+        "step": step,
+        "env": env,
+        "subset": subset,
+        "env_held_out": held_out,
+        "seen": seen,
+        "wrong": wrong,
+    }
 
 
 def records(rows: Sequence[Mapping[str, Any]]) -> Records:
@@ -63,7 +79,10 @@ def test_train_val_is_unweighted() -> None:
 
 def test_train_val_skips_steps_that_lack_an_environment() -> None:
     assert chosen(TrainVal(), [*ROWS, row(40, "a", 0)])[0] == 10
-    assert "every training environment" in TrainVal().choose(records([row(1, "a", 0), row(2, "b", 0)])).reason[0]
+    assert (
+        "every training environment"
+        in TrainVal().choose(records([row(1, "a", 0), row(2, "b", 0)])).reason[0]
+    )
 
 
 def test_oracle_uses_the_held_out_validation_subset_of_the_last_step() -> None:
@@ -79,7 +98,11 @@ def test_oracle_of_the_full_member_has_no_accuracy() -> None:
 def test_oracle_is_always_marked() -> None:
     assert "ORACLE" in describe(Oracle())
     assert "ORACLE" not in describe(Last()) + describe(TrainVal())
-    assert [s.uses_test_environments for s in (Last(), TrainVal(), Oracle())] == [False, False, True]
+    assert [s.uses_test_environments for s in (Last(), TrainVal(), Oracle())] == [
+        False,
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,9 @@ def typical(values: np.ndarray) -> Interval:
     return deviation_of([pair.deviation for pair in every], [pair.seeds for pair in every])
 
 
-def found(rng: np.random.Generator, difference: float, seeds: int, algorithms: int, trials: int) -> float:
+def found(
+    rng: np.random.Generator, difference: float, seeds: int, algorithms: int, trials: int
+) -> float:
     """How often the one-sided paired t-test of `separated` finds a difference whose deviation is 1."""
     values = rng.normal(size=(trials, seeds)) + difference
     statistic = values.mean(axis=1) / values.std(axis=1, ddof=1) * math.sqrt(seeds)
@@ -28,7 +30,9 @@ def found(rng: np.random.Generator, difference: float, seeds: int, algorithms: i
 
 @pytest.mark.parametrize("algorithms", [2, 3, 14])
 @pytest.mark.parametrize("seeds", [2, 3, 5, 10, 30])
-def test_a_detectable_difference_is_found_in_four_of_five_studies(seeds: int, algorithms: int) -> None:
+def test_a_detectable_difference_is_found_in_four_of_five_studies(
+    seeds: int, algorithms: int
+) -> None:
     rng = np.random.default_rng([seeds, algorithms])
     rate = found(rng, detectable(1.0, seeds, algorithms), seeds, algorithms, 20_000)
     assert rate == pytest.approx(0.8, abs=4 * math.sqrt(0.16 / 20_000))
@@ -71,7 +75,9 @@ def test_the_interval_of_a_deviation_holds_it(seeds: int) -> None:
         assert holds >= 0.95 - 4 * math.sqrt(0.05 * 0.95 / trials)
         assert algorithms > 2 or holds <= 0.95 + 4 * math.sqrt(0.05 * 0.95 / trials)
         below = np.mean([each.estimate < math.sqrt(2) for each in spread])
-        assert below == pytest.approx(0.5, abs=0.1 if algorithms > 2 else 4 * math.sqrt(0.25 / trials))
+        assert below == pytest.approx(
+            0.5, abs=0.1 if algorithms > 2 else 4 * math.sqrt(0.25 / trials)
+        )
 
 
 def test_three_seeds_leave_a_deviation_uncertain_by_a_factor_of_six() -> None:

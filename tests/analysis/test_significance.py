@@ -61,7 +61,12 @@ def test_false_alarms_are_as_rare_as_promised() -> None:
 
 def test_sign_test_by_hand() -> None:
     """6 of 6: 2 / 64. 5 of 6: 2 (6 + 1) / 64. 3 of 6: 1. It is scipy's binomial test."""
-    assert [sign_test(6, 0), sign_test(1, 5), sign_test(3, 3), sign_test(0, 0)] == [2 / 64, 14 / 64, 1, 1]
+    assert [sign_test(6, 0), sign_test(1, 5), sign_test(3, 3), sign_test(0, 0)] == [
+        2 / 64,
+        14 / 64,
+        1,
+        1,
+    ]
     assert sign_test(9, 3) == pytest.approx(binomtest(9, 12).pvalue)
 
 

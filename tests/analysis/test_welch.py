@@ -41,7 +41,8 @@ def test_without_any_spread_the_interval_is_a_point() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [Sample(0.1, 0.2, 1), Sample(0.1, None, 3), Sample(0.1, -1, 3), Sample(float("nan"), 1, 3)]
+    "bad",
+    [Sample(0.1, 0.2, 1), Sample(0.1, None, 3), Sample(0.1, -1, 3), Sample(float("nan"), 1, 3)],
 )
 def test_what_cannot_be_compared(bad: Sample) -> None:
     with pytest.raises(MeasureError, match="cannot be compared; 2 or more values"):

@@ -41,7 +41,11 @@ def _toy() -> Environments:
     y = torch.tensor(rng.integers(2, size=40))
     x = torch.tensor(rng.normal(size=(40, 1, 2, 2)), dtype=torch.float32) + y[:, None, None, None]
     parts = {"train": range(14), "val": range(14, 20), "test": range(14, 20)}
-    subsets = {(env, name): 20 * i + np.array(rows) for i, env in enumerate("ab") for name, rows in parts.items()}
+    subsets = {
+        (env, name): 20 * i + np.array(rows)
+        for i, env in enumerate("ab")
+        for name, rows in parts.items()
+    }
     info = DatasetInfo(
         name="toy", variant={}, base="toy", split_seed=0, given=("a", "b"), everywhere=("a", "b"), n_classes=2,
         image=SIZES.image,
@@ -52,7 +56,9 @@ def _toy() -> Environments:
 
 class _Body(nn.Sequential):
     def __init__(self, batchnorm: bool) -> None:
-        super().__init__(nn.Flatten(), *([nn.BatchNorm1d(4)] if batchnorm else []), nn.Linear(4, 4), nn.ReLU())
+        super().__init__(
+            nn.Flatten(), *([nn.BatchNorm1d(4)] if batchnorm else []), nn.Linear(4, 4), nn.ReLU()
+        )
 
 
 class _Watch(pl.Callback):
@@ -69,17 +75,31 @@ class _Run:
     """One fit with the callbacks in the order of the command line."""
 
     def __init__(
-        self, folder: Path, rule: Any, stop: int = STEPS, resume: bool = False, batchnorm: bool = False
+        self,
+        folder: Path,
+        rule: Any,
+        stop: int = STEPS,
+        resume: bool = False,
+        batchnorm: bool = False,
     ) -> None:
         torch.manual_seed(0)
         networks = Networks({"featurizer": _Body(batchnorm), "classifier": nn.Linear(4, 2)})
-        self.module = SingleRun(ERM(SIZES, {"lr": 0.05, "weight_decay": 0.0, "batch_size": 5}), networks)
+        self.module = SingleRun(
+            ERM(SIZES, {"lr": 0.05, "weight_decay": 0.0, "batch_size": 5}), networks
+        )
         self.path: list[dict[str, Tensor]] = []
         self.module.after_step.append(lambda step, batch: self.path.append(_params(self.module)))
         environments = _toy()
         recipes = environments.table.error_recipes(True, ["val", "test"])
         self.data = EnvironmentData(
-            environments, ["a", "b"], recipes, steps=STEPS, eval_every=EVERY, batch_size=5, eval_batch_size=4, seed=0
+            environments,
+            ["a", "b"],
+            recipes,
+            steps=STEPS,
+            eval_every=EVERY,
+            batch_size=5,
+            eval_batch_size=4,
+            seed=0,
         )
         identity = RunIdentity(
             run="r", algorithm="erm", hparams={}, backbone="toy", protocol="loo", fold="full", held_out=[], seed=0,
@@ -109,10 +129,18 @@ class _Run:
         trainer.fit(self.module, datamodule=self.data)
         if rule.final_only and stop == STEPS:
             trainer.validate(self.module, datamodule=self.data, verbose=False)
-        self.best = torch.load(folder / "best.ckpt", weights_only=True) if (folder / "best.ckpt").exists() else None
+        self.best = (
+            torch.load(folder / "best.ckpt", weights_only=True)
+            if (folder / "best.ckpt").exists()
+            else None
+        )
 
     def rows(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.file.read_text().splitlines()] if self.file.exists() else []
+        return (
+            [json.loads(line) for line in self.file.read_text().splitlines()]
+            if self.file.exists()
+            else []
+        )
 
 
 def _params(module: nn.Module) -> dict[str, Tensor]:
@@ -132,8 +160,12 @@ def test_a_moving_average_is_scored_and_the_live_weights_are_trained(tmp_path: P
     assert _equal(run.watch.scored[0], run.path[1])
     for evaluation, first, last in ((1, 3, 4), (2, 3, 6)):
         for name, value in run.watch.scored[evaluation].items():
-            torch.testing.assert_close(value, torch.stack([w[name] for w in run.path[first - 1 : last]]).mean(0))
-    assert [row["step"] for row in run.rows()] == [step for step in range(2, 13, 2) for _ in range(4)]
+            torch.testing.assert_close(
+                value, torch.stack([w[name] for w in run.path[first - 1 : last]]).mean(0)
+            )
+    assert [row["step"] for row in run.rows()] == [
+        step for step in range(2, 13, 2) for _ in range(4)
+    ]
 
 
 def test_the_best_checkpoint_holds_the_weights_that_were_scored(tmp_path: Path) -> None:
@@ -162,7 +194,9 @@ def test_swads_loss_is_the_mean_over_training_environments_of_the_live_weights(
     gathered: list[int] = []
     gather = TensorStore.gather
 
-    def counted(self: TensorStore, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def counted(
+        self: TensorStore, indices: Tensor, feature: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         gathered.append(len(indices))
         return gather(self, indices, feature)
 
@@ -170,7 +204,9 @@ def test_swads_loss_is_the_mean_over_training_environments_of_the_live_weights(
     run = _Run(tmp_path, Swad(n_converge=99))
     judged = 2 * 6 * (STEPS // EVERY)
     trained = 2 * 5 * STEPS
-    assert sum(gathered) - trained - sum(row["seen"] for row in run.rows()) == judged  # no other image in training
+    assert (
+        sum(gathered) - trained - sum(row["seen"] for row in run.rows()) == judged
+    )  # no other image in training
     segments = run.rule.recent
     run.module.load_state_dict({**run.module.state_dict(), **run.path[1]})
     toy, losses = _toy(), []
@@ -178,7 +214,14 @@ def test_swads_loss_is_the_mean_over_training_environments_of_the_live_weights(
         x, y = toy.store.gather(torch.from_numpy(toy.table.subset(env, "val")))
         losses.append(nn.functional.cross_entropy(run.module(x), y).item())
     assert segments[0].loss == pytest.approx(sum(losses) / 2, rel=1e-6)
-    assert [(s.start, s.end) for s in segments] == [(1, 2), (3, 4), (5, 6), (7, 8), (9, 10), (11, 12)]
+    assert [(s.start, s.end) for s in segments] == [
+        (1, 2),
+        (3, 4),
+        (5, 6),
+        (7, 8),
+        (9, 10),
+        (11, 12),
+    ]
 
 
 class _Impatient(Swad):
@@ -225,4 +268,6 @@ def test_swad_renews_an_unfrozen_batchnorm(tmp_path: Path) -> None:
     """Two forward passes on the minibatches that would have come next, steps 12 and 13."""
     run = _Run(tmp_path, Swad(batchnorm_batches=2), batchnorm=True)
     means = [batch.x.flatten(1).mean(0) for batch in run.data.batches(STEPS, 2)]
-    torch.testing.assert_close(run.best["state_dict"]["networks.featurizer.1.running_mean"], torch.stack(means).mean(0))
+    torch.testing.assert_close(
+        run.best["state_dict"]["networks.featurizer.1.running_mean"], torch.stack(means).mean(0)
+    )

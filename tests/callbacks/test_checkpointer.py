@@ -24,17 +24,26 @@ class Group:
     """A trainer and a module of two runs in one: each has one weight, whose value is the step."""
 
     def __init__(self, folder: Path, seconds: float, best: int = 2) -> None:
-        self.last, self.bests = folder / "last.ckpt", [folder / f"best{i}.ckpt" for i in range(best)]
+        self.last, self.bests = (
+            folder / "last.ckpt",
+            [folder / f"best{i}.ckpt" for i in range(best)],
+        )
         self.recorder: Any = SimpleNamespace(improved=[])
         files = [self.bests[i] if i < best else None for i in range(2)]
         settings = TrainerSettings(checkpoint_seconds=seconds, steps=STEPS, eval_every=EVERY)
         self.callback = Checkpointer(self.save, files, self.recorder, settings)
-        self.state, self.steps_done, self.saved = SimpleNamespace(fn=TrainerFn.FITTING), 0, list[int]()
+        self.state, self.steps_done, self.saved = (
+            SimpleNamespace(fn=TrainerFn.FITTING),
+            0,
+            list[int](),
+        )
         self.weight = torch.tensor(0.0)
         self.should_stop = False
 
     def weights(self, i: int) -> dict[str, torch.Tensor]:
-        return {"w": self.weight.clone()}  # copies that later steps do not touch, as the module's are
+        return {
+            "w": self.weight.clone()
+        }  # copies that later steps do not touch, as the module's are
 
     def save(self, trainer: Any, module: Any) -> None:
         self.saved.append(self.steps_done)
@@ -86,7 +95,11 @@ def test_best_and_last(tmp_path: Path) -> None:
     best = torch.load(group.bests[0], weights_only=True)
     assert float(best["state_dict"]["w"]) == 20.0
     assert step_of(group.last) == 40
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["best0.ckpt", "best1.ckpt", "last.ckpt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "best0.ckpt",
+        "best1.ckpt",
+        "last.ckpt",
+    ]
 
 
 def test_writes_come_by_time_and_at_the_end(tmp_path: Path, clock: SimpleNamespace) -> None:
@@ -143,7 +156,9 @@ def test_an_evaluation_after_training_writes_the_best(tmp_path: Path) -> None:
     assert group.bests[1].exists() and not group.bests[0].exists()
 
 
-def test_a_write_that_breaks_off_leaves_whole_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_breaks_off_leaves_whole_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The disk is full in the middle of the second last.ckpt: the first stays, the best was written before it."""
     group = Group(tmp_path, seconds=0)
     group.evaluate(10, 0)

@@ -43,7 +43,9 @@ def test_every_run_of_a_stack_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert beat_of(folders[0])["step"] == 100
     clock.now, module.steps_done = 1012.0, 160
     beats.on_validation_batch_end(None, module, None, None, 0)
-    assert [(beat_of(folder)["step"], beat_of(folder)["steps_per_s"]) for folder in folders] == [(160, 5.0)] * 2
+    assert [(beat_of(folder)["step"], beat_of(folder)["steps_per_s"]) for folder in folders] == [
+        (160, 5.0)
+    ] * 2
     clock.now, module.steps_done = 1013.0, 500
     beats.on_train_end(None, module)
     assert beat_of(folders[1])["step"] == 500

@@ -42,7 +42,10 @@ FOLDS = "protocol.folds=[0,1]"
 def metrics(run: Run) -> Lines:
     """What a run logged, without its speed."""
     lines = read_metrics(run.folder / "metrics.csv")
-    return {step: {k: v for k, v in own.items() if not k.startswith("speed/")} for step, own in lines.items()}
+    return {
+        step: {k: v for k, v in own.items() if not k.startswith("speed/")}
+        for step, own in lines.items()
+    }
 
 
 def events(folder: Path) -> Lines:
@@ -109,7 +112,9 @@ def forgotten() -> None:
     Memory.fails = ""
 
 
-ERRORS = {f"error/{kind}/{env}" for kind in ("val", "test") for env in ("0.10", "0.80", "0.85", "0.90")}
+ERRORS = {
+    f"error/{kind}/{env}" for kind in ("val", "test") for env in ("0.10", "0.80", "0.85", "0.90")
+}
 ERRORS |= {"error/training_val", "error/held_out"}
 TRAINING = {"train/loss", "train/penalty", "train/penalty_weight", "lr/model"}
 TRAINING |= {"speed/steps_per_s", "speed/images_per_s"}
@@ -174,10 +179,14 @@ LOGGED = {
 @pytest.mark.thorough
 @pytest.mark.parametrize("algorithm", LOGGED)
 def test_what_algorithms_log(algorithm: str, tmp_path: Path) -> None:
-    study = small_study(tmp_path, *f"algorithm={algorithm}".split(), "protocol.folds=[0]", "trainer.steps=3")
+    study = small_study(
+        tmp_path, *f"algorithm={algorithm}".split(), "protocol.folds=[0]", "trainer.steps=3"
+    )
     assert all(train_study(study, logger=CsvLog()).values())
     (line,) = metrics(study.runs[0]).values()
-    assert {key.removeprefix("train/") for key in line if key.startswith("train/")} == LOGGED[algorithm]
+    assert {key.removeprefix("train/") for key in line if key.startswith("train/")} == LOGGED[
+        algorithm
+    ]
 
 
 @pytest.mark.parametrize("algorithm", ["irm", "dann"])
@@ -187,7 +196,9 @@ def test_runs_of_a_stack_log_what_they_log_alone(algorithm: str, tmp_path: Path)
     studies: list[Study] = []
     for mode in ("single", "stacked"):
         source = studies[0].source if studies else None
-        study = small_study(tmp_path / mode, *words, "trainer.log_every=7", f"execution={mode}", source=source)
+        study = small_study(
+            tmp_path / mode, *words, "trainer.log_every=7", f"execution={mode}", source=source
+        )
         assert all(train_study(study, logger=CsvLog()).values())
         studies.append(study)
     for alone, together in zip(studies[0].runs, studies[1].runs, strict=True):
@@ -198,7 +209,13 @@ def test_runs_of_a_stack_log_what_they_log_alone(algorithm: str, tmp_path: Path)
 
 def test_values_are_means_over_the_steps_since_the_last_line(tmp_path: Path) -> None:
     """Lines of every step, against lines of every third; cosine: the rate of the line's last step."""
-    words = ("algorithm=vrex", DOUBLE, "protocol.folds=[0]", "trainer.steps=8", "trainer.schedule=cosine")
+    words = (
+        "algorithm=vrex",
+        DOUBLE,
+        "protocol.folds=[0]",
+        "trainer.steps=8",
+        "trainer.schedule=cosine",
+    )
     every = {}
     for n in (1, 3):
         study = small_study(tmp_path / str(n), *words, f"trainer.log_every={n}", "hparams.lr=0.01")
@@ -214,10 +231,20 @@ def test_values_are_means_over_the_steps_since_the_last_line(tmp_path: Path) -> 
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("mode", "checkpoint_seconds"), [("single", 0), ("stacked", 0), ("single", 100000)])
-def test_a_resumed_run_logs_what_an_undisturbed_one_does(mode: str, checkpoint_seconds: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mode", "checkpoint_seconds"), [("single", 0), ("stacked", 0), ("single", 100000)]
+)
+def test_a_resumed_run_logs_what_an_undisturbed_one_does(
+    mode: str, checkpoint_seconds: int, tmp_path: Path
+) -> None:
     """Stopped at step 15 of 20, then on from a checkpoint between two lines, or from the beginning: no step twice."""
-    words = ("algorithm=irm", "trainer.steps=20", "trainer.eval_every=5", "trainer.log_every=4", FOLDS)
+    words = (
+        "algorithm=irm",
+        "trainer.steps=20",
+        "trainer.eval_every=5",
+        "trainer.log_every=4",
+        FOLDS,
+    )
     words = (*words, f"execution={mode}", f"trainer.checkpoint_seconds={checkpoint_seconds}")
     whole = small_study(tmp_path / "whole", *words)
     train_study(whole, logger=CsvLog())
@@ -226,7 +253,11 @@ def test_a_resumed_run_logs_what_an_undisturbed_one_does(mode: str, checkpoint_s
     with stopping_at(15):
         assert not any(train_study(study, logger=memory).values())
     assert 12 in read_metrics(study.runs[0].folder / "metrics.csv")
-    assert all(train_study(small_study(tmp_path / "cut", *words, source=whole.source), logger=memory).values())
+    assert all(
+        train_study(
+            small_study(tmp_path / "cut", *words, source=whole.source), logger=memory
+        ).values()
+    )
     for undisturbed, resumed in zip(whole.runs, study.runs, strict=True):
         expected = metrics(undisturbed)
         assert metrics(resumed) == expected
@@ -241,7 +272,13 @@ def test_a_resumed_run_logs_what_an_undisturbed_one_does(mode: str, checkpoint_s
 
 def test_event_files_of_a_resumed_run_hold_every_step_once(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    words = ("trainer.steps=20", "trainer.eval_every=10", "trainer.log_every=3", "protocol.folds=[0]", DOUBLE)
+    words = (
+        "trainer.steps=20",
+        "trainer.eval_every=10",
+        "trainer.log_every=3",
+        "protocol.folds=[0]",
+        DOUBLE,
+    )
     words = (*words, "trainer.checkpoint_seconds=100000")
     with stopping_at(15):
         study = small_study(tmp_path, *words)
@@ -249,7 +286,9 @@ def test_event_files_of_a_resumed_run_hold_every_step_once(tmp_path: Path) -> No
     assert list(events(study.runs[0].folder / "tensorboard")) == [3, 6, 9, 10]
     assert all(train_study(small_study(tmp_path, *words), logger=TensorBoardLog()).values())
     folder = study.runs[0].folder
-    assert events(folder / "tensorboard") == approximately(read_metrics(folder / "metrics.csv"), 1e-6)
+    assert events(folder / "tensorboard") == approximately(
+        read_metrics(folder / "metrics.csv"), 1e-6
+    )
     assert TensorBoardLog().knows(folder)
 
 
@@ -282,9 +321,13 @@ def test_other_ways_to_train_log_as_well(words: tuple[str, ...], tmp_path: Path)
 
 
 @pytest.mark.parametrize("fails", ["init", "log_hyperparams", "log_metrics", "finalize"])
-def test_a_logger_that_raises_stops_no_training(fails: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_logger_that_raises_stops_no_training(
+    fails: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     Memory.fails = fails
-    study = small_study(tmp_path, "trainer.steps=8", "trainer.eval_every=4", FOLDS, "execution=single")
+    study = small_study(
+        tmp_path, "trainer.steps=8", "trainer.eval_every=4", FOLDS, "execution=single"
+    )
     with caplog.at_level(logging.WARNING):
         assert all(train_study(study, logger=LightningLog(Memory, "my.Memory")).values())
     (record,) = caplog.records
@@ -292,7 +335,9 @@ def test_a_logger_that_raises_stops_no_training(fails: str, tmp_path: Path, capl
     assert all(len(read_metrics(run.folder / "metrics.csv")) == 2 for run in study.runs)
 
 
-def test_a_file_that_cannot_be_written_stops_no_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_cannot_be_written_stops_no_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     study = small_study(tmp_path, "trainer.steps=8", "trainer.eval_every=4", FOLDS)
     for run in study.runs:
         (run.folder / "metrics.csv").mkdir(parents=True)
@@ -302,19 +347,25 @@ def test_a_file_that_cannot_be_written_stops_no_training(tmp_path: Path, caplog:
     assert record.getMessage().startswith("metrics.csv is off")
 
 
-def test_without_a_logger_nothing_is_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_logger_nothing_is_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def noted(module: RunModule, *_: object) -> None:
         assert not module.collects
 
     monkeypatch.setattr(RunModule, "_note_values", noted)
     for mode in ("single", "stacked"):
-        study = small_study(tmp_path / mode, "trainer.steps=2", "algorithm=vrex", FOLDS, f"execution={mode}")
+        study = small_study(
+            tmp_path / mode, "trainer.steps=2", "algorithm=vrex", FOLDS, f"execution={mode}"
+        )
         assert all(train_study(study).values())
 
 
 def test_tensorboard_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"^logger=tensorboard needs TensorBoard; pip install 'dgbench\[tensorb"):
+    with pytest.raises(
+        ConfigError, match=r"^logger=tensorboard needs TensorBoard; pip install 'dgbench\[tensorb"
+    ):
         TensorBoardLog()
 
 
@@ -325,9 +376,13 @@ def test_a_logger_is_named_by_its_class(tmp_path: Path) -> None:
     """It gets its arguments, a folder inside the run's, every line and the end; runs of a stack one after the other."""
     logger = build_logger(composed(f"logger._target_={__name__}.Memory", "+logger.label=mine"))
     assert isinstance(logger, LightningLog)
-    study = small_study(tmp_path, "trainer.steps=8", "trainer.eval_every=4", FOLDS, "execution=stacked")
+    study = small_study(
+        tmp_path, "trainer.steps=8", "trainer.eval_every=4", FOLDS, "execution=stacked"
+    )
     assert all(train_study(study, logger=logger).values())
-    expected = [line for run in study.runs for line in read_metrics(run.folder / "metrics.csv").items()]
+    expected = [
+        line for run in study.runs for line in read_metrics(run.folder / "metrics.csv").items()
+    ]
     assert Memory.lines == expected
     assert Memory.ended == ["success", "success"]
     run = RunInfo(tmp_path, tmp_path, "abc", "n", "j", "g", {"trainer": {"steps": 1}})
@@ -345,7 +400,9 @@ def test_which_logger_a_command_names() -> None:
 
 
 def test_a_line_holds_all_of_one_step(tmp_path: Path) -> None:
-    own = RunMetrics(RunInfo(tmp_path, tmp_path, "abc", "n", "j", "g", {}), None, Guard("metrics.csv"))
+    own = RunMetrics(
+        RunInfo(tmp_path, tmp_path, "abc", "n", "j", "g", {}), None, Guard("metrics.csv")
+    )
     own.begin(0)
     own.log(5, {"train/loss": 1.0})
     own.log(5, {"error/held_out": 0.5})
@@ -396,7 +453,13 @@ class Followed(RunLog):
         self.logger.finished.add(self.id)
 
 
-STACK = ("trainer.steps=8", "trainer.eval_every=4", "trainer.log_every=4", FOLDS, "execution=stacked")
+STACK = (
+    "trainer.steps=8",
+    "trainer.eval_every=4",
+    "trainer.log_every=4",
+    FOLDS,
+    "execution=stacked",
+)
 
 
 def test_every_run_of_a_stack_is_logged_while_it_trains(tmp_path: Path) -> None:
@@ -422,7 +485,9 @@ def test_more_runs_than_are_followed_are_means_of_their_study_first(tmp_path: Pa
     assert not logger.values, "the other has not logged yet"
     two.log(4, {"train/loss": 2.0, "error/training_val": 0.25})
     two.round_ends()
-    assert logger.values == {(study.spec.digest, 4): {"train/loss": 1.5, "error/training_val": 0.375}}
+    assert logger.values == {
+        (study.spec.digest, 4): {"train/loss": 1.5, "error/training_val": 0.375}
+    }
     one.log(8, {"train/loss": 3.0})
     one.finish()
     two.finish()  # it diverged, and has no line any more
@@ -430,7 +495,9 @@ def test_more_runs_than_are_followed_are_means_of_their_study_first(tmp_path: Pa
     assert logger.calls[-1] == ("finish", study.spec.digest, 0)
 
 
-def test_a_stack_above_the_limit_says_so_and_logs_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stack_above_the_limit_says_so_and_logs_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     notes: list[str] = []
     monkeypatch.setattr(StudyProgress, "note", lambda _, text: notes.append(text))
     logger = Following(most_live=2)
@@ -447,7 +514,9 @@ def test_a_stack_above_the_limit_says_so_and_logs_all(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.thorough
-def test_event_files_of_a_stack_are_open_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_files_of_a_stack_are_open_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("tensorboard")
     open_files: list[int] = []
     at_evaluation = RunMetrics.rows
@@ -461,4 +530,6 @@ def test_event_files_of_a_stack_are_open_together(tmp_path: Path, monkeypatch: p
     assert all(train_study(study, logger=TensorBoardLog()).values())
     assert open_files[-1] == 2, "both before the end of either"
     for run in study.runs:
-        assert events(run.folder / "tensorboard") == approximately(read_metrics(run.folder / "metrics.csv"), 1e-6)
+        assert events(run.folder / "tensorboard") == approximately(
+            read_metrics(run.folder / "metrics.csv"), 1e-6
+        )

@@ -30,7 +30,11 @@ ERRORS = Mapping[tuple[str, str], tuple[int, float]]  # environment, subset -> i
 def counted_errors(run: Run, step: int) -> ERRORS:
     """What the rows of one step say."""
     rows, _ = read_rows(run.folder / ROW_FILE)
-    return {(row["env"], row["subset"]): (row["seen"], row["wrong"]) for row in rows if row["step"] == step}
+    return {
+        (row["env"], row["subset"]): (row["seen"], row["wrong"])
+        for row in rows
+        if row["step"] == step
+    }
 
 
 def predicted_errors(file: Path) -> ERRORS:
@@ -70,7 +74,12 @@ def check(study: Study, steps: int = 8) -> list[Path]:
 def test_painted_digits(tmp_path: Path, mode: str, algorithm: str) -> None:
     """Exact errors mix passes that belong to no one environment; groups (ARM) are scored in an order of their own."""
     folds = "[0,full]" if algorithm == "erm" else "[0]"
-    words = (f"execution={mode}", f"algorithm={algorithm}", "trainer.predictions=last", f"protocol.folds={folds}")
+    words = (
+        f"execution={mode}",
+        f"algorithm={algorithm}",
+        "trainer.predictions=last",
+        f"protocol.folds={folds}",
+    )
     files = check(small_study(tmp_path, *STEPS, *words))
     table = read_predictions(files[0])
     passes = {line["eval_set"] for line in table.to_pylist() if line["env"] is None}
@@ -96,7 +105,9 @@ def tree(image_tree: Callable[..., Path]) -> Path:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("words", [("execution=single",), ("execution=stacked",), ("algorithm=arm",)], ids="-".join)
+@pytest.mark.parametrize(
+    "words", [("execution=single",), ("execution=stacked",), ("algorithm=arm",)], ids="-".join
+)
 def test_files_are_named_by_their_paths(tree: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
     """Each fold lists its held-out environment's images under ``test``, as a tree names them."""
     study = image_study(tmp_path, tree, *words)
@@ -119,26 +130,41 @@ def test_files_are_named_by_their_paths(tree: Path, tmp_path: Path, words: tuple
 @pytest.mark.parametrize(
     "words",
     [
-        ("corruptions=hendrycks", "dataset.corruptions=[fog]", "dataset.given=1-1-0", "dataset.image_size=32"),
+        (
+            "corruptions=hendrycks",
+            "dataset.corruptions=[fog]",
+            "dataset.given=1-1-0",
+            "dataset.image_size=32",
+        ),
         ("protocol=flexible", "protocol.dominant=1", "protocol.minor=1", "protocol.test=1"),
         ("tuning=lp", "tuning.cache_features=true", "dataset.augment=none"),
     ],
     ids=lambda words: words[0],
 )
-def test_views_of_a_dataset_name_its_images(tree: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_views_of_a_dataset_name_its_images(
+    tree: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
     """Corrupted copies, some classes of each environment, cached features: the names are those of the files."""
     for file in check(image_study(tmp_path, tree, *words, "protocol.folds=[0]")):
         for line in read_predictions(file).to_pylist():
             env, label, _ = line["image"].split("/")
-            assert (env, about_predictions(file)["classes"][line["label"]]) == (line["env"].partition("+")[0], label)
+            assert (env, about_predictions(file)["classes"][line["label"]]) == (
+                line["env"].partition("+")[0],
+                label,
+            )
 
 
 def test_a_list_of_images_names_attributes(tree: Path, tmp_path: Path) -> None:
     """Every image of the file has the value that the list gives it."""
     paths = sorted(str(path.relative_to(tree)) for path in tree.rglob("*.png"))
-    rows = [f"{path},{path.split('/')[0]},{path.split('/')[1]},light {i % 2}" for i, path in enumerate(paths)]
+    rows = [
+        f"{path},{path.split('/')[0]},{path.split('/')[1]},light {i % 2}"
+        for i, path in enumerate(paths)
+    ]
     (tmp_path / "list.csv").write_text("\n".join(["path,environment,class,light", *rows]))
-    study = image_study(tmp_path, tree, "dataset=manifest", f"dataset.manifest={tmp_path / 'list.csv'}")
+    study = image_study(
+        tmp_path, tree, "dataset=manifest", f"dataset.manifest={tmp_path / 'list.csv'}"
+    )
     lines = read_predictions(check(study)[0]).to_pylist()
     assert {line["image"]: line["attribute.light"] for line in lines}.items() <= {
         path: f"light {i % 2}" for i, path in enumerate(paths)
@@ -147,7 +173,9 @@ def test_a_list_of_images_names_attributes(tree: Path, tmp_path: Path) -> None:
 
 def test_an_eval_set_that_is_two_subsets_stands_there_twice(tree: Path, tmp_path: Path) -> None:
     """A target oracle is tested on the val images of the environment that it trained on."""
-    files = check(image_study(tmp_path, tree, "protocol=target_oracle", "protocol.k=1", "protocol.folds=[0]"))
+    files = check(
+        image_study(tmp_path, tree, "protocol=target_oracle", "protocol.k=1", "protocol.folds=[0]")
+    )
     lines = [line for line in read_predictions(files[0]).to_pylist() if line["eval_set"] == "val/a"]
     assert Counter(line["subset"] for line in lines) == {"val": 7, "test": 7}
 
@@ -161,10 +189,23 @@ def test_averaged_weights_are_evaluated_after_training(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["single", "stacked"])
-def test_the_best_evaluation_is_that_of_the_lowest_validation_error(tmp_path: Path, mode: str) -> None:
+def test_the_best_evaluation_is_that_of_the_lowest_validation_error(
+    tmp_path: Path, mode: str
+) -> None:
     """The first of the lowest, and every run of a stack has its own; test is scored there, whatever eval_test says."""
-    steps = ("trainer.steps=30", "trainer.eval_every=3", "hparams.lr=0.03", "trainer.eval_test=best")
-    study = small_study(tmp_path, *steps, f"execution={mode}", "trainer.predictions=best", "protocol.folds=[0,1,2,3]")
+    steps = (
+        "trainer.steps=30",
+        "trainer.eval_every=3",
+        "hparams.lr=0.03",
+        "trainer.eval_test=best",
+    )
+    study = small_study(
+        tmp_path,
+        *steps,
+        f"execution={mode}",
+        "trainer.predictions=best",
+        "protocol.folds=[0,1,2,3]",
+    )
     assert all(train_study(study).values())
     chosen = set()
     for run in study.runs:
@@ -199,11 +240,15 @@ def test_a_resumed_run_writes_the_same_file(tmp_path: Path, mode: str, which: st
     assert [file.exists() for file in left] == [which == "best"] * 2
     train_study(cut)
     for one, other in zip(whole.runs, cut.runs, strict=True):
-        assert (one.folder / PREDICTION_FILE).read_bytes() == (other.folder / PREDICTION_FILE).read_bytes()
+        assert (one.folder / PREDICTION_FILE).read_bytes() == (
+            other.folder / PREDICTION_FILE
+        ).read_bytes()
         assert not list(other.folder.glob("*.partial"))
 
 
-def test_an_evaluation_that_breaks_off_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_evaluation_that_breaks_off_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Here in its second batch, after lines were written to the disk."""
     monkeypatch.setattr(predictions, "GROUP", 1)
     study = small_study(tmp_path, *STEPS, "trainer.predictions=last", "protocol.folds=[0]", "execution=single",
@@ -229,20 +274,28 @@ def test_small_pieces_are_joined(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     study = small_study(
-        tmp_path, *STEPS, "trainer.predictions=last", "protocol.folds=[0]", "trainer.eval_batch_size=50"
+        tmp_path,
+        *STEPS,
+        "trainer.predictions=last",
+        "protocol.folds=[0]",
+        "trainer.eval_batch_size=50",
     )
     (file,) = check(study)
     about = pq.ParquetFile(file).metadata
     assert about.num_row_groups == math.ceil(about.num_rows / predictions.GROUP) == 1
 
 
-def test_a_finished_run_without_predictions_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_without_predictions_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It is not trained again: its rows are there."""
     words = ("trainer.steps=4", "trainer.eval_every=4", "protocol.folds=[0,1]")
     train_study(small_study(tmp_path, *words))
     assert "predictions" not in capsys.readouterr().err
     train_study(study := small_study(tmp_path, *words, "trainer.predictions=last"))
-    said = [line for line in capsys.readouterr().err.splitlines() if "trainer.predictions=last" in line]
+    said = [
+        line for line in capsys.readouterr().err.splitlines() if "trainer.predictions=last" in line
+    ]
     assert len(said) == 1 and "2 runs, e.g. " in said[0] and "delete the folder" in said[0]
     assert not (study.runs[0].folder / PREDICTION_FILE).exists()
 
@@ -267,12 +320,16 @@ def test_the_order_of_equal_logits_is_that_of_the_classes() -> None:
     from dgbench.data.description import Preprocessing
     from dgbench.data.environments import Catalog
 
-    images: Any = SimpleNamespace(catalog=Catalog(np.zeros(8, np.int64), ("a", "b"), Preprocessing((1,), (), ())))
+    images: Any = SimpleNamespace(
+        catalog=Catalog(np.zeros(8, np.int64), ("a", "b"), Preprocessing((1,), (), ()))
+    )
     batch = EvalBatch(torch.zeros(1, 1), torch.tensor([2]), "a", 0, torch.tensor([7]))
     (columns,) = predictions.columns_of(batch, torch.tensor([[[1.0, 2.0, 2.0, 0.0]]]), images)
     assert columns["top"][1].tolist() == [[1, 2, 0, 3]]
     weights = [math.e, math.e, 1.0, math.exp(-1.0)]
-    assert columns["probability"][1][0].tolist() == pytest.approx([w / sum(weights) for w in weights])
+    assert columns["probability"][1][0].tolist() == pytest.approx(
+        [w / sum(weights) for w in weights]
+    )
     assert columns["image"].to_pylist() == ["7"]
 
 
@@ -280,6 +337,9 @@ def test_wrong_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"trainer\.predictions=best needs.*process.*none"):
         TrainerSettings(predictions="best", devices=2)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"trainer\.predictions=last needs pyarrow, .*; pip install 'dgbench\[parq"):
+    with pytest.raises(
+        ConfigError,
+        match=r"trainer\.predictions=last needs pyarrow, .*; pip install 'dgbench\[parq",
+    ):
         TrainerSettings(predictions="last")
     assert TrainerSettings().predictions == "none"

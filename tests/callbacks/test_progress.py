@@ -31,7 +31,9 @@ def test_a_notebook_gets_a_bar_of_its_own_width(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(progress, "_IN_NOTEBOOK", True)
     monkeypatch.setattr(Bar, "made", [])
     shown = progress.StudyProgress(runs=2, steps=100, label="vrex")
-    assert [(settings["disable"], "{bar}" in settings["bar_format"]) for settings in Bar.made] == [(False, True)]
+    assert [(settings["disable"], "{bar}" in settings["bar_format"]) for settings in Bar.made] == [
+        (False, True)
+    ]
     shown.note("left to another process")
     assert shown._bar.lines == ["vrex: left to another process"]  # type: ignore[attr-defined]
 
@@ -48,7 +50,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return told
 
 
-def test_lines_without_a_terminal(clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_without_a_terminal(
+    clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Two runs of 100 steps. After 16 s 32 steps are trained: 2 steps/s; 2 * 100 - 32 = 168 are left: 84 s."""
     shown = progress.StudyProgress(runs=2, steps=100, label="vrex")
     shown.begin("fold 0")
@@ -98,7 +102,9 @@ def test_a_bar_on_a_terminal_ends_full(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "100%" in screen.getvalue()
 
 
-def test_scoring_is_named_and_counted_in(clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scoring_is_named_and_counted_in(
+    clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
     """100 steps at 2 a second, two evaluations of 40 s each: 50 s + 40 s are left after the first one."""
     shown = progress.StudyProgress(runs=1, steps=100, label="erm")
     shown.begin("fold 0")

@@ -46,17 +46,28 @@ class Module:
         self.logged |= values
 
 
-def evaluate(callback: Recorder, module: Module, eval_sets: Mapping[str, Sequence[Any]], trainer: Any = None) -> None:
+def evaluate(
+    callback: Recorder, module: Module, eval_sets: Mapping[str, Sequence[Any]], trainer: Any = None
+) -> None:
     """One evaluation as Lightning runs it: the batches of one eval set after those of the other."""
     told: Any = trainer or SimpleNamespace(
-        sanity_checking=False, world_size=1, is_global_zero=True, state=SimpleNamespace(fn=TrainerFn.FITTING)
+        sanity_checking=False,
+        world_size=1,
+        is_global_zero=True,
+        state=SimpleNamespace(fn=TrainerFn.FITTING),
     )
     any_module: Any = module
     callback.on_validation_epoch_start(told, any_module)
     for name, batches in eval_sets.items():
         for number, (seen, wrong, loss) in enumerate(batches):
-            counts = {"seen": torch.tensor(seen), "wrong": torch.tensor(wrong), "loss": torch.tensor(loss)}
-            callback.on_validation_batch_end(told, any_module, counts, SimpleNamespace(name=name), number)
+            counts = {
+                "seen": torch.tensor(seen),
+                "wrong": torch.tensor(wrong),
+                "loss": torch.tensor(loss),
+            }
+            callback.on_validation_batch_end(
+                told, any_module, counts, SimpleNamespace(name=name), number
+            )
     callback.on_validation_epoch_end(told, any_module)
 
 
@@ -75,7 +86,9 @@ def heard() -> list[tuple[int, list[Row]]]:
 
 @pytest.fixture
 def callback(tmp_path: Path, heard: list[Any]) -> Recorder:
-    return Recorder([RunRecord(tmp_path / "errors.jsonl", WHO, RECIPES, [lambda *told: heard.append(told)])])
+    return Recorder(
+        [RunRecord(tmp_path / "errors.jsonl", WHO, RECIPES, [lambda *told: heard.append(told)])]
+    )
 
 
 def file_of(callback: Recorder, i: int = 0) -> Path:
@@ -108,17 +121,23 @@ def test_errors_by_hand(callback: Recorder, heard: list[tuple[int, list[Row]]]) 
     ]  # fmt: skip
     assert callback.improved == [0], "an error of 0.25 on val is the lowest so far"
     assert module.logged["val/loss"] == 0.5
-    assert module.logged["error/test/b"] == pytest.approx(2 / 3), "under the names of the loggers, for callbacks"
+    assert module.logged["error/test/b"] == pytest.approx(2 / 3), (
+        "under the names of the loggers, for callbacks"
+    )
 
 
-def test_an_evaluation_forgets_the_one_before(callback: Recorder, heard: list[tuple[int, list[Row]]]) -> None:
+def test_an_evaluation_forgets_the_one_before(
+    callback: Recorder, heard: list[tuple[int, list[Row]]]
+) -> None:
     evaluate(callback, Module(40), EVAL_SETS)
     evaluate(callback, Module(80), EVAL_SETS)
     assert [(r.seen, r.wrong) for r in heard[0][1]] == [(r.seen, r.wrong) for r in heard[1][1]]
     assert [r["step"] for r in read_rows(file_of(callback))[0]] == [40] * 4 + [80] * 4
 
 
-@pytest.mark.parametrize(("step", "wrong", "tests"), [(80, 1, True), (80, 2, False), (80, 0, True), (120, 2, True)])
+@pytest.mark.parametrize(
+    ("step", "wrong", "tests"), [(80, 1, True), (80, 2, False), (80, 0, True), (120, 2, True)]
+)
 def test_best_scores_test_at_the_best_validation_error_and_at_the_end(
     callback: Recorder, step: int, wrong: int, tests: bool
 ) -> None:
@@ -141,12 +160,16 @@ def test_best_scores_test_at_the_best_validation_error_and_at_the_end(
     assert data.wanted("same") == data.wanted("other") == tests
     if not tests:
         resumed.on_validation_epoch_end(trainer, module)
-        assert [(r["step"], r["subset"]) for r in read_rows(file_of(callback))[0]][4:] == [(step, "val")]
+        assert [(r["step"], r["subset"]) for r in read_rows(file_of(callback))[0]][4:] == [
+            (step, "val")
+        ]
 
 
 def test_listeners_hear_rows_that_are_on_disk(tmp_path: Path) -> None:
     file, lines = tmp_path / "errors.jsonl", []
-    record = RunRecord(file, WHO, RECIPES, [lambda step, rows: lines.append(file.read_text().count("\n"))])
+    record = RunRecord(
+        file, WHO, RECIPES, [lambda step, rows: lines.append(file.read_text().count("\n"))]
+    )
     evaluate(Recorder([record]), Module(1), EVAL_SETS)
     assert lines == [4]
 
@@ -157,7 +180,9 @@ def test_eval_sets_of_different_images_cannot_be_mixed(callback: Recorder) -> No
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
-def test_a_loss_that_is_not_finite_fails_the_run_before_a_row_is_written(callback: Recorder, loss: float) -> None:
+def test_a_loss_that_is_not_finite_fails_the_run_before_a_row_is_written(
+    callback: Recorder, loss: float
+) -> None:
     with pytest.raises(DivergedError, match="at step 40") as caught:
         evaluate(callback, Module(40), {**EVAL_SETS, "same": [(3, 3, loss)]})
     assert caught.value.step == 40
@@ -178,7 +203,16 @@ def test_validation_error_is_the_unweighted_mean_over_training_environments() ->
     """1 of 4 and 3 of 6: (0.25 + 0.5) / 2 = 0.375, not 4 of 10. Held-out and test rows do not count."""
 
     def row(env: str, subset: str, held_out: bool, seen: int, wrong: float) -> Row:
-        return Row(identity=WHO, step=1, env=env, subset=subset, held_out=held_out, seen=seen, wrong=wrong, loss=0.0)
+        return Row(
+            identity=WHO,
+            step=1,
+            env=env,
+            subset=subset,
+            held_out=held_out,
+            seen=seen,
+            wrong=wrong,
+            loss=0.0,
+        )
 
     rows = [
         row("a", "val", False, 4, 1), row("d", "val", False, 6, 3), row("b", "val", True, 4, 4),
@@ -190,7 +224,10 @@ def test_validation_error_is_the_unweighted_mean_over_training_environments() ->
 @pytest.mark.parametrize("kept", [0, 1, 2])
 def test_a_resumed_run_drops_what_it_will_write_again(callback: Recorder, kept: int) -> None:
     """Whatever stands after the rows that its checkpoint counts, torn lines too."""
-    rows = [Row(identity=WHO, step=s, env="a", subset="val", held_out=False, seen=4, wrong=1, loss=0.5) for s in (4, 8)]
+    rows = [
+        Row(identity=WHO, step=s, env="a", subset="val", held_out=False, seen=4, wrong=1, loss=0.5)
+        for s in (4, 8)
+    ]
     callback.written = [Checksum() + append_rows(None, rows[:kept])]
     append_rows(file_of(callback), rows)
     file_of(callback).write_bytes(file_of(callback).read_bytes() + b'{"torn')
@@ -206,7 +243,10 @@ def test_what_was_written_is_what_the_file_holds(callback: Recorder) -> None:
     assert callback.written == [Checksum() + file_of(callback).read_bytes()]
     whole = file_of(callback).read_bytes()
     after_training: Any = SimpleNamespace(
-        sanity_checking=False, world_size=1, is_global_zero=True, state=SimpleNamespace(fn=TrainerFn.VALIDATING)
+        sanity_checking=False,
+        world_size=1,
+        is_global_zero=True,
+        state=SimpleNamespace(fn=TrainerFn.VALIDATING),
     )
     evaluate(callback, Module(80), EVAL_SETS, after_training)
     assert file_of(callback).read_bytes() == whole
@@ -221,7 +261,10 @@ STACK: dict[str, list[Any]] = {"val/a": [(4, (1, 3), (2.0, 4.0))], "same": [(3, 
 
 def two(tmp_path: Path, second: str | None = "b", **more: Any) -> Recorder:
     files = [tmp_path / "a", tmp_path / second if second else None]
-    return Recorder([RunRecord(file, replace(WHO, run=f"r{i}"), RECIPES) for i, file in enumerate(files)], **more)
+    return Recorder(
+        [RunRecord(file, replace(WHO, run=f"r{i}"), RECIPES) for i, file in enumerate(files)],
+        **more,
+    )
 
 
 def test_runs_together_have_their_own_counts_and_rows(tmp_path: Path) -> None:
@@ -268,7 +311,9 @@ def test_best_leaves_test_out_of_the_rows_of_a_run_that_is_not_at_its_best(tmp_p
     for step, wrong in ((40, (1, 3)), (80, (0, 4))):
         module.steps_done = step
         evaluate(callback, module, {**STACK, "val/a": [(4, wrong, (2.0, 4.0))]}, trainer)
-    kept = [[(r["step"], r["subset"]) for r in read_rows(file_of(callback, i))[0]] for i in range(2)]
+    kept = [
+        [(r["step"], r["subset"]) for r in read_rows(file_of(callback, i))[0]] for i in range(2)
+    ]
     assert kept[0] == [(40, "val"), *[(40, "test")] * 3, (80, "val"), *[(80, "test")] * 3]
     assert kept[1] == [(40, "val"), *[(40, "test")] * 3, (80, "val")]
     assert callback.improved == [0]

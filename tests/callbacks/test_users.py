@@ -22,7 +22,12 @@ from tests.studies import small_study, stopping_at, train_study
 HERE = "tests.callbacks.test_users"
 FOLDS = "protocol.folds=[0,1]"
 MODES = ("single", "stacked")
-STOPS = (f"+callbacks.stop._target_={HERE}.StopsAt", "trainer.steps=40", "trainer.eval_every=10", FOLDS)
+STOPS = (
+    f"+callbacks.stop._target_={HERE}.StopsAt",
+    "trainer.steps=40",
+    "trainer.eval_every=10",
+    FOLDS,
+)
 
 
 class Watches(pl.Callback):
@@ -31,11 +36,15 @@ class Watches(pl.Callback):
     seen: ClassVar[list[tuple[Any, ...]]] = []
     metrics: ClassVar[dict[str, float]] = {}
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         self.seen.append((trainer.global_step, trainer.current_epoch, len(batch)))
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        self.metrics.update({name: float(value) for name, value in trainer.callback_metrics.items()})
+        self.metrics.update(
+            {name: float(value) for name, value in trainer.callback_metrics.items()}
+        )
 
 
 class StopsAt(pl.Callback):
@@ -58,7 +67,9 @@ class StopsAt(pl.Callback):
 class StopsInBetween(pl.Callback):
     """Ends training between two evaluations."""
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         trainer.should_stop = trainer.global_step >= 13
 
 
@@ -79,9 +90,17 @@ def _forget() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("algorithm", ["vrex", "dann", "sag_net"])
-def test_a_watching_callback_counts_steps_and_changes_no_row(algorithm: str, mode: str, tmp_path: Path) -> None:
+def test_a_watching_callback_counts_steps_and_changes_no_row(
+    algorithm: str, mode: str, tmp_path: Path
+) -> None:
     """DANN and SagNet have several optimizers; 45 steps are several chunks, evaluations after 20, 40 and 45."""
-    words = (f"algorithm={algorithm}", f"execution={mode}", "trainer.steps=45", "trainer.eval_every=20", FOLDS)
+    words = (
+        f"algorithm={algorithm}",
+        f"execution={mode}",
+        "trainer.steps=45",
+        "trainer.eval_every=20",
+        FOLDS,
+    )
     plain = small_study(tmp_path / "plain", *words)
     train_study(plain)
     watched = small_study(
@@ -95,10 +114,16 @@ def test_a_watching_callback_counts_steps_and_changes_no_row(algorithm: str, mod
     assert Watches.seen == [(step + 1, step // 20, 1) for step in range(45)] * fits
     lines = read_metrics(watched.runs[-1].folder / METRICS_FILE)
     assert any(name.startswith("lr-Adam") for values in lines.values() for name in values)
-    last = {k: v for k, v in lines[45].items() if k.startswith(("error/", "train/", "lr/")) and mode == "single"}
+    last = {
+        k: v
+        for k, v in lines[45].items()
+        if k.startswith(("error/", "train/", "lr/")) and mode == "single"
+    }
     assert {"train/loss", "error/training_val"} <= Watches.metrics.keys()
     assert last.keys() <= Watches.metrics.keys()
-    assert all(Watches.metrics[k] == pytest.approx(v) for k, v in last.items() if k.startswith("error/"))
+    assert all(
+        Watches.metrics[k] == pytest.approx(v) for k, v in last.items() if k.startswith("error/")
+    )
 
 
 def test_early_stopping_follows_a_value_by_the_name_that_loggers_use(tmp_path: Path) -> None:
@@ -109,26 +134,40 @@ def test_early_stopping_follows_a_value_by_the_name_that_loggers_use(tmp_path: P
     assert all(train_study(study).values())
     assert {read_status(run.folder).word for run in study.runs} == {"DONE"}
     assert steps_of(study) == [10, 20, 30]
-    killed = small_study(tmp_path / "killed", *words, "trainer.checkpoint_seconds=0", source=study.source)
+    killed = small_study(
+        tmp_path / "killed", *words, "trainer.checkpoint_seconds=0", source=study.source
+    )
     with stopping_at(25):
         train_study(killed)
     assert all(train_study(killed).values())
     assert rows_of(killed) == rows_of(study)  # checkpoints hold what it thinks of their evaluation
     first = study.runs[0].folder
     row = read_rows(first / ROW_FILE)[0][0]
-    assert row["hparams"]["callbacks.early_stopping.monitor"] == "error/training_val" and row["together"] == 1
-    others = [small_study(tmp_path, *words[2:]), small_study(tmp_path, *words, "callbacks.early_stopping.patience=3")]
+    assert (
+        row["hparams"]["callbacks.early_stopping.monitor"] == "error/training_val"
+        and row["together"] == 1
+    )
+    others = [
+        small_study(tmp_path, *words[2:]),
+        small_study(tmp_path, *words, "callbacks.early_stopping.patience=3"),
+    ]
     assert len({study.folder, *(other.folder for other in others)}) == 3
     lines = (first / ROW_FILE).read_bytes().splitlines(keepends=True)
-    (first / ROW_FILE).write_bytes(b"".join(line for line in lines if json.loads(line)["step"] < 30))
-    (first / PROGRESS_FILE).unlink()  # with the last rows; that it came to step 30 is where it says that it is done
+    (first / ROW_FILE).write_bytes(
+        b"".join(line for line in lines if json.loads(line)["step"] < 30)
+    )
+    (
+        first / PROGRESS_FILE
+    ).unlink()  # with the last rows; that it came to step 30 is where it says that it is done
     assert "step 20 of 30" in lacking_rows(first) and not is_done(first)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("at", [5, 15, "stopped"])
 @pytest.mark.parametrize(
-    "more", [(), ("trainer.eval_test=best", "trainer.predictions=last")], ids=["", "test at the end"]
+    "more",
+    [(), ("trainer.eval_test=best", "trainer.predictions=last")],
+    ids=["", "test at the end"],
 )
 def test_a_run_that_was_killed_stops_where_an_undisturbed_one_does(
     at: int | str, more: tuple[str, ...], tmp_path: Path
@@ -152,7 +191,9 @@ def test_a_run_that_was_killed_stops_where_an_undisturbed_one_does(
     assert all(train_study(killed).values())
     assert steps_of(killed) == steps_of(undisturbed) == [10, 20]
     assert rows_of(killed) == rows_of(undisturbed)
-    subsets = [row["subset"] for row in read_rows(killed.runs[0].folder / ROW_FILE)[0] if row["step"] == 20]
+    subsets = [
+        row["subset"] for row in read_rows(killed.runs[0].folder / ROW_FILE)[0] if row["step"] == 20
+    ]
     assert "test" in subsets
     assert (killed.runs[0].folder / "predictions.parquet").exists() == bool(more)
 
@@ -175,13 +216,18 @@ def test_a_stack_has_no_callback_that_may_change_a_run(tmp_path: Path) -> None:
         (("+callbacks.mine._target_=no.Such",), r"callbacks\.mine\._target_=no\.Such"),
         ((f"+callbacks.mine._target_={HERE}.rows_of",), r"callbacks\.mine\._target_="),
         (("+callbacks.mine._target_=pathlib.Path",), r"callbacks\.mine\._target_=pathlib\.Path"),
-        ((f"+callbacks.mine._target_={HERE}.StopsAt", "+callbacks.mine.evaluation=1"), "evaluation"),
+        (
+            (f"+callbacks.mine._target_={HERE}.StopsAt", "+callbacks.mine.evaluation=1"),
+            "evaluation",
+        ),
         (("+callbacks.mine.patience=1",), r"callbacks\.mine\._target_="),
         (("+callbacks.mine=3",), r"callbacks\.mine\._target_="),
     ],
     ids=str,
 )
-def test_what_is_no_callback_is_refused_in_one_line(words: tuple[str, ...], key: str, tmp_path: Path) -> None:
+def test_what_is_no_callback_is_refused_in_one_line(
+    words: tuple[str, ...], key: str, tmp_path: Path
+) -> None:
     with refused(key):
         small_study(tmp_path, *words)
     assert not list(tmp_path.iterdir())
@@ -220,14 +266,18 @@ class StopsAtOnce(pl.Callback):
     def __init__(self, steps: int = 3) -> None:
         self.steps = steps
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         trainer.should_stop = trainer.global_step >= self.steps
 
 
 class Exits(pl.Callback):
     """Ends the process from within a training."""
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         raise SystemExit(3)
 
 

@@ -41,7 +41,10 @@ def offline(train: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert ended.code == 0, ended.err
     assert "W&B is off" not in ended.err
     (line,) = [line for line in ended.out.splitlines() if line.startswith("W&B: ")]
-    one_line(line, r"^W&B: 6 offline runs in outputs/\S+; send them: wandb sync --yes \$\(find outputs/\S+ ")
+    one_line(
+        line,
+        r"^W&B: 6 offline runs in outputs/\S+; send them: wandb sync --yes \$\(find outputs/\S+ ",
+    )
     return folder
 
 
@@ -65,11 +68,15 @@ def test_a_run_is_logged_with_its_errors(offline: Path, fold: str, environments:
     assert run["job_type"] == f"fold-{fold}"
     assert run["project"] == "dgbench"
     assert sorted(run["tags"]) == ["erm", "fold", "sr_cmnist", "tiny"]
-    assert file.name == f"run-{file.parents[2].name.split('-')[2]}.wandb", "a resume continues its W&B run"
+    assert file.name == f"run-{file.parents[2].name.split('-')[2]}.wandb", (
+        "a resume continues its W&B run"
+    )
 
     history = [record["history"]["item"] for record in records if record["type"] == "history"]
     assert [item["step"] for item in history] == [4, 8, 12]
-    assert {key for key in history[0] if key.startswith("error/test/")} == {f"error/test/{env}" for env in environments}
+    assert {key for key in history[0] if key.startswith("error/test/")} == {
+        f"error/test/{env}" for env in environments
+    }
     assert {"error/val/0.80", "error/val/0.10"} <= history[0].keys()
 
     summary = json.loads(inspect(file, "--summary"))
@@ -77,13 +84,31 @@ def test_a_run_is_logged_with_its_errors(offline: Path, fold: str, environments:
     assert summary["config"]["trainer"]["steps"] == 12
     assert summary["config"]["algorithm"]["name"] == "erm"
     assert summary["config"]["seed"] == 0
-    rows = [json.loads(line) for line in (file.parents[2] / "errors.jsonl").read_text().splitlines()]
-    final = {f"error/{r['subset']}/{r['env']}": r["wrong"] / r["seen"] for r in rows if r["step"] == 12}
+    rows = [
+        json.loads(line) for line in (file.parents[2] / "errors.jsonl").read_text().splitlines()
+    ]
+    final = {
+        f"error/{r['subset']}/{r['env']}": r["wrong"] / r["seen"] for r in rows if r["step"] == 12
+    }
     means = {"error/training_val", "error/training_val_min", "error/held_out"}
-    logged = {key: v for key, v in summary["summary"].items() if key.startswith("error/") and key not in means}
-    val = [r["wrong"] / r["seen"] for r in rows if r["step"] == 12 and r["subset"] == "val" and not r["env_held_out"]]
+    logged = {
+        key: v
+        for key, v in summary["summary"].items()
+        if key.startswith("error/") and key not in means
+    }
+    val = [
+        r["wrong"] / r["seen"]
+        for r in rows
+        if r["step"] == 12 and r["subset"] == "val" and not r["env_held_out"]
+    ]
     assert summary["summary"]["error/training_val"] == pytest.approx(sum(val) / len(val))
-    columns = {"algorithm_name": "erm", "dataset_name": "sr_cmnist", "fold": fold, "draw": 0, "trial": 0}
+    columns = {
+        "algorithm_name": "erm",
+        "dataset_name": "sr_cmnist",
+        "fold": fold,
+        "draw": 0,
+        "trial": 0,
+    }
     assert {key: summary["config"][key] for key in columns} == columns
     assert summary["config"]["hyperparameters"]["lr"] == 0.001
     assert logged == {key: pytest.approx(value, abs=1e-12) for key, value in final.items()}
@@ -104,17 +129,26 @@ def test_the_study_is_a_run_with_its_measures(offline: Path) -> None:
             held_out += [r["wrong"] / r["seen"] for r in last if r["env_held_out"]]
     assert (len(held_out), len(everywhere)) == (4, 101)
     worst, gap = max(held_out), max(held_out) - min(held_out)
-    expected = {"average": sum(held_out) / 4, "worst": worst, "gap": gap, "worst_gap": worst + gap / 2}
+    expected = {
+        "average": sum(held_out) / 4,
+        "worst": worst,
+        "gap": gap,
+        "worst_gap": worst + gap / 2,
+    }
     expected["ideal"] = max(everywhere)
     file = one(offline, "wandb/")
     found = json.loads(inspect(file, "--summary"))
-    assert {name: found["summary"][name] for name in expected} == {k: pytest.approx(v) for k, v in expected.items()}
+    assert {name: found["summary"][name] for name in expected} == {
+        k: pytest.approx(v) for k, v in expected.items()
+    }
     records = [json.loads(line) for line in inspect(file).splitlines()]
     points = [r["history"]["item"] for r in records if r["type"] == "history"]
     line = {p["environment/position"]: p for p in points if "environment/position" in p}
     assert list(line) == sorted(line)
     assert max(p["environment/everywhere"] for p in line.values()) == pytest.approx(max(everywhere))
-    given = {place: p["environment/held_out"] for place, p in line.items() if "environment/held_out" in p}
+    given = {
+        place: p["environment/held_out"] for place, p in line.items() if "environment/held_out" in p
+    }
     assert sorted(given) == [0.1, 0.8, 0.85, 0.9]
     assert sorted(given.values()) == pytest.approx(sorted(held_out))
     (table,) = file.parent.glob("files/media/table/environments_*.table.json")
@@ -148,7 +182,9 @@ def test_a_stack_that_was_killed_continues_in_the_same_runs(train: Any, tmp_path
     first = train(*words, cwd=tmp_path, env=env)
     again = train(*words, cwd=tmp_path, env=env)
     assert (first.code, again.code) == (0, 0), first.err + again.err
-    runs = {file.name.removeprefix("run-").removesuffix(".wandb") for file in tmp_path.rglob("*.wandb")}
+    runs = {
+        file.name.removeprefix("run-").removesuffix(".wandb") for file in tmp_path.rglob("*.wandb")
+    }
     trained = {folder.name.split("-")[2] for folder in tmp_path.glob("outputs/*/fold-*")}
     assert len(trained) == 2
     assert trained < runs
@@ -167,7 +203,9 @@ def test_one_table_syncs_everything(offline: Path) -> None:
         offline.glob("outputs/*/*/wandb/offline-run-*")
     )
     assert len(found) == 6
-    asked = subprocess.run([WANDB, "sync", "--dry-run", "--yes", *found], capture_output=True, text=True)
+    asked = subprocess.run(
+        [WANDB, "sync", "--dry-run", "--yes", *found], capture_output=True, text=True
+    )
     if "No such option" in asked.stderr:
         pytest.skip("this version of wandb syncs without asking")
     assert asked.returncode == 0, asked.stderr
@@ -183,7 +221,14 @@ def test_the_dashboard_shows_keys_that_are_logged(offline: Path) -> None:
     """Every key of a panel is in the history or summary of some run; built offline."""
     if importlib.util.find_spec("wandb_workspaces") is None:
         pytest.skip("wandb-workspaces is not installed; pip install 'dgbench[wandb]'")
-    command = [sys.executable, "-m", "dgbench.cli.wandb_workspace", "somebody", "dgbench", "--print"]
+    command = [
+        sys.executable,
+        "-m",
+        "dgbench.cli.wandb_workspace",
+        "somebody",
+        "dgbench",
+        "--print",
+    ]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     logged = {
         key
@@ -193,7 +238,9 @@ def test_the_dashboard_shows_keys_that_are_logged(offline: Path) -> None:
         for key in record["history"]["item"]
     }
     summary = json.loads(inspect(one(offline, "wandb/"), "--summary"))["summary"]
-    shown = set(re.findall(r'"(?:summary_metrics\.|summary:)?((?:error|environment|train)/\w+)"', text))
+    shown = set(
+        re.findall(r'"(?:summary_metrics\.|summary:)?((?:error|environment|train)/\w+)"', text)
+    )
     lines = {"error/training_val", "error/held_out", "train/loss"}
     assert {"environment/held_out", "environment/everywhere", *lines} <= shown
     assert shown <= logged
@@ -222,7 +269,9 @@ BROKEN = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", BROKEN)
-def test_a_broken_wandb_never_stops_training(train: Any, tmp_path: Path, rows_of: Any, kind: str) -> None:
+def test_a_broken_wandb_never_stops_training(
+    train: Any, tmp_path: Path, rows_of: Any, kind: str
+) -> None:
     """One warning for the whole job, and the rows of a run without W&B."""
     plain, logged = tmp_path / "plain", tmp_path / "logged"
     plain.mkdir()
@@ -297,8 +346,19 @@ def test_what_is_sent(tmp_path: Path, opened: Opened) -> None:
     run.finish(failed=True)
     run.finish()
     ((fake, asked),) = opened
-    expected = {"group": "table 1", "job_type": "fold-0", "id": "abc", "name": "study/fold-0", "config": {"seed": 0}}
-    expected |= {"dir": str(tmp_path), "mode": "offline", "project": "dgbench", "reinit": "create_new"}
+    expected = {
+        "group": "table 1",
+        "job_type": "fold-0",
+        "id": "abc",
+        "name": "study/fold-0",
+        "config": {"seed": 0},
+    }
+    expected |= {
+        "dir": str(tmp_path),
+        "mode": "offline",
+        "project": "dgbench",
+        "reinit": "create_new",
+    }
     assert {key: asked[key] for key in expected} == expected
     assert fake.calls == [
         ("define", ("*", "step")),
@@ -325,7 +385,9 @@ def test_the_lowest_validation_error_of_two_commands(tmp_path: Path, opened: Ope
     run.skip(10, {"error/training_val": 0.3})
     run.log(20, {"error/training_val": 0.5})
     run.log(30, {"error/training_val": 0.2})
-    lowest = [values["error/training_val_min"] for what, values in opened[0][0].calls if what == "log"]
+    lowest = [
+        values["error/training_val_min"] for what, values in opened[0][0].calls if what == "log"
+    ]
     assert lowest == [0.3, 0.2]
 
 
@@ -366,11 +428,18 @@ def test_a_study_is_sent_again_only_if_it_changed(tmp_path: Path, opened: Opened
         log_study(WandbLog(), study, results, failed=False)
     assert len(opened) == 1
     assert ("summary", {"average": 0.5}) in opened[0][0].calls
-    log_study(WandbLog(), study, StudyResults({"a": 0.6}, {"a": 0.4}, {"average": 0.6}), failed=False)
+    log_study(
+        WandbLog(), study, StudyResults({"a": 0.6}, {"a": 0.4}, {"average": 0.6}), failed=False
+    )
     assert len(opened) == 2
 
 
-VARIABLES = {"WANDB_PROJECT": "mine", "WANDB_TAGS": "first, second", "WANDB_RUN_GROUP": "all", "WANDB_NAME": "try"}
+VARIABLES = {
+    "WANDB_PROJECT": "mine",
+    "WANDB_TAGS": "first, second",
+    "WANDB_RUN_GROUP": "all",
+    "WANDB_NAME": "try",
+}
 
 
 @pytest.mark.parametrize("keys_are_set", [False, True])
@@ -379,7 +448,9 @@ def test_variables_count_where_the_key_is_null(
 ) -> None:
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
-    given: dict[str, Any] = {"project": "p", "tags": ["t"], "group": "g", "name": "n"} if keys_are_set else {}
+    given: dict[str, Any] = (
+        {"project": "p", "tags": ["t"], "group": "g", "name": "n"} if keys_are_set else {}
+    )
     WandbLog(**given).open(about(tmp_path))
     asked = opened[0][1]
     found = (asked["project"], asked["tags"], asked["group"], asked["name"])
@@ -389,7 +460,9 @@ def test_variables_count_where_the_key_is_null(
         assert found == ("mine", ["first", "second", "fold"], "all", "try/fold-0")
 
 
-def test_only_the_study_has_the_agents_run(tmp_path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_study_has_the_agents_run(
+    tmp_path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first study of the command: its folds, and other studies, keep their ids, in the group of the sweep."""
     parameters = tmp_path / "sweep.yaml"
     parameters.write_text("wandb_version: 1\nhparams.lr:\n  value: 0.01\n")
@@ -430,7 +503,9 @@ def test_after_a_failure_nothing_is_tried_again(
     assert len(tries) == 1
     assert tries[0].init_timeout == 20
     (record,) = caplog.records
-    one_line(record.getMessage(), "^W&B is off .*: OSError: no network; .* the same command sends later")
+    one_line(
+        record.getMessage(), "^W&B is off .*: OSError: no network; .* the same command sends later"
+    )
     assert read_mark(tmp_path) is None
 
 
@@ -458,7 +533,9 @@ def test_one_warning_for_all_jobs_of_a_sweep(
     assert not is_off(tmp_path)
 
 
-def test_what_failed_at_its_end_is_sent_again(tmp_path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_failed_at_its_end_is_sent_again(
+    tmp_path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def gone(run: FakeRun, exit_code: int) -> None:
         raise TimeoutError("finish timed out")
 

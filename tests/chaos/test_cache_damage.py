@@ -68,20 +68,28 @@ def words_of(tmp_path: Path, image_tree: Any) -> Callable[[str, Path], list[str]
         if kind == "features":
             keys.append(f"tuning.cache_dir={cache}")
         if kind == "weights":
-            keys = [word for word in keys if word != "init=random"] + [f"init.url={weights.as_uri()}"]
+            keys = [word for word in keys if word != "init=random"] + [
+                f"init.url={weights.as_uri()}"
+            ]
         return keys
 
     return words
 
 
 def test_damaged_caches_change_no_row(
-    words_of: Any, rows_of: Rows, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    words_of: Any,
+    rows_of: Rows,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """What is changed or cut is named; what is gone is made without a word, as the first time."""
     wholes = {}
     for kind in KINDS:
         folder = tmp_path / "whole" / kind.replace(", ", "-")
-        assert all(train_study(make_study(folder / "runs", *words_of(kind, folder / "cache"))).values())
+        assert all(
+            train_study(make_study(folder / "runs", *words_of(kind, folder / "cache"))).values()
+        )
         wholes[kind] = folder
     failures, outcomes, done_to = [], Counter[str](), Counter[str]()
     for seed in range(FIRST, FIRST + DAMAGES):
@@ -91,7 +99,9 @@ def test_damaged_caches_change_no_row(
         shutil.copytree(whole / "cache", root / "cache")
         ways = {name: CACHES[name] for name in CACHES if next((root / "cache").rglob(name), None)}
         done = [damage(root / "cache", chance, ways) for _ in range(chance.choice((1, 1, 1, 2, 3)))]
-        done_to.update(f"{kind}: {one.split()[0]} {Path(one.split()[-1]).name.split('-')[-1]}" for one in done)
+        done_to.update(
+            f"{kind}: {one.split()[0]} {Path(one.split()[-1]).name.split('-')[-1]}" for one in done
+        )
         case = f"seed {seed}, {kind}: {done}"
         caplog.clear()
         with caplog.at_level(logging.WARNING):
@@ -102,10 +112,18 @@ def test_damaged_caches_change_no_row(
         said = "\n".join(record.getMessage() for record in caplog.records)
         is_named = "damaged" in said
         # without its notes a cache is not there: it is made as the first time
-        is_gone = all(one.startswith("remove") for one in done) or any("remove" in one and NOTES in one for one in done)
+        is_gone = all(one.startswith("remove") for one in done) or any(
+            "remove" in one and NOTES in one for one in done
+        )
         # where corrupted images are kept, clean ones may never be looked at
         is_unused = kind == "corrupted images, mapped" and all("images/" in one for one in done)
-        outcomes["named and made again" if is_named and was_made else "made again" if was_made else "not used"] += 1
+        outcomes[
+            "named and made again"
+            if is_named and was_made
+            else "made again"
+            if was_made
+            else "not used"
+        ] += 1
         if not was_made and not is_unused:
             failures.append(f"{case}: the cache stays damaged")
         # bytes behind the end of the notes may say nothing
@@ -114,29 +132,50 @@ def test_damaged_caches_change_no_row(
             failures.append(f"{case}: silent")
         shutil.rmtree(root)
     with capsys.disabled():
-        print(f"\n{DAMAGES} damages of caches from seed {FIRST} on: {dict(outcomes)}, {len(failures)} failures")
+        print(
+            f"\n{DAMAGES} damages of caches from seed {FIRST} on: {dict(outcomes)}, {len(failures)} failures"
+        )
         print(*(f"{count:4} {what}" for what, count in sorted(done_to.items())), sep="\n")
     assert not failures, "\n".join(failures)
 
 
 def test_damaged_caches_of_rows(
-    rows_of: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    rows_of: Rows,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A report with a damaged cache of rows is the report without one, and the next one reads a whole cache."""
     monkeypatch.setattr(row_files, "WORTH", 1)
-    words = ("dataset.base=digits", "backbone.width=8", "trainer.device=cpu", "trainer.steps=4", "trainer.eval_every=2")
+    words = (
+        "dataset.base=digits",
+        "backbone.width=8",
+        "trainer.device=cpu",
+        "trainer.steps=4",
+        "trainer.eval_every=2",
+    )
     for algorithm in ("erm", "vrex"):
-        assert all(train_study(make_study(tmp_path / "runs", f"algorithm={algorithm}", *words)).values())
+        assert all(
+            train_study(make_study(tmp_path / "runs", f"algorithm={algorithm}", *words)).values()
+        )
     for file in (tmp_path / "runs").rglob("errors.jsonl"):
         os.utime(file, (1e9, 1e9))  # settled
     expected = collect([tmp_path / "runs"])
     outcomes: Counter[str] = Counter()
     for seed in range(FIRST, FIRST + DAMAGES):
         collect([tmp_path / "runs"], cache=True)
-        done = damage(tmp_path / "runs", random.Random(seed), {row_files.CACHE_FILE: CACHES[row_files.CACHE_FILE]})
+        done = damage(
+            tmp_path / "runs",
+            random.Random(seed),
+            {row_files.CACHE_FILE: CACHES[row_files.CACHE_FILE]},
+        )
         for _ in range(2):
             read = collect([tmp_path / "runs"], cache=True)
-            assert read.runs == expected.runs and read.rows.equals(expected.rows), f"seed {seed}: {done}"
+            assert read.runs == expected.runs and read.rows.equals(expected.rows), (
+                f"seed {seed}: {done}"
+            )
         outcomes[done.split()[0]] += 1
     with capsys.disabled():
-        print(f"\n{DAMAGES} damages of the cache of rows from seed {FIRST} on, none changed a report: {dict(outcomes)}")
+        print(
+            f"\n{DAMAGES} damages of the cache of rows from seed {FIRST} on, none changed a report: {dict(outcomes)}"
+        )

@@ -61,7 +61,12 @@ def shot_anywhere(chance: random.Random) -> str:
 
 @pytest.mark.parametrize("case", CASES)
 def test_kills_change_nothing(
-    case: str, command: Any, rows_of: Rows, image_tree: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    case: str,
+    command: Any,
+    rows_of: Rows,
+    image_tree: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     if "W&B" in case and importlib.util.find_spec("wandb") is None:
         pytest.skip("needs wandb")
@@ -70,7 +75,9 @@ def test_kills_change_nothing(
         classes = {"cat": 30, "dog": 30}
         root = image_tree(a=classes, b=classes, c=classes)
         if case == "copies left out":
-            (root / "b" / "cat" / "00.png").write_bytes((root / "a" / "cat" / "00.png").read_bytes())
+            (root / "b" / "cat" / "00.png").write_bytes(
+                (root / "a" / "cat" / "00.png").read_bytes()
+            )
         keys = {**keys, "dataset.root": str(root)}
     losses = {**LOSSES, **CACHES} if "dataset" in keys else LOSSES
     if "W&B" in case:

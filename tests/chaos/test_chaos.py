@@ -53,7 +53,11 @@ def processes(root: int) -> dict[str, list[int]]:
             parents[int(stat.parent.name)] = int(fields[1])
     servers = [pid for pid, parent in parents.items() if parent == root and _is_server(pid)]
     # a worker outlives its server, and belongs to the launcher still: it is found by the server's name it keeps
-    workers = [pid for pid in parents if pid not in servers and _is_server(pid) and _session(pid) == _session(root)]
+    workers = [
+        pid
+        for pid in parents
+        if pid not in servers and _is_server(pid) and _session(pid) == _session(root)
+    ]
     return {"launcher": [root], "server": servers, "worker": workers}
 
 
@@ -83,7 +87,13 @@ def test_kills_change_no_row(
     chance = random.Random(7)
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     sweep_words = (*SWEEP, *MODES[mode])
-    words = [sys.executable, str(ROOT / "train.py"), *sweep_words, "hydra/launcher=local", "hydra.launcher.workers=2"]
+    words = [
+        sys.executable,
+        str(ROOT / "train.py"),
+        *sweep_words,
+        "hydra/launcher=local",
+        "hydra.launcher.workers=2",
+    ]
     killed: Counter[str] = Counter()
     deadline = time.monotonic() + SECONDS
     starts = 0
@@ -91,7 +101,9 @@ def test_kills_change_no_row(
         starts += 1
         with (
             (shaken / "err").open("a") as err,
-            subprocess.Popen(words, cwd=shaken, env=env, stderr=err, start_new_session=True) as sweep,
+            subprocess.Popen(
+                words, cwd=shaken, env=env, stderr=err, start_new_session=True
+            ) as sweep,
         ):
             while sweep.poll() is None and killed.total() < KILLS:
                 assert time.monotonic() < deadline, killed
@@ -104,8 +116,12 @@ def test_kills_change_no_row(
             if killed.total() == KILLS:
                 sweep.wait(max(0.0, deadline - time.monotonic()))
         done = [read_status(status.parent).word for status in shaken.rglob("status")]
-        assert killed.total() == KILLS or done != ["DONE"] * RUNS, f"over after {killed}: lengthen trainer.steps"
-    last = subprocess.run(words, cwd=shaken, env=env, stderr=subprocess.PIPE, text=True, timeout=SECONDS)
+        assert killed.total() == KILLS or done != ["DONE"] * RUNS, (
+            f"over after {killed}: lengthen trainer.steps"
+        )
+    last = subprocess.run(
+        words, cwd=shaken, env=env, stderr=subprocess.PIPE, text=True, timeout=SECONDS
+    )
     assert last.returncode == 0, last.stderr
     assert [read_status(status.parent).word for status in shaken.rglob("status")] == ["DONE"] * RUNS
     assert command("train.py", *sweep_words, cwd=alone).code == 0

@@ -71,7 +71,9 @@ def numbers(root: Path) -> tuple[dict[str, list[tuple[Any, ...]]], str]:
         said += "\n".join(frame.attrs["problems"])
         for (folder, _), lines in frame.groupby(["folder", "run"]):
             found = lines.sort_values(KEYS)[[*KEYS, "wrong", "seen", "loss"]]
-            errors.setdefault(Path(str(folder)).name, []).extend(found.itertuples(index=False, name=None))
+            errors.setdefault(Path(str(folder)).name, []).extend(
+                found.itertuples(index=False, name=None)
+            )
     return errors, said
 
 
@@ -80,11 +82,18 @@ def unsaid(root: Path, whole: Path) -> list[str]:
     there, said = numbers(root)
     if not there and said:  # no report at all, and one line that says so
         return []
-    return [run for run, errors in numbers(whole)[0].items() if there.get(run) != errors and run not in said]
+    return [
+        run
+        for run, errors in numbers(whole)[0].items()
+        if there.get(run) != errors and run not in said
+    ]
 
 
 def test_damage_is_mended_or_named(
-    command: Any, rows_of: Callable[[Path], Rows], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: Any,
+    rows_of: Callable[[Path], Rows],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     wholes = {name: tmp_path / "whole" / name for name in STUDIES}
     for name, whole in wholes.items():
@@ -123,9 +132,13 @@ def test_damage_is_mended_or_named(
         other = [Path(file).parent.name for file in expected if now.get(file) != expected[file]]
         mended += was_other and not other
         named += bool(other)
-        failures += [f"{case}: rows or predictions of {run} differ" for run in other if run not in said]
+        failures += [
+            f"{case}: rows or predictions of {run} differ" for run in other if run not in said
+        ]
         failures += [f"{case}: report is silent on {run} at the end" for run in unsaid(root, whole)]
-        failures += [] if ended.code == 0 else [f"{case}: exit code {ended.code}: {ended.err[-300:]}"]
+        failures += (
+            [] if ended.code == 0 else [f"{case}: exit code {ended.code}: {ended.err[-300:]}"]
+        )
         with capsys.disabled():  # a test of hours that is stopped has told what it came to
             print(case, [line for line in failures if line.startswith(case)] or "right", flush=True)
         shutil.rmtree(root)

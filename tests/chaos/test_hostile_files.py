@@ -48,7 +48,10 @@ SEEDS = range(20)
 #: doors behind which code runs by design: a person names it, and nothing that is received does
 OPEN = {"configurations", "functions", "hub"}
 #: doors that are tried elsewhere, by more files than here
-ELSEWHERE = {"models": "tests/trained/test_hostile_models.py", "pages": "tests/reports/archive/test_archive_check.py"}
+ELSEWHERE = {
+    "models": "tests/trained/test_hostile_models.py",
+    "pages": "tests/reports/archive/test_archive_check.py",
+}
 
 Try = Callable[[Path], object]
 CASES: dict[str, tuple[str, Try]] = {}
@@ -97,7 +100,9 @@ def raw(content: bytes) -> Callable[[Path], object]:
     return lambda path: path.write_bytes(content)
 
 
-def archive_of(pickled: bytes, storages: dict[str, bytes] | None = None, extra: str = "") -> Callable[[Path], object]:
+def archive_of(
+    pickled: bytes, storages: dict[str, bytes] | None = None, extra: str = ""
+) -> Callable[[Path], object]:
     def write(path: Path) -> None:
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("net/data.pkl", pickled)
@@ -121,7 +126,9 @@ def tensor_of(offset: int, size: tuple[int, ...], stride: tuple[int, ...]) -> by
 
     class Pickler(pickle.Pickler):
         def persistent_id(self, thing: Any) -> Any:
-            return ("storage", torch.FloatStorage, "0", "cpu", 4) if isinstance(thing, Place) else None
+            return (
+                ("storage", torch.FloatStorage, "0", "cpu", 4) if isinstance(thing, Place) else None
+            )
 
     packed = io.BytesIO()
     Pickler(packed, 2).dump({"conv1.weight": Rebuilt(), "args": Chain()})
@@ -138,16 +145,21 @@ of_weights("weights_bomb", lambda path: torch.save({"state_dict": {"conv1.weight
 of_weights("weights_whole_file_is_a_bomb", lambda path: torch.save(Bomb(), path))
 of_weights("weights_bomb_as_a_key", lambda path: torch.save({(1, Bomb()): torch.ones(2)}, path))
 of_weights("weights_getattr", lambda path: torch.save({"a": Chain()}, path))
-of_weights("weights_bomb_before_torch_1_6", lambda path: legacy({"a": Bomb(), "b": torch.ones(3)}, path))
+of_weights(
+    "weights_bomb_before_torch_1_6", lambda path: legacy({"a": Bomb(), "b": torch.ones(3)}, path)
+)
 of_weights("weights_plain_pickle", raw(pickle.dumps({"conv1.weight": Bomb()})))
 of_weights("weights_eval", raw(b'c__builtin__\neval\n(S\'__import__("os").mkdir("canary")\'\ntR.'))
 of_weights("weights_inst", raw(b"(S'canary'\nios\nmkdir\n."))
 of_weights(
-    "weights_build_changes_a_function", raw(b"ctorch._utils\n_rebuild_tensor_v2\n(N}S'__code__'\ncos\nmkdir\nstb.")
+    "weights_build_changes_a_function",
+    raw(b"ctorch._utils\n_rebuild_tensor_v2\n(N}S'__code__'\ncos\nmkdir\nstb."),
 )
 of_weights("weights_numpy_of_objects", raw(pickle.dumps({"a": np.array([Bomb()], dtype=object)})))
 of_weights("weights_program", archive_of(pickle.dumps(Bomb()), extra="constants.pkl"))
-of_weights("weights_storage_behind_its_end", archive_of(tensor_of(0, (10**6,), (1,)), {"0": bytes(16)}))
+of_weights(
+    "weights_storage_behind_its_end", archive_of(tensor_of(0, (10**6,), (1,)), {"0": bytes(16)})
+)
 of_weights("weights_negative_offset", archive_of(tensor_of(-8, (2,), (1,)), {"0": bytes(16)}))
 of_weights("weights_huge_stride", archive_of(tensor_of(0, (2,), (2**60,)), {"0": bytes(16)}))
 of_weights("weights_without_its_storage", archive_of(tensor_of(0, (2,), (1,))))
@@ -165,7 +177,9 @@ of_weights("weights_folder", lambda path: path.mkdir())
 of_weights("weights_link_in_a_circle", lambda path: path.symlink_to(path))
 of_weights(
     "weights_names_that_move_the_cursor",
-    lambda path: torch.save({"\x1b[2J\nconv1": torch.ones(2), "e\x00vil\r": {"\n": torch.ones(2)}}, path),
+    lambda path: torch.save(
+        {"\x1b[2J\nconv1": torch.ones(2), "e\x00vil\r": {"\n": torch.ones(2)}}, path
+    ),
 )
 
 
@@ -253,13 +267,21 @@ def of_submission(name: str, write: Callable[[Path], object]) -> None:
     CASES[name] = ("sweep folders", attempt)
 
 
-of_submission("sweep_pickle", lambda folder: (folder / "7_0_result.pkl").write_bytes(pickle.dumps(("success", Bomb()))))
+of_submission(
+    "sweep_pickle",
+    lambda folder: (folder / "7_0_result.pkl").write_bytes(pickle.dumps(("success", Bomb()))),
+)
 of_submission("sweep_job_list_is_a_pipe", lambda folder: os.mkfifo(folder / "7_jobs.json"))
 of_submission(
-    "sweep_result_of_two_lines", lambda folder: (folder / "7_result.json").write_text('{"error": "a\\n\\u001b[2J"}')
+    "sweep_result_of_two_lines",
+    lambda folder: (folder / "7_result.json").write_text('{"error": "a\\n\\u001b[2J"}'),
 )
-of_submission("sweep_result_is_no_mapping", lambda folder: (folder / "7_result.json").write_text("[1]"))
-of_submission("sweep_deep_result", lambda folder: (folder / "7_result.json").write_text("[" * 100_000))
+of_submission(
+    "sweep_result_is_no_mapping", lambda folder: (folder / "7_result.json").write_text("[1]")
+)
+of_submission(
+    "sweep_deep_result", lambda folder: (folder / "7_result.json").write_text("[" * 100_000)
+)
 
 
 # ---- rows, arrays, entries, pages -----------------------------------------------------------------------------------
@@ -299,7 +321,12 @@ def arrays_of_objects(folder: Path) -> None:
 
 @at("arrays")
 def features_of_objects(folder: Path) -> None:
-    np.savez(folder / "a.npz", features=np.array([[Bomb()]], dtype=object), environment=["a"], label=["b"])
+    np.savez(
+        folder / "a.npz",
+        features=np.array([[Bomb()]], dtype=object),
+        environment=["a"],
+        label=["b"],
+    )
     in_one_line(lambda: columns_of(folder / "a.npz", None))
 
 
@@ -327,7 +354,14 @@ def an_entry_that_is_a_link_to_a_device(folder: Path) -> None:
 
 @at("CIFAR-10")
 def cifar_of_code(folder: Path) -> None:
-    for name in ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"):
+    for name in (
+        "data_batch_1",
+        "data_batch_2",
+        "data_batch_3",
+        "data_batch_4",
+        "data_batch_5",
+        "test_batch",
+    ):
         (folder / name).write_bytes(pickle.dumps({b"data": Bomb(), b"labels": []}))
     list(_cifar_batches(folder))
 
@@ -397,7 +431,9 @@ def test_every_door_of_the_list_is_tried_and_every_door_that_is_tried_is_listed(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_one_line_and_nothing_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_one_line_and_nothing_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "received"
     folder.mkdir()
@@ -413,12 +449,18 @@ def test_it_is_one_line_and_nothing_runs(name: str, tmp_path: Path, monkeypatch:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", SEEDS)
-def test_damaged_pickles_of_weights(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_pickles_of_weights(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Random bytes of a file change: it is read, or refused in one line; a bomb in it never runs."""
     monkeypatch.chdir(tmp_path)
     rng = random.Random(seed)
     path = tmp_path / "net.pth"
-    content = {"state_dict": {"conv1.weight": torch.ones(3, 3)}, "args": Bomb(), "b": [Chain(), {"c": Bomb()}]}
+    content = {
+        "state_dict": {"conv1.weight": torch.ones(3, 3)},
+        "args": Bomb(),
+        "b": [Chain(), {"c": Bomb()}],
+    }
     (torch.save if seed % 2 else legacy)(content, path)
     whole = path.read_bytes()
     for _ in range(20):

@@ -29,7 +29,12 @@ pytestmark = pytest.mark.chaos
 KILLS = int(os.environ.get("CHAOS_KILLS", "50"))
 SEED = int(os.environ.get("CHAOS_SEED", "0"))
 COMMON = {"trainer.device": "cpu", "trainer.eval_every": "20", "trainer.checkpoint_seconds": "0"}
-DIGITS = {"dataset.base": "digits", "backbone.width": "8", "protocol.folds": "[0,full]", "trainer.steps": "100"}
+DIGITS = {
+    "dataset.base": "digits",
+    "backbone.width": "8",
+    "protocol.folds": "[0,full]",
+    "trainer.steps": "100",
+}
 METHODS: dict[str, dict[str, str]] = {
     "sam": {"algorithm": "erm", "sharpness": "sam"},
     "group_dro": {"algorithm": "group_dro", "execution": "stacked"},
@@ -55,7 +60,10 @@ METHODS: dict[str, dict[str, str]] = {
 #: lines that a finished run has beyond its own are for readers to see, and stay
 LOSSES = {
     **CHECKPOINTS,
-    **{name: [way for way in ROWS[name] if way not in (repeat_line, disagreeing_line)] for name in ROWS},
+    **{
+        name: [way for way in ROWS[name] if way not in (repeat_line, disagreeing_line)]
+        for name in ROWS
+    },
 }
 Rows = Callable[[Path], dict[str, bytes]]
 
@@ -68,25 +76,40 @@ def words(keys: dict[str, str]) -> list[str]:
 def outputs(folder: Path, rows_of: Rows) -> dict[str, bytes]:
     """Rows, and predictions where there are any."""
     files = folder.rglob("predictions.parquet")
-    return {**rows_of(folder), **{str(file.relative_to(folder)): file.read_bytes() for file in files}}
+    return {
+        **rows_of(folder),
+        **{str(file.relative_to(folder)): file.read_bytes() for file in files},
+    }
 
 
 def differing(shaken: Path, alone: Path, rows_of: Rows) -> list[str]:
     """Files of rows and predictions that one of two folders lacks, or that are not the same."""
     now, expected = outputs(shaken, rows_of), outputs(alone, rows_of)
-    return sorted(file for file in now.keys() | expected.keys() if now.get(file) != expected.get(file))
+    return sorted(
+        file for file in now.keys() | expected.keys() if now.get(file) != expected.get(file)
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_kills_change_no_row(
-    method: str, command: Any, rows_of: Rows, image_tree: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    method: str,
+    command: Any,
+    rows_of: Rows,
+    image_tree: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Damaged is what a user deletes or a disk loses: the run begins anew, to the same rows."""
     keys = {**DIGITS, **COMMON, **METHODS[method]}
     if "images" in method:
         classes = {"cat": 9, "dog": 9}
         root = image_tree(art_painting=classes, cartoon=classes, photo=classes, sketch=classes)
-        place = {"dataset": "pacs", "dataset.root": str(root), "dataset.image_size": "32", "dataset.published": "null"}
+        place = {
+            "dataset": "pacs",
+            "dataset.root": str(root),
+            "dataset.image_size": "32",
+            "dataset.published": "null",
+        }
         keys = {**place, **COMMON, **METHODS[method]}
     kill_often(method, keys, -(-KILLS // len(METHODS)), shot, command, rows_of, tmp_path, capsys)
 
@@ -126,18 +149,32 @@ def kill_often(
         shaken.mkdir()
         while code:
             assert time.monotonic() < deadline, killed
-            ended = command("train.py", *asked, cwd=shaken, before=fork + (shoot(chance) if killed < share else ""))
+            ended = command(
+                "train.py",
+                *asked,
+                cwd=shaken,
+                before=fork + (shoot(chance) if killed < share else ""),
+            )
             code = ended.code
             assert code in (0, -signal.SIGKILL), ended.err
             killed += code != 0
-            if code and chance.random() < 0.5 and list(shaken.rglob("errors.jsonl")) and list(shaken.rglob("*.ckpt")):
+            if (
+                code
+                and chance.random() < 0.5
+                and list(shaken.rglob("errors.jsonl"))
+                and list(shaken.rglob("*.ckpt"))
+            ):
                 done.append(damage(shaken, chance, losses))
         damages += len(done)
-        failures += [f"round {rounds}, {done}: {file} differs" for file in differing(shaken, alone, rows_of)]
+        failures += [
+            f"round {rounds}, {done}: {file} differs" for file in differing(shaken, alone, rows_of)
+        ]
         said = {read_status(path.parent).word for path in shaken.rglob("errors.jsonl")}
         failures += [f"round {rounds}, {done}: {said}"] if not said <= {"DONE", "STOPPED"} else []
     with capsys.disabled():
-        print(f"\n{method}, seed {SEED}: {killed} kills, {damages} damages, {rounds} rounds, {len(failures)} failures")
+        print(
+            f"\n{method}, seed {SEED}: {killed} kills, {damages} damages, {rounds} rounds, {len(failures)} failures"
+        )
     assert not failures, "\n".join(failures)
 
 
@@ -152,14 +189,22 @@ def test_kills_of_workers_change_no_row(
     algorithms = "algorithm=group_dro,fishr,irm,mtl,transfer,mixup,fish,arm,vrex,rsc"
     averaged = {"trainer.steps": "40", "averaging": "eoa", "averaging.rule.start": "10"}
     asked = ["-m", *words({**DIGITS, **COMMON, **averaged}), algorithms, seeds]
-    sweep_words = [sys.executable, str(ROOT / "train.py"), *asked, "hydra/launcher=local", "hydra.launcher.workers=2"]
+    sweep_words = [
+        sys.executable,
+        str(ROOT / "train.py"),
+        *asked,
+        "hydra/launcher=local",
+        "hydra.launcher.workers=2",
+    ]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     killed, starts, deadline = 0, 0, time.monotonic() + 2 * SECONDS
     while killed < KILLS:
         starts += 1
         with (
             (shaken / "err").open("a") as err,
-            subprocess.Popen(sweep_words, cwd=shaken, env=env, stderr=err, start_new_session=True) as sweep,
+            subprocess.Popen(
+                sweep_words, cwd=shaken, env=env, stderr=err, start_new_session=True
+            ) as sweep,
         ):
             while sweep.poll() is None and killed < KILLS:
                 assert time.monotonic() < deadline, killed
@@ -170,7 +215,9 @@ def test_kills_of_workers_change_no_row(
             sweep.wait(max(1.0, deadline - time.monotonic()))
         if sweep.returncode == 0:
             break  # it was over before the last of them
-    last = subprocess.run(sweep_words, cwd=shaken, env=env, stderr=subprocess.PIPE, text=True, timeout=SECONDS)
+    last = subprocess.run(
+        sweep_words, cwd=shaken, env=env, stderr=subprocess.PIPE, text=True, timeout=SECONDS
+    )
     assert last.returncode == 0, last.stderr
     assert command("train.py", *asked, cwd=alone).code == 0
     other = differing(shaken, alone, rows_of)

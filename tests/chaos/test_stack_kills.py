@@ -71,11 +71,18 @@ def shot(chance: random.Random) -> str:
 
 @pytest.mark.parametrize(
     "words",
-    [("trainer.steps=600",), ("execution=single", "trainer.steps=300"), ("grid.seed=[0,1]", "trainer.steps=300")],
+    [
+        ("trainer.steps=600",),
+        ("execution=single", "trainer.steps=300"),
+        ("grid.seed=[0,1]", "trainer.steps=300"),
+    ],
     ids=lambda words: words[0],
 )
 def test_kills_change_no_row(
-    words: tuple[str, ...], command: Any, rows_of: Callable[[Path], dict[str, bytes]], tmp_path: Path
+    words: tuple[str, ...],
+    command: Any,
+    rows_of: Callable[[Path], dict[str, bytes]],
+    tmp_path: Path,
 ) -> None:
     """The default mode (a stack of four and one alone), one by one, and two studies in one stack of eight."""
     alone, chance = tmp_path / "alone", random.Random(11)
@@ -90,13 +97,21 @@ def test_kills_change_no_row(
         code = 1
         while code:
             assert time.monotonic() < deadline, killed
-            ended = command("train.py", *STUDY, *words, cwd=shaken, before=shot(chance) if killed < KILLS else "")
+            ended = command(
+                "train.py",
+                *STUDY,
+                *words,
+                cwd=shaken,
+                before=shot(chance) if killed < KILLS else "",
+            )
             code = ended.code
             assert code in (0, -signal.SIGKILL), ended.err
             killed += code != 0
         assert rows_of(shaken) == expected, f"after {killed} kills"
         assert {read_status(path.parent).word for path in shaken.rglob("errors.jsonl")} == {"DONE"}
-        assert not list(shaken.rglob(".stacks")), "checkpoints of stacks are removed once their runs have their own"
+        assert not list(shaken.rglob(".stacks")), (
+            "checkpoints of stacks are removed once their runs have their own"
+        )
     print(f"{killed} kills in {rounds} rounds")
 
 
@@ -106,7 +121,11 @@ def undisturbed(
 ) -> tuple[tuple[str, ...], Path]:
     """A study that is evaluated once, at its end; and the folder in which it was trained."""
     words = (*STUDY, "trainer.steps=1500", "trainer.eval_every=1500", "protocol.folds=[0,1]")
-    words = tuple(word for word in words if word not in ("trainer.eval_every=100", "trainer.checkpoint_seconds=0"))
+    words = tuple(
+        word
+        for word in words
+        if word not in ("trainer.eval_every=100", "trainer.checkpoint_seconds=0")
+    )
     words = (*words, "trainer.checkpoint_seconds=0.1", f"execution={request.param}")
     folder = tmp_path_factory.mktemp("undisturbed")
     assert command("train.py", *words, cwd=folder).code == 0

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-NO_DOWNLOAD = "from dgbench.data.datasets import base_images\nbase_images.any_answers = lambda *_: False\n"
+NO_DOWNLOAD = (
+    "from dgbench.data.datasets import base_images\nbase_images.any_answers = lambda *_: False\n"
+)
 
 # what a user typed -> what the line must say: one of each kind, tests/plan/test_wrong_keys.py has the others;
 # 9 is the discard port, on which nothing listens
@@ -19,17 +21,32 @@ TYPED: dict[str, tuple[list[str], str]] = {
     "old address": (["trainer.lr=1"], r"trainer\.lr is set by hparams\.lr; write hparams\.lr=1"),
     "old sets": (["hparams.set={lr: 1}"], r"hparams\.set is set by hparams\.NAME"),
     "not an override": (["seed"], r"seed.*read.*KEY=VALUE"),
-    "unclosed list": (["dataset.given=[0.1,0.9"], r"dataset\.given=\[0\.1,0\.9 cannot be read: .*; write KEY=VALUE"),
+    "unclosed list": (
+        ["dataset.given=[0.1,0.9"],
+        r"dataset\.given=\[0\.1,0\.9 cannot be read: .*; write KEY=VALUE",
+    ),
     "ratio": (["dataset.ratio=0"], r"dataset\.ratio=0.*integer >= 1"),
     "too many environments": (["dataset.scale=300"], r"subset.*empty"),
-    "hyperparameter nan": (["algorithm=vrex", "hparams.vrex_lambda=nan"], r"vrex_lambda=nan.*number"),
-    "no such class": (["algorithm.objective=dgbench.algorithms.erm.ERN"], r"algorithm\.objective=.*ERN"),
+    "hyperparameter nan": (
+        ["algorithm=vrex", "hparams.vrex_lambda=nan"],
+        r"vrex_lambda=nan.*number",
+    ),
+    "no such class": (
+        ["algorithm.objective=dgbench.algorithms.erm.ERN"],
+        r"algorithm\.objective=.*ERN",
+    ),
     "another class": (
         ["algorithm.name=mine", "algorithm.objective=pathlib.Path"],
         r"objective=pathlib\.Path.*dgbench Algorithm",
     ),
-    "no MNIST": (["dataset.base=mnist", "paths.data_dir=nowhere"], r"MNIST.*nowhere.*paths\.data_dir"),
-    "endless sweep": (["-m", "hparams.lr=interval(0.1,1)"], r"interval\(A,B\) lists no values.*search\.md"),
+    "no MNIST": (
+        ["dataset.base=mnist", "paths.data_dir=nowhere"],
+        r"MNIST.*nowhere.*paths\.data_dir",
+    ),
+    "endless sweep": (
+        ["-m", "hparams.lr=interval(0.1,1)"],
+        r"interval\(A,B\) lists no values.*search\.md",
+    ),
     "bad interpolation": (["seed=${no.such.key}"], r"no\.such\.key|no\.such"),
 }
 
@@ -80,7 +97,9 @@ def test_a_sweep_folder_that_cannot_be_made(train: Any, tmp_path: Path) -> None:
     assert_one_line(ended, r"/file")
 
 
-@pytest.mark.parametrize("content", [b"", b"\0\0\x08\x01" + struct.pack(">I", 60_000) + b"\7" * 100, b"<html>"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\0\0\x08\x01" + struct.pack(">I", 60_000) + b"\7" * 100, b"<html>"]
+)
 def test_a_corrupt_idx_file(train: Any, tmp_path: Path, content: bytes) -> None:
     raw = tmp_path / "data" / "MNIST" / "raw"
     raw.mkdir(parents=True)
@@ -88,7 +107,9 @@ def test_a_corrupt_idx_file(train: Any, tmp_path: Path, content: bytes) -> None:
         for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"):
             (raw / f"{part}-{kind}").write_bytes(content)
     ended = train("dataset.base=mnist", "paths.data_dir=data", cwd=tmp_path, before=NO_DOWNLOAD)
-    fault = r"data/MNIST/raw/train-images-idx3-ubyte is cut short or corrupt; delete it and fetch MNIST"
+    fault = (
+        r"data/MNIST/raw/train-images-idx3-ubyte is cut short or corrupt; delete it and fetch MNIST"
+    )
     assert_one_line(ended, fault, UNDERSTOOD)
 
 
@@ -146,7 +167,9 @@ def test_a_row_file_cut_in_half(train: Any, tmp_path: Path) -> None:
     assert ended.code == 0 and rows.read_bytes() == whole
 
 
-def test_a_row_file_cut_in_half_is_completed_by_a_resume(train: Any, rows_of: Any, tmp_path: Path) -> None:
+def test_a_row_file_cut_in_half_is_completed_by_a_resume(
+    train: Any, rows_of: Any, tmp_path: Path
+) -> None:
     """The torn row was written after the last checkpoint, so it is written again."""
     whole = tmp_path / "whole"
     whole.mkdir()

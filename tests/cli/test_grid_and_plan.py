@@ -15,7 +15,13 @@ from dgbench.records.status import PROGRESS_FILE, write_status
 from dgbench.sweeps.sizes import Speeds
 from tests.complaints import one_line
 
-SMALL = ["dataset.base=digits", "backbone.width=8", "trainer.steps=20", "trainer.eval_every=10", "trainer.device=cpu"]
+SMALL = [
+    "dataset.base=digits",
+    "backbone.width=8",
+    "trainer.steps=20",
+    "trainer.eval_every=10",
+    "trainer.device=cpu",
+]
 PLANNING = "planning the studies ...\n"
 COMPOSING = "composing the jobs of the sweep ...\n"
 GRID = [*SMALL, "grid.seed=[0,1]", "grid.algorithm=[erm,vrex]"]
@@ -26,21 +32,31 @@ def rows_of(folder: Path) -> dict[str, list[dict[str, Any]]]:
     found = {}
     for file in sorted(folder.rglob("errors.jsonl")):
         rows = [json.loads(line) for line in file.read_text().splitlines()]
-        found[f"{file.parent.parent.name}/{file.parent.name}"] = [{**row, "code": ""} for row in rows]
+        found[f"{file.parent.parent.name}/{file.parent.name}"] = [
+            {**row, "code": ""} for row in rows
+        ]
     return found
 
 
 @pytest.mark.thorough
 def test_a_grid_leaves_what_single_studies_leave(command: Any, tmp_path: Path) -> None:
     """Two algorithms times two seeds: four studies of five runs, in the folders that they would have alone."""
-    ended = command("train.py", *GRID, "execution=stacked", "paths.output_dir=together", cwd=tmp_path)
+    ended = command(
+        "train.py", *GRID, "execution=stacked", "paths.output_dir=together", cwd=tmp_path
+    )
     assert ended.code == 0, ended.err
     assert "8 runs together" in ended.err  # four folds times two seeds of one algorithm
     understood, plan = ended.out.splitlines()[:3], ended.out.splitlines()[3]
-    assert understood[0].startswith("sr_cmnist (digits): ") and understood[2].startswith("validation: ")
-    assert plan.startswith("algorithm ") and "Nothing was started" not in ended.out, "the plan comes first"
+    assert understood[0].startswith("sr_cmnist (digits): ") and understood[2].startswith(
+        "validation: "
+    )
+    assert plan.startswith("algorithm ") and "Nothing was started" not in ended.out, (
+        "the plan comes first"
+    )
     assert counts(ended.out, "all") == [4, 20, 0, 0, 0, 0, 20] and known_time(ended.out)
-    again = command("train.py", *GRID, "execution=stacked", "paths.output_dir=together", cwd=tmp_path)
+    again = command(
+        "train.py", *GRID, "execution=stacked", "paths.output_dir=together", cwd=tmp_path
+    )
     assert again.code == 0 and "nothing to do: all 20 runs are done" in again.err
     alone = [*SMALL, "algorithm=vrex", "seed=1", "execution=single", "paths.output_dir=alone"]
     single_study = command("train.py", *alone, cwd=tmp_path)
@@ -48,7 +64,9 @@ def test_a_grid_leaves_what_single_studies_leave(command: Any, tmp_path: Path) -
     together, single = rows_of(tmp_path / "together"), rows_of(tmp_path / "alone")
     assert len(together) == 20
     for folder, rows in single.items():
-        stacked, alone_rows = ([{**row, "loss": 0, "together": 0} for row in own] for own in (together[folder], rows))
+        stacked, alone_rows = (
+            [{**row, "loss": 0, "together": 0} for row in own] for own in (together[folder], rows)
+        )
         assert stacked == alone_rows
         assert {row["together"] for row in rows} == {1}
         assert {row["together"] for row in together[folder]} == {2 if "fold-full-" in folder else 8}
@@ -71,14 +89,22 @@ def test_plan_starts_nothing_and_knows_what_is_done(command: Any, tmp_path: Path
     ended = command("train.py", *GRID, "plan=true", cwd=tmp_path)
     assert ended.code == 0 and ended.err == PLANNING, ended.err
     assert counts(ended.out, "all") == [4, 20, 0, 0, 0, 0, 20]
-    assert not known_time(ended.out) and "1 job." in ended.out and "Nothing was started." in ended.out
+    assert (
+        not known_time(ended.out) and "1 job." in ended.out and "Nothing was started." in ended.out
+    )
     assert not list(tmp_path.rglob("errors.jsonl")) and not list(tmp_path.rglob("status"))
     sweep = ("-m", *SMALL, "seed=0,1", "algorithm=erm,vrex")
     counted = command("train.py", *sweep, "plan=true", cwd=tmp_path)
     assert counts(counted.out, "all") == [4, 20, 0, 0, 0, 0, 20]
-    assert counted.out.splitlines()[6].split()[-2] == "?", "no run, no speed: a sweep may have many jobs"
+    assert counted.out.splitlines()[6].split()[-2] == "?", (
+        "no run, no speed: a sweep may have many jobs"
+    )
     probed = command("train.py", *sweep, "plan=probe", cwd=tmp_path)
-    assert known_time(probed.out) and probed.err.startswith(COMPOSING) and not list(tmp_path.rglob("errors.jsonl"))
+    assert (
+        known_time(probed.out)
+        and probed.err.startswith(COMPOSING)
+        and not list(tmp_path.rglob("errors.jsonl"))
+    )
     assert command("train.py", *SMALL, cwd=tmp_path).code == 0
     after = command("train.py", *GRID, "plan=true", cwd=tmp_path)
     assert counts(after.out, "erm") == [2, 10, 5, 0, 0, 0, 5]
@@ -89,7 +115,15 @@ def test_plan_starts_nothing_and_knows_what_is_done(command: Any, tmp_path: Path
         write_status(folder, "RUNNING")
     with RunLocks() as locks:
         locks.take(locked)
-        assert counts(command("train.py", *GRID, "plan=true", cwd=tmp_path).out, "erm") == [2, 10, 2, 1, 1, 1, 5]
+        assert counts(command("train.py", *GRID, "plan=true", cwd=tmp_path).out, "erm") == [
+            2,
+            10,
+            2,
+            1,
+            1,
+            1,
+            5,
+        ]
 
 
 def test_time_grows_with_the_training_environments(command: Any, tmp_path: Path) -> None:
@@ -115,7 +149,12 @@ def test_what_cannot_be_clocked_is_told_once(tmp_path: Path) -> None:
             "algorithm": {"name": "erm"},
             "tuning": {"name": "ft"},
             "execution": {},
-            "trainer": {"steps": 5, "eval_every": 5, "eval_subsets": ["test"], "eval_batch_size": 64},
+            "trainer": {
+                "steps": 5,
+                "eval_every": 5,
+                "eval_subsets": ["test"],
+                "eval_batch_size": 64,
+            },
         },
     )
     assert [speeds.of([study]) for _ in range(2)] == [None, None]
@@ -141,14 +180,22 @@ def test_plan_counts_the_folds_that_jobs_share_out(command: Any, tmp_path: Path)
 
 def test_plan_counts_a_search(command: Any, tmp_path: Path) -> None:
     """3 draws x 2 trials x 5 folds."""
-    words = (*SMALL, "hparams=search", "hparams.scheme.draws=3", "hparams.scheme.trials=2", "plan=true")
+    words = (
+        *SMALL,
+        "hparams=search",
+        "hparams.scheme.draws=3",
+        "hparams.scheme.trials=2",
+        "plan=true",
+    )
     assert counts(command("train.py", *words, cwd=tmp_path).out, "all") == [6, 30, 0, 0, 0, 0, 30]
 
 
 def test_a_plan_that_does_not_exist(command: Any, tmp_path: Path) -> None:
     ended = command("train.py", *SMALL, "plan=maybe", cwd=tmp_path)
     assert ended.code == 1
-    assert ended.complaints[0].startswith("dgbench: plan=maybe is unknown; write plan=true, or plan=probe")
+    assert ended.complaints[0].startswith(
+        "dgbench: plan=maybe is unknown; write plan=true, or plan=probe"
+    )
 
 
 def test_a_grid_entry_that_is_no_list(command: Any, tmp_path: Path) -> None:
@@ -159,11 +206,18 @@ def test_a_grid_entry_that_is_no_list(command: Any, tmp_path: Path) -> None:
 
 def test_an_entry_of_an_experiments_grid_is_taken_out(command: Any, tmp_path: Path) -> None:
     """3 ratios x 3 seeds of one algorithm are left of 126 studies."""
-    words = ("experiment=hwang2024_table1_scale1", "dataset.base=digits", "grid.algorithm=null", "algorithm=vrex")
+    words = (
+        "experiment=hwang2024_table1_scale1",
+        "dataset.base=digits",
+        "grid.algorithm=null",
+        "algorithm=vrex",
+    )
     assert counts(command("train.py", *words, "plan=true", cwd=tmp_path).out, "all")[0] == 9
     two = command("train.py", *words, "grid.dataset.ratio=[3,5]", "plan=true", cwd=tmp_path)
     assert counts(two.out, "all")[0] == 6
-    alone = command("train.py", *words, "grid.dataset.ratio=null", "grid.seed=null", "plan=true", cwd=tmp_path)
+    alone = command(
+        "train.py", *words, "grid.dataset.ratio=null", "grid.seed=null", "plan=true", cwd=tmp_path
+    )
     assert counts(alone.out, "vrex")[0] == 1
 
 
@@ -193,7 +247,13 @@ def test_plan_of_a_dataset_that_is_not_here(command: Any, tmp_path: Path) -> Non
 
 def test_plan_of_weights_that_are_not_here(command: Any, tmp_path: Path) -> None:
     """Nothing is downloaded: the plan counts, and names the command; a file in that place is taken for the weights."""
-    words = ["dataset=pacs", "paths.data_dir=nowhere", "backbone=resnet18", "init=supervised", "init.url=http://x/w.pt"]
+    words = [
+        "dataset=pacs",
+        "paths.data_dir=nowhere",
+        "backbone=resnet18",
+        "init=supervised",
+        "init.url=http://x/w.pt",
+    ]
     ended = command("train.py", *words, "plan=true", cwd=tmp_path, env={"HF_HUB_OFFLINE": "1"})
     assert ended.code == 0, ended.err
     assert counts(ended.out, "all") == [1, 4, 0, 0, 0, 0, 4]
@@ -201,7 +261,9 @@ def test_plan_of_weights_that_are_not_here(command: Any, tmp_path: Path) -> None
     assert line.startswith("not here yet: weights of init=supervised for resnet18")
     target, url = re.findall(r"curl -fL --create-dirs -o (\S+) (\S+)$", line)[0]
     assert url == "http://x/w.pt"
-    assert all("plans" in file.parts for file in tmp_path.rglob("*") if file.is_file()), "counted costs alone"
+    assert all("plans" in file.parts for file in tmp_path.rglob("*") if file.is_file()), (
+        "counted costs alone"
+    )
     (tmp_path / target).parent.mkdir(parents=True)
     (tmp_path / target).write_bytes(b"weights")
     assert "weights of" not in command("train.py", *words, "plan=true", cwd=tmp_path).out
@@ -216,7 +278,13 @@ def test_plan_counts_the_images_of_a_step(command: Any, tmp_path: Path) -> None:
 
 def test_a_study_typed_twice_is_trained_once(command: Any, tmp_path: Path) -> None:
     """0.001 and 1e-3 are one learning rate: one study, five runs, each row once."""
-    words = ("dataset.base=digits", "backbone.width=8", "trainer.steps=4", "trainer.eval_every=4", "trainer.device=cpu")
+    words = (
+        "dataset.base=digits",
+        "backbone.width=8",
+        "trainer.steps=4",
+        "trainer.eval_every=4",
+        "trainer.device=cpu",
+    )
     ended = command("train.py", *words, "grid.hparams.lr=[0.001,1e-3]", cwd=tmp_path)
     assert ended.code == 0, ended.err
     (study,) = (tmp_path / "outputs").glob("sr_cmnist-*")
@@ -234,14 +302,22 @@ def test_a_launcher_without_a_sweep_is_refused(launcher: str, command: Any, tmp_
     one_line(*ended.complaints, f"hydra/launcher={launcher} .*add -m")
 
 
-LARGE = ("dataset=pacs", "dataset.image_size=32", "backbone=mnist_cnn", "backbone.min_size=8", "trainer.device=gpu")
+LARGE = (
+    "dataset=pacs",
+    "dataset.image_size=32",
+    "backbone=mnist_cnn",
+    "backbone.min_size=8",
+    "trainer.device=gpu",
+)
 
 
 def test_plan_of_a_large_network_counts_what_it_costs(command: Any, tmp_path: Path) -> None:
     """Without images, weights or a GPU; half the peak takes twice as long, and nothing is told of a small network."""
 
     def costs(*words: str) -> list[str]:
-        ended = command("train.py", *LARGE, *words, "paths.data_dir=nowhere", "plan=true", cwd=tmp_path)
+        ended = command(
+            "train.py", *LARGE, *words, "paths.data_dir=nowhere", "plan=true", cwd=tmp_path
+        )
         assert ended.code == 0, ended.err
         (head,) = [line for line in ended.out.splitlines() if line.endswith("PFLOP")]
         assert head.split()[-4:] == ["time", "disk", "memory", "PFLOP"]
@@ -270,7 +346,9 @@ def test_memory_of_a_search_is_that_of_its_largest_draw(command: Any, tmp_path: 
     """A search that fits with its typical draw and not with its largest would end in the middle."""
 
     def plan(*words: str) -> str:
-        ended = command("train.py", *LARGE, *words, "paths.data_dir=nowhere", "plan=true", cwd=tmp_path)
+        ended = command(
+            "train.py", *LARGE, *words, "paths.data_dir=nowhere", "plan=true", cwd=tmp_path
+        )
         assert ended.code == 0, ended.err
         return str(ended.out)
 
@@ -279,7 +357,9 @@ def test_memory_of_a_search_is_that_of_its_largest_draw(command: Any, tmp_path: 
         return line.split()[-3:-1]
 
     search = plan("hparams=search", "hparams.scheme.draws=4")
-    mean, largest = (int(images) for images in re.search(r"\((\d+) images\).*\((\d+)\)", search).groups())  # type: ignore[union-attr]
+    mean, largest = (
+        int(images) for images in re.search(r"\((\d+) images\).*\((\d+)\)", search).groups()
+    )  # type: ignore[union-attr]
     assert mean < largest
     assert memory(search) == memory(plan(f"hparams.batch_size={largest}"))
     assert memory(search) != memory(plan(f"hparams.batch_size={mean}"))

@@ -54,13 +54,18 @@ def test_draws_stop_where_validation_ranks_them_last(halved: tuple[Path, Any]) -
     assert ended.code == 0, ended.err
     going = sorted((folder / "outputs").glob("sr_cmnist-*"))
     for end, n in ((4, 2), (8, 1)):
-        mean = {study: sum(accuracy(f, end) for f in study.glob("*/errors.jsonl")) / 2 for study in going}
+        mean = {
+            study: sum(accuracy(f, end) for f in study.glob("*/errors.jsonl")) / 2
+            for study in going
+        }
         ranked = sorted(going, key=lambda study: (mean[study], draw_of(study)), reverse=True)
         for place, study in enumerate(ranked[n:], n + 1):
             for run in study.glob("fold-*"):
                 status = read_status(run)
                 assert status.word == "STOPPED"
-                said = rf"at step {end}: .* {100 * mean[study]:.2f} %, place {place} of {len(going)}"
+                said = (
+                    rf"at step {end}: .* {100 * mean[study]:.2f} %, place {place} of {len(going)}"
+                )
                 assert re.match(said, status.reason), status
                 assert max(row["step"] for row in rows_in(run)) == end
         going = ranked[:n]
@@ -85,7 +90,9 @@ def test_what_is_trained_is_the_beginning_of_a_whole_search(
     after = rows_of(folder)
     assert command("train.py", *SEARCH, "hparams=search", cwd=alone).code == 0
     assert after == rows_of(alone)
-    assert before.keys() == after.keys() and all(after[file].startswith(rows) for file, rows in before.items())
+    assert before.keys() == after.keys() and all(
+        after[file].startswith(rows) for file, rows in before.items()
+    )
     assert Counter(rows == after[file] for file, rows in before.items()) == {True: 2, False: 6}
 
 
@@ -98,13 +105,18 @@ def test_a_halved_search_is_done(command: Any, rows_of: Rows, tmp_path: Path) ->
     assert (again.code, rows_of(tmp_path)) == (0, rows)
     assert again.err.endswith("nothing to do: all 2 jobs are done (retry=all)\n")
     assert command("report.py", "report=status", cwd=tmp_path).code == 0
-    report = command("report.py", "report=hparams", "selection=train_val", "output=report", cwd=tmp_path)
+    report = command(
+        "report.py", "report=hparams", "selection=train_val", "output=report", cwd=tmp_path
+    )
     assert report.code == 0, report.err
     saved = json.loads((tmp_path / "report" / "hparams.json").read_text())
     assert report.out.count("draws that were stopped") == 1, "six of them are one problem"
     (choice, *_) = saved["choices"]
     reasons = [candidate["why"] for candidate in choice["candidates"]]
-    assert len([why for why in reasons if "place" in why and "go on" in why]) == 3 and reasons.count("") == 1
+    assert (
+        len([why for why in reasons if "place" in why and "go on" in why]) == 3
+        and reasons.count("") == 1
+    )
 
 
 def test_a_run_that_failed_or_died_after_a_rung_is_no_dead_end(
@@ -115,7 +127,10 @@ def test_a_run_that_failed_or_died_after_a_rung_is_no_dead_end(
     folders = sorted((tmp_path / "outputs").glob("sr_cmnist-*/fold-*"))
     before = {folder: read_status(folder) for folder in folders}
     for folder, status in before.items():
-        write_status(folder, *((FAILED, "OSError: No space left on device") if status.word == DONE else (RUNNING,)))
+        write_status(
+            folder,
+            *((FAILED, "OSError: No space left on device") if status.word == DONE else (RUNNING,)),
+        )
     again = command("train.py", *HALVING, cwd=tmp_path)
     assert again.code == 0, again.err
     assert {folder: read_status(folder) for folder in folders} == before
@@ -123,10 +138,15 @@ def test_a_run_that_failed_or_died_after_a_rung_is_no_dead_end(
 
 
 @pytest.mark.chaos
-def test_kills_change_no_row(halved: tuple[Path, Any], command: Any, rows_of: Rows, tmp_path: Path) -> None:
+def test_kills_change_no_row(
+    halved: tuple[Path, Any], command: Any, rows_of: Rows, tmp_path: Path
+) -> None:
     killed = 0
     for n in (15, 30, 45, 20, 60):
-        killed += command("train.py", *HALVING, cwd=tmp_path, before=AIMED.format(n=n, before=n % 2)).code != 0
+        killed += (
+            command("train.py", *HALVING, cwd=tmp_path, before=AIMED.format(n=n, before=n % 2)).code
+            != 0
+        )
     assert killed >= 3
     assert command("train.py", *HALVING, cwd=tmp_path).code == 0
     alone = tmp_path / "alone"
@@ -165,7 +185,9 @@ def test_rows_that_a_stopped_draw_lost_are_trained_again(
     folder = tmp_path / "halved"
     shutil.copytree(halved[0], folder)
     before = rows_of(folder)
-    stopped = sorted(file for file in folder.rglob("errors.jsonl") if read_status(file.parent).word == "STOPPED")
+    stopped = sorted(
+        file for file in folder.rglob("errors.jsonl") if read_status(file.parent).word == "STOPPED"
+    )
     stopped[0].unlink()
     stopped[-1].write_bytes(stopped[-1].read_bytes()[:-200])
     ended = command("train.py", *HALVING, cwd=folder)

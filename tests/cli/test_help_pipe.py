@@ -12,7 +12,14 @@ from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
 
-RESULTS_CHECK = ("-m", "dgbench.cli.main", "results", "check", "--entry", "sr_cmnist_14_four_algorithms")
+RESULTS_CHECK = (
+    "-m",
+    "dgbench.cli.main",
+    "results",
+    "check",
+    "--entry",
+    "sr_cmnist_14_four_algorithms",
+)
 
 
 def unread(*words: str) -> tuple[str, int]:

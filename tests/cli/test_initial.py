@@ -23,7 +23,9 @@ IMAGENET = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("weights") / "resnet.pth"
-    torch.save(timm.create_model("test_resnet", pretrained=False, num_classes=10).state_dict(), path)
+    torch.save(
+        timm.create_model("test_resnet", pretrained=False, num_classes=10).state_dict(), path
+    )
     return path
 
 
@@ -55,7 +57,9 @@ def test_rows_say_which_weights(small: list[str], file: Path, tmp_path: Path) ->
     assert torch.equal(net.body.layer1[0].conv1.weight, torch.load(file)["layer1.0.conv1.weight"])  # type: ignore[index,union-attr]
 
 
-def test_runs_are_known_by_what_the_file_holds(small: list[str], file: Path, tmp_path: Path) -> None:
+def test_runs_are_known_by_what_the_file_holds(
+    small: list[str], file: Path, tmp_path: Path
+) -> None:
     """The same file elsewhere makes the same runs; other weights under the same path make others."""
     copied = tmp_path / "copy.pth"
     copied.write_bytes(file.read_bytes())
@@ -81,7 +85,9 @@ def test_frozen_batchnorm_with_given_weights_unless_typed(small: list[str], file
     assert composed(*small, *given, "backbone.norm=train").backbone.norm == "train"
 
 
-def test_images_are_normalized_as_the_weights_want_them(small: list[str], file: Path, tmp_path: Path) -> None:
+def test_images_are_normalized_as_the_weights_want_them(
+    small: list[str], file: Path, tmp_path: Path
+) -> None:
     given = ("init=file", f"init.path={file}")
     half = ("init.mean=[0.5,0.5,0.5]", "init.std=[0.4,0.4,0.4]")
     for words, (mean, std) in (
@@ -93,11 +99,15 @@ def test_images_are_normalized_as_the_weights_want_them(small: list[str], file: 
         study: Any = make_study(tmp_path, *small, *words)
         assert study.environments.store.mean.flatten().tolist() == pytest.approx(mean)
         assert study.environments.store.std.flatten().tolist() == pytest.approx(std)
-        assert study.config["dataset"]["normalize"] == {"mean": pytest.approx(mean), "std": pytest.approx(std)}
+        assert study.config["dataset"]["normalize"] == {
+            "mean": pytest.approx(mean),
+            "std": pytest.approx(std),
+        }
 
 
 @pytest.mark.parametrize(
-    ("init", "least"), [("supervised", 12), ("swag", 2), ("dinov2", 2), ("dinov3", 1), ("clip", 2), ("siglip", 1)]
+    ("init", "least"),
+    [("supervised", 12), ("swag", 2), ("dinov2", 2), ("dinov3", 1), ("clip", 2), ("siglip", 1)],
 )
 def test_the_published_records_are_timms(init: str, least: int) -> None:
     """Address, mean, deviation and size of every entry; CLIP and SigLIP lie elsewhere, with their text encoders."""
@@ -105,15 +115,24 @@ def test_the_published_records_are_timms(init: str, least: int) -> None:
     names = []
     for arch, versions in published.items():
         for version, entry in versions.items():
-            in_package = entry["url"].startswith(PACKAGE)  # of no tag of timm's: its default says what images are
+            in_package = entry["url"].startswith(
+                PACKAGE
+            )  # of no tag of timm's: its default says what images are
             record = timm.get_pretrained_cfg(arch if in_package else f"{arch}.{version}")
             assert record is not None
             moved = record.url.replace("/rwightman/", "/huggingface/")
-            known = {moved, f"https://huggingface.co/{record.hf_hub_id}/resolve/main/model.safetensors"}
+            known = {
+                moved,
+                f"https://huggingface.co/{record.hf_hub_id}/resolve/main/model.safetensors",
+            }
             assert entry["url"] in known or "text" in entry or in_package
-            stated = re.search(r"-([0-9a-f]{8})\.pth$", entry["url"])  # torch's habit: the beginning of the sha256
+            stated = re.search(
+                r"-([0-9a-f]{8})\.pth$", entry["url"]
+            )  # torch's habit: the beginning of the sha256
             sha256 = entry.get("sha256")
-            assert "text" in entry or (sha256[:8] if sha256 else None) == (stated[1] if stated else None)
+            assert "text" in entry or (sha256[:8] if sha256 else None) == (
+                stated[1] if stated else None
+            )
             assert entry.get("mean", IMAGENET[0]) == list(record.mean)
             assert entry.get("std", IMAGENET[1]) == list(record.std)
             assert entry.get("input_size", 224) == record.input_size[1]
@@ -141,7 +160,9 @@ def test_published_versions_of_each_network(monkeypatch: pytest.MonkeyPatch) -> 
 
     def version(*words: str) -> str | None:
         config = plain(composed(*words))
-        made: PretrainedWeights = build(without(config, "init", "norm"), "init", arch=config["backbone"]["arch"])
+        made: PretrainedWeights = build(
+            without(config, "init", "norm"), "init", arch=config["backbone"]["arch"]
+        )
         return made.version
 
     assert version("init=moco", "backbone=resnet50") == "v2"
@@ -151,13 +172,17 @@ def test_published_versions_of_each_network(monkeypatch: pytest.MonkeyPatch) -> 
     assert version("init=simclr", "backbone=resnet50") == "vissl_800ep"
     with pytest.raises(ConfigError, match=r"init=moco.*weights.*resnet18.*resnet50, vit_base"):
         version("init=moco", "backbone=resnet18")
-    with pytest.raises(ConfigError, match=r"init.version=v1 is unknown for vit_base_patch16_224; choose from v3"):
+    with pytest.raises(
+        ConfigError, match=r"init.version=v1 is unknown for vit_base_patch16_224; choose from v3"
+    ):
         version("init=moco", "backbone=vit_b16", "init.version=v1")
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("norm", ["train", "frozen"])
-def test_a_stack_of_resnets_starts_and_steps_as_its_runs_do(small: list[str], tmp_path: Path, norm: str) -> None:
+def test_a_stack_of_resnets_starts_and_steps_as_its_runs_do(
+    small: list[str], tmp_path: Path, norm: str
+) -> None:
     """Planning leaves no trace in the running statistics; then rows of stacked and single runs agree."""
     from dgbench.callbacks.progress import StudyProgress
     from dgbench.records.rows import read_rows
@@ -176,11 +201,19 @@ def test_a_stack_of_resnets_starts_and_steps_as_its_runs_do(small: list[str], tm
         for i, run in enumerate(group.runs):
             fresh = study.module(run.fold).state_dict()
             assert all(torch.equal(fresh[key], value) for key, value in stack.weights(i).items())
-        train_runs([study], study.config["execution"], StudyProgress(len(study.runs), 2, "test"), None)
-        rows[mode] = [row for run in study.runs for row in read_rows(run.folder / "errors.jsonl")[0]]
+        train_runs(
+            [study], study.config["execution"], StudyProgress(len(study.runs), 2, "test"), None
+        )
+        rows[mode] = [
+            row for run in study.runs for row in read_rows(run.folder / "errors.jsonl")[0]
+        ]
     keys = ("fold", "step", "env", "subset", "wrong")
-    assert [[r[k] for k in keys] for r in rows["single"]] == [[r[k] for k in keys] for r in rows["stacked"]]
-    assert [r["loss"] for r in rows["stacked"]] == pytest.approx([r["loss"] for r in rows["single"]], rel=1e-9)
+    assert [[r[k] for k in keys] for r in rows["single"]] == [
+        [r[k] for k in keys] for r in rows["stacked"]
+    ]
+    assert [r["loss"] for r in rows["stacked"]] == pytest.approx(
+        [r["loss"] for r in rows["single"]], rel=1e-9
+    )
     assert len(rows["single"]) > 4
 
 
@@ -220,10 +253,21 @@ def test_how_much_of_a_file_arrived_stands_in_the_run(small: list[str], tmp_path
 
     net = timm.create_model("test_resnet", num_classes=10)
     path = tmp_path / "last.ckpt"
-    torch.save({"state_dict": {f"net.{name}": value for name, value in net.state_dict().items()}}, path)
-    words = (*small, "backbone.arch=test_resnet", "init=file", f"init.path={path}", "protocol.folds=[0]")
+    torch.save(
+        {"state_dict": {f"net.{name}": value for name, value in net.state_dict().items()}}, path
+    )
+    words = (
+        *small,
+        "backbone.arch=test_resnet",
+        "init=file",
+        f"init.path={path}",
+        "protocol.folds=[0]",
+    )
     study = make_study(tmp_path / "out", *words)
     train_runs([study], study.config["execution"], StudyProgress(1, 2, "test"), None)
     (run,) = study.runs
     record = json.loads((run.folder / "identity.json").read_text())
-    assert record["weights"]["tensors"] == [90, 90] and record["weights"]["place"] == "state_dict, net.*"
+    assert (
+        record["weights"]["tensors"] == [90, 90]
+        and record["weights"]["place"] == "state_dict, net.*"
+    )

@@ -29,12 +29,25 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / name, source / name, ignore=left_out)
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, source)
-    run(sys.executable, "-m", "uv", "build", "--offline", "--no-build-isolation", "--out-dir", out, source, cwd=source)
+    run(
+        sys.executable,
+        "-m",
+        "uv",
+        "build",
+        "--offline",
+        "--no-build-isolation",
+        "--out-dir",
+        out,
+        source,
+        cwd=source,
+    )
     return out
 
 
 @pytest.fixture(scope="module", params=INSTALLERS)
-def program(archives: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program(
+    archives: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """The installed ``dgbench`` of a fresh environment that shares the dependencies, and not the checkout."""
     return install(archives, tmp_path_factory.mktemp("environment"), request.param)
 
@@ -46,7 +59,11 @@ def test_the_wheel_holds_every_file_of_conf_and_what_reports_need(archives: Path
     conf = {f"dgbench/{path.relative_to(ROOT)}" for path in (ROOT / "conf").rglob("*.yaml")}
     assert len(conf) > 50
     assert {name for name in held if name.startswith("dgbench/conf/")} == conf
-    others = ("hydra_plugins/dgbench.py", "dgbench/py.typed", "dgbench/reports/render/templates/report.html.j2")
+    others = (
+        "hydra_plugins/dgbench.py",
+        "dgbench/py.typed",
+        "dgbench/reports/render/templates/report.html.j2",
+    )
     assert held >= set(others)
 
 
@@ -77,7 +94,9 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", LEFT)
-def test_a_command_that_left_names_what_to_use(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_that_left_names_what_to_use(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert name not in COMMANDS
     with pytest.raises(SystemExit) as stop:
         main([name, "run=outputs/STUDY/RUN"])
@@ -93,7 +112,11 @@ def test_help_speaks_of_the_program(name: str, command: Command, tmp_path: Path)
     ended = command(program, name, "--help", cwd=tmp_path)
     assert ended.code == 0, ended.err
     assert f"dgbench {name}" in ended.out
-    assert "train.py" not in ended.out and "report.py" not in ended.out and "python -m" not in ended.out
+    assert (
+        "train.py" not in ended.out
+        and "report.py" not in ended.out
+        and "python -m" not in ended.out
+    )
     for script in {name} & {"train", "report", "shift"}:
         ended = command(f"{script}.py", "--help", cwd=tmp_path)
         assert f"python {script}.py" in ended.out and f"dgbench {script}" not in ended.out
@@ -103,7 +126,12 @@ def test_bash_completes_the_words_of_the_program(tmp_path: Path) -> None:
     program = tmp_path / "dgbench"
     program.write_text(f"#!/usr/bin/env -S PYTHONPATH={ROOT / 'src'} {sys.executable}\n{PROGRAM}")
     program.chmod(0o755)
-    typed = ("dgbench tra", "dgbench train dataset=rot", "dgbench report report=leak", "dgbench fetch pac")
+    typed = (
+        "dgbench tra",
+        "dgbench train dataset=rot",
+        "dgbench report report=leak",
+        "dgbench fetch pac",
+    )
     script = """
         eval "$(dgbench train --shell-completion install=bash)"
         for COMP_LINE in "$@"; do
@@ -114,9 +142,15 @@ def test_bash_completes_the_words_of_the_program(tmp_path: Path) -> None:
     """
     env = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     ended = subprocess.run(
-        ["bash", "-c", script, "bash", *typed], env=env, cwd=tmp_path, capture_output=True, text=True
+        ["bash", "-c", script, "bash", *typed],
+        env=env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
     )
-    assert ended.stdout.splitlines() == ["train", "dataset=rotated_mnist", "report=leakage", ""], ended.stderr
+    assert ended.stdout.splitlines() == ["train", "dataset=rotated_mnist", "report=leakage", ""], (
+        ended.stderr
+    )
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,7 +160,9 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("words", [[], ["trian"]])
-def test_no_command_and_an_unknown_one_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_command_and_an_unknown_one_are_refused(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stop:
         main(words)
     assert stop.value.code == 2

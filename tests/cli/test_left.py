@@ -11,9 +11,17 @@ from tests.conftest import Command
 
 @pytest.mark.parametrize(
     ("script", "words", "said"),
-    [("report.py", ("report=reproduce",), "report=reproduce is no choice any more: identity.json of a run")],
+    [
+        (
+            "report.py",
+            ("report=reproduce",),
+            "report=reproduce is no choice any more: identity.json of a run",
+        )
+    ],
 )
-def test_a_choice_that_left(script: str, words: tuple[str, ...], said: str, command: Command, tmp_path: Path) -> None:
+def test_a_choice_that_left(
+    script: str, words: tuple[str, ...], said: str, command: Command, tmp_path: Path
+) -> None:
     ended = command(script, *words, cwd=tmp_path)
     assert ended.code == 1
     assert said in ended.err

@@ -23,7 +23,9 @@ CHECKOUT = Path(__file__).parents[2]
 
 
 def watched(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", WATCHED + code], capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-c", WATCHED + code], capture_output=True, text=True, timeout=60
+    )
 
 
 def test_without_a_limit_nothing_is_forked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +37,9 @@ def test_without_a_limit_nothing_is_forked(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("number", ["SIGABRT", "SIGSEGV"])
 def test_an_abort_is_one_line(number: str) -> None:
-    ended = watched(f"resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); os.kill(os.getpid(), signal.{number})")
+    ended = watched(
+        f"resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); os.kill(os.getpid(), signal.{number})"
+    )
     assert ended.returncode == 1
     assert ended.stderr == (
         f"dgbench: out of memory: a library gave up ({number}) under the limit of 8,590 MB (ulimit -v); raise it\n"
@@ -71,7 +75,9 @@ signal.signal(signal.SIGTERM, end)
 print("begun", flush=True)
 time.sleep(50)
 """
-    with subprocess.Popen([sys.executable, "-c", WATCHED + code], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", WATCHED + code], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         os.kill(process.pid, signal.SIGTERM)
@@ -80,7 +86,9 @@ time.sleep(50)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("megabytes", [350, 1000, 3000])
-@pytest.mark.parametrize("words", [("train.py", "dataset.base=digits", "trainer.steps=2"), ("report.py",)])
+@pytest.mark.parametrize(
+    "words", [("train.py", "dataset.base=digits", "trainer.steps=2"), ("report.py",)]
+)
 def test_real_commands(words: tuple[str, ...], megabytes: int, tmp_path: Path) -> None:
     """They end as usual, or with one line that names memory; torch alone takes 3.5 GB of address space."""
     script, *overrides = words

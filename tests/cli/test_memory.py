@@ -48,8 +48,15 @@ def statuses(folder: Path) -> list[str]:
 
 def errors(folder: Path) -> dict[tuple[Any, ...], tuple[float, float]]:
     """What was measured where: images that are wrong, and loss."""
-    rows = [json.loads(line) for file in folder.rglob("errors.jsonl") for line in file.read_text().splitlines()]
-    return {(row["run"], row["step"], row["env"], row["subset"]): (row["wrong"], row["loss"]) for row in rows}
+    rows = [
+        json.loads(line)
+        for file in folder.rglob("errors.jsonl")
+        for line in file.read_text().splitlines()
+    ]
+    return {
+        (row["run"], row["step"], row["env"], row["subset"]): (row["wrong"], row["loss"])
+        for row in rows
+    }
 
 
 def test_a_stack_that_is_too_large_is_trained_in_halves(train: Command, tmp_path: Path) -> None:
@@ -73,7 +80,9 @@ def test_a_stack_that_is_too_large_is_trained_in_halves(train: Command, tmp_path
     assert (ended.code, ended.complaints) == (0, []), ended.err
     assert "out of memory with 4 runs together, continuing with half of them" in ended.err
     assert statuses(halved) == [DONE] * 4
-    assert errors(halved) == {place: pytest.approx(values, rel=0.02) for place, values in errors(whole).items()}
+    assert errors(halved) == {
+        place: pytest.approx(values, rel=0.02) for place, values in errors(whole).items()
+    }
 
 
 def test_a_run_that_is_too_large_fails_in_one_line(train: Command, tmp_path: Path) -> None:
@@ -97,11 +106,19 @@ def test_a_run_that_is_too_large_fails_in_one_line(train: Command, tmp_path: Pat
     ],
     ids=["backbone", "images"],
 )
-def test_what_never_fits_is_one_line(words: tuple[str, ...], command: Command, image_tree: Any, tmp_path: Path) -> None:
+def test_what_never_fits_is_one_line(
+    words: tuple[str, ...], command: Command, image_tree: Any, tmp_path: Path
+) -> None:
     """A matrix of 40 GB and images of 16 GB, where 2 GB are left."""
     classes = {"cat": 10, "dog": 10}
     root = image_tree(art_painting=classes, cartoon=classes, photo=classes, sketch=classes)
-    words = (*words, "hparams.batch_size=2", "trainer.steps=2", "trainer.device=cpu", "execution=single")
+    words = (
+        *words,
+        "hparams.batch_size=2",
+        "trainer.steps=2",
+        "trainer.device=cpu",
+        "execution=single",
+    )
     words += (f"dataset.root={root}", "dataset.published=null") if "dataset=pacs" in words else ()
     ended = command("train.py", *words, cwd=tmp_path, before=LIMIT + "limit(2e9)")
     assert ended.code == 1 and len(ended.complaints) == 1, ended.err

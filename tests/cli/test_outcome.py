@@ -12,11 +12,19 @@ from tests.conftest import Command
 
 pytestmark = pytest.mark.slow
 
-SMALL = ("dataset.base=digits", "backbone.width=32", "trainer.steps=150", "trainer.eval_every=75", "trainer.device=cpu")
+SMALL = (
+    "dataset.base=digits",
+    "backbone.width=32",
+    "trainer.steps=150",
+    "trainer.eval_every=75",
+    "trainer.device=cpu",
+)
 
 
 @pytest.mark.parametrize(("lr", "guesses"), [("1e-9", True), ("1e-2", False)])
-def test_models_that_learned_nothing_are_said(command: Command, tmp_path: Path, lr: str, guesses: bool) -> None:
+def test_models_that_learned_nothing_are_said(
+    command: Command, tmp_path: Path, lr: str, guesses: bool
+) -> None:
     """In one line for all models of a command; the same command, which trains nothing, only shows its tables."""
     ended = command("train.py", *SMALL, f"hparams.lr={lr}", cwd=tmp_path)
     assert ended.code == 0, ended.err
@@ -33,7 +41,9 @@ def test_where_tensorboard_wrote(command: Command, tmp_path: Path) -> None:
     (study,) = tmp_path.glob("outputs/sr_*")
     said = [line for line in lines if "tensorboard" in line]
     assert said == [f"TensorBoard: tensorboard --logdir outputs/{study.name}"]
-    lines = command("train.py", "-m", *words, "seed=1,2", "hydra/launcher=local", cwd=tmp_path).out.splitlines()
+    lines = command(
+        "train.py", "-m", *words, "seed=1,2", "hydra/launcher=local", cwd=tmp_path
+    ).out.splitlines()
     assert lines.count("TensorBoard: tensorboard --logdir multirun") == 1
     (closing,) = [line for line in lines if line.startswith("report: ")]
     _, _, script, *typed = shlex.split(closing)  # what a program says is typed as it stands

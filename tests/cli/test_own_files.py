@@ -39,8 +39,14 @@ def write(folder: Path, line: str) -> tuple[str, ...]:
     [
         ("seed=1 -m algorithm=erm", "-m seed=1 algorithm=erm"),
         ("seed=1 --config-dir mine algorithm=erm", "--config-dir mine seed=1 algorithm=erm"),
-        ("seed=1 -cd=mine ~a.b --multirun algorithm=erm", "--multirun -cd=mine seed=1 ~a.b algorithm=erm"),
-        ("seed=1 -c job algorithm=erm --package algorithm", "-c job --package algorithm seed=1 algorithm=erm"),
+        (
+            "seed=1 -cd=mine ~a.b --multirun algorithm=erm",
+            "--multirun -cd=mine seed=1 ~a.b algorithm=erm",
+        ),
+        (
+            "seed=1 -c job algorithm=erm --package algorithm",
+            "-c job --package algorithm seed=1 algorithm=erm",
+        ),
         ("seed=1 -cd a=b -m algorithm=erm", "-m -cd a=b seed=1 algorithm=erm"),
         ("seed=1 --info defaults", "--info defaults seed=1"),
         ("--info seed=1 --resolve", "--info --resolve seed=1"),
@@ -51,8 +57,12 @@ def test_options_may_stand_anywhere(typed: str, parsed: str) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("launcher", [(), ("-m", "hydra/launcher=local", "hydra.launcher.workers=1")])
-def test_it_is_found_beside_the_configuration(launcher: tuple[str, ...], train: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "launcher", [(), ("-m", "hydra/launcher=local", "hydra.launcher.workers=1")]
+)
+def test_it_is_found_beside_the_configuration(
+    launcher: tuple[str, ...], train: Any, tmp_path: Path
+) -> None:
     """Also from another folder, by the processes of a sweep, and when the model is loaded."""
     words, here = write(tmp_path, "pass"), tmp_path / "elsewhere"
     here.mkdir()
@@ -60,7 +70,8 @@ def test_it_is_found_beside_the_configuration(launcher: tuple[str, ...], train: 
     assert ended.code == 0, ended.err
     (run,) = here.rglob("fold-0-*")
     with pytest.raises(
-        DgbenchError, match=r"own\.Mine cannot be imported.*put the folder that holds own on PYTHONPATH"
+        DgbenchError,
+        match=r"own\.Mine cannot be imported.*put the folder that holds own on PYTHONPATH",
     ):
         dgbench.load(run, trust=True)
 
@@ -71,7 +82,9 @@ def test_it_is_found_beside_the_configuration(launcher: tuple[str, ...], train: 
     ["if loss > 1: loss = 2 * loss", "loss.item()", "loss = s.x[s.x > 0].mean()"],
     ids=["branch", "number", "shape"],
 )
-def test_what_cannot_be_stacked_is_said_once_with_its_line(line: str, train: Any, tmp_path: Path) -> None:
+def test_what_cannot_be_stacked_is_said_once_with_its_line(
+    line: str, train: Any, tmp_path: Path
+) -> None:
     words = write(tmp_path, line)
     ended = train("execution=stacked", *words, cwd=tmp_path)
     (said,) = [text for text in ended.err.splitlines() if "own.py" in text]
@@ -92,7 +105,10 @@ BROKEN = {
         "\nimport no_such_package",
         r"broken\.py, line 2: ModuleNotFoundError: No module named 'no_such_package'",
     ),
-    "error": ("import torch\n\n\nraise ValueError('a\\nb')", r"broken\.py, line 4: ValueError: a b"),
+    "error": (
+        "import torch\n\n\nraise ValueError('a\\nb')",
+        r"broken\.py, line 4: ValueError: a b",
+    ),
     "name": ("", r"AttributeError.*correct the path"),
     "absent": (None, r"No module named 'broken'\); put the folder that holds broken on PYTHONPATH"),
 }
@@ -101,13 +117,19 @@ KEYS = ("backbone._target_", "averaging._target_", "+callbacks.x._target_", "log
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("key", "kind"), [*(("algorithm.objective", kind) for kind in BROKEN), *((key, "package") for key in KEYS)]
+    ("key", "kind"),
+    [*(("algorithm.objective", kind) for kind in BROKEN), *((key, "package") for key in KEYS)],
 )
-def test_what_keeps_a_file_from_being_imported(key: str, kind: str, train: Any, tmp_path: Path) -> None:
+def test_what_keeps_a_file_from_being_imported(
+    key: str, kind: str, train: Any, tmp_path: Path
+) -> None:
     text, said = BROKEN[kind]
     if text is not None:
         (tmp_path / "broken.py").write_text(text)
-    beside = {"averaging._target_": ["averaging=swad"], "algorithm.objective": ["algorithm.name=mine"]}
+    beside = {
+        "averaging._target_": ["averaging=swad"],
+        "algorithm.objective": ["algorithm.name=mine"],
+    }
     words = beside.get(key, [])
     path = f"import sys; sys.path.append({str(tmp_path)!r})"
     ended = train(*words, f"{key}=broken.Thing", cwd=tmp_path, before=path)

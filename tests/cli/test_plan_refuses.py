@@ -16,11 +16,22 @@ import dgbench
 from dgbench.errors import DgbenchError
 from tests.complaints import one_line
 
-SMALL = ["dataset.base=digits", "trainer.steps=4", "trainer.eval_every=2", "trainer.device=cpu", "protocol.folds=[0]"]
+SMALL = [
+    "dataset.base=digits",
+    "trainer.steps=4",
+    "trainer.eval_every=2",
+    "trainer.device=cpu",
+    "protocol.folds=[0]",
+]
 MLP = [*SMALL, "backbone.width=8"]
 VECTORS = ["dataset=features", "dataset.path=vectors.npz", "hparams.batch_size=4"]
 #: pictures; their key is for the test to fill in
-TREE = ["dataset=image_folder", "dataset.root=TREE", "dataset.image_size=32", "hparams.batch_size=2"]
+TREE = [
+    "dataset=image_folder",
+    "dataset.root=TREE",
+    "dataset.image_size=32",
+    "hparams.batch_size=2",
+]
 R18 = [*TREE, "backbone=timm", "backbone.arch=resnet18", "init=random"]
 FILE = [*TREE, "backbone=resnet18", "init=file"]
 
@@ -47,10 +58,18 @@ WRONG: list[tuple[list[str], list[str], str]] = [
     (MLP, ["backbone._target_=torch.nn.Linear"], r"backbone"),
     (MLP, ["tuning=freeze", "tuning.freeze_stages=2"], r"tuning\.freeze_stages=2.*2-stage"),
     (MLP, ["tuning=lp_ft", "tuning.head_steps=99"], r"tuning\.head_steps=99"),
-    (MLP, ["tuning=lp", "tuning.cache_features=true", "algorithm=mixstyle"], r"cache_features=false"),
+    (
+        MLP,
+        ["tuning=lp", "tuning.cache_features=true", "algorithm=mixstyle"],
+        r"cache_features=false",
+    ),
     (MLP, ["algorithm=sam", "trainer.accumulate=2"], r"algorithm=sam.*trainer\.accumulate=2"),
     (MLP, ["algorithm.objective=no.Such"], r"algorithm\.objective=no\.Such"),
-    (MLP, ["averaging=swad", "averaging.rule.n_converge=2", "+averaging.rule.nope=1"], r"averaging.*nope"),
+    (
+        MLP,
+        ["averaging=swad", "averaging.rule.n_converge=2", "+averaging.rule.nope=1"],
+        r"averaging.*nope",
+    ),
     (MLP, ["averaging=eoa", "averaging.rule._target_=pathlib.Path"], r"averaging\.rule"),
     (MLP, ["sharpness=sam", "algorithm=sam"], r"sharpness=sam.*algorithm=sam"),
     (MLP, ["selection._target_=no.Such"], r"selection.*no\.Such"),
@@ -58,9 +77,17 @@ WRONG: list[tuple[list[str], list[str], str]] = [
     (MLP, ["+selection.nope=1"], r"selection.*nope"),
     (MLP, ["logger._target_=no.such.Log"], r"logger\._target_=no\.such\.Log"),
     (MLP, ["+callbacks.x._target_=pathlib.Path"], r"callbacks\.x\._target_=pathlib\.Path"),
-    (MLP, ["+callbacks.x._target_=pytorch_lightning.callbacks.EarlyStopping"], r"callbacks\.x.*monitor"),
+    (
+        MLP,
+        ["+callbacks.x._target_=pytorch_lightning.callbacks.EarlyStopping"],
+        r"callbacks\.x.*monitor",
+    ),
     (MLP, ["trainer.precision=16-mixed"], r"trainer\.precision=16-mixed"),
-    (MLP, ["execution=stacked", "averaging=swad", "averaging.rule.n_converge=2"], r"averaging=swad.*execution=single"),
+    (
+        MLP,
+        ["execution=stacked", "averaging=swad", "averaging.rule.n_converge=2"],
+        r"averaging=swad.*execution=single",
+    ),
     (VECTORS, ["backbone=mnist_cnn"], r"backbone=mnist_cnn.*pictures"),
     (VECTORS, ["algorithm=mixstyle"], r"algorithm=mixstyle.*vectors"),
     (VECTORS, ["dataset.path=test_rows.npz"], r"environment \w has no training images"),
@@ -74,14 +101,20 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.save({"x": torch.ones(3)}, folder / "other.pt")
     torch.save(timm.create_model("resnet18", num_classes=0).state_dict(), folder / "r18.pt")
     features = np.random.default_rng(0).normal(size=(90, 5)).astype(np.float32)
-    columns = {"features": features, "environment": np.repeat(list("abc"), 30), "label": np.tile([0, 1], 45)}
+    columns = {
+        "features": features,
+        "environment": np.repeat(list("abc"), 30),
+        "label": np.tile([0, 1], 45),
+    }
     np.savez(folder / "vectors.npz", **columns)
     np.savez(folder / "test_rows.npz", **columns, subset=np.repeat("test", 90))
     return folder
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("base", "words", "said"), WRONG, ids=[" ".join(words) for _, words, _ in WRONG])
+@pytest.mark.parametrize(
+    ("base", "words", "said"), WRONG, ids=[" ".join(words) for _, words, _ in WRONG]
+)
 def test_a_plan_refuses_what_training_refuses(
     base: list[str], words: list[str], said: str, files: Path, shared_tree: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -91,7 +124,10 @@ def test_a_plan_refuses_what_training_refuses(
     for plan in ("true", "false"):
         typed = [word.replace("TREE", str(shared_tree)) for word in [*base, *words]]
         with pytest.raises(DgbenchError) as refused:
-            dgbench.train([*typed, f"plan={plan}", f"paths.cache_dir={tmp_path}/cache"], output=tmp_path / "out")
+            dgbench.train(
+                [*typed, f"plan={plan}", f"paths.cache_dir={tmp_path}/cache"],
+                output=tmp_path / "out",
+            )
         lines.append(str(refused.value))
     one_line(lines[0], said)
     assert lines[0] == lines[1]
@@ -115,6 +151,14 @@ def test_the_plan_of_small_networks_loads_no_torch(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[2]
     code = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__'); print('torch' in sys.modules)"
     for words in (["backbone.width=8"], ["backbone=mnist_cnn", "dataset.base=mnist"]):
-        command = [sys.executable, "-c", code, str(root / "train.py"), "dataset.base=digits", *words, "plan=true"]
+        command = [
+            sys.executable,
+            "-c",
+            code,
+            str(root / "train.py"),
+            "dataset.base=digits",
+            *words,
+            "plan=true",
+        ]
         ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert ended.returncode == 0 and ended.stdout.splitlines()[-1] == "False", ended.stderr

@@ -25,7 +25,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 def faults(how: str) -> int:
     """Page faults of four steps that follow others."""
-    done = subprocess.run([sys.executable, "-c", SCRIPT, how], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, how], capture_output=True, text=True, check=True
+    )
     return int(done.stdout)
 
 
@@ -35,7 +37,9 @@ def test_later_steps_ask_the_kernel_for_no_new_pages() -> None:
     assert faults("prepared") * 10 < faults("plain")
 
 
-@pytest.mark.skipif(torch.version.cuda is None or torch.cuda.is_available(), reason="of CUDA builds without a GPU")
+@pytest.mark.skipif(
+    torch.version.cuda is None or torch.cuda.is_available(), reason="of CUDA builds without a GPU"
+)
 def test_a_step_of_an_optimizer_opens_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     from dgbench.training.processes import prepare_process
 

@@ -57,12 +57,23 @@ def _rows(folder: Path) -> list[dict[str, object]]:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("words", [("algorithm=erm",), ("algorithm=erm", "tuning=lp", "averaging=swad")], ids=" ".join)
-def test_two_processes_give_the_rows_of_one(words: tuple[str, ...], train: Command, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "words", [("algorithm=erm",), ("algorithm=erm", "tuning=lp", "averaging=swad")], ids=" ".join
+)
+def test_two_processes_give_the_rows_of_one(
+    words: tuple[str, ...], train: Command, tmp_path: Path
+) -> None:
     """ERM in double precision, 12 steps, three evaluations in three batches a pass; also averaged ones at the end."""
     rows = []
     for name, more in (("two", ()), ("one", ("trainer.devices=1",))):
-        ended = train(*TWO, *words, *more, "trainer.eval_batch_size=100", cwd=_made(tmp_path / name), before=FORK)
+        ended = train(
+            *TWO,
+            *words,
+            *more,
+            "trainer.eval_batch_size=100",
+            cwd=_made(tmp_path / name),
+            before=FORK,
+        )
         assert (ended.code, ended.complaints) == (0, []), ended.err
         rows.append(_rows(tmp_path / name))
     assert len(rows[0]) == len(rows[1]) >= 8

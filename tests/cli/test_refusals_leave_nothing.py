@@ -11,7 +11,13 @@ import pytest
 CUDA = "trainer.device=cuda"
 PACS = ("dataset=pacs", "dataset.root=nowhere")
 SHIFT = ("shift.py", "dataset.base=digits", "backbone.width=8")
-TRAIN = ("train.py", "dataset.base=digits", "execution=single", "backbone.width=8", "trainer.steps=12")
+TRAIN = (
+    "train.py",
+    "dataset.base=digits",
+    "execution=single",
+    "backbone.width=8",
+    "trainer.steps=12",
+)
 #: what is typed
 REFUSED: dict[str, tuple[str, ...]] = {
     "device": (*TRAIN, CUDA),
@@ -42,7 +48,14 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "evaluate": ("dgbench", "evaluate", "model=nowhere"),
     "evaluate under a path": ("dgbench", "evaluate", "model=json:loads", "name=a/b", *TRAIN[1:2]),
     "evaluate under no name": ("dgbench", "evaluate", "model=json:loads", "name=", *TRAIN[1:2]),
-    "evaluate without a device": ("dgbench", "evaluate", "model=json:loads", "name=x", *TRAIN[1:2], CUDA),
+    "evaluate without a device": (
+        "dgbench",
+        "evaluate",
+        "model=json:loads",
+        "name=x",
+        *TRAIN[1:2],
+        CUDA,
+    ),
 }
 
 
@@ -55,7 +68,10 @@ def test_nothing_is_left(kind: str, command: Any, tmp_path: Path) -> None:
     if script == "dgbench":
         (tmp_path / script).write_text("from dgbench.cli.main import main\n\nmain()\n")
         script = str(tmp_path / script)
-    bare = {"CUDA_VISIBLE_DEVICES": "", "PATH": str(Path(sys.executable).parent)}  # no GPU, no squeue
+    bare = {
+        "CUDA_VISIBLE_DEVICES": "",
+        "PATH": str(Path(sys.executable).parent),
+    }  # no GPU, no squeue
     ended = command(script, *words, cwd=here, env=bare)
     assert (ended.code, len(ended.complaints), "Traceback" in ended.err) == (1, 1, False), ended.err
     assert not list(here.iterdir())

@@ -53,7 +53,11 @@ def test_from_runs_to_a_checked_entry(
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
-    words: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    words: list[str],
+    why: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code, _, err = run(capsys, *words)

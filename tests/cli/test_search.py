@@ -10,14 +10,23 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-SMALL = ["dataset.base=digits", "backbone.width=8", "trainer.steps=8", "trainer.eval_every=4", "trainer.device=cpu"]
+SMALL = [
+    "dataset.base=digits",
+    "backbone.width=8",
+    "trainer.steps=8",
+    "trainer.eval_every=4",
+    "trainer.device=cpu",
+]
 YU = [*SMALL, "hparams=search_yu2024", "hparams.scheme.draws=[1,2,3]", "protocol.folds=[0,1]"]
 
 
 def rows_of(folder: Path) -> dict[str, list[dict[str, Any]]]:
     """Rows of every run, by study and run folder."""
     files = sorted(folder.rglob("errors.jsonl"))
-    return {f"{f.parent.parent.name}/{f.parent.name}": list(map(json.loads, f.read_text().splitlines())) for f in files}
+    return {
+        f"{f.parent.parent.name}/{f.parent.name}": list(map(json.loads, f.read_text().splitlines()))
+        for f in files
+    }
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +50,11 @@ def test_the_best_draw_of_a_fold_is_trained_with_two_more_seeds(yu: tuple[Path, 
     assert (kept["algorithm"], kept["space"], kept["selection"]) == ("erm", "yu2024", "yu2024")
     found = list(rows_of(folder).values())
     for fold in ("0", "1"):
-        search = {rows[0]["draw"]: rows for rows in found if rows[0]["fold"] == fold and rows[0]["seed"] == 0}
+        search = {
+            rows[0]["draw"]: rows
+            for rows in found
+            if rows[0]["fold"] == fold and rows[0]["seed"] == 0
+        }
         best = {draw: max(pooled(rows, 4), pooled(rows, 8)) for draw, rows in search.items()}
         chosen = min(best, key=lambda draw: (-best[draw], draw))
         choice = kept["folds"][fold]
@@ -64,7 +77,9 @@ def test_the_best_draw_of_a_fold_is_trained_with_two_more_seeds(yu: tuple[Path, 
 def test_the_same_command_again_trains_nothing(yu: tuple[Path, Any], command: Any) -> None:
     folder, first = yu
     before = rows_of(folder)
-    again = command("train.py", *YU, cwd=folder, before="import pytorch_lightning as pl\npl.Trainer.fit = None")
+    again = command(
+        "train.py", *YU, cwd=folder, before="import pytorch_lightning as pl\npl.Trainer.fit = None"
+    )
     assert again.code == 0, again.err
     assert closing(again.out) == closing(first.out)
     assert rows_of(folder) == before
@@ -74,10 +89,14 @@ def closing(out: str) -> str:
     """What is printed after the plan: its last lines tell the images of a step only while models are to train."""
     plan, _, rest = out.partition("evaluations included.\n")
     assert plan and rest
-    return "".join(line for line in rest.splitlines(True) if not line.endswith(" per model and step\n"))
+    return "".join(
+        line for line in rest.splitlines(True) if not line.endswith(" per model and step\n")
+    )
 
 
-def test_a_draw_that_failed_holds_the_choice_back(yu: tuple[Path, Any], command: Any, tmp_path: Path) -> None:
+def test_a_draw_that_failed_holds_the_choice_back(
+    yu: tuple[Path, Any], command: Any, tmp_path: Path
+) -> None:
     """Draw 2 meets a full disk: no choice yet. Fixed by the same command, which ends with the rows of the others."""
     full = """
 from dgbench.callbacks import recorder as e
@@ -95,8 +114,13 @@ e.append_rows = disk
     assert len(rows_of(tmp_path)) == 4
     fixed = command("train.py", *YU, "execution=single", cwd=tmp_path)
     assert fixed.code == 0, fixed.err
-    (mine,), (theirs,) = (list(folder.glob("outputs/*/search.json")) for folder in (tmp_path, yu[0]))
-    folds = [{k: f["draw"] for k, f in json.loads(file.read_text())["folds"].items()} for file in (mine, theirs)]
+    (mine,), (theirs,) = (
+        list(folder.glob("outputs/*/search.json")) for folder in (tmp_path, yu[0])
+    )
+    folds = [
+        {k: f["draw"] for k, f in json.loads(file.read_text())["folds"].items()}
+        for file in (mine, theirs)
+    ]
     assert folds[0] == folds[1]
     assert rows_of(tmp_path).keys() == rows_of(yu[0]).keys()
 
@@ -125,25 +149,43 @@ def test_domainbeds_search_of_two_algorithms_and_its_report(command: Any, tmp_pa
     """2 algorithms x 2 draws x 2 trials x 4 folds; trial t has its own seed, split and random values.
 
     Draws are chosen within a trial, and trials are repetitions: one line per algorithm with n = 2."""
-    words = [*SMALL, "hparams=search", "hparams.scheme.draws=2", "hparams.scheme.trials=2", "protocol.folds=[0,1,2,3]"]
+    words = [
+        *SMALL,
+        "hparams=search",
+        "hparams.scheme.draws=2",
+        "hparams.scheme.trials=2",
+        "protocol.folds=[0,1,2,3]",
+    ]
     ended = command("train.py", "-m", *words, "algorithm=erm,vrex", cwd=tmp_path)
     assert ended.code == 0, ended.err
     found = {key: rows[0] for key, rows in rows_of(tmp_path / "multirun").items()}
     assert len(found) == 2 * 2 * 2 * 4
-    assert {(r["trial"], r["seed"], r["split_seed"]) for r in found.values()} == {(0, 0, 0), (1, 1, 1)}
+    assert {(r["trial"], r["seed"], r["split_seed"]) for r in found.values()} == {
+        (0, 0, 0),
+        (1, 1, 1),
+    }
     drawn = {(r["trial"], r["draw"]): r["hparams"]["lr"] for r in found.values()}
     assert drawn[0, 0] == drawn[1, 0] == 0.001
     assert len(set(drawn.values())) == 3
     batches = {(r["trial"], r["draw"], r["hparams"]["batch_size"]) for r in found.values()}
-    assert batches == {(0, 0, 64), (0, 1, 308), (1, 0, 64), (1, 1, 8)}, "372 was drawn, environments have 308 images"
+    assert batches == {(0, 0, 64), (0, 1, 308), (1, 0, 64), (1, 1, 8)}, (
+        "372 was drawn, environments have 308 images"
+    )
     choices, _, end = ended.out.partition("2 of 2 jobs done: 32 of their 32 models\n")
     assert end.splitlines()[-1] == "report: python report.py selection=train_val 'runs=[multirun]'"
-    assert [line.split()[:2] for line in end.splitlines()[2:4]] == [["erm", "2"], ["vrex", "2"]], "the chosen draws"
+    assert [line.split()[:2] for line in end.splitlines()[2:4]] == [["erm", "2"], ["vrex", "2"]], (
+        "the chosen draws"
+    )
     lines = [line.split() for line in choices.splitlines() if line.startswith(("  erm", "  vrex"))]
     assert [(line[0], line[1], line[2], line[3]) for line in lines] == [
-        (algorithm, trial, trial, fold) for algorithm in ("erm", "vrex") for trial in "01" for fold in "0123"
+        (algorithm, trial, trial, fold)
+        for algorithm in ("erm", "vrex")
+        for trial in "01"
+        for fold in "0123"
     ]
-    report = command("report.py", "report=hparams", "selection=train_val", "output=out", cwd=tmp_path)
+    report = command(
+        "report.py", "report=hparams", "selection=train_val", "output=out", cwd=tmp_path
+    )
     assert report.code == 0, report.err
     content = json.loads((tmp_path / "out" / "hparams.json").read_text())
     assert len(content["choices"]) == 2 * 2 * 4
@@ -151,10 +193,16 @@ def test_domainbeds_search_of_two_algorithms_and_its_report(command: Any, tmp_pa
         assert [c["draw"] for c in choice["candidates"]] == [0, 1]
         best = max(choice["candidates"], key=lambda c: (c["validation"], c["draw"]))
         assert (choice["draw"], choice["run"]) == (best["draw"], best["run"])
-        assert choice["hparams"] == next(r["hparams"] for r in found.values() if r["run"] == choice["run"])
-    board = command("report.py", "report=leaderboard", "selection=train_val", "output=board", cwd=tmp_path)
+        assert choice["hparams"] == next(
+            r["hparams"] for r in found.values() if r["run"] == choice["run"]
+        )
+    board = command(
+        "report.py", "report=leaderboard", "selection=train_val", "output=board", cwd=tmp_path
+    )
     assert board.code == 0, board.err
-    names = [line.split()[0] for line in board.out.splitlines() if line.startswith(("  erm", "  vrex"))]
+    names = [
+        line.split()[0] for line in board.out.splitlines() if line.startswith(("  erm", "  vrex"))
+    ]
     assert set(names) == {"erm", "vrex"}
     assert "empty folder" not in board.out
     assert "missing cells" not in board.out
@@ -164,11 +212,16 @@ def test_domainbeds_search_of_two_algorithms_and_its_report(command: Any, tmp_pa
     ("word", "complaint"),
     [
         ("hparams.draw=3", "it alone with hparams=default"),
-        ("hparams.scheme.varies=[dataset.base]", "hparams.scheme.varies: dataset.base=digits is no integer"),
+        (
+            "hparams.scheme.varies=[dataset.base]",
+            "hparams.scheme.varies: dataset.base=digits is no integer",
+        ),
         ("hparams.scheme.repeats=1", "hparams.scheme.repeats=1 needs a search"),
     ],
 )
-def test_a_search_that_cannot_be_meant(command: Any, tmp_path: Path, word: str, complaint: str) -> None:
+def test_a_search_that_cannot_be_meant(
+    command: Any, tmp_path: Path, word: str, complaint: str
+) -> None:
     ended = command("train.py", *SMALL, "hparams=search", word, cwd=tmp_path)
     assert ended.code == 1
     (line,) = ended.complaints

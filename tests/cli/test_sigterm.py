@@ -37,10 +37,16 @@ DOING = {
         ("train.py", *TINY, "trainer.eval_every=4", "averaging=swad"),
         "pytorch_lightning:Trainer._validate_impl",
     ),
-    "a sweep": (("train.py", "-m", *TINY, "seed=0,1", "hydra/launcher=local"), "dgbench.sweeps.pool:wait"),
+    "a sweep": (
+        ("train.py", "-m", *TINY, "seed=0,1", "hydra/launcher=local"),
+        "dgbench.sweeps.pool:wait",
+    ),
     "shift": (("shift.py", "dataset.base=digits"), "dgbench.shift.job:make_estimates"),
     "reporting": (("report.py",), "dgbench.plan.building:build"),
-    "evaluating": (("dgbench", "evaluate", "model=x"), "dgbench.trained.sources:Evaluator.evaluate"),
+    "evaluating": (
+        ("dgbench", "evaluate", "model=x"),
+        "dgbench.trained.sources:Evaluator.evaluate",
+    ),
 }
 #: of these, what has begun runs whose status says what stopped them
 STOPPED = ("training", "an evaluation after training", "beginning to train", "shift")

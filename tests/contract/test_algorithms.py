@@ -67,7 +67,9 @@ def _config(name: str) -> Mapping[str, Any]:
 
 @cache
 def _shared() -> Mapping[str, Any]:
-    config = OmegaConf.to_container(OmegaConf.load(FOLDER.parent / "hparams" / "default.yaml"), resolve=True)
+    config = OmegaConf.to_container(
+        OmegaConf.load(FOLDER.parent / "hparams" / "default.yaml"), resolve=True
+    )
     assert isinstance(config, dict)
     return MappingProxyType(config["shared"])
 
@@ -84,7 +86,10 @@ def _hparams(name: str) -> dict[str, Any]:
 
 def _fast(name: str) -> dict[str, Any]:
     """Learning rates for some tens of steps, and what must differ from the defaults so that it learns at all."""
-    return {**{key: SHARED["lr"] for key in _hparams(name) if key.startswith("lr")}, **LEARNS_AT.get(name, {})}
+    return {
+        **{key: SHARED["lr"] for key in _hparams(name) if key.startswith("lr")},
+        **LEARNS_AT.get(name, {}),
+    }
 
 
 def _kind(name: str) -> type[Algorithm]:
@@ -96,23 +101,31 @@ class _Body(nn.Sequential):
 
     def __init__(self, channels: int, norm: bool) -> None:
         pixels = channels * SHAPE[1] * SHAPE[2]
-        super().__init__(nn.Flatten(), nn.Linear(pixels, 6), *([nn.BatchNorm1d(6)] if norm else []), nn.Tanh())
+        super().__init__(
+            nn.Flatten(), nn.Linear(pixels, 6), *([nn.BatchNorm1d(6)] if norm else []), nn.Tanh()
+        )
 
     def forward(self, x: Tensor, maps: bool = False) -> Any:
         z = super().forward(x)
         return (z, [x, x.tanh(), z]) if maps else z
 
 
-def _algorithm(name: str, n_envs: int = 3, seed: int = 0, norm: bool = True, **changed: Any) -> SingleRun:
+def _algorithm(
+    name: str, n_envs: int = 3, seed: int = 0, norm: bool = True, **changed: Any
+) -> SingleRun:
     kind, hparams = _kind(name), {**_hparams(name), **changed}
-    sizes = Sizes(n_features=6, n_classes=K, n_envs=n_envs, image=SHAPE, n_steps=80, n_images=IMAGES)
+    sizes = Sizes(
+        n_features=6, n_classes=K, n_envs=n_envs, image=SHAPE, n_steps=80, n_images=IMAGES
+    )
     channels = SHAPE[0] + kind.extra_channels
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         body, image = _Body(channels, norm), (channels, *SHAPE[1:])
         needed = kind.networks_needed(sizes, hparams)
         run = SingleRun(
-            kind(sizes, hparams), assembled({"featurizer": body}, needed, image, lambda: _Body(channels, norm)), seed
+            kind(sizes, hparams),
+            assembled({"featurizer": body}, needed, image, lambda: _Body(channels, norm)),
+            seed,
         )
     run.training_images = lambda _: [_images(n_envs)]
     return run
@@ -129,7 +142,10 @@ def _batch(sizes: tuple[int, ...], seed: int = 0) -> EnvBatch:
     """Images whose first row of pixels says the class, in environments of different brightness."""
     rng = np.random.default_rng(seed)
     y = torch.as_tensor(rng.integers(K, size=sum(sizes)))
-    x, index = torch.as_tensor(rng.normal(size=(sum(sizes), *SHAPE))), torch.arange(sum(sizes)) % IMAGES
+    x, index = (
+        torch.as_tensor(rng.normal(size=(sum(sizes), *SHAPE))),
+        torch.arange(sum(sizes)) % IMAGES,
+    )
     batch = EnvBatch(x, y, sizes, index)
     batch.x[:, 0, 0] += 3.0 * (torch.arange(K) == y[:, None]) + 0.2 * batch.env[:, None]
     return batch
@@ -138,7 +154,9 @@ def _batch(sizes: tuple[int, ...], seed: int = 0) -> EnvBatch:
 def _noise(run: SingleRun, sizes: tuple[int, ...], seed: int = 0) -> dict[str, Tensor]:
     inputs = run.algorithm.random_inputs(sizes)
     drawn = draw(inputs, np.random.default_rng(seed), 2)
-    assert {name: array.shape for name, array in drawn.items()} == {n: (2, *each.shape) for n, each in inputs.items()}
+    assert {name: array.shape for name, array in drawn.items()} == {
+        n: (2, *each.shape) for n, each in inputs.items()
+    }
     return as_tensors({key: array[1] for key, array in drawn.items()}, torch.empty(()))
 
 
@@ -171,7 +189,10 @@ def _gradients(algorithm: SingleRun, update: Update, out: Outcome) -> dict[str, 
         given = out.grads or {}
         return {key: given[key] if key in given else torch.zeros_like(params[key]) for key in names}
     found = torch.autograd.grad(out.loss, [params[key] for key in names], allow_unused=True)
-    return {key: torch.zeros_like(params[key]) if g is None else g for key, g in zip(names, found, strict=True)}
+    return {
+        key: torch.zeros_like(params[key]) if g is None else g
+        for key, g in zip(names, found, strict=True)
+    }
 
 
 def _assert_works(algorithm: SingleRun, sizes: tuple[int, ...]) -> None:
@@ -192,7 +213,9 @@ def _assert_works(algorithm: SingleRun, sizes: tuple[int, ...]) -> None:
 def test_yaml_names_a_documented_class(name: str) -> None:
     config = _config(name)
     assert set(config) - {"shared"} == {"_target_", "objective", "name", "hparams", "search"}
-    assert set(config.get("shared", SHARED)) <= set(SHARED), "which of the shared hyperparameters it reads"
+    assert set(config.get("shared", SHARED)) <= set(SHARED), (
+        "which of the shared hyperparameters it reads"
+    )
     assert config["_target_"] == "dgbench.training.modules.training_module"
     assert config["name"] == name
     assert issubclass(_kind(name), Algorithm)
@@ -247,14 +270,18 @@ class _Highest(_Lowest):
 
 
 @pytest.mark.parametrize("kind", ["small", "large"])
-def test_every_draw_lies_in_its_range(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_draw_lies_in_its_range(
+    name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """``resolve`` refuses a value outside: given some draws, and both ends of every distribution."""
     words: dict[str, Any] = {"kind": kind, "read": [*SHARED, "resnet_dropout"]}
     for space in SPACES:
         for number in (1, 2, 3):
             resolve(_shared(), _config(name), space=space, number=number, **words)
     for end in (_Lowest(), _Highest()):
-        monkeypatch.setattr("dgbench.plan.hyperparameters.RNGS", {"per_name": lambda base, end=end: lambda key: end})
+        monkeypatch.setattr(
+            "dgbench.plan.hyperparameters.RNGS", {"per_name": lambda base, end=end: lambda key: end}
+        )
         for space in SPACES:
             resolve(_shared(), _config(name), space=space, number=1, **words)
 
@@ -266,9 +293,13 @@ def test_yaml_search_spaces(name: str) -> None:
     for space in config["search"].values():
         for key, entry in space.items():
             assert key in entries, f"{key} is searched but has no default"
-            for distribution in defaults_of(Entry(entry)) if {"small", "large"} & set(entry) else (entry,):
+            for distribution in (
+                defaults_of(Entry(entry)) if {"small", "large"} & set(entry) else (entry,)
+            ):
                 ((kind, values),) = distribution.items()
-                assert kind == "choice" or (kind in BOUNDED and len(values) == 2 and values[0] < values[1])
+                assert kind == "choice" or (
+                    kind in BOUNDED and len(values) == 2 and values[0] < values[1]
+                )
                 for value in values if kind == "choice" else ():
                     checked(key, value, entries[key])
 
@@ -348,7 +379,9 @@ def test_objective_is_pure(name: str) -> None:
         assert torch.equal(outs[0].loss, outs[1].loss)
         assert all(torch.equal(value, gradients[1][key]) for key, value in gradients[0].items())
         assert all(torch.equal(value, outs[1].state[key]) for key, value in outs[0].state.items())
-        assert not any(value.requires_grad for value in (*outs[0].state.values(), *outs[0].logs.values()))
+        assert not any(
+            value.requires_grad for value in (*outs[0].state.values(), *outs[0].logs.values())
+        )
     assert all(torch.equal(before[key], value) for key, value in inputs.items())
     assert _global_states() == states
 
@@ -365,7 +398,9 @@ def test_predictions_that_depend_on_other_images_say_so(name: str) -> None:
             algorithm.algorithm.predict(Prediction(algorithm.networks, x, hp, state, noise))[0]
             for x in (batch.x, beside)
         )
-        assert torch.allclose(one, other) == (algorithm.algorithm.group_size(algorithm.algorithm.values) == 0)
+        assert torch.allclose(one, other) == (
+            algorithm.algorithm.group_size(algorithm.algorithm.values) == 0
+        )
 
 
 def test_noise_depends_on_the_generator_alone(name: str) -> None:
@@ -412,17 +447,31 @@ def _functional(algorithm: SingleRun, update: Update, sizes: tuple[int, ...], st
 
     index = torch.arange(sum(sizes)) % IMAGES
 
-    def gradients(params: Tensors, buffers: Tensors, hp: Tensors, state: Tensors, noise: Tensors, x: Tensor, y: Tensor):  # type: ignore[no-untyped-def]
+    def gradients(
+        params: Tensors,
+        buffers: Tensors,
+        hp: Tensors,
+        state: Tensors,
+        noise: Tensors,
+        x: Tensor,
+        y: Tensor,
+    ):  # type: ignore[no-untyped-def]
         def loss(own: Tensors):  # type: ignore[no-untyped-def]
-            nets = algorithm.networks.bind({**params, **own, **{key: value.clone() for key, value in buffers.items()}})
+            nets = algorithm.networks.bind(
+                {**params, **own, **{key: value.clone() for key, value in buffers.items()}}
+            )
             batch = EnvBatch(x, y, sizes, index)
-            out = update.objective(Step(nets, batch, Hyperparameters(hp), state, noise, torch.tensor(step)))
+            out = update.objective(
+                Step(nets, batch, Hyperparameters(hp), state, noise, torch.tensor(step))
+            )
             return out.loss, (dict(out.state), dict(out.grads or {}))
 
         if not trained:
             _, (new, _) = loss({})
             return {}, new
-        found, (new, given) = torch.func.grad(loss, has_aux=True)({k: v for k, v in params.items() if k in trained})
+        found, (new, given) = torch.func.grad(loss, has_aux=True)(
+            {k: v for k, v in params.items() if k in trained}
+        )
         return {**found, **{key: value for key, value in given.items() if key in found}}, new
 
     return gradients
@@ -454,8 +503,12 @@ def test_stacked_equals_looped(name: str) -> None:
         torch.testing.assert_close(together, expected, rtol=1e-9, atol=1e-9)
         hp, state, noise, x, y = inputs[0][2:]
         batch = EnvBatch(x, y, sizes, torch.arange(sum(sizes)) % IMAGES)
-        out = update.objective(Step(first.networks, batch, Hyperparameters(hp), state, noise, torch.tensor(step)))
-        torch.testing.assert_close(_gradients(first, update, out), alone[0][0], rtol=1e-9, atol=1e-9)
+        out = update.objective(
+            Step(first.networks, batch, Hyperparameters(hp), state, noise, torch.tensor(step))
+        )
+        torch.testing.assert_close(
+            _gradients(first, update, out), alone[0][0], rtol=1e-9, atol=1e-9
+        )
 
 
 @pytest.mark.thorough
@@ -473,7 +526,10 @@ def _follows(run: SingleRun) -> str:
 
     Where parts of a loss are constants to the differentiation, one loss and an adversary's cannot be told apart.
     """
-    groups, bodies = run.algorithm.param_groups(), run.algorithm.featurizers(run.algorithm.sizes, run.algorithm.values)
+    groups, bodies = (
+        run.algorithm.param_groups(),
+        run.algorithm.featurizers(run.algorithm.sizes, run.algorithm.values),
+    )
     batch, noise = _batch((6, 6, 6)), _noise(run, (6, 6, 6))
     for step, update in _updates(run):
         if all(set(groups[group].networks).isdisjoint(bodies) for group in update.groups):
@@ -492,10 +548,16 @@ def _is_slope(run: SingleRun, update: Update, step: int, batch: EnvBatch, noise:
     way = {key: torch.randn(slope.shape, generator=rng) for key, slope in slopes.items()}
     values = dict(run.networks.params())
     for sign in (1, -1):
-        moved = run.networks.bind({key: values[key].detach() + sign * length * way[key] for key in way})
-        losses.append(update.objective(replace(_step(run, step, batch, noise), networks=moved)).loss.detach())
+        moved = run.networks.bind(
+            {key: values[key].detach() + sign * length * way[key] for key in way}
+        )
+        losses.append(
+            update.objective(replace(_step(run, step, batch, noise), networks=moved)).loss.detach()
+        )
     expected = torch.stack([(slope * way[key]).sum() for key, slope in slopes.items()]).sum()
-    return bool(torch.isclose((losses[0] - losses[1]) / (2 * length), expected, rtol=1e-3, atol=1e-5))
+    return bool(
+        torch.isclose((losses[0] - losses[1]) / (2 * length), expected, rtol=1e-3, atol=1e-5)
+    )
 
 
 # ---- training ---------------------------------------------------------------------------------------------------
@@ -510,7 +572,9 @@ class _Loader(pl.LightningDataModule):
             batch_size=None,
         )
 
-    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+    def transfer_batch_to_device(
+        self, batch: Any, device: torch.device, dataloader_idx: int
+    ) -> Any:
         return batch
 
 
@@ -569,7 +633,10 @@ def test_resumes_bit_for_bit(name: str) -> None:
     _advance(again, 3, 4)
     expected, found = straight.run_state(0), again.run_state(0)
     assert found["state_dict"].keys() == expected["state_dict"].keys()
-    assert all(torch.equal(value, found["state_dict"][key]) for key, value in expected["state_dict"].items())
+    assert all(
+        torch.equal(value, found["state_dict"][key])
+        for key, value in expected["state_dict"].items()
+    )
     leaves = torch.utils._pytree.tree_leaves
     pairs = zip(leaves(expected["optimizers"]), leaves(found["optimizers"]), strict=True)
     assert all(torch.equal(a, b) if isinstance(a, Tensor) else a == b for a, b in pairs)

@@ -48,10 +48,14 @@ def batch(step: int = 0) -> EnvBatch:
     return EnvBatch(torch.randn(10, 1, 2, 2, generator=rng), torch.arange(10) % K, (5, 5), index)
 
 
-def run_of(kind: type[Algorithm], seed: int = 0, rule: UpdateRule | None = None, **values: Any) -> SingleRun:
+def run_of(
+    kind: type[Algorithm], seed: int = 0, rule: UpdateRule | None = None, **values: Any
+) -> SingleRun:
     hparams = {**VALUES, **values}
     torch.manual_seed(seed)
-    networks = assembled({"featurizer": Body()}, kind.networks_needed(SIZES, hparams), (1, 2, 2), Body)
+    networks = assembled(
+        {"featurizer": Body()}, kind.networks_needed(SIZES, hparams), (1, 2, 2), Body
+    )
     return SingleRun(kind(SIZES, hparams), networks, seed, rule)
 
 
@@ -71,7 +75,10 @@ def train(module: RunModule, steps: int, images: Sequence[TrainingImages] = ()) 
 
 
 def alone_and_stacked(
-    kind: type[Algorithm], steps: int, images: Sequence[TrainingImages] = (), rule: UpdateRule | None = None
+    kind: type[Algorithm],
+    steps: int,
+    images: Sequence[TrainingImages] = (),
+    rule: UpdateRule | None = None,
 ) -> SingleRun:
     """Two runs with other hyperparameters, alone and stacked, end alike; gives the first."""
     different: list[dict[str, Any]] = [{}, {"seed": 1, "weight": 0.5, "lr": 0.05}]
@@ -110,7 +117,10 @@ class Counts(Plain):
     def count(self, s: Step) -> Outcome:
         """Not finite, which is not judged."""
         assert not torch.is_grad_enabled() or s.networks.params()
-        return Outcome(s.x.sum() / 0, state={"seen": s.state["seen"] + s.networks.params()["classifier.weight"].sum()})
+        return Outcome(
+            s.x.sum() / 0,
+            state={"seen": s.state["seen"] + s.networks.params()["classifier.weight"].sum()},
+        )
 
 
 def test_update_without_groups_is_evaluated_for_its_state() -> None:
@@ -175,7 +185,9 @@ class Heads(Plain):
     def param_groups(self) -> dict[str, ParamGroup]:
         return {
             "body": ParamGroup(("featurizer",), optimizer=self.optimizer),
-            "head": ParamGroup(("classifier",), optimizer=self.optimizer, nesterov=self.optimizer == "sgd"),
+            "head": ParamGroup(
+                ("classifier",), optimizer=self.optimizer, nesterov=self.optimizer == "sgd"
+            ),
         }
 
     def updates(self, step: int) -> Sequence[Update]:
@@ -188,7 +200,10 @@ class Heads(Plain):
 def test_sgd_and_factors_of_learning_rates() -> None:
     run, plain = alone_and_stacked(Heads, 4), run_of(Heads)
     body, head = (list(plain.networks[name].parameters()) for name in ("featurizer", "classifier"))
-    sgd = torch.optim.SGD(body, lr=0.1, momentum=0.9), torch.optim.SGD(head, lr=1.0, momentum=0.9, nesterov=True)
+    sgd = (
+        torch.optim.SGD(body, lr=0.1, momentum=0.9),
+        torch.optim.SGD(head, lr=1.0, momentum=0.9, nesterov=True),
+    )
     plain.train()
     for step in range(4):
         for each, full in zip(sgd, (0.1, 1.0), strict=True):
@@ -213,7 +228,9 @@ def test_state_of_sgd_is_saved_and_put_back() -> None:
     again.train().train_steps([batch(2)], optimizers)
     straight = run_of(Heads)
     train(straight, 3)
-    assert all(torch.equal(value, straight.weights()[name]) for name, value in again.weights().items())
+    assert all(
+        torch.equal(value, straight.weights()[name]) for name, value in again.weights().items()
+    )
 
 
 # ---- further networks --------------------------------------------------------------------------------------------
@@ -239,7 +256,8 @@ class Near(Plain):
         z, maps = nets.featurizer(s.x, maps=True)
         _, before = nets.start(s.x, maps=True)
         distance = sum(
-            (scale * (now - old)).square().mean() for scale, now, old in zip(nets.scales(), maps, before, strict=True)
+            (scale * (now - old)).square().mean()
+            for scale, now, old in zip(nets.scales(), maps, before, strict=True)
         )
         return Outcome(s.risk(nets.classifier(z - nets.other(s.x))) + distance)
 
@@ -249,7 +267,9 @@ def test_further_featurizers_and_numbers_for_each_channel() -> None:
     frozen, start = run.networks["start"].state_dict(), fresh.networks["featurizer"].state_dict()
     assert all(torch.equal(frozen[name], value) for name, value in start.items())
     assert not any(name.startswith("start.") for name in run.networks.params())
-    assert not torch.equal(fresh.networks["other"].linear.weight, fresh.networks["featurizer"].linear.weight)
+    assert not torch.equal(
+        fresh.networks["other"].linear.weight, fresh.networks["featurizer"].linear.weight
+    )
     for name in ("featurizer.linear.weight", "other.linear.weight", "scales.values.0"):
         assert not torch.equal(run.networks.state_dict()[name], fresh.networks.state_dict()[name])
 
@@ -287,7 +307,9 @@ def test_maps_of_every_backbone(name: str) -> None:
     z, maps = body(x, maps=True)
     torch.testing.assert_close(z, body(x))
     assert [tuple(each.shape[1:]) for each in maps] == shapes
-    scales = assembled({"featurizer": body}, {"scales": PerChannelSpec(0.5)}, image, Body)["scales"]()
+    scales = assembled({"featurizer": body}, {"scales": PerChannelSpec(0.5)}, image, Body)[
+        "scales"
+    ]()
     assert all((scale * each).shape == each.shape for scale, each in zip(scales, maps, strict=True))
 
 
@@ -299,7 +321,9 @@ def test_a_second_featurizer_has_the_factory_s_weights() -> None:
     networks, _ = build_networks(make, sizes, lambda _: {"other": FeaturizerSpec()}, 0, seed=3)
     again, _ = build_networks(make, sizes, lambda _: {"other": FeaturizerSpec()}, 0, seed=3)
     assert torch.equal(networks["other"].layers[1].weight, again["other"].layers[1].weight)
-    assert not torch.equal(networks["other"].layers[1].weight, networks["featurizer"].layers[1].weight)
+    assert not torch.equal(
+        networks["other"].layers[1].weight, networks["featurizer"].layers[1].weight
+    )
 
 
 # ---- surveys -----------------------------------------------------------------------------------------------------
@@ -390,7 +414,9 @@ def test_head_first_leaves_out_what_trains_only_featurizers() -> None:
 
     run, fresh = run_of(Body_, rule=UpdateRule(head_steps=2)), run_of(Body_)
     train(run, 2)
-    assert torch.equal(run.networks["featurizer"].linear.weight, fresh.networks["featurizer"].linear.weight)
+    assert torch.equal(
+        run.networks["featurizer"].linear.weight, fresh.networks["featurizer"].linear.weight
+    )
 
 
 # ---- values by dataset -------------------------------------------------------------------------------------------
@@ -400,7 +426,9 @@ def test_defaults_and_draws_by_dataset() -> None:
     shared = {"hparams": {}, "search": {"domainbed": {}}}
     own = {
         "hparams": {"w": {"small": 1, "large": 2, "datasets": {"pacs": 3}}},
-        "search": {"domainbed": {"w": {"large": {"choice": [4]}, "datasets": {"pacs": {"choice": [5]}}}}},
+        "search": {
+            "domainbed": {"w": {"large": {"choice": [4]}, "datasets": {"pacs": {"choice": [5]}}}}
+        },
     }
 
     def value(kind: str, dataset: str, number: int = 0) -> int:
@@ -408,4 +436,8 @@ def test_defaults_and_draws_by_dataset() -> None:
         return found
 
     assert [value("small", ""), value("large", "vlcs"), value("large", "pacs")] == [1, 2, 3]
-    assert [value("small", "", 1), value("large", "vlcs", 1), value("large", "pacs", 1)] == [1, 4, 5]
+    assert [value("small", "", 1), value("large", "vlcs", 1), value("large", "pacs", 1)] == [
+        1,
+        4,
+        5,
+    ]

@@ -54,7 +54,11 @@ def _batch(seed: int) -> EnvBatch:
 def _trained(name: str, norm: type[nn.Module] | None = None) -> SingleRun:
     """A small network with the features that GroupNorm and pooling make: close to one another."""
     config: Any = OmegaConf.load(FOLDER / f"{name}.yaml")
-    rates = {key: 1e-3 for key in ("lr", "lr_g", "lr_d", "lr_c", "lr_cp") if key == "lr" or key in config.hparams}
+    rates = {
+        key: 1e-3
+        for key in ("lr", "lr_g", "lr_d", "lr_c", "lr_cp")
+        if key == "lr" or key in config.hparams
+    }
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         body = MNISTCNN((3 if name == "arm" else 2, *IMAGE[1:]), width=8)
@@ -65,7 +69,9 @@ def _trained(name: str, norm: type[nn.Module] | None = None) -> SingleRun:
         n_images=N, n_trained_on=N,
     )  # fmt: skip
     images = _batch(99)
-    run.training_images = lambda _: [TrainingImages(images.x, images.y, images.env, torch.arange(N))]
+    run.training_images = lambda _: [
+        TrainingImages(images.x, images.y, images.env, torch.arange(N))
+    ]
     optimizers = dict(zip(run.trained_groups(), run.configure_optimizers(), strict=True))
     run.train_steps([_batch(100 + k) for k in range(WARM)], optimizers)
     return run
@@ -74,7 +80,9 @@ def _trained(name: str, norm: type[nn.Module] | None = None) -> SingleRun:
 def _single(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.float() if value.dtype == torch.bfloat16 else value
-    return type(value)(_single(each) for each in value) if isinstance(value, (tuple, list)) else value
+    return (
+        type(value)(_single(each) for each in value) if isinstance(value, (tuple, list)) else value
+    )
 
 
 def _rounded(forward: Any) -> Any:
@@ -87,14 +95,18 @@ def _rounded(forward: Any) -> Any:
     return call
 
 
-def _gradients(trained: SingleRun, step: int, precision: Any, round_networks: bool = False) -> list[Tensor]:
+def _gradients(
+    trained: SingleRun, step: int, precision: Any, round_networks: bool = False
+) -> list[Tensor]:
     """The gradient of each update of one step in a trainer, whose optimizers stand still."""
     run, found = copy.deepcopy(trained), []
     run.steps_done = step
 
     def note(step: int, stepping: Any) -> None:
         each = run._stepping(tuple(stepping), step).values()
-        found.append(torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in each]))
+        found.append(
+            torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in each])
+        )
 
     trainer = pl.Trainer(
         accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
@@ -115,7 +127,10 @@ def test_networks_alone_are_rounded_under_mixed_precision(name: str) -> None:
     torch.set_num_threads(1)
     trained = _trained(name)
     for step in (WARM, LATE):
-        found, expected = _gradients(trained, step, "bf16-mixed"), _gradients(trained, step, "32-true", True)
+        found, expected = (
+            _gradients(trained, step, "bf16-mixed"),
+            _gradients(trained, step, "32-true", True),
+        )
         single = _gradients(trained, step, "32-true")
         for mixed, networks_alone, exact in zip(found, expected, single, strict=True):
             torch.testing.assert_close(mixed, networks_alone)

@@ -58,7 +58,9 @@ def main(out: str) -> None:
             whole = oracle(images[0], name, severity, SEED)
             arrays[f"{name}-{SMALL}-{severity}"] = whole[::4, ::4]
             draws = [oracle(images[i % 2], name, severity, 100 + i) for i in range(DRAWS)]
-            arrays[f"{name}-moments-{severity}"] = np.array([[d.mean(), d.std()] for d in draws]).mean(0)
+            arrays[f"{name}-moments-{severity}"] = np.array(
+                [[d.mean(), d.std()] for d in draws]
+            ).mean(0)
         arrays[f"{name}-{LARGE}-3"] = oracle(enlarged(images[0]), name, 3, SEED)[::16, ::16]
         print(name, flush=True)
     np.savez_compressed(out, **arrays)

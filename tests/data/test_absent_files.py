@@ -35,12 +35,23 @@ DRAWN = ("a+fog", "a+snow", "c+fog", "d+snow")
     ("name", "changes", "given", "n_classes", "beyond"),
     [
         ("sr_cmnist", {"base": "mnist", "given": [0.9, 0.1]}, ("0.90", "0.10"), 2, True),
-        ("l_cifar10", {"ratio": "4:1", "given_sets": {"4:1": [0.05, 0.5]}}, ("0.05", "0.50"), 0, True),
+        (
+            "l_cifar10",
+            {"ratio": "4:1", "given_sets": {"4:1": [0.05, 0.5]}},
+            ("0.05", "0.50"),
+            0,
+            True,
+        ),
         ("pacs", {"environments": ["photo", "cartoon"]}, ("photo", "cartoon"), 7, False),
         ("pacs", {}, ("art_painting", "cartoon", "photo", "sketch"), 7, False),
         (
             "pacs_corrupted",
-            {"given": "2-0-1-1", "corruptions": ["fog", "snow"], "data_seed": 0, "environments": ["a", "b", "c", "d"]},
+            {
+                "given": "2-0-1-1",
+                "corruptions": ["fog", "snow"],
+                "data_seed": 0,
+                "environments": ["a", "b", "c", "d"],
+            },
             DRAWN,
             7,
             True,
@@ -57,12 +68,23 @@ def test_what_a_configuration_tells(
     drawn = changes.get("given") == "2-0-1-1"
     assert sorted(info.given)[:2] == list(DRAWN[:2]) if drawn else info.given == given
     assert len(info.given) == len(given)
-    assert len(info.everywhere) == {"sr_cmnist": 101, "l_cifar10": 101}.get(name, len(info.everywhere))
+    assert len(info.everywhere) == {"sr_cmnist": 101, "l_cifar10": 101}.get(
+        name, len(info.everywhere)
+    )
 
 
 def test_corruptions_of_domains_that_are_not_known_are_counted() -> None:
-    words = ("dataset=image_folder", "dataset.root=nowhere", "corruptions=hendrycks", "dataset.given=2-0-1")
-    assert [env.partition("+")[0] for env in described(composed(*words), absent_ok=True).given] == ["0", "0", "2"]
+    words = (
+        "dataset=image_folder",
+        "dataset.root=nowhere",
+        "corruptions=hendrycks",
+        "dataset.given=2-0-1",
+    )
+    assert [env.partition("+")[0] for env in described(composed(*words), absent_ok=True).given] == [
+        "0",
+        "0",
+        "2",
+    ]
 
 
 def test_what_no_configuration_tells() -> None:
@@ -85,13 +107,17 @@ def test_as_many_as_the_dataset_itself_would_have(ratio: int, scale: int) -> Non
     assert len(found.given) == len(given_environments(ratio, scale)) == scale * (ratio + 1)
 
 
-@pytest.mark.parametrize("path", sorted((CONF / "dataset").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((CONF / "dataset").glob("*.yaml")), ids=lambda path: path.stem
+)
 def test_test_groups_and_splits_name_environments_of_the_dataset(path: Path) -> None:
     """Groups of a file are groups of its own environments, and a split leaves no name out of what is published."""
     own = yaml.safe_load(path.read_text())
     if own.get("test_groups"):
         groups = MultiTest(default_groups=own["test_groups"]).grouped(list(absent(path.stem).given))
-        assert [sorted(group) for group in groups] == [sorted(group) for group in own["test_groups"]]
+        assert [sorted(group) for group in groups] == [
+            sorted(group) for group in own["test_groups"]
+        ]
     if own.get("split"):
         named = [env for part in own["split"].values() for env in part]
         assert sorted(named) == sorted(absent(path.stem).given)
@@ -104,4 +130,6 @@ def test_groups_of_the_papers() -> None:
         "nico_pp": [["autumn", "rock"], ["dim", "grass"], ["outdoor", "water"]],
     }
     for name, groups in pairs.items():
-        assert yaml.safe_load((CONF / "dataset" / f"{name}.yaml").read_text())["test_groups"] == groups
+        assert (
+            yaml.safe_load((CONF / "dataset" / f"{name}.yaml").read_text())["test_groups"] == groups
+        )

@@ -45,7 +45,11 @@ def test_made_once(tmp_path: Path, workers: int) -> None:
     assert done.loaded().tolist() == EXPECTED
     assert done.mapped().check().tolist() == EXPECTED
     assert sorted(first.asked) == [0, 4, 8]
-    assert [(at, note) for at, _, note in done.notes] == [(0, {"rows": 4}), (4, {"rows": 4}), (8, {"rows": 2})]
+    assert [(at, note) for at, _, note in done.notes] == [
+        (0, {"rows": 4}),
+        (4, {"rows": 4}),
+        (8, {"rows": 2}),
+    ]
     again = make(tmp_path / "a", second)
     assert again.loaded().tolist() == EXPECTED
     assert second.asked == []
@@ -70,7 +74,9 @@ def test_an_interrupted_one_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["loaded", "mapped"])
-def test_a_damaged_chunk_is_named_and_made_again(form: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_chunk_is_named_and_made_again(
+    form: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     make(tmp_path / "a", Producer())
     data = tmp_path / "a" / DATA
     whole = data.read_bytes()
@@ -90,7 +96,9 @@ def test_a_damaged_chunk_is_named_and_made_again(form: str, tmp_path: Path, capl
 
 
 @pytest.mark.parametrize("damage", ["cut", "lost", "note", "doubled note", "empty notes"])
-def test_what_is_lost_is_made_again(damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_lost_is_made_again(
+    damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     make(tmp_path / "a", Producer())
     data, notes = tmp_path / "a" / DATA, tmp_path / "a" / COMPLETE
     whole = notes.read_text()
@@ -114,8 +122,12 @@ def test_no_folder_and_no_room(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"file/a.*written.*directory\).*paths\.cache_dir"):
         make(tmp_path / "file" / "a", Producer())
-    with pytest.raises(DataError, match=r"needs .* GB and .* GB are free; .* or dataset\.store=none"):
-        cached_array(tmp_path / "b", (10**12, 10**6), Producer(), chunk=10**12, workers=1, title="test")
+    with pytest.raises(
+        DataError, match=r"needs .* GB and .* GB are free; .* or dataset\.store=none"
+    ):
+        cached_array(
+            tmp_path / "b", (10**12, 10**6), Producer(), chunk=10**12, workers=1, title="test"
+        )
 
 
 def _slow(first: int, end: int) -> tuple[np.ndarray, Any]:

@@ -23,7 +23,11 @@ DOMAINBED: dict[str, Any] = {
     "brightness": 0.3, "contrast": 0.3, "saturation": 0.3, "hue": 0.3, "grayscale": 0.1,
 }  # fmt: skip
 
-UNCHANGED: dict[str, Any] = {**dict.fromkeys(DOMAINBED, 0), "crop_area": [1, 1], "crop_aspect": [1, 1]}
+UNCHANGED: dict[str, Any] = {
+    **dict.fromkeys(DOMAINBED, 0),
+    "crop_area": [1, 1],
+    "crop_aspect": [1, 1],
+}
 
 
 def scheme(**changes: Any) -> Augmentation:
@@ -50,7 +54,9 @@ def images() -> Tensor:
         (augment.hue, tv.adjust_hue, (-0.5, -0.3, 0.0, 0.1, 0.5)),
     ],
 )
-def test_colors_are_torchvisions(images: Tensor, ours: Callable[..., Tensor], theirs: Any, factors: Any) -> None:
+def test_colors_are_torchvisions(
+    images: Tensor, ours: Callable[..., Tensor], theirs: Any, factors: Any
+) -> None:
     """In floating point, to 1e-5; each image with its own factor."""
     own = torch.tensor([factors[i % len(factors)] for i in range(16)])
     got = ours(images, own.view(-1, 1, 1, 1))
@@ -59,7 +65,9 @@ def test_colors_are_torchvisions(images: Tensor, ours: Callable[..., Tensor], th
 
 
 def test_gray_is_torchvisions(images: Tensor) -> None:
-    torch.testing.assert_close(augment.to_gray(images), tv.rgb_to_grayscale(images), rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        augment.to_gray(images), tv.rgb_to_grayscale(images), rtol=0, atol=1e-6
+    )
 
 
 def test_jitter_in_the_order_of_each_image(images: Tensor) -> None:
@@ -107,11 +115,20 @@ def test_boxes_are_those_of_the_ten_tries() -> None:
             aspect = np.exp(np.log(3 / 4) + v * (np.log(4 / 3) - np.log(3 / 4)))
             w, h = round(np.sqrt(area * aspect)), round(np.sqrt(area / aspect))
             if 0 < w <= width and 0 < h <= height:
-                expected = [int(place[i, 0] * (height - h + 1)), int(place[i, 1] * (width - w + 1)), h, w]
+                expected = [
+                    int(place[i, 0] * (height - h + 1)),
+                    int(place[i, 1] * (width - w + 1)),
+                    h,
+                    w,
+                ]
                 break
         if expected is None:
             central += 1
-            w, h = (round(height * 4 / 3), height) if width > height else (width, round(width / (3 / 4)))
+            w, h = (
+                (round(height * 4 / 3), height)
+                if width > height
+                else (width, round(width / (3 / 4)))
+            )
             expected = [(height - h) // 2, (width - w) // 2, h, w]
         assert got[i].tolist() == expected
     assert central >= 400
@@ -125,13 +142,20 @@ def test_parameters_are_distributed_as_torchvisions(size: tuple[int, int]) -> No
     random.seed(1)
     blank = Image.new("RGB", size[::-1])
     crop = transforms.RandomResizedCrop(20, scale=(0.7, 1.0))
-    theirs = np.array([crop.get_params(blank, [0.7, 1.0], [3 / 4, 4 / 3]) for _ in range(n)], dtype=float)
+    theirs = np.array(
+        [crop.get_params(blank, [0.7, 1.0], [3 / 4, 4 / 3]) for _ in range(n)], dtype=float
+    )
     uniform = scheme().draw(rng, n)
-    ours = scheme().boxes(uniform[:, : 2 * TRIES].reshape(n, TRIES, 2), uniform[:, 20:22], np.tile(size, (n, 1)))
+    ours = scheme().boxes(
+        uniform[:, : 2 * TRIES].reshape(n, TRIES, 2), uniform[:, 20:22], np.tile(size, (n, 1))
+    )
     for column in range(4):
         spread = np.sqrt(ours[:, column].var() / n + theirs[:, column].var() / n)
         assert abs(ours[:, column].mean() - theirs[:, column].mean()) <= 4 * spread + 1e-9
-        assert abs(ours[:, column].std() - theirs[:, column].std()) <= 0.1 * theirs[:, column].std() + 1e-9
+        assert (
+            abs(ours[:, column].std() - theirs[:, column].std())
+            <= 0.1 * theirs[:, column].std() + 1e-9
+        )
     factors = scheme(brightness=1.5).factors(rng.random((n, 4)))
     assert factors.min(0) == pytest.approx([0.0, 0.7, 0.7, -0.3], abs=0.01)
     assert factors.max(0) == pytest.approx([2.5, 1.3, 1.3, 0.3], abs=0.01)
@@ -191,4 +215,6 @@ def test_no_crop_of_files_that_are_no_squares(images: Tensor) -> None:
     whole = scheme(**UNCHANGED, crop_in="square")
     torch.testing.assert_close(whole(images.clone(), uniform, files), images, rtol=0, atol=1e-5)
     central = scheme(**UNCHANGED)
-    assert central.boxes(np.zeros((1, 10, 2)), np.zeros((1, 2)), files[:1]).tolist() == [[0, 15, 10, 10]]
+    assert central.boxes(np.zeros((1, 10, 2)), np.zeros((1, 2)), files[:1]).tolist() == [
+        [0, 15, 10, 10]
+    ]

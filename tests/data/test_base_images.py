@@ -24,8 +24,18 @@ from dgbench.downloads import any_answers
 from dgbench.errors import DataError
 from tests.complaints import one_line
 
-FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
-SHAPES = {FILES[0]: (60_000, 28, 28), FILES[1]: (60_000,), FILES[2]: (10_000, 28, 28), FILES[3]: (10_000,)}
+FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+SHAPES = {
+    FILES[0]: (60_000, 28, 28),
+    FILES[1]: (60_000,),
+    FILES[2]: (10_000, 28, 28),
+    FILES[3]: (10_000,),
+}
 
 
 def idx(shape: tuple[int, ...], *, kind: int = 8, fill: int = 0) -> bytes:
@@ -42,7 +52,9 @@ def closed_port(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         address = f"http://127.0.0.1:{free.getsockname()[1]}/"
         source = base_files.sources()["sr_cmnist"]
         files = [replace(file, urls=[address]) for file in source.files]
-        monkeypatch.setattr(base_files, "sources", lambda: {"sr_cmnist": replace(source, files=files)})
+        monkeypatch.setattr(
+            base_files, "sources", lambda: {"sr_cmnist": replace(source, files=files)}
+        )
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
             monkeypatch.delenv(name, raising=False)
         yield address
@@ -153,11 +165,16 @@ def test_a_server_that_answers_anything_is_reachable(status: str, closed_port: s
         def answer() -> None:
             with server.accept()[0] as connection:
                 connection.recv(4096)
-                connection.sendall(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+                connection.sendall(
+                    f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()
+                )
 
         thread = threading.Thread(target=answer)
         thread.start()
-        assert any_answers([closed_port, f"http://127.0.0.1:{server.getsockname()[1]}/"], seconds=30) is True
+        assert (
+            any_answers([closed_port, f"http://127.0.0.1:{server.getsockname()[1]}/"], seconds=30)
+            is True
+        )
         thread.join()
 
 
@@ -187,10 +204,14 @@ def test_a_download_that_breaks_off_falls_back(
     monkeypatch.setattr(base_files, "any_answers", lambda *_: True)
     assert load_base_images("auto", tmp_path, 28).name == "digits"
     first, _ = caplog.records
-    assert first.getMessage().startswith("MNIST could not be downloaded: ") and not list(tmp_path.glob("MNIST*"))
+    assert first.getMessage().startswith("MNIST could not be downloaded: ") and not list(
+        tmp_path.glob("MNIST*")
+    )
 
 
-def test_mnist_is_fetched_into_the_layout_that_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mnist_is_fetched_into_the_layout_that_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its four files as they are served, packed, by a file server."""
     monkeypatch.setattr(base_files, "any_answers", lambda *_: True)
     monkeypatch.setattr(downloads, "any_answers", lambda *_: True)
@@ -198,12 +219,18 @@ def test_mnist_is_fetched_into_the_layout_that_is_read(tmp_path: Path, monkeypat
     for name, shape in SHAPES.items():
         packed = tmp_path / f"{name}.gz"
         packed.write_bytes(gzip.compress(idx(shape), 1))
-        files.append(Archive([packed.as_uri()], packed.name, md5=hashlib.md5(packed.read_bytes()).hexdigest()))
+        files.append(
+            Archive(
+                [packed.as_uri()], packed.name, md5=hashlib.md5(packed.read_bytes()).hexdigest()
+            )
+        )
     source = replace(base_files.sources()["sr_cmnist"], files=files)
     monkeypatch.setattr(base_files, "sources", lambda: {"sr_cmnist": source})
     found = load_base_images("auto", tmp_path / "data", 14)
     assert (found.name, found.images.shape) == ("mnist", (70_000, 1, 14, 14))
-    assert sorted(path.name for path in (tmp_path / "data" / "MNIST").rglob("*")) == sorted([*FILES, "raw"])
+    assert sorted(path.name for path in (tmp_path / "data" / "MNIST").rglob("*")) == sorted(
+        [*FILES, "raw"]
+    )
 
 
 # ---- the real thing ---------------------------------------------------------------------------------------------
@@ -218,6 +245,17 @@ def test_real_mnist() -> None:
     """MNIST's published class counts, training and test images together, and the label of the first image (5)."""
     found = load_base_images("mnist", os.environ["DGBENCH_DATA_DIR"], 28)
     assert found.images.shape == (70_000, 1, 28, 28)
-    assert found.classes.bincount().tolist() == [6903, 7877, 6990, 7141, 6824, 6313, 6876, 7293, 6825, 6958]
+    assert found.classes.bincount().tolist() == [
+        6903,
+        7877,
+        6990,
+        7141,
+        6824,
+        6313,
+        6876,
+        7293,
+        6825,
+        6958,
+    ]
     assert int(found.classes[0]) == 5
     assert float(found.images[:60_000].double().mean() / 255) == pytest.approx(0.1307, abs=5e-5)

@@ -72,12 +72,17 @@ def test_a_changed_picture_is_named(pictures: Path, kind: str, tmp_path: Path) -
     for _ in range(2):  # nothing of the first try is believed by the second
         with pytest.raises(DataError) as raised:
             read(pictures, kind, cache)
-        one_line(str(raised.value), rf"^{picture} was changed .*dgbench fetch pacs --to {tmp_path}.*{note}")
+        one_line(
+            str(raised.value),
+            rf"^{picture} was changed .*dgbench fetch pacs --to {tmp_path}.*{note}",
+        )
     flip(picture, -5)  # back again, with the same time
     read(pictures, kind, cache)
 
 
-def test_files_without_a_note_and_changes_on_purpose_are_taken_as_they_are(pictures: Path, tmp_path: Path) -> None:
+def test_files_without_a_note_and_changes_on_purpose_are_taken_as_they_are(
+    pictures: Path, tmp_path: Path
+) -> None:
     flip(pictures / "b/dog/74.bmp", -5)
     read(pictures, "ram", tmp_path / "cache")
     note = downloaded(pictures, "pacs")
@@ -120,7 +125,9 @@ def test_a_changed_file_of_mnist_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     downloaded(tmp_path / "MNIST", "sr_cmnist")
     load_base_images("mnist", tmp_path, 28)
     flip(raw / "t10k-labels-idx1-ubyte", -1)
-    os.utime(raw / "t10k-labels-idx1-ubyte")  # this process has hashed it, and trusts size and time since
+    os.utime(
+        raw / "t10k-labels-idx1-ubyte"
+    )  # this process has hashed it, and trusts size and time since
     for use in (
         lambda: load_base_images("mnist", tmp_path, 28),
         lambda: base_images.base_facts("mnist", tmp_path, 28, absent_ok=False, download=False),

@@ -38,7 +38,9 @@ def root(tmp_path: Path) -> Path:
 
 
 def config_of(root: Path, *words: str) -> Any:
-    config = composed("dataset=image_folder", f"dataset.root={root}", f"paths.cache_dir={root}-cache", *words)
+    config = composed(
+        "dataset=image_folder", f"dataset.root={root}", f"paths.cache_dir={root}-cache", *words
+    )
     OmegaConf.set_struct(config, False)
     config.dataset.update({"image_size": 4, "val_fraction": 0.5})
     return config
@@ -48,7 +50,9 @@ def subset_paths(environments: Environments, env: str, name: str) -> set[str]:
     return set(environments.catalog.names_at(environments.table.subset(env, name)))
 
 
-def test_copies_between_environments_are_counted(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_copies_between_environments_are_counted(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Three of south's cats are copies of north's, one stands as a dog there."""
     for i in (1, 2):
         shutil.copy(root / "north" / "cat" / f"{i}.png", root / "south" / "cat" / f"{i}.png")
@@ -56,8 +60,13 @@ def test_copies_between_environments_are_counted(root: Path, caplog: pytest.LogC
     assert described(config_of(root)).counts["north"]["train"] == N, "nothing is decoded for a plan"
     with caplog.at_level(logging.WARNING):
         environments = built(config_of(root))
-    (line,) = [record.getMessage() for record in caplog.records if "same bytes" in record.getMessage()]
-    assert "3 in north and south; 1 of them under two classes; e.g. north/cat/1.png and south/cat/1.png" in line
+    (line,) = [
+        record.getMessage() for record in caplog.records if "same bytes" in record.getMessage()
+    ]
+    assert (
+        "3 in north and south; 1 of them under two classes; e.g. north/cat/1.png and south/cat/1.png"
+        in line
+    )
     assert environments.info.content == described(config_of(root)).content
     with refused(r"3 in north and south.*dataset\.duplicates=drop", DgbenchError):
         described(config_of(root, "dataset.duplicates=fail"))  # known without decoding again
@@ -72,8 +81,12 @@ def test_copies_in_train_and_val_of_one(root: Path, caplog: pytest.LogCaptureFix
     shutil.copy(root / trained, root / judged)
     with caplog.at_level(logging.WARNING):
         after = built(config_of(root))
-    assert trained in subset_paths(after, "north", "train") and judged in subset_paths(after, "north", "val")
-    assert any("1 in train and in val or test of north" in record.getMessage() for record in caplog.records)
+    assert trained in subset_paths(after, "north", "train") and judged in subset_paths(
+        after, "north", "val"
+    )
+    assert any(
+        "1 in train and in val or test of north" in record.getMessage() for record in caplog.records
+    )
 
 
 def test_copies_in_one_subset_leak_nothing(root: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -101,7 +114,9 @@ def test_the_first_of_each_is_left(root: Path) -> None:
     assert "left out: 4 copies of others" in lines_of_dataset(info)[2]
 
 
-def test_images_that_are_not_kept_are_compared_too(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_images_that_are_not_kept_are_compared_too(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     shutil.copy(root / "north" / "cat" / "1.png", root / "south" / "cat" / "1.png")
     words = ("dataset.store=none",)
     with caplog.at_level(logging.WARNING):

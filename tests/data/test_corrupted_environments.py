@@ -33,10 +33,14 @@ def build(tmp_path: Path, image_tree: Callable[..., Path]) -> Callable[..., Any]
     """``build(given="2-2-2-2")``: conf/dataset/pacs_corrupted.yaml at 32 x 32 pixels on 4 x 25 images, with changes."""
     root = image_tree(**dict.fromkeys(DOMAINS, CLASSES))
 
-    def make(dataset: str = "pacs_corrupted", words: tuple[str, ...] = (), **changes: Any) -> Environments:
+    def make(
+        dataset: str = "pacs_corrupted", words: tuple[str, ...] = (), **changes: Any
+    ) -> Environments:
         config = composed(f"dataset={dataset}", f"paths.cache_dir={tmp_path}/cache", *words)
         OmegaConf.set_struct(config, False)
-        config.dataset.update({"root": str(root), "image_size": 32, "workers": 2, "published": None, **changes})
+        config.dataset.update(
+            {"root": str(root), "image_size": 32, "workers": 2, "published": None, **changes}
+        )
         return built(config)  # type: ignore[no-any-return]
 
     return make
@@ -64,7 +68,9 @@ def test_sixty_four_environments(build: Build) -> None:
     assert len(set(tested)) == 64
     assert tested[:2] == ["art_painting", "art_painting+gaussian_noise"]
     assert Counter(env.partition("+")[0] for env in tested) == dict.fromkeys(DOMAINS, 16)
-    held_out = environments.table.error_recipes(False, ["train", "val", "test"], training=environments.info.given[1:])
+    held_out = environments.table.error_recipes(
+        False, ["train", "val", "test"], training=environments.info.given[1:]
+    )
     assert Counter(score.subset for score in held_out) == {"train": 4, "val": 4, "test": 4}
     assert {score.env for score in held_out} == set(environments.info.given)
 
@@ -89,7 +95,11 @@ def test_draws_of_one_seed_are_nested_and_seeds_differ() -> None:
 
 def test_every_corruption_is_drawn_alike() -> None:
     """600 draws over 15 corruptions: 40 expected, with a standard deviation of 6."""
-    drawn = [env for s in range(150) for env in given_environments("1-1-1-1", DOMAINS, list(CORRUPTIONS), s)]
+    drawn = [
+        env
+        for s in range(150)
+        for env in given_environments("1-1-1-1", DOMAINS, list(CORRUPTIONS), s)
+    ]
     counts = Counter(env.partition("+")[2] for env in drawn)
     assert set(counts) == set(CORRUPTIONS)
     assert min(counts.values()) > 15 and max(counts.values()) < 65
@@ -97,7 +107,9 @@ def test_every_corruption_is_drawn_alike() -> None:
 
 def test_listed_environments_and_chosen_corruptions(build: Build) -> None:
     environments = build(
-        given=["sketch", "photo+fog"], corruptions=["fog", "contrast"], environments=["photo", "sketch"]
+        given=["sketch", "photo+fog"],
+        corruptions=["fog", "contrast"],
+        environments=["photo", "sketch"],
     )
     assert environments.info.given == ("sketch", "photo+fog")
     assert environments.info.everywhere == (
@@ -144,7 +156,9 @@ def test_no_image_is_trained_on_twice_or_judges_what_it_trains(build: Build, giv
 
 def test_what_each_seed_decides(build: Build) -> None:
     one = build(given=["photo", "photo+fog"])
-    other_data, other_split = (build(given=list(one.info.given), **{key: 1}) for key in ("data_seed", "split_seed"))
+    other_data, other_split = (
+        build(given=list(one.info.given), **{key: 1}) for key in ("data_seed", "split_seed")
+    )
     assert clean_positions(one, "sketch", "test") == clean_positions(other_data, "sketch", "test")
     assert clean_positions(one, "sketch", "test") != clean_positions(other_split, "sketch", "test")
     assert clean_positions(one, "photo", "train") != clean_positions(other_data, "photo", "train")
@@ -166,7 +180,9 @@ def test_pixels(build: Build) -> None:
     x, y = environments.store.gather(torch.from_numpy(ask))
     clean = environments.store.pixels.positions[ask]
     raw, _ = environments.store.pixels.clean.rows(torch.arange(100))
-    assert y.tolist() == [0 if i % 25 < 14 else 1 for i in clean.tolist()]  # 14 cats, then 11 dogs in each domain
+    assert y.tolist() == [
+        0 if i % 25 < 14 else 1 for i in clean.tolist()
+    ]  # 14 cats, then 11 dogs in each domain
 
     def section(name: str, corruption: str, positions: list[int]) -> torch.Tensor:
         chance = Chance(derive(9, "corruption", name, corruption, 4, 0))
@@ -175,14 +191,20 @@ def test_pixels(build: Build) -> None:
     env = "sketch+gaussian_noise"
     dealt = [*environments.store.pixels.positions[environments.table.subset(env, "train")].tolist()]
     dealt += environments.store.pixels.positions[environments.table.subset(env, "val")].tolist()
-    noisy = section(f"{env}-dealt", "gaussian_noise", dealt)[: len(environments.table.subset(env, "train"))][::2]
-    pool = environments.store.pixels.positions[environments.table.subset("art_painting", "test")].tolist()
+    noisy = section(f"{env}-dealt", "gaussian_noise", dealt)[
+        : len(environments.table.subset(env, "train"))
+    ][::2]
+    pool = environments.store.pixels.positions[
+        environments.table.subset("art_painting", "test")
+    ].tolist()
     gray = section("art_painting+contrast-pool", "contrast", pool)
     expected = torch.cat([raw[clean[:4]], noisy, gray]).float() / 255
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     torch.testing.assert_close(x, (expected - mean.view(3, 1, 1)) / std.view(3, 1, 1))
     assert x.shape == (4 + len(noisy) + 5, 3, 32, 32)
-    kinds = [i % 25 if i % 25 < 14 else i % 25 - 14 for i in clean.tolist()]  # number of the file within its class
+    kinds = [
+        i % 25 if i % 25 < 14 else i % 25 - 14 for i in clean.tolist()
+    ]  # number of the file within its class
     assert environments.store.pixels.rows(torch.from_numpy(ask))[1].tolist() == [
         [10 + i % 3, 12 + i % 2] for i in kinds
     ]
@@ -195,7 +217,10 @@ def test_training_images_are_augmented_like_those_of_any_folder(build: Build) ->
     noise = environments.store.training_noise(np.random.default_rng(0), 6)
     x, y = environments.store.gather_for_training(asked, noise)
     base = copy(environments.store)
-    base.pixels, base.labels = environments.store.pixels.clean, torch.tensor([0] * 14 + [1] * 11).repeat(4)
+    base.pixels, base.labels = (
+        environments.store.pixels.clean,
+        torch.tensor([0] * 14 + [1] * 11).repeat(4),
+    )
     clean = environments.store.pixels.positions[asked]
     expected = base.gather_for_training(clean, noise)
     assert torch.equal(x, expected[0]) and torch.equal(y, expected[1])
@@ -207,7 +232,9 @@ def test_bad_images_are_left_out(build: Build, tmp_path: Path) -> None:
     with pytest.raises(DgbenchError, match=r"00\.png cannot be decoded"):
         build()
     environments = build(given=["photo"], on_bad_image="skip")
-    used = set.union(*(clean_positions(environments, "photo", subset) for subset in ("train", "val", "test")))
+    used = set.union(
+        *(clean_positions(environments, "photo", subset) for subset in ("train", "val", "test"))
+    )
     assert used == set(range(51, 75))  # the third domain without its first image
 
 
@@ -233,7 +260,9 @@ def test_made_once(build: Build, monkeypatch: pytest.MonkeyPatch, store: str) ->
         images_of(again, "test/photo+shot_noise")
 
 
-def test_interrupted_and_gone_on_with(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_and_gone_on_with(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Chunks of 2 images; the 4th call fails. The next process makes the others only, to the same images."""
     monkeypatch.setattr(corrupted_store, "CHUNK_IMAGES", 2)
     whole = images_of(build(cache_dir=f"{tmp_path}/other", workers=1, **KEYS), *ASKED)
@@ -249,7 +278,9 @@ def test_interrupted_and_gone_on_with(build: Build, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(corrupted_store, "corrupt", torn)
     with pytest.raises(KeyboardInterrupt):
         images_of(build(workers=1, **KEYS), *ASKED)
-    monkeypatch.setattr(corrupted_store, "corrupt", lambda *args: calls.append(len(args[0])) or real(*args))
+    monkeypatch.setattr(
+        corrupted_store, "corrupt", lambda *args: calls.append(len(args[0])) or real(*args)
+    )
     before = len(calls)
     assert torch.equal(images_of(build(workers=2, **KEYS), *ASKED), whole)
     chunks = 3 + 10 + 3  # 5 of each pool and the 20 dealt to photo+fog; sketch is clean
@@ -260,7 +291,9 @@ def test_two_at_once(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two stores over one cache, as two processes have: each set is made by one of them."""
     made: list[str] = []
     real = corrupted_store.corrupt
-    monkeypatch.setattr(corrupted_store, "corrupt", lambda *args: made.append(args[1]) or real(*args))
+    monkeypatch.setattr(
+        corrupted_store, "corrupt", lambda *args: made.append(args[1]) or real(*args)
+    )
     both = [build(**KEYS), build(**KEYS)]
     with ThreadPoolExecutor(2) as pool:
         one, two = pool.map(lambda environments: images_of(environments, *ASKED), both)
@@ -272,13 +305,22 @@ def test_files_are_named_by_what_decides_their_content(build: Build, tmp_path: P
     def folders(**changes: Any) -> set[str]:
         environments = build(**{**KEYS, **changes})
         environments.eval_sets(["test/photo+fog"])
-        return {path.name for path in (tmp_path / "cache" / "corrupted").rglob("photo+fog-pool-*") if path.is_dir()}
+        return {
+            path.name
+            for path in (tmp_path / "cache" / "corrupted").rglob("photo+fog-pool-*")
+            if path.is_dir()
+        }
 
     first = folders()
     assert len(first) == 1
     assert folders(data_seed=1) == folders(given=["photo"]) == folders(store="file") == first
     seen = first
-    for changes in ({"severity": 1}, {"corruption_seed": 1}, {"split_seed": 1}, {"pool_fraction": 0.3}):
+    for changes in (
+        {"severity": 1},
+        {"corruption_seed": 1},
+        {"split_seed": 1},
+        {"pool_fraction": 0.3},
+    ):
         now = folders(**changes)
         assert len(now) == len(seen) + 1, changes
         seen = now

@@ -27,7 +27,14 @@ from dgbench.data.transforms.corruptions import (
 from tests.scripts import script
 
 SEED = 7
-DRAWS_NOTHING = ("defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression")
+DRAWS_NOTHING = (
+    "defocus_blur",
+    "zoom_blur",
+    "brightness",
+    "contrast",
+    "pixelate",
+    "jpeg_compression",
+)
 #: mean absolute difference in gray levels; whole gray levels are cut, so single precision is off by one now and then.
 #: JPEG also depends on the version of the decoder.
 TOLERANCE = {**dict.fromkeys(CORRUPTIONS, 0.03), "defocus_blur": 0.06, "jpeg_compression": 0.5}
@@ -89,13 +96,20 @@ def test_equals_recorded_output_at_64_pixels(
 ) -> None:
     ours = corrupt(images[:1], name, severity, Replay(SEED))
     assert _difference(ours, reference[f"{name}-64-{severity}"], 4) <= TOLERANCE[name]
-    assert _difference(images[:1], reference[f"{name}-64-{severity}"], 4) > 1  # the corruption does something
+    assert (
+        _difference(images[:1], reference[f"{name}-64-{severity}"], 4) > 1
+    )  # the corruption does something
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
-def test_equals_recorded_output_at_224_pixels(name: str, images: Tensor, reference: dict[str, np.ndarray]) -> None:
+def test_equals_recorded_output_at_224_pixels(
+    name: str, images: Tensor, reference: dict[str, np.ndarray]
+) -> None:
     large = images[:1].repeat_interleave(4, 2).repeat_interleave(4, 3)[..., :224, :224]
-    assert _difference(corrupt(large, name, 3, Replay(SEED)), reference[f"{name}-224-3"], 16) <= TOLERANCE[name]
+    assert (
+        _difference(corrupt(large, name, 3, Replay(SEED)), reference[f"{name}-224-3"], 16)
+        <= TOLERANCE[name]
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in CORRUPTIONS if name not in DRAWS_NOTHING])
@@ -148,7 +162,15 @@ def test_black_and_white_images(name: str, level: int) -> None:
     """Images of one color stay so under what only moves or averages pixels; nothing divides by zero."""
     x = torch.full((1, 3, 40, 40), level, dtype=torch.uint8)
     out = corrupt(x, name, 3, Chance(0))
-    if name in ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "contrast", "elastic_transform", "pixelate"):
+    if name in (
+        "defocus_blur",
+        "glass_blur",
+        "motion_blur",
+        "zoom_blur",
+        "contrast",
+        "elastic_transform",
+        "pixelate",
+    ):
         assert torch.equal(out, x)
     if name == "brightness":
         assert (out == min(255, int(0.3 * 255) + level)).all()
@@ -157,8 +179,18 @@ def test_black_and_white_images(name: str, level: int) -> None:
 def test_severities_get_stronger(images: Tensor) -> None:
     """The signal that a linear map can restore shrinks with severity, for those without random brightness."""
     x = images.float().flatten()
-    for name in ("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "contrast", "jpeg_compression"):
-        errors = [(corrupt(images, name, s, Chance(0)).float().flatten() - x).square().mean() for s in range(1, 6)]
+    for name in (
+        "gaussian_noise",
+        "shot_noise",
+        "impulse_noise",
+        "defocus_blur",
+        "contrast",
+        "jpeg_compression",
+    ):
+        errors = [
+            (corrupt(images, name, s, Chance(0)).float().flatten() - x).square().mean()
+            for s in range(1, 6)
+        ]
         assert errors == sorted(errors)
 
 
@@ -174,7 +206,9 @@ def test_gaussian_filter_is_that_of_scipy() -> None:
 
     x = np.random.default_rng(0).random((20, 30))
     ours = gaussian(torch.from_numpy(x)[None, None], (1.3, 2.1), 3.0, mirror)[0, 0]
-    np.testing.assert_allclose(ours, gaussian_filter(x, (1.3, 2.1), mode="reflect", truncate=3.0), atol=1e-12)
+    np.testing.assert_allclose(
+        ours, gaussian_filter(x, (1.3, 2.1), mode="reflect", truncate=3.0), atol=1e-12
+    )
 
 
 def test_motion_trail_of_a_point() -> None:
@@ -194,4 +228,7 @@ def test_equals_the_package_itself(severity: int, images: Tensor) -> None:
     for name in CORRUPTIONS:
         for seed in (0, 1):
             theirs = made.oracle(images[1].permute(1, 2, 0).numpy(), name, severity, seed)
-            assert _difference(corrupt(images[1:], name, severity, Replay(seed)), theirs, 1) <= TOLERANCE[name], name
+            assert (
+                _difference(corrupt(images[1:], name, severity, Replay(seed)), theirs, 1)
+                <= TOLERANCE[name]
+            ), name

@@ -42,7 +42,9 @@ def dealt(options: DealtDigits, base: BaseImages, monkeypatch: pytest.MonkeyPatc
 
 def own(environments: Any, env: str) -> np.ndarray:
     """Positions of all images of an environment, in the order in which they were dealt."""
-    return np.sort(np.concatenate([environments.table.subset(env, part) for part in ("train", "val")]))
+    return np.sort(
+        np.concatenate([environments.table.subset(env, part) for part in ("train", "val")])
+    )
 
 
 def sources(environments: Any) -> torch.Tensor:
@@ -53,7 +55,9 @@ def sources(environments: Any) -> torch.Tensor:
 @pytest.fixture
 def synthetic() -> BaseImages:
     """70 pictures with value (7 row + 13 column + 31 k) mod 256, of class k mod 10."""
-    k, row, column = torch.meshgrid(torch.arange(70), torch.arange(28), torch.arange(28), indexing="ij")
+    k, row, column = torch.meshgrid(
+        torch.arange(70), torch.arange(28), torch.arange(28), indexing="ij"
+    )
     images = ((7 * row + 13 * column + 31 * k) % 256).to(torch.uint8)[:, None]
     return BaseImages("digits", images, torch.arange(70) % 10, peak=255)
 
@@ -73,7 +77,12 @@ def test_rotated_as_domainbed(synthetic: BaseImages, monkeypatch: pytest.MonkeyP
     pixels = (x * 255).round().long()
     assert pixels.sum((1, 2, 3)).tolist() == [99232, 91367, 75924, 78328, 80004, 92835]
     at = pixels[:, 0, [0, 14, 5, 27], [0, 14, 20, 3]].tolist()
-    assert [at[i] for i in (0, 1, 2, 5)] == [[124, 148, 163, 96], [0, 122, 178, 10], [0, 214, 50, 0], [0, 36, 194, 0]]
+    assert [at[i] for i in (0, 1, 2, 5)] == [
+        [124, 148, 163, 96],
+        [0, 122, 178, 10],
+        [0, 214, 50, 0],
+        [0, 36, 194, 0],
+    ]
 
 
 def test_colored_as_domainbed(synthetic: BaseImages, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,12 +90,18 @@ def test_colored_as_domainbed(synthetic: BaseImages, monkeypatch: pytest.MonkeyP
     assert list(environments.info.given) == ["0.10", "0.20", "0.90"]
     places = [own(environments, env) for env in environments.info.given]
     assert [len(place) for place in places] == [24, 23, 23]
-    assert environments.catalog.names_at(places[0][:3]) == ["4", "29", "5"]  # places 0, 3, 6 of 4 28 31 29 23 9 5 17
+    assert environments.catalog.names_at(places[0][:3]) == [
+        "4",
+        "29",
+        "5",
+    ]  # places 0, 3, 6 of 4 28 31 29 23 9 5 17
     x, y = environments.store.gather(torch.from_numpy(places[0][:12]))
     assert y.tolist() == [1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0]
     channel = torch.tensor([1, 0, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1])
     index = torch.arange(12)
-    assert torch.equal(x[index, channel] * 255, synthetic.images[sources(environments)[places[0][:12]], 0].float())
+    assert torch.equal(
+        x[index, channel] * 255, synthetic.images[sources(environments)[places[0][:12]], 0].float()
+    )
     assert not x[index, 1 - channel].any()
 
 
@@ -111,20 +126,29 @@ def test_the_draws_continue_from_environment_to_environment(
 
 @pytest.mark.parametrize("angle", [*ANGLES, -15, 90, 200.5])
 def test_turned_as_torchvision_turns_pillow_pictures(angle: float) -> None:
-    images = torch.randint(0, 256, (200, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    images = torch.randint(
+        0, 256, (200, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)
+    )
     assert torch.equal(rotated(images, angle), reference(images, angle))
 
 
 @pytest.mark.parametrize("angle", [15, 30, 45])
 def test_other_sides(angle: float) -> None:
-    images = torch.randint(0, 256, (50, 1, 9, 9), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    images = torch.randint(
+        0, 256, (50, 1, 9, 9), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)
+    )
     assert torch.equal(rotated(images, angle), reference(images, angle))
 
 
 def reference(images: torch.Tensor, angle: float) -> torch.Tensor:
     """DomainBed's line, picture by picture."""
     pictures = [
-        functional.rotate(Image.fromarray(image.numpy()), angle, fill=(0,), interpolation=InterpolationMode.BILINEAR)
+        functional.rotate(
+            Image.fromarray(image.numpy()),
+            angle,
+            fill=(0,),
+            interpolation=InterpolationMode.BILINEAR,
+        )
         for image in images[:, 0]
     ]
     return torch.from_numpy(np.stack([np.asarray(picture) for picture in pictures]))[:, None]
@@ -139,14 +163,22 @@ def test_mnist() -> None:
     base = load_base_images("mnist", REAL, 28)
     places = [own(environments, env) for env in environments.info.given]
     assert [len(place) for place in places] == [11667] * 4 + [11666] * 2
-    assert [environments.catalog.names_at(place[:1])[0] for place in places[:4]] == ["26044", "34615", "62699", "39172"]
+    assert [environments.catalog.names_at(place[:1])[0] for place in places[:4]] == [
+        "26044",
+        "34615",
+        "62699",
+        "39172",
+    ]
     for angle, place in zip(ANGLES, places, strict=True):
         some = sources(environments)[place[:1000]]
         x, y = environments.store.gather(torch.from_numpy(place[:1000]))
         assert torch.equal((x * 255).round().to(torch.uint8), reference(base.images[some], angle))
         assert torch.equal(y, base.classes[some])
     sizes = {env: counts for env, counts in environments.info.counts.items() if env in ("0", "75")}
-    assert sizes == {"0": {"train": 9334, "val": 2333, "test": 0}, "75": {"train": 9333, "val": 2333, "test": 0}}
+    assert sizes == {
+        "0": {"train": 9334, "val": 2333, "test": 0},
+        "75": {"train": 9333, "val": 2333, "test": 0},
+    }
 
 
 # ---- the digits that need no network, splits and roles -----------------------------------------------------------
@@ -166,8 +198,12 @@ def test_digits_of_scikit_learn() -> None:
 
 
 def test_seeds() -> None:
-    first, split, data = (turned(**seeds).build() for seeds in ({}, {"split_seed": 1}, {"data_seed": 1}))
-    assert torch.equal(sources(first), sources(split)) and torch.equal(first.store.values, split.store.values)
+    first, split, data = (
+        turned(**seeds).build() for seeds in ({}, {"split_seed": 1}, {"data_seed": 1})
+    )
+    assert torch.equal(sources(first), sources(split)) and torch.equal(
+        first.store.values, split.store.values
+    )
     assert not np.array_equal(first.table.subset("15", "val"), split.table.subset("15", "val"))
     assert np.array_equal(first.table.subset("15", "val"), data.table.subset("15", "val"))
     assert not torch.equal(sources(first), sources(data))
@@ -175,7 +211,9 @@ def test_seeds() -> None:
 
 def test_a_held_out_environment_is_tested_on_its_in_split() -> None:
     environments = turned().build()
-    recipes = environments.table.error_recipes(False, ["train", "val", "test"], training=["15", "30", "45", "60", "75"])
+    recipes = environments.table.error_recipes(
+        False, ["train", "val", "test"], training=["15", "30", "45", "60", "75"]
+    )
     found = {(recipe.env, recipe.subset): recipe.mixture for recipe in recipes}
     assert found["0", "test"] == {"train/0": 1.0}
     assert ("15", "test") not in found and ("0", "train") not in found

@@ -58,7 +58,8 @@ def test_a_tiff_says_what_its_numbers_mean(tmp_path: Path, bits: int, meaning: i
         return
     pairs = [0, 4095] * (SIDE * SIDE // 2)
     packed = b"".join(
-        bytes([a >> 4, (a & 15) << 4 | b >> 8, b & 255]) for a, b in zip(pairs[::2], pairs[1::2], strict=True)
+        bytes([a >> 4, (a & 15) << 4 | b >> 8, b & 255])
+        for a, b in zip(pairs[::2], pairs[1::2], strict=True)
     )
     entries = [
         (256, SIDE),
@@ -73,9 +74,12 @@ def test_a_tiff_says_what_its_numbers_mean(tmp_path: Path, bits: int, meaning: i
     ]
     start = 8 + len(packed)
     directory = len(entries).to_bytes(2, "little") + b"".join(
-        tag.to_bytes(2, "little") + b"\x04\0" + b"\1\0\0\0" + value.to_bytes(4, "little") for tag, value in entries
+        tag.to_bytes(2, "little") + b"\x04\0" + b"\1\0\0\0" + value.to_bytes(4, "little")
+        for tag, value in entries
     )
-    (tmp_path / "a.tif").write_bytes(b"II*\0" + start.to_bytes(4, "little") + packed + directory + bytes(4))
+    (tmp_path / "a.tif").write_bytes(
+        b"II*\0" + start.to_bytes(4, "little") + packed + directory + bytes(4)
+    )
     assert np.unique(gray(tmp_path / "a.tif")).tolist() == [0, 255]
 
 
@@ -101,7 +105,9 @@ def test_a_16_bit_picture_is_turned_too(tmp_path: Path) -> None:
     np.testing.assert_array_equal(gray(tmp_path / "a.png"), EIGHT)
 
 
-@pytest.mark.parametrize("exif", [b"Exif\0\0nonsense", b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x02\0\xff\xff\xff\xff"])
+@pytest.mark.parametrize(
+    "exif", [b"Exif\0\0nonsense", b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x02\0\xff\xff\xff\xff"]
+)
 def test_a_damaged_exif_tag_is_no_damaged_picture(tmp_path: Path, exif: bytes) -> None:
     Image.fromarray(EIGHT).save(tmp_path / "a.png", exif=exif)
     np.testing.assert_array_equal(gray(tmp_path / "a.png"), EIGHT)
@@ -110,7 +116,9 @@ def test_a_damaged_exif_tag_is_no_damaged_picture(tmp_path: Path, exif: bytes) -
 @pytest.mark.parametrize("mode", ["I", "F"])
 def test_32_bits_are_refused_by_name(tmp_path: Path, mode: str) -> None:
     Image.new(mode, (SIDE, SIDE)).save(tmp_path / "a.tif")
-    with pytest.raises(ValueError, match=rf"pixels of 32 bits \(mode {mode}\).*save it with 8 or 16 bits"):
+    with pytest.raises(
+        ValueError, match=rf"pixels of 32 bits \(mode {mode}\).*save it with 8 or 16 bits"
+    ):
         decode(tmp_path / "a.tif", SIDE)
 
 
@@ -121,7 +129,12 @@ RED, BLUE = (200, 10, 20), (10, 20, 200)
     ("name", "mode", "color", "expected"),
     [
         ("rgb.png", "RGB", RED, RED),
-        ("alpha.png", "RGBA", (*RED, 0), RED),  # transparent: the color below, as torchvision's loader has it
+        (
+            "alpha.png",
+            "RGBA",
+            (*RED, 0),
+            RED,
+        ),  # transparent: the color below, as torchvision's loader has it
         ("gray.png", "L", 77, (77, 77, 77)),
         ("gray_alpha.png", "LA", (77, 128), (77, 77, 77)),
         ("black_and_white.png", "1", 1, (255, 255, 255)),
@@ -138,7 +151,9 @@ RED, BLUE = (200, 10, 20), (10, 20, 200)
         ),
     ],
 )
-def test_other_modes(tmp_path: Path, name: str, mode: str, color: object, expected: tuple[int, ...]) -> None:
+def test_other_modes(
+    tmp_path: Path, name: str, mode: str, color: object, expected: tuple[int, ...]
+) -> None:
     Image.new(mode, (SIDE, SIDE), color).save(tmp_path / name)  # type: ignore[arg-type]
     pixels, _ = decode(tmp_path / name, SIDE)
     np.testing.assert_allclose(pixels[:, 5, 5].astype(int), expected, atol=3)
@@ -173,14 +188,21 @@ def table(root: Path) -> ImageTable:
 @pytest.mark.parametrize("kind", ["ram", "file", "none"])
 def test_every_store_decodes_alike(tmp_path: Path, kind: str) -> None:
     store = image_store(
-        table(tmp_path / "images"), side=SIDE, kind=kind, cache=tmp_path / "cache", workers=1, device_share=0
+        table(tmp_path / "images"),
+        side=SIDE,
+        kind=kind,
+        cache=tmp_path / "cache",
+        workers=1,
+        device_share=0,
     )
     images, _ = store.rows(torch.tensor([0, 1]))
     np.testing.assert_array_equal(images[0, 0].numpy(), EIGHT)
     np.testing.assert_array_equal(images[1, 2].numpy(), np.round(VALUES // 4 / 257))
 
 
-def test_a_cache_of_the_first_way_of_decoding_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_of_the_first_way_of_decoding_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = table(tmp_path / "images")
     now = decoded_folder(found, SIDE, tmp_path)
     monkeypatch.setattr("dgbench.data.datasets.image_table.DECODED", 1)

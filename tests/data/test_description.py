@@ -52,7 +52,11 @@ def make(image_tree: Tree, tmp_path: Path) -> Callable[..., DictConfig]:
             places["path"] = str(save(tmp_path / "features.npz"))
         if "root" in keys:
             places["root"] = str(where)
-            listed = dataset.get("environments") or (dataset.get("published") or {}).get("environments") or "abc"
+            listed = (
+                dataset.get("environments")
+                or (dataset.get("published") or {}).get("environments")
+                or "abc"
+            )
             if not where.exists():
                 image_tree(**dict.fromkeys(map(str, listed), CLASSES))
             if dataset.get("published"):
@@ -63,7 +67,8 @@ def make(image_tree: Tree, tmp_path: Path) -> Callable[..., DictConfig]:
         if name == "manifest":
             files = sorted(where.glob("*/*/*.png"))
             lines = [
-                f"{f.relative_to(where)},{f.parts[-3]},{f.parts[-2]},{'test' if '1' in f.stem else ''}" for f in files
+                f"{f.relative_to(where)},{f.parts[-3]},{f.parts[-2]},{'test' if '1' in f.stem else ''}"
+                for f in files
             ]
             (tmp_path / "list.csv").write_text("\n".join(["path,environment,class,subset", *lines]))
             dataset.manifest = str(tmp_path / "list.csv")
@@ -104,7 +109,9 @@ def agree(config: DictConfig) -> Environments:
     if info.beyond:
         recipes = environments.table.error_recipes(True, ["test"])
         assert tuple(dict.fromkeys(recipe.env for recipe in recipes)) == info.everywhere
-    assert info.smallest_training == min(len(environments.table.subset(env, "train")) for env in info.given)
+    assert info.smallest_training == min(
+        len(environments.table.subset(env, "train")) for env in info.given
+    )
     assert len(info.content) >= 12
     return environments
 
@@ -135,7 +142,9 @@ def test_describing_imports_no_torch(make: Make, tmp_path: Path) -> None:
     configs = [make(name) for name in there]
     configs += [composed(f"dataset={name}", "paths.data_dir=nowhere") for name in absent]
     file = tmp_path / "datasets.json"
-    file.write_text(json.dumps([OmegaConf.to_container(config.dataset, resolve=True) for config in configs]))
+    file.write_text(
+        json.dumps([OmegaConf.to_container(config.dataset, resolve=True) for config in configs])
+    )
     program = (
         "import json, sys\n"
         "from dgbench.plan.building import dataset_options, described\n"
@@ -144,7 +153,9 @@ def test_describing_imports_no_torch(make: Make, tmp_path: Path) -> None:
         "    names.append(described(dataset_options(dataset), absent_ok=True).name)\n"
         "print(len(names), sorted({'torch', 'torchvision', 'PIL.Image'} & set(sys.modules)))"
     )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+    )
     assert (ended.stdout.strip(), ended.returncode) == (f"{len(configs)} []", 0), ended.stderr
 
 
@@ -200,7 +211,9 @@ def test_content_does_not_depend_on_the_place(make: Make, tmp_path: Path) -> Non
 def test_content_of_cifar_batches(tmp_path: Path) -> None:
     from tests.data.test_pictures import cifar
 
-    config = composed("dataset=l_cifar10", f"dataset.root={tmp_path}", f"paths.cache_dir={tmp_path}/cache")
+    config = composed(
+        "dataset=l_cifar10", f"dataset.root={tmp_path}", f"paths.cache_dir={tmp_path}/cache"
+    )
     config.dataset.given = [0.9, 0.1]
     cifar(tmp_path / "cifar-10-batches-py", per_batch=20)
     info = agree(config).info
@@ -217,7 +230,9 @@ def test_content_of_cifar_batches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["image_folder", "pacs_corrupted", "c_cats_dogs"])
-def test_broken_images_are_known_once_they_were_decoded(make: Make, tmp_path: Path, name: str) -> None:
+def test_broken_images_are_known_once_they_were_decoded(
+    make: Make, tmp_path: Path, name: str
+) -> None:
     """Before, all are counted; afterwards, what the cache says is broken is left out, as in what was built."""
     config = make(name, "dataset.on_bad_image=skip")
     min((tmp_path / "tree").rglob("*.png")).write_bytes(b"no image")
@@ -238,13 +253,20 @@ def test_broken_images_are_known_once_they_were_decoded(make: Make, tmp_path: Pa
 # ---- base images ------------------------------------------------------------------------------------------------
 
 
-def test_auto_asks_the_disk_and_tries_a_download_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_asks_the_disk_and_tries_a_download_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A plan downloads nothing; after a download that failed or not, descriptions and environments agree."""
     tried: list[Path] = []
     monkeypatch.setattr(base_files, "_mnist_fetched", lambda folder: tried.append(folder) or False)
     options = options_of(composed("dataset=sr_cmnist", f"paths.data_dir={tmp_path}"))
     assert options.describe().base == "digits" and not tried
-    assert options.build().info.base == options.describe().base == options.describe(download=True).base == "digits"
+    assert (
+        options.build().info.base
+        == options.describe().base
+        == options.describe(download=True).base
+        == "digits"
+    )
     assert len(tried) == 1
 
 
@@ -266,7 +288,9 @@ def test_auto_after_a_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_mnist_that_is_absent(tmp_path: Path) -> None:
     config = composed("dataset=sr_cmnist", "dataset.base=mnist", f"paths.data_dir={tmp_path}")
-    with pytest.raises(DataError, match=r"MNIST is not in \S+; .*dgbench fetch sr_cmnist.* set paths\.data_dir"):
+    with pytest.raises(
+        DataError, match=r"MNIST is not in \S+; .*dgbench fetch sr_cmnist.* set paths\.data_dir"
+    ):
         described(config)
     assert described(config, absent_ok=True).given == ("0.80", "0.85", "0.90", "0.10")
 
@@ -292,7 +316,9 @@ def test_names_of_corruptions() -> None:
 
 
 @pytest.mark.parametrize("name", ["sr_cmnist", "l_cifar10", "pacs", "pacs_corrupted"])
-@pytest.mark.parametrize("bad", ["../evil", "a/b", "a\\b", "", ".hidden", "_private", "two\nlines", None, 3])
+@pytest.mark.parametrize(
+    "bad", ["../evil", "a/b", "a\\b", "", ".hidden", "_private", "two\nlines", None, 3]
+)
 def test_a_name_that_cannot_be_a_folder(make: Make, name: str, bad: object) -> None:
     config = make(name)
     config.dataset.name = bad
@@ -324,7 +350,9 @@ def test_a_name_that_cannot_be_a_folder(make: Make, name: str, bad: object) -> N
         ),
     ],
 )
-def test_values_are_refused_without_an_image(make: Make, name: str, changes: dict[str, Any], said: str) -> None:
+def test_values_are_refused_without_an_image(
+    make: Make, name: str, changes: dict[str, Any], said: str
+) -> None:
     config = make(name)
     config.dataset.update(changes)
     with no_decoding(), refused(said):
@@ -350,9 +378,18 @@ def test_an_image_size_that_the_weights_decide(make: Make) -> None:
         (("b", " "), "' ', which is blank.*rename"),
     ],
 )
-def test_names_of_environments_that_no_row_carries_or_nobody_tells_apart(names: tuple[str, ...], said: str) -> None:
+def test_names_of_environments_that_no_row_carries_or_nobody_tells_apart(
+    names: tuple[str, ...], said: str
+) -> None:
     """Of any dataset, one of a user's own too, before anything is trained."""
     with refused(said, DataError):
         DatasetInfo(
-            name="own", variant={}, base="", split_seed=0, given=names, everywhere=names, n_classes=2, image=(3,)
+            name="own",
+            variant={},
+            base="",
+            split_seed=0,
+            given=names,
+            everywhere=names,
+            n_classes=2,
+            image=(3,),
         )

@@ -29,10 +29,15 @@ def errors(environments: Environments, batch_size: int = 100) -> dict[tuple[str,
     rates = {}
     for name, scored in environments.eval_sets(names).items():
         batches = list(EvalSetLoader(environments.store, name, scored, batch_size))
-        assert [batch.index for batch in batches] == list(range(math.ceil(len(scored.indices) / batch_size)))
+        assert [batch.index for batch in batches] == list(
+            range(math.ceil(len(scored.indices) / batch_size))
+        )
         wrong = sum(int((predict(batch.x) != batch.y).sum()) for batch in batches)
         rates[name] = wrong / len(scored.indices)
-    return {(s.env, s.subset): sum(weight * rates[name] for name, weight in s.mixture.items()) for s in scores}
+    return {
+        (s.env, s.subset): sum(weight * rates[name] for name, weight in s.mixture.items())
+        for s in scores
+    }
 
 
 def test_exact_errors_equal_brute_force(make: Make) -> None:
@@ -63,7 +68,9 @@ def test_own_subsets_are_scored_in_their_own_colors(make: Make) -> None:
     found = errors(environments)
     for env in environments.info.given:
         for subset in ("train", "val"):
-            x, y = environments.store.gather(torch.from_numpy(environments.table.subset(env, subset)))
+            x, y = environments.store.gather(
+                torch.from_numpy(environments.table.subset(env, subset))
+            )
             assert found[env, subset] == float((predict(x) != y).double().mean())
 
 
@@ -110,11 +117,16 @@ def test_sampled_errors_scatter_around_exact_ones(make: Make) -> None:
         expected, drawn = errors(exact, 2000), errors(sampled, 2000)
         pool = torch.from_numpy(exact.table.pool)
         labels = exact.store.labels[pool]
-        right = [predict(exact.store.gather(pool, color)[0]) == labels for color in (labels, 1 - labels)]
+        right = [
+            predict(exact.store.gather(pool, color)[0]) == labels for color in (labels, 1 - labels)
+        ]
         n, d = len(pool), int((right[0] != right[1]).sum())
         assert d > 300  # or the test would say nothing
         for env in exact.info.everywhere:
-            e, difference = exact.table.disagreement[env], drawn[env, "test"] - expected[env, "test"]
+            e, difference = (
+                exact.table.disagreement[env],
+                drawn[env, "test"] - expected[env, "test"],
+            )
             if e in (0, 1):
                 assert abs(difference) < 1e-12
             else:
@@ -127,7 +139,10 @@ def test_sampled_errors_scatter_around_exact_ones(make: Make) -> None:
 
 def test_sampled_colors_are_the_same_every_time_and_differ_between_environments(make: Make) -> None:
     environments = make(evaluation="sampled")
-    first, second = environments.eval_sets(["test/0.50"]), environments.eval_sets(["test/0.51", "test/0.50"])
+    first, second = (
+        environments.eval_sets(["test/0.50"]),
+        environments.eval_sets(["test/0.51", "test/0.50"]),
+    )
     features = [p.feature for p in (first["test/0.50"], second["test/0.50"], second["test/0.51"])]
     assert torch.equal(features[0], features[1])  # type: ignore[arg-type]
     assert (features[0] != features[2]).double().mean() > 0.3  # type: ignore[union-attr] # half of them differ by chance

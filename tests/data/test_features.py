@@ -30,7 +30,13 @@ def test_the_rows_are_those_of_the_file(tmp_path: Path) -> None:
     content = columns(age=np.arange(60))
     info = options(save(tmp_path / "x.npz", age=np.arange(60))).describe()
     environments = options(tmp_path / "x.npz").build()
-    assert (info.given, info.n_classes, info.image, info.kind, info.beyond) == (ENVIRONMENTS, 2, (D,), "vectors", False)
+    assert (info.given, info.n_classes, info.image, info.kind, info.beyond) == (
+        ENVIRONMENTS,
+        2,
+        (D,),
+        "vectors",
+        False,
+    )
     assert environments.info == info and environments.catalog.classes == ("cat", "dog")
     assert info.counts == {env: {"train": 16, "val": 4, "test": 0} for env in ENVIRONMENTS}
     for number, env in enumerate(ENVIRONMENTS):
@@ -49,7 +55,9 @@ def test_chosen_environments_in_their_order(tmp_path: Path) -> None:
     environments = options(save(tmp_path / "x.npz"), environments=["c", "a"]).build()
     assert list(environments.info.given) == ["c", "a"]
     own = np.concatenate([environments.table.subset("c", name) for name in ("train", "val")])
-    assert sorted(map(int, environments.catalog.names_at(own))) == list(range(40, 60)), "numbers of rows in the file"
+    assert sorted(map(int, environments.catalog.names_at(own))) == list(range(40, 60)), (
+        "numbers of rows in the file"
+    )
 
 
 def test_numbers_are_named_in_their_order(tmp_path: Path) -> None:
@@ -65,7 +73,9 @@ def test_blanks_around_names_do_not_count(tmp_path: Path) -> None:
     path = save(tmp_path / "x.csv", environment=[f"{env} " if i % 2 else env for i, env in enumerate(environment)],
                 label=[f" {name}" if i % 3 else name for i, name in enumerate(label)])  # fmt: skip
     environments = options(path, columns="f*").build()
-    assert environments.info == options(save(tmp_path / "y.csv", label=label), columns="f*").describe()
+    assert (
+        environments.info == options(save(tmp_path / "y.csv", label=label), columns="f*").describe()
+    )
     assert environments.catalog.classes == ("cat", "dog")
 
 
@@ -82,22 +92,33 @@ def test_listed_subsets(tmp_path: Path) -> None:
     assert environments.table.subset("a", "test").tolist() == [0, 1, 2, 3, 4]
     assert environments.table.subset("a", "val").tolist() == [5, 6, 7]
     recipes = environments.table.error_recipes(False, ["test"], training=["a", "c"])
-    assert [(r.env, dict(r.mixture)) for r in recipes] == [("a", {"test/a": 1.0}), ("b", {"test/b": 1.0})]
+    assert [(r.env, dict(r.mixture)) for r in recipes] == [
+        ("a", {"test/a": 1.0}),
+        ("b", {"test/b": 1.0}),
+    ]
 
 
-@pytest.mark.parametrize(("suffix", "chosen"), [(".parquet", "f*"), (".csv", ["f0", "f1", "f2", "f3"])])
+@pytest.mark.parametrize(
+    ("suffix", "chosen"), [(".parquet", "f*"), (".csv", ["f0", "f1", "f2", "f3"])]
+)
 def test_every_format_is_the_same_dataset(tmp_path: Path, suffix: str, chosen: Any) -> None:
     first = options(save(tmp_path / "x.npz", age=np.arange(60))).build()
     other = options(save(tmp_path / f"x{suffix}", age=np.arange(60)), columns=chosen).build()
     assert other.info == first.info
     assert torch.equal(other.store.values, first.store.values)
-    assert [each.catalog.attributes_at(np.array([7])) for each in (first, other)] == [{"age": ["7"]}] * 2
+    assert [each.catalog.attributes_at(np.array([7])) for each in (first, other)] == [
+        {"age": ["7"]}
+    ] * 2
 
 
 def test_a_column_of_lists(tmp_path: Path) -> None:
     content = columns()
-    pd.DataFrame({**content, "features": list(content["features"])}).to_parquet(tmp_path / "x.parquet")
-    assert options(tmp_path / "x.parquet").describe() == options(save(tmp_path / "x.npz")).describe()
+    pd.DataFrame({**content, "features": list(content["features"])}).to_parquet(
+        tmp_path / "x.parquet"
+    )
+    assert (
+        options(tmp_path / "x.parquet").describe() == options(save(tmp_path / "x.npz")).describe()
+    )
 
 
 def test_missing_attributes_and_subsets_are_empty(tmp_path: Path) -> None:
@@ -177,7 +198,10 @@ def test_wrong_content(tmp_path: Path, changed: dict[str, Any], said: str) -> No
         ({"environments": []}, r"dataset\.environments=\[\].*list"),
         ({"classes": "some"}, "dataset.classes=some is unknown"),
         ({"val_fraction": 1}, r"dataset\.val_fraction=1 is not in \(0, 1\)"),
-        ({"val_fraction": 0.01}, "3 of 3 environments have 0 val .*a: 20, b: 20, c: 20.*val_fraction=0.05 suffices"),
+        (
+            {"val_fraction": 0.01},
+            "3 of 3 environments have 0 val .*a: 20, b: 20, c: 20.*val_fraction=0.05 suffices",
+        ),
         ({"split_seed": -1}, r"dataset\.split_seed=-1.*integer >= 0"),
         ({"name": "a/b"}, "folder"),
     ],
@@ -227,16 +251,28 @@ def without_an_environment(file: Path) -> None:
         ("x.csv", lambda file: file.write_text(""), r"cannot be read \(EmptyDataError"),
         (
             "x.csv",
-            lambda file: file.write_bytes("features,environment,label\n1,\u00e9,0\n".encode("latin-1")),
+            lambda file: file.write_bytes(
+                "features,environment,label\n1,\u00e9,0\n".encode("latin-1")
+            ),
             r"save it as UTF-8",
         ),
-        ("x.csv", lambda file: file.write_text("features,environment,label\n1,a,0\n1,a,0,9\n"), r"line 3, saw 4"),
-        ("x.csv", lambda file: file.write_text("features,environment,label\n" + "1,a,0,9\n" * 3), r"more values than"),
+        (
+            "x.csv",
+            lambda file: file.write_text("features,environment,label\n1,a,0\n1,a,0,9\n"),
+            r"line 3, saw 4",
+        ),
+        (
+            "x.csv",
+            lambda file: file.write_text("features,environment,label\n" + "1,a,0,9\n" * 3),
+            r"more values than",
+        ),
         ("x.parquet", ragged, r"values.*features.*shapes \(2,\), \(4,\).*d numbers"),
         ("x.parquet", without_an_environment, "row 0 has no environment"),
     ],
 )
-def test_files_that_are_something_else(tmp_path: Path, name: str, write: Callable[[Path], Any], said: str) -> None:
+def test_files_that_are_something_else(
+    tmp_path: Path, name: str, write: Callable[[Path], Any], said: str
+) -> None:
     write(tmp_path / name)
     with refused(said, DataError):
         options(tmp_path / name).describe()
@@ -259,7 +295,9 @@ def test_a_plan_without_the_file(tmp_path: Path) -> None:
             options(tmp_path / "x.npz", **changes).describe(absent_ok="environments" not in changes)
 
 
-def test_reading_that_takes_long_is_named(tmp_path: Path, at_once: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reading_that_takes_long_is_named(
+    tmp_path: Path, at_once: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = save(tmp_path / "x.npz")
     options(path).describe()
     assert f"reading {path}: 1 of 1 files" in capsys.readouterr().err

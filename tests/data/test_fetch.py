@@ -25,7 +25,15 @@ from dgbench import downloads
 from dgbench.data.fetch import __main__ as fetching
 from dgbench.data.fetch.archives import extract
 from dgbench.data.fetch.arrange import terra_incognita
-from dgbench.data.fetch.fetching import DATASETS, Archive, Form, Source, command_into, fetch, sources
+from dgbench.data.fetch.fetching import (
+    DATASETS,
+    Archive,
+    Form,
+    Source,
+    command_into,
+    fetch,
+    sources,
+)
 from dgbench.downloads import Unavailable, download
 from dgbench.errors import ConfigError, DataError
 from dgbench.records.locks import try_exclusive
@@ -68,7 +76,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
                 self.send_error(404)
                 return
             content, wanted = state.files[path], self.headers["Range"]
-            start = int(re.findall(r"bytes=(\d+)-", wanted)[0]) if wanted and state.can_resume else 0
+            start = (
+                int(re.findall(r"bytes=(\d+)-", wanted)[0]) if wanted and state.can_resume else 0
+            )
             if self.headers["If-Range"] not in (None, state.etag):
                 start = 0
             if start >= len(content):
@@ -78,7 +88,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
             self.send_header("Content-Type", state.kind)
             self.send_header("Content-Length", str(len(content) - start))
             if start:
-                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+                self.send_header(
+                    "Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}"
+                )
             if state.etag:
                 self.send_header("ETag", state.etag)
             self.end_headers()
@@ -105,7 +117,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("sha256", [SHA, None])
-def test_a_file_arrives_whole_and_is_got_once(server: Server, tmp_path: Path, sha256: str | None) -> None:
+def test_a_file_arrives_whole_and_is_got_once(
+    server: Server, tmp_path: Path, sha256: str | None
+) -> None:
     server.files["a"] = CONTENT
     for _ in range(2):
         assert download([server.url("a")], tmp_path / "a", sha256) == SHA
@@ -129,7 +143,9 @@ def test_the_next_call_goes_on_where_the_last_one_stopped(server: Server, tmp_pa
     assert server.ranges[-1] == ("a", "bytes=100000-")
 
 
-def test_a_process_that_is_killed_leaves_a_part_to_go_on_from(server: Server, tmp_path: Path) -> None:
+def test_a_process_that_is_killed_leaves_a_part_to_go_on_from(
+    server: Server, tmp_path: Path
+) -> None:
     (tmp_path / "a.part").write_bytes(CONTENT[:7])
     note = {"url": server.url("a"), "total": len(CONTENT), "version": '"one"'}
     (tmp_path / "a.part.json").write_text(json.dumps(note))
@@ -139,9 +155,15 @@ def test_a_process_that_is_killed_leaves_a_part_to_go_on_from(server: Server, tm
 
 
 @pytest.mark.parametrize("etag", ['"two"', None])
-def test_a_file_that_changed_meanwhile_is_got_anew(server: Server, tmp_path: Path, etag: str | None) -> None:
+def test_a_file_that_changed_meanwhile_is_got_anew(
+    server: Server, tmp_path: Path, etag: str | None
+) -> None:
     """Told by its tag, or by its length where the server gives no tag."""
-    server.files["a"], server.cut["a"], server.etag = CONTENT + b"old", [100_000, 0], '"one"' if etag else None
+    server.files["a"], server.cut["a"], server.etag = (
+        CONTENT + b"old",
+        [100_000, 0],
+        '"one"' if etag else None,
+    )
     with pytest.raises(DataError):
         download([server.url("a")], tmp_path / "a", None)
     server.files["a"], server.etag = CONTENT, etag
@@ -163,8 +185,12 @@ def test_a_part_that_is_complete_or_too_long(server: Server, tmp_path: Path) -> 
         (tmp_path / "a").unlink()
 
 
-@pytest.mark.parametrize("published", [{"sha256": SHA}, {"sha256": None, "md5": MD5}, {"sha256": SHA, "md5": MD5}])
-def test_dead_then_wrong_then_right(server: Server, tmp_path: Path, published: dict[str, str | None]) -> None:
+@pytest.mark.parametrize(
+    "published", [{"sha256": SHA}, {"sha256": None, "md5": MD5}, {"sha256": SHA, "md5": MD5}]
+)
+def test_dead_then_wrong_then_right(
+    server: Server, tmp_path: Path, published: dict[str, str | None]
+) -> None:
     """One line for each address that failed, and only the right file is left."""
     server.files.update(bad=b"another file", good=CONTENT)
     said: list[str] = []
@@ -202,7 +228,11 @@ def test_a_mirror_goes_on_with_the_part_of_another_only_if_the_checksum_is_known
     server: Server, tmp_path: Path
 ) -> None:
     server.files.update(one=CONTENT, two=CONTENT)
-    for published, expected in (((SHA, None), "bytes=100000-"), ((None, MD5), "bytes=100000-"), ((None, None), None)):
+    for published, expected in (
+        ((SHA, None), "bytes=100000-"),
+        ((None, MD5), "bytes=100000-"),
+        ((None, None), None),
+    ):
         server.cut["one"] = [100_000, 0]
         with pytest.raises(DataError):
             download([server.url("one")], tmp_path / "a", *published)
@@ -211,7 +241,9 @@ def test_a_mirror_goes_on_with_the_part_of_another_only_if_the_checksum_is_known
         (tmp_path / "a").unlink()
 
 
-def test_wrong_bytes_of_an_earlier_go_do_not_condemn_a_mirror(server: Server, tmp_path: Path) -> None:
+def test_wrong_bytes_of_an_earlier_go_do_not_condemn_a_mirror(
+    server: Server, tmp_path: Path
+) -> None:
     (tmp_path / "a.part").write_bytes(b"rubbish")
     server.files["a"] = CONTENT
     assert download([server.url("a")], tmp_path / "a", SHA) == SHA
@@ -228,7 +260,9 @@ def test_a_wrong_checksum_is_told(server: Server, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("published", [{"sha256": SHA}, {"sha256": None, "md5": MD5}])
-def test_a_file_with_a_wrong_checksum_is_replaced(server: Server, tmp_path: Path, published: dict[str, str]) -> None:
+def test_a_file_with_a_wrong_checksum_is_replaced(
+    server: Server, tmp_path: Path, published: dict[str, str]
+) -> None:
     (tmp_path / "a").write_bytes(b"old")
     server.files["a"] = CONTENT
     for _ in range(2):
@@ -263,7 +297,9 @@ def test_offline_is_told_at_once(tmp_path: Path) -> None:
 # ---- archives ---------------------------------------------------------------------------------------------------
 
 
-def zipped(path: Path, files: dict[str, bytes], change: Callable[[zipfile.ZipInfo], None] = lambda _: None) -> Path:
+def zipped(
+    path: Path, files: dict[str, bytes], change: Callable[[zipfile.ZipInfo], None] = lambda _: None
+) -> Path:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
             info = zipfile.ZipInfo(name)
@@ -282,7 +318,11 @@ def tarred(path: Path, members: list[tuple[tarfile.TarInfo, bytes]], mode: str =
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 FILES = {"top/a/1.png": b"one", "top/b/2.png": b"two" * 1000, "top/empty": b""}
@@ -295,13 +335,19 @@ def test_archives_are_unpacked(tmp_path: Path, mode: str) -> None:
     else:
         folder = tarfile.TarInfo("top/c")
         folder.type = tarfile.DIRTYPE
-        archive = tarred(tmp_path / "a", [(folder, b""), *((tarfile.TarInfo(n), c) for n, c in FILES.items())], mode)
+        archive = tarred(
+            tmp_path / "a",
+            [(folder, b""), *((tarfile.TarInfo(n), c) for n, c in FILES.items())],
+            mode,
+        )
     assert extract(archive, tmp_path / "out") == 3
     assert tree(tmp_path / "out") == FILES
     assert (tmp_path / "out/top/c").is_dir()
 
 
-@pytest.mark.parametrize("name", ["../x", "top/../../x", "/tmp/x", "..\\x", "C:/x", "C:\\x", "a/\\x", ".."])
+@pytest.mark.parametrize(
+    "name", ["../x", "top/../../x", "/tmp/x", "..\\x", "C:/x", "C:\\x", "a/\\x", ".."]
+)
 @pytest.mark.parametrize("kind", ["zip", "tar"])
 def test_no_path_leaves_the_folder(tmp_path: Path, name: str, kind: str) -> None:
     files = {"ok": b"1", name: b"evil"}
@@ -316,7 +362,9 @@ def test_no_path_leaves_the_folder(tmp_path: Path, name: str, kind: str) -> None
     assert set(tree(tmp_path)) <= {"a", "deep/out/ok"}
 
 
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
+@pytest.mark.parametrize(
+    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE]
+)
 def test_links_and_devices_in_tar_are_refused(tmp_path: Path, kind: bytes) -> None:
     """A link out of the folder and then a file through it."""
     link = tarfile.TarInfo("door")
@@ -350,7 +398,9 @@ def test_bombs_are_refused(tmp_path: Path, kind: str) -> None:
     assert sum(map(len, tree(tmp_path / "out").values())) <= 100 * archive.stat().st_size
 
 
-def test_what_the_disk_cannot_hold_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_disk_cannot_hold_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     usage = type("Usage", (), {"free": 2000})
     monkeypatch.setattr("dgbench.data.fetch.archives.shutil.disk_usage", lambda _: usage)
     with pytest.raises(DataError, match=r"unpacks.*more; free"):
@@ -400,16 +450,24 @@ def test_a_file_and_a_folder_of_one_name(tmp_path: Path) -> None:
 def served(server: Server, tmp_path: Path, **changes: object) -> Source:
     """A dataset in one archive on the server."""
     server.files["top.zip"] = zipped(tmp_path / "served.zip", FILES).read_bytes()
-    keys = {"folder": "Pictures", "files": [Archive([server.url("top.zip")], "top.zip")], "inner": "top"}
+    keys = {
+        "folder": "Pictures",
+        "files": [Archive([server.url("top.zip")], "top.zip")],
+        "inner": "top",
+    }
     return Source(name="pictures", **{**keys, **changes})  # type: ignore[arg-type]
 
 
-def test_fetch_unpacks_under_the_right_name_and_does_nothing_twice(server: Server, tmp_path: Path) -> None:
+def test_fetch_unpacks_under_the_right_name_and_does_nothing_twice(
+    server: Server, tmp_path: Path
+) -> None:
     said: list[str] = []
     source, data = served(server, tmp_path, license="free"), tmp_path / "data"
     for _ in range(2):
         assert fetch(source, data, say=said.append) == data / "Pictures"
-    assert tree(data / "Pictures") == {name.removeprefix("top/"): content for name, content in FILES.items()}
+    assert tree(data / "Pictures") == {
+        name.removeprefix("top/"): content for name, content in FILES.items()
+    }
     assert len(server.ranges) == 1
     sha256 = hashlib.sha256(server.files["top.zip"]).hexdigest()
     assert said[0].startswith(f"top.zip: sha256 {sha256} ")
@@ -434,7 +492,9 @@ def test_what_was_changed_or_lost_since_is_got_again(server: Server, tmp_path: P
     assert said[0].startswith(f"pictures: {changed}, {lost} is missing or was changed")
     assert extra.read_text() == "of the user"
     extra.unlink()
-    assert tree(folder) == {path.removeprefix("Pictures/"): whole[path] for path in whole if "Pictures/" in path}
+    assert tree(folder) == {
+        path.removeprefix("Pictures/"): whole[path] for path in whole if "Pictures/" in path
+    }
     assert not (data / ".fetch/pictures").exists()
     (folder / changed).write_bytes(b"")
     (data / ".fetch/pictures.sha256").unlink()
@@ -467,7 +527,9 @@ def test_several_archives_without_a_common_folder(server: Server, tmp_path: Path
     assert tree(tmp_path / "data/Pictures") == {"a/1.png": b"1", "b/2.png": b"2"}
 
 
-def test_a_fetch_that_stops_leaves_no_half_folder_and_goes_on(server: Server, tmp_path: Path) -> None:
+def test_a_fetch_that_stops_leaves_no_half_folder_and_goes_on(
+    server: Server, tmp_path: Path
+) -> None:
     source, data = served(server, tmp_path), tmp_path / "data"
     server.cut["top.zip"] = [100, 0]
     with pytest.raises(DataError):
@@ -486,8 +548,15 @@ def test_an_empty_folder_is_filled(server: Server, tmp_path: Path) -> None:
 
 def test_what_goes_wrong_names_the_way_by_hand(server: Server, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    for changes in ({"files": []}, {"files": [Archive([server.url("gone")], "gone.zip")]}, {"inner": "other"}):
-        assert set(tree(data)) <= {".fetch/pictures.lock"} and not (data / ".fetch" / "pictures").exists()
+    for changes in (
+        {"files": []},
+        {"files": [Archive([server.url("gone")], "gone.zip")]},
+        {"inner": "other"},
+    ):
+        assert (
+            set(tree(data)) <= {".fetch/pictures.lock"}
+            and not (data / ".fetch" / "pictures").exists()
+        )
         source = served(server, tmp_path, manual="ask its makers.", **changes)
         with pytest.raises(DataError, match=rf"ask.*makers.*content lies.*{data / 'Pictures'}$"):
             fetch(source, data, say=lambda _: None)
@@ -498,26 +567,42 @@ def test_where_a_file_cannot_be_had_another_form_is(server: Server, tmp_path: Pa
     """The first form lacks the second of its files; the other form is a plain file that a function arranges."""
     server.files["plain"] = b"1"
     other = Form(
-        files=[Archive([server.url("plain")], "plain")], unpack=False, arrange="tests.data.test_fetch.beside_its_name"
+        files=[Archive([server.url("plain")], "plain")],
+        unpack=False,
+        arrange="tests.data.test_fetch.beside_its_name",
     )
     files = [Archive([server.url("top.zip")], "top.zip"), Archive([DEAD], "gone.zip")]
-    source, data, said = served(server, tmp_path, files=files, otherwise=[other]), tmp_path / "data", list[str]()
+    source, data, said = (
+        served(server, tmp_path, files=files, otherwise=[other]),
+        tmp_path / "data",
+        list[str](),
+    )
     fetch(source, data, say=said.append)
     assert tree(data / "Pictures") == {"a/plain": b"1"}
     assert said[1] == f"gone.zip: {DEAD}: [Errno 111] Connection refused"
     one_line(said[2], "^pictures: gone.zip .*another form")
-    missing = served(server, tmp_path, files=files, otherwise=[Form(files=other.files, needs="no_such_module")])
+    missing = served(
+        server, tmp_path, files=files, otherwise=[Form(files=other.files, needs="no_such_module")]
+    )
     with pytest.raises(DataError, match=r"plain needs no_such_module.*installed; pip.*no_such_m"):
         fetch(missing, tmp_path / "elsewhere", say=lambda _: None)
 
 
-def test_offline_is_told_once_for_all_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_is_told_once_for_all_forms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[list[str]] = []
-    monkeypatch.setattr(downloads, "any_answers", lambda addresses, _: bool(asked.append(list(addresses))))
+    monkeypatch.setattr(
+        downloads, "any_answers", lambda addresses, _: bool(asked.append(list(addresses)))
+    )
     urls = ["http://a.invalid/x", "http://b.invalid/x", "http://c.invalid/x"]
     other = Form(files=[Archive(urls[2:], "z")])
-    source = Source(name="pictures", folder="Pictures", files=[Archive(urls[:2], "y")], otherwise=[other])
-    with pytest.raises(DataError, match=r"^pictures: a\.invalid, b\.invalid, c\.invalid.*reached; check.*net"):
+    source = Source(
+        name="pictures", folder="Pictures", files=[Archive(urls[:2], "y")], otherwise=[other]
+    )
+    with pytest.raises(
+        DataError, match=r"^pictures: a\.invalid, b\.invalid, c\.invalid.*reached; check.*net"
+    ):
         fetch(source, tmp_path, say=lambda _: None)
     assert asked == [urls]
 
@@ -543,7 +628,15 @@ ARRANGED = {"arrange.mnist", "arrange.terra_incognita", "arrange.camelyon17", "a
 def test_the_blocks_of_the_configuration() -> None:
     """All can be read; a folder is the last part of the dataset's root; a checksum is one, or null."""
     known = sources()
-    assert {"pacs", "vlcs", "office_home", "terra_incognita", "domain_net", "nico_pp", "l_cifar10"} <= known.keys()
+    assert {
+        "pacs",
+        "vlcs",
+        "office_home",
+        "terra_incognita",
+        "domain_net",
+        "nico_pp",
+        "l_cifar10",
+    } <= known.keys()
     assert known["vlcs_corrupted"] is known["vlcs"]  # what it builds on
     assert len(known["camelyon17"].otherwise[0].files) == 21
     for name, source in known.items():
@@ -558,8 +651,13 @@ def test_the_blocks_of_the_configuration() -> None:
                 assert archive.urls
                 assert all(re.match(r"https?://", url) for url in archive.urls)
                 for algorithm, value in archive.published.items():
-                    assert re.fullmatch(r"[0-9a-f]*", value) and len(value) == {"sha256": 64, "md5": 32}[algorithm]
-            assert form.arrange is None or form.arrange.removeprefix("dgbench.data.fetch.") in ARRANGED
+                    assert (
+                        re.fullmatch(r"[0-9a-f]*", value)
+                        and len(value) == {"sha256": 64, "md5": 32}[algorithm]
+                    )
+            assert (
+                form.arrange is None or form.arrange.removeprefix("dgbench.data.fetch.") in ARRANGED
+            )
 
 
 @pytest.mark.parametrize(
@@ -599,12 +697,22 @@ def test_datasets_of_one_folder_have_one_source(tmp_path: Path) -> None:
 
 
 def test_the_command(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(fetching, "sources", lambda: {"pictures": served(server, tmp_path)})
     data = ["--to", str(tmp_path / "data")]
     assert fetching.main(["list", *data]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split() == ["pictures", "Pictures", "no", "yes", "not", "stated"]
+    assert capsys.readouterr().out.splitlines()[1].split() == [
+        "pictures",
+        "Pictures",
+        "no",
+        "yes",
+        "not",
+        "stated",
+    ]
     assert fetching.main(["nothing", "pictures", *data]) == 1
     one_line(capsys.readouterr().err.rstrip("\n"), "^dgbench: nothing has .*pictures, or list$")
     assert fetching.main(["pictures", *data]) == 0
@@ -652,7 +760,9 @@ def test_ctrl_c_in_the_middle_and_once_more(tmp_path: Path) -> None:
             self.send_header("Content-Length", str(len(content) - start))
             self.send_header("ETag", '"one"')
             if start:
-                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+                self.send_header(
+                    "Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}"
+                )
             self.end_headers()
             self.wfile.write(content[start : 2_000_000 if not start else None])
             self.wfile.flush()
@@ -663,7 +773,9 @@ def test_ctrl_c_in_the_middle_and_once_more(tmp_path: Path) -> None:
             pass
 
     running = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    threading.Thread(
+        target=running.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+    ).start()
     url = f"http://127.0.0.1:{running.server_port}/a.zip"
     block = {"folder": "Pictures", "inner": "top", "files": [{"name": "a.zip", "urls": [url]}]}
     (tmp_path / "conf").mkdir()
@@ -707,16 +819,30 @@ def test_terra_incognita_is_arranged(tmp_path: Path) -> None:
     for name in images:
         (tmp_path / "eccv_18_all_images_sm" / name).write_text(name)
     content = {
-        "categories": [{"id": 1, "name": "bird"}, {"id": 2, "name": "cat"}, {"id": 3, "name": "car"}],
-        "images": [{"id": name[0], "file_name": name, "location": int(place)} for name, place in images.items()],
+        "categories": [
+            {"id": 1, "name": "bird"},
+            {"id": 2, "name": "cat"},
+            {"id": 3, "name": "car"},
+        ],
+        "images": [
+            {"id": name[0], "file_name": name, "location": int(place)}
+            for name, place in images.items()
+        ],
         "annotations": [
             {"image_id": image, "category_id": kind}
             for image, kind in [("1", 1), ("2", 1), ("2", 2), ("3", 1), ("4", 3)]
         ],
     }
     for half in ("cis_test", "train"):
-        own = {**content, "annotations": content["annotations"][:3] if half == "train" else content["annotations"][2:]}
-        (tmp_path / "eccv_18_annotation_files" / f"{half}_annotations.json").write_text(json.dumps(own))
+        own = {
+            **content,
+            "annotations": content["annotations"][:3]
+            if half == "train"
+            else content["annotations"][2:],
+        }
+        (tmp_path / "eccv_18_annotation_files" / f"{half}_annotations.json").write_text(
+            json.dumps(own)
+        )
     terra_incognita(tmp_path)
     assert tree(tmp_path) == {
         "location_38/bird/1.jpg": b"1.jpg",
@@ -727,7 +853,9 @@ def test_terra_incognita_is_arranged(tmp_path: Path) -> None:
         terra_incognita(tmp_path)
 
 
-def test_every_dataset_is_fetched_to_where_it_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_dataset_is_fetched_to_where_it_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The command that is printed where its images are absent."""
     monkeypatch.delenv("DGBENCH_DATA_DIR", raising=False)
     count = 0

@@ -24,22 +24,38 @@ def table(file: Path, columns: Columns, names: dict[str, list[str]] | None = Non
     """A table with images of these bytes, and names of classes noted as the hub's library notes them."""
     images = [{"bytes": content, "path": None} for content in columns["image"]]
     made = pa.table({**columns, "image": images})
-    features = {column: {"names": own, "_type": "ClassLabel"} for column, own in (names or {}).items()}
+    features = {
+        column: {"names": own, "_type": "ClassLabel"} for column, own in (names or {}).items()
+    }
     about = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
     pq.write_table(made.replace_schema_metadata(about), file)
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.mark.parametrize("batch", [1, 1000])
-def test_domains_and_classes_become_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
+def test_domains_and_classes_become_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
     """A domain by its name or by a number; images are counted through all tables."""
     monkeypatch.setattr(from_parquet, "BATCH", batch)
     names = {"label": ["dog", "house"]}
-    table(tmp_path / "0.parquet", {"image": [PNG, JPG], "domain": ["photo", "sketch"], "label": [1, 0]}, names)
-    table(tmp_path / "1.parquet", {"image": [JPG], "domain": [1], "label": [1]}, {**names, "domain": ["Art", "Real"]})
+    table(
+        tmp_path / "0.parquet",
+        {"image": [PNG, JPG], "domain": ["photo", "sketch"], "label": [1, 0]},
+        names,
+    )
+    table(
+        tmp_path / "1.parquet",
+        {"image": [JPG], "domain": [1], "label": [1]},
+        {**names, "domain": ["Art", "Real"]},
+    )
     domains(tmp_path)
     assert tree(tmp_path) == {
         "photo/house/00000.png": PNG,
@@ -57,8 +73,17 @@ def test_camelyon17_is_laid_out_as_its_reader_wants_it(tmp_path: Path) -> None:
     }
     for name, own in rows.items():
         values = [list(column) for column in zip(*own, strict=True)]
-        columns = dict(zip(("patient", "node", "x_coord", "y_coord", "label", "slide", "center"), values, strict=True))
-        table(tmp_path / f"{name}.parquet", {"image": [PNG + bytes([row[0]]) for row in own], **columns})
+        columns = dict(
+            zip(
+                ("patient", "node", "x_coord", "y_coord", "label", "slide", "center"),
+                values,
+                strict=True,
+            )
+        )
+        table(
+            tmp_path / f"{name}.parquet",
+            {"image": [PNG + bytes([row[0]]) for row in own], **columns},
+        )
     camelyon17(tmp_path)
     assert (tmp_path / "metadata.csv").read_text().splitlines() == [
         ",patient,node,x_coord,y_coord,tumor,slide,center,split",
@@ -80,7 +105,9 @@ def test_camelyon17_is_laid_out_as_its_reader_wants_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "a\\b", "", ".hidden", None, 3])
 def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: object) -> None:
-    table(tmp_path / "0.parquet", {"image": [PNG], "domain": [name], "label": [0]}, {"label": ["dog"]})
+    table(
+        tmp_path / "0.parquet", {"image": [PNG], "domain": [name], "label": [0]}, {"label": ["dog"]}
+    )
     with pytest.raises(DataError, match=r"folder.*trust"):
         domains(tmp_path)
     assert [path.name for path in tmp_path.rglob("*")] == ["0.parquet"]
@@ -92,12 +119,16 @@ def test_tables_that_cannot_be_read(tmp_path: Path) -> None:
     table(tmp_path / "0.parquet", {"image": [PNG], "domain": ["a"], "label": [0]})
     with pytest.raises(DataError, match=r"0\.parquet.*column patient.*table.*expected"):
         camelyon17(tmp_path)
-    with pytest.raises(DataError, match=r"0\.parquet calls.*domain.*class 0"):  # no names of classes
+    with pytest.raises(
+        DataError, match=r"0\.parquet calls.*domain.*class 0"
+    ):  # no names of classes
         domains(tmp_path)
     content = (tmp_path / "0.parquet").read_bytes()
     for broken in (content[:100], content[:20] + bytes(40) + content[60:], b""):
         (tmp_path / "0.parquet").write_bytes(broken)
-        with pytest.raises(DataError, match=r"^0\.parquet.*cut short.*corrupt \(.*\); delete.*fetch.*again$"):
+        with pytest.raises(
+            DataError, match=r"^0\.parquet.*cut short.*corrupt \(.*\); delete.*fetch.*again$"
+        ):
             domains(tmp_path)
 
 

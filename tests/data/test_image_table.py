@@ -63,7 +63,10 @@ def test_blanks_around_names_do_not_count(image_tree: Tree, tmp_path: Path) -> N
     """In a list, where 'a ' would be trained on while 'a' is tested, and of folders."""
     root = image_tree(a=TWO, b=TWO)
     names = [path.relative_to(root).as_posix() for path in sorted(root.rglob("*.png"))]
-    lines = [f"{name},{name[0]}{' ' * (i % 2)},{' ' * (i % 2)}{name.split('/')[1]}" for i, name in enumerate(names)]
+    lines = [
+        f"{name},{name[0]}{' ' * (i % 2)},{' ' * (i % 2)}{name.split('/')[1]}"
+        for i, name in enumerate(names)
+    ]
     manifest = tmp_path / "list.csv"
     manifest.write_text("\n".join(["path,environment,class", *lines]))
     assert listed(manifest, root).fingerprint() == folders(root).fingerprint()
@@ -74,7 +77,10 @@ def test_blanks_around_names_do_not_count(image_tree: Tree, tmp_path: Path) -> N
 
 
 def test_bad_files_are_left_out(image_tree: Tree) -> None:
-    assert folders(image_tree(a=TWO), bad_files=["a/cat/00.png"]).paths == ["a/cat/01.png", "a/dog/00.png"]
+    assert folders(image_tree(a=TWO), bad_files=["a/cat/00.png"]).paths == [
+        "a/cat/01.png",
+        "a/dog/00.png",
+    ]
 
 
 def test_the_fingerprint_is_that_of_the_content(image_tree: Tree, tmp_path: Path) -> None:
@@ -90,7 +96,10 @@ def test_the_fingerprint_is_that_of_the_content(image_tree: Tree, tmp_path: Path
     assert folders(copy).fingerprint() != before.fingerprint()
     assert folders(root, environments=["a"]).fingerprint() != before.fingerprint()
     some = [True] * 5 + [False]
-    assert before.fingerprint(some) == folders(root, bad_files=["b/dog/00.png"], classes="union").fingerprint()
+    assert (
+        before.fingerprint(some)
+        == folders(root, bad_files=["b/dog/00.png"], classes="union").fingerprint()
+    )
 
 
 @pytest.mark.parametrize("form", ["csv", "json"])
@@ -113,15 +122,23 @@ def test_a_list_of_paths(image_tree: Tree, tmp_path: Path, form: str) -> None:
     assert table.env.tolist() == [1, 0, 1]
     assert table.label.tolist() == [0, 0, 1]
     assert table.listed.tolist() == [-1, 2, 1]
-    assert listed(file, root, classes="union", environments=["night"]).paths == ["x/cat/00.png", "x/dog/00.png"]
+    assert listed(file, root, classes="union", environments=["night"]).paths == [
+        "x/cat/00.png",
+        "x/dog/00.png",
+    ]
 
 
 @pytest.mark.parametrize("form", ["csv", "json"])
-def test_further_columns_are_attributes_that_change_no_hash(image_tree: Tree, tmp_path: Path, form: str) -> None:
+def test_further_columns_are_attributes_that_change_no_hash(
+    image_tree: Tree, tmp_path: Path, form: str
+) -> None:
     """In the order of the sorted paths; one that is absent, null or without a name is no attribute of that image."""
     root = image_tree(x=TWO)
     keys = ("path", "environment", "class")
-    plain = [dict(zip(keys, (f"x/{c}/{i}.png", "x", c), strict=True)) for c, i in (("dog", "00"), ("cat", "01"))]
+    plain = [
+        dict(zip(keys, (f"x/{c}/{i}.png", "x", c), strict=True))
+        for c, i in (("dog", "00"), ("cat", "01"))
+    ]
     more = [{**plain[0], "light": "dim", "camera": 3}, {**plain[1], "light": None, "camera": 4}]
     texts = {
         "csv": "path,environment,class,light,camera,\nx/dog/00.png,x,dog,dim,3,5\nx/cat/01.png,x,cat,,4\n",
@@ -147,7 +164,9 @@ def test_further_columns_are_attributes_that_change_no_hash(image_tree: Tree, tm
         ('x/cat/00.png,x,cat\n"x/dog/00.png,x,dog', "cut short"),
     ],
 )
-def test_a_list_that_is_cut_or_of_another_encoding(image_tree: Tree, tmp_path: Path, text: str, said: str) -> None:
+def test_a_list_that_is_cut_or_of_another_encoding(
+    image_tree: Tree, tmp_path: Path, text: str, said: str
+) -> None:
     file = tmp_path / "list.csv"
     file.write_bytes(f"path,environment,class\n{text}\n".encode("latin-1"))
     one_line(lambda: listed(file, image_tree(x=TWO)), said)
@@ -157,7 +176,9 @@ def test_a_cell_longer_than_any_name_is_one_line(tmp_path: Path) -> None:
     """Of a list of others too, which the reader of a dataset reads."""
     file = tmp_path / "list.csv"
     file.write_text(f"path,environment,class\nx/cat/00.png,{'x' * 200_000},cat\n")
-    one_line(lambda: rows_of_list(file), r"list\.csv cannot be read \(field larger than .*; give a CSV")
+    one_line(
+        lambda: rows_of_list(file), r"list\.csv cannot be read \(field larger than .*; give a CSV"
+    )
     one_line(lambda: cells_of(file), r"list\.csv cannot be read \(field larger than ")
     file.write_text(f"path,environment,class,{'x' * 200_000}\nx/cat/00.png,x,cat,y\n")
     one_line(lambda: cells_of(file), r"list\.csv cannot be read \(field larger than ")
@@ -166,7 +187,9 @@ def test_a_cell_longer_than_any_name_is_one_line(tmp_path: Path) -> None:
 def test_a_list_nested_without_end_is_one_line(tmp_path: Path) -> None:
     file = tmp_path / "list.json"
     file.write_text("[" * 100_000)
-    one_line(lambda: rows_of_list(file), r"list\.json cannot be read \(RecursionError: .*; give a CSV")
+    one_line(
+        lambda: rows_of_list(file), r"list\.json cannot be read \(RecursionError: .*; give a CSV"
+    )
 
 
 def one_line(call: Callable[[], Any], words: str) -> None:
@@ -176,14 +199,27 @@ def one_line(call: Callable[[], Any], words: str) -> None:
 
 def test_bad_trees(image_tree: Tree, tmp_path: Path) -> None:
     root = image_tree(photo=TWO, sketch={"cat": 1, "dog": 1})
-    one_line(lambda: folders(tmp_path / "no"), r"dataset\.root=.*/no is no folder; .*dgbench fetch pacs")
-    one_line(lambda: folders(root, environments=["foto"]), r"dataset\.environments names foto, .* photo, sketch")
+    one_line(
+        lambda: folders(tmp_path / "no"), r"dataset\.root=.*/no is no folder; .*dgbench fetch pacs"
+    )
+    one_line(
+        lambda: folders(root, environments=["foto"]),
+        r"dataset\.environments names foto, .* photo, sketch",
+    )
     one_line(lambda: folders(root, environments=["photo", "photo"]), r"names photo twice")
-    one_line(lambda: folders(root, environments="photo"), r"dataset\.environments=photo is no list of names")
+    one_line(
+        lambda: folders(root, environments="photo"),
+        r"dataset\.environments=photo is no list of names",
+    )
     (tmp_path / "empty").mkdir()
-    one_line(lambda: folders(tmp_path / "empty"), r"holds no environment folders; .*environment/class/image")
+    one_line(
+        lambda: folders(tmp_path / "empty"),
+        r"holds no environment folders; .*environment/class/image",
+    )
     (tmp_path / "empty" / "photo" / "cat").mkdir(parents=True)
-    one_line(lambda: folders(tmp_path / "empty"), r"dataset\.root=.*/empty holds no images, such as .jpg")
+    one_line(
+        lambda: folders(tmp_path / "empty"), r"dataset\.root=.*/empty holds no images, such as .jpg"
+    )
     (root / "aempty").mkdir()
     one_line(lambda: folders(root), r"environment aempty holds no images; .*dataset\.environments")
     one_line(
@@ -194,7 +230,10 @@ def test_bad_trees(image_tree: Tree, tmp_path: Path) -> None:
 
 def test_environments_with_other_classes(image_tree: Tree) -> None:
     root = image_tree(photo={"cat": 1, "dog": 1, "elk": 1}, sketch={"cat": 1})
-    one_line(lambda: split(root), r"environment sketch has no images of class dog, elk, which others have; .*union")
+    one_line(
+        lambda: split(root),
+        r"environment sketch has no images of class dog, elk, which others have; .*union",
+    )
     assert folders(root, classes="union").classes == ["cat", "dog", "elk"]
     (root / "photo" / "elk" / "00.png").unlink()
     one_line(lambda: split(root), r"environment sketch has no images of class dog, which")
@@ -212,7 +251,9 @@ def test_bad_lists(image_tree: Tree, tmp_path: Path) -> None:
     one_line(lambda: listed(file, root), r"list\.csv has no column 'environment'")
     head = "path,environment,class,subset\n"
     file.write_text(head + "x/cat/00.png,a,cat,\nx/dog/07.png,a,dog,\n")
-    one_line(lambda: listed(file, root), r"1 of 2 files cannot be read \(No such file.*x/dog/07\.png")
+    one_line(
+        lambda: listed(file, root), r"1 of 2 files cannot be read \(No such file.*x/dog/07\.png"
+    )
     file.write_text(head + "x/cat/00.png,a,cat,\nx/cat/00.png,a,dog,\n")
     one_line(lambda: listed(file, root), r"x/cat/00\.png is listed twice")
     file.write_text(head + "x/cat/00.png,a,cat,\nx/dog/00.png,a,dog,exam\n")

@@ -104,14 +104,19 @@ def test_read_right(name: str, tmp_path: Path) -> None:
     labels = {*CLASSES, "train"} if "train" in name.split() else set(CLASSES)
     assert table.environments == list(ENVS)
     assert set(table.classes) == labels
-    counts = Counter((table.environments[e], table.classes[k]) for e, k in zip(table.env, table.label, strict=True))
+    counts = Counter(
+        (table.environments[e], table.classes[k])
+        for e, k in zip(table.env, table.label, strict=True)
+    )
     assert counts == {(env, label): count for env in ENVS for label in labels}
     assert sum(counts.values()) + sum(table.left_out.counts.values()) <= len(paths)
 
 
 def test_splits_become_subsets(tmp_path: Path) -> None:
     """train, val and test are 0, 1 and 2; full repeats the others, and is left out with its number."""
-    root = tree(tmp_path, product("{e}/{s}/{c}/{i}.jpg", splits=("train", "crossval", "test", "full")))
+    root = tree(
+        tmp_path, product("{e}/{s}/{c}/{i}.jpg", splits=("train", "crossval", "test", "full"))
+    )
     table = read(root, "environment/split/class")
     expected = {"train": 0, "crossval": 1, "test": 2}
     assert table.listed.tolist() == [expected[path.split("/")[1]] for path in table.paths]
@@ -129,14 +134,38 @@ REFUSED: dict[str, tuple[list[str], str]] = {
         product("{e}/{s}/{c}/{i}.jpg", splits=("train", "crossval", "test", "full")),
         r"crossval, full, test, train.*environment/split/class",
     ),
-    "one split below each domain": (product("{e}/train/{c}/{i}.jpg"), r"two ways.*environment/split/class"),
-    "split/class": (SPLIT_CLASS, r"first folders are test, train, val.*layout=environment/class, if these"),
-    "split/domain/class": (product("{s}/{e}/{c}/{i}.jpg"), r"split/environment/class, if north, south"),
-    "a domain among splits": ([*USUAL, "test/fox/0.jpg", "test/hare/0.jpg", "test/owl/0.jpg"], r"north, south, test"),
-    "domain/class/split": (product("{e}/{c}/{s}/{i}.jpg"), r"north/fox holds test, train.*environment/class/split"),
-    "domain/split, no classes": (product("{e}/{s}/{i}.jpg"), r"are test, train.*if these are the classes"),
-    "class folders of folders": (product("{e}/images/{c}/{i}.jpg"), r"hold only folders.*environment/\*/class"),
-    "a folder too high": (product("PACS/{e}/{c}/{i}.jpg"), r"hold only folders.*dataset\.root=.*/PACS"),
+    "one split below each domain": (
+        product("{e}/train/{c}/{i}.jpg"),
+        r"two ways.*environment/split/class",
+    ),
+    "split/class": (
+        SPLIT_CLASS,
+        r"first folders are test, train, val.*layout=environment/class, if these",
+    ),
+    "split/domain/class": (
+        product("{s}/{e}/{c}/{i}.jpg"),
+        r"split/environment/class, if north, south",
+    ),
+    "a domain among splits": (
+        [*USUAL, "test/fox/0.jpg", "test/hare/0.jpg", "test/owl/0.jpg"],
+        r"north, south, test",
+    ),
+    "domain/class/split": (
+        product("{e}/{c}/{s}/{i}.jpg"),
+        r"north/fox holds test, train.*environment/class/split",
+    ),
+    "domain/split, no classes": (
+        product("{e}/{s}/{i}.jpg"),
+        r"are test, train.*if these are the classes",
+    ),
+    "class folders of folders": (
+        product("{e}/images/{c}/{i}.jpg"),
+        r"hold only folders.*environment/\*/class",
+    ),
+    "a folder too high": (
+        product("PACS/{e}/{c}/{i}.jpg"),
+        r"hold only folders.*dataset\.root=.*/PACS",
+    ),
     "no domains": (product("{c}/{i}.jpg"), r"no images two folders down.*folder above"),
     "all in one folder": (["0.jpg", "1.jpg"], r"no environment folders"),
     "arrays only": (product("{e}/{c}/{i}.npy"), r"no images.*12 of other kinds \(north/fox/0\.npy"),
@@ -144,7 +173,10 @@ REFUSED: dict[str, tuple[list[str], str]] = {
         [*USUAL, *product("Raw images/kfold/{c}/{i}.jpg")],
         r"no environments: Raw images .*dataset\.environments=\[north,south\]",
     ),
-    "a folder of lists": ([*USUAL, "splits/north.txt"], r"splits holds no images.*environments=\[north,south\]"),
+    "a folder of lists": (
+        [*USUAL, "splits/north.txt"],
+        r"splits holds no images.*environments=\[north,south\]",
+    ),
     "all in one split": (
         [f"train/{label}.{i}.jpg" for label in CLASSES for i in range(3)],
         r"no images two folders down.*train/.*dataset\.manifest",
@@ -177,20 +209,39 @@ def test_what_is_said_decides(tmp_path: Path) -> None:
     root = tree(tmp_path, SPLIT_CLASS)
     assert read(root, "environment/class").environments == ["test", "train", "val"]
     assert read(root, environments=["train", "test"]).environments == ["train", "test"]
-    assert read(tree(tmp_path / "b", product("{e}/{s}/{c}/{i}.jpg")), "environment/class").classes == ["test", "train"]
+    assert read(
+        tree(tmp_path / "b", product("{e}/{s}/{c}/{i}.jpg")), "environment/class"
+    ).classes == ["test", "train"]
 
 
-def test_hidden_and_foreign_files_are_counted_by_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_hidden_and_foreign_files_are_counted_by_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     root = tree(
-        tmp_path, [*USUAL, "north/fox/.ipynb_checkpoints/0.jpg", "north/a.txt", "north/b.txt", "south/loose.jpg"]
+        tmp_path,
+        [
+            *USUAL,
+            "north/fox/.ipynb_checkpoints/0.jpg",
+            "north/a.txt",
+            "north/b.txt",
+            "south/loose.jpg",
+        ],
     )
     (root / "north" / "empty").mkdir()
     with caplog.at_level(logging.WARNING):
         table = read(root)
-    expected = {"hidden": 1, "of other kinds": 2, "above the classes": 1, "folders without pictures": 1}
+    expected = {
+        "hidden": 1,
+        "of other kinds": 2,
+        "above the classes": 1,
+        "folders without pictures": 1,
+    }
     assert table.left_out.counts == expected
     (line,) = [record.getMessage() for record in caplog.records]
-    assert "2 of other kinds (north/a.txt, north/b.txt)" in line and "1 hidden (north/fox/.ipynb_checkpoints)" in line
+    assert (
+        "2 of other kinds (north/a.txt, north/b.txt)" in line
+        and "1 hidden (north/fox/.ipynb_checkpoints)" in line
+    )
 
 
 def test_linked_folders_are_read_and_circles_refused(tmp_path: Path) -> None:
@@ -204,12 +255,16 @@ def test_linked_folders_are_read_and_circles_refused(tmp_path: Path) -> None:
     ]
     (tmp_path / "elsewhere" / "deep" / "back").symlink_to(root)
     (tmp_path / "elsewhere" / "up").symlink_to(root / "north")
-    said = r"4 linked to a folder .*north/ibex/deep/back, north/ibex/up, .*\.\.\.\); remove the links"
+    said = (
+        r"4 linked to a folder .*north/ibex/deep/back, north/ibex/up, .*\.\.\.\); remove the links"
+    )
     with refused(said, DgbenchError):
         read(root)
 
 
-def test_folders_that_cannot_be_read_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_that_cannot_be_read_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = tree(tmp_path, [*USUAL, *product("closed{e}/{c}/{i}.jpg")])
     scan = os.scandir
 
@@ -224,7 +279,9 @@ def test_folders_that_cannot_be_read_are_counted(tmp_path: Path, monkeypatch: py
         read(root)
 
 
-def test_what_lies_below_a_class_that_holds_images_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_lies_below_a_class_that_holds_images_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     root = tree(tmp_path, [*USUAL, *product("{e}/{c}/masks/{i}.jpg")])
     with caplog.at_level(logging.WARNING):
         assert len(read(root)) == 24
@@ -255,6 +312,7 @@ def test_files_without_ending_are_taken_by_their_first_bytes(tmp_path: Path) -> 
 def test_a_hundred_foreign_files_are_one_line(tmp_path: Path) -> None:
     root = tree(tmp_path, [f"north/fox/{i:03}.csv" for i in range(100)])
     with refused(
-        r"100 of other kinds \(north/fox/000\.csv, north/fox/001\.csv, north/fox/002\.csv, \.\.\.\)", DgbenchError
+        r"100 of other kinds \(north/fox/000\.csv, north/fox/001\.csv, north/fox/002\.csv, \.\.\.\)",
+        DgbenchError,
     ):
         read(root)

@@ -28,11 +28,17 @@ def lines_of(root: Path, **more: list[str]) -> pd.DataFrame:
     """List the twelve images of the tree."""
     paths = sorted(path.relative_to(root).as_posix() for path in root.rglob("*.png"))
     parts = [path.split("/") for path in paths]
-    named = {"path": paths, "environment": [part[0] for part in parts], "class": [part[1] for part in parts]}
+    named = {
+        "path": paths,
+        "environment": [part[0] for part in parts],
+        "class": [part[1] for part in parts],
+    }
     return pd.DataFrame({**named, **more})
 
 
-def table_of_list(frame: pd.DataFrame, root: Path, column: str | None = None, **form: Any) -> ImageTable:
+def table_of_list(
+    frame: pd.DataFrame, root: Path, column: str | None = None, **form: Any
+) -> ImageTable:
     file = root.parent / "list.csv"
     frame.to_csv(file, index=False, **form)
     return table_of_rows(rows_of_list(file, column), root, None, "same", [])
@@ -69,7 +75,10 @@ SPLIT = ["train", "valid", "Test"] * 4
 def test_a_column_that_says_train_and_test_is_followed_or_refused(tree: Path) -> None:
     """Formerly it was an attribute, and validation images were drawn from those that it says are for training."""
     frame = lines_of(tree, split=SPLIT)
-    with refused(r"list\.csv has a column split \(train, valid, Test\).*subset_column=split .*=none", DataError):
+    with refused(
+        r"list\.csv has a column split \(train, valid, Test\).*subset_column=split .*=none",
+        DataError,
+    ):
         table_of_list(frame, tree)
     followed = table_of_list(frame, tree, "split")
     assert followed.listed.tolist() == [0, 1, 2] * 4
@@ -79,7 +88,9 @@ def test_a_column_that_says_train_and_test_is_followed_or_refused(tree: Path) ->
     assert ignored.attributes == {"split": SPLIT}
 
 
-@pytest.mark.parametrize(("name", "values"), [("split", ["0", "1", "2"]), ("phase", ["training", "", "testing"])])
+@pytest.mark.parametrize(
+    ("name", "values"), [("split", ["0", "1", "2"]), ("phase", ["training", "", "testing"])]
+)
 def test_what_looks_like_a_column_of_subsets(tree: Path, name: str, values: list[str]) -> None:
     with refused(f"a column {name} .*dataset.subset_column={name}", DataError):
         table_of_list(lines_of(tree, **{name: values * 4}), tree)
@@ -122,7 +133,9 @@ def test_features_with_other_signs(tmp_path: Path, sign: str) -> None:
 def test_commas_in_numbers_are_named(tmp_path: Path) -> None:
     frame = pd.read_csv(save(tmp_path / "x.csv"))
     frame.to_csv(tmp_path / "x.csv", sep=";", decimal=",", index=False)
-    with refused(r"x\.csv: column f0 holds \w+, e\.g\. '-?\d+,\d+'.*write numbers with a point", DataError):
+    with refused(
+        r"x\.csv: column f0 holds \w+, e\.g\. '-?\d+,\d+'.*write numbers with a point", DataError
+    ):
         options(tmp_path / "x.csv").describe()
 
 

@@ -43,7 +43,9 @@ def environments() -> Environments:
     return Environments(Judged(info, subsets), catalog, TensorStore(pixels, torch.tensor(labels)))
 
 
-@pytest.mark.parametrize(("training", "label"), [(["a"], 1), (["b"], 0), (["a", "b"], 0), ([], None)])
+@pytest.mark.parametrize(
+    ("training", "label"), [(["a"], 1), (["b"], 0), (["a", "b"], 0), ([], None)]
+)
 def test_the_most_frequent_class_is_that_of_all_training_images_together(
     training: list[str], label: int | None
 ) -> None:
@@ -65,7 +67,9 @@ def test_of_two_that_tie_the_first_class_counts() -> None:
         ("b", {("b", "test"): 4, ("b", "val"): 3, ("a", "val"): 1, ("a", "train"): 1}),
     ],
 )
-def test_recipes_of_a_fold_know_their_errors(held_out: str, wrong: dict[tuple[str, str], int]) -> None:
+def test_recipes_of_a_fold_know_their_errors(
+    held_out: str, wrong: dict[tuple[str, str], int]
+) -> None:
     training = tuple(env for env in "ab" if env != held_out)
     fold = Fold("0", training, (held_out,))
     recipes = recipes_of(fold, environments(), ["train", "val", "test"], grouped=False)
@@ -74,7 +78,9 @@ def test_recipes_of_a_fold_know_their_errors(held_out: str, wrong: dict[tuple[st
 
 def test_of_a_mixture_the_expected_number_counts() -> None:
     """Of four images of the pool 1 is not class 0, of the two others none: 0.75 of one."""
-    (mixed,) = with_majority_errors([ErrorRecipe("c", "test", {"pool": 0.75, "few": 0.25})], environments(), ["b"])
+    (mixed,) = with_majority_errors(
+        [ErrorRecipe("c", "test", {"pool": 0.75, "few": 0.25})], environments(), ["b"]
+    )
     assert mixed.majority_wrong == pytest.approx(0.75)
     thirds = {"pool": 1 / 3, "train/b": 2 / 3}
     (equal,) = with_majority_errors([ErrorRecipe("c", "test", thirds)], environments(), ["b"])
@@ -85,7 +91,9 @@ def test_a_protocol_that_trains_on_some_classes_counts_those() -> None:
     """Class 2 alone trains in b, so it is what is always said; a is tested on its classes 0 and 1."""
     part = partial(environments(), {"b": {2: None}}, {"a": {0: None, 1: None}})
     fold = Fold("0", ("b",), ("a",))
-    recipes = with_majority_errors(part.table.error_recipes(False, ["val", "test"], fold.training), part, ["b"])
+    recipes = with_majority_errors(
+        part.table.error_recipes(False, ["val", "test"], fold.training), part, ["b"]
+    )
     assert {(recipe.env, recipe.subset): recipe.majority_wrong for recipe in recipes} == {
         ("b", "val"): 0.0,
         ("a", "test"): 3.0,

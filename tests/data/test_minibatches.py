@@ -24,9 +24,20 @@ def environments(make: Make) -> Environments:
     return make()
 
 
-def data_of(environments: Environments, training: Sequence[str] = GIVEN, **changes: Any) -> EnvironmentData:
-    keys = {"steps": 1000, "eval_every": 100, "batch_size": 16, "eval_batch_size": 64, "seed": 0, **changes}
-    return EnvironmentData(environments, training, environments.table.error_recipes(False, ("val", "test")), **keys)
+def data_of(
+    environments: Environments, training: Sequence[str] = GIVEN, **changes: Any
+) -> EnvironmentData:
+    keys = {
+        "steps": 1000,
+        "eval_every": 100,
+        "batch_size": 16,
+        "eval_batch_size": 64,
+        "seed": 0,
+        **changes,
+    }
+    return EnvironmentData(
+        environments, training, environments.table.error_recipes(False, ("val", "test")), **keys
+    )
 
 
 def same(first: Sequence[EnvBatch], second: Sequence[EnvBatch]) -> bool:
@@ -61,7 +72,9 @@ def test_groups_are_scored_whole_and_in_no_order_of_labels(environments: Environ
         assert set(sizes[:-1]) <= {60}
         assert not torch.equal(*images)
         assert torch.equal(*(x.flatten(1).sort(0).values.sum(0) for x in images))
-        assert torch.equal(images[1], torch.cat([batch.x for batch in other])), "the same order each time"
+        assert torch.equal(images[1], torch.cat([batch.x for batch in other])), (
+            "the same order each time"
+        )
 
 
 def test_with_replacement_and_uniform(environments: Environments) -> None:
@@ -117,7 +130,10 @@ def test_environments_are_drawn_independently(environments: Environments) -> Non
     """Places within two subsets of 308 images agree in about 64 * 16 / 308 = 3 of 1,024 draws, not in all of them."""
     drawing = data_of(environments, GIVEN[:2]).runs[0]
     order = np.concatenate([drawing.order(step).reshape(2, 16) for step in range(64)], axis=1)
-    places = [{int(i): k for k, i in enumerate(environments.table.subset(env, "train"))} for env in GIVEN[:2]]
+    places = [
+        {int(i): k for k, i in enumerate(environments.table.subset(env, "train"))}
+        for env in GIVEN[:2]
+    ]
     drawn = [[places[e][int(i)] for i in order[e]] for e in (0, 1)]
     assert sum(a == b for a, b in zip(*drawn, strict=True)) < 20
 
@@ -125,15 +141,26 @@ def test_environments_are_drawn_independently(environments: Environments) -> Non
 def test_a_minibatch_larger_than_an_environment(environments: Environments) -> None:
     """1540 dealt images, 385 for each of four environments, 77 of them for val: 308 are left."""
     data_of(environments, batch_size=308)
-    with pytest.raises(ConfigError, match=r"hparams\.batch_size=309.*larger.*4 of 4 .*0\.80: 308.*batch_size=308"):
+    with pytest.raises(
+        ConfigError, match=r"hparams\.batch_size=309.*larger.*4 of 4 .*0\.80: 308.*batch_size=308"
+    ):
         data_of(environments, batch_size=309)
 
 
 @pytest.mark.parametrize(
     ("done", "chunks"),
-    [(0, [32, 32, 32, 4]), (37, [32, 31]), (99, [1]), (100, [32, 32, 32, 4]), (200, [32, 18]), (250, [])],
+    [
+        (0, [32, 32, 32, 4]),
+        (37, [32, 31]),
+        (99, [1]),
+        (100, [32, 32, 32, 4]),
+        (200, [32, 18]),
+        (250, []),
+    ],
 )
-def test_intervals_end_at_evaluations(environments: Environments, done: int, chunks: list[int]) -> None:
+def test_intervals_end_at_evaluations(
+    environments: Environments, done: int, chunks: list[int]
+) -> None:
     """250 steps, judged every 100: an interval goes from the steps done to the next multiple of 100, or the end."""
     data = data_of(environments, steps=250)
     found = list(IntervalLoader(data, lambda: done))
@@ -151,13 +178,17 @@ def test_chunks_shrink_with_the_images(environments: Environments) -> None:
     assert large.chunk_steps() == CHUNK_BYTES[0] // (4 * 308 * 4 * 128) == 13
 
 
-def test_chunks_are_larger_beside_a_device(environments: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_are_larger_beside_a_device(
+    environments: Environments, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every chunk costs a turn of the loop, for which a device of short kernels waits."""
     monkeypatch.setattr(environments.store, "to", lambda device: None)
     stack = EnvironmentData.stack([data_of(environments, batch_size=308)] * 3)
     for kind, steps in (("cpu", 4), ("meta", CHUNK_STEPS), ("cpu", 4)):
         strategy = SimpleNamespace(root_device=torch.device(kind))
-        monkeypatch.setattr(stack, "trainer", SimpleNamespace(strategy=strategy, global_rank=0, world_size=1))
+        monkeypatch.setattr(
+            stack, "trainer", SimpleNamespace(strategy=strategy, global_rank=0, world_size=1)
+        )
         stack.setup("fit")
         assert stack.chunk_steps() == steps
 
@@ -189,7 +220,9 @@ def test_a_stack_gives_each_member_what_it_gets_alone(environments: Environments
     assert batches[0].sizes == (16, 16, 16)
     for number, run in enumerate(runs):
         alone = run.batches(60, 10)
-        assert same(alone, [EnvBatch(batch.x[number], batch.y[number], batch.sizes) for batch in batches])
+        assert same(
+            alone, [EnvBatch(batch.x[number], batch.y[number], batch.sizes) for batch in batches]
+        )
     assert stack.chunk_steps() == CHUNK_STEPS
     large = EnvironmentData.stack([data_of(environments, batch_size=308)] * 3)
     assert large.chunk_steps() == CHUNK_BYTES[0] // (3 * 4 * 308 * 4 * 128) == 4

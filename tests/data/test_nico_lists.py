@@ -23,9 +23,13 @@ def test_official_lists(image_tree: Callable[..., Path]) -> None:
     lists.mkdir()
     with pytest.raises(DataError, match=r"NICO_DG_official lists no image"):
         official_lists(root=root, folder=FOLDER)
-    (lists / "dim_train.txt").write_text("NICO_DG/dim/hot air balloon/00.png 3\nNICO_DG/dim/cat/00.png 7\n")
+    (lists / "dim_train.txt").write_text(
+        "NICO_DG/dim/hot air balloon/00.png 3\nNICO_DG/dim/cat/00.png 7\n"
+    )
     (lists / "dim_test.txt").write_text("./NICO_DG/dim/hot air balloon/01.png 3\n\n")
-    (lists / "rock_test.txt").write_text("NICO_DG/rock/cat/00.png 7\nNICO_DG/rock/hot air balloon/00.png 3\n")
+    (lists / "rock_test.txt").write_text(
+        "NICO_DG/rock/cat/00.png 7\nNICO_DG/rock/hot air balloon/00.png 3\n"
+    )
     (lists / "readme.txt").write_text("not a list")
     table = table_of_rows(official_lists(root=root, folder=FOLDER), root, None, "same", [])
     assert table.environments == ["dim", "rock"]
@@ -34,7 +38,11 @@ def test_official_lists(image_tree: Callable[..., Path]) -> None:
     assert table.label.tolist() == [0, 1, 1, 0, 1]
     assert table.listed.tolist() == [0, 0, 2, 2, 2]
     (lists / "rock_test.txt").write_text("NICO_DG/rock/cat/00.png\n")
-    with pytest.raises(DataError, match=r"rock_test\.txt line 1.*path.*number: NICO_DG/rock/cat/00\.png; correct"):
+    with pytest.raises(
+        DataError, match=r"rock_test\.txt line 1.*path.*number: NICO_DG/rock/cat/00\.png; correct"
+    ):
         official_lists(root=root, folder=FOLDER)
-    with pytest.raises(DataError, match=r"nowhere.*folder.*; put NICO\+\+'s official lists.*take.*tree"):
+    with pytest.raises(
+        DataError, match=r"nowhere.*folder.*; put NICO\+\+'s official lists.*take.*tree"
+    ):
         official_lists(root=root, folder="nowhere")

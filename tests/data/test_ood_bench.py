@@ -29,7 +29,9 @@ def camelyon(tmp_path: Path) -> Path:
         for i in range(4):
             place, x = f"patient_{hospital:03d}_node_{i}", 32 * i
             image(root / "patches" / place / f"patch_{place}_x_{x}_y_7.png")
-            lines.append(f"{len(lines) - 1},{hospital:03d},{i},{x},7,{i % 2},{hospital},{hospital},0")
+            lines.append(
+                f"{len(lines) - 1},{hospital:03d},{i},{x},7,{i % 2},{hospital},{hospital},0"
+            )
     (root / "metadata.csv").write_text("\n".join(lines) + "\n")
     return root
 
@@ -37,9 +39,13 @@ def camelyon(tmp_path: Path) -> Path:
 def test_camelyon17(camelyon: Path) -> None:
     environments = made("camelyon17", camelyon)
     assert list(environments.info.given) == [f"hospital_{i}" for i in range(5)]
-    assert contents(environments) == {(f"hospital_{i}", label): 2 for i in range(5) for label in ("normal", "tumor")}
+    assert contents(environments) == {
+        (f"hospital_{i}", label): 2 for i in range(5) for label in ("normal", "tumor")
+    }
     catalog = environments.catalog
-    position = list(catalog.names or ()).index("patches/patient_003_node_1/patch_patient_003_node_1_x_32_y_7.png")
+    position = list(catalog.names or ()).index(
+        "patches/patient_003_node_1/patch_patient_003_node_1_x_32_y_7.png"
+    )
     assert position in [
         *environments.table.subset("hospital_3", "train"),
         *environments.table.subset("hospital_3", "val"),
@@ -54,7 +60,9 @@ def test_camelyon17_that_will_not_do(camelyon: Path) -> None:
     with pytest.raises(DataError, match=r"metadata\.csv.*column 'tumor'.*first line"):
         made("camelyon17", camelyon)
     list_file.write_text(text + "20,009,9,9,9,1,4,4,0\n")
-    with pytest.raises(DataError, match=r"1 of 21 files cannot be read.*patient_009_node_9_x_9_y_9\.png"):
+    with pytest.raises(
+        DataError, match=r"1 of 21 files cannot be read.*patient_009_node_9_x_9_y_9\.png"
+    ):
         made("camelyon17", camelyon)
     list_file.unlink()
     with pytest.raises(DataError, match=r"metadata\.csv cannot be read"):
@@ -88,7 +96,10 @@ def test_table_9_adds_up() -> None:
 
 def test_table_10_adds_up() -> None:
     """All 1,748 blond men but one of CelebA: 462 + 924 of its training part, 362 of the others."""
-    table = {env: {label: sum(n) for label, n in classes.items()} for env, classes in ood_bench.CELEBA.items()}
+    table = {
+        env: {label: sum(n) for label, n in classes.items()}
+        for env, classes in ood_bench.CELEBA.items()
+    }
     assert table == {
         "train1": {"blond": 12_133, "not blond": 12_133},
         "train2": {"blond": 12_133, "not blond": 12_133},
@@ -116,7 +127,10 @@ def test_nico_is_drawn_in_the_wanted_numbers(tmp_path: Path) -> None:
         for context, n in zip(ood_bench.NICO_CONTEXTS, numbers, strict=True)
     }
     assert len({path for path, *_ in rows}) == len(rows) == 28, "no image twice"
-    assert all((root / path).is_file() and path.startswith(f"{label}/images/") for path, _, label, _ in rows)
+    assert all(
+        (root / path).is_file() and path.startswith(f"{label}/images/")
+        for path, _, label, _ in rows
+    )
 
 
 def test_the_draw_depends_on_the_data_seed_alone(tmp_path: Path) -> None:
@@ -137,9 +151,17 @@ def test_nico_published_lists(tmp_path: Path) -> None:
     root = nico(tmp_path / "NICO", 4)
     (root / "mixed_split_corrected").mkdir()
     for i, env in enumerate(ood_bench.NICO):
-        kinds = (("dog", "animal"), ("bus", "vehicle")) if i % 2 == 0 else (("cat", "animal"), ("boat", "vehicle"))
+        kinds = (
+            (("dog", "animal"), ("bus", "vehicle"))
+            if i % 2 == 0
+            else (("cat", "animal"), ("boat", "vehicle"))
+        )
         context, images = ("on snow", "on grass")[i // 2], (i % 2, i % 2 + 2)
-        lines = [f"{kind}\\{context}\\{n}.jpg,{kind},{context},{label}" for kind, label in kinds for n in images]
+        lines = [
+            f"{kind}\\{context}\\{n}.jpg,{kind},{context},{label}"
+            for kind, label in kinds
+            for n in images
+        ]
         (root / "mixed_split_corrected" / f"env_{env}.csv").write_text("\n".join(lines) + "\n")
     environments = made("nico_mixed", root)
     assert list(environments.info.given) == ["train1", "train2", "val", "test"]
@@ -148,7 +170,9 @@ def test_nico_published_lists(tmp_path: Path) -> None:
     }
     assert "animal/images/dog/on snow/0.jpg" in (environments.catalog.names or ())
     (root / "mixed_split_corrected" / "env_val.csv").write_text("dog/on grass/0.jpg,dog,on grass\n")
-    with pytest.raises(DataError, match=r"env_val\.csv has a line 'dog/on grass/0\.jpg,dog,on grass', not path"):
+    with pytest.raises(
+        DataError, match=r"env_val\.csv has a line 'dog/on grass/0\.jpg,dog,on grass', not path"
+    ):
         made("nico_mixed", root)
 
 
@@ -169,8 +193,12 @@ def celeba(root: Path, per_group: int) -> dict[str, tuple[bool, bool, int]]:
         values = ["-1"] * 40
         values[9], values[20] = ("1" if blond else "-1"), ("1" if male else "-1")
         lines.append(f"{name} {'  '.join(values)}")
-    (root / "list_attr_celeba.txt").write_text("\n".join([str(len(people)), " ".join(ATTRIBUTES), *lines]) + "\n")
-    (root / "list_eval_partition.txt").write_text("".join(f"{name} {part}\n" for name, (_, _, part) in people.items()))
+    (root / "list_attr_celeba.txt").write_text(
+        "\n".join([str(len(people)), " ".join(ATTRIBUTES), *lines]) + "\n"
+    )
+    (root / "list_eval_partition.txt").write_text(
+        "".join(f"{name} {part}\n" for name, (_, _, part) in people.items())
+    )
     return people
 
 
@@ -221,10 +249,14 @@ def test_celeba_published_lists(tmp_path: Path) -> None:
     }
     with pytest.raises(DataError, match=r"3 images.*blond, male.*few.*462.*environment train1"):
         made("celeba_blond", root, "dataset.reader.lists=drawn")
-    with pytest.raises(ConfigError, match=r"dataset\.reader\.lists=both.*unknown.*published.*drawn"):
+    with pytest.raises(
+        ConfigError, match=r"dataset\.reader\.lists=both.*unknown.*published.*drawn"
+    ):
         made("celeba_blond", root, "dataset.reader.lists=both")
     (root / "blond_split" / "te_env.csv").unlink()
-    with pytest.raises(DataError, match=r"te_env\.csv cannot be read .*dataset\.reader\.lists=published\|drawn"):
+    with pytest.raises(
+        DataError, match=r"te_env\.csv cannot be read .*dataset\.reader\.lists=published\|drawn"
+    ):
         made("celeba_blond", root)
 
 
@@ -242,7 +274,11 @@ def test_celeba_without_its_attributes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["camelyon17", "nico_mixed", "celeba_blond", "cmnist_irm"])
 def test_the_fixed_split_names_environments_that_exist(name: str) -> None:
     dataset = composed(f"dataset={name}").dataset
-    known = dataset.published.environments if "published" in dataset else [f"{e:.2f}" for e in dataset.given]
+    known = (
+        dataset.published.environments
+        if "published" in dataset
+        else [f"{e:.2f}" for e in dataset.given]
+    )
     split: dict[str, Any] = dict(dataset.split)
     assert sorted(env for part in split.values() for env in part) == sorted(known)
     assert len(split["train"]) >= 2
@@ -268,13 +304,15 @@ def test_any_reader_is_taken(tmp_path: Path) -> None:
 
 @pytest.mark.mnist
 @pytest.mark.skipif(
-    not (Path(os.environ.get("DGBENCH_DATA_DIR", "")) / "MNIST" / "raw").is_dir(), reason="no MNIST in DGBENCH_DATA_DIR"
+    not (Path(os.environ.get("DGBENCH_DATA_DIR", "")) / "MNIST" / "raw").is_dir(),
+    reason="no MNIST in DGBENCH_DATA_DIR",
 )
 def test_cmnist_irm_sizes() -> None:
     """60,000 digits: 25,000 (2,500 val) in 0.1 and in 0.2; for 0.9 a pool of 9,000 and 1,000 val."""
     environments = built(composed("dataset=cmnist_irm"))
     sizes = {
-        env: [len(environments.table.subset(env, part)) for part in ("train", "val")] for env in environments.info.given
+        env: [len(environments.table.subset(env, part)) for part in ("train", "val")]
+        for env in environments.info.given
     }
     assert sizes == {"0.10": [22_500, 2500], "0.20": [22_500, 2500], "0.90": [0, 1000]}
     assert len(environments.table.pool) == 9000

@@ -32,7 +32,11 @@ def small() -> Environments:
     )  # fmt: skip
     labels = torch.tensor([0, 0, 0, 1, 1, 0, 1, 0, 0, 1, 1, 1] * 2)
     catalog = Catalog(labels.numpy(), ("0", "1"), Preprocessing.unchanged(info.image))
-    return Environments(PaintedSmall(info, subsets), catalog, TensorStore(torch.arange(24.0).view(-1, 1, 1, 1), labels))
+    return Environments(
+        PaintedSmall(info, subsets),
+        catalog,
+        TensorStore(torch.arange(24.0).view(-1, 1, 1, 1), labels),
+    )
 
 
 # class 0 trains in a with 2 images and is tested in b; class 1 trains in b and is tested in a with 1 image
@@ -62,7 +66,9 @@ def test_scores_say_what_was_held_out(view: Environments) -> None:
         ("a", "val", False), ("b", "val", False), ("a", "test", True), ("b", "test", True),
     ]  # fmt: skip
     passes = view.eval_sets([name for score in scores for name in score.mixture])
-    val_a, val_b, test_a, test_b = (passes[name].indices.tolist() for s in scores for name in s.mixture)
+    val_a, val_b, test_a, test_b = (
+        passes[name].indices.tolist() for s in scores for name in s.mixture
+    )
     assert (val_a, val_b) == ([5], [18])
     assert len(test_a) == 1
     assert set(test_a) < {9, 10, 11}

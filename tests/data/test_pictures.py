@@ -49,7 +49,9 @@ def cifar(folder: Path, per_batch: int = 3) -> np.ndarray:
         content = {"data": rows[own], "labels": [(i + k) % 10 for k in range(per_batch)]}
         written = pickle.dumps(content, protocol=2).replace(b"numpy._core", b"numpy.core")
         for key in content:  # strings of Python 2
-            written = written.replace(b"X%c\0\0\0%s" % (len(key), key.encode()), b"U%c%s" % (len(key), key.encode()))
+            written = written.replace(
+                b"X%c\0\0\0%s" % (len(key), key.encode()), b"U%c%s" % (len(key), key.encode())
+            )
         (folder / name).write_bytes(written)
     return rows
 
@@ -125,7 +127,9 @@ def test_cifar10_reads_as_torchvision_does(load: Load, tmp_path: Path) -> None:
     cifar(tmp_path / "cifar-10-batches-py")
     base = load(tmp_path, 32)
     theirs = [Unchecked(str(tmp_path), train=train) for train in (True, False)]
-    assert np.array_equal(base.images.permute(0, 2, 3, 1).numpy(), np.concatenate([part.data for part in theirs]))
+    assert np.array_equal(
+        base.images.permute(0, 2, 3, 1).numpy(), np.concatenate([part.data for part in theirs])
+    )
     assert base.classes.tolist() == [label for part in theirs for label in part.targets]
 
 
@@ -145,7 +149,10 @@ def test_a_pickle_that_would_run_code_is_refused(load: Load, tmp_path: Path) -> 
     ("damage", "said"),
     [
         (lambda f: (f / "data_batch_3").unlink(), "data_batch_3 is missing"),
-        (lambda f: (f / "data_batch_1").write_bytes((f / "data_batch_1").read_bytes()[:500]), "data_batch_1 is cut"),
+        (
+            lambda f: (f / "data_batch_1").write_bytes((f / "data_batch_1").read_bytes()[:500]),
+            "data_batch_1 is cut",
+        ),
         (lambda f: (f / "test_batch").write_bytes(b""), "test_batch is cut"),
         (
             lambda f: (f / "test_batch").write_bytes(
@@ -163,10 +170,14 @@ def test_damaged_cifar10_is_named(load: Load, tmp_path: Path, damage: object, sa
 
 
 @pytest.mark.parametrize("content", [b"", b"no image at all", None])
-def test_an_unreadable_image_is_named_or_skipped(load: Load, tmp_path: Path, content: bytes | None) -> None:
+def test_an_unreadable_image_is_named_or_skipped(
+    load: Load, tmp_path: Path, content: bytes | None
+) -> None:
     """Empty, no image, or cut in the middle."""
     for name in ("a/1.png", "a/2.png", "b/1.png"):
-        save(tmp_path / name, np.random.default_rng(0).integers(0, 256, (16, 16, 3), dtype=np.uint8))
+        save(
+            tmp_path / name, np.random.default_rng(0).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+        )
     whole = (tmp_path / "a/1.png").read_bytes()
     (tmp_path / "a/1.png").write_bytes(whole[: len(whole) // 2] if content is None else content)
     with pytest.raises(DataError, match=r"a/1\.png cannot be decoded .*dataset\.on_bad_image=skip"):

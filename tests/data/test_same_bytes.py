@@ -51,7 +51,9 @@ def test_each_byte_counts(size: int, tmp_path: Path) -> None:
 def test_two_pairs_of_one_size(alike: bool, tmp_path: Path) -> None:
     one = RNG.bytes(LARGE)
     other = changed(one, 0) if alike else RNG.bytes(LARGE)
-    images = table(tmp_path / "tree", {"a": one, "b": other, "c": one, "d": other, "e": RNG.bytes(LARGE)})
+    images = table(
+        tmp_path / "tree", {"a": one, "b": other, "c": one, "d": other, "e": RNG.bytes(LARGE)}
+    )
     assert names(images, groups_of_files(images, tmp_path / "cache", 1)) == [["a", "c"], ["b", "d"]]
 
 
@@ -85,7 +87,9 @@ def test_few_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     groups_of_files(images, tmp_path / "cache", 1)
     assert sorted(sampled) == sorted(["a", "b", *different])
     assert sorted(whole) == ["a", "b"]
-    assert groups_of_files(images, tmp_path / "cache", 1) and len(sampled) == 7, "what was found is kept"
+    assert groups_of_files(images, tmp_path / "cache", 1) and len(sampled) == 7, (
+        "what was found is kept"
+    )
 
 
 def test_a_damaged_record_is_made_again(tmp_path: Path) -> None:

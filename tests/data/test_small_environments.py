@@ -26,13 +26,21 @@ def save(folder: Path, sizes: dict[str, int] = SIZES, classes: int = 2) -> Path:
     rng = np.random.default_rng(0)
     env = np.repeat(list(sizes), list(sizes.values()))
     label = np.concatenate([np.arange(n) % classes for n in sizes.values()])
-    frame = pd.DataFrame({"environment": env, "label": label, "f0": rng.normal(size=len(env)) + label, "f1": 1.0})
+    frame = pd.DataFrame(
+        {"environment": env, "label": label, "f0": rng.normal(size=len(env)) + label, "f1": 1.0}
+    )
     frame.to_csv(folder / "sites.csv", index=False)
     return folder / "sites.csv"
 
 
 def options(file: Path, **changed: Any) -> FeatureOptions:
-    own = {"environments": None, "classes": "same", "val_fraction": 0.2, "split_seed": 0, "columns": "f*"}
+    own = {
+        "environments": None,
+        "classes": "same",
+        "val_fraction": 0.2,
+        "split_seed": 0,
+        "columns": "f*",
+    }
     return FeatureOptions(**{"name": "sites", "path": str(file), **own, **changed})
 
 
@@ -43,7 +51,11 @@ def test_all_that_are_too_small_are_named_with_the_fraction_that_suffices(tmp_pa
         r"dataset\.val_fraction=0\.5 suffices, or dataset\.min_images=5 leaves them out"
     ):
         options(file).describe()
-    assert options(file, val_fraction=0.5).describe().counts["s5"] == {"train": 1, "val": 1, "test": 0}
+    assert options(file, val_fraction=0.5).describe().counts["s5"] == {
+        "train": 1,
+        "val": 1,
+        "test": 0,
+    }
     assert options(file, min_images=5).describe().only_tested == ("s3", "s4", "s5")
 
 
@@ -56,7 +68,9 @@ def test_the_fraction_suffices_and_a_smaller_one_does_not(images: int) -> None:
 
 def test_one_image_cannot_be_divided(tmp_path: Path) -> None:
     file = save(tmp_path, {**SIZES, "s6": 1}, classes=2)
-    with refused(r"no fraction suffices .*as 1 has: dataset\.min_images=5 .*min_images=2 with .*val_fraction=0\.5"):
+    with refused(
+        r"no fraction suffices .*as 1 has: dataset\.min_images=5 .*min_images=2 with .*val_fraction=0\.5"
+    ):
         options(file, classes="union").describe()
     info = options(file, classes="union", min_images=2, val_fraction=0.5).describe()
     assert info.only_tested == ("s6",)
@@ -66,12 +80,14 @@ def test_one_image_cannot_be_divided(tmp_path: Path) -> None:
 def test_classes_and_fractions_are_refused_in_one_line(tmp_path: Path) -> None:
     file = save(tmp_path, classes=3)
     with refused(
-        r"environment s5 has no images of class 2, .*dataset\.classes=union; and 3 of 6 .*val_fraction=0\.5", DataError
+        r"environment s5 has no images of class 2, .*dataset\.classes=union; and 3 of 6 .*val_fraction=0\.5",
+        DataError,
     ):
         options(file).describe()
     file = save(tmp_path, classes=4)
     with refused(
-        r"2 of 6 environments have no images of classes .*s4 of class 3, environment s5 of class 2, 3", DataError
+        r"2 of 6 environments have no images of classes .*s4 of class 3, environment s5 of class 2, 3",
+        DataError,
     ):
         options(file, val_fraction=0.5).describe()
 
@@ -115,14 +131,25 @@ def test_fractions_classes_and_minibatches_are_refused_in_one_line(tmp_path: Pat
         "val_fraction=0.5 suffices, or dataset.min_images=5 leaves them out of training and tests them still$"
     ):
         make_plan(tmp_path, *words(file), "protocol.train=[s0]")
-    with refused("has no images of class 2.*; and 3 of 6 .*; and hparams.batch_size=8 is larger than", DataError):
+    with refused(
+        "has no images of class 2.*; and 3 of 6 .*; and hparams.batch_size=8 is larger than",
+        DataError,
+    ):
         make_plan(tmp_path, *words(save(tmp_path, classes=3)))
     both = ("dataset.val_fraction=0.5", "trainer.small_environments=repeat")
-    assert make_plan(tmp_path, *words(save(tmp_path)), *both).folds[0].training == ("s0", "s2", "s3", "s4", "s5")
+    assert make_plan(tmp_path, *words(save(tmp_path)), *both).folds[0].training == (
+        "s0",
+        "s2",
+        "s3",
+        "s4",
+        "s5",
+    )
 
 
 def test_small_ones_are_tested_and_not_trained_on(tmp_path: Path) -> None:
-    plan = make_plan(tmp_path, *words(save(tmp_path), "dataset.min_images=10", "protocol.test=[s4,s5]"))
+    plan = make_plan(
+        tmp_path, *words(save(tmp_path), "dataset.min_images=10", "protocol.test=[s4,s5]")
+    )
     (fold,) = plan.folds
     assert (fold.training, fold.tested) == (("s0", "s1", "s2"), ("s4", "s5"))
     with refused("dataset.min_images leaves nothing to train fold 0 on"):
@@ -139,7 +166,14 @@ def test_leave_one_out_still_holds_out_small_ones(tmp_path: Path) -> None:
 
 def data_of(file: Path, **changed: Any) -> EnvironmentData:
     environments = options(file, min_images=4, val_fraction=0.25).build()
-    keys = {"steps": 100, "eval_every": 50, "batch_size": 8, "eval_batch_size": 64, "seed": 0, **changed}
+    keys = {
+        "steps": 100,
+        "eval_every": 50,
+        "batch_size": 8,
+        "eval_batch_size": 64,
+        "seed": 0,
+        **changed,
+    }
     recipes = environments.table.error_recipes(False, ("val", "test"), ["s0", "s1", "s2", "s3"])
     return EnvironmentData(environments, ["s0", "s1", "s2", "s3"], recipes, **keys)
 
@@ -165,7 +199,9 @@ def test_steps_draw_environments(tmp_path: Path) -> None:
         seen |= {tuple(numbers.tolist())}
         (batch,) = data.batches(step, 1)
         assert batch.sizes == (8, 8)
-        assert batch.drawn is not None and batch.drawn.tolist() == numbers.tolist() == sorted(set(numbers.tolist()))
+        assert batch.drawn is not None and batch.drawn.tolist() == numbers.tolist() == sorted(
+            set(numbers.tolist())
+        )
         assert batch.index is not None
         for number, rows in zip(numbers, batch.index.reshape(2, 8), strict=True):
             assert set(rows.tolist()) <= set(table.subset(data.training[number], "train"))
@@ -182,7 +218,9 @@ def test_each_environment_is_drawn_as_often(tmp_path: Path) -> None:
 
 def test_more_than_there_are(tmp_path: Path) -> None:
     file = save(tmp_path, {"s0": 40, "s1": 30, "s2": 30})
-    with refused("environments_per_step=3 is more than the 2 training environments of a fold; set 2"):
+    with refused(
+        "environments_per_step=3 is more than the 2 training environments of a fold; set 2"
+    ):
         make_plan(tmp_path, *words(file, "trainer.environments_per_step=3"))
 
 
@@ -190,9 +228,20 @@ def test_the_defaults_change_no_hash(tmp_path: Path) -> None:
     """Hashes are older than these keys: a specification does not name them at their defaults."""
     file = save(tmp_path, {"s0": 40, "s1": 30, "s2": 30})
     spec = make_plan(tmp_path, *words(file)).spec
-    keys = {"environments_per_step", "small_environments", "split_by", "split_pattern", "min_images", "subset_column"}
+    keys = {
+        "environments_per_step",
+        "small_environments",
+        "split_by",
+        "split_pattern",
+        "min_images",
+        "subset_column",
+    }
     assert not keys & {*spec.training, *spec.dataset, *spec.dataset["variant"]}
-    for key in ("trainer.environments_per_step=1", "trainer.small_environments=repeat", "dataset.min_images=5"):
+    for key in (
+        "trainer.environments_per_step=1",
+        "trainer.small_environments=repeat",
+        "dataset.min_images=5",
+    ):
         assert make_plan(tmp_path, *words(file, key)).spec.digest != spec.digest, key
 
 
@@ -214,10 +263,19 @@ def test_hundreds_of_sites_are_trained_on(command: Any, tmp_path: Path) -> None:
     )  # fmt: skip
     (line,) = command("train.py", *asked, cwd=tmp_path).complaints
     without_val = sum(int(0.2 * n) == 0 for n in sizes)
-    assert line.startswith(f"dgbench: {without_val} of 323 environments have 0 val images at dataset.val_fraction=0.2")
+    assert line.startswith(
+        f"dgbench: {without_val} of 323 environments have 0 val images at dataset.val_fraction=0.2"
+    )
     assert "dataset.val_fraction=0.5 suffices, or dataset.min_images=5" in line
-    assert "; and hparams.batch_size=8 is larger than the smallest training environments, 321 of 321" in line
-    again = ("dataset.min_images=5", "trainer.small_environments=repeat", "trainer.environments_per_step=4")
+    assert (
+        "; and hparams.batch_size=8 is larger than the smallest training environments, 321 of 321"
+        in line
+    )
+    again = (
+        "dataset.min_images=5",
+        "trainer.small_environments=repeat",
+        "trainer.environments_per_step=4",
+    )
     ended = command("train.py", *asked, *again, cwd=tmp_path)
     assert ended.code == 0, ended.err
     rows = [row for row in rows_in(tmp_path) if row["step"] == 6]

@@ -36,7 +36,9 @@ def places(rows: list[spawrious.Row]) -> dict[tuple[str, str, str], int]:
     """(environment, folder/location, class) -> images."""
     assert len({path for path, *_ in rows}) == len(rows), "no image twice"
     assert all(path.split("/")[2] == breed and subset is None for path, _, breed, subset in rows)
-    return dict(Counter((env, "/".join(path.split("/")[:2]), breed) for path, env, breed, _ in rows))
+    return dict(
+        Counter((env, "/".join(path.split("/")[:2]), breed) for path, env, breed, _ in rows)
+    )
 
 
 def test_one_to_one(dogs: Path) -> None:
@@ -49,23 +51,47 @@ def test_one_to_one(dogs: Path) -> None:
         **{("SC_group_1", "0/beach", breed): 1 for breed in train},
         **{("SC_group_2", f"1/{location}", breed): 8 for breed, location in train.items()},
         **{("SC_group_2", "1/beach", breed): 2 for breed in train},
-        **{("Test", f"{folder}/{location}", breed): 12 for breed, location in test.items() for folder in (0, 1)},
+        **{
+            ("Test", f"{folder}/{location}", breed): 12
+            for breed, location in test.items()
+            for folder in (0, 1)
+        },
     }
-    firsts = [path for path, env, *_ in rows if env == "SC_group_2" and path.startswith("1/snow/corgi")]
+    firsts = [
+        path for path, env, *_ in rows if env == "SC_group_2" and path.startswith("1/snow/corgi")
+    ]
     assert firsts == [f"1/snow/corgi/{i:02}.png" for i in range(8)], "the first by name"
 
 
 def test_many_to_many(dogs: Path) -> None:
     rows = spawrious.spawrious(dogs, "m2m_hard", per_class=10)
     groups = {
-        "SC_group_1": {"bulldog": "dirt", "dachshund": "jungle", "labrador": "snow", "corgi": "beach"},
-        "SC_group_2": {"bulldog": "jungle", "dachshund": "dirt", "labrador": "beach", "corgi": "snow"},
+        "SC_group_1": {
+            "bulldog": "dirt",
+            "dachshund": "jungle",
+            "labrador": "snow",
+            "corgi": "beach",
+        },
+        "SC_group_2": {
+            "bulldog": "jungle",
+            "dachshund": "dirt",
+            "labrador": "beach",
+            "corgi": "snow",
+        },
     }
     tested = {"bulldog": ("snow", "beach"), "dachshund": ("snow", "beach")}
     tested |= {"labrador": ("dirt", "jungle"), "corgi": ("dirt", "jungle")}
     assert places(rows) == {
-        **{(env, f"0/{location}", breed): 10 for env, of in groups.items() for breed, location in of.items()},
-        **{("Test", f"0/{location}", breed): 12 for breed, both in tested.items() for location in both},
+        **{
+            (env, f"0/{location}", breed): 10
+            for env, of in groups.items()
+            for breed, location in of.items()
+        },
+        **{
+            ("Test", f"0/{location}", breed): 12
+            for breed, both in tested.items()
+            for location in both
+        },
     }
 
 
@@ -84,8 +110,12 @@ PUBLISHED = {
 def test_every_variant(dogs: Path, variant: str) -> None:
     train, test, filler = PUBLISHED[variant]
     found = places(spawrious.spawrious(dogs, variant, per_class=10))
-    own = {breed: place for (env, place, breed), n in found.items() if env == "SC_group_1" and n > 5}
-    assert own == dict(zip(spawrious.BREEDS, (f"0/{place}" for place in train.split()), strict=True))
+    own = {
+        breed: place for (env, place, breed), n in found.items() if env == "SC_group_1" and n > 5
+    }
+    assert own == dict(
+        zip(spawrious.BREEDS, (f"0/{place}" for place in train.split()), strict=True)
+    )
     assert {place for (env, place, _), n in found.items() if env == "SC_group_1" and n < 5} == (
         {f"0/{filler}"} if filler else set()
     )
@@ -97,8 +127,14 @@ def test_every_variant(dogs: Path, variant: str) -> None:
 
 def test_published_numbers() -> None:
     """3,072 and 96, 2,756 and 412 of 3,168."""
-    parts = list(spawrious._one_to_one(spawrious.VARIANTS["o2o_easy"], "beach", spawrious.PER_CLASS))
-    counts = {(env, location): n for env, _, location, breed, n in parts if breed == "bulldog" and env != "Test"}
+    parts = list(
+        spawrious._one_to_one(spawrious.VARIANTS["o2o_easy"], "beach", spawrious.PER_CLASS)
+    )
+    counts = {
+        (env, location): n
+        for env, _, location, breed, n in parts
+        if breed == "bulldog" and env != "Test"
+    }
     assert counts == {
         ("SC_group_1", "desert"): 3072, ("SC_group_1", "beach"): 96,
         ("SC_group_2", "desert"): 2756, ("SC_group_2", "beach"): 412,
@@ -106,9 +142,13 @@ def test_published_numbers() -> None:
 
 
 def test_folders_that_will_not_do(dogs: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^dataset\.reader\.variant=o2o is unknown; choose o2o_easy, .*$"):
+    with pytest.raises(
+        ConfigError, match=r"^dataset\.reader\.variant=o2o is unknown; choose o2o_easy, .*$"
+    ):
         spawrious.spawrious(dogs, "o2o")
-    with pytest.raises(DataError, match=r"0/desert/bulldog holds 12 images, fewer than the 3072 of this variant; "):
+    with pytest.raises(
+        DataError, match=r"0/desert/bulldog holds 12 images, fewer than the 3072 of this variant; "
+    ):
         spawrious.spawrious(dogs, "o2o_easy")
     with pytest.raises(DataError, match=r"0/desert/bulldog cannot be read"):
         spawrious.spawrious(dogs.parent, "o2o_easy")
@@ -121,18 +161,35 @@ def test_as_its_yaml_has_it(tmp_path: Path) -> None:
         for breed in spawrious.BREEDS:
             for i in range(2):
                 image(root / "0" / location / breed / f"{i}.png")
-    environments = made("spawrious_m2m_easy", root, "+dataset.reader.per_class=2", "dataset.image_size=8")
+    environments = made(
+        "spawrious_m2m_easy", root, "+dataset.reader.per_class=2", "dataset.image_size=8"
+    )
     assert list(environments.info.given) == ["Test", "SC_group_1", "SC_group_2"]
     assert environments.catalog.classes == ("bulldog", "corgi", "dachshund", "labrador")
     groups = {(env, breed): 2 for env in ("SC_group_1", "SC_group_2") for breed in spawrious.BREEDS}
-    assert contents(environments) == {**groups, **{("Test", breed): 4 for breed in spawrious.BREEDS}}
+    assert contents(environments) == {
+        **groups,
+        **{("Test", breed): 4 for breed in spawrious.BREEDS},
+    }
     at = torch.from_numpy(
-        np.concatenate([environments.table.subset(env, "train")[:2] for env in environments.info.given])
+        np.concatenate(
+            [environments.table.subset(env, "train")[:2] for env in environments.info.given]
+        )
     )
     noise = environments.store.training_noise(np.random.default_rng(0), 6)
-    plain, augmented = environments.store.gather(at)[0], environments.store.gather_for_training(at, noise)[0]
+    plain, augmented = (
+        environments.store.gather(at)[0],
+        environments.store.gather_for_training(at, noise)[0],
+    )
     assert torch.equal(augmented[:2], plain[:2])
-    assert ((augmented - plain).abs().amax((1, 2, 3)) > 0).tolist() == [False, False, True, True, True, True]
+    assert ((augmented - plain).abs().amax((1, 2, 3)) > 0).tolist() == [
+        False,
+        False,
+        True,
+        True,
+        True,
+        True,
+    ]
 
 
 @pytest.mark.parametrize("variant", spawrious.VARIANTS)

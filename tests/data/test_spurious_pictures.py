@@ -87,11 +87,17 @@ def test_given_overrides_the_ratio(trees: dict[str, Path]) -> None:
 def test_what_e_means(trees: dict[str, Path], name: str, e_means: str, share: float) -> None:
     """In e = 0.2 the feature equals the label in 80 % (disagree) or 20 % (agree) of the images, sd sqrt(.16 / n)."""
     environments = made(name, trees[name], given=[0.2, 0.21], e_means=e_means)
-    own = torch.from_numpy(np.concatenate([environments.table.subset("0.20", part) for part in ("train", "val")]))
-    equal = (environments.store.feature[own] == environments.store.labels[own]).double().mean().item()
+    own = torch.from_numpy(
+        np.concatenate([environments.table.subset("0.20", part) for part in ("train", "val")])
+    )
+    equal = (
+        (environments.store.feature[own] == environments.store.labels[own]).double().mean().item()
+    )
     assert abs(equal - share) < 4 * (0.16 / len(own)) ** 0.5
     assert environments.info.identity()["variant"]["e_means"] == e_means
-    mixture = {score.env: score.mixture for score in environments.table.error_recipes(True, ("test",))}["0.20"]
+    mixture = {
+        score.env: score.mixture for score in environments.table.error_recipes(True, ("test",))
+    }["0.20"]
     assert mixture["test+0"] == pytest.approx(share, abs=1e-12)
 
 
@@ -115,12 +121,17 @@ def test_ten_lines_exactly(trees: dict[str, Path]) -> None:
         return (x.flatten(1) @ weight.T).argmax(1)
 
     scores = [
-        score for score in environments.table.error_recipes(True, ("test",)) if score.env in ("0.00", "0.37", "1.00")
+        score
+        for score in environments.table.error_recipes(True, ("test",))
+        if score.env in ("0.00", "0.37", "1.00")
     ]
     names = list(dict.fromkeys(name for score in scores for name in score.mixture))
     assert len(names) == 10
     wrong = {
-        name: sum(int((predict(b.x) != b.y).sum()) for b in EvalSetLoader(environments.store, name, scored, 64))
+        name: sum(
+            int((predict(b.x) != b.y).sum())
+            for b in EvalSetLoader(environments.store, name, scored, 64)
+        )
         / len(environments.table.pool)
         for name, scored in environments.eval_sets(names).items()
     }
@@ -129,16 +140,24 @@ def test_ten_lines_exactly(trees: dict[str, Path]) -> None:
         e, expected = float(score.env), 0.0
         for color in range(10):
             x, y = environments.store.gather(
-                torch.from_numpy(environments.table.pool), torch.full((len(environments.table.pool),), color)
+                torch.from_numpy(environments.table.pool),
+                torch.full((len(environments.table.pool),), color),
             )
             own, other = ((predict(x) != y) & (same == (y == color)) for same in (True, False))
-            expected += (e * int(own.sum()) + (1 - e) / 9 * int(other.sum())) / len(environments.table.pool)
-        assert sum(w * wrong[n] for n, w in score.mixture.items()) == pytest.approx(expected, abs=1e-12)
+            expected += (e * int(own.sum()) + (1 - e) / 9 * int(other.sum())) / len(
+                environments.table.pool
+            )
+        assert sum(w * wrong[n] for n, w in score.mixture.items()) == pytest.approx(
+            expected, abs=1e-12
+        )
 
 
 def test_label_noise_over_ten_classes(trees: dict[str, Path]) -> None:
     """A quarter of 600 labels is another class (sd 0.0177), each of the nine others about as often."""
-    noisy, clean = (made("l_cifar10", trees["l_cifar10"], label_noise=noise).store.labels for noise in (0.25, 0.0))
+    noisy, clean = (
+        made("l_cifar10", trees["l_cifar10"], label_noise=noise).store.labels
+        for noise in (0.25, 0.0)
+    )
     changed = noisy != clean
     assert abs(changed.double().mean().item() - 0.25) < 4 * 0.0177
     shift = (noisy - clean)[changed] % 10
@@ -183,7 +202,9 @@ def test_bad_values_are_named(trees: dict[str, Path], changes: dict[str, Any], s
         made("c_cats_dogs", trees["c_cats_dogs"], **changes)
 
 
-def test_contact_sheet(trees: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_contact_sheet(
+    trees: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Rows show the same pictures; in e = 1 of L-CIFAR10 label k has line k."""
     environments = made("l_cifar10", trees["l_cifar10"], evaluation="sampled")
     labels, images = contact_sheet.sheet(environments, ["0.50", "1.00"])
@@ -193,18 +214,27 @@ def test_contact_sheet(trees: dict[str, Path], tmp_path: Path, capsys: pytest.Ca
     assert torch.equal(images[0, :, :, :, 4:], images[1, :, :, :, 4:])
     cache = f"cache_dir={CACHE.name}"
     words = [f"{name},root={tree},image_size=8,{cache}" for name, tree in trees.items()]
-    assert contact_sheet.main(["--to", str(tmp_path / "sheet.png"), "--environments", "0.10,1.00", *words]) == 0
+    assert (
+        contact_sheet.main(
+            ["--to", str(tmp_path / "sheet.png"), "--environments", "0.10,1.00", *words]
+        )
+        == 0
+    )
     with Image.open(tmp_path / "sheet.png") as written:
         assert written.width > 600
     capsys.readouterr()
-    assert contact_sheet.main(["--to", str(tmp_path / "no.png"), "--environments", "7", words[1]]) == 1
+    assert (
+        contact_sheet.main(["--to", str(tmp_path / "no.png"), "--environments", "7", words[1]]) == 1
+    )
     assert capsys.readouterr().err.startswith("dgbench: there is no environment 7")
 
 
 REAL = Path(os.environ.get("DGBENCH_DATA_DIR", ""))
 
 
-@pytest.mark.skipif(not (REAL / "CIFAR10_subset").is_dir(), reason="no CIFAR10_subset in DGBENCH_DATA_DIR")
+@pytest.mark.skipif(
+    not (REAL / "CIFAR10_subset").is_dir(), reason="no CIFAR10_subset in DGBENCH_DATA_DIR"
+)
 def test_real_cifar10() -> None:
     environments = made("l_cifar10", REAL / "CIFAR10_subset" / "test", image_size=32)
     assert environments.store.values.shape == (2000, 3, 32, 32)

@@ -23,13 +23,19 @@ DIGITS = 1797
 
 def own_images(environments: Environments, env: str) -> np.ndarray:
     """The images dealt to a given environment, sorted."""
-    return np.sort(np.concatenate([environments.table.subset(env, name) for name in ("train", "val")]))
+    return np.sort(
+        np.concatenate([environments.table.subset(env, name) for name in ("train", "val")])
+    )
 
 
 @pytest.mark.parametrize(
     ("ratio", "scale", "expected"),
     [
-        (3, 1, "0.80 0.85 0.90 0.10"),  # a single minority environment is the lower end of its range
+        (
+            3,
+            1,
+            "0.80 0.85 0.90 0.10",
+        ),  # a single minority environment is the lower end of its range
         (3, 2, "0.80 0.82 0.84 0.86 0.88 0.90 0.10 0.20"),
         (3, 3, "0.80 0.8125 0.825 0.8375 0.85 0.8625 0.875 0.8875 0.90 0.10 0.15 0.20"),
         (4, 1, "0.80 0.8333 0.8667 0.90 0.10"),
@@ -41,7 +47,9 @@ def own_images(environments: Environments, env: str) -> np.ndarray:
 def test_given_environments(make: Make, ratio: int, scale: int, expected: str) -> None:
     """ratio * scale of them evenly spaced in [0.8, 0.9], then scale in [0.1, 0.2], e.g. 0.8 + 0.1 / 3 = 0.8333."""
     given = make(ratio=ratio, scale=scale).info.given
-    assert list(given) == [name if len(name) == 4 else f"{float(name):.4f}" for name in expected.split()]
+    assert list(given) == [
+        name if len(name) == 4 else f"{float(name):.4f}" for name in expected.split()
+    ]
 
 
 def test_strengths_are_not_rounded(make: Make) -> None:
@@ -51,7 +59,12 @@ def test_strengths_are_not_rounded(make: Make) -> None:
 
 def test_all_environments(make: Make) -> None:
     everywhere = make().info.everywhere
-    assert (len(everywhere), everywhere[0], everywhere[7], everywhere[-1]) == (101, "0.00", "0.07", "1.00")
+    assert (len(everywhere), everywhere[0], everywhere[7], everywhere[-1]) == (
+        101,
+        "0.00",
+        "0.07",
+        "1.00",
+    )
 
 
 def test_given_overrides_ratio_and_scale(make: Make) -> None:
@@ -69,7 +82,11 @@ def test_every_image_has_one_place(make: Make, ratio: int, scale: int) -> None:
     The pool is round(0.142857 * 1797) = 257 images; val is a fifth of an environment, rounded down.
     """
     environments = make(ratio=ratio, scale=scale)
-    parts = [environments.table.subset(env, name) for env in environments.info.given for name in ("train", "val")]
+    parts = [
+        environments.table.subset(env, name)
+        for env in environments.info.given
+        for name in ("train", "val")
+    ]
     assert sorted(np.concatenate([environments.table.pool, *parts])) == list(range(DIGITS))
     assert len(environments.table.pool) == 257
     sizes = {len(own_images(environments, env)) for env in environments.info.given}
@@ -93,20 +110,29 @@ def test_color_flips(make: Make, given: list[float]) -> None:
     environments = make(given=given)
     for e, name in zip(given, environments.info.given, strict=True):
         own = torch.from_numpy(own_images(environments, name))
-        flipped = (environments.store.feature[own] != environments.store.labels[own]).double().mean().item()
+        flipped = (
+            (environments.store.feature[own] != environments.store.labels[own])
+            .double()
+            .mean()
+            .item()
+        )
         assert abs(flipped - e) <= 4 * (e * (1 - e) / len(own)) ** 0.5
 
 
 def test_color_follows_the_final_label_not_the_digit(make: Make) -> None:
     """With e = 0 colors equal the noisy labels exactly, so against digit < 5 a quarter differs."""
     environments = make(given=[0.0, 1.0])
-    first, second = (torch.from_numpy(own_images(environments, env)) for env in environments.info.given)
+    first, second = (
+        torch.from_numpy(own_images(environments, env)) for env in environments.info.given
+    )
     assert torch.equal(environments.store.feature[first], environments.store.labels[first])
     assert torch.equal(environments.store.feature[second], 1 - environments.store.labels[second])
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"split_seed": 5}, {"evaluation": "sampled"}, {"val_fraction": 0.4}], ids=lambda c: str(c)
+    "changes",
+    [{}, {"split_seed": 5}, {"evaluation": "sampled"}, {"val_fraction": 0.4}],
+    ids=lambda c: str(c),
 )
 def test_only_the_data_seed_changes_the_data(make: Make, changes: dict[str, Any]) -> None:
     """Neither the split nor what anybody drew before from the global generators."""
@@ -126,7 +152,8 @@ def test_the_data_seed_changes_all_of_it(make: Make) -> None:
     assert not torch.equal(first.store.labels, second.store.labels)
     assert not np.array_equal(own_images(first, "0.10"), own_images(second, "0.10"))
     sampled = [
-        make(evaluation="sampled", data_seed=seed).eval_sets(["test/0.50"])["test/0.50"].feature for seed in (0, 1)
+        make(evaluation="sampled", data_seed=seed).eval_sets(["test/0.50"])["test/0.50"].feature
+        for seed in (0, 1)
     ]
     assert not torch.equal(*sampled)
 
@@ -135,7 +162,10 @@ def test_the_split_seed_changes_the_split(make: Make) -> None:
     first, second = make(), make(split_seed=1)
     for env in first.info.given:
         assert set(first.table.subset(env, "val")) != set(second.table.subset(env, "val"))
-    assert [environments.info.identity()["split_seed"] for environments in (first, second)] == [0, 1]
+    assert [environments.info.identity()["split_seed"] for environments in (first, second)] == [
+        0,
+        1,
+    ]
 
 
 def test_pool_and_label_noise_do_not_depend_on_the_environments(make: Make) -> None:
@@ -158,7 +188,9 @@ def test_painting() -> None:
     digit = torch.tensor([[0.0, 0.5], [1.0, 0.25]])
     painted = two_channel_color(torch.stack([digit, 2 * digit])[:, None], torch.tensor([1, 0]))
     nothing = torch.zeros(2, 2)
-    assert torch.equal(painted, torch.stack([torch.stack([nothing, digit]), torch.stack([2 * digit, nothing])]))
+    assert torch.equal(
+        painted, torch.stack([torch.stack([nothing, digit]), torch.stack([2 * digit, nothing])])
+    )
 
 
 def test_gathered_images(make: Make) -> None:
@@ -174,12 +206,15 @@ def test_gathered_images(make: Make) -> None:
         assert torch.equal(image[color], digits[index, 0] / 16)
         assert image[1 - color].count_nonzero() == 0
     assert torch.equal(x[0], x[2])
-    assert torch.equal(environments.store.gather(indices, 1 - environments.store.feature[indices])[0], x.flip(1))
+    assert torch.equal(
+        environments.store.gather(indices, 1 - environments.store.feature[indices])[0], x.flip(1)
+    )
 
 
 @pytest.mark.mnist
 @pytest.mark.skipif(
-    not (Path(os.environ.get("DGBENCH_DATA_DIR", "")) / "MNIST" / "raw").is_dir(), reason="no MNIST in DGBENCH_DATA_DIR"
+    not (Path(os.environ.get("DGBENCH_DATA_DIR", "")) / "MNIST" / "raw").is_dir(),
+    reason="no MNIST in DGBENCH_DATA_DIR",
 )
 def test_real_mnist(make: Make) -> None:
     """70,000 images: a pool of 10,000, four environments of 15,000 with 3,000 for val; 14 = every second pixel."""
@@ -196,10 +231,17 @@ def test_real_mnist(make: Make) -> None:
 
 @pytest.mark.parametrize("given", [[0.9, 0.1], [0.8, 0.85, 0.9, 0.1]])
 def test_identity_says_what_the_data_are(make: Make, given: list[float]) -> None:
-    identity = make(given=given, data_seed=3, split_seed=4, evaluation="sampled", label_noise=0.1).info.identity()
+    identity = make(
+        given=given, data_seed=3, split_seed=4, evaluation="sampled", label_noise=0.1
+    ).info.identity()
     assert identity == {
         "dataset": "sr_cmnist",
-        "variant": {"resolution": 8, "label_noise": 0.1, "pool_fraction": 0.142857, "val_fraction": 0.2},
+        "variant": {
+            "resolution": 8,
+            "label_noise": 0.1,
+            "pool_fraction": 0.142857,
+            "val_fraction": 0.2,
+        },
         "base": "digits",
         "evaluation": "sampled",
         "data_seed": 3,
@@ -211,9 +253,15 @@ def test_identity_says_what_the_data_are(make: Make, given: list[float]) -> None
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        *(({"ratio": bad}, rf"dataset\.ratio={shown(bad)}.*integer >= 1") for bad in (0, -1, 1.5, True)),
+        *(
+            ({"ratio": bad}, rf"dataset\.ratio={shown(bad)}.*integer >= 1")
+            for bad in (0, -1, 1.5, True)
+        ),
         ({"ratio": "3"}, r"dataset\.ratio='3'.*text.*integer >= 1.*write 3"),
-        *(({"scale": bad}, rf"dataset\.scale={shown(bad)}.*integer >= 1") for bad in (0, -2, 2.0, "many", False)),
+        *(
+            ({"scale": bad}, rf"dataset\.scale={shown(bad)}.*integer >= 1")
+            for bad in (0, -2, 2.0, "many", False)
+        ),
         ({"ratio": None}, "dataset.ratio"),
         ({"scale": None}, "dataset.scale"),
         *(
@@ -247,15 +295,22 @@ def test_shares_and_environments_that_only_validate(make: Make) -> None:
     """1,540 digits outside the pool, dealt 2 : 1 : 1; all of the third's are val and it has no train score."""
     environments = make(given=[0.1, 0.2, 0.9], shares=[2, 1, 1], val_only=[0.9])
     sizes = [
-        [len(environments.table.subset(env, part)) for part in ("train", "val")] for env in environments.info.given
+        [len(environments.table.subset(env, part)) for part in ("train", "val")]
+        for env in environments.info.given
     ]
     assert sizes == [[616, 154], [308, 77], [0, 385]]
-    parts = [environments.table.subset(env, part) for env in environments.info.given for part in ("train", "val")]
+    parts = [
+        environments.table.subset(env, part)
+        for env in environments.info.given
+        for part in ("train", "val")
+    ]
     assert sorted(np.concatenate([environments.table.pool, *parts])) == list(range(DIGITS))
-    scored = {(s.env, s.subset) for s in environments.table.error_recipes(False, ("train", "val", "test"))}
-    assert scored == {(env, part) for env in environments.info.given for part in ("train", "val", "test")} - {
-        ("0.90", "train")
+    scored = {
+        (s.env, s.subset) for s in environments.table.error_recipes(False, ("train", "val", "test"))
     }
+    assert scored == {
+        (env, part) for env in environments.info.given for part in ("train", "val", "test")
+    } - {("0.90", "train")}
     assert environments.info.identity()["variant"]["shares"] == [2, 1, 1]
 
 

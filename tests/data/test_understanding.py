@@ -21,7 +21,9 @@ def test_painted_digits() -> None:
     info = described(composed("dataset=sr_cmnist", "dataset.base=digits"))
     pool = round(0.142857 * 1797)
     dealt = [len(range(i, 1797 - pool, 4)) for i in range(4)]
-    named = ", ".join(f"{env} ({n})" for env, n in zip(("0.80", "0.85", "0.90", "0.10"), dealt, strict=True))
+    named = ", ".join(
+        f"{env} ({n})" for env, n in zip(("0.80", "0.85", "0.90", "0.10"), dealt, strict=True)
+    )
     assert lines_of_dataset(info) == [
         f"sr_cmnist (digits): 4 given environments, {sum(dealt):,} images: {named}; errors are measured in 101 "
         f"environments, on up to {pool} other images each",
@@ -36,12 +38,17 @@ def test_a_table(tmp_path: Path) -> None:
     total = sum(sum(counts.values()) for counts in info.counts.values())
     first, second, _ = lines_of_dataset(info)
     assert first.startswith(f"features: {len(info.given)} environments, {total:,} images")
-    assert second == f"{info.n_classes} classes, in the order of the outputs: {', '.join(info.class_names)}"
+    assert (
+        second
+        == f"{info.n_classes} classes, in the order of the outputs: {', '.join(info.class_names)}"
+    )
 
 
 def test_files_that_are_absent() -> None:
     info = described(composed("dataset=pacs", "dataset.root=nowhere"), absent_ok=True)
-    assert lines_of_dataset(info)[0].endswith("art_painting, cartoon, photo, sketch; their images are not here yet")
+    assert lines_of_dataset(info)[0].endswith(
+        "art_painting, cartoon, photo, sketch; their images are not here yet"
+    )
 
 
 def test_many_names_are_cut() -> None:
@@ -52,7 +59,14 @@ def test_many_names_are_cut() -> None:
 def test_several_datasets_have_a_line_each() -> None:
     infos = [
         DatasetInfo(
-            name=f"d{i}", variant={}, base="", split_seed=0, given=("a",), everywhere=("a",), n_classes=2, image=()
+            name=f"d{i}",
+            variant={},
+            base="",
+            split_seed=0,
+            given=("a",),
+            everywhere=("a",),
+            n_classes=2,
+            image=(),
         )
         for i in range(6)
     ]
@@ -61,14 +75,18 @@ def test_several_datasets_have_a_line_each() -> None:
     assert len(lines_of_datasets([infos[0], infos[0]])) == 2
 
 
-def test_a_preset_with_another_number_of_classes_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_preset_with_another_number_of_classes_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Refused alone: that the number of images differs too is no news."""
     for env in ("art_painting", "cartoon", "photo", "sketch"):
         for label in ("dog", "elephant"):
             image(tmp_path / env / label / "0.png")
             image(tmp_path / env / label / "1.png")
     words = ("dataset=pacs", f"dataset.root={tmp_path}", "dataset.val_fraction=0.5")
-    with refused(r"2 classes \(dog, elephant\), pacs as published 7; .*dataset\.published=null", DgbenchError):
+    with refused(
+        r"2 classes \(dog, elephant\), pacs as published 7; .*dataset\.published=null", DgbenchError
+    ):
         described(composed(*words))
     assert not caplog.records
     assert described(composed(*words, "dataset.published=null")).n_classes == 2

@@ -39,7 +39,9 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
                 pixels = rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)
                 Image.fromarray(pixels).save(tmp_path / "Pictures" / env / label / f"{i}.png")
 
-    def made(published: object = None, sha256: str | None = None, md5: str | None = None) -> tuple[Source, Path]:
+    def made(
+        published: object = None, sha256: str | None = None, md5: str | None = None
+    ) -> tuple[Source, Path]:
         changes = {"published": published, "root": str(tmp_path / "Pictures"), "val_fraction": 0.5}
         own = {**dataset_keys("pacs", tmp_path), **changes}
         monkeypatch.setattr(verifying, "dataset_keys", lambda *_: own)
@@ -116,7 +118,9 @@ def test_an_image_that_is_missing_and_one_that_is_empty(make: Make) -> None:
     assert first == "images 7, published 8"
     (data / "Pictures/b/dog/1.png").write_bytes(b"")
     now = listing(data / "Pictures")
-    empty, files, lost, changed = [text for verdict, text in found(source, data) if verdict == "wrong"]
+    empty, files, lost, changed = [
+        text for verdict, text in found(source, data) if verdict == "wrong"
+    ]
     assert empty == "b/dog/1.png: empty"
     again = "; dgbench fetch pictures gets it again"
     assert lost == f"Pictures/a/cat/0.png is missing or cannot be read{again}"
@@ -142,7 +146,9 @@ def test_many_broken_images_are_counted(make: Make, monkeypatch: pytest.MonkeyPa
     assert first == "a/cat/0.png: empty" and "2 more of 3 images" in others
 
 
-def test_broken_images_that_training_leaves_out_are_no_fault(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_images_that_training_leaves_out_are_no_fault(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, data = make()
     own = {**verifying.dataset_keys("", data), "on_bad_image": "skip"}
     monkeypatch.setattr(verifying, "dataset_keys", lambda *_: own)
@@ -162,7 +168,9 @@ def test_broken_images_that_training_leaves_out_are_no_fault(make: Make, monkeyp
         ({"md5": MD5}, None, ("ok", "x.zip: md5 was as published; not kept")),
     ],
 )
-def test_archives(make: Make, published: dict[str, str], kept: bytes | None, finding: tuple[str, str]) -> None:
+def test_archives(
+    make: Make, published: dict[str, str], kept: bytes | None, finding: tuple[str, str]
+) -> None:
     """A kept archive is read again; of another, what was noted is compared."""
     source, data = make(**published)
     fetched(source, data, compared=next(iter(published), None))
@@ -193,10 +201,15 @@ def test_what_differs_from_the_published_form() -> None:
     """Environments in any order; what the published form does not state is compared with nothing."""
     assert unlike_published(PUBLISHED, 8, 2, ["a", "b"]) == []
     assert unlike_published({}, 8, 2, ["a"]) == []
-    assert unlike_published(PUBLISHED, 8, 3, ["a"]) == [("classes", 3, 2), ("environments", ["a"], ["a", "b"])]
+    assert unlike_published(PUBLISHED, 8, 3, ["a"]) == [
+        ("classes", 3, 2),
+        ("environments", ["a"], ["a", "b"]),
+    ]
 
 
-def test_the_command(make: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(
+    make: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Without names all that is there, each once; 1 if anything is wrong, and what is unverified is not."""
     source, data = make(PUBLISHED)
     absent = Source(name="absent", folder="absent", files=[])

@@ -33,7 +33,9 @@ def attributes(environments: Environments, path: str) -> dict[str, str]:
 def test_camelyon17_wilds(camelyon: Path) -> None:  # noqa: F811
     environments = made("camelyon17_wilds", camelyon)
     assert list(environments.info.given) == [f"hospital_{i}" for i in range(5)]
-    assert contents(environments) == {(f"hospital_{i}", label): 2 for i in range(5) for label in ("normal", "tumor")}
+    assert contents(environments) == {
+        (f"hospital_{i}", label): 2 for i in range(5) for label in ("normal", "tumor")
+    }
     assert environments.store.augmentation.scheme.crop_in == "square"  # type: ignore[attr-defined]
     assert environments.store.augmentation.scheme.crop_area == [0.7, 1.0]  # type: ignore[attr-defined]
 
@@ -56,7 +58,9 @@ def fmow(tmp_path: Path) -> Path:
     lines = ["split,img_filename,category,country_code,timestamp"]
     for i, (country, split) in enumerate(FMOW):
         image(root / "images" / f"rgb_img_{i}.png")
-        lines.append(f"{split},x_{i}.jpg,{('zoo', 'airport')[i % 2]},{country},20{10 + i}-03-01T00:00:00Z")
+        lines.append(
+            f"{split},x_{i}.jpg,{('zoo', 'airport')[i % 2]},{country},20{10 + i}-03-01T00:00:00Z"
+        )
     write(root / "rgb_metadata.csv", *lines)
     return root
 
@@ -129,7 +133,8 @@ def test_iwildcam_in_the_split_of_wilds(iwildcam: Path) -> None:
     assert environments.catalog.classes == ("000", "012", "101")
     assert list(environments.info.given) == ["test", "train", "val"]
     sizes = {
-        env: [environments.info.counts[env][s] for s in ("train", "val", "test")] for env in environments.info.given
+        env: [environments.info.counts[env][s] for s in ("train", "val", "test")]
+        for env in environments.info.given
     }
     assert sizes == {"train": [3, 1, 2], "val": [0, 2, 0], "test": [0, 0, 4]}
     assert attributes(environments, "train/04.jpg") == {"location": "5", "split": "id_test"}
@@ -145,7 +150,9 @@ def test_iwildcam_is_tested_on_all_images_of_the_test_cameras(iwildcam: Path) ->
         ("train", "test"): {"test/train": 1.0}, ("val", "val"): {"val/val": 1.0}, ("test", "test"): {"test/test": 1.0},
     }  # fmt: skip
     sets = environments.eval_sets(["test/train", "test/test"])
-    paths = {name: environments.catalog.names_at(each.indices.numpy()) for name, each in sets.items()}
+    paths = {
+        name: environments.catalog.names_at(each.indices.numpy()) for name, each in sets.items()
+    }
     assert paths["test/train"] == ["train/04.jpg", "train/05.jpg"]
     assert paths["test/test"] == [f"train/{i:02}.jpg" for i in (8, 9, 10, 11)]
 
@@ -165,7 +172,9 @@ def test_iwildcam_by_camera(iwildcam: Path) -> None:
 
 
 def test_iwildcam_that_will_not_do(iwildcam: Path) -> None:
-    with pytest.raises(ConfigError, match=r"dataset\.reader\.environment=camera.*unknown.*split.*location"):
+    with pytest.raises(
+        ConfigError, match=r"dataset\.reader\.environment=camera.*unknown.*split.*location"
+    ):
         wilds.iwildcam(iwildcam, "camera")
     text = (iwildcam / "metadata.csv").read_text()
     write(iwildcam / "metadata.csv", text.replace("id_val", "cis_val"))
@@ -207,7 +216,12 @@ def test_waterbirds(birds: Path) -> None:
             for i in environments.table.subset(env, subset):
                 found[env, subset, catalog.classes[catalog.labels[i]]] += 1
                 assert catalog.attributes["place"][i] == env.removeprefix("test_")
-    trained = {("land", "landbird"): 4, ("land", "waterbird"): 1, ("water", "landbird"): 1, ("water", "waterbird"): 3}
+    trained = {
+        ("land", "landbird"): 4,
+        ("land", "waterbird"): 1,
+        ("water", "landbird"): 1,
+        ("water", "waterbird"): 3,
+    }
     birds_of = ("landbird", "waterbird")
     assert found == {
         **{(env, "train", label): n for (env, label), n in trained.items()},

@@ -22,7 +22,13 @@ from dgbench.plan.studies import PlannedStudy, Planner
 from tests.studies import composed, composer
 
 Plan = Callable[..., list[PlannedStudy]]
-FOLDER = ["dataset=image_folder", "backbone=mlp", "init=random", "dataset.root=images", "hparams.batch_size=4"]
+FOLDER = [
+    "dataset=image_folder",
+    "backbone=mlp",
+    "init=random",
+    "dataset.root=images",
+    "hparams.batch_size=4",
+]
 DIGITS = ["dataset.base=digits"]
 PAINTED = ["dataset=c_cats_dogs", "dataset.root=images/a", "hparams.batch_size=1"]
 IRM = ["dataset=cmnist_irm", *DIGITS]
@@ -40,7 +46,11 @@ LIST = ".*CSV.*JSON list.*path, environment"
 def wrong(base: list[str], key: str, *values: str, says: str) -> list[Any]:
     """Cases of one key: each value, and what the line says behind ``key=value``."""
     return [
-        pytest.param([*base, f"{key}={value}"], rf"^{re.escape(key)}={re.escape(value)} .*{says}", id=f"{key}={value}")
+        pytest.param(
+            [*base, f"{key}={value}"],
+            rf"^{re.escape(key)}={re.escape(value)} .*{says}",
+            id=f"{key}={value}",
+        )
         for value in values
     ]
 
@@ -56,12 +66,22 @@ CASES = [
     line("^dataset.root.*empty.*folder", "dataset=image_folder", "dataset.root="),
     line("^dataset.root.*empty.*folder", "dataset=pacs", "dataset.root="),
     *wrong(["dataset=image_folder"], "dataset.root", "null", "3", "[a]", says="path.*folder"),
-    line("^dataset.root=nowhere.*folder.*dataset.root", "dataset=image_folder", "dataset.root=nowhere"),
-    line("^dataset.root=~/no folder.*folder|^dataset.root=/.*no folder", *FOLDER, "dataset.root=~/no folder"),
+    line(
+        "^dataset.root=nowhere.*folder.*dataset.root",
+        "dataset=image_folder",
+        "dataset.root=nowhere",
+    ),
+    line(
+        "^dataset.root=~/no folder.*folder|^dataset.root=/.*no folder",
+        *FOLDER,
+        "dataset.root=~/no folder",
+    ),
     line(f"^dataset.manifest is empty; {LIST}", "dataset=manifest"),
     line(f"^dataset.manifest is empty; {LIST}", "dataset=manifest", "dataset.manifest="),
     *wrong(["dataset=manifest"], "dataset.manifest", "3", says=f"is no path; {LIST}"),
-    *wrong(["dataset=manifest"], "dataset.manifest", "images", "no.csv", says=f"is no file; {LIST}"),
+    *wrong(
+        ["dataset=manifest"], "dataset.manifest", "images", "no.csv", says=f"is no file; {LIST}"
+    ),
     line("^dataset.cache_dir.*empty.*folder", *FOLDER, "dataset.cache_dir="),
     *wrong(FOLDER, "dataset.cache_dir", "null", "[1]", says="path.*folder"),
     line("^paths.data_dir.*empty.*path", *DIGITS, "paths.data_dir="),
@@ -99,7 +119,17 @@ CASES = [
     line("^a group.*conf/.*file.*e.g.", "dataset=null"),
     # numbers and choices
     line("^dataset.image_size=1000000000.0.*positive", *FOLDER, "dataset.image_size=1e9"),
-    *wrong(FOLDER, "dataset.val_fraction", "0", "1", "-1", "nan", "abc", "null", says=r"is not in \(0, 1\); DomainBed"),
+    *wrong(
+        FOLDER,
+        "dataset.val_fraction",
+        "0",
+        "1",
+        "-1",
+        "nan",
+        "abc",
+        "null",
+        says=r"is not in \(0, 1\); DomainBed",
+    ),
     *wrong(
         FOLDER,
         "dataset.image_size",
@@ -112,12 +142,35 @@ CASES = [
         "true",
         says="positive number.*pixels.*8192; 224",
     ),
-    *wrong(FOLDER, "dataset.workers", "0", "-1", "1.5", "many", "1000000", says="integer.*1.*1024; null"),
-    *wrong(FOLDER, "dataset.device_share", "-1", "7", "nan", "half", "null", says=r"is not in \[0, 1\]; 0.5"),
+    *wrong(
+        FOLDER,
+        "dataset.workers",
+        "0",
+        "-1",
+        "1.5",
+        "many",
+        "1000000",
+        says="integer.*1.*1024; null",
+    ),
+    *wrong(
+        FOLDER,
+        "dataset.device_share",
+        "-1",
+        "7",
+        "nan",
+        "half",
+        "null",
+        says=r"is not in \[0, 1\]; 0.5",
+    ),
     *wrong(FOLDER, "dataset.split_seed", "-1", "1.5", "null", "true", says="integer >= 0"),
     *wrong(FOLDER, "dataset.store", "disk", "null", "[ram]", says="unknown.*auto, ram.*none"),
     *wrong(FOLDER, "dataset.on_bad_image", "ignore", "null", "[skip]", says="unknown.*fail.*skip"),
-    line("on_bad_image=skip needs.*image decoded", *FOLDER, "dataset.on_bad_image=skip", "dataset.store=none"),
+    line(
+        "on_bad_image=skip needs.*image decoded",
+        *FOLDER,
+        "dataset.on_bad_image=skip",
+        "dataset.store=none",
+    ),
     *wrong(FOLDER, "dataset.name", "a/b", says="folder.*letters"),
     line("^dataset.name.*empty.*letters", *FOLDER, "dataset.name="),
     *wrong(
@@ -131,20 +184,62 @@ CASES = [
     ),
     *wrong(FOLDER, "dataset.normalize.std", "[0,1,1]", "[inf,1,1]", says="three numbers"),
     *wrong(FOLDER, "dataset.normalize", "null", "imagenet", says="std"),
-    *wrong(FOLDER, "dataset.augment", "foo", "null", "[none]", says="unknown.*none, domainbed, ood_bench, nico"),
+    *wrong(
+        FOLDER,
+        "dataset.augment",
+        "foo",
+        "null",
+        "[none]",
+        says="unknown.*none, domainbed, ood_bench, nico",
+    ),
     *wrong(FOLDER, "dataset.augmentations", "null", says="names no schemes"),
     *wrong(FOLDER, SCHEME, "null", says="is no scheme"),
     *wrong(FOLDER, f"{SCHEME}.flip", "2", "nan", "-1", says=r"number.*\[0, 1\]"),
     *wrong(FOLDER, "dataset.augmentations.nico.flip", "7", says=r"number.*\[0, 1\]"),
     *wrong(FOLDER, f"{SCHEME}.hue", "0.6", says=r"number.*\[0, 0.5\]"),
     *wrong(FOLDER, f"{SCHEME}.brightness", "-1", "inf", "null", says="number >= 0"),
-    *wrong(FOLDER, f"{SCHEME}.crop_area", "0.5", "[0,1]", "[0.5,nan]", "[0.9,0.5]", says="two numbers.*0"),
+    *wrong(
+        FOLDER,
+        f"{SCHEME}.crop_area",
+        "0.5",
+        "[0,1]",
+        "[0.5,nan]",
+        "[0.9,0.5]",
+        says="two numbers.*0",
+    ),
     *wrong(FOLDER, f"{SCHEME}.crop_aspect", "[2,1]", "[1,inf]", "[0,1]", says="two numbers.*0"),
     # spurious features
-    *wrong(DIGITS, "dataset.val_fraction", "0", "1", "-1", "nan", "abc", says=r"is not in \(0, 1\); DomainBed"),
-    *wrong(DIGITS, "dataset.pool_fraction", "0", "1", "nan", "null", says=r"is not in \(0, 1\); 0.2 is usual"),
-    *wrong(DIGITS, "dataset.label_noise", "1", "-0.1", "nan", "null", says=r"is not in \[0, 1\); 0.25"),
-    *wrong(DIGITS, "dataset.ratio", "0", "1.5", "true", "1000000000", says="integer >= 1.*<= 1000.*paper"),
+    *wrong(
+        DIGITS,
+        "dataset.val_fraction",
+        "0",
+        "1",
+        "-1",
+        "nan",
+        "abc",
+        says=r"is not in \(0, 1\); DomainBed",
+    ),
+    *wrong(
+        DIGITS,
+        "dataset.pool_fraction",
+        "0",
+        "1",
+        "nan",
+        "null",
+        says=r"is not in \(0, 1\); 0.2 is usual",
+    ),
+    *wrong(
+        DIGITS, "dataset.label_noise", "1", "-0.1", "nan", "null", says=r"is not in \[0, 1\); 0.25"
+    ),
+    *wrong(
+        DIGITS,
+        "dataset.ratio",
+        "0",
+        "1.5",
+        "true",
+        "1000000000",
+        says="integer >= 1.*<= 1000.*paper",
+    ),
     *wrong(DIGITS, "dataset.scale", "-1", "x", "1000000000", says="integer >= 1.*<= 1000.*paper"),
     *wrong(DIGITS, "dataset.resolution", "20", "14.0", "null", says="is not 28 or 14; choose"),
     *wrong([], "dataset.base", "null", "[digits]", "cifar", says="unknown.*auto, mnist"),
@@ -160,12 +255,23 @@ CASES = [
     *wrong(PAINTED, "dataset.ratio", "9", "[1]", "null", says="given.*3:2, 4:1, 5:0"),
     *wrong(PAINTED, "dataset.paint", "null", "foo", says="function.*dataset.paint._target_="),
     *wrong(PAINTED, "dataset.given_sets", "null", says="sets.*dataset.given="),
-    *wrong(PAINTED, "dataset.image_size", "0", "2.5", "true", "big", says="positive number.*pixels"),
+    *wrong(
+        PAINTED, "dataset.image_size", "0", "2.5", "true", "big", says="positive number.*pixels"
+    ),
     *wrong(PAINTED, "dataset.on_bad_image", "shrug", says="unknown.*fail.*skip"),
     *wrong(PAINTED, "dataset.workers", "0", says="integer.*1.*1024"),
     *wrong(PAINTED, "dataset.e_means", "foo", says="unknown.*agree.*disagree"),
     # corruptions
-    *wrong(CORRUPTED, "dataset.severity", "0", "6", "3.0", "[3]", "true", says=r"is unknown; choose 1 \(mild\) to 5"),
+    *wrong(
+        CORRUPTED,
+        "dataset.severity",
+        "0",
+        "6",
+        "3.0",
+        "[3]",
+        "true",
+        says=r"is unknown; choose 1 \(mild\) to 5",
+    ),
     *wrong(CORRUPTED, "dataset.corruptions", "fog", "3", says="list.*null takes.*15"),
     line("^dataset.corruptions.*empty; null.*15", *CORRUPTED, "dataset.corruptions=[]"),
     *wrong(CORRUPTED, "dataset.corruptions", "[fog,fog]", says="names fog twice"),
@@ -173,7 +279,9 @@ CASES = [
     *wrong(CORRUPTED, "dataset.given", "1-1", "0-0-0-0", "9-9-9-99", says="number.*corruptions"),
     *wrong(CORRUPTED, "dataset.given", "null", "3", "[]", "{a:1}", says="list.*e.g."),
     line("dataset.given.*photo more.*once", *CORRUPTED, "dataset.given=[photo,photo]"),
-    *wrong(CORRUPTED, "dataset.pool_fraction", "0", "nan", says=r"is not in \(0, 1\); 0.2 is usual"),
+    *wrong(
+        CORRUPTED, "dataset.pool_fraction", "0", "nan", says=r"is not in \(0, 1\); 0.2 is usual"
+    ),
     *wrong(CORRUPTED, "dataset.corruption_seed", "-1", "x", says="integer >= 0"),
     *wrong(CORRUPTED, "dataset.image_size", "8", says="small.*corrupt.*32.*more"),
     line("^corruptions=hendrycks.*go.*dataset=sr_cmnist", *DIGITS, "corruptions=hendrycks"),
@@ -191,7 +299,12 @@ CASES = [
     line(f"protocol.groups.*0.7.*given environment; {GIVEN}", *GROUPS, "protocol.groups=[[0.7]]"),
     line(f"protocol.test.*photo.*given environment; {GIVEN}", *FIXED, "protocol.test=[photo]"),
     line("list", *FIXED, "protocol.test={a:1}"),
-    line("protocol.train and protocol.test both name 0.10", *FIXED, "protocol.test=0.1", "protocol.train=['0.10']"),
+    line(
+        "protocol.train and protocol.test both name 0.10",
+        *FIXED,
+        "protocol.test=0.1",
+        "protocol.train=['0.10']",
+    ),
     *wrong(FLEXIBLE, "protocol.dominant", "0", "x", says="integer >= 1"),
     *wrong(FLEXIBLE, "protocol.minor_images", "0", "nan", says="integer >= 1"),
     *wrong(FLEXIBLE, "protocol.seed", "-1", "x", says="integer >= 0"),
@@ -269,7 +382,12 @@ def test_home_and_names_with_signs(plan: Plan, home: Path) -> None:
     tree(home / "named")
     (home / "named" / "a").rename(home / "named" / "ä=1")
     (home / "named" / "b").rename(home / "named" / "2")
-    [study] = plan(*FOLDER, "dataset.root=~/named", "dataset.environments=[ä=1,2]", "dataset.bad_files=[ä=1/x/0.png]")
+    [study] = plan(
+        *FOLDER,
+        "dataset.root=~/named",
+        "dataset.environments=[ä=1,2]",
+        "dataset.bad_files=[ä=1/x/0.png]",
+    )
     assert study.info.given == ("ä=1", "2")
     assert study.info.counts["ä=1"] == {"train": 16, "val": 3, "test": 0}
 
@@ -277,7 +395,9 @@ def test_home_and_names_with_signs(plan: Plan, home: Path) -> None:
 @pytest.mark.parametrize("typed", ["[0.1]", "['0.10']"])
 def test_numbers_are_environments_as_numbers(plan: Plan, typed: str) -> None:
     [by_selection] = plan(*OOD, f"selection.environments={typed}")
-    assert OodVal(by_selection.config["selection"]["environments"]).validation_environments == ("0.10",)
+    assert OodVal(by_selection.config["selection"]["environments"]).validation_environments == (
+        "0.10",
+    )
     [by_protocol] = plan(*FIXED, f"protocol.test={typed}")
     assert by_protocol.folds[0].tested == ("0.10",)
     with pytest.raises(ConfigError, match=r"selection\.environments names 0\.10 twice"):
@@ -285,7 +405,9 @@ def test_numbers_are_environments_as_numbers(plan: Plan, typed: str) -> None:
 
 
 @pytest.mark.parametrize("closed", ["a", "a/x"])
-def test_a_folder_that_cannot_be_read(plan: Plan, monkeypatch: pytest.MonkeyPatch, closed: str) -> None:
+def test_a_folder_that_cannot_be_read(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, closed: str
+) -> None:
     """It is named and to be made readable; no setting that would drop the class is advised."""
     scandir: Any = os.scandir
 
@@ -296,7 +418,8 @@ def test_a_folder_that_cannot_be_read(plan: Plan, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(os, "scandir", refusing)
     with pytest.raises(
-        DgbenchError, match=rf"dataset\.root=images cannot be read.*Permission.* \({closed}\); make.*readable"
+        DgbenchError,
+        match=rf"dataset\.root=images cannot be read.*Permission.* \({closed}\); make.*readable",
     ):
         plan(*FOLDER)
 

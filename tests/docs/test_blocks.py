@@ -100,11 +100,17 @@ def check_bash(block: Block, work: Work) -> None:
         ".venv/bin/python": PROGRAMS["python"],
         **dict.fromkeys(_SHELL, lambda words, path, work: None),
     }
-    stubs = "\n".join(f"{name}() {{ printf '%s\\0' {name} \"${{PYTHONPATH:-}}\" \"$@\" $'\\n'; }}" for name in programs)
+    stubs = "\n".join(
+        f"{name}() {{ printf '%s\\0' {name} \"${{PYTHONPATH:-}}\" \"$@\" $'\\n'; }}"
+        for name in programs
+    )
     shell = shutil.which("bash")
     assert shell
     ended = subprocess.run(
-        [shell, "-e", "-u", "-c", f"{stubs}\n{block.text}"], env={"PATH": "/nowhere"}, capture_output=True, text=True
+        [shell, "-e", "-u", "-c", f"{stubs}\n{block.text}"],
+        env={"PATH": "/nowhere"},
+        capture_output=True,
+        text=True,
     )
     assert ended.returncode == 0, f"no check knows what this starts: {ended.stderr}"
     for started in filter(None, ended.stdout.split("\n\0")):
@@ -119,7 +125,10 @@ def check_python(words: list[str], path: str, work: Work) -> None:
     """Jobs are planned, reports composed, other programs asked for their help."""
     if words[0] == "-m":
         file = ROOT / "src" / words[1].replace(".", "/")
-        script, rest = (file / "__main__.py" if file.is_dir() else file.with_suffix(".py")), words[2:]
+        script, rest = (
+            (file / "__main__.py" if file.is_dir() else file.with_suffix(".py")),
+            words[2:],
+        )
     else:
         script, rest = ROOT / words[0], words[1:]
     assert script.is_file(), f"there is no {script}"
@@ -138,7 +147,9 @@ def start(script: str, words: list[str], path: str, work: Work) -> None:
         run_hash = json.loads((run / "identity.json").read_text())["run"]
         asked = [word.replace("0123456789ab", run_hash) for word in words]
     before = f"import sys; sys.path.append({str(work.folder / path)!r})" if path else ""
-    ended = work.command(script, *asked, cwd=work.folder, before=before, env={"DGBENCH_DATA_DIR": str(work.folder)})
+    ended = work.command(
+        script, *asked, cwd=work.folder, before=before, env={"DGBENCH_DATA_DIR": str(work.folder)}
+    )
     assert ended.code == 0, ended.err[-2000:]
     assert "phase would begin" not in ended.out, ended.out[-2000:]
 
@@ -146,16 +157,26 @@ def start(script: str, words: list[str], path: str, work: Work) -> None:
 def reads_what_is_there(words: list[str], folder: Path) -> bool:
     """Whether a report ends by itself and its runs are there, so that it is really made; others are composed only."""
     keys = dict(word.partition("=")[::2] for word in words if "=" in word)
-    if keys.keys() & {"report.every", "report.wandb", "import"} or keys.get("report") in ("features", "shift"):
+    if keys.keys() & {"report.every", "report.wandb", "import"} or keys.get("report") in (
+        "features",
+        "shift",
+    ):
         return False  # without end, with an account, of a folder that another block makes, of other rows
-    return all((folder / name).exists() for name in keys.get("runs", "outputs").strip("[]").split(","))
+    return all(
+        (folder / name).exists() for name in keys.get("runs", "outputs").strip("[]").split(",")
+    )
 
 
 def check_dgbench(words: list[str], path: str, work: Work) -> None:
     """``train``, ``report`` and ``shift`` as their files; other commands really run, on a small trained model."""
     name, *rest = words
     if name == "fetch":  # a network is needed for most of them
-        assert {word for word in rest if not word.startswith("-")} <= {"list", "verify", "DIR", *sources()}
+        assert {word for word in rest if not word.startswith("-")} <= {
+            "list",
+            "verify",
+            "DIR",
+            *sources(),
+        }
         return
     if (ROOT / f"{name}.py").exists():
         start(f"{name}.py", rest, path, work)
@@ -172,7 +193,9 @@ def check_make(words: list[str], path: str, work: Work) -> None:
 
 
 def check_pip(words: list[str], path: str, work: Work) -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     named = re.search(r"(?:dgbench|\.)\[([\w,-]+)\]", " ".join(words))
     assert named is None or {*named[1].split(",")} <= {*extras}
 
@@ -195,7 +218,9 @@ def faults(text: str, work: Work) -> list[str]:
     """What is wrong with the blocks of a page, one line each."""
     found = []
     for block in blocks(text):
-        if block.mark in ("not run", "output of") or block.kind.startswith("{"):  # the site runs its own directives
+        if block.mark in ("not run", "output of") or block.kind.startswith(
+            "{"
+        ):  # the site runs its own directives
             continue
         try:
             if (work.page, block.kind) in ELSEWHERE and not block.file:
@@ -216,15 +241,22 @@ def folder(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What pages speak of: PACS in small, lists of it, a trained run as outputs/STUDY/RUN, a report, two pictures."""
     made = tmp_path_factory.mktemp("reader")
     classes = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
-    draw_tree(made / "PACS", dict.fromkeys(("art_painting", "cartoon", "photo", "sketch"), dict.fromkeys(classes, 16)))
+    draw_tree(
+        made / "PACS",
+        dict.fromkeys(("art_painting", "cartoon", "photo", "sketch"), dict.fromkeys(classes, 16)),
+    )
     (made / "DIR").symlink_to(made / "PACS")
     lines = [
-        ",".join((str(path.relative_to(made / "PACS")), *path.parts[-3:-1])) for path in made.glob("PACS/*/*/*.png")
+        ",".join((str(path.relative_to(made / "PACS")), *path.parts[-3:-1]))
+        for path in made.glob("PACS/*/*/*.png")
     ]
     (made / "LIST.csv").write_text("\n".join(["path,environment,class", *lines]))
     sides = ("train", "valid", "train", "test")
     stems = [line.partition(".")[0] for line in lines]
-    clips = [f"{line},{stem[:-1]},{sides[int(stem[-1]) % 4]}" for line, stem in zip(lines, stems, strict=True)]
+    clips = [
+        f"{line},{stem[:-1]},{sides[int(stem[-1]) % 4]}"
+        for line, stem in zip(lines, stems, strict=True)
+    ]
     (made / "CLIPS.csv").write_text("\n".join(["path,environment,class,clip,split", *clips]))
     picture = made / "PACS" / "photo" / "dog" / "00.png"
     for name in ("a.png", "b.png", "b.jpg"):
@@ -256,7 +288,9 @@ def test_every_block_is_run_or_marked(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "words"), [(name, words) for name in EXAMPLES for words, _ in EXAMPLES[name]])
+@pytest.mark.parametrize(
+    ("name", "words"), [(name, words) for name in EXAMPLES for words, _ in EXAMPLES[name]]
+)
 def test_examples_of_help_run(name: str, words: str, command: Command, folder: Path) -> None:
     weights = ["init=random"] if "pairs=each" in words else []  # a shift reads them for its plan
     check_python([f"{name}.py", *shlex.split(words), *weights], "", Work("help", folder, command))

@@ -11,7 +11,9 @@ from tests.conftest import ROOT
 CONF = ROOT / "conf"
 PAGE = (ROOT / "docs" / "reference" / "choices.md").read_text()
 NAMED = set(re.findall(r"`([a-z]\w*)`", PAGE))
-GROUPS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir() and folder.name != "hydra")
+GROUPS = sorted(
+    folder.name for folder in CONF.iterdir() if folder.is_dir() and folder.name != "hydra"
+)
 
 
 @pytest.mark.parametrize("group", GROUPS)

@@ -33,7 +33,11 @@ def test_every_algorithm_says_whose_code_it_follows() -> None:
         told = source(objective_of(name))
         assert re.fullmatch(r".+, \d{4}.*; .+", told), name
         assert ("DomainBed" in told) == ("domainbed" in theirs), name
-        assert "domainbed" not in theirs or f'"{name}"' in golden or f"algorithms.{name} import" in golden, name
+        assert (
+            "domainbed" not in theirs
+            or f'"{name}"' in golden
+            or f"algorithms.{name} import" in golden
+        ), name
 
 
 def follow(page: str, folder: Path, extra: str) -> tuple[list[dict[str, Any]], str]:
@@ -42,7 +46,9 @@ def follow(page: str, folder: Path, extra: str) -> tuple[list[dict[str, Any]], s
     Returns the rows and what the command printed.
     """
     text = (ROOT / "docs" / "tutorials" / page).read_text()
-    files = re.findall(r"^`([\w/.]+)`:\n\n```(?:python|yaml)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    files = re.findall(
+        r"^`([\w/.]+)`:\n\n```(?:python|yaml)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL
+    )
     shown = re.findall(r"^```bash\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     commands = [command for command in shown if "--config-dir" in command]
     assert (len(files), len(commands)) == (2, 1)
@@ -55,9 +61,17 @@ def follow(page: str, folder: Path, extra: str) -> tuple[list[dict[str, Any]], s
     command = re.sub(r"\b(my_\w+)\b", lambda found: str(folder / found[0]), command)
     command = re.sub(r"PYTHONPATH=(\S+)", rf"PYTHONPATH=\1:{ROOT / 'src'}", command)
     command = re.sub(r"\bpython\b", sys.executable, command, count=1)
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("DGBENCH", "HYDRA", "WANDB", "PYTHON"))}
+    environment = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("DGBENCH", "HYDRA", "WANDB", "PYTHON"))
+    }
     ended = subprocess.run(
-        ["bash", "-c", f"{command} paths.output_dir={folder / 'out'} paths.cache_dir={folder / 'cache'} {extra}"],
+        [
+            "bash",
+            "-c",
+            f"{command} paths.output_dir={folder / 'out'} paths.cache_dir={folder / 'cache'} {extra}",
+        ],
         cwd=ROOT,
         env={**environment, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
@@ -66,7 +80,9 @@ def follow(page: str, folder: Path, extra: str) -> tuple[list[dict[str, Any]], s
     )
     assert ended.returncode == 0, ended.stderr
     rows = [
-        json.loads(line) for path in folder.glob("out/*/fold-*/errors.jsonl") for line in path.read_text().splitlines()
+        json.loads(line)
+        for path in folder.glob("out/*/fold-*/errors.jsonl")
+        for line in path.read_text().splitlines()
     ]
     return rows, ended.stdout
 
@@ -82,7 +98,9 @@ def test_adding_an_algorithm_works_as_the_page_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_examples_of_adding_an_algorithm_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_of_adding_an_algorithm_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The blocks that are whole programs: comparing with a reference, and a trainer of one's own."""
     monkeypatch.chdir(ROOT)
     text = (ROOT / "docs" / "tutorials" / "own_algorithm.md").read_text()
@@ -102,7 +120,9 @@ def test_adding_a_dataset_works_as_the_page_says(tmp_path: Path) -> None:
             Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(
                 tmp_path / "my_pictures" / name / f"{i}.png"
             )
-    rows, _ = follow("own_dataset.md", tmp_path, "backbone.width=16 hparams.batch_size=8 trainer.eval_every=20")
+    rows, _ = follow(
+        "own_dataset.md", tmp_path, "backbone.width=16 hparams.batch_size=8 trainer.eval_every=20"
+    )
     assert {row["dataset"] for row in rows} == {"corners"}
     assert {row["fold"] for row in rows} == {"0", "1", "2", "full"}
     judged = {row["env"] for row in rows if row["fold"] == "full" and row["subset"] == "test"}

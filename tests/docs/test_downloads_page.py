@@ -16,11 +16,16 @@ def test_each_file_once_with_its_hosts_and_checksums(monkeypatch: pytest.MonkeyP
     one = Source(
         name="one",
         folder="one",
-        files=[Archive([f"{A}/1", f"{A}/2", f"{B}/1"], "x.zip", "12", "34"), Archive([f"{A}/1"], "y.zip", md5="56")],
+        files=[
+            Archive([f"{A}/1", f"{A}/2", f"{B}/1"], "x.zip", "12", "34"),
+            Archive([f"{A}/1"], "y.zip", md5="56"),
+        ],
         otherwise=[Form(files=parts)],
     )
     hand = Source(name="hand", folder="hand", files=[], manual="ask\n  its makers")
-    monkeypatch.setattr(reference_pages, "sources", lambda: {"one": one, "one_corrupted": one, "hand": hand})
+    monkeypatch.setattr(
+        reference_pages, "sources", lambda: {"one": one, "one_corrupted": one, "hand": hand}
+    )
     page = reference_pages.downloads_page()
     assert [line for line in page.splitlines() if "`" in line and line[0] in "|-"] == [
         "| `one` | `x.zip` | a.org (2 addresses), b.org | sha256 `12`, md5 `34` |",

@@ -42,7 +42,11 @@ LABELS = (
     "hydra.launcher.n_jobs=2",
     'hydra.sweeper.params={seed: "0,1,2"}',  # Hydra refuses it in a process that composed it before
 )
-LAUNCHER_KEYS = {"ray": "hydra/launcher=ray", "workers": "hydra/launcher=local", "per_gpu": "hydra/launcher=local"}
+LAUNCHER_KEYS = {
+    "ray": "hydra/launcher=ray",
+    "workers": "hydra/launcher=local",
+    "per_gpu": "hydra/launcher=local",
+}
 
 _SPAN = re.compile(r"(?<!`)`(?P<text>[^`\n]+(?:\n[^`\n]+)?)`(?!`)")
 _BLOCK = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
@@ -63,7 +67,10 @@ def roots_of(key: str) -> list[str]:
     top = key.partition(".")[0]
     found = []
     for root in ROOTS:
-        tops = {*groups(root), *(line.partition(":")[0] for line in (CONF / f"{root}.yaml").read_text().splitlines())}
+        tops = {
+            *groups(root),
+            *(line.partition(":")[0] for line in (CONF / f"{root}.yaml").read_text().splitlines()),
+        }
         if top in tops or (root == "train" and top.startswith("hydra")):
             found.append(root)
     return found
@@ -89,7 +96,9 @@ def faults(words: list[str]) -> Iterator[str]:
 def fault_of(word: str, key: str, chosen: tuple[str, ...], root: str) -> str:
     """What a command says of a word beside chosen files, or else beside a file that has its key; empty if nothing."""
     group, _, sub = key.partition(".")
-    contexts = [[other for other in chosen if other != word and other.partition("=")[0] in groups(root)]]
+    contexts = [
+        [other for other in chosen if other != word and other.partition("=")[0] in groups(root)]
+    ]
     contexts += [[owner] for owner in owners(group, sub)]
     problem = ""
     for context in contexts:
@@ -149,14 +158,22 @@ def of_values(file: Path) -> Iterator[list[str]]:
     """``KEY=VALUE`` of each value that the comment of a key of a file gives as an example."""
     folder = file.parent.relative_to(CONF)
     header = package_of(file)
-    package = [] if folder == Path() else [*folder.parts[:-1], header] if header == folder.name else [header]
+    package = (
+        []
+        if folder == Path()
+        else [*folder.parts[:-1], header]
+        if header == folder.name
+        else [header]
+    )
     outer: list[tuple[int, str]] = []
     for line in file.read_text().splitlines():
         entry = _ENTRY.match(line)
         if not entry:
             continue
         indent = len(entry["indent"])
-        outer = [(depth, name) for depth, name in outer if depth < indent] + [(indent, entry["key"])]
+        outer = [(depth, name) for depth, name in outer if depth < indent] + [
+            (indent, entry["key"])
+        ]
         example = _VALUE.search(line.partition(" #")[2])
         if example:
             yield [".".join([*package, *(name for _, name in outer)]) + "=" + example["value"]]
@@ -178,7 +195,9 @@ def test_overrides_in_comments_of_conf_compose() -> None:
 
 
 def test_a_wrong_example_is_found() -> None:
-    assert [fault for words in of_page("take `trainer.stepz=3` or `seed=1`") for fault in faults(words)] == [
+    assert [
+        fault for words in of_page("take `trainer.stepz=3` or `seed=1`") for fault in faults(words)
+    ] == [
         "trainer.stepz=3: key trainer.stepz is unknown; did you mean trainer.steps? see docs/reference/configuration.md"
     ]
     (words,) = of_comments("a: 1  # not `b`, e.g. trainer.stepz=3, or seed=[1,2]")
@@ -193,9 +212,15 @@ def test_examples_of_values_are_found() -> None:
         ['hydra.launcher.setup=["module load cuda"]'],
         ["hydra.launcher.additional_parameters={mail-type: END}"],
     ]
-    assert list(of_values(CONF / "hydra/launcher/ray.yaml")) == [["hydra.launcher.ray.remote.num_gpus=1"]]
-    assert list(of_values(CONF / "dataset/image_folder.yaml"))[-1] == ["dataset.split_pattern='clip(.+)_frame'"]
-    assert list(of_values(CONF / "import/table.yaml")) == [["import.columns.hparams={lr: learning_rate}"]]
+    assert list(of_values(CONF / "hydra/launcher/ray.yaml")) == [
+        ["hydra.launcher.ray.remote.num_gpus=1"]
+    ]
+    assert list(of_values(CONF / "dataset/image_folder.yaml"))[-1] == [
+        "dataset.split_pattern='clip(.+)_frame'"
+    ]
+    assert list(of_values(CONF / "import/table.yaml")) == [
+        ["import.columns.hparams={lr: learning_rate}"]
+    ]
     assert list(of_values(CONF / "head/zero_shot.yaml")) == [['head.class_names={"0": zero}']]
 
 

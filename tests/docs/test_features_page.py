@@ -12,13 +12,16 @@ from tests.conftest import ROOT, Command
 
 TEXT = (ROOT / "docs" / "how_to" / "features.md").read_text()
 PROGRAMS, COMMANDS = (
-    re.findall(rf"^```{kind}\n(.*?)^```$", TEXT, flags=re.MULTILINE | re.DOTALL) for kind in ("python", "bash")
+    re.findall(rf"^```{kind}\n(.*?)^```$", TEXT, flags=re.MULTILINE | re.DOTALL)
+    for kind in ("python", "bash")
 )
 SHORT = ("trainer.steps=4", "trainer.eval_every=2", "trainer.device=cpu")
 
 
 @pytest.mark.slow
-def test_what_the_page_shows(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_page_shows(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for program in PROGRAMS:
         exec(program, {})
@@ -31,5 +34,9 @@ def test_what_the_page_shows(command: Command, tmp_path: Path, monkeypatch: pyte
         ended = command(script, *words, *(SHORT if script == "train.py" else ()), cwd=tmp_path)
         assert ended.code == 0, ended.err
         if script == "report.py":
-            table = [row.split()[0] for row in ended.out.splitlines() if re.match(r"  (erm|vrex|coral) ", row)]
+            table = [
+                row.split()[0]
+                for row in ended.out.splitlines()
+                if re.match(r"  (erm|vrex|coral) ", row)
+            ]
             assert "breast_cancer" in ended.out and {*table} == {"erm", "vrex", "coral"}

@@ -26,7 +26,11 @@ def _resolve(name: str) -> object:
     parts = name.split(".")
     found: object = import_module(parts[0])
     for i, part in enumerate(parts[1:], 1):
-        found = getattr(found, part) if hasattr(found, part) else import_module(".".join(parts[: i + 1]))
+        found = (
+            getattr(found, part)
+            if hasattr(found, part)
+            else import_module(".".join(parts[: i + 1]))
+        )
     return found
 
 
@@ -37,4 +41,6 @@ def test_what_a_page_names_exists(page: Path) -> None:
         found = _resolve(name)
         assert not call or callable(found), f"{name} cannot be called"
     for file in (found for found in _FILE.findall(text) if not _TO_WRITE.search(found)):
-        assert list(ROOT.glob(file)) or list((ROOT / "src" / "dgbench").glob(file)), f"{file} does not exist"
+        assert list(ROOT.glob(file)) or list((ROOT / "src" / "dgbench").glob(file)), (
+            f"{file} does not exist"
+        )

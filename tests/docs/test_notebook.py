@@ -22,7 +22,9 @@ def texts(cell: Any) -> list[str]:
     found = []
     for output in cell.get("outputs", []):
         data = output.get("data", {})
-        found.append("image/png" if "image/png" in data else data.get("text/plain") or output.get("text", ""))
+        found.append(
+            "image/png" if "image/png" in data else data.get("text/plain") or output.get("text", "")
+        )
     return found
 
 
@@ -47,7 +49,9 @@ def test_it_runs_and_shows_what_it_prints(
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
     fresh = notebook.executed(tmp_path).cells
     for now, before in zip(fresh, shown(notebook), strict=True):
-        assert words(now) == words(before), f"run docs/notebook_outputs.py; outputs are stale:\n{before.source}"
+        assert words(now) == words(before), (
+            f"run docs/notebook_outputs.py; outputs are stale:\n{before.source}"
+        )
     assert [*tmp_path.glob("outputs/*/fold-*/errors.jsonl")], "it writes where it runs"
 
 
@@ -58,4 +62,6 @@ def test_it_is_small_and_knows_no_machine(notebook: ModuleType) -> None:
             assert not ABSOLUTE.search(text), f"cell {number} names a path: {text}"
             assert "\r" not in text and "it/s" not in text, f"cell {number} shows a progress bar"
         if cell.cell_type == "code":
-            assert cell.execution_count and not any(each.get("name") == "stderr" for each in cell.outputs), number
+            assert cell.execution_count and not any(
+                each.get("name") == "stderr" for each in cell.outputs
+            ), number

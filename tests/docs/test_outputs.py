@@ -32,7 +32,8 @@ def test_every_output_is_known() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("page", "block"), [each for each in SHOWN if any(part in each.values[1].command for part in CHEAP)]
+    ("page", "block"),
+    [each for each in SHOWN if any(part in each.values[1].command for part in CHEAP)],
 )
 def test_a_cheap_command_prints_what_is_shown(page: str, block: Any, tmp_path: Path) -> None:
     assert OUTPUTS.run(block.command, tmp_path) == block.output
@@ -42,4 +43,6 @@ def test_a_cheap_command_prints_what_is_shown(page: str, block: Any, tmp_path: P
 def test_an_output_is_as_old_as_the_code(page: str, block: Any) -> None:
     known = OUTPUTS.kept().get(page, {}).get(block.command, {"code": "unknown"})
     if known["code"] != block.depends_on:
-        pytest.skip(f"shown by code {known['code']}, renew it with docs/outputs.py {page}: {block.command}")
+        pytest.skip(
+            f"shown by code {known['code']}, renew it with docs/outputs.py {page}: {block.command}"
+        )

@@ -25,7 +25,17 @@ _FETCHED = re.compile(
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built as by ``make site``."""
     folder = tmp_path_factory.mktemp("site")
-    words = ("-q", "-W", "--keep-going", "-b", "html", "-d", folder / "trees", DOCS, folder / "html")
+    words = (
+        "-q",
+        "-W",
+        "--keep-going",
+        "-b",
+        "html",
+        "-d",
+        folder / "trees",
+        DOCS,
+        folder / "html",
+    )
     ended = subprocess.run(
         [sys.executable, "-m", "sphinx", *words],
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
@@ -64,7 +74,8 @@ def test_a_link_out_of_docs_leads_to_the_repository(site: Path) -> None:
 
 def test_the_page_of_the_gallery_is_fresh() -> None:
     entries = yaml.safe_load((DOCS / "gallery" / "gallery.yaml").read_text())
-    assert script(DOCS / "make_gallery.py").page(entries) == (DOCS / "gallery" / "index.md").read_text(), (
-        "run make gallery"
-    )
+    assert (
+        script(DOCS / "make_gallery.py").page(entries)
+        == (DOCS / "gallery" / "index.md").read_text()
+    ), "run make gallery"
     assert sum(file.stat().st_size for file in (DOCS / "gallery").iterdir()) < 7_000_000

@@ -30,10 +30,14 @@ def test_every_line_runs_and_stands_on_the_page(line: Line) -> None:
     assert all(0 <= value <= 100 for value in found)
 
 
-@pytest.mark.parametrize("title", ["leads in every seed, two tie", "lead, all tie, unequal", "Welch"])
+@pytest.mark.parametrize(
+    "title", ["leads in every seed, two tie", "lead, all tie, unequal", "Welch"]
+)
 def test_the_numbers_of_quick_lines_are_fresh(title: str) -> None:
     """The same generators: a difference of more than a half is another method, not another platform."""
-    assert [float(cell) for cell in cells(LINES[title], 3000)] == pytest.approx(shown(title), abs=0.5)
+    assert [float(cell) for cell in cells(LINES[title], 3000)] == pytest.approx(
+        shown(title), abs=0.5
+    )
 
 
 def test_how_often_two_that_tie_lead_in_every_seed() -> None:
@@ -44,7 +48,9 @@ def test_how_often_two_that_tie_lead_in_every_seed() -> None:
 
 
 @pytest.mark.parametrize("make", seeds_needed.TABLES, ids=lambda make: make.__name__)
-def test_the_tables_of_how_many_seeds_are_those_of_its_benchmark(make: Callable[[int], Iterator[str]]) -> None:
+def test_the_tables_of_how_many_seeds_are_those_of_its_benchmark(
+    make: Callable[[int], Iterator[str]],
+) -> None:
     """With few studies: the same lines, and heads to the letter."""
     page = (ROOT / "docs" / "how_to" / "how_many_seeds.md").read_text()
     first, *lines = "\n".join(make(200)).splitlines()
@@ -53,8 +59,12 @@ def test_the_tables_of_how_many_seeds_are_those_of_its_benchmark(make: Callable[
         assert f"\n{line.split(' | ')[0]} | " in page, line
 
 
-@pytest.mark.parametrize("make", statements_evidence.SECTIONS.values(), ids=list(statements_evidence.SECTIONS))
-def test_the_tables_of_evidence_are_those_of_its_benchmark(make: Callable[[int], Iterator[str]]) -> None:
+@pytest.mark.parametrize(
+    "make", statements_evidence.SECTIONS.values(), ids=list(statements_evidence.SECTIONS)
+)
+def test_the_tables_of_evidence_are_those_of_its_benchmark(
+    make: Callable[[int], Iterator[str]],
+) -> None:
     """With few studies: heads to the letter, and the same lines."""
     pages = PAGE + (ROOT / "docs" / "how_to" / "how_many_seeds.md").read_text()
     first, *lines = "\n".join(make(50)).splitlines()

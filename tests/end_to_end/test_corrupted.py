@@ -36,14 +36,21 @@ def test_the_full_fold_is_judged_everywhere(train: Any, command: Any, tmp_path: 
 
     Runs trained alone and together err alike.
     """
-    words = ("dataset.corruptions=[contrast,shot_noise]", "dataset.given=1-1-1", "dataset.severity=5")
+    words = (
+        "dataset.corruptions=[contrast,shot_noise]",
+        "dataset.given=1-1-1",
+        "dataset.severity=5",
+    )
     for mode in ("single", "stacked"):
         ended = train(*words, f"execution={mode}", f"paths.output_dir={tmp_path}/{mode}")
         assert ended.code == 0, ended.err
-        assert ("corrupting" in ended.err) == (mode == "single"), "the second run finds what the first made"
+        assert ("corrupting" in ended.err) == (mode == "single"), (
+            "the second run finds what the first made"
+        )
     keys = ("fold", "step", "env", "subset", "seen", "wrong")
     single, stacked = (
-        sorted(tuple(row[key] for key in keys) for row in rows_in(tmp_path / mode)) for mode in ("single", "stacked")
+        sorted(tuple(row[key] for key in keys) for row in rows_in(tmp_path / mode))
+        for mode in ("single", "stacked")
     )
     assert single == stacked
     last = [row for row in rows_in(tmp_path / "single") if row["step"] == 4]
@@ -65,7 +72,10 @@ def test_the_full_fold_is_judged_everywhere(train: Any, command: Any, tmp_path: 
 
 def test_listed_environments_of_any_dataset(train: Any, tmp_path: Path) -> None:
     ended = train(
-        "corruptions=hendrycks", "dataset.given=[photo,sketch+fog]", "protocol.folds=[0]", dataset="image_folder"
+        "corruptions=hendrycks",
+        "dataset.given=[photo,sketch+fog]",
+        "protocol.folds=[0]",
+        dataset="image_folder",
     )
     assert ended.code == 0, ended.err
     assert {row["env"] for row in rows_in(tmp_path)} == {"photo", "sketch+fog"}

@@ -40,7 +40,9 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module", params=["single", "stacked"])
-def studies(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Path]:
+def studies(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path, Path]:
     """Mode of execution, folder of an undisturbed study, and of one all of whose runs are half done.
 
     IRM in single precision amplifies rounding, so any change of who trains with whom would show.
@@ -73,7 +75,9 @@ def no_waiting() -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ways", [ROWS, CHECKPOINTS, EVERYTHING], ids=["rows", "checkpoints", "anything"])
+@pytest.mark.parametrize(
+    "ways", [ROWS, CHECKPOINTS, EVERYTHING], ids=["rows", "checkpoints", "anything"]
+)
 def test_damage_changes_no_row(ways: Any, studies: Any, rows_of: Rows, tmp_path: Path) -> None:
     mode, whole, half = studies
     chance = random.Random(f"{mode} {len(ways)}")
@@ -83,12 +87,17 @@ def test_damage_changes_no_row(ways: Any, studies: Any, rows_of: Rows, tmp_path:
         done = damage(folder, chance, ways)
         with no_waiting():
             assert all(train_study(study_in(folder, mode)).values()), done
-        assert rows_of(folder) == rows_of(whole) and predictions_of(folder) == predictions_of(whole), done
+        assert rows_of(folder) == rows_of(whole) and predictions_of(folder) == predictions_of(
+            whole
+        ), done
 
 
 def predictions_of(folder: Path) -> dict[str, bytes]:
     """Predictions of every run below a folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("predictions.parquet")}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("predictions.parquet")
+    }
 
 
 def rows_file(study: Study) -> Path:
@@ -107,7 +116,13 @@ def checkpoint(study: Study) -> Path:
 @pytest.mark.parametrize("file_of", [rows_file, predictions, checkpoint])
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir], ids=["pipe", "folder"])
 def test_what_is_no_file_is_named(
-    file_of: Callable[[Study], Path], make: Any, studies: Any, rows_of: Rows, tmp_path: Path, caplog: Any, capsys: Any
+    file_of: Callable[[Study], Path],
+    make: Any,
+    studies: Any,
+    rows_of: Rows,
+    tmp_path: Path,
+    caplog: Any,
+    capsys: Any,
 ) -> None:
     """A pipe is replaced; a folder stays, and its run alone has failed for it, which its line on the screen says."""
     mode, whole, half = studies
@@ -124,7 +139,9 @@ def test_what_is_no_file_is_named(
         return
     assert str(file) in capsys.readouterr().err
     failed = read_status(study.runs[1].folder)
-    assert not complete[study.runs[1].hash] and failed.word == "FAILED" and str(file) in failed.reason
+    assert (
+        not complete[study.runs[1].hash] and failed.word == "FAILED" and str(file) in failed.reason
+    )
     if file_of is checkpoint:
         return  # all runs of a stack share it
     file.rmdir()
@@ -134,7 +151,9 @@ def test_what_is_no_file_is_named(
 
 
 @pytest.mark.thorough
-def test_rows_that_are_lost_are_named(studies: Any, rows_of: Rows, tmp_path: Path, caplog: Any) -> None:
+def test_rows_that_are_lost_are_named(
+    studies: Any, rows_of: Rows, tmp_path: Path, caplog: Any
+) -> None:
     """Of two runs, in one line where they train together; the whole folder of one is gone."""
     mode, whole, half = studies
     shutil.copytree(half, tmp_path / "half")
@@ -171,8 +190,12 @@ def test_rows_that_are_changed_while_a_run_trains_fail_it(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("words", [("trainer=ddp", "protocol.folds=[0]", "algorithm=erm")], ids=["two processes"])
-def test_damage_to_a_run_of_two_processes(words: tuple[str, ...], train: Any, rows_of: Rows, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "words", [("trainer=ddp", "protocol.folds=[0]", "algorithm=erm")], ids=["two processes"]
+)
+def test_damage_to_a_run_of_two_processes(
+    words: tuple[str, ...], train: Any, rows_of: Rows, tmp_path: Path
+) -> None:
     """Killed at step 8 of 12 between its checkpoint and the next evaluation: rows, then the checkpoint are damaged."""
     kill = (
         "import os, signal\n"

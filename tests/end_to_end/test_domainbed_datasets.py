@@ -22,7 +22,9 @@ pytestmark = pytest.mark.slow
         ("cmnist_domainbed", {"0.10": 480, "0.20": 480, "0.90": 480}),
     ],
 )
-def test_digits(train: Any, command: Any, tmp_path: Path, dataset: str, sizes: dict[str, int]) -> None:
+def test_digits(
+    train: Any, command: Any, tmp_path: Path, dataset: str, sizes: dict[str, int]
+) -> None:
     """1,797 digits; four fifths of an environment of 300 or 299 (599) images are its in-split, rounded up."""
     ended = train(f"dataset={dataset}", "backbone=mlp", "hparams.batch_size=8", cwd=tmp_path)
     assert ended.code == 0, ended.err
@@ -50,8 +52,15 @@ def test_waterbirds(command: Any, tmp_path: Path) -> None:
         "trainer.device=cpu", "trainer.predictions=last", "selection=train_val", cwd=tmp_path,
     )  # fmt: skip
     assert ended.code == 0, ended.err
-    last = {(row["env"], row["subset"]): row["seen"] for row in rows_in(tmp_path) if row["step"] == 4}
-    assert last == {("land", "val"): 2, ("water", "val"): 2, ("test_land", "test"): 20, ("test_water", "test"): 20}
+    last = {
+        (row["env"], row["subset"]): row["seen"] for row in rows_in(tmp_path) if row["step"] == 4
+    }
+    assert last == {
+        ("land", "val"): 2,
+        ("water", "val"): 2,
+        ("test_land", "test"): 20,
+        ("test_water", "test"): 20,
+    }
     report = command("report.py", "report=errors", "runs=[outputs]", cwd=tmp_path)
     assert report.code == 0, report.err
     text = next(tmp_path.glob("reports/**/report.md")).read_text()
@@ -61,7 +70,11 @@ def test_waterbirds(command: Any, tmp_path: Path) -> None:
     (file,) = tmp_path.glob("outputs/**/predictions.parquet")
     frame = pq.read_table(file).to_pandas()
     frame = frame[frame["subset"] == "test"]
-    accuracy = (frame["label"] == frame["predicted"]).groupby([frame["label"], frame["attribute.place"]]).mean()
+    accuracy = (
+        (frame["label"] == frame["predicted"])
+        .groupby([frame["label"], frame["attribute.place"]])
+        .mean()
+    )
     trained = {(0, "land"): 7, (0, "water"): 3, (1, "land"): 3, (1, "water"): 7}
     adjusted = sum(n * accuracy[group] for group, n in trained.items()) / 20
     table = pd.read_csv(next(tmp_path.glob("reports/**/errors.csv")))

@@ -19,7 +19,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own of 1 MiB."""
     place = tmp_path / "disk"
     place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True
+    )
     if mounted.returncode:
         pytest.skip("only root may mount a small disk")
     yield place
@@ -47,7 +49,9 @@ def test_a_full_disk_loses_nothing_that_was_written(
     ended = train(*words, cwd=disk)
     assert ended.code == 1
     assert len(ended.complaints) == 1 and "Traceback" not in ended.err
-    statuses = {path.name.split("-")[1]: str(read_status(path)) for path in disk.glob("outputs/*/fold-*")}
+    statuses = {
+        path.name.split("-")[1]: str(read_status(path)) for path in disk.glob("outputs/*/fold-*")
+    }
     assert "DONE" in statuses.values() or "FAILED" in str(statuses), statuses
     assert any("No space left" in status for status in statuses.values()), statuses
     for file in disk.rglob("errors.jsonl"):
@@ -91,7 +95,11 @@ def test_a_disk_that_fills_while_a_stack_is_marked_done(train: Any, disk: Path) 
     )
     ended = train(*words, cwd=disk, before=fill_up)
     assert ended.code == 1
-    assert len(ended.complaints) == 1 and "failed" in ended.complaints[0] and "Traceback" not in ended.err
+    assert (
+        len(ended.complaints) == 1
+        and "failed" in ended.complaints[0]
+        and "Traceback" not in ended.err
+    )
     statuses = [read_status(path) for path in disk.glob("outputs/*/fold-*")]
     assert [status.word for status in statuses] == ["FAILED"] * 3
     assert all("No space left" in status.reason for status in statuses)

@@ -41,11 +41,13 @@ def test_every_environment_has_rows(pacs: Any, command: Any, tmp_path: Path) -> 
     for fold, env in enumerate(["art_painting", "cartoon", "photo", "sketch"]):
         own = [row for row in last if row["fold"] == str(fold)]
         assert {(r["env"], r["seen"]) for r in own if r["subset"] == "test"} == {(env, 11)}
-        assert sorted((r["seen"], r["env_held_out"]) for r in own if r["subset"] == "val") == [(2, False)] * 3 + [
-            (2, True)
-        ]
+        assert sorted((r["seen"], r["env_held_out"]) for r in own if r["subset"] == "val") == [
+            (2, False)
+        ] * 3 + [(2, True)]
     assert last[0]["variant"]["images"] == 52
-    assert {row["fold"] for row in last} == {"0", "1", "2", "3"}, "nothing could judge a model of all four"
+    assert {row["fold"] for row in last} == {"0", "1", "2", "3"}, (
+        "nothing could judge a model of all four"
+    )
     assert "ideal: only the given" in ended.out
     for name in ("average", "worst+gap"):
         assert name in ended.out
@@ -86,7 +88,10 @@ def test_a_stack_gives_the_rows_of_its_runs(pacs: Any, rows_of: Any, tmp_path: P
         ended = pacs(f"execution={mode}", cwd=folder)
         assert ended.code == 0, ended.err
     single, stacked = (
-        {(r["fold"], r["step"], r["env"], r["subset"]): (r["wrong"], r["loss"]) for r in rows_in(folder)}
+        {
+            (r["fold"], r["step"], r["env"], r["subset"]): (r["wrong"], r["loss"])
+            for r in rows_in(folder)
+        }
         for folder in folders.values()
     )
     assert single.keys() == stacked.keys()
@@ -104,7 +109,9 @@ def test_a_model_of_all_environments_on_request(pacs: Any, tmp_path: Path) -> No
     assert "fold full" not in ended.out
 
 
-def test_images_decoded_each_time_give_the_same_rows(pacs: Any, rows_of: Any, tmp_path: Path) -> None:
+def test_images_decoded_each_time_give_the_same_rows(
+    pacs: Any, rows_of: Any, tmp_path: Path
+) -> None:
     folders = {store: tmp_path / store for store in ("ram", "file", "none")}
     for store, folder in folders.items():
         folder.mkdir()
@@ -117,7 +124,10 @@ def test_images_decoded_each_time_give_the_same_rows(pacs: Any, rows_of: Any, tm
 def test_what_is_wrong_is_said_in_a_line(pacs: Any, command: Any, tmp_path: Path) -> None:
     missing = command("train.py", "dataset=vlcs", "paths.data_dir=nowhere", cwd=tmp_path)
     assert missing.code == 1
-    one_line(*missing.complaints, r"dataset\.root=nowhere/VLCS .*folder; .*dgbench fetch vlcs --to nowhere$")
+    one_line(
+        *missing.complaints,
+        r"dataset\.root=nowhere/VLCS .*folder; .*dgbench fetch vlcs --to nowhere$",
+    )
     unset = command("train.py", "dataset=image_folder", cwd=tmp_path)
     assert unset.code == 1
     assert len(unset.complaints) == 1

@@ -37,10 +37,18 @@ def scored(rows: list[dict[str, Any]]) -> dict[str, dict[str, bool]]:
 def test_groups_single_and_stacked(train: Any, tmp_path: Path) -> None:
     """Two groups; a stack leaves the rows of single runs."""
     for mode in ("single", "stacked"):
-        ended = train("protocol=multi_test", f"execution={mode}", f"paths.output_dir={tmp_path / mode}", cwd=tmp_path)
+        ended = train(
+            "protocol=multi_test",
+            f"execution={mode}",
+            f"paths.output_dir={tmp_path / mode}",
+            cwd=tmp_path,
+        )
         assert ended.code == 0, ended.err
     found, stacked = rows_by_fold(tmp_path / "single"), rows_by_fold(tmp_path / "stacked")
-    assert {fold: rows[0]["held_out"] for fold, rows in found.items()} == {"0": GIVEN[:2], "1": GIVEN[2:]}
+    assert {fold: rows[0]["held_out"] for fold, rows in found.items()} == {
+        "0": GIVEN[:2],
+        "1": GIVEN[2:],
+    }
     assert found["0"][0]["folds"] == [GIVEN[:2], GIVEN[2:]]
     assert scored(found["0"])["test"] == {"0.80": True, "0.85": True, "0.90": False, "0.10": False}
     own = {"loss": 0, "together": 0}
@@ -60,7 +68,9 @@ def test_a_fixed_split_with_validation(train: Any, tmp_path: Path) -> None:
     (rows,) = rows_by_fold(tmp_path).values()
     assert rows[0]["held_out"] == ["0.85", "0.90", "0.10"]
     assert rows[0]["folds"] == [["0.10"]]
-    assert scored(rows) == {subset: {"0.80": False, "0.90": True, "0.10": True} for subset in ("val", "test")}
+    assert scored(rows) == {
+        subset: {"0.80": False, "0.90": True, "0.10": True} for subset in ("val", "test")
+    }
     assert "OoD validation on 0.90" in ended.out
     assert [line.split()[0] for line in ended.out.splitlines()[2:5]] == ["0", "average", "worst"]
 
@@ -83,7 +93,13 @@ def test_environments_of_each_class(train: Any, tmp_path: Path, setting: str) ->
     counts = ["protocol.dominant=1", "protocol.minor=1", "protocol.test=1"]
     counts += ["protocol.exclusive=2"] if setting == "compositional" else []
     caps = ["protocol.minor_images=30", "protocol.test_images=20"]
-    words = ["protocol=flexible", f"protocol.setting={setting}", *counts, *caps, "hparams.batch_size=16"]
+    words = [
+        "protocol=flexible",
+        f"protocol.setting={setting}",
+        *counts,
+        *caps,
+        "hparams.batch_size=16",
+    ]
     ended = train(*words, cwd=tmp_path)
     assert ended.code == 0, ended.err
     (rows,) = rows_by_fold(tmp_path).values()
@@ -94,7 +110,10 @@ def test_environments_of_each_class(train: Any, tmp_path: Path, setting: str) ->
     classes = Counter(label for part in tested.values() for label in part)
     assert classes == {0: 1, 1: 1}
     assert Counter(label for part in training.values() for label in part) == {0: 2, 1: 2}
-    assert scored(rows) == {"val": dict.fromkeys(training, False), "test": dict.fromkeys(tested, True)}
+    assert scored(rows) == {
+        "val": dict.fromkeys(training, False),
+        "test": dict.fromkeys(tested, True),
+    }
     assert {row["env"]: row["seen"] for row in rows if row["subset"] == "test"} == {
         env: 20 * len(part) for env, part in tested.items()
     }
@@ -116,7 +135,10 @@ def test_the_oracle_trains_on_other_images_of_its_tests(train: Any, tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["protocol=multi_test", "protocol.groups=[[0.8,0.85,0.9,0.1]]"], "leaves.*environment.*train"),
+        (
+            ["protocol=multi_test", "protocol.groups=[[0.8,0.85,0.9,0.1]]"],
+            "leaves.*environment.*train",
+        ),
         (["protocol=multi_test", "protocol.k=3"], r"protocol\.k=3.*divide.*4 given environments"),
         (["protocol=fixed"], "protocol.test is not set"),
         (["protocol=fixed", "protocol.test=[0.8,0.85,0.9,0.1]"], "nothing.*left.*train"),

@@ -72,7 +72,11 @@ def test_retry_chooses_among_failed_runs(train: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["single", "stacked"])
 @pytest.mark.parametrize("left", [None, b""])
 def test_done_without_rows_is_trained_again(
-    train: Any, rows_of: Callable[[Path], dict[str, bytes]], tmp_path: Path, left: bytes | None, mode: str
+    train: Any,
+    rows_of: Callable[[Path], dict[str, bytes]],
+    tmp_path: Path,
+    left: bytes | None,
+    mode: str,
 ) -> None:
     """From its beginning, though its last checkpoint is there; the other run is left as it is."""
     words = (*WORDS, f"execution={mode}")
@@ -89,11 +93,19 @@ def test_done_without_rows_is_trained_again(
     assert rows_of(tmp_path) == before
 
 
-def test_a_process_trains_more_runs_than_it_may_have_open_files(command: Any, tmp_path: Path) -> None:
+def test_a_process_trains_more_runs_than_it_may_have_open_files(
+    command: Any, tmp_path: Path
+) -> None:
     """150 runs with predictions, in one stack of 120 and one of 30, at 80 open files."""
     few = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (80, 80))\n"
     seeds = f"grid.seed=[{','.join(map(str, range(30)))}]"
-    small = ("dataset.base=digits", "backbone.width=4", "hparams.batch_size=4", "trainer.steps=2", "trainer.device=cpu")
+    small = (
+        "dataset.base=digits",
+        "backbone.width=4",
+        "hparams.batch_size=4",
+        "trainer.steps=2",
+        "trainer.device=cpu",
+    )
     ended = command("train.py", *small, seeds, "trainer.predictions=last", cwd=tmp_path, before=few)
     assert ended.code == 0, ended.err
     assert [file.read_text().split()[0] for file in tmp_path.rglob("status")] == ["DONE"] * 150

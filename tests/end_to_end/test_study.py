@@ -127,11 +127,15 @@ def test_a_study_trains_every_fold_and_prints_its_measures(train: Any, tmp_path:
         }
         assert {p.name for p in (run / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
     assert counts[0] == {(step, subset): 4 for step in (4, 8, 12) for subset in ("val", "test")}
-    assert counts[4] == {(step, subset): n for step in (4, 8, 12) for subset, n in (("val", 4), ("test", 101))}
+    assert counts[4] == {
+        (step, subset): n for step in (4, 8, 12) for subset, n in (("val", 4), ("test", 101))
+    }
     assert sum(sum(count.values()) for count in counts) == 411
 
 
-def test_the_same_command_again_trains_nothing(train: Any, whole: tuple[Path, Any], rows_of: Rows) -> None:
+def test_the_same_command_again_trains_nothing(
+    train: Any, whole: tuple[Path, Any], rows_of: Rows
+) -> None:
     folder, first = whole
     before = rows_of(folder)
     again = train("protocol.folds=[0,full]", "algorithm=vrex", cwd=folder, before=NO_TORCH)
@@ -191,7 +195,9 @@ def test_kill_9_from_outside(train: Any, rows_of: Rows, tmp_path: Path) -> None:
     kept, cut = tmp_path / "kept", tmp_path / "cut"
     kept.mkdir()
     cut.mkdir()
-    with subprocess.Popen(words, cwd=cut, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        words, cwd=cut, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
         while not any(rows_of(cut).values()) and process.poll() is None:
             time.sleep(0.005)
         process.kill()
@@ -258,25 +264,38 @@ def test_a_learning_rate_that_breaks_the_weights_fails_every_fold(
     train: Any, tmp_path: Path, steps: int, mode: str
 ) -> None:
     """With a single step the loss itself is finite: the evaluation after it notices."""
-    words = ("protocol.folds=[0,full]", "hparams.lr=1e30", f"trainer.steps={steps}", f"execution={mode}")
+    words = (
+        "protocol.folds=[0,full]",
+        "hparams.lr=1e30",
+        f"trainer.steps={steps}",
+        f"execution={mode}",
+    )
     ended = train(*words, cwd=tmp_path)
     assert ended.code == 1
     statuses = [p.read_text() for p in tmp_path.rglob("status")]
     assert len(statuses) == 2
-    assert all(re.fullmatch(r"FAILED loss became (nan|inf) at step 1; .*\n", status) for status in statuses)
+    assert all(
+        re.fullmatch(r"FAILED loss became (nan|inf) at step 1; .*\n", status) for status in statuses
+    )
     assert len(ended.complaints) == 1
 
 
 def test_a_sweep_makes_one_study_per_combination(train: Any, tmp_path: Path) -> None:
     ended = train("-m", "algorithm=erm,vrex", "seed=0,1", "protocol.folds=[full]", cwd=tmp_path)
     assert ended.code == 0, ended.err
-    studies = sorted(p.name.rsplit("-", 1)[0] for p in (tmp_path / "multirun").glob("[!.]*") if p.is_dir())
+    studies = sorted(
+        p.name.rsplit("-", 1)[0] for p in (tmp_path / "multirun").glob("[!.]*") if p.is_dir()
+    )
     assert studies == [f"sr_cmnist-{a}-mlp-8-s{s}" for a in ("erm", "vrex") for s in (0, 1)]
     assert len(list(tmp_path.rglob("errors.jsonl"))) == 4
 
 
-@pytest.mark.parametrize("sweep", ["seed=0,x", "dataset.ratio=3,0", "backbone.width=8,-1", "hparams.irm_lambda=1,x"])
-def test_a_wrong_value_of_any_job_is_refused_before_the_first_trains(train: Any, tmp_path: Path, sweep: str) -> None:
+@pytest.mark.parametrize(
+    "sweep", ["seed=0,x", "dataset.ratio=3,0", "backbone.width=8,-1", "hparams.irm_lambda=1,x"]
+)
+def test_a_wrong_value_of_any_job_is_refused_before_the_first_trains(
+    train: Any, tmp_path: Path, sweep: str
+) -> None:
     ended = train("-m", "algorithm=irm", "protocol.folds=[full]", sweep, cwd=tmp_path)
     assert (ended.code, len(ended.complaints)) == (1, 1), ended.err
     assert not list(tmp_path.iterdir())
@@ -289,12 +308,16 @@ def test_a_failing_job_is_reported_at_once_and_stops_no_other(train: Any, tmp_pa
     assert ended.code == 1
     assert len(ended.complaints) == 1
     lines = ended.err.splitlines()
-    assert lines.index(ended.complaints[0]) < next(i for i, line in enumerate(lines) if line.endswith(" done"))
+    assert lines.index(ended.complaints[0]) < next(
+        i for i, line in enumerate(lines) if line.endswith(" done")
+    )
     assert len(list(tmp_path.rglob("errors.jsonl"))) == 1
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("press", "code"), [("how = signal.SIGKILL\n", -9), ("how = signal.SIGINT\n", 130)])
+@pytest.mark.parametrize(
+    ("press", "code"), [("how = signal.SIGKILL\n", -9), ("how = signal.SIGINT\n", 130)]
+)
 def test_a_stack_that_is_stopped_continues_to_the_same_rows(
     train: Any, rows_of: Rows, tmp_path: Path, press: str, code: int
 ) -> None:

@@ -34,12 +34,16 @@ def resnet(command: Any, image_tree: Callable[..., Path]) -> Callable[..., Any]:
 
 
 @pytest.mark.slow
-def test_two_files_of_weights_make_two_runs_and_two_boards(resnet: Any, command: Any, tmp_path: Path) -> None:
+def test_two_files_of_weights_make_two_runs_and_two_boards(
+    resnet: Any, command: Any, tmp_path: Path
+) -> None:
     names = []
     for version in (1, 2):
         net = timm.create_model("test_resnet", pretrained=False, num_classes=10)
         state = {f"module.encoder_q.{name}": value for name, value in net.state_dict().items()}
-        torch.save({"epoch": 200, "arch": "resnet50", "state_dict": state}, tmp_path / f"{version}.pth.tar")
+        torch.save(
+            {"epoch": 200, "arch": "resnet50", "state_dict": state}, tmp_path / f"{version}.pth.tar"
+        )
         ended = resnet("init=moco", f"init.path={version}.pth.tar", cwd=tmp_path)
         assert ended.code == 0, ended.err
         names = sorted({row["init"] for row in rows_in(tmp_path)})
@@ -48,8 +52,12 @@ def test_two_files_of_weights_make_two_runs_and_two_boards(resnet: Any, command:
     again = resnet("init=moco", "init.path=2.pth.tar", cwd=tmp_path)
     assert "nothing to do" in again.err + again.out
     assert len(list(tmp_path.glob("outputs/*-test_resnet-bn_frozen-moco-s0-*/fold-0-*"))) == 2
-    assert {row["n_trainable"] for row in rows_in(tmp_path)} == {row["n_parameters"] for row in rows_in(tmp_path)}
-    report = command("report.py", "runs=[outputs]", "report=leaderboard", "selection=train_val", cwd=tmp_path)
+    assert {row["n_trainable"] for row in rows_in(tmp_path)} == {
+        row["n_parameters"] for row in rows_in(tmp_path)
+    }
+    report = command(
+        "report.py", "runs=[outputs]", "report=leaderboard", "selection=train_val", cwd=tmp_path
+    )
     assert report.code == 0, report.err
     for name in names:
         assert f"{name} init" in report.out
@@ -82,7 +90,10 @@ def test_mixstyle_trains_on_a_resnet(resnet: Any, tmp_path: Path) -> None:
             ("init=supervised", "backbone.arch=resnet18"),
             r"resnet18\.tv_in1k/.*\.safetensors.*downloaded \(",
         ),
-        (("init=file", "init.url=http://127.0.0.1:9/x.pth"), "http://127.0.0.1:9/x.pth cannot be downloaded"),
+        (
+            ("init=file", "init.url=http://127.0.0.1:9/x.pth"),
+            "http://127.0.0.1:9/x.pth cannot be downloaded",
+        ),
         (("backbone.norm=no",), r"backbone\.norm=no.*unknown.*train, frozen.*fixed"),
         (("dataset.image_size=16",), r"takes images.*least 32 x 32.*16 x 16.*dataset\.image_size"),
     ],

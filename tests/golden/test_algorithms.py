@@ -58,8 +58,16 @@ pytestmark = pytest.mark.usefixtures("double")
 
 
 def _batch() -> EnvBatch:
-    x = [[math.sin(0.7 * d + 1.3 * i + 0.5 * j + 0.1 * i * j) for j in range(M)] for d in range(N) for i in range(B)]
-    return EnvBatch(torch.tensor(x), torch.tensor([(d + i * i) % 3 for d in range(N) for i in range(B)]), (B,) * N)
+    x = [
+        [math.sin(0.7 * d + 1.3 * i + 0.5 * j + 0.1 * i * j) for j in range(M)]
+        for d in range(N)
+        for i in range(B)
+    ]
+    return EnvBatch(
+        torch.tensor(x),
+        torch.tensor([(d + i * i) % 3 for d in range(N) for i in range(B)]),
+        (B,) * N,
+    )
 
 
 def _fill(module: nn.Module) -> None:
@@ -99,7 +107,9 @@ class _Given:
         return self.values
 
 
-def _run(run: SingleRun, update: Update, step: int = 0, noise: dict[str, Tensor] | None = None) -> Outcome:
+def _run(
+    run: SingleRun, update: Update, step: int = 0, noise: dict[str, Tensor] | None = None
+) -> Outcome:
     """One update as training runs it: new state kept, gradients left on the parameters of its groups."""
     outcomes = []
 
@@ -110,7 +120,9 @@ def _run(run: SingleRun, update: Update, step: int = 0, noise: dict[str, Tensor]
     for parameter in run.networks.parameters():
         parameter.grad = None
     run.draws = _Given(noise or NOISE)  # type: ignore[assignment]
-    run._differentiate(Update(kept, update.groups), update.groups, step, torch.tensor(step), _batch())
+    run._differentiate(
+        Update(kept, update.groups), update.groups, step, torch.tensor(step), _batch()
+    )
     return outcomes[0]
 
 
@@ -151,7 +163,15 @@ DISCRIMINATOR = {
     "lr_g": 1e-3, "lr_d": 1e-3, "weight_decay_g": 0.0, "weight_decay_d": 0.0, "beta1": 0.5, "lambda": 1.0,
     "d_steps_per_g_step": 1, "grad_penalty": 0.5, "mlp_width": 4, "mlp_depth": 3, "mlp_dropout": 0.0, "dann_gp": "ce",
 }  # fmt: skip
-ENTROPY = {"lr_d": 0.0, "lr_c": 0.0, "lr_cp": 0.0, "lr": 0.0, "lbd_c": 0.05, "lbd_cp": 0.01, "lbd_d": 0.5}
+ENTROPY = {
+    "lr_d": 0.0,
+    "lr_c": 0.0,
+    "lr_cp": 0.0,
+    "lr": 0.0,
+    "lbd_c": 0.05,
+    "lbd_cp": 0.01,
+    "lbd_d": 0.5,
+}
 FISHR = {"lambda": 1000.0, "penalty_anneal_iters": 0, "ema": 0.95}
 
 CASES = {
@@ -236,8 +256,12 @@ def test_first_call(name: str) -> None:
 def test_risks_of_the_toy_problem() -> None:
     algorithm = _algorithm(GroupDRO, CASES["group_dro"].hparams)
     batch = _batch()
-    each = nn.functional.cross_entropy(algorithm.networks.logits(batch.x), batch.y, reduction="none")
-    for value, expected in zip(batch.mean_per_env(each), (2.46022845, 2.62445752, 2.02406283), strict=True):
+    each = nn.functional.cross_entropy(
+        algorithm.networks.logits(batch.x), batch.y, reduction="none"
+    )
+    for value, expected in zip(
+        batch.mean_per_env(each), (2.46022845, 2.62445752, 2.02406283), strict=True
+    ):
         _close(value, expected)
 
 
@@ -268,7 +292,9 @@ def test_fishr_second_call() -> None:
     ("kind", "loss", "output"),
     [(DANN, 1.21850574, (0.14522545, 0.00119713)), (CDANN, 1.23113205, (0.19662973, -0.00080530))],
 )
-def test_discriminator_step(kind: type[Algorithm], loss: float, output: tuple[float, float]) -> None:
+def test_discriminator_step(
+    kind: type[Algorithm], loss: float, output: tuple[float, float]
+) -> None:
     algorithm = _algorithm(kind, DISCRIMINATOR)
     (update,) = algorithm.algorithm.updates(1)
     assert update.groups == ("discriminator",)
@@ -283,7 +309,12 @@ def test_discriminator_turns() -> None:
     """With k = 1 training starts with the generator; with k = 2 it goes D, G, D, D, G, D."""
     for k, turns in ((1, "GDGD"), (2, "DGDDGD")):
         algorithm = _algorithm(DANN, {**DISCRIMINATOR, "d_steps_per_g_step": k})
-        assert "".join(algorithm.algorithm.updates(t)[0].groups[0][0].upper() for t in range(len(turns))) == turns
+        assert (
+            "".join(
+                algorithm.algorithm.updates(t)[0].groups[0][0].upper() for t in range(len(turns))
+            )
+            == turns
+        )
 
 
 def test_sag_net() -> None:
@@ -305,8 +336,15 @@ def test_erdg() -> None:
     assert experts.groups == ("experts",)
     _close(_run(algorithm, experts).loss, 1.54906886)
     out = _run(algorithm, main)
-    logs = {"main": 2.36958293, "discriminator": 1.44231850, "others": 1.54906886, "rival": 1.54906886}
+    logs = {
+        "main": 2.36958293,
+        "discriminator": 1.44231850,
+        "others": 1.54906886,
+        "rival": 1.54906886,
+    }
     for key, expected in logs.items():
         _close(out.logs[key], expected)
-    for value, expected in zip(_four_gradients(algorithm), (*ERM_W, 0.40740796, -0.05382464), strict=True):
+    for value, expected in zip(
+        _four_gradients(algorithm), (*ERM_W, 0.40740796, -0.05382464), strict=True
+    ):
         _close(value, expected)

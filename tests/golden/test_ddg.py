@@ -114,17 +114,29 @@ def _fill(module: nn.Module) -> None:
 
 
 def _port(case: Case, **hparams: float) -> Port:
-    networks = {"featurizer": _Featurizer(case.image[0], case.n_features), "classifier": nn.Linear(case.n_features, K)}
+    networks = {
+        "featurizer": _Featurizer(case.image[0], case.n_features),
+        "classifier": nn.Linear(case.n_features, K),
+    }
     values = {"margin": case.margin, "lr": 1e-3, "weight_decay": 0.0, **hparams}
     port = algorithm(
-        "ddg", networks, K, 1, values, n_features=case.n_features, image=case.image, rule=UpdateRule(steps=6)
+        "ddg",
+        networks,
+        K,
+        1,
+        values,
+        n_features=case.n_features,
+        image=case.image,
+        rule=UpdateRule(steps=6),
     )
     _fill(port.networks)
     port.module.collects = True
     return port
 
 
-def _step(port: Port, case: Case, step: int, coin: float, patch: pytest.MonkeyPatch) -> dict[str, float]:
+def _step(
+    port: Port, case: Case, step: int, coin: float, patch: pytest.MonkeyPatch
+) -> dict[str, float]:
     """What a step logs. Its positives are images of their own, which no minibatch holds."""
     images = {name: _images(case.image, phase + 0.4 * step) for name, phase in PHASES.items()}
     given = Half(images["a"], Y_A, images["a+"]), Half(images["b"], Y_B, images["b+"])
@@ -135,7 +147,9 @@ def _step(port: Port, case: Case, step: int, coin: float, patch: pytest.MonkeyPa
 
 
 def _sums(port: Port, network: str) -> tuple[float, float]:
-    values = torch.cat([parameter.detach().flatten() for parameter in port.networks[network].parameters()])
+    values = torch.cat(
+        [parameter.detach().flatten() for parameter in port.networks[network].parameters()]
+    )
     return float(values.sum()), float(values.square().sum())
 
 
@@ -145,10 +159,14 @@ def test_translator_first(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     port = _port(case, translator_steps=5)
     for k, coin in enumerate(COINS):
         logs = _step(port, case, k, coin, monkeypatch)
-        assert logs["discriminator_loss"] == pytest.approx(case.discriminator[k], rel=2e-12, abs=2e-9)
+        assert logs["discriminator_loss"] == pytest.approx(
+            case.discriminator[k], rel=2e-12, abs=2e-9
+        )
         assert logs["adversarial"] == pytest.approx(case.adversarial[k], rel=2e-12, abs=2e-9)
         assert logs["reconstruction"] == pytest.approx(case.reconstruction[k], rel=0, abs=2e-9)
-        assert (logs["cycle_weight"] > 0) * logs["cycle"] == pytest.approx(case.cycle[k], rel=0, abs=2e-9)
+        assert (logs["cycle_weight"] > 0) * logs["cycle"] == pytest.approx(
+            case.cycle[k], rel=0, abs=2e-9
+        )
         assert logs["cycle_weight"] == pytest.approx((0, 0, 0.01, 0.015)[k], rel=0, abs=1e-12)
     for name in ("translator", "image_discriminator"):
         assert _sums(port, name) == pytest.approx(case.sums[f"0 {name}"], rel=1e-10, abs=2e-8)

@@ -143,12 +143,16 @@ def _risk(toy: Toy) -> float:
 
 def _weighted(toy: Toy) -> float:
     """RDM's two penalties with their weights."""
-    spread = toy.port.module.algorithm.values["variance_weight"] if toy.logs["penalty_weight"] else 0.0
+    spread = (
+        toy.port.module.algorithm.values["variance_weight"] if toy.logs["penalty_weight"] else 0.0
+    )
     return toy.logs["penalty_weight"] * toy.logs["penalty"] + spread * toy.logs["variance"]
 
 
 CUTS = [{"cuts": cuts} for cuts in ((1, 2, 3), (0, 0, 1), (3, 1, 2))]
-FALLING = torch.linspace(0.9, 0.1, N * B, dtype=torch.float64)  # the order of keys is the reverse of that of rows
+FALLING = torch.linspace(
+    0.9, 0.1, N * B, dtype=torch.float64
+)  # the order of keys is the reverse of that of rows
 SELF_REG = [{"weight": 0.3, "keys": FALLING.expand(2, -1)}] * 3
 
 # name, hyperparameters, random inputs of the calls
@@ -233,7 +237,9 @@ def test_rdm_takes_minibatches_of_different_sizes() -> None:
 
     def kernel(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         squares = (a[:, None] - b[None]).square()
-        return torch.stack([(-(10.0**power) * squares).exp() for power in range(-4, 4)]).sum(0).mean()
+        return (
+            torch.stack([(-(10.0**power) * squares).exp() for power in range(-4, 4)]).sum(0).mean()
+        )
 
     distance = kernel(worst, worst) + kernel(losses, losses) - 2 * kernel(worst, losses)
     variance = worst.var() + losses.var()
@@ -245,7 +251,11 @@ def test_rdm_takes_minibatches_of_different_sizes() -> None:
 
 def test_cuts_lie_within_their_minibatches() -> None:
     drawn = draw({"cuts": Integers((3,), below=(1, 4, 7))}, np.random.default_rng(0), 2000)["cuts"]
-    assert [sorted(set(column)) for column in drawn.T.tolist()] == [[0], [0, 1, 2, 3], list(range(7))]
+    assert [sorted(set(column)) for column in drawn.T.tolist()] == [
+        [0],
+        [0, 1, 2, 3],
+        list(range(7)),
+    ]
 
 
 URM: dict[str, tuple[dict[str, Any], str]] = {
@@ -283,13 +293,20 @@ def test_urm(case: str) -> None:
     """
     hparams, text = URM[case]
     toy = Toy("urm", {"urm_discriminator_lr": 0.02, "urm_adv_lambda": 0.1, **hparams})
-    quarter = {name: torch.full(each.shape, 0.25) for name, each in toy.port.random_inputs((B,) * N).items()}
+    quarter = {
+        name: torch.full(each.shape, 0.25)
+        for name, each in toy.port.random_inputs((B,) * N).items()
+    }
     last = 2 * hparams["urm_discriminator_hidden_layers"] + 2
     for expected in _table(text, 9):
         toy.step(quarter)
         gradients = [
             toy.gradient(f"discriminator.{at}", *place)
-            for at, place in (("0.weight", (0, 0)), (f"{last}.weight", (0, 0)), (f"{last}.bias", (0,)))
+            for at, place in (
+                ("0.weight", (0, 0)),
+                (f"{last}.weight", (0, 0)),
+                (f"{last}.bias", (0,)),
+            )
         ]
         found = (
             toy.loss - toy.logs["discriminator_loss"],
@@ -303,7 +320,10 @@ def test_urm(case: str) -> None:
 
 def test_urm_with_sgd() -> None:
     """Two steps of momentum 0.9 with weight decay."""
-    toy = Toy("urm", {"urm_discriminator_optimizer": "sgd", "urm_discriminator_lr": 0.5, "weight_decay": 0.1})
+    toy = Toy(
+        "urm",
+        {"urm_discriminator_optimizer": "sgd", "urm_discriminator_lr": 0.5, "weight_decay": 0.1},
+    )
     bias, velocity = toy.networks.discriminator[0].bias.detach().clone(), 0.0
     for _ in range(2):
         toy.step({"noise": torch.full((N * B, M), 0.25)})
@@ -320,13 +340,19 @@ def test_urm_predicts_from_activated_features() -> None:
     assert toy.port.predict(x).shape == (N * B, K)
 
 
-def hyperparameters(name: str, kind: str, dataset: str = "", number: int = 0, trial: int = 0) -> dict[str, Any]:
+def hyperparameters(
+    name: str, kind: str, dataset: str = "", number: int = 0, trial: int = 0
+) -> dict[str, Any]:
     """What ``conf`` gives a run of an algorithm: the default set, or a draw of DomainBed's search."""
-    shared, own = (OmegaConf.load(CONF / f"{file}.yaml") for file in ("hparams/default", f"algorithm/{name}"))
+    shared, own = (
+        OmegaConf.load(CONF / f"{file}.yaml") for file in ("hparams/default", f"algorithm/{name}")
+    )
     read = ["lr", "weight_decay", "batch_size", "resnet_dropout"]
     declared: Any = OmegaConf.to_container(shared.shared, resolve=True)
     content: Any = OmegaConf.to_container(own)
-    return resolve(declared, content, kind=kind, number=number, trial=trial, read=read, dataset=dataset)
+    return resolve(
+        declared, content, kind=kind, number=number, trial=trial, read=read, dataset=dataset
+    )
 
 
 # draw 3 of trial 1, as DomainBed's own search draws it; (algorithm, kind of images, dataset)

@@ -77,11 +77,19 @@ def test_trm(case: str) -> None:
     for numbers in calls:
         toy.step()
         swap, state = toy.logs["penalty"], toy.port.state
-        found = (toy.loss - swap, swap, *toy.gradients()[2:], *toy.checksums()[:2], checksum(state["alpha"]))
+        found = (
+            toy.loss - swap,
+            swap,
+            *toy.gradients()[2:],
+            *toy.checksums()[:2],
+            checksum(state["alpha"]),
+        )
         _close((*found, checksum(state["weight"][0]), checksum(state["bias"][0])), numbers)
 
 
-@pytest.mark.parametrize(("scale", "numbers"), [(1, (-3.15742312, 2.68773625)), (6, (28.01349207, -30.78675136))])
+@pytest.mark.parametrize(
+    ("scale", "numbers"), [(1, (-3.15742312, 2.68773625)), (6, (28.01349207, -30.78675136))]
+)
 def test_neumann(scale: float, numbers: tuple[float, float]) -> None:
     z = scale * problem.batch().x[None, :B]
     p = problem.classifier()(z).detach().softmax(2)
@@ -97,17 +105,65 @@ GAPS: dict[str, tuple[dict[str, float], dict[int, tuple[float, ...]]]] = {
     "projected": (
         {"delta": 0.05},
         {
-            1: (2.36958293, 0.60517722, 3.99607505, 0.01919194, -0.15940272, 0.07987964, -0.13895232),
-            2: (2.25164178, 0.20253774, 3.82836609, 0.04533532, -0.15896557, 0.09151147, -0.13167840),
-            3: (2.13842219, 0.35743239, 3.67462004, 0.07057814, -0.15837674, 0.05165718, -0.15135360),
+            1: (
+                2.36958293,
+                0.60517722,
+                3.99607505,
+                0.01919194,
+                -0.15940272,
+                0.07987964,
+                -0.13895232,
+            ),
+            2: (
+                2.25164178,
+                0.20253774,
+                3.82836609,
+                0.04533532,
+                -0.15896557,
+                0.09151147,
+                -0.13167840,
+            ),
+            3: (
+                2.13842219,
+                0.35743239,
+                3.67462004,
+                0.07057814,
+                -0.15837674,
+                0.05165718,
+                -0.15135360,
+            ),
         },
     ),
     "free": (
         {"delta": 2.0},
         {
-            1: (2.36958293, 0.72284970, 3.99607505, 0.01919194, -0.15940272, 0.35145611, -0.04797121),
-            2: (2.25164178, 0.31911561, 3.82683477, 0.04533532, -0.15896557, 0.29850130, -0.00953392),
-            3: (2.13891081, 0.43427958, 3.66996603, 0.07064312, -0.15837794, -0.01676971, -0.12530797),
+            1: (
+                2.36958293,
+                0.72284970,
+                3.99607505,
+                0.01919194,
+                -0.15940272,
+                0.35145611,
+                -0.04797121,
+            ),
+            2: (
+                2.25164178,
+                0.31911561,
+                3.82683477,
+                0.04533532,
+                -0.15896557,
+                0.29850130,
+                -0.00953392,
+            ),
+            3: (
+                2.13891081,
+                0.43427958,
+                3.66996603,
+                0.07064312,
+                -0.15837794,
+                -0.01676971,
+                -0.12530797,
+            ),
         },
     ),
     "gda": (  # that option of DomainBed leaves featurizer and classifier as they are
@@ -124,7 +180,13 @@ def test_transfer(case: str) -> None:
     for call in (1, 2, 3):
         toy.step()
         if call in calls:
-            found = (toy.logs["loss"], toy.logs["adversary_gap"], *toy.checksums(), toy.c("weight"), toy.c("bias"))
+            found = (
+                toy.logs["loss"],
+                toy.logs["adversary_gap"],
+                *toy.checksums(),
+                toy.c("weight"),
+                toy.c("bias"),
+            )
             _close(found[: len(calls[call])], calls[call])
     if case == "projected":
         own = dict(toy.networks["classifier"].named_parameters())
@@ -172,7 +234,10 @@ def test_erm_pp() -> None:
         average.update(call, toy.networks.params(), toy.networks.statistics())
         means = {**toy.networks.params(), **average.result()}
         _close((toy.loss, *toy.checksums()), (loss, a, w, b))
-        _close([checksum(means[f"{name}.weight"]) for name in ("featurizer", "classifier")], [mean_a, mean_w])
+        _close(
+            [checksum(means[f"{name}.weight"]) for name in ("featurizer", "classifier")],
+            [mean_a, mean_w],
+        )
 
 
 class _PlainERMPlusPlus:
@@ -213,7 +278,10 @@ def _normalizing() -> nn.Sequential:
 
 
 def _averaged(networks: Any, flavor: str, start: int) -> tuple[Toy, MovingAverage]:
-    toy, rule = Toy("erm_pp", {"linear_steps": 1, "linear_lr": 0.02}, networks), MovingAverage(start, flavor)
+    toy, rule = (
+        Toy("erm_pp", {"linear_steps": 1, "linear_lr": 0.02}, networks),
+        MovingAverage(start, flavor),
+    )
     trainer: Any = SimpleNamespace(should_stop=False)
     AveragedScores(rule).on_fit_start(trainer, toy.module)
     return toy, rule
@@ -234,13 +302,19 @@ def test_renewed_averages_are_those_of_erm_pp_with_a_trained_batchnorm(start: in
         for name, value in theirs.items():
             if value.is_floating_point():
                 network = ("featurizer", "classifier")[int(name[0])]
-                torch.testing.assert_close(means[f"networks.{network}{name[1:]}"], value, rtol=0, atol=1e-13)
+                torch.testing.assert_close(
+                    means[f"networks.{network}{name[1:]}"], value, rtol=0, atol=1e-13
+                )
         live = {name: tensor.clone() for name, tensor in toy.module.state_dict().items()}
         toy.module.load_state_dict({**live, **means})
-        torch.testing.assert_close(toy.module.eval()(images.x), reference.predict(images.x), rtol=0, atol=1e-13)
+        torch.testing.assert_close(
+            toy.module.eval()(images.x), reference.predict(images.x), rtol=0, atol=1e-13
+        )
         toy.module.load_state_dict(live)
         toy.module.train()
-        assert all(torch.equal(value, live[name]) for name, value in state.module.state_dict().items())
+        assert all(
+            torch.equal(value, live[name]) for name, value in state.module.state_dict().items()
+        )
     assert call >= start or not state_rule.result()
     for name, value in state_rule.result().items():
         assert torch.equal(value, means[name]) is ("running" not in name), name
@@ -264,8 +338,15 @@ def test_frozen_statistics_are_not_renewed() -> None:
 def test_arm() -> None:
     """The context network keeps its weights, its statistics move; groups of a prediction are ``batch_size`` rows."""
     torch.manual_seed(0)
-    body = nn.Sequential(nn.Conv2d(3, M, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).double()
-    toy = Toy("arm", {"batch_size": B}, {"featurizer": body, "classifier": problem.classifier()}, image=(2, 6, 6))
+    body = nn.Sequential(
+        nn.Conv2d(3, M, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    ).double()
+    toy = Toy(
+        "arm",
+        {"batch_size": B},
+        {"featurizer": body, "classifier": problem.classifier()},
+        image=(2, 6, 6),
+    )
     context = nn.Sequential(
         *(nn.Conv2d(2, 64, 5, padding=2), nn.BatchNorm2d(64), nn.ReLU()),
         *(nn.Conv2d(64, 64, 5, padding=2), nn.BatchNorm2d(64), nn.ReLU()),
@@ -277,7 +358,9 @@ def test_arm() -> None:
     adam = torch.optim.Adam(network.parameters(), lr=0.01)
 
     def adapted(x: Tensor) -> Tensor:
-        means = [part.mean(0, keepdim=True).expand(len(part), -1, -1, -1) for part in context(x).split(B)]
+        means = [
+            part.mean(0, keepdim=True).expand(len(part), -1, -1, -1) for part in context(x).split(B)
+        ]
         logits: Tensor = network(torch.cat([x, torch.cat(means)], 1))
         return logits
 
@@ -290,7 +373,10 @@ def test_arm() -> None:
         loss.backward()
         adam.step()
         assert toy.loss == pytest.approx(loss.item(), abs=1e-12)
-    for mine, theirs in ((toy.networks["featurizer"], network[0]), (toy.networks["classifier"], network[1])):
+    for mine, theirs in (
+        (toy.networks["featurizer"], network[0]),
+        (toy.networks["classifier"], network[1]),
+    ):
         for value, expected in zip(mine.parameters(), theirs.parameters(), strict=True):
             torch.testing.assert_close(value, expected, rtol=0, atol=1e-12)
     for value, expected in zip(
@@ -299,7 +385,9 @@ def test_arm() -> None:
         torch.testing.assert_close(value, expected, rtol=0, atol=1e-12)
     context.eval()
     torch.testing.assert_close(toy.module.eval()(x), adapted(x), rtol=0, atol=1e-12)
-    shuffled = torch.randperm(N * B)  # contexts of single images, computed in another order than that of the groups
+    shuffled = torch.randperm(
+        N * B
+    )  # contexts of single images, computed in another order than that of the groups
     run, pictures = toy.module, torch.arange(N * B)
     run.predict_logits(x[shuffled], "order", 0, pictures=pictures[shuffled])
     with pytest.MonkeyPatch.context() as patch:
@@ -310,7 +398,9 @@ def test_arm() -> None:
 
 # ---- ADRMX ------------------------------------------------------------------------------------------------------
 
-LAST_ROWS = {"remix": [[0.99] * K, [0.99] * K]}  # of each class, a the last position and b the one before
+LAST_ROWS = {
+    "remix": [[0.99] * K, [0.99] * K]
+}  # of each class, a the last position and b the one before
 EARLY = {
     "mlp_width": 4, "mlp_depth": 3, "mlp_dropout": 0.0, "beta1": 0.5, "lr": 0.01,
     "cnt_lambda": 1.0, "dclf_lambda": 1.0, "rmxd_lambda": 1.0, "disc_lambda": 0.75,
@@ -319,7 +409,10 @@ HEADS = ("classifier", "second_classifier", "domain_classifier")
 
 
 def _adrmx(k: int) -> Toy:
-    heads = {name: build_head(TaperedSpec(M, K if name != "domain_classifier" else N)).double() for name in HEADS}
+    heads = {
+        name: build_head(TaperedSpec(M, K if name != "domain_classifier" else N)).double()
+        for name in HEADS
+    }
     for head in heads.values():
         problem.fill(head)
     networks = {"domain_featurizer": problem.featurizer(0.5), **heads}
@@ -349,7 +442,11 @@ def test_adrmx(k: int) -> None:
         toy.step(LAST_ROWS)
         bodies = [toy.c(f"{name}.weight") for name in ("featurizer", "domain_featurizer")]
         found = [toy.loss, *bodies, *(toy.total(name) for name in (*HEADS, "discriminator"))]
-        _close(*zip(*((f, n) for f, n in zip(found, numbers, strict=True) if n is not None), strict=True))
+        _close(
+            *zip(
+                *((f, n) for f, n in zip(found, numbers, strict=True) if n is not None), strict=True
+            )
+        )
 
 
 def test_parts_of_adrmx() -> None:
@@ -362,7 +459,9 @@ def test_parts_of_adrmx() -> None:
     own = toy.gradient("featurizer.weight", 0, 0), toy.gradient("domain_featurizer.weight", 0, 0)
     _close(own, (-0.60278573, 0.38759281))
     batch = problem.batch()
-    _close(float(supervised_contrast(batch.x.flatten(1), batch.y, batch.env, within=0.3)), 9.21383763)
+    _close(
+        float(supervised_contrast(batch.x.flatten(1), batch.y, batch.env, within=0.3)), 9.21383763
+    )
 
 
 # ---- hyperparameters --------------------------------------------------------------------------------------------
@@ -395,7 +494,9 @@ def test_draw_3_of_trial_1(name: str) -> None:
 
 
 def _resolved(name: str, kind: str) -> dict[str, Any]:
-    shared: Any = OmegaConf.to_container(OmegaConf.load(CONF / "hparams" / "default.yaml"), resolve=True)
+    shared: Any = OmegaConf.to_container(
+        OmegaConf.load(CONF / "hparams" / "default.yaml"), resolve=True
+    )
     config: Any = OmegaConf.to_container(OmegaConf.load(CONF / "algorithm" / f"{name}.yaml"))
     read = config.get("shared", ["lr", "weight_decay", "batch_size"])
     return resolve(shared["shared"], config, kind=kind, number=3, trial=1, read=read)

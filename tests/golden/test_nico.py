@@ -57,7 +57,13 @@ class Seen:
         return self
 
     def check(self, *networks: str) -> tuple[float, float]:
-        values = torch.cat([p.detach().flatten() for name in networks for p in self.port.networks[name].parameters()])
+        values = torch.cat(
+            [
+                p.detach().flatten()
+                for name in networks
+                for p in self.port.networks[name].parameters()
+            ]
+        )
         return sums(values)
 
 
@@ -78,7 +84,10 @@ def table(value: Any) -> Tensor:
 
 
 def vectors(t: int, rows: int = N) -> EnvBatch:
-    x = [[math.sin(0.7 * d + 1.3 * i + 0.5 * j + 0.1 * i * j + 0.4 * t) for j in range(M)] for d, i in ROWS]
+    x = [
+        [math.sin(0.7 * d + 1.3 * i + 0.5 * j + 0.1 * i * j + 0.4 * t) for j in range(M)]
+        for d, i in ROWS
+    ]
     sizes = (B,) * (rows // B)
     index = torch.arange(N * t, N * t + rows)
     return EnvBatch(table(x)[:rows], labels()[:rows], sizes, index)
@@ -89,7 +98,9 @@ def unit_images(t: int) -> Tensor:
     d, i = torch.tensor(ROWS, dtype=torch.float64).T[:, :, None, None, None]
     c, p, q = (torch.arange(n, dtype=torch.float64) for n in (3, SIDE, SIDE))
     c, p, q = c[:, None, None], p[:, None], q
-    return 0.5 + 0.5 * torch.sin(0.7 * d + 1.3 * i + 0.9 * c + 0.31 * p + 0.17 * q + 0.05 * p * q + 0.4 * t)
+    return 0.5 + 0.5 * torch.sin(
+        0.7 * d + 1.3 * i + 0.9 * c + 0.31 * p + 0.17 * q + 0.05 * p * q + 0.4 * t
+    )
 
 
 def images(t: int, normalized: bool = True) -> EnvBatch:
@@ -106,7 +117,10 @@ class SmallCNN(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, M, 3, stride=2, padding=1)
+        self.first, self.second = (
+            nn.Conv2d(3, 4, 3, padding=1),
+            nn.Conv2d(4, M, 3, stride=2, padding=1),
+        )
 
     def forward(self, x: Tensor, maps: bool = False) -> Any:
         one = self.first(x).tanh()
@@ -140,7 +154,9 @@ def image_problem(**heads: nn.Module) -> dict[str, nn.Module]:
     return {name: filled(each) for name, each in networks.items()}
 
 
-def port(name: str, networks: Mapping[str, nn.Module], hparams: Mapping[str, Any], **more: Any) -> Port:
+def port(
+    name: str, networks: Mapping[str, nn.Module], hparams: Mapping[str, Any], **more: Any
+) -> Port:
     image = (3, SIDE, SIDE) if isinstance(networks["featurizer"], SmallCNN) else (M,)
     return algorithm(
         name, networks, K, E, {"lr": 0.01, "weight_decay": 0.0, "batch_size": B, **hparams}, n_features=M, image=image,
@@ -153,7 +169,10 @@ def port(name: str, networks: Mapping[str, nn.Module], hparams: Mapping[str, Any
 
 def stable_noise(t: int, inner: int = 20) -> dict[str, Tensor]:
     w = [[1.1 * math.sin(1 + 0.7 * e + 0.3 * t)] for e in range(inner)]
-    b = [[[0.5 + 0.5 * math.sin(0.2 + 0.9 * j + 0.37 * e + 0.21 * t)] for j in range(M)] for e in range(inner)]
+    b = [
+        [[0.5 + 0.5 * math.sin(0.2 + 0.9 * j + 0.37 * e + 0.21 * t)] for j in range(M)]
+        for e in range(inner)
+    ]
     return {"w": table(w), "b": table(b)}
 
 
@@ -241,7 +260,9 @@ def fact_noise(t: int) -> dict[str, Tensor]:
 def fact_port(hparams: Mapping[str, Any]) -> Port:
     """The third of the numbers' epochs in all steps, whose weight is exp(-5 (1 - 2/5)^2) of the full one."""
     weight = hparams.get("fact_weight", 2.0) * math.exp(-5 * (1 - 2 / 5) ** 2)
-    return port("fact", image_problem(), {**hparams, "fact_weight": weight, "ramp_epochs": 0}, **PIXELS)
+    return port(
+        "fact", image_problem(), {**hparams, "fact_weight": weight, "ramp_epochs": 0}, **PIXELS
+    )
 
 
 @pytest.mark.parametrize("name", FACT)
@@ -319,18 +340,29 @@ def jigsaw_port(hparams: Mapping[str, Any]) -> Port:
 @pytest.mark.parametrize("name", JIGEN)
 def test_ji_gen(name: str) -> None:
     hparams, classes, puzzle, featurizer, classifier, jigsaw = JIGEN[name]
-    seen = Seen(jigsaw_port(hparams)).run([images(t) for t in range(3)], [jigsaw_noise(t) for t in range(3)])
+    seen = Seen(jigsaw_port(hparams)).run(
+        [images(t) for t in range(3)], [jigsaw_noise(t) for t in range(3)]
+    )
     near(seen.logs["class_loss"], *classes)
     near(seen.logs["jigsaw_loss"], *puzzle)
-    for network, expected in (("featurizer", featurizer), ("classifier", classifier), ("jigsaw", jigsaw)):
+    for network, expected in (
+        ("featurizer", featurizer),
+        ("classifier", classifier),
+        ("jigsaw", jigsaw),
+    ):
         near(seen.check(network), *expected)
 
 
 @pytest.mark.parametrize(
     ("gray", "squares", "values"),
-    [(0.1, 1038.4581810668, (0.1437333834, 0.4474860087)), (0.0, 1058.7125016644, (0.0050600975, None))],
+    [
+        (0.1, 1038.4581810668, (0.1437333834, 0.4474860087)),
+        (0.0, 1058.7125016644, (0.0050600975, None)),
+    ],
 )
-def test_ji_gen_shuffles_tiles(gray: float, squares: float, values: tuple[float, float | None]) -> None:
+def test_ji_gen_shuffles_tiles(
+    gray: float, squares: float, values: tuple[float, float | None]
+) -> None:
     own = jigsaw_port({"tile_gray": gray})
     x, _ = views_of(own, images(0), jigsaw_noise(0), "view")
     u = to_pixels(x, own.module.algorithm.sizes)
@@ -344,7 +376,9 @@ def test_published_orders() -> None:
     assert len(set(found)) == 31 and found[0] == tuple(range(9))
     assert all(sorted(each) == list(range(9)) for each in found)
     distances = [
-        sum(a != b for a, b in zip(p, q, strict=True)) for i, p in enumerate(found[1:]) for q in found[i + 2 :]
+        sum(a != b for a, b in zip(p, q, strict=True))
+        for i, p in enumerate(found[1:])
+        for q in found[i + 2 :]
     ]
     assert min(distances) == 4
 
@@ -366,14 +400,20 @@ DNA = {
 
 
 def masks(t: int) -> dict[str, Tensor]:
-    s, i, j = torch.meshgrid(*(torch.arange(n, dtype=torch.float64) for n in (5, N, 8)), indexing="ij")
+    s, i, j = torch.meshgrid(
+        *(torch.arange(n, dtype=torch.float64) for n in (5, N, 8)), indexing="ij"
+    )
     return {"keep": torch.sin(1 + 0.9 * s + 1.7 * i + 0.6 * j + 0.4 * t) > 0}
 
 
 @pytest.mark.parametrize("weight", DNA)
 def test_dna(weight: float) -> None:
     losses, divergence, diversity, featurizer, head, logits = DNA[weight]
-    networks = {**linear_problem(), "hidden": filled(nn.Linear(M, 8)), "classifier": filled(nn.Linear(8, K))}
+    networks = {
+        **linear_problem(),
+        "hidden": filled(nn.Linear(M, 8)),
+        "classifier": filled(nn.Linear(8, K)),
+    }
     own = port("dna", networks, {"bottleneck_dim": 8, "lambda_v": weight})
     seen = Seen(own).run([vectors(t) for t in range(3)], [masks(t) for t in range(3)])
     near(seen.logs["loss"], *losses)
@@ -411,7 +451,9 @@ MMLD: dict[str, Any] = {  # hyperparameters, first step; CE, domain, entropy; fe
 def mmld_port(hparams: Mapping[str, Any]) -> Port:
     heads = {"disc_1": nn.Linear(M, 6), "disc_2": nn.Linear(6, 6), "disc_3": nn.Linear(6, 3)}
     hparams = {"lr": 0.002, "disc_width": 6, "disc_drop_rate": 0.0, **hparams}
-    return port("mmld", image_problem(**heads), hparams, n_images=3 * N, rule=UpdateRule(steps=3000))
+    return port(
+        "mmld", image_problem(**heads), hparams, n_images=3 * N, rule=UpdateRule(steps=3000)
+    )
 
 
 def pictures(t: int) -> EnvBatch:
@@ -451,13 +493,17 @@ def test_mmld_groups_by_style() -> None:
     near(style[0, [0, 4, 8, 13]], 0.2556586022, 0.5046845124, 0.5983172812, 0.4321444332)
     near(style[35, [0, 4, 8, 17]], 0.2533168883, 0.4938043391, 0.6020826665, 0.6688477843)
     rows = principal_components(style, 4)
-    assert rows.var(0).tolist() == pytest.approx([0.03867893, 0.01311580, 0.00187126, 0.00022953], abs=5e-9)
+    assert rows.var(0).tolist() == pytest.approx(
+        [0.03867893, 0.01311580, 0.00187126, 0.00022953], abs=5e-9
+    )
     found = kmeans(rows, 3, np.random.default_rng(0), tolerance=1e-4)
     assert found.inertia == pytest.approx(0.4742362509, abs=TOLERANCE)
     expected = [int(digit) for digit in "000100120112001100120112001201120120"]
     assert same_partition(found.labels.tolist(), expected)
     index, env = torch.arange(36), torch.tensor([d for d, _ in ROWS] * 3)
-    new = algorithm.digest(Surveyed(style, labels().repeat(3), env, index, state, 0, np.random.default_rng(0)))
+    new = algorithm.digest(
+        Surveyed(style, labels().repeat(3), env, index, state, 0, np.random.default_rng(0))
+    )
     assert same_partition(new["group"].tolist(), expected)
     counts = torch.bincount(new["group"])
     assert counts[0] == counts.max()
@@ -513,7 +559,9 @@ def test_ada_clust(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("dgbench.algorithms.ada_clust.kmeans", from_fixed_starts)
     hparams = {"variant": variant, "pca_dim": 3, "offset": 1, "num_clusters": 1}
-    own = port("ada_clust", linear_problem(wide=True), hparams, n_images=3 * N, rule=UpdateRule(steps=3))
+    own = port(
+        "ada_clust", linear_problem(wide=True), hparams, n_images=3 * N, rule=UpdateRule(steps=3)
+    )
     batches = [vectors(t) for t in range(4)]
     images = [TrainingImages(b.x, b.y, b.env, own_index(b)) for b in batches[:3]]
     own.module.training_images = lambda _: images
@@ -530,7 +578,9 @@ def test_ada_clust(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     near(seen.check("classifier"), *head)
     near(own.predict(batches[3].x)[0], *logits)
     nets, hp, state = own.module.evaluated(0)
-    found = AdaClust.clusters(Prediction(nets, batches[3].x, hp, state, {}), nets.featurizer(batches[3].x))
+    found = AdaClust.clusters(
+        Prediction(nets, batches[3].x, hp, state, {}), nets.featurizer(batches[3].x)
+    )
     assert "".join(map(str, found.tolist())) == of_x3
     own.module.algorithm.values["test_centroids"] = "together"
     near(own.predict(batches[3].x)[0], *together)

@@ -140,5 +140,7 @@ def test_miro() -> None:
     ):  # fmt: skip
         toy.step()
         learned = [toy.c(f"variances.values.{i}") for i in (0, 1)]
-        _close((toy.loss, toy.logs["penalty"], *learned, *toy.gradients(), *toy.checksums()), numbers)
+        _close(
+            (toy.loss, toy.logs["penalty"], *learned, *toy.gradients(), *toy.checksums()), numbers
+        )
     _close(toy.c("initial.weight"), problem.checksum(torch.eye(M)))

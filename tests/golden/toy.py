@@ -33,7 +33,9 @@ def batch(call: int = 1) -> EnvBatch:
 
 def filled(*shape: int) -> Tensor:
     """0.5 cos(0.3 + 0.7 t), t = 0, 1, ... row by row."""
-    return 0.5 * torch.cos(0.3 + 0.7 * torch.arange(math.prod(shape), dtype=torch.float64)).view(shape)
+    return 0.5 * torch.cos(0.3 + 0.7 * torch.arange(math.prod(shape), dtype=torch.float64)).view(
+        shape
+    )
 
 
 def fill(module: nn.Module) -> None:
@@ -60,7 +62,10 @@ def featurizer(scale: float = 1.0) -> nn.Linear:
 def classifier() -> nn.Linear:
     """W[k, j] = cos(k + 0.9 j), b = (0.1, -0.2, 0.3)."""
     weight = [[math.cos(k + 0.9 * j) for j in range(M)] for k in range(K)]
-    return linear(torch.tensor(weight, dtype=torch.float64), torch.tensor([0.1, -0.2, 0.3], dtype=torch.float64))
+    return linear(
+        torch.tensor(weight, dtype=torch.float64),
+        torch.tensor([0.1, -0.2, 0.3], dtype=torch.float64),
+    )
 
 
 def reversed_within_classes(y: Tensor) -> Tensor:
@@ -118,10 +123,14 @@ class Toy:
         """The networks with the weights they have now."""
         return self.port.networks
 
-    def step(self, random: Mapping[str, Any] | None = None, minibatches: EnvBatch | None = None) -> Toy:
+    def step(
+        self, random: Mapping[str, Any] | None = None, minibatches: EnvBatch | None = None
+    ) -> Toy:
         """The next call, on its own minibatches unless others are given; returns itself."""
         self.calls += 1
-        self.loss = float(self.port.step(batch(self.calls) if minibatches is None else minibatches, random))
+        self.loss = float(
+            self.port.step(batch(self.calls) if minibatches is None else minibatches, random)
+        )
         self.logs = {name: float(value[0]) for _, name, value in self.module.take_values()}
         return self
 
@@ -133,11 +142,20 @@ class Toy:
     def gradients(self) -> tuple[float, float, float, float]:
         """dW[0,0], dW[2,3], dA[0,0], dA[2,3]."""
         w, a = "classifier.weight", "featurizer.weight"
-        return self.gradient(w, 0, 0), self.gradient(w, 2, 3), self.gradient(a, 0, 0), self.gradient(a, 2, 3)
+        return (
+            self.gradient(w, 0, 0),
+            self.gradient(w, 2, 3),
+            self.gradient(a, 0, 0),
+            self.gradient(a, 2, 3),
+        )
 
     def c(self, name: str) -> float:
         """Checksum of a parameter or buffer, ``network.tensor``, or of an entry of the state."""
-        tensors = {**dict(self.networks.named_parameters()), **dict(self.networks.named_buffers()), **self.port.state}
+        tensors = {
+            **dict(self.networks.named_parameters()),
+            **dict(self.networks.named_buffers()),
+            **self.port.state,
+        }
         return checksum(tensors[name])
 
     def checksums(self) -> tuple[float, float, float]:

@@ -132,11 +132,15 @@ def _start(folder: Path, env: dict[str, str]) -> None:
         subprocess.run(command, env=env, check=True, timeout=30, capture_output=True)
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
-        asked = subprocess.run(["timeout", "3", "sinfo", "-h", "-o", "%T"], env=env, capture_output=True, text=True)
+        asked = subprocess.run(
+            ["timeout", "3", "sinfo", "-h", "-o", "%T"], env=env, capture_output=True, text=True
+        )
         if asked.stdout.strip() == "idle":
             return
         time.sleep(0.2)
-    raise RuntimeError(f"the node did not come up: {(folder / 'log' / 'slurmctld.log').read_text()[-2000:]}")
+    raise RuntimeError(
+        f"the node did not come up: {(folder / 'log' / 'slurmctld.log').read_text()[-2000:]}"
+    )
 
 
 def _free_port() -> int:
@@ -151,7 +155,9 @@ class RayCluster:
 
     nodes: tuple[str, str]  #: network namespaces
     address: str
-    env: dict[str, str]  #: variables with which a command may use the cluster: its clients must know a token
+    env: dict[
+        str, str
+    ]  #: variables with which a command may use the cluster: its clients must know a token
     folder: Path  #: where its processes stand and write
 
     def on(self, node: int) -> list[str]:
@@ -192,7 +198,9 @@ def ray_cluster() -> Iterator[RayCluster]:
         pytest.skip("nodes in network namespaces need root and iproute2")
     mark = f"{os.getpid():x}"
     nodes = (f"dgb{mark}a", f"dgb{mark}b")
-    folder = Path(tempfile.mkdtemp(prefix="ray"))  # not pytest's: the path of a socket has at most 107 letters
+    folder = Path(
+        tempfile.mkdtemp(prefix="ray")
+    )  # not pytest's: the path of a socket has at most 107 letters
     env = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     cluster = RayCluster(nodes, f"{_address(0)}:6379", env, folder)
     with ended_with_us("ray", folder, *nodes):
@@ -200,7 +208,20 @@ def ray_cluster() -> Iterator[RayCluster]:
             for node in nodes:
                 _ip("netns", "add", node)
                 _ip("-n", node, "link", "set", "lo", "up")
-            _ip("link", "add", "eth0", "netns", nodes[0], "type", "veth", "peer", "name", "eth0", "netns", nodes[1])
+            _ip(
+                "link",
+                "add",
+                "eth0",
+                "netns",
+                nodes[0],
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "eth0",
+                "netns",
+                nodes[1],
+            )
             for number, node in enumerate(nodes):
                 _ip("-n", node, "address", "add", f"{_address(number)}/24", "dev", "eth0")
                 _ip("-n", node, "link", "set", "eth0", "up")

@@ -24,7 +24,9 @@ with ended_with_us("slurm", sys.argv[1]):
 
 @pytest.mark.slow
 def test_it_ends_when_its_tests_are_killed(tmp_path: Path) -> None:
-    tests = subprocess.Popen([sys.executable, "-c", START, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    tests = subprocess.Popen(
+        [sys.executable, "-c", START, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
     assert tests.stdout and tests.stdout.readline() == "started\n"
     variable = f"SLURM_CONF={tmp_path}/slurm.conf"
     assert len(processes_with(variable)) == 1

@@ -34,7 +34,13 @@ SWEEP = (
     "protocol.folds=[full]",
     "seed=0,1",
 )
-SLURM = ("partition=main", "cpus_per_task=1", "timeout_min=10", "poll_seconds=0.5", "max_num_timeout=0")
+SLURM = (
+    "partition=main",
+    "cpus_per_task=1",
+    "timeout_min=10",
+    "poll_seconds=0.5",
+    "max_num_timeout=0",
+)
 Rows = Callable[[Path], dict[str, bytes]]
 
 
@@ -45,7 +51,9 @@ class Engine:
     words: tuple[str, ...]  #: that choose it
     env: dict[str, str] = field(default_factory=dict)  #: variables that it needs
     before: tuple[str, ...] = ()  #: a command that starts the sweep
-    elsewhere: tuple[str, ...] = ()  #: words with which workers begin in another folder, where they do not anyway
+    elsewhere: tuple[
+        str, ...
+    ] = ()  #: words with which workers begin in another folder, where they do not anyway
 
     def start(self, folder: Path, *words: str) -> subprocess.Popen[str]:
         return start(folder, *words, *self.words, env=self.env, before=self.before)
@@ -76,7 +84,11 @@ def engine(request: pytest.FixtureRequest) -> Engine:
         return Engine(("hydra/launcher=joblib", "hydra.launcher.n_jobs=2"))
     if request.param == "ray":
         return on_ray(request.getfixturevalue("ray_cluster"))
-    words = ("hydra/launcher=slurm", *(f"hydra.launcher.{word}" for word in SLURM), "sweep.runs_per_job=1")
+    words = (
+        "hydra/launcher=slurm",
+        *(f"hydra.launcher.{word}" for word in SLURM),
+        "sweep.runs_per_job=1",
+    )
     elsewhere = ("hydra.launcher.additional_parameters={chdir: /}",)
     return Engine(words, request.getfixturevalue("slurm_cluster"), elsewhere=elsewhere)
 
@@ -109,14 +121,18 @@ def test_kills_change_no_row_and_no_work_is_left_behind_a_zero(
 
     sweep = engine.start(tmp_path, *SWEEP)
     until(lambda: claimed(tmp_path, "*-s0-*"), sweep, tmp_path)
-    if "hydra/launcher=slurm" in engine.words:  # a cluster trains on while the command ends: not to the end
+    if (
+        "hydra/launcher=slurm" in engine.words
+    ):  # a cluster trains on while the command ends: not to the end
         for _, process in claimed(tmp_path, "*-s0-*"):
             signal_if_there(process, signal.SIGSTOP)
     sweep.send_signal(signal.SIGINT)
     codes, killed, size, deadline = [sweep.wait(60)], 0, 0, time.monotonic() + 4 * SECONDS
     while codes[-1]:
         assert unfinished(tmp_path), codes
-        in_queue = claimed(tmp_path, "*-s0-*")  # after Ctrl-C a cluster trains on: not to its end before the kills
+        in_queue = claimed(
+            tmp_path, "*-s0-*"
+        )  # after Ctrl-C a cluster trains on: not to its end before the kills
         for _, process in in_queue:
             signal_if_there(process, signal.SIGSTOP)
         assert command("report.py", "report=status", cwd=tmp_path).code in (2, 3)
@@ -139,14 +155,20 @@ def test_kills_change_no_row_and_no_work_is_left_behind_a_zero(
     assert unfinished(tmp_path) == 0
     assert rows_of(tmp_path) == rows_of(undisturbed)
     logs = [run.read_text() for run in tmp_path.glob("multirun/*/fold-*/log.txt")]
-    assert [log.count("done at step 400: DONE") for log in logs] == [1] * 2, "each was done by one process"
-    assert any(step != "0" for log in logs for step in re.findall(r"from step (\d+) on", log)), "it resumes"
+    assert [log.count("done at step 400: DONE") for log in logs] == [1] * 2, (
+        "each was done by one process"
+    )
+    assert any(step != "0" for log in logs for step in re.findall(r"from step (\d+) on", log)), (
+        "it resumes"
+    )
     assert command("report.py", "report=status", cwd=tmp_path).code == 0
     again = command("train.py", *SWEEP, *engine.words, cwd=tmp_path, env=engine.env)
     assert (again.code, "nothing to do: all 2 jobs are done" in again.err) == (0, True), again
 
 
-def test_a_failed_job_is_named_and_stops_no_other(engine: Engine, command: Any, rows_of: Rows, tmp_path: Path) -> None:
+def test_a_failed_job_is_named_and_stops_no_other(
+    engine: Engine, command: Any, rows_of: Rows, tmp_path: Path
+) -> None:
     """Relative paths are meant from the folder of the command, wherever a worker starts."""
     broken_mnist(tmp_path / "data")
     alone, shared = tmp_path / "alone", tmp_path / "shared"
@@ -158,10 +180,15 @@ def test_a_failed_job_is_named_and_stops_no_other(engine: Engine, command: Any, 
     assert engine.ended(shared, *sweep) == 1
     err = (shared / "err").read_text().splitlines()
     one_line(err[-1], r"^dgbench: 1 of 2 jobs failed \(dataset\.base=mnist\); .*same command")
-    assert len([line for line in err if re.search("dataset.base=mnist: FAILED: .*MNIST/raw", line)]) == 1
+    assert (
+        len([line for line in err if re.search("dataset.base=mnist: FAILED: .*MNIST/raw", line)])
+        == 1
+    )
     assert "1 of 2 jobs done: 1 of their 1 models" in (shared / "out").read_text()
     status = command("report.py", "report=status", "runs=[multirun]", cwd=shared)
-    assert (status.code, status.out.splitlines()[-1]) == (0, "  All done."), "the sweep has told which job failed"
+    assert (status.code, status.out.splitlines()[-1]) == (0, "  All done."), (
+        "the sweep has told which job failed"
+    )
     assert rows_of(shared) == rows_of(alone) and len(rows_of(shared)) == 1
 
 
@@ -169,7 +196,9 @@ def test_runs_are_where_the_command_looks(engine: Engine, tmp_path: Path) -> Non
     """Hydra moves the jobs, workers begin elsewhere, and a time in the name of the folder is that of the command."""
     sweep = [word for word in SWEEP if not word.startswith("trainer.steps")]
     moved = ("trainer.steps=20", "hydra.job.chdir=true", "hydra.sweep.dir=runs/${now:%H-%M-%S-%f}")
-    assert engine.ended(tmp_path, *sweep, *moved, *engine.elsewhere) == 0, (tmp_path / "err").read_text()
+    assert engine.ended(tmp_path, *sweep, *moved, *engine.elsewhere) == 0, (
+        tmp_path / "err"
+    ).read_text()
     (folder,) = (tmp_path / "runs").iterdir()
     assert [read_status(run).word for run in folder.glob("*/fold-*")] == ["DONE"] * 2
     out = (tmp_path / "out").read_text()
@@ -178,13 +207,18 @@ def test_runs_are_where_the_command_looks(engine: Engine, tmp_path: Path) -> Non
 
 
 @pytest.mark.cluster
-def test_a_node_of_ray_is_lost(ray_cluster: RayCluster, undisturbed: Path, rows_of: Rows, tmp_path: Path) -> None:
+def test_a_node_of_ray_is_lost(
+    ray_cluster: RayCluster, undisturbed: Path, rows_of: Rows, tmp_path: Path
+) -> None:
     """Its runs go on where the other node left them to: in the shared folder."""
     sweep = on_ray(ray_cluster).start(tmp_path, *SWEEP)
 
     def trained_there() -> bool:
         there = ray_cluster.processes(1)
-        return any((run / "checkpoints" / "last.ckpt").exists() and pid in there for run, pid in claimed(tmp_path))
+        return any(
+            (run / "checkpoints" / "last.ckpt").exists() and pid in there
+            for run, pid in claimed(tmp_path)
+        )
 
     until(trained_there, sweep, tmp_path)
     ray_cluster.end_node(1)

@@ -27,7 +27,13 @@ from tests.launching import claimed, start, until
 
 pytestmark = pytest.mark.cluster
 
-TINY = ("dataset.base=digits", "execution=single", "backbone.width=8", "trainer.device=cpu", "protocol.folds=[0,full]")
+TINY = (
+    "dataset.base=digits",
+    "execution=single",
+    "backbone.width=8",
+    "trainer.device=cpu",
+    "protocol.folds=[0,full]",
+)
 OFTEN = ("trainer.eval_every=20", "trainer.checkpoint_seconds=0")
 STEPS = 400
 SWEEP = ("-m", *TINY, *OFTEN, f"trainer.steps={STEPS}", "seed=0,1,2")
@@ -62,7 +68,9 @@ def trained(folder: Path, seed: int) -> tuple[int, str] | None:
 
 
 def slurm(slurm_cluster: dict[str, str], *words: str) -> str:
-    return subprocess.run(words, env={**os.environ, **slurm_cluster}, capture_output=True, text=True, timeout=30).stdout
+    return subprocess.run(
+        words, env={**os.environ, **slurm_cluster}, capture_output=True, text=True, timeout=30
+    ).stdout
 
 
 def warned(pid: int) -> bool:
@@ -93,12 +101,19 @@ def cut_power(slurm_cluster: dict[str, str]) -> None:
 
 def story(folder: Path) -> str:
     """All that a sweep said: on the terminal, in its jobs' logs and in the logs of its runs."""
-    files = [folder / "err", *sorted(folder.glob("multirun/.jobs/*.log")), *sorted(folder.glob("multirun/*/*/log.txt"))]
+    files = [
+        folder / "err",
+        *sorted(folder.glob("multirun/.jobs/*.log")),
+        *sorted(folder.glob("multirun/*/*/log.txt")),
+    ]
     return "\n".join(f"== {file.relative_to(folder)}\n{file.read_text()[-4000:]}" for file in files)
 
 
 def test_every_run_is_done_exactly_once(
-    slurm_cluster: dict[str, str], command: Any, rows_of: Callable[[Path], dict[str, bytes]], tmp_path: Path
+    slurm_cluster: dict[str, str],
+    command: Any,
+    rows_of: Callable[[Path], dict[str, bytes]],
+    tmp_path: Path,
 ) -> None:
     """Seed 0 is cancelled with scancel, seed 1 stands still until Slurm warns of its time limit, seed 2 is killed."""
     shared, alone = tmp_path / "shared", tmp_path / "alone"
@@ -114,12 +129,16 @@ def test_every_run_is_done_exactly_once(
             slurm(slurm_cluster, "scancel", found[1])
             done.add("cancelled")
         if cancelled:
-            with suppress(ProcessLookupError):  # or it is done before Slurm, which continues it once, kills it
+            with suppress(
+                ProcessLookupError
+            ):  # or it is done before Slurm, which continues it once, kills it
                 os.kill(cancelled, signal.SIGSTOP)
         if not paused and (found := trained(shared, 1)):
             paused = found[0]
             os.kill(paused, signal.SIGSTOP)
-        if paused and "warned" not in done and (warned(paused) or requeued(shared)):  # Slurm may wake it up itself
+        if (
+            paused and "warned" not in done and (warned(paused) or requeued(shared))
+        ):  # Slurm may wake it up itself
             if Path(f"/proc/{paused}").exists():
                 os.kill(paused, signal.SIGCONT)
             done.add("warned")
@@ -132,7 +151,9 @@ def test_every_run_is_done_exactly_once(
     err = (shared / "err").read_text()
     assert code == 1, story(shared)
     assert re.search(r"seed=0: FAILED: job \d+_0 was cancelled", err), story(shared)
-    assert re.search(r"seed=2: job \d+_2 is lost( \(FAILED\))?; submitted again", err), story(shared)
+    assert re.search(r"seed=2: job \d+_2 is lost( \(FAILED\))?; submitted again", err), story(
+        shared
+    )
     for seed in (1, 2):
         assert re.search(rf"^\[\d/3\] seed={seed}: done", err, re.M), story(shared)
     assert requeued(shared)
@@ -155,7 +176,9 @@ def test_every_run_is_done_exactly_once(
 
     statuses = sorted(shared.glob("multirun/*/fold-*"))
     assert [read_status(folder).word for folder in statuses] == ["DONE"] * 6
-    ends = [(folder / "log.txt").read_text().count(f"done at step {STEPS}: DONE") for folder in statuses]
+    ends = [
+        (folder / "log.txt").read_text().count(f"done at step {STEPS}: DONE") for folder in statuses
+    ]
     assert ends == [1] * 6, "each was done by one process"
     assert command("train.py", *SWEEP, cwd=alone).code == 0
     assert rows_of(shared) == rows_of(alone)
@@ -163,7 +186,10 @@ def test_every_run_is_done_exactly_once(
 
 
 def test_no_step_is_lost_where_a_cluster_takes_the_node_back(
-    slurm_cluster: dict[str, str], command: Any, rows_of: Callable[[Path], dict[str, bytes]], tmp_path: Path
+    slurm_cluster: dict[str, str],
+    command: Any,
+    rows_of: Callable[[Path], dict[str, bytes]],
+    tmp_path: Path,
 ) -> None:
     """A job is warned with SIGUSR1, then preempted by a more urgent one, then its node dies.
 
@@ -172,14 +198,22 @@ def test_no_step_is_lost_where_a_cluster_takes_the_node_back(
     shared, alone = tmp_path / "shared", tmp_path / "alone"
     shared.mkdir()
     alone.mkdir()
-    words = ("-m", *TINY[:-1], "protocol.folds=[full]", "trainer.eval_every=150", "trainer.steps=5000")
+    words = (
+        "-m",
+        *TINY[:-1],
+        "protocol.folds=[full]",
+        "trainer.eval_every=150",
+        "trainer.steps=5000",
+    )
     words = (*words, "trainer.checkpoint_seconds=100000", "seed=0")
     sweep = start(shared, *words, *QUEUE, env=slurm_cluster)
     step = 0
 
     def evaluated() -> int:
         rows = [
-            line for file in shared.glob("multirun/*/fold-*/errors.jsonl") for line in file.read_text().splitlines()
+            line
+            for file in shared.glob("multirun/*/fold-*/errors.jsonl")
+            for line in file.read_text().splitlines()
         ]
         steps = [json.loads(row)["step"] for row in rows if row.endswith("}")]
         return max(steps, default=0)
@@ -198,7 +232,13 @@ def test_no_step_is_lost_where_a_cluster_takes_the_node_back(
     until(lambda: trained(shared, 0) is None, sweep, shared)
     step = evaluated()
     some_steps_after_an_evaluation()
-    urgent = ("sbatch", "--partition=urgent", "--cpus-per-task=4", "--output=/dev/null", "--wrap=sleep 1")
+    urgent = (
+        "sbatch",
+        "--partition=urgent",
+        "--cpus-per-task=4",
+        "--output=/dev/null",
+        "--wrap=sleep 1",
+    )
     slurm(slurm_cluster, *urgent)
     until(lambda: trained(shared, 0) is None, sweep, shared)
     step = evaluated()
@@ -227,7 +267,9 @@ def test_small_runs_share_a_job(slurm_cluster: dict[str, str], tmp_path: Path) -
     assert re.search("4 of .* submitted as [23] of ", err), err
     assert re.search("dataset.base=mnist: FAILED: .*MNIST/raw", err), err
     failed = "seed=0 dataset.base=mnist; seed=1 dataset.base=mnist"
-    assert err.splitlines()[-1].startswith(f"dgbench: 2 of 4 jobs failed ({failed}); correct the cause")
+    assert err.splitlines()[-1].startswith(
+        f"dgbench: 2 of 4 jobs failed ({failed}); correct the cause"
+    )
     assert [read_status(path.parent).word for path in tmp_path.rglob("status")] == ["DONE"] * 4
 
 
@@ -290,7 +332,9 @@ def test_a_limit_on_the_jobs_of_a_user(slurm_cluster: dict[str, str], tmp_path: 
     assert [read_status(path.parent).word for path in tmp_path.rglob("status")] == ["DONE"] * 6
 
 
-def test_a_command_that_does_not_wait(slurm_cluster: dict[str, str], command: Any, tmp_path: Path) -> None:
+def test_a_command_that_does_not_wait(
+    slurm_cluster: dict[str, str], command: Any, tmp_path: Path
+) -> None:
     """Three jobs are left to the queue and one is cancelled: the same command submits that one again, and no other."""
     leaves = (*SWEEP, *QUEUE, "wait=false")
 
@@ -303,7 +347,10 @@ def test_a_command_that_does_not_wait(slurm_cluster: dict[str, str], command: An
 
     first = said(start(tmp_path, *leaves, env=slurm_cluster), 0)
     assert re.search("3 of .* submitted as 3 of ", first), first
-    assert re.search(r"^watch: .*report=status 'runs=\[multirun\]'$", first, re.M) and "end: scancel" in first
+    assert (
+        re.search(r"^watch: .*report=status 'runs=\[multirun\]'$", first, re.M)
+        and "end: scancel" in first
+    )
     submitted = command("report.py", "report=status", cwd=tmp_path)
     assert submitted.code == 2 and "3 jobs of sweeps" in submitted.out, submitted
     deadline = time.monotonic() + 180
@@ -311,9 +358,14 @@ def test_a_command_that_does_not_wait(slurm_cluster: dict[str, str], command: An
         assert time.monotonic() < deadline, slurm(slurm_cluster, "squeue")
         time.sleep(0.05)
     slurm(slurm_cluster, "scancel", found[1])
-    while found[1] in slurm(slurm_cluster, "squeue", "--noheader", "--array", "--format", "%i").split():
+    while (
+        found[1]
+        in slurm(slurm_cluster, "squeue", "--noheader", "--array", "--format", "%i").split()
+    ):
         assert time.monotonic() < deadline, slurm(slurm_cluster, "squeue")
-        with suppress(ProcessLookupError):  # or it is done before Slurm, which continues it once, kills it
+        with suppress(
+            ProcessLookupError
+        ):  # or it is done before Slurm, which continues it once, kills it
             os.kill(found[0], signal.SIGSTOP)
         time.sleep(0.05)
     since = told()
@@ -323,16 +375,32 @@ def test_a_command_that_does_not_wait(slurm_cluster: dict[str, str], command: An
 
     since = told()
     said(start(tmp_path, *SWEEP, *QUEUE, env=slurm_cluster), since)  # this one waits
-    assert (tmp_path / "out").read_text().rstrip().endswith("report: python report.py 'runs=[multirun]'")
+    assert (
+        (tmp_path / "out")
+        .read_text()
+        .rstrip()
+        .endswith("report: python report.py 'runs=[multirun]'")
+    )
     assert "3 of 3 jobs done: 6 of their 6 models" in (tmp_path / "out").read_text()
-    logs = [(folder / "log.txt").read_text() for folder in sorted(tmp_path.glob("multirun/*/fold-*"))]
-    assert [log.count(f"done at step {STEPS}: DONE") for log in logs] == [1] * 6, "each was done by one process"
+    logs = [
+        (folder / "log.txt").read_text() for folder in sorted(tmp_path.glob("multirun/*/fold-*"))
+    ]
+    assert [log.count(f"done at step {STEPS}: DONE") for log in logs] == [1] * 6, (
+        "each was done by one process"
+    )
     status = command("report.py", "report=status", cwd=tmp_path)
     assert (status.code, "All done." in status.out) == (0, True), status.out
 
 
 def test_estimates_of_shift_are_jobs_too(slurm_cluster: dict[str, str], tmp_path: Path) -> None:
-    few = ("dataset.base=digits", "backbone.width=8", "trainer.device=cpu", "trials=1", "halves=0", "cache_dir=null")
+    few = (
+        "dataset.base=digits",
+        "backbone.width=8",
+        "trainer.device=cpu",
+        "trials=1",
+        "halves=0",
+        "cache_dir=null",
+    )
     queue = [word for word in QUEUE if not word.startswith("sweep.")]
     words = ["-m", *few, "estimator.joint.steps=20", "dataset=sr_cmnist,cmnist_irm", *queue]
     process = start(tmp_path, *words, program="shift", env=slurm_cluster)

@@ -54,7 +54,11 @@ def named(prefix: str, tensors: Mapping[str, Tensor]) -> Tensors:
 
 def encoder(net: Any) -> Tensors:
     """Its tensors without the classifier."""
-    return {name: value for name, value in net.state_dict().items() if not name.startswith(("fc.", "head."))}
+    return {
+        name: value
+        for name, value in net.state_dict().items()
+        if not name.startswith(("fc.", "head."))
+    }
 
 
 def numbered(net: Any) -> Tensors:
@@ -109,7 +113,11 @@ def dino(net: Any, **more: Any) -> dict[str, Any]:
 
 
 def dinov2(net: Any) -> dict[str, Any]:
-    tensors = {**named("backbone.", encoder(net)), **head("dino_head.mlp."), **head("ibot_head.mlp.")}
+    tensors = {
+        **named("backbone.", encoder(net)),
+        **head("dino_head.mlp."),
+        **head("ibot_head.mlp."),
+    }
     return {"teacher": tensors}
 
 
@@ -120,7 +128,12 @@ def lightning(tensors: Tensors, **hyper: Any) -> dict[str, Any]:
         "pytorch-lightning_version": "2.5.0",
         "state_dict": OrderedDict(tensors),
         "loops": {"fit_loop": {"state_dict": {}}},
-        "callbacks": {"ModelCheckpoint{}": {"best_model_score": torch.tensor(0.5), "best_model_path": "x.ckpt"}},
+        "callbacks": {
+            "ModelCheckpoint{}": {
+                "best_model_score": torch.tensor(0.5),
+                "best_model_path": "x.ckpt",
+            }
+        },
         "optimizer_states": [{"state": {0: {"exp_avg": torch.zeros(3)}}, "param_groups": []}],
         "lr_schedulers": [],
         "hparams_name": "kwargs",
@@ -144,13 +157,26 @@ def timm_training(net: Any, **more: Any) -> dict[str, Any]:
 
 def domainbed(net: Any) -> dict[str, Any]:
     """``save_checkpoint`` of DomainBed's train.py; a random search draws hyperparameters as numbers of NumPy."""
-    featurizer, classifier = named("network.", encoder(net)), {"weight": torch.ones(7, 8), "bias": torch.ones(7)}
+    featurizer, classifier = (
+        named("network.", encoder(net)),
+        {"weight": torch.ones(7, 8), "bias": torch.ones(7)},
+    )
     return {
-        "args": {"dataset": "PACS", "algorithm": "ERM", "test_envs": [0], "hparams_seed": 3, "steps": 5001},
+        "args": {
+            "dataset": "PACS",
+            "algorithm": "ERM",
+            "test_envs": [0],
+            "hparams_seed": 3,
+            "steps": 5001,
+        },
         "model_input_shape": (3, 224, 224),
         "model_num_classes": 7,
         "model_num_domains": 3,
-        "model_hparams": {"lr": 3e-5, "resnet_dropout": np.float64(0.1), "resnet18": np.bool_(False)},
+        "model_hparams": {
+            "lr": 3e-5,
+            "resnet_dropout": np.float64(0.1),
+            "resnet18": np.bool_(False),
+        },
         "model_dict": {
             **named("featurizer.", featurizer),
             **named("classifier.", classifier),
@@ -162,7 +188,10 @@ def domainbed(net: Any) -> dict[str, Any]:
 
 def transformers_vit(net: Any) -> Tensors:
     """Names that transformers gives a vision transformer: queries, keys and values apart."""
-    tensors = {"vit.embeddings.cls_token": net.cls_token.data, "vit.layernorm.weight": net.norm.weight.data}
+    tensors = {
+        "vit.embeddings.cls_token": net.cls_token.data,
+        "vit.layernorm.weight": net.norm.weight.data,
+    }
     for i in range(len(net.blocks)):
         layer = f"vit.encoder.layer.{i}.attention.attention."
         for part in ("query", "key", "value"):
@@ -174,13 +203,25 @@ def moco(net: Any) -> dict[str, Any]:
     queries = {**named("module.encoder_q.", encoder(net)), **head("module.encoder_q.fc.")}
     keys = {**named("module.encoder_k.", encoder(other(net))), **head("module.encoder_k.fc.")}
     queue = {"module.queue": torch.zeros(8, 4), "module.queue_ptr": torch.zeros(1)}
-    return {"epoch": 200, "arch": "resnet50", "state_dict": {**queries, **keys, **queue}, "optimizer": {}}
+    return {
+        "epoch": 200,
+        "arch": "resnet50",
+        "state_dict": {**queries, **keys, **queue},
+        "optimizer": {},
+    }
 
 
 def moco_v3(net: Any) -> dict[str, Any]:
     base = {**named("module.base_encoder.", encoder(net)), **head("module.base_encoder.head.")}
-    momentum = {**named("module.momentum_encoder.", encoder(other(net))), **head("module.momentum_encoder.head.")}
-    return {"epoch": 300, "state_dict": {**base, **momentum, **head("module.predictor.")}, "optimizer": {}}
+    momentum = {
+        **named("module.momentum_encoder.", encoder(other(net))),
+        **head("module.momentum_encoder.head."),
+    }
+    return {
+        "epoch": 300,
+        "state_dict": {**base, **momentum, **head("module.predictor.")},
+        "optimizer": {},
+    }
 
 
 def byol_lucidrains(net: Any) -> Tensors:
@@ -197,7 +238,10 @@ def byol_lucidrains(net: Any) -> Tensors:
 def lucidrains_like_sthalles(net: Any) -> dict[str, Any]:
     return {
         "online_network_state_dict": {**named("encoder.", numbered(net)), **head("projetion.net.")},
-        "target_network_state_dict": {**named("encoder.", numbered(other(net))), **head("projetion.net.")},
+        "target_network_state_dict": {
+            **named("encoder.", numbered(other(net))),
+            **head("projetion.net."),
+        },
         "optimizer_state_dict": {"state": {}, "param_groups": []},
     }
 
@@ -212,7 +256,13 @@ def mae(net: Any) -> dict[str, Any]:
         **head("decoder_pred."),
     }
     args = argparse.Namespace(mask_ratio=0.75)
-    return {"model": {**encoder(net), **decoder}, "optimizer": {}, "epoch": 799, "scaler": {}, "args": args}
+    return {
+        "model": {**encoder(net), **decoder},
+        "optimizer": {},
+        "epoch": 799,
+        "scaler": {},
+        "args": args,
+    }
 
 
 def swav(net: Any) -> Tensors:
@@ -226,19 +276,27 @@ def twice(net: Any) -> dict[str, Any]:
 
 def detectron(net: Any, path: Path) -> None:
     arrays = {name: value.numpy() for name, value in encoder(net).items()}
-    path.write_bytes(pickle.dumps({"model": arrays, "__author__": "MOCO", "matching_heuristics": True}))
+    path.write_bytes(
+        pickle.dumps({"model": arrays, "__author__": "MOCO", "matching_heuristics": True})
+    )
 
 
 def lfs_pointer(path: Path) -> None:
-    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 97800000\n")
+    path.write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 97800000\n"
+    )
 
 
 def web_page(path: Path) -> None:
-    path.write_text("<!DOCTYPE html>\n<html><title>Google Drive - Virus scan warning</title></html>\n")
+    path.write_text(
+        "<!DOCTYPE html>\n<html><title>Google Drive - Virus scan warning</title></html>\n"
+    )
 
 
 def shards(path: Path) -> None:
-    path.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": {"a": "model-00001-of-00002.bin"}}))
+    path.write_text(
+        json.dumps({"metadata": {"total_size": 1}, "weight_map": {"a": "model-00001-of-00002.bin"}})
+    )
 
 
 def tar_of(content: Any, path: Path) -> None:
@@ -287,7 +345,9 @@ class Layout:
     keys: Mapping[str, Any] = field(default_factory=dict)
 
 
-def of(make: Callable[[Any], Any], arch: str = RESNET, file: str = "checkpoint.pth", **more: Any) -> Layout:
+def of(
+    make: Callable[[Any], Any], arch: str = RESNET, file: str = "checkpoint.pth", **more: Any
+) -> Layout:
     """A layout whose content ``torch.save`` writes."""
     return Layout(lambda net, path: torch.save(make(net), path), arch, file, **more)
 
@@ -299,7 +359,9 @@ LAYOUTS: dict[str, Layout] = {
     "DINO, full checkpoint": of(dino, VIT),
     "DINO, backbone only": of(encoder, VIT, "dino_deitsmall16_pretrain.pth"),
     "DINO, student by key": of(
-        lambda net: dino(other(net), student=named("module.backbone.", encoder(net))), VIT, keys={"key": "student"}
+        lambda net: dino(other(net), student=named("module.backbone.", encoder(net))),
+        VIT,
+        keys={"key": "student"},
     ),
     "DINOv2, teacher_checkpoint": of(dinov2, VIT, "teacher_checkpoint.pth"),
     "MoCo v1 and v2": of(moco, file="moco_v2_800ep_pretrain.pth.tar"),
@@ -319,7 +381,9 @@ LAYOUTS: dict[str, Layout] = {
         file="checkpoint_0099.pth.tar",
     ),
     "lightly, Lightning": of(
-        lambda net: lightning({**named("backbone.", numbered(net)), **head("projection_head.layers.")}),
+        lambda net: lightning(
+            {**named("backbone.", numbered(net)), **head("projection_head.layers.")}
+        ),
         file="epoch=99.ckpt",
     ),
     "lightly, momentum": of(
@@ -346,11 +410,14 @@ LAYOUTS: dict[str, Layout] = {
         file="checkpoint_0100.pth.tar",
     ),
     "SimCLR, Spijkervet": of(
-        lambda net: {**named("encoder.", encoder(net)), **head("projector.")}, file="checkpoint_100.tar"
+        lambda net: {**named("encoder.", encoder(net)), **head("projector.")},
+        file="checkpoint_100.tar",
     ),
     "MAE, with decoder and args": of(mae, VIT, "mae_visualize_vit_base.pth"),
     "SwAV": of(swav, file="swav_800ep_pretrain.pth.tar"),
-    "Lightning, net.": of(lambda net: lightning(named("net.", net.state_dict()), lr=0.1), file="last.ckpt"),
+    "Lightning, net.": of(
+        lambda net: lightning(named("net.", net.state_dict()), lr=0.1), file="last.ckpt"
+    ),
     "Lightning, model., OmegaConf": of(
         lambda net: lightning(
             {**named("model.", net.state_dict()), "criterion.weight": torch.ones(10)},
@@ -358,39 +425,57 @@ LAYOUTS: dict[str, Layout] = {
         ),
         file="last.ckpt",
     ),
-    "Lightning, compiled": of(lambda net: lightning(named("net._orig_mod.", net.state_dict())), file="last.ckpt"),
+    "Lightning, compiled": of(
+        lambda net: lightning(named("net._orig_mod.", net.state_dict())), file="last.ckpt"
+    ),
     "torch.compile, _orig_mod.": of(lambda net: named("_orig_mod.", net.state_dict())),
     "DDP, module.": of(
-        lambda net: {"state_dict": named("module.", net.state_dict()), "best_acc1": torch.tensor(76.1)},
+        lambda net: {
+            "state_dict": named("module.", net.state_dict()),
+            "best_acc1": torch.tensor(76.1),
+        },
         file="model_best.pth.tar",
     ),
     "timm, training checkpoint": of(timm_training, file="model_best.pth.tar"),
     "timm, EMA by key": of(
-        lambda net: timm_training(other(net), state_dict_ema=net.state_dict()), keys={"key": "state_dict_ema"}
+        lambda net: timm_training(other(net), state_dict_ema=net.state_dict()),
+        keys={"key": "state_dict_ema"},
     ),
-    "AveragedModel of torch": of(lambda net: {"n_averaged": torch.tensor(5), **named("module.", net.state_dict())}),
+    "AveragedModel of torch": of(
+        lambda net: {"n_averaged": torch.tensor(5), **named("module.", net.state_dict())}
+    ),
     "DomainBed, model.pkl": of(domainbed, file="model.pkl"),
-    "safetensors under .pth": Layout(lambda net, path: safetensors(net.state_dict(), path), file="model.pth"),
-    "safetensors under .bin": Layout(lambda net, path: safetensors(net.state_dict(), path), file="pytorch_model.bin"),
+    "safetensors under .pth": Layout(
+        lambda net, path: safetensors(net.state_dict(), path), file="model.pth"
+    ),
+    "safetensors under .bin": Layout(
+        lambda net, path: safetensors(net.state_dict(), path), file="pytorch_model.bin"
+    ),
     "timm on the hub, .bin": of(lambda net: net.state_dict(), file="pytorch_model.bin"),
     "torchvision": of(lambda net: net.state_dict(), file="resnet50-0676ba61.pth"),
     "torch.save of the module": of(lambda net: net, file="model_whole.pt"),
     "torch.save of a wrapped module": of(lambda net: {"model": _Lit(net), "epoch": 3}),
     "torch before 1.6": Layout(
-        lambda net, path: legacy({"state_dict": net.state_dict(), "args": argparse.Namespace(lr=1)}, path),
+        lambda net, path: legacy(
+            {"state_dict": net.state_dict(), "args": argparse.Namespace(lr=1)}, path
+        ),
         file="old.pth.tar",
     ),
     "half precision": of(
-        lambda net: {k: v.half() if v.is_floating_point() else v for k, v in net.state_dict().items()}
+        lambda net: {
+            k: v.half() if v.is_floating_point() else v for k, v in net.state_dict().items()
+        }
     ),
     "a wrapper of two levels": of(lambda net: named("net.features.", net.state_dict())),
     "one of two networks, by prefix": of(
-        lambda net: {**named("a.", encoder(other(net))), **named("b.", encoder(net))}, keys={"prefix": "b."}
+        lambda net: {**named("a.", encoder(other(net))), **named("b.", encoder(net))},
+        keys={"prefix": "b."},
     ),
     # one line that is true
     "timm, with and without EMA": of(twice, says=(CHOOSE, "state_dict_ema")),
     "two networks": of(
-        lambda net: {**named("a.", encoder(net)), **named("b.", encoder(other(net)))}, says=("init.prefix=", "a.", "b.")
+        lambda net: {**named("a.", encoder(net)), **named("b.", encoder(other(net)))},
+        says=("init.prefix=", "a.", "b."),
     ),
     "student and teacher, no DINO": of(
         lambda net: {"student": net.state_dict(), "teacher": other(net).state_dict()},
@@ -398,7 +483,10 @@ LAYOUTS: dict[str, Layout] = {
     ),
     "optimizer only": of(lambda net: adam(net), file="optimizer.pt", says=("optimizer",)),
     "transformers' names": Layout(
-        lambda net, path: safetensors(transformers_vit(net), path), VIT, "model.safetensors", says=("transformers",)
+        lambda net, path: safetensors(transformers_vit(net), path),
+        VIT,
+        "model.safetensors",
+        says=("transformers",),
     ),
     "sharded, index only": Layout(
         lambda net, path: shards(path), file="pytorch_model.bin.index.json", says=("shards",)

@@ -25,7 +25,9 @@ def with_discriminator(sizes: Sizes) -> Mapping[str, NetworkSpec]:
     return {**classifier(sizes), "discriminator": LinearSpec(sizes.n_features, sizes.n_envs)}
 
 
-def build(seed: int = 0, body: type[nn.Module] = MLPFeaturizer, extra: int = 0, needed=classifier) -> Networks:  # type: ignore[no-untyped-def]
+def build(
+    seed: int = 0, body: type[nn.Module] = MLPFeaturizer, extra: int = 0, needed=classifier
+) -> Networks:  # type: ignore[no-untyped-def]
     return build_networks(partial(body, width=8), SIZES, needed, extra, seed)[0]
 
 

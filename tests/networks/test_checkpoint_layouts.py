@@ -38,7 +38,9 @@ def arrived(layout: Layout, folder: Path) -> bool:
     state = ours.body.state_dict()
     want = encoder(network(layout.arch))
     assert len(want) > 50 and state.keys() == want.keys()
-    return all(torch.equal(state[key], want[key].half().float() if half else want[key]) for key in want)
+    return all(
+        torch.equal(state[key], want[key].half().float() if half else want[key]) for key in want
+    )
 
 
 @pytest.mark.parametrize("name", [name for name, layout in LAYOUTS.items() if not layout.says])
@@ -56,7 +58,9 @@ def test_it_is_refused_in_one_line_that_is_true(name: str, tmp_path: Path) -> No
     assert all(word in text for word in layout.says), text
 
 
-def test_what_arrived_is_counted_and_the_part_that_was_typed_is_part_of_the_identity(tmp_path: Path) -> None:
+def test_what_arrived_is_counted_and_the_part_that_was_typed_is_part_of_the_identity(
+    tmp_path: Path,
+) -> None:
     weights, _ = loaded(LAYOUTS["MoCo v1 and v2"], tmp_path)
     assert weights.arrival is not None
     record = weights.arrival.to_json()
@@ -64,9 +68,13 @@ def test_what_arrived_is_counted_and_the_part_that_was_typed_is_part_of_the_iden
     assert record["tensors"] == [90, 90] and record["numbers"][0] == record["numbers"][1] > 100_000
     assert record["left_out"] == 90 + 2 + 2  # keys and their head, the queue and its pointer
     plain = weights.identity
-    typed = PretrainedWeights(arch=weights.arch, name="file", path=str(weights.file), prefix="module.encoder_k.")
+    typed = PretrainedWeights(
+        arch=weights.arch, name="file", path=str(weights.file), prefix="module.encoder_k."
+    )
     assert typed.identity == f"{plain}:prefix=module.encoder_k."
-    assert PretrainedWeights(arch=weights.arch, name="file", path=str(weights.file)).identity == plain
+    assert (
+        PretrainedWeights(arch=weights.arch, name="file", path=str(weights.file)).identity == plain
+    )
     typed.load(featurizer(weights.arch or ""))
     assert typed.arrival is not None and typed.arrival.place == "state_dict, module.encoder_k.*"
 
@@ -74,9 +82,17 @@ def test_what_arrived_is_counted_and_the_part_that_was_typed_is_part_of_the_iden
 def test_allowed_gaps_are_counted(tmp_path: Path) -> None:
     net = network("test_resnet")
     path = tmp_path / "part.pth"
-    torch.save({name: value for name, value in net.state_dict().items() if "layer1" not in name}, path)
-    weights = PretrainedWeights(arch="test_resnet", name="file", path=str(path), allow_missing=("layer1.*",))
+    torch.save(
+        {name: value for name, value in net.state_dict().items() if "layer1" not in name}, path
+    )
+    weights = PretrainedWeights(
+        arch="test_resnet", name="file", path=str(path), allow_missing=("layer1.*",)
+    )
     weights.load(featurizer("test_resnet"))
     assert weights.arrival is not None
-    assert weights.arrival.tensors == sum("layer1" not in name for name in encoder(net)) < weights.arrival.of_tensors
+    assert (
+        weights.arrival.tensors
+        == sum("layer1" not in name for name in encoder(net))
+        < weights.arrival.of_tensors
+    )
     assert 2 * weights.arrival.numbers > weights.arrival.of_numbers > weights.arrival.numbers

@@ -15,7 +15,9 @@ from dgbench.networks.build import build_head
 from dgbench.networks.context import ContextNetwork, SameConv2d, convolved
 
 
-@pytest.mark.parametrize(("height", "width", "kernel"), [(8, 8, 5), (7, 9, 5), (6, 5, 3), (14, 14, 5), (1, 4, 7)])
+@pytest.mark.parametrize(
+    ("height", "width", "kernel"), [(8, 8, 5), (7, 9, 5), (6, 5, 3), (14, 14, 5), (1, 4, 7)]
+)
 def test_a_product_of_coefficients_is_the_convolution(height: int, width: int, kernel: int) -> None:
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(3, 4, height, width, generator=draw, dtype=torch.float64)
@@ -25,17 +27,22 @@ def test_a_product_of_coefficients_is_the_convolution(height: int, width: int, k
     torch.testing.assert_close(convolved(x, weight, bias), expected, rtol=0, atol=5e-13)
     near = convolved(x.float(), weight.float(), bias.float()).double()
     plain = F.conv2d(x.float(), weight.float(), bias.float(), padding=kernel // 2).double()
-    assert (near - expected).abs().max() <= 4 * (plain - expected).abs().max(), "rounding like that of the plain sum"
+    assert (near - expected).abs().max() <= 4 * (plain - expected).abs().max(), (
+        "rounding like that of the plain sum"
+    )
 
 
 @pytest.mark.parametrize(
-    ("side", "channels", "detour"), [(8, 64, True), (14, 64, True), (28, 64, True), (64, 64, False), (8, 2, False)]
+    ("side", "channels", "detour"),
+    [(8, 64, True), (14, 64, True), (28, 64, True), (64, 64, False), (8, 2, False)],
 )
 def test_the_detour_is_taken_where_it_saves(
     side: int, channels: int, detour: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = []
-    monkeypatch.setattr("dgbench.networks.context.convolved", lambda x, w, b: taken.append(1) or F.conv2d(x, w, b))
+    monkeypatch.setattr(
+        "dgbench.networks.context.convolved", lambda x, w, b: taken.append(1) or F.conv2d(x, w, b)
+    )
     layer, x = SameConv2d(channels, 64, 5), torch.zeros(2, channels, side, side)
     assert layer(x).requires_grad
     assert not taken, "gradients are wanted"
@@ -57,7 +64,9 @@ def test_context_keeps_height_and_width() -> None:
 def test_context_of_a_group_is_the_mean_over_its_images() -> None:
     network, x = ContextNetwork(2).double(), torch.randn(5, 2, 7, 5, dtype=torch.float64)
     each = network.last(network.body(x))
-    torch.testing.assert_close(network(x, (2, 3)), torch.stack([each[:2].mean(0), each[2:].mean(0)]))
+    torch.testing.assert_close(
+        network(x, (2, 3)), torch.stack([each[:2].mean(0), each[2:].mean(0)])
+    )
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -76,7 +85,9 @@ def test_without_gradients_the_same_context_and_statistics(training: bool) -> No
 
     with torch.no_grad():
         torch.testing.assert_close(vmap(one)(parameters, buffers, x), expected)
-        alone = torch.stack([network(one, (2, 4)) for network, one in zip(networks, x, strict=True)])
+        alone = torch.stack(
+            [network(one, (2, 4)) for network, one in zip(networks, x, strict=True)]
+        )
     torch.testing.assert_close(alone, expected)
     for r, (network, reference) in enumerate(zip(networks, slow, strict=True)):
         for name, value in reference.named_buffers():
@@ -90,15 +101,20 @@ def test_runs_that_learn_together_take_the_detour_too(monkeypatch: pytest.Monkey
     """``grad`` under ``vmap`` turns gradients on inside of ``no_grad``; the plain sum takes twice as long."""
     taken = []
     monkeypatch.setattr(
-        "dgbench.networks.context.convolved", lambda x, w, b: taken.append(len(x)) or F.conv2d(x, w, b, padding=2)
+        "dgbench.networks.context.convolved",
+        lambda x, w, b: taken.append(len(x)) or F.conv2d(x, w, b, padding=2),
     )
     networks: list[nn.Module] = [ContextNetwork(2) for _ in range(3)]
 
-    def loss(weight: Tensor, parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
+    def loss(
+        weight: Tensor, parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor
+    ) -> Tensor:
         with torch.no_grad():
             context: Tensor = functional_call(networks[0], (parameters, buffers), (x, (2, 4)))
         return (context.flatten(1) @ weight).sum()
 
-    slopes = vmap(grad(loss))(torch.ones(3, 64, 1), *stack_module_state(networks), torch.randn(3, 6, 2, 8, 8))
+    slopes = vmap(grad(loss))(
+        torch.ones(3, 64, 1), *stack_module_state(networks), torch.randn(3, 6, 2, 8, 8)
+    )
     assert slopes.shape == (3, 64, 1)
     assert taken[:3] == [6, 6, 6], "the second layer of each run"

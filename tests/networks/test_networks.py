@@ -18,7 +18,9 @@ from dgbench.networks.small import MNISTCNN, MLPFeaturizer, WideResNet
 from dgbench.networks.timm_networks import ResNet, TimmFeaturizer, VisionTransformer
 
 IMAGE = (3, 32, 32)
-MAKERS: dict[str, Callable[[], Featurizer]] = {  # timm's test architectures are the same code with few channels
+MAKERS: dict[
+    str, Callable[[], Featurizer]
+] = {  # timm's test architectures are the same code with few channels
     "resnet": lambda: ResNet(IMAGE, "test_resnet"),
     "vit": lambda: VisionTransformer(IMAGE, "test_vit"),
     "convnext": lambda: TimmFeaturizer(IMAGE, "test_convnext"),
@@ -39,7 +41,9 @@ def images(n: int = 4, shape: tuple[int, ...] = IMAGE, seed: int = 0) -> Tensor:
 
 def style(n: int, seed: int, active: bool = True) -> StyleMix:
     rng = torch.Generator().manual_seed(seed)
-    return StyleMix(torch.tensor(active), torch.rand(n, generator=rng), torch.randperm(n, generator=rng))
+    return StyleMix(
+        torch.tensor(active), torch.rand(n, generator=rng), torch.randperm(n, generator=rng)
+    )
 
 
 # ---- stages -----------------------------------------------------------------------------------------------------
@@ -87,7 +91,9 @@ def test_four_stages_of_the_published_networks() -> None:
     assert [sum(p.numel() for p in stage.parameters()) for stage in net.stages()] == [
         9_536 + 147_968, 525_568, 2_099_712, 8_393_728,
     ]  # fmt: skip
-    assert sum(p.numel() for p in net.parameters()) == 11_176_512  # torchvision's 11,689,512 less 512 * 1000 + 1000
+    assert (
+        sum(p.numel() for p in net.parameters()) == 11_176_512
+    )  # torchvision's 11,689,512 less 512 * 1000 + 1000
     assert net.style_stages == (1, 2, 3)
 
 
@@ -102,7 +108,8 @@ def test_equals_timms_own_forward() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda norm: ResNet(IMAGE, "test_resnet", norm=norm), lambda norm: WideResNet(IMAGE, norm)]
+    "make",
+    [lambda norm: ResNet(IMAGE, "test_resnet", norm=norm), lambda norm: WideResNet(IMAGE, norm)],
 )
 def test_frozen_statistics_do_not_move_and_scales_do(make: Callable[[str], Featurizer]) -> None:
     frozen, free = make("frozen"), make("train")
@@ -114,10 +121,14 @@ def test_frozen_statistics_do_not_move_and_scales_do(make: Callable[[str], Featu
         scales = {n: p.detach().clone() for n, p in net.named_parameters()}
         net(images()).square().sum().backward()
         optimizer.step()
-        assert moves is any(not torch.equal(before[key], value) for key, value in net.named_buffers())
+        assert moves is any(
+            not torch.equal(before[key], value) for key, value in net.named_buffers()
+        )
         norms = [n for n, m in net.named_modules() if isinstance(m, nn.BatchNorm2d)]
         assert norms
-        changed = [not torch.equal(scales[f"{n}.bias"], net.get_parameter(f"{n}.bias")) for n in norms]
+        changed = [
+            not torch.equal(scales[f"{n}.bias"], net.get_parameter(f"{n}.bias")) for n in norms
+        ]
         assert all(changed)
         assert {m.training for m in net.modules() if isinstance(m, nn.BatchNorm2d)} == {moves}
     with torch.no_grad():
@@ -128,7 +139,10 @@ def test_frozen_statistics_do_not_move_and_scales_do(make: Callable[[str], Featu
 
 
 def test_dropout_is_on_the_features_in_training_only() -> None:
-    net, plain = ResNet(IMAGE, "test_resnet", norm="frozen", dropout=0.5), ResNet(IMAGE, "test_resnet", norm="frozen")
+    net, plain = (
+        ResNet(IMAGE, "test_resnet", norm="frozen", dropout=0.5),
+        ResNet(IMAGE, "test_resnet", norm="frozen"),
+    )
     plain.load_state_dict(net.state_dict())
     x = images(64)
     with torch.no_grad(), torch.random.fork_rng():
@@ -141,7 +155,10 @@ def test_dropout_is_on_the_features_in_training_only() -> None:
 
 @pytest.mark.parametrize("channels", [1, 2, 4])
 def test_other_numbers_of_channels(channels: int) -> None:
-    for net in (ResNet((channels, 32, 32), "test_resnet"), VisionTransformer((channels, 32, 32), "test_vit")):
+    for net in (
+        ResNet((channels, 32, 32), "test_resnet"),
+        VisionTransformer((channels, 32, 32), "test_vit"),
+    ):
         assert net.get_parameter(f"body.{net.input_layer}.weight").shape[1] == channels
         assert net(images(shape=(channels, 32, 32))).shape == (4, net.n_features)
 
@@ -176,11 +193,17 @@ def test_what_cannot_work_says_so(make: Callable[[], Featurizer], says: str) -> 
 def _block(x: Tensor, w: dict[str, Tensor], p: str, stride: int) -> Tensor:
     def norm(h: Tensor, i: int) -> Tensor:
         return F.batch_norm(
-            h, w[f"{p}bn{i}.running_mean"], w[f"{p}bn{i}.running_var"], w[f"{p}bn{i}.weight"], w[f"{p}bn{i}.bias"]
+            h,
+            w[f"{p}bn{i}.running_mean"],
+            w[f"{p}bn{i}.running_var"],
+            w[f"{p}bn{i}.weight"],
+            w[f"{p}bn{i}.bias"],
         )
 
     h = F.conv2d(F.relu(norm(x, 1)), w[f"{p}conv1.weight"], w[f"{p}conv1.bias"], padding=1)
-    h = F.conv2d(F.relu(norm(h, 2)), w[f"{p}conv2.weight"], w[f"{p}conv2.bias"], stride=stride, padding=1)
+    h = F.conv2d(
+        F.relu(norm(h, 2)), w[f"{p}conv2.weight"], w[f"{p}conv2.bias"], stride=stride, padding=1
+    )
     short = x
     if f"{p}shortcut.weight" in w:
         short = F.conv2d(x, w[f"{p}shortcut.weight"], w[f"{p}shortcut.bias"], stride=stride)
@@ -195,11 +218,15 @@ def test_wide_resnet_by_hand() -> None:
     for group, stride in enumerate((1, 2, 2)):
         h = _block(h, w, f"groups.{group}.0.", stride)
         h = _block(h, w, f"groups.{group}.1.", 1)
-    h = F.relu(F.batch_norm(h, w["bn.running_mean"], w["bn.running_var"], w["bn.weight"], w["bn.bias"]))
+    h = F.relu(
+        F.batch_norm(h, w["bn.running_mean"], w["bn.running_var"], w["bn.weight"], w["bn.bias"])
+    )
     assert h.shape == (4, 128, 8, 8)
     torch.testing.assert_close(net(x), F.avg_pool2d(h, 8).flatten(1), rtol=1e-12, atol=1e-12)
     assert net.bn.momentum == 0.9
-    assert {m.momentum for n, m in net.named_modules() if isinstance(m, nn.BatchNorm2d) and n != "bn"} == {0.1}
+    assert {
+        m.momentum for n, m in net.named_modules() if isinstance(m, nn.BatchNorm2d) and n != "bn"
+    } == {0.1}
     assert sum(key.endswith("shortcut.weight") for key in w) == 3
 
 
@@ -216,7 +243,9 @@ def test_styles_are_mixed_after_their_stages() -> None:
         expected = net.stages()[3].run(h)
         assert torch.equal(net(x, styles=mixes), expected)
         assert not torch.allclose(net(x, styles=mixes), net(x))
-        off = {stage: StyleMix(torch.tensor(False), m.weight, m.partner) for stage, m in mixes.items()}
+        off = {
+            stage: StyleMix(torch.tensor(False), m.weight, m.partner) for stage, m in mixes.items()
+        }
         assert torch.equal(net(x, styles=off), net(x))
 
 

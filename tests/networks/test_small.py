@@ -125,7 +125,9 @@ def test_what_cannot_work_is_refused(make: Callable[[], nn.Module], message: str
 # ---- initial weights of a run -----------------------------------------------------------------------------------
 
 
-def networks(seed: int, featurizer: Featurizer = MLPFeaturizer, extra_channels: int = 0) -> tuple[Networks, Sizes]:
+def networks(
+    seed: int, featurizer: Featurizer = MLPFeaturizer, extra_channels: int = 0
+) -> tuple[Networks, Sizes]:
     without_features = Sizes(n_features=0, n_classes=2, n_envs=3, image=(2, 8, 8))
     return build_networks(
         featurizer,
@@ -156,7 +158,9 @@ def test_the_global_generator_is_untouched() -> None:
 
 
 def test_construction_order_and_sizes() -> None:
-    built, sizes = networks(0, featurizer=lambda image: MLPFeaturizer(image, width=7), extra_channels=1)
+    built, sizes = networks(
+        0, featurizer=lambda image: MLPFeaturizer(image, width=7), extra_channels=1
+    )
     assert list(built) == ["featurizer", "classifier", "aux"]
     assert sizes == Sizes(n_features=7, n_classes=2, n_envs=3, image=(2, 8, 8))
     assert next(built.parameters()).shape == (7, 3 * 8 * 8)

@@ -20,7 +20,8 @@ def test_a_linear_network_sees_normalized_features() -> None:
     featurizer = LinearFeaturizer((2,))
     assert featurizer.n_features == 2 and not list(featurizer.parameters())
     expected = (
-        torch.tensor([[-3.0, -100.0], [-1.0, 100.0], [1.0, 0.0], [3.0, 0.0]]) / torch.tensor([5.0, 5000.0]).sqrt()
+        torch.tensor([[-3.0, -100.0], [-1.0, 100.0], [1.0, 0.0], [3.0, 0.0]])
+        / torch.tensor([5.0, 5000.0]).sqrt()
     )
     torch.testing.assert_close(featurizer(X), expected, rtol=1e-5, atol=1e-5)
     assert torch.equal(LinearFeaturizer((2,), normalize="none")(X), X)
@@ -35,7 +36,9 @@ def test_evaluation_uses_the_statistics_of_training_alone() -> None:
     mean, variance = 0.1 * torch.tensor([3.0, 200.0]), 0.9 + 0.1 * torch.tensor([20 / 3, 20000 / 3])
     expected = (other - mean) / (variance + 1e-5).sqrt()
     torch.testing.assert_close(featurizer(other), expected)
-    torch.testing.assert_close(featurizer(torch.cat([other, 1000 * other]))[:1], expected, msg="nor by one another")
+    torch.testing.assert_close(
+        featurizer(torch.cat([other, 1000 * other]))[:1], expected, msg="nor by one another"
+    )
 
 
 @pytest.mark.parametrize("normalize", ["batch", "none"])

@@ -22,7 +22,13 @@ import tests.networks.tiny_timm  # noqa: F401  architectures tiny_*
 from dgbench.errors import ConfigError, DgbenchError, WeightsError
 from dgbench.networks.small import MLPFeaturizer
 from dgbench.networks.timm_networks import ResNet, TimmFeaturizer, VisionTransformer
-from dgbench.networks.weights import ImageRecord, PretrainedWeights, RandomWeights, TimmWeights, noted_checksum
+from dgbench.networks.weights import (
+    ImageRecord,
+    PretrainedWeights,
+    RandomWeights,
+    TimmWeights,
+    noted_checksum,
+)
 
 RESNET, VIT = "test_resnet", "test_vit"  # timm's own code with few channels
 SIDE = 64
@@ -87,17 +93,35 @@ def moco_v3(net: Any) -> dict[str, Any]:
     with torch.no_grad():
         for parameter in model.momentum_encoder.parameters():
             parameter += 1
-    return {"epoch": 300, "arch": "vit_base", "state_dict": _Holder(model).state_dict(), "optimizer": {}, "scaler": {}}
+    return {
+        "epoch": 300,
+        "arch": "vit_base",
+        "state_dict": _Holder(model).state_dict(),
+        "optimizer": {},
+        "scaler": {},
+    }
 
 
 def vissl(net: Any) -> dict[str, Any]:
-    trunk = {f"_feature_blocks.{name}": value for name, value in net.state_dict().items() if not name.startswith("fc.")}
+    trunk = {
+        f"_feature_blocks.{name}": value
+        for name, value in net.state_dict().items()
+        if not name.startswith("fc.")
+    }
     model = {"trunk": trunk, "heads": {"0.clf.0.weight": torch.zeros(2, 2)}}
-    return {"phase_idx": 799, "iteration": 1, "classy_state_dict": {"base_model": {"model": model}, "loss": {}}}
+    return {
+        "phase_idx": 799,
+        "iteration": 1,
+        "classy_state_dict": {"base_model": {"model": model}, "loss": {}},
+    }
 
 
 def solo(net: Any) -> dict[str, Any]:
-    own = {f"backbone.{name}": value for name, value in net.state_dict().items() if not name.startswith("fc.")}
+    own = {
+        f"backbone.{name}": value
+        for name, value in net.state_dict().items()
+        if not name.startswith("fc.")
+    }
     heads = {f"{head}.0.weight": torch.zeros(2, 2) for head in ("projector", "classifier")}
     return {"epoch": 1, "pytorch-lightning_version": "1.5.0", "state_dict": {**own, **heads}}
 
@@ -114,7 +138,11 @@ FORMATS: dict[str, tuple[str, Callable[[Any], dict[str, Any]], str]] = {
     "MoCo v3, ViT": (VIT, moco_v3, "v3.pth.tar"),
     "SimCLR, VISSL": (RESNET, vissl, "phase799.torch"),
     "SimCLR, solo-learn": (RESNET, solo, "last.ckpt"),
-    "SimCLR, from TensorFlow": (RESNET, lambda net: {"state_dict": before_counters(net)}, "resnet50-1x.pth"),
+    "SimCLR, from TensorFlow": (
+        RESNET,
+        lambda net: {"state_dict": before_counters(net)},
+        "resnet50-1x.pth",
+    ),
     "supervised, torchvision": (RESNET, lambda net: net.state_dict(), "resnet.pth"),
     "supervised, old torchvision": (RESNET, before_counters, "resnet.pth"),
     "supervised, timm, ResNet": (RESNET, lambda net: net.state_dict(), "model.safetensors"),
@@ -132,7 +160,9 @@ def write(path: Path, content: dict[str, Any]) -> Path:
 
 def weights(path: Path | None = None, arch: str = RESNET, **changed: Any) -> PretrainedWeights:
     given = None if path is None else str(path)
-    return PretrainedWeights(**{"arch": arch, "name": "file", "path": given, "allow_missing": OLD, **changed})
+    return PretrainedWeights(
+        **{"arch": arch, "name": "file", "path": given, "allow_missing": OLD, **changed}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +187,11 @@ def test_every_tensor_and_the_features_are_those_of_the_source(name: str, tmp_pa
     weights(path, arch).load(ours)
     loaded = ours.body.state_dict()
     counters = [key for key in loaded if "num_batches" in key]
-    compared = [key for key in loaded if key not in counters or ("old" not in name and "TensorFlow" not in name)]
+    compared = [
+        key
+        for key in loaded
+        if key not in counters or ("old" not in name and "TensorFlow" not in name)
+    ]
     assert len(compared) > 50
     for key in compared:
         assert torch.equal(loaded[key], expected[key]), key
@@ -196,7 +230,9 @@ def test_names_are_torchvisions() -> None:
         theirs = torchvision.models.resnet50().state_dict()
         network = ResNet((3, 64, 64), "resnet50")
     given, own = network.adapted(dict(theirs)), network.body.state_dict()
-    assert {name: v.shape for name, v in given.items()} == {name: v.shape for name, v in own.items()}
+    assert {name: v.shape for name, v in given.items()} == {
+        name: v.shape for name, v in own.items()
+    }
 
 
 def test_random_weights_are_those_of_the_seed() -> None:
@@ -269,7 +305,9 @@ def test_identity_holds_name_version_and_sha256(file: Path) -> None:
     known = {RESNET: {"v2": {"url": file.as_uri()}, "v1": {"url": "http://nowhere"}}}
     assert weights(file).identity == f"file:{sha[:12]}"
     assert weights(file, name="moco", version="v2").identity == f"moco_v2:{sha[:12]}"
-    assert weights(file, name="moco", published=known).identity == f"moco:{sha[:12]}", "a file of no known version"
+    assert weights(file, name="moco", published=known).identity == f"moco:{sha[:12]}", (
+        "a file of no known version"
+    )
     for prefix in (sha, sha[:8], sha[:12].upper()):
         assert weights(file, sha256=prefix).sha256 == sha
 
@@ -319,7 +357,9 @@ def test_missing_and_unexpected_tensors_are_errors_unless_listed(file: Path) -> 
     before = copy.deepcopy(net.state_dict())
     says = complaint(lambda: weights(path).load(net))
     assert "lacks layer2.0.bn1.bias, layer2.0.conv1.weight; has layer9.weight" in says
-    assert all(torch.equal(before[key], value) for key, value in net.state_dict().items()), "nothing half loaded"
+    assert all(torch.equal(before[key], value) for key, value in net.state_dict().items()), (
+        "nothing half loaded"
+    )
     allowed = {"allow_missing": ["layer2.0.*"], "allow_unexpected": ["layer9.weight"]}
     weights(path, **allowed).load(net)
     assert torch.equal(net.body.layer2[0].conv1.weight, before["body.layer2.0.conv1.weight"])
@@ -336,7 +376,9 @@ def test_wrong_shape(file: Path) -> None:
 def test_files_of_unmapped_names(tmp_path: Path) -> None:
     """No name in common: never silently random weights."""
     net = source(RESNET)
-    path = write(tmp_path / "strange.pth", {f"net.features.my_{k}": v for k, v in net.state_dict().items()})
+    path = write(
+        tmp_path / "strange.pth", {f"net.features.my_{k}": v for k, v in net.state_dict().items()}
+    )
     says = complaint(lambda: weights(path).load(featurizer(RESNET)))
     assert "lacks bn1.bias" in says
     assert "has net.features.my_" in says
@@ -451,11 +493,17 @@ def test_downloaded_once_checked_and_loaded(server: _Server, file: Path, tmp_pat
         got = weights(url=address(server, "net.pth"), cache_dir=str(tmp_path / "cache"), sha256=sha)
         got.load(net)
         assert got.identity == f"file:{sha[:12]}"
-        assert torch.equal(net.body.layer1[0].conv1.weight, torch.load(file)["layer1.0.conv1.weight"])
+        assert torch.equal(
+            net.body.layer1[0].conv1.weight, torch.load(file)["layer1.0.conv1.weight"]
+        )
     assert server.asked == asked + 2  # whether it answers, and for the file
-    noted, downloaded = sorted((tmp_path / "cache" / "weights").iterdir(), key=lambda path: path.suffix, reverse=True)
+    noted, downloaded = sorted(
+        (tmp_path / "cache" / "weights").iterdir(), key=lambda path: path.suffix, reverse=True
+    )
     assert (downloaded.read_bytes(), noted.read_text()) == (server.content, f"{sha}\n")
-    other = weights(url=address(server, "net.pth"), cache_dir=str(tmp_path / "cache"), sha256="0" * 64)
+    other = weights(
+        url=address(server, "net.pth"), cache_dir=str(tmp_path / "cache"), sha256="0" * 64
+    )
     assert "download it again" in complaint(lambda: other.sha256)
 
 
@@ -478,10 +526,14 @@ def test_a_damaged_download_is_named_and_made_again(
     (tmp_path / "gone.pth").write_bytes(server.content)
     gone.file.write_bytes(damaged)
     (tmp_path / "gone.pth").unlink()
-    assert "cannot be downloaded" in complaint(lambda: weights(url=gone._url, cache_dir=str(tmp_path)).sha256)
+    assert "cannot be downloaded" in complaint(
+        lambda: weights(url=gone._url, cache_dir=str(tmp_path)).sha256
+    )
 
 
-def test_the_cache_of_hugging_face_names_files_by_their_checksum(file: Path, tmp_path: Path) -> None:
+def test_the_cache_of_hugging_face_names_files_by_their_checksum(
+    file: Path, tmp_path: Path
+) -> None:
     sha = hashlib.sha256(file.read_bytes()).hexdigest()
     (tmp_path / sha).write_bytes(file.read_bytes())
     (tmp_path / "model.pth").symlink_to(tmp_path / sha)
@@ -498,7 +550,9 @@ def test_the_cache_of_hugging_face_names_files_by_their_checksum(file: Path, tmp
         ("slow.pth", "0.3 s"),
     ],
 )
-def test_broken_downloads_leave_nothing(name: str, says: str, server: _Server, tmp_path: Path) -> None:
+def test_broken_downloads_leave_nothing(
+    name: str, says: str, server: _Server, tmp_path: Path
+) -> None:
     got = weights(url=address(server, name), cache_dir=str(tmp_path), timeout=0.3)
     text = complaint(lambda: got.sha256)
     assert says in text
@@ -530,7 +584,9 @@ def test_the_hub_is_asked_through_its_variable_and_its_cache_first(
     import huggingface_hub
 
     monkeypatch.setattr(
-        huggingface_hub, "try_to_load_from_cache", lambda repo, name: str(file) if name == "net.pth" else None
+        huggingface_hub,
+        "try_to_load_from_cache",
+        lambda repo, name: str(file) if name == "net.pth" else None,
     )
     got = weights(url=hub, cache_dir=str(tmp_path / "other"))
     assert got.file == file
@@ -553,9 +609,15 @@ def test_timm_says_where_its_weights_are_and_how_images_were_normalized() -> Non
 def test_a_download_must_have_the_published_checksum(right: bool, tmp_path: Path) -> None:
     torch.save(source(RESNET).state_dict(), tmp_path / "published.pth")
     digest = hashlib.sha256((tmp_path / "published.pth").read_bytes()).hexdigest()
-    entry = {"url": (tmp_path / "published.pth").as_uri(), "sha256": digest[:8] if right else "01234567"}
+    entry = {
+        "url": (tmp_path / "published.pth").as_uri(),
+        "sha256": digest[:8] if right else "01234567",
+    }
     ours = PretrainedWeights(
-        arch=RESNET, name="supervised", published={RESNET: {"v": entry}}, cache_dir=str(tmp_path / "cache")
+        arch=RESNET,
+        name="supervised",
+        published={RESNET: {"v": entry}},
+        cache_dir=str(tmp_path / "cache"),
     )
     if right:
         assert ours.identity == f"supervised_v:{digest[:12]}"

@@ -16,7 +16,16 @@ from torch.nn import functional as F
 from dgbench.errors import ConfigError, WeightsError
 from dgbench.networks.initial_heads import RandomHead, ZeroHead, ZeroShotHead
 from dgbench.networks.weights import PretrainedWeights
-from tests.networks.test_published_formats import SHARED, SIDE, TEXT, WIDTH, clip, images, ours, saved
+from tests.networks.test_published_formats import (
+    SHARED,
+    SIDE,
+    TEXT,
+    WIDTH,
+    clip,
+    images,
+    ours,
+    saved,
+)
 from tests.networks.tiny_timm import PATCH
 
 CLASSES = ("dog", "house", "Alarm_Clock")
@@ -41,7 +50,9 @@ def weights(path: Path) -> PretrainedWeights:
 
 
 def texts(net: Any, prompts: list[str]) -> torch.Tensor:
-    embedded: torch.Tensor = net.encode_text(open_clip.SimpleTokenizer(context_length=77)(prompts), normalize=True)
+    embedded: torch.Tensor = net.encode_text(
+        open_clip.SimpleTokenizer(context_length=77)(prompts), normalize=True
+    )
     return embedded
 
 
@@ -55,7 +66,9 @@ def test_logits_are_open_clips(tiny: tuple[Any, Path, Path]) -> None:
             ["a photo of a dog.", "a photo of a house.", "a photo of a Alarm Clock."]
         )
         image, text, scale = net(images(), tokens)[:3]
-        torch.testing.assert_close(head(body(images())), scale * image @ text.T, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            head(body(images())), scale * image @ text.T, rtol=1e-5, atol=1e-5
+        )
         theirs = net.get_logits(images(), tokens)[0]
         torch.testing.assert_close(head(body(images())), theirs, rtol=1e-5, atol=1e-5)
 
@@ -69,7 +82,9 @@ def test_several_prompts_are_averaged_and_names_replaced(tiny: tuple[Any, Path, 
     )
     with torch.no_grad():
         for row, name in enumerate(("puppy", "house", "Alarm Clock")):
-            want = F.normalize(texts(net, [prompt.replace("{}", name) for prompt in prompts]).mean(0), dim=0)
+            want = F.normalize(
+                texts(net, [prompt.replace("{}", name) for prompt in prompts]).mean(0), dim=0
+            )
             torch.testing.assert_close(head.weight[row], 7 * want, rtol=1e-5, atol=1e-6)
         assert torch.equal(head.bias, torch.zeros(3))
 
@@ -80,16 +95,26 @@ def test_siglip_adds_its_bias(tmp_path: Path) -> None:
     text = {**TEXT, "width": WIDTH, "no_causal_mask": True, "proj_bias": True, "pool_type": "last"}
     vision = {"timm_model_name": "tiny_siglip", "timm_model_pretrained": False, "timm_pool": "map", "timm_proj": "none",
               "image_size": SIDE}  # fmt: skip
-    content = {"embed_dim": WIDTH, "init_logit_bias": -10, "custom_text": True, "vision_cfg": vision, "text_cfg": text}
+    content = {
+        "embed_dim": WIDTH,
+        "init_logit_bias": -10,
+        "custom_text": True,
+        "vision_cfg": vision,
+        "text_cfg": text,
+    }
     configuration.write_text(json.dumps(content))
     open_clip.add_model_config(configuration)
     net = open_clip.create_model("tiny-sigmoid").eval()
     path = saved(net.state_dict(), tmp_path / "siglip.bin")
     head, body = nn.Linear(WIDTH, 3), ours(path, "tiny_siglip", unit_length=True)
     ZeroShotHead(model=str(configuration)).set(head, weights(path), CLASSES, True)
-    tokens = open_clip.SimpleTokenizer(context_length=77)([f"a photo of a {c.replace('_', ' ')}." for c in CLASSES])
+    tokens = open_clip.SimpleTokenizer(context_length=77)(
+        [f"a photo of a {c.replace('_', ' ')}." for c in CLASSES]
+    )
     with torch.no_grad():
-        torch.testing.assert_close(head(body(images())), net.get_logits(images(), tokens)[0], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            head(body(images())), net.get_logits(images(), tokens)[0], rtol=1e-5, atol=1e-5
+        )
     assert head.bias.tolist() == [-10.0] * 3
 
 
@@ -115,11 +140,20 @@ def test_a_zero_head_and_a_random_one() -> None:
         ({"model": "TINY"}, nn.Linear(SHARED, 3), False, "length one"),
         ({"model": "TINY"}, nn.Linear(512, 3), True, "backbone.projection=24"),
         ({"model": "TINY"}, nn.Sequential(nn.Linear(SHARED, 3)), True, "one linear layer"),
-        ({"model": "TINY", "class_names": {"cat": "kitten"}}, nn.Linear(SHARED, 3), True, "cat, which"),
+        (
+            {"model": "TINY", "class_names": {"cat": "kitten"}},
+            nn.Linear(SHARED, 3),
+            True,
+            "cat, which",
+        ),
     ],
 )
 def test_what_cannot_work_is_said_in_one_line(
-    options: dict[str, Any], head: nn.Module, unit_length: bool, says: str, tiny: tuple[Any, Path, Path]
+    options: dict[str, Any],
+    head: nn.Module,
+    unit_length: bool,
+    says: str,
+    tiny: tuple[Any, Path, Path],
 ) -> None:
     _, path, model = tiny
     own = {key: str(model) if value == "TINY" else value for key, value in options.items()}

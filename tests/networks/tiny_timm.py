@@ -6,12 +6,23 @@ from functools import partial
 from typing import Any
 
 from timm.layers import LayerNorm
-from timm.models import build_model_with_cfg, eva, generate_default_cfgs, register_model, vision_transformer
+from timm.models import (
+    build_model_with_cfg,
+    eva,
+    generate_default_cfgs,
+    register_model,
+    vision_transformer,
+)
 from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 
 SIDE, PATCH, WIDTH, SHARED = 32, 16, 32, 24
-_CFG = {"first_conv": "patch_embed.proj", "classifier": "head", "num_classes": 0, "input_size": (3, SIDE, SIDE)}
+_CFG = {
+    "first_conv": "patch_embed.proj",
+    "classifier": "head",
+    "num_classes": 0,
+    "input_size": (3, SIDE, SIDE),
+}
 default_cfgs = generate_default_cfgs(
     {f"tiny_{name}.any": dict(_CFG) for name in ("clip", "siglip", "dinov2", "dinov3")}
 )

@@ -60,12 +60,19 @@ def text_digest(file: Path, text: str) -> str:
         (lambda text: text.replace("1.0", "1"), True),
         (lambda text: text + "\nEXTRA = 3\n", True),
         (lambda text: text.replace("def weight", "# a comment\ndef weight"), False),
-        (lambda text: text.replace("def objective(self, s):", 'def objective(self, s):\n        """Docs."""'), False),
+        (
+            lambda text: text.replace(
+                "def objective(self, s):", 'def objective(self, s):\n        """Docs."""'
+            ),
+            False,
+        ),
         (lambda text: text.replace("s.risk(", "s.risk(\n            "), False),
         (lambda text: '"""Of mine."""\n' + text.replace('"', "'") + "\n\n\n", False),
     ],
 )
-def test_the_text_counts_but_for_comments_docstrings_and_layout(module: Path, edit: Any, counts: bool) -> None:
+def test_the_text_counts_but_for_comments_docstrings_and_layout(
+    module: Path, edit: Any, counts: bool
+) -> None:
     before = text_digest(module, OBJECTIVE)
     assert re.fullmatch("[0-9a-f]{12}", before)
     assert (text_digest(module, edit(OBJECTIVE)) != before) is counts
@@ -90,14 +97,24 @@ def test_a_package_that_cannot_be_imported_is_left_to_whoever_builds_it(module: 
     (package / "__init__.py").write_text("raise RuntimeError('broken')")
     (package / "inside.py").write_text("x = 1")
     module.write_text("def (")
-    assert set(user_code([{"_target_": "broken_for_code.inside.f"}, {"_target_": "mine_for_code.f"}]).values()) == {""}
+    assert set(
+        user_code(
+            [{"_target_": "broken_for_code.inside.f"}, {"_target_": "mine_for_code.f"}]
+        ).values()
+    ) == {""}
 
 
 def test_names_stand_for_classes_of_dgbench() -> None:
     assert class_name("dgbench.algorithms.group_dro.GroupDRO") == "group_dro"
     assert class_name("mine.Objective") == "mine.Objective"
-    rule = {"name": "swad", "rule": {"_target_": "dgbench.somewhere.Swad", "n": [{"_target_": "mine.F"}]}}
-    assert named(rule) == {"name": "swad", "rule": {"_target_": "Swad", "n": [{"_target_": "mine.F"}]}}
+    rule = {
+        "name": "swad",
+        "rule": {"_target_": "dgbench.somewhere.Swad", "n": [{"_target_": "mine.F"}]},
+    }
+    assert named(rule) == {
+        "name": "swad",
+        "rule": {"_target_": "Swad", "n": [{"_target_": "mine.F"}]},
+    }
 
 
 def test_every_objective_has_one_name() -> None:
@@ -109,7 +126,9 @@ def test_every_objective_has_one_name() -> None:
 def test_no_two_classes_of_one_group_have_the_same_name() -> None:
     """Or two configurations that differ would be one run."""
     for group in sorted(path for path in CONF.iterdir() if path.is_dir()):
-        paths = {path for file in group.glob("*.yaml") for path in code._PATH.findall(file.read_text())}
+        paths = {
+            path for file in group.glob("*.yaml") for path in code._PATH.findall(file.read_text())
+        }
         assert len({class_name(path) for path in paths}) == len(paths), group
 
 
@@ -126,7 +145,11 @@ SINCE_0_3 = {
 
 @pytest.mark.parametrize("group", SINCE_0_3)
 def test_no_rename_changes_a_hash(group: str) -> None:
-    paths = {path for file in (CONF / group).glob("*.yaml") for path in code._PATH.findall(file.read_text())}
+    paths = {
+        path
+        for file in (CONF / group).glob("*.yaml")
+        for path in code._PATH.findall(file.read_text())
+    }
     assert set(SINCE_0_3[group]) <= {class_name(path) for path in paths}
 
 
@@ -134,7 +157,11 @@ def test_no_specification_holds_a_path_of_dgbench() -> None:
     words = ("averaging=swad", "sharpness=sam", "algorithm=irm", "head=zero")
     spec = make_plan(Path("outputs"), *SMALL, *words).spec
     assert "dgbench." not in json.dumps(spec.to_json())
-    assert spec.objective == "irm" and spec.network["class"] == "MLPFeaturizer" and spec.user_code == {}
+    assert (
+        spec.objective == "irm"
+        and spec.network["class"] == "MLPFeaturizer"
+        and spec.user_code == {}
+    )
 
 
 def test_a_class_that_moved_is_found_by_its_name() -> None:
@@ -146,20 +173,37 @@ def test_a_class_that_moved_is_found_by_its_name() -> None:
     assert present["algorithm"]["objective"] == "dgbench.algorithms.irm.IRM"
     module, _, name = present["backbone"][0]["_target_"].rpartition(".")
     assert isinstance(getattr(importlib.import_module(module), name), type)
-    for path in ("mine.Objective", "dgbench.nowhere.NeverThere", None, present["algorithm"]["objective"]):
+    for path in (
+        "mine.Objective",
+        "dgbench.nowhere.NeverThere",
+        None,
+        present["algorithm"]["objective"],
+    ):
         assert present_path(path) == path
 
 
 def test_an_edited_objective_trains_anew(command: Command, tmp_path: Path) -> None:
     """Its helper function is edited, then a comment."""
-    words = (*SMALL, "algorithm.name=mine", "algorithm.objective=mine_for_code.Mine", "trainer.steps=2")
+    words = (
+        *SMALL,
+        "algorithm.name=mine",
+        "algorithm.objective=mine_for_code.Mine",
+        "trainer.steps=2",
+    )
     here = f"import sys; sys.path.insert(0, {str(tmp_path)!r})"
     file = tmp_path / "mine_for_code.py"
     counts = []
     edited = OBJECTIVE.replace("1.0", "2.0")
     for text in (OBJECTIVE, edited, edited + "# said\n"):
         file.write_text(text)
-        ended = command("train.py", *words, "protocol.folds=[0]", "paths.output_dir=runs", cwd=tmp_path, before=here)
+        ended = command(
+            "train.py",
+            *words,
+            "protocol.folds=[0]",
+            "paths.output_dir=runs",
+            cwd=tmp_path,
+            before=here,
+        )
         assert ended.code == 0, ended.err
         counts.append(len(list((tmp_path / "runs").rglob("errors.jsonl"))))
     assert counts == [1, 2, 2]

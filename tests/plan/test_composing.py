@@ -73,7 +73,9 @@ def fast(found: Composed) -> tuple[dict[str, Any], str, str]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("number", range(12))
-def test_random_sweeps_are_composed_as_hydra_does(number: int, counted: tuple[Composer, list[int]]) -> None:
+def test_random_sweeps_are_composed_as_hydra_does(
+    number: int, counted: tuple[Composer, list[int]]
+) -> None:
     """Up to 6 keys in random order with random values, 3 jobs each; one composer sees them all."""
     composer, _ = counted
     chance = random.Random(number)
@@ -118,7 +120,16 @@ def test_hydra_is_asked_once_per_choice(counted: tuple[Composer, list[int]]) -> 
     ]
     assert len({composer.compose(words).key for words in studies}) == 300
     assert asked == [2]
-    assert len({composer.compose([f"backbone.width={w}", f"seed={s}"]).key for w in (8, 9) for s in range(9)}) == 18
+    assert (
+        len(
+            {
+                composer.compose([f"backbone.width={w}", f"seed={s}"]).key
+                for w in (8, 9)
+                for s in range(9)
+            }
+        )
+        == 18
+    )
     assert asked == [2 + 1]
 
 
@@ -128,7 +139,9 @@ def test_what_a_command_composed_already_is_taken() -> None:
     with initialize_config_dir(str(CONF), version_base="1.3"):
         loader, config = GlobalHydra.instance().config_loader(), compose("train", words)
         asked = Composer(loader, lambda words: compose("train", words)).compose(words)
-    taken = Composer(loader, lambda words: pytest.fail(f"asked for {words}"), {tuple(words): config}).compose(words)
+    taken = Composer(
+        loader, lambda words: pytest.fail(f"asked for {words}"), {tuple(words): config}
+    ).compose(words)
     assert fast(taken) == fast(asked)
 
 
@@ -138,7 +151,9 @@ def test_what_hydra_refuses_is_refused(word: str, counted: tuple[Composer, list[
         counted[0].compose([word])
 
 
-def test_a_preset_that_looks_things_up_is_composed_once(counted: tuple[Composer, list[int]]) -> None:
+def test_a_preset_that_looks_things_up_is_composed_once(
+    counted: tuple[Composer, list[int]],
+) -> None:
     """``ye2022_table1`` takes its learning rate from a table by the name of the dataset; seeds have no part in it."""
     composer, asked = counted
     for seed in range(5):
@@ -170,7 +185,9 @@ def test_a_reference_within_a_reference_is_quoted(typed: str, taken: str) -> Non
         ("dataset.root=~me/b", "dataset.root='~me/b'"),
     ],
 )
-def test_a_tilde_is_the_home_folder(typed: str, taken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tilde_is_the_home_folder(
+    typed: str, taken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Bash expands it after ``name=`` alone: ``hydra.sweep.dir=~/x`` made a folder named ``~``."""
     monkeypatch.setenv("HOME", "/h/me")
     assert open_keys([typed]) == [taken]
@@ -180,7 +197,10 @@ def test_a_tilde_is_the_home_folder(typed: str, taken: str, monkeypatch: pytest.
     ("typed", "taken"),
     [
         ('head.class_names={"0": zero}', "++head.class_names={0: zero}"),
-        ('head.class_names={\'a b\': {"c:": "d: e"}}', '++head.class_names={a\\ b: {c\\:: "d: e"}}'),
+        (
+            'head.class_names={\'a b\': {"c:": "d: e"}}',
+            '++head.class_names={a\\ b: {c\\:: "d: e"}}',
+        ),
         ("head.class_names.0=zero", "++head.class_names.0=zero"),
         ("callbacks={mine: {_target_: a.B}}", "++callbacks={mine: {_target_: a.B}}"),
         ("callbacks.mine={_target_: a.B}", "++callbacks.mine={_target_: a.B}"),

@@ -33,7 +33,11 @@ CHOICES = [(path.parent.name, path.stem) for path in FILES if path.parent != CON
 @cache
 def root_of(group: str) -> str:
     """The command whose defaults list names the group: ``train`` where several do."""
-    roots = [path.stem for path in CONF.glob("*.yaml") if re.search(rf"^  - {group}:", path.read_text(), re.M)]
+    roots = [
+        path.stem
+        for path in CONF.glob("*.yaml")
+        if re.search(rf"^  - {group}:", path.read_text(), re.M)
+    ]
     assert roots, f"no command has conf/{group}"
     return "train" if "train" in roots else roots[0]
 
@@ -42,12 +46,16 @@ def root_of(group: str) -> str:
 def test_defaults_compose_and_resolve(name: str) -> None:
     config = composed(name=name)
     assert OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
-    OmegaConf.resolve(config)  # as --cfg job --resolve does, which puts values where references stood
+    OmegaConf.resolve(
+        config
+    )  # as --cfg job --resolve does, which puts values where references stood
 
 
 def compositions() -> list[list[str]]:
     """Choices that are composed together, so that each is composed once: the first of every group, the second, ..."""
-    alone = [choice for choice in CHOICES if choice[0] == "experiment" or root_of(choice[0]) != "train"]
+    alone = [
+        choice for choice in CHOICES if choice[0] == "experiment" or root_of(choice[0]) != "train"
+    ]
     groups: dict[str, list[str]] = {}
     for group, name in CHOICES:
         if (group, name) not in alone:
@@ -64,7 +72,9 @@ def test_every_choice_composes_and_resolves_and_refuses_a_mistyped_key(choices: 
     assert isinstance(OmegaConf.to_container(config, resolve=True, throw_on_missing=False), dict)
     for group in {*groups} - {"hparams"}:
         with pytest.raises(OmegaConfBaseException):  # as Hydra sets the value of an override
-            OmegaConf.update(config, "trainer.stepps" if group.endswith("experiment") else f"{group}.namme", 1)
+            OmegaConf.update(
+                config, "trainer.stepps" if group.endswith("experiment") else f"{group}.namme", 1
+            )
 
 
 @pytest.mark.parametrize("name", [name for group, name in CHOICES if group == "hparams"])
@@ -126,11 +136,17 @@ def test_a_study_is_built_from_every_choice(tmp_path: Path, words: tuple[str, ..
 @pytest.mark.parametrize("name", [name for group, name in CHOICES if group == "backbone"])
 def test_every_backbone_is_built(name: str) -> None:
     """On the meta device, which has shapes and no memory."""
-    config = composed(f"backbone={name}", *(["backbone.arch=convnext_atto"] if name == "timm" else []))
+    config = composed(
+        f"backbone={name}", *(["backbone.arch=convnext_atto"] if name == "timm" else [])
+    )
     with torch.device("meta"):
         side = 28 if "14" in name else 32  # patches of 14 pixels
-        image = (3, side, side) if "pictures" in get_class(config.backbone._target_).takes else (32,)
-        featurizer = instantiate(without(config, "backbone", "name", "hparams")["backbone"], image=image)
+        image = (
+            (3, side, side) if "pictures" in get_class(config.backbone._target_).takes else (32,)
+        )
+        featurizer = instantiate(
+            without(config, "backbone", "name", "hparams")["backbone"], image=image
+        )
         assert featurizer(torch.zeros(2, *image)).shape == (2, featurizer.n_features)
     assert 1 <= len(featurizer.stages()) <= 7
 
@@ -141,7 +157,9 @@ def test_published_settings_insist_on_mnist() -> None:
     for path in sorted((CONF / "experiment").glob("*.yaml")):
         dataset = composed(f"experiment={path.stem}").dataset
         if dataset.name == "sr_cmnist":
-            assert dataset.base == ("digits" if path.stem in ("demo", "noise_floor") else "mnist"), path.stem
+            assert dataset.base == (
+                "digits" if path.stem in ("demo", "noise_floor") else "mnist"
+            ), path.stem
 
 
 def test_cmnist_has_the_three_environments() -> None:
@@ -171,7 +189,13 @@ def uncommented(path: Path) -> list[str]:
         parents = [commented[i] for i in commented if i < indent]
         commented = {i: c for i, c in commented.items() if i < indent} | {indent: has}
         opens = not rest.split("#")[0].strip()
-        if not has and not opens and key != "_target_" and skipped_indent is None and not any(parents):
+        if (
+            not has
+            and not opens
+            and key != "_target_"
+            and skipped_indent is None
+            and not any(parents)
+        ):
             missing.append(key)
     return missing
 
@@ -183,8 +207,14 @@ def test_every_key_has_a_comment(path: Path) -> None:
         assert text.startswith("#"), "the first line says what the file is for"
     inherits = "defaults" in (yaml.safe_load(text) or {}) and path.parent != CONF
     allowed = {"name", "objective"} if path.parent.name == "algorithm" else set()
-    allowed |= {"range", "help", *((yaml.safe_load(text) or {}).get("hparams") or {})}  # those have a sentence
-    if path.parent.name.endswith("experiment") or inherits:  # keys that are explained in the file they override
+    allowed |= {
+        "range",
+        "help",
+        *((yaml.safe_load(text) or {}).get("hparams") or {}),
+    }  # those have a sentence
+    if (
+        path.parent.name.endswith("experiment") or inherits
+    ):  # keys that are explained in the file they override
         return
     assert set(uncommented(path)) <= allowed
 
@@ -193,10 +223,14 @@ def test_every_key_has_a_comment(path: Path) -> None:
 
 
 def test_study_folder_name(tmp_path: Path) -> None:
-    planned = make_plan(tmp_path, "dataset.base=digits", "algorithm=vrex", "backbone.width=8", "seed=3")
+    planned = make_plan(
+        tmp_path, "dataset.base=digits", "algorithm=vrex", "backbone.width=8", "seed=3"
+    )
     assert planned.folder == tmp_path / f"sr_cmnist-vrex-mlp-8-s3-{planned.spec.digest}"
     assert re.fullmatch(r"[0-9a-f]{12}", planned.spec.digest)
-    drawn = make_plan(tmp_path, "dataset.base=digits", "backbone.width=8", "hparams.draw=2", "hparams.trial=1")
+    drawn = make_plan(
+        tmp_path, "dataset.base=digits", "backbone.width=8", "hparams.draw=2", "hparams.trial=1"
+    )
     assert drawn.folder == tmp_path / f"sr_cmnist-erm-mlp-8-s0-draw2-trial1-{drawn.spec.digest}"
 
 
@@ -209,12 +243,16 @@ def test_a_part_of_the_folds_keeps_their_runs(tmp_path: Path) -> None:
         return [(run.identity(study.module(run.fold)), run.folder) for run in study.runs]
 
     assert [run.fold.name for run in part.runs] == ["1", "full"]
-    assert identities(part) == [found for found in identities(whole) if found[0].fold in ("1", "full")]
+    assert identities(part) == [
+        found for found in identities(whole) if found[0].fold in ("1", "full")
+    ]
     assert len({run.hash for run in whole.runs}) == 5
     assert isinstance(instantiate(composed().protocol), LeaveOneOut)
 
 
-def test_the_base_that_was_used_is_part_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_base_that_was_used_is_part_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """``auto`` that fell back to the digits makes the same runs whenever it does, and others than MNIST would."""
     from dgbench.data.datasets import base_images
 

@@ -42,7 +42,10 @@ def test_the_oracle_trains_where_it_is_tested() -> None:
     """Four environments in two groups: each model sees its own group alone and has rows of that group alone."""
     folds = TargetOracle()(["a", "b", "c", "d"])
     groups = (("a", "b"), ("c", "d"))
-    assert folds == [Fold("0", ("a", "b"), ("c", "d"), groups), Fold("1", ("c", "d"), ("a", "b"), groups)]
+    assert folds == [
+        Fold("0", ("a", "b"), ("c", "d"), groups),
+        Fold("1", ("c", "d"), ("a", "b"), groups),
+    ]
     assert [fold.scored for fold in folds] == [("a", "b"), ("c", "d")]
     assert folds[0].title == "oracle, trained on other images of a, b"
     (whole,) = TargetOracle(groups=[["a", "b"]])(["a", "b"])
@@ -69,7 +72,10 @@ def test_numbers_are_names_as_yaml_reads_them() -> None:
         ({"k": 0}, r"protocol\.k=0.*integer >= 1"),
         ({"k": 6}, r"protocol\.k=6 must be 1 to 5"),
         ({"k": "two"}, r"protocol\.k=two.*integer >= 1"),
-        ({"k": 4}, r"k=4.*divide.*6.*groups=\[\[clipart,infograph,painting,quickdraw\],\[real,sketch\]\]"),
+        (
+            {"k": 4},
+            r"k=4.*divide.*6.*groups=\[\[clipart,infograph,painting,quickdraw\],\[real,sketch\]\]",
+        ),
         ({"k": 2, "groups": [["real"]]}, r"protocol\.groups and protocol\.k are both set"),
         ({"folds": [3]}, r"protocol\.folds=\[3\] has no fold \['3'\]; choose from 0, 1, 2"),
     ],

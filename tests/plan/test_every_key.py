@@ -59,7 +59,9 @@ def keys_of(group: str) -> dict[str, str]:
     for file in sorted((CONF / group).glob("*.yaml")):
         names = {f"{package_of(file)}.{key}" for key in keys_of_file(file)}
         for key in sorted(names):
-            if not any(other.startswith(f"{key}.") for other in names) and not key.startswith(tuple(NOT_TRIED)):
+            if not any(other.startswith(f"{key}.") for other in names) and not key.startswith(
+                tuple(NOT_TRIED)
+            ):
                 keys.setdefault(key, f"{group}={file.stem}")
     return keys
 
@@ -67,7 +69,9 @@ def keys_of(group: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def planner() -> Iterator[Planner]:
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        composer = Composer(GlobalHydra.instance().config_loader(), lambda words: compose("train", words))
+        composer = Composer(
+            GlobalHydra.instance().config_loader(), lambda words: compose("train", words)
+        )
         yield Planner(composer, Path("nowhere"), fetch_weights=False)
 
 
@@ -88,7 +92,11 @@ def is_refused(planner: Planner, choice: list[str], key: str) -> bool:
     for value in refused[-1:]:  # each value costs a composition for hundreds of keys
         assert refusal(planner, *choice, f"grid.{key}=[{value}]"), (key, value, lines[value])
     if refused and not key.startswith("hparams."):
-        assert refusal(planner, *choice, *SEARCH, f"{key}={refused[0]}"), (key, refused[0], lines[refused[0]])
+        assert refusal(planner, *choice, *SEARCH, f"{key}={refused[0]}"), (
+            key,
+            refused[0],
+            lines[refused[0]],
+        )
     return bool(refused)
 
 
@@ -97,8 +105,12 @@ def is_refused(planner: Planner, choice: list[str], key: str) -> bool:
 def test_what_is_refused_when_typed_is_refused_everywhere(group: str, planner: Planner) -> None:
     taken = []
     for key, choice in keys_of(group).items():
-        words = BEGINNINGS.get(group, ["dataset.base=digits"]) + ([] if group == "init" else [choice])
-        words += ["protocol=fixed"] if choice == "dataset=cmnist_irm" else []  # one environment is for tests alone
+        words = BEGINNINGS.get(group, ["dataset.base=digits"]) + (
+            [] if group == "init" else [choice]
+        )
+        words += (
+            ["protocol=fixed"] if choice == "dataset=cmnist_irm" else []
+        )  # one environment is for tests alone
         if line := refusal(planner, *words):
             assert "is not set" in line  # a folder or a file of the user's
             continue

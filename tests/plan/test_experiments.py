@@ -28,8 +28,13 @@ from dgbench.shift.plan import planned_shift
 from dgbench.training.modules import SingleRun
 from tests.studies import composed, plain
 
-TABLES = sorted(path for path in (CONF / "experiment").glob("*.yaml") if re.match(r"[a-z]+\d{4}", path.stem))
-APART = {"algorithm", "seed"}  # multiplied, not composed: every algorithm composes with everything (test_conf.py)
+TABLES = sorted(
+    path for path in (CONF / "experiment").glob("*.yaml") if re.match(r"[a-z]+\d{4}", path.stem)
+)
+APART = {
+    "algorithm",
+    "seed",
+}  # multiplied, not composed: every algorithm composes with everything (test_conf.py)
 
 
 @cache
@@ -69,7 +74,9 @@ def test_the_header_counts_the_models(path: Path) -> None:
     configs, times, grid = combinations(path.stem)
     for algorithm in grid.get("algorithm", []):
         assert (CONF / "algorithm" / f"{algorithm}.yaml").is_file(), algorithm
-    header = " ".join(line.lstrip("# ") for line in path.read_text().splitlines() if line.startswith("#"))
+    header = " ".join(
+        line.lstrip("# ") for line in path.read_text().splitlines() if line.startswith("#")
+    )
     (told,) = re.findall(r"([\d,]+) models\b", header)
     assert times * sum(models(config) for config in configs) == int(told.replace(",", ""))
 
@@ -110,7 +117,9 @@ SHIFTS = sorted((CONF / "shift_experiment").glob("*.yaml"))
 @pytest.mark.parametrize("path", SHIFTS, ids=lambda path: path.stem)
 def test_the_header_counts_the_estimates(path: Path) -> None:
     """``dataset=pacs: 6 pairs x 5 estimates``, against what the words of each such line plan."""
-    lines = re.findall(r"^#   (.+): (\d+) pairs? x (\d+) estimates$", path.read_text(), re.MULTILINE)
+    lines = re.findall(
+        r"^#   (.+): (\d+) pairs? x (\d+) estimates$", path.read_text(), re.MULTILINE
+    )
     assert lines
     for words, pairs, of_each in lines:
         config = plain(composed(f"shift_experiment={path.stem}", *words.split(), name="shift"))
@@ -130,7 +139,9 @@ def test_what_the_papers_say_of_single_datasets() -> None:
         ("outdoor", "water"),
     ]
     assert [len(fold.held_out) for fold in folds(yu["office_home"])] == [1, 1, 1, 1]
-    ye = {config.dataset.name: config.hparams.get("lr") for config in combinations("ye2022_table1")[0]}
+    ye = {
+        config.dataset.name: config.hparams.get("lr") for config in combinations("ye2022_table1")[0]
+    }
     assert ye == {"pacs": 3e-5, "office_home": 3e-5, "terra_incognita": None}
 
 
@@ -158,13 +169,24 @@ def test_what_the_commands_of_swad_and_miro_say() -> None:
         said = (config.trainer.steps, config.trainer.eval_every, rule.tolerance_ratio)
         assert said == SWAD[config.dataset.name]
         values = values_of(config)
-        assert [values[key] for key in ("lr", "weight_decay", "resnet_dropout", "batch_size")] == [5e-5, 0, 0, 32]
+        assert [values[key] for key in ("lr", "weight_decay", "resnet_dropout", "batch_size")] == [
+            5e-5,
+            0,
+            0,
+            32,
+        ]
         assert (rule.n_converge, rule.n_tolerance, config.dataset.split_seed) == (3, 6, config.seed)
     for config in combinations("cha2022_miro_swad")[0]:
-        said = (config.trainer.steps, config.trainer.eval_every, config.averaging.rule.tolerance_ratio)
+        said = (
+            config.trainer.steps,
+            config.trainer.eval_every,
+            config.averaging.rule.tolerance_ratio,
+        )
         assert (*said, values_of(config)["ld"]) == MIRO_SWAD[config.dataset.name]
         assert values_of(config)["lr"] == 5e-5
-    searched = {config.dataset.name: values_of(config) for config in combinations("cha2022_miro")[0]}
+    searched = {
+        config.dataset.name: values_of(config) for config in combinations("cha2022_miro")[0]
+    }
     keys = ("lr", "resnet_dropout", "weight_decay", "ld")
     assert {name: tuple(values[key] for key in keys) for name, values in searched.items()} == {
         "pacs": (3e-5, 0.0, 0.0, 0.01),
@@ -177,12 +199,15 @@ def test_what_the_commands_of_swad_and_miro_say() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "name", ["domainbed2020", "cha2021_swad", "cha2022_miro", "teterwak2023_erm_pp", "rame2022_diwa"]
+    "name",
+    ["domainbed2020", "cha2021_swad", "cha2022_miro", "teterwak2023_erm_pp", "rame2022_diwa"],
 )
 def test_networks_and_splits_of_trials(name: str) -> None:
     """One domain held out at a time, frozen BatchNorm but for ERM++, and a split of its own for every trial."""
     for config in combinations(name)[0]:
-        assert [len(fold.held_out) for fold in folds(config)] == [1] * len(config.dataset.published.environments)
+        assert [len(fold.held_out) for fold in folds(config)] == [1] * len(
+            config.dataset.published.environments
+        )
         assert config.backbone.name == f"resnet50-bn_{'train' if 'erm_pp' in name else 'frozen'}"
         assert config.init.version == (None if "erm_pp" in name else "tv_in1k")
     config = composed(f"experiment={name}", "seed=2", "grid={}")
@@ -197,7 +222,9 @@ def test_pairs_are_held_out_once_each() -> None:
     found: dict[str, list[tuple[str, ...]]] = {}
     for config in configs:
         assert config.protocol.name == f"pairs_{config.per_dataset.part}"
-        found.setdefault(config.dataset.name, []).extend(tuple(fold.held_out) for fold in folds(config))
+        found.setdefault(config.dataset.name, []).extend(
+            tuple(fold.held_out) for fold in folds(config)
+        )
     given = {config.dataset.name: config.dataset.published.environments for config in configs}
     parts = plain(configs[0])["per_dataset"]["domain_net"]["pairs"]
     found["domain_net"] = [tuple(pair) for part in parts.values() for pair in part]

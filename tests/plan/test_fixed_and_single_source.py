@@ -32,8 +32,14 @@ def test_the_rest_is_trained_on() -> None:
         ({"test": ["x"]}, r"protocol\.test.*x.*b, c"),
         ({"test": ["d"], "train": ["d"]}, r"protocol\.train and protocol\.test both name d"),
         ({"test": ["d"], "val": ["d"]}, r"protocol\.val and protocol\.test both name d"),
-        ({"test": ["d"], "val": ["a"], "train": ["a"]}, r"protocol\.train and protocol\.val both name a"),
-        ({"test": ["a", "b"], "val": ["c", "d"]}, r"hold.*given environments.*nothing.*left.*train"),
+        (
+            {"test": ["d"], "val": ["a"], "train": ["a"]},
+            r"protocol\.train and protocol\.val both name a",
+        ),
+        (
+            {"test": ["a", "b"], "val": ["c", "d"]},
+            r"hold.*given environments.*nothing.*left.*train",
+        ),
         ({"test": ["d"], "train": []}, r"nothing.*left.*train"),
     ],
 )

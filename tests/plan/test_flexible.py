@@ -40,7 +40,10 @@ def test_random_as_in_the_paper() -> None:
         dominant, minor, test = roles(found, label)
         assert (len(dominant), len(minor), len(test)) == (2, 12, 6)
         assert dominant | minor | test == set(GIVEN)
-    assert any(found.training.get(env, {}).keys() & {0} and 0 not in found.tested[env] for env in found.tested)
+    assert any(
+        found.training.get(env, {}).keys() & {0} and 0 not in found.tested[env]
+        for env in found.tested
+    )
     # every domain is dominant for about 30 * 2 / 20 = 3 classes: none for all, none for none of 30 and of its tests
     often = Counter(env for label in range(30) for env in roles(found, label)[0])
     assert max(often.values()) < 12
@@ -86,9 +89,15 @@ def test_defaults_fit_the_public_environments_of_nico(setting: str) -> None:
         ({"test": "two"}, r"protocol\.test=two.*integer >= 1"),
         ({"minor_images": 0}, r"protocol\.minor_images=0.*integer >= 1"),
         ({"minor": 3}, r"dominant \+ minor \+ test = 7.*more.*6 given environments"),
-        ({"setting": "compositional", "exclusive": 1}, r"protocol\.exclusive=1 must be protocol\.dominant=2 to 5"),
+        (
+            {"setting": "compositional", "exclusive": 1},
+            r"protocol\.exclusive=1 must be protocol\.dominant=2 to 5",
+        ),
         ({"setting": "compositional", "exclusive": 6}, r"protocol\.exclusive=6 must be"),
-        ({"setting": "compositional", "exclusive": 3}, r"minor \+ test = 4.*more.*3 environments.*exclusive"),
+        (
+            {"setting": "compositional", "exclusive": 3},
+            r"minor \+ test = 4.*more.*3 environments.*exclusive",
+        ),
     ],
 )
 def test_one_clear_line(keys: dict[str, Any], said: str) -> None:

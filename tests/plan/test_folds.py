@@ -41,11 +41,20 @@ def test_fewer_than_two_environments(given: list[str]) -> None:
 
 def test_two_environments_are_enough() -> None:
     folds = LeaveOneOut()(["a", "b"])
-    assert folds == [Fold("0", ("b",), ("a",)), Fold("1", ("a",), ("b",)), Fold("full", ("a", "b"), ())]
+    assert folds == [
+        Fold("0", ("b",), ("a",)),
+        Fold("1", ("a",), ("b",)),
+        Fold("full", ("a", "b"), ()),
+    ]
 
 
 def test_titles() -> None:
-    assert [fold.title for fold in ALL] == ["hold out 0.90", "hold out 0.80", "hold out 0.10", "all given environments"]
+    assert [fold.title for fold in ALL] == [
+        "hold out 0.90",
+        "hold out 0.80",
+        "hold out 0.10",
+        "all given environments",
+    ]
 
 
 def test_one_fold_needs_no_brackets() -> None:

@@ -35,7 +35,14 @@ def test_seed_hash_gives_the_values_of_the_reference() -> None:
 
 
 def test_domainbed_draw_3_of_trial_1_for_irm_on_small_images() -> None:
-    values = resolve(SHARED, _node("algorithm/irm"), kind="small", number=3, trial=1, read=[*READ, "resnet_dropout"])
+    values = resolve(
+        SHARED,
+        _node("algorithm/irm"),
+        kind="small",
+        number=3,
+        trial=1,
+        read=[*READ, "resnet_dropout"],
+    )
     assert values == {
         "lr": 0.0021690714686971317,
         "batch_size": 14,
@@ -61,7 +68,8 @@ def test_domainbed_draw_3_of_trial_1_for_dann_on_large_images() -> None:
 
 def test_algorithms_share_a_draw_and_a_trial_changes_it() -> None:
     first, other = (
-        resolve(SHARED, _node(f"algorithm/{name}"), kind="large", number=1, read=READ) for name in ("vrex", "sd")
+        resolve(SHARED, _node(f"algorithm/{name}"), kind="large", number=1, read=READ)
+        for name in ("vrex", "sd")
     )
     assert first["lr"] == other["lr"]
     assert resolve(SHARED, ERM, kind="large", number=1, trial=1, read=READ)["lr"] != first["lr"]
@@ -99,8 +107,17 @@ def test_single_stream_consumes_in_the_order_of_the_reference() -> None:
     lr_g, lr_d = 10 ** stream.uniform(-4.5, -2.5), 10 ** stream.uniform(-4.5, -2.5)
     weight = 10 ** stream.uniform(-2, 2)
     read = list(SHARED["hparams"])
-    values = resolve(SHARED, _node("algorithm/dann"), kind="small", number=2, rng="single_stream", read=read)
-    expected = {"resnet_dropout": dropout, "lr": lr, "batch_size": batch, "lr_g": lr_g, "lr_d": lr_d, "lambda": weight}
+    values = resolve(
+        SHARED, _node("algorithm/dann"), kind="small", number=2, rng="single_stream", read=read
+    )
+    expected = {
+        "resnet_dropout": dropout,
+        "lr": lr,
+        "batch_size": batch,
+        "lr_g": lr_g,
+        "lr_d": lr_d,
+        "lambda": weight,
+    }
     assert expected.items() <= values.items()
 
 
@@ -118,16 +135,28 @@ def test_arm_on_large_images_uses_8_images_but_the_stream_goes_on() -> None:
 def test_yu2024_draws_between_bounds_with_the_seeds_of_its_search() -> None:
     """Its search ran with seed = data seed = 1, trial 0 here."""
     run_seed = seed_hash(1, 1, 5)
-    lr = 10 ** np.random.RandomState(seed_hash(run_seed, "lr")).uniform(np.log10(1e-5), np.log10(3e-4))
-    values = resolve(SHARED, _node("algorithm/irm"), kind="large", space="yu2024", number=5, read=READ)
+    lr = 10 ** np.random.RandomState(seed_hash(run_seed, "lr")).uniform(
+        np.log10(1e-5), np.log10(3e-4)
+    )
+    values = resolve(
+        SHARED, _node("algorithm/irm"), kind="large", space="yu2024", number=5, read=READ
+    )
     assert values["lr"] == pytest.approx(lr, rel=1e-15)
     assert values["batch_size"] == 32
     assert 1e-5 <= values["irm_lambda"] <= 1e-1
 
 
 def test_draw_0_is_the_default_set_of_the_kind() -> None:
-    assert resolve(SHARED, ERM, kind="small", read=READ) == {"lr": 1e-3, "batch_size": 64, "weight_decay": 0.0}
-    assert resolve(SHARED, ERM, kind="large", read=READ) == {"lr": 5e-5, "batch_size": 32, "weight_decay": 0.0}
+    assert resolve(SHARED, ERM, kind="small", read=READ) == {
+        "lr": 1e-3,
+        "batch_size": 64,
+        "weight_decay": 0.0,
+    }
+    assert resolve(SHARED, ERM, kind="large", read=READ) == {
+        "lr": 5e-5,
+        "batch_size": 32,
+        "weight_decay": 0.0,
+    }
     assert "resnet_dropout" in resolve(SHARED, ERM, kind="large", read=[*READ, "resnet_dropout"])
 
 
@@ -183,4 +212,6 @@ def test_an_unknown_distribution_is_refused(how: Any, match: str) -> None:
 
 def test_a_drawn_name_needs_a_default() -> None:
     with pytest.raises(ConfigError, match=r"algorithm\.search\.domainbed\.x has no default"):
-        resolve(SHARED, {"hparams": {}, "search": {"domainbed": {"x": {"choice": [1]}}}}, kind="small")
+        resolve(
+            SHARED, {"hparams": {}, "search": {"domainbed": {"x": {"choice": [1]}}}}, kind="small"
+        )

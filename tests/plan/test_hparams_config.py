@@ -37,13 +37,18 @@ def test_a_drawn_batch_is_cut_to_the_smallest_environment_and_a_typed_one_refuse
     assert hyperparameters(config, settings, 0)["batch_size"] == 372
     assert hyperparameters(config, settings, 308)["batch_size"] == 308
     config["hparams"]["batch_size"] = 372
-    with pytest.raises(ConfigError, match=r"hparams.batch_size=372 is larger .* set hparams.batch_size=308 or less"):
+    with pytest.raises(
+        ConfigError, match=r"hparams.batch_size=372 is larger .* set hparams.batch_size=308 or less"
+    ):
         hyperparameters(config, settings, 308)
 
 
 def test_the_algorithms_batch_rule_reaches_the_study() -> None:
     assert _resolved("algorithm=arm", "dataset.image_kind=large")["batch_size"] == 8
-    assert _resolved("algorithm=arm", "dataset.image_kind=large", "hparams.batch_size=4")["batch_size"] == 4
+    assert (
+        _resolved("algorithm=arm", "dataset.image_kind=large", "hparams.batch_size=4")["batch_size"]
+        == 4
+    )
 
 
 def test_a_shared_value_that_this_algorithm_does_not_read_is_for_others() -> None:
@@ -53,7 +58,9 @@ def test_a_shared_value_that_this_algorithm_does_not_read_is_for_others() -> Non
 
 
 def test_a_backbone_gets_the_shared_values_it_asks_for() -> None:
-    values = _resolved("+backbone.hparams={dropout: resnet_dropout}", "hparams.draw=3", "hparams.trial=1")
+    values = _resolved(
+        "+backbone.hparams={dropout: resnet_dropout}", "hparams.draw=3", "hparams.trial=1"
+    )
     assert values["resnet_dropout"] == 0.1
 
 

@@ -41,8 +41,16 @@ HERE = "tests.plan.test_identity"
 
 def __getattr__(name: str) -> Any:
     """``CopiedX``: the class X that a file of conf/ names, under the import path of a user."""
-    files = (path for group in ("dataset", "corruptions", "init", "protocol") for path in (CONF / group).glob("*.yaml"))
-    targets = [target for file in files for target in re.findall(r"^_target_: (\S+)", file.read_text(), re.M)]
+    files = (
+        path
+        for group in ("dataset", "corruptions", "init", "protocol")
+        for path in (CONF / group).glob("*.yaml")
+    )
+    targets = [
+        target
+        for file in files
+        for target in re.findall(r"^_target_: (\S+)", file.read_text(), re.M)
+    ]
     found = [target for target in targets if f"Copied{target.rpartition('.')[2]}" == name]
     if not found:
         raise AttributeError(name)
@@ -165,9 +173,15 @@ def mutated(key: str, old: Any) -> Any:
 def other_option(config: dict[str, Any], path: str, old: Any) -> str | None:
     """Another option of a hyperparameter that is a switch; None for any other leaf."""
     parts = path.split("\0")
-    if not isinstance(old, str) or parts[:2] != ["algorithm", "hparams"] or parts[3:] != ["default"]:
+    if (
+        not isinstance(old, str)
+        or parts[:2] != ["algorithm", "hparams"]
+        or parts[3:] != ["default"]
+    ):
         return None
-    options = [word.strip() for word in config["algorithm"]["hparams"][parts[2]]["range"].split("|")]
+    options = [
+        word.strip() for word in config["algorithm"]["hparams"][parts[2]]["range"].split("|")
+    ]
     return next((option for option in options if option != old), None)
 
 
@@ -193,7 +207,9 @@ def changed(config: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 def reason(key: str, known: Any) -> str | None:
     """The entry that covers a key: the key itself or the beginning of it."""
     words = key.split(".")
-    return next((head for n in range(len(words)) if (head := ".".join(words[: n + 1])) in known), None)
+    return next(
+        (head for n in range(len(words)) if (head := ".".join(words[: n + 1])) in known), None
+    )
 
 
 class Runs:
@@ -234,7 +250,10 @@ def tree(folder: Path) -> Path:
 
 def listed(tree: Path) -> Path:
     """A list of the images of a tree, beside it."""
-    rows = [f"{path.relative_to(tree)},{path.parts[-3]},{path.parts[-2]}" for path in sorted(tree.rglob("*.png"))]
+    rows = [
+        f"{path.relative_to(tree)},{path.parts[-3]},{path.parts[-2]}"
+        for path in sorted(tree.rglob("*.png"))
+    ]
     file = tree.parent / "list.csv"
     file.write_text("\n".join(["path,environment,class", *rows]))
     return file
@@ -247,7 +266,9 @@ def weights(folder: Path) -> Path:
     return folder / "weights.pth"
 
 
-def check_every_leaf(config: dict[str, Any], folder: Path, special: dict[str, Any], top: str = "") -> set[str]:
+def check_every_leaf(
+    config: dict[str, Any], folder: Path, special: dict[str, Any], top: str = ""
+) -> set[str]:
     """Change every leaf below ``top``, one at a time.
 
     Args:
@@ -258,17 +279,23 @@ def check_every_leaf(config: dict[str, Any], folder: Path, special: dict[str, An
     """
     runs = Runs(folder)
     for group in ("algorithm", "tuning"):
-        config[group]["name"] = "mine"  # a name of dgbench's stands for one class, and for one kind of tuning
+        config[group]["name"] = (
+            "mine"  # a name of dgbench's stands for one class, and for one kind of tuning
+        )
     before = runs.hash(config)
     special = {"selection.environments": [runs.plan(config).info.given[0]], **special}
-    if "split_by" in config["dataset"]:  # needs a list with a column; tests/data/test_split_units.py
+    if (
+        "split_by" in config["dataset"]
+    ):  # needs a list with a column; tests/data/test_split_units.py
         special["dataset.split_by"] = None
     wrong, met = [], set()
     for path, old in leaves(config):
         key = path.replace("\0", ".")
         if not f"{key}.".startswith(top):
             continue
-        value = special[key] if key in special else other_option(config, path, old) or mutated(key, old)
+        value = (
+            special[key] if key in special else other_option(config, path, old) or mutated(key, old)
+        )
         if key in special and value == old:  # refused beside other keys; another test changes it
             continue
         try:
@@ -281,7 +308,9 @@ def check_every_leaf(config: dict[str, Any], folder: Path, special: dict[str, An
         if entry is None and after == before:
             wrong.append(f"{key}: {old} -> {value} changes no hash, and NO_RESULT does not say why")
         if entry is not None and after != before and reason(key, FEEDS) is None:
-            wrong.append(f"{key}: {old} -> {value} changes the hash, though NO_RESULT holds {entry}")
+            wrong.append(
+                f"{key}: {old} -> {value} changes the hash, though NO_RESULT holds {entry}"
+            )
     assert not wrong, "\n".join(wrong)
     return met
 
@@ -295,7 +324,12 @@ TREE = (
 @pytest.mark.parametrize("number", [0, 3])
 def test_every_leaf_of_a_small_configuration(fake_mnist: Path, tmp_path: Path, number: int) -> None:
     """The default set of hyperparameters, and a draw."""
-    words = ("algorithm=vrex", f"paths.data_dir={fake_mnist}", f"hparams.draw={number}", "hparams.batch_size=16")
+    words = (
+        "algorithm=vrex",
+        f"paths.data_dir={fake_mnist}",
+        f"hparams.draw={number}",
+        "hparams.batch_size=16",
+    )
     config = plain(composed(*words, "dataset.base=mnist"))
     copied = tmp_path / "copy"
     shutil.copytree(fake_mnist, copied)
@@ -344,7 +378,16 @@ FILES = [
     (path.parent.name, path.stem)
     for path in sorted(CONF.glob("*/*.yaml"))
     if path.parent.name
-    not in ("experiment", "shift_experiment", "hydra", "import", "report", "estimator", "corruptions", "paths")
+    not in (
+        "experiment",
+        "shift_experiment",
+        "hydra",
+        "import",
+        "report",
+        "estimator",
+        "corruptions",
+        "paths",
+    )
 ]
 OF_TODAY = ("resnet50_pretrained", "convnext_b", "deit_s16", "efficientnet_b0", "efficientnet_lite0",
             "regnety_16gf", "vit_b16_clip", "vit_b16_siglip", "vit_b14_dinov2", "vit_b16_dinov3")  # fmt: skip
@@ -355,7 +398,12 @@ BESIDE: dict[str, list[str]] = {
     # nothing is trained where it only judges models
     "dataset=cmnist_irm": ["protocol=fixed", "protocol.train=['0.20']", "protocol.test=['0.90']"],
     "protocol=fixed": ["protocol.test=[d]"],
-    "protocol=flexible": ["protocol.dominant=1", "protocol.minor=1", "protocol.test=1", "protocol.exclusive=2"],
+    "protocol=flexible": [
+        "protocol.dominant=1",
+        "protocol.minor=1",
+        "protocol.test=1",
+        "protocol.exclusive=2",
+    ],
 }
 
 
@@ -368,12 +416,18 @@ def test_every_leaf_of_every_file(
     on_tree = [*TREE, f"dataset.root={tree}"]
     words = {
         "protocol": on_tree,
-        "init": [*on_tree, "backbone=resnet50", *([f"init.path={weights}"] if name != "random" else [])],
+        "init": [
+            *on_tree,
+            "backbone=resnet50",
+            *([f"init.path={weights}"] if name != "random" else []),
+        ],
         "dataset": [f"paths.data_dir={fake_mnist}", "hparams.batch_size=4", "init=random"],
     }.get(group, [])
     special: dict[str, Any] = {"init.path": str(weights), "init.url": None}
     special["init.sha256"] = hashlib.sha256(weights.read_bytes()).hexdigest()
-    special |= {"trainer.eval_test": "always", "trainer.predictions": "none"} if name == "ddp" else {}
+    special |= (
+        {"trainer.eval_test": "always", "trainer.predictions": "none"} if name == "ddp" else {}
+    )
     if group == "dataset":
         words += ["dataset.base=mnist"] if name == "sr_cmnist" or name == "cmnist" else []
         words += [f"dataset.root={tree}"] if name in ("image_folder", "manifest") else []
@@ -381,7 +435,12 @@ def test_every_leaf_of_every_file(
         words += [f"dataset.path={save(tmp_path / 'x.npz')}"] if name == "features" else []
     config = plain(composed(f"{group}={name}", *words, *BESIDE.get(f"{group}={name}", [])))
     if group == "dataset":
-        environments = (config["dataset"].get("published") or {}).get("environments") or ["d", "c", "b", "a"]
+        environments = (config["dataset"].get("published") or {}).get("environments") or [
+            "d",
+            "c",
+            "b",
+            "a",
+        ]
         special["dataset.published.environments"] = environments  # stands for those of absent files
         special["dataset.environments"] = environments[::-1]
         special["dataset.root"] = config["dataset"].get("root")
@@ -398,13 +457,21 @@ def test_every_leaf_of_every_file(
 @pytest.mark.thorough
 def test_no_reason_is_stale(tree: Path) -> None:
     """Every entry of NO_RESULT stands in a configuration that some choice of files composes."""
-    configs: list[Any] = [composed(*TREE, f"dataset.root={tree}", "corruptions=hendrycks", "experiment=ye2022_table1")]
+    configs: list[Any] = [
+        composed(*TREE, f"dataset.root={tree}", "corruptions=hendrycks", "experiment=ye2022_table1")
+    ]
     groups = ("dataset", "tuning", "init", "algorithm")
-    choices = zip_longest(*([f"{group}={name}" for other, name in FILES if other == group] for group in groups))
+    choices = zip_longest(
+        *([f"{group}={name}" for other, name in FILES if other == group] for group in groups)
+    )
     configs += [composed(*filter(None, row)) for row in choices]
     configs += [composed("averaging=swad"), composed("backbone=resnet18")]
     configs.append(composed(hydra=True))
-    known = {path.replace("\0", ".") for config in configs for path, _ in leaves(OmegaConf.to_container(config))}
+    known = {
+        path.replace("\0", ".")
+        for config in configs
+        for path, _ in leaves(OmegaConf.to_container(config))
+    }
     heads = {head for key in known if (head := reason(key, NO_RESULT))}
     assert set(NO_RESULT) - heads == set()
     assert all(len(why) > 10 for why in NO_RESULT.values())
@@ -451,16 +518,25 @@ def test_an_objective_changes_the_hash_under_one_name() -> None:
 
 def test_a_listed_environment_counts_to_the_last_digit() -> None:
     """Its name has two digits, the probability that it stands for has more."""
-    one, other = (make_plan(Path("outputs"), *VREX, f"dataset.given=[{e},0.1]") for e in (0.8, 0.80003))
+    one, other = (
+        make_plan(Path("outputs"), *VREX, f"dataset.given=[{e},0.1]") for e in (0.8, 0.80003)
+    )
     assert one.info.given == other.info.given
     assert one.spec.digest != other.spec.digest
 
 
 @pytest.mark.parametrize(
-    "word", ["protocol.minor_images=3", "protocol.test_images=3", "protocol.minor=2", "protocol.seed=1"]
+    "word",
+    ["protocol.minor_images=3", "protocol.test_images=3", "protocol.minor=2", "protocol.seed=1"],
 )
 def test_what_a_class_trains_on_changes_the_hash(tree: Path, word: str) -> None:
-    words = (*TREE, f"dataset.root={tree}", "protocol=flexible", "protocol.name=one", *BESIDE["protocol=flexible"])
+    words = (
+        *TREE,
+        f"dataset.root={tree}",
+        "protocol=flexible",
+        "protocol.name=one",
+        *BESIDE["protocol=flexible"],
+    )
     assert of(*words, word) != of(*words)
 
 
@@ -498,7 +574,11 @@ def test_what_computes_the_same_has_one_hash(words: tuple[str, ...]) -> None:
 
 def test_environments_that_are_listed_hide_the_ratio() -> None:
     given = (*VREX, "dataset.given=[0.9,0.8,0.1]")
-    assert of(*given) == of(*given, "dataset.ratio=4") == of(*given, "dataset.ratio=null", "dataset.scale=null")
+    assert (
+        of(*given)
+        == of(*given, "dataset.ratio=4")
+        == of(*given, "dataset.ratio=null", "dataset.scale=null")
+    )
 
 
 def test_weights_count_by_what_the_file_holds(tree: Path, weights: Path) -> None:
@@ -508,7 +588,11 @@ def test_weights_count_by_what_the_file_holds(tree: Path, weights: Path) -> None
     words = (*TREE, f"dataset.root={tree}", "backbone=resnet18", "init=file")
     first = of(*words, f"init.path={weights}")
     cache = f"init.cache_dir={weights.parent}"
-    assert first == of(*words, f"init.path={copied}") == of(*words, f"init.url={copied.as_uri()}", cache)
+    assert (
+        first
+        == of(*words, f"init.path={copied}")
+        == of(*words, f"init.url={copied.as_uri()}", cache)
+    )
     assert first != of(*words, f"init.path={other}")
 
 

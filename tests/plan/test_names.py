@@ -27,14 +27,20 @@ def test_every_algorithm_has_its_names() -> None:
 def test_every_name_means_one_algorithm() -> None:
     for ours, names in algorithm_names().items():
         assert {our_name(name) for name in (ours, *names.values())} == {ours}
-    assert sorted(names["domainbed"] for names in algorithm_names().values() if "domainbed" in names) == sorted(
-        DOMAINBED
-    )
+    assert sorted(
+        names["domainbed"] for names in algorithm_names().values() if "domainbed" in names
+    ) == sorted(DOMAINBED)
 
 
 @pytest.mark.parametrize(
     ("name", "ours"),
-    [("VREx", "vrex"), ("V-REx", "vrex"), ("ERM++", "erm_pp"), ("jigen+swad", "ji_gen+swad"), ("Mine", "Mine")],
+    [
+        ("VREx", "vrex"),
+        ("V-REx", "vrex"),
+        ("ERM++", "erm_pp"),
+        ("jigen+swad", "ji_gen+swad"),
+        ("Mine", "Mine"),
+    ],
 )
 def test_names_as_people_write_them(name: str, ours: str) -> None:
     assert our_name(name) == ours
@@ -61,15 +67,28 @@ def test_published_rows_have_our_names() -> None:
 )
 def test_choices_by_any_of_their_names(word: str, ours: str) -> None:
     assert in_our_names([word]) == [ours]
-    assert in_our_names(["--config-dir=conf", word])[1] == word, "a file of the user's own may have the name"
+    assert in_our_names(["--config-dir=conf", word])[1] == word, (
+        "a file of the user's own may have the name"
+    )
 
 
 def test_options_of_domainbed_get_the_command_that_is_meant() -> None:
-    with pytest.raises(ConfigError, match=r"dataset=pacs algorithm=group_dro hparams\.draw=3 plan=true$"):
-        refuse_options(["--dataset", "PACS", "--algorithm=GroupDRO", "--hparams_seed", "3", "plan=true"], "train")
-    with pytest.raises(ConfigError, match=r"algorithm=erm 'protocol\.folds=\[0,1\]' 'dataset\.root=my images'$"):
-        refuse_options(["--algorithm", "ERM", "protocol.folds=[0,1]", "dataset.root=my images"], "train")
+    with pytest.raises(
+        ConfigError, match=r"dataset=pacs algorithm=group_dro hparams\.draw=3 plan=true$"
+    ):
+        refuse_options(
+            ["--dataset", "PACS", "--algorithm=GroupDRO", "--hparams_seed", "3", "plan=true"],
+            "train",
+        )
+    with pytest.raises(
+        ConfigError, match=r"algorithm=erm 'protocol\.folds=\[0,1\]' 'dataset\.root=my images'$"
+    ):
+        refuse_options(
+            ["--algorithm", "ERM", "protocol.folds=[0,1]", "dataset.root=my images"], "train"
+        )
     refuse_options(["--help", "--cfg", "job", "-m", "algorithm=erm"], "train")
     refuse_options(["--cfg=job", "--config-dir=conf"], "train")
-    with pytest.raises(ConfigError, match=r"^--hparams.lr=0.01: .* hparams.lr=0.01; .*args_no_hyphens"):
+    with pytest.raises(
+        ConfigError, match=r"^--hparams.lr=0.01: .* hparams.lr=0.01; .*args_no_hyphens"
+    ):
         refuse_options(["--hparams.lr=0.01"], "train")

@@ -67,8 +67,12 @@ def launcher() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("text", CONTROL)
-@pytest.mark.parametrize("key", ["name", "partition", "account", "qos", "constraint", "exclude", "submitit_folder"])
-def test_a_line_of_the_batch_script_is_one_line(key: str, text: str, launcher: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "key", ["name", "partition", "account", "qos", "constraint", "exclude", "submitit_folder"]
+)
+def test_a_line_of_the_batch_script_is_one_line(
+    key: str, text: str, launcher: dict[str, Any]
+) -> None:
     SlurmKeys(**launcher)
     refused(lambda: SlurmKeys(**{**launcher, key: text}), f"hydra.launcher.{key}")
 
@@ -82,8 +86,16 @@ def test_a_line_of_the_batch_script_is_one_line(key: str, text: str, launcher: d
         {"additional_parameters": {"mail\ntype": "END"}},
     ],
 )
-def test_lists_of_the_batch_script_hold_lines(changed: dict[str, Any], launcher: dict[str, Any]) -> None:
-    SlurmKeys(**{**launcher, "setup": ["module load cuda"], "additional_parameters": {"mail-type": "END", "n": 3}})
+def test_lists_of_the_batch_script_hold_lines(
+    changed: dict[str, Any], launcher: dict[str, Any]
+) -> None:
+    SlurmKeys(
+        **{
+            **launcher,
+            "setup": ["module load cuda"],
+            "additional_parameters": {"mail-type": "END", "n": 3},
+        }
+    )
     refused(lambda: SlurmKeys(**{**launcher, **changed}), "hydra.launcher.")
 
 

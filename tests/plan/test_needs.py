@@ -86,8 +86,19 @@ READ_BY_SHIFT = {
 }  # fmt: skip
 
 #: beginnings of keys that are the content of files, one for each network, dataset or table
-FILES = ("init.published", "dataset.published", "dataset.augmentations", "dataset.fetch", "algorithm.hparams")
-COLUMNS = ("dataset=features", "dataset.path=listed.csv", "dataset.columns=[f0]", "hparams.batch_size=4")
+FILES = (
+    "init.published",
+    "dataset.published",
+    "dataset.augmentations",
+    "dataset.fetch",
+    "algorithm.hparams",
+)
+COLUMNS = (
+    "dataset=features",
+    "dataset.path=listed.csv",
+    "dataset.columns=[f0]",
+    "hparams.batch_size=4",
+)
 FLEXIBLE = ("dataset=domain_net", "dataset.root=.", "protocol=flexible", "protocol.dominant=1")
 SUPERVISED = ("backbone=resnet18", "init=supervised")
 #: key of the needs -> a word, words beside which nothing reads it, and words beside which something does
@@ -106,8 +117,16 @@ TYPED: Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     ),
     "dataset.fetch": ("dataset.fetch.folder=X", (), ()),
     "dataset.val_fraction": ("dataset.val_fraction=0.4", COLUMNS, ()),
-    "dataset.split_seed": ("dataset.split_seed=4", COLUMNS, (*COLUMNS, "dataset.subset_column=none")),
-    "dataset.resolution": ("dataset.resolution=14", ("dataset.base=digits",), ("dataset.base=auto",)),
+    "dataset.split_seed": (
+        "dataset.split_seed=4",
+        COLUMNS,
+        (*COLUMNS, "dataset.subset_column=none"),
+    ),
+    "dataset.resolution": (
+        "dataset.resolution=14",
+        ("dataset.base=digits",),
+        ("dataset.base=auto",),
+    ),
     "dataset.data_dir": ("dataset.data_dir=X", ("dataset.base=digits",), ("dataset.base=auto",)),
     "paths.data_dir": ("paths.data_dir=X", ("dataset=pacs", "dataset.root=Y"), ("dataset=pacs",)),
     "head.unit_length": ("head.unit_length=true", (), ("backbone=timm",)),
@@ -120,7 +139,11 @@ TYPED: Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "init.std": ("init.std=[0.1,0.1,0.1]", SUPERVISED, ("dataset=pacs", *SUPERVISED)),
     "init.version": ("init.version=v1", (*SUPERVISED, "init.path=x.pth"), SUPERVISED),
     "init.timeout": ("init.timeout=9", (*SUPERVISED, "init.path=x.pth"), SUPERVISED),
-    "protocol.exclusive": ("protocol.exclusive=3", FLEXIBLE, (*FLEXIBLE, "protocol.setting=compositional")),
+    "protocol.exclusive": (
+        "protocol.exclusive=3",
+        FLEXIBLE,
+        (*FLEXIBLE, "protocol.setting=compositional"),
+    ),
     "protocol.minor_images": ("protocol.minor_images=9", (*FLEXIBLE, "protocol.minor=0"), FLEXIBLE),
     "protocol.default_groups": (
         "protocol.default_groups=[[a]]",
@@ -139,7 +162,11 @@ TYPED: Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     ),
     "hparams.lr": ("hparams.lr=0.1", ("algorithm=dann",), ("algorithm=erm",)),
     "hparams.weight_decay": ("hparams.weight_decay=0.1", ("algorithm=cdann",), ()),
-    "hparams.batch_size": ("hparams.batch_size=4", ("+algorithm.shared=[lr]",), ("algorithm=dann",)),
+    "hparams.batch_size": (
+        "hparams.batch_size=4",
+        ("+algorithm.shared=[lr]",),
+        ("algorithm=dann",),
+    ),
     "hparams.rng": ("hparams.rng=single_stream", (), ("hparams.draw=1",)),
     "hparams.shared.search": (
         "hparams.shared.search.domainbed.lr.small.log10_uniform=[-4,-3]",
@@ -167,8 +194,16 @@ TYPED: Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
         ("tuning=lp_ft", "tuning.name=x", "tuning.head_steps=0"),
         ("tuning=lp_ft",),
     ),
-    "tuning.cache_gb": ("tuning.cache_gb=1", ("tuning=lp",), ("tuning=lp", "tuning.cache_features=true")),
-    "tuning.cache_dir": ("tuning.cache_dir=X", ("tuning=lp",), ("tuning=lp", "tuning.cache_features=true")),
+    "tuning.cache_gb": (
+        "tuning.cache_gb=1",
+        ("tuning=lp",),
+        ("tuning=lp", "tuning.cache_features=true"),
+    ),
+    "tuning.cache_dir": (
+        "tuning.cache_dir=X",
+        ("tuning=lp",),
+        ("tuning=lp", "tuning.cache_features=true"),
+    ),
     "execution.max_runs": ("execution.max_runs=2", ("execution=single",), ()),
     "execution.memory_gb": ("execution.memory_gb=2", ("execution=single",), ("execution=stacked",)),
     "card": ("card.tflops.half=1", (), ("plan=true",)),
@@ -179,7 +214,11 @@ FRECHET = ("estimator=[frechet]",)
 TYPED_OF_SHIFT: Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "dataset.augmentations": ("dataset.augmentations.nico.flip=0.1", ("dataset=pacs",), ()),
     "dataset.log2_batch_sizes": ("dataset.log2_batch_sizes=[3,4]", ("dataset=domain_net",), ()),
-    "dataset.val_fraction": ("dataset.val_fraction=0.4", (), ("images=train", "dataset.base=digits")),
+    "dataset.val_fraction": (
+        "dataset.val_fraction=0.4",
+        (),
+        ("images=train", "dataset.base=digits"),
+    ),
     "dataset.split_seed": ("dataset.split_seed=4", (), ("images=train", "dataset.base=digits")),
     "protocol": ("protocol=single_source", ("pairs=each",), ()),
     "pairs": ("pairs=each", FRECHET, ()),
@@ -188,7 +227,12 @@ TYPED_OF_SHIFT: Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "cache_dir": ("cache_dir=X", ("features=trained",), ()),
     "cache_gb": ("cache_gb=1", ("features=trained",), ()),
 }
-NEVER = {"dataset.fetch", "execution.memory_gb", "dataset.augmentations", "dataset.log2_batch_sizes"}  #: by a shift
+NEVER = {
+    "dataset.fetch",
+    "execution.memory_gb",
+    "dataset.augmentations",
+    "dataset.log2_batch_sizes",
+}  #: by a shift
 
 
 def leaves_of(command: str) -> set[str]:
@@ -199,8 +243,12 @@ def leaves_of(command: str) -> set[str]:
     for group in groups(command):
         for file in sorted((CONF / group).glob("*.yaml")):
             package = package_of(file)
-            names = {key if package == "_global_" else f"{package}.{key}" for key in keys_of_file(file)}
-            keys |= {name for name in names if not any(other.startswith(f"{name}.") for other in names)}
+            names = {
+                key if package == "_global_" else f"{package}.{key}" for key in keys_of_file(file)
+            }
+            keys |= {
+                name for name in names if not any(other.startswith(f"{name}.") for other in names)
+            }
     return {key for key in keys if not key.startswith("hydra.")}  # Hydra reads its own
 
 
@@ -233,7 +281,9 @@ def test_both_lists_fit_the_keys_that_there_are() -> None:
     ]  # fmt: skip
     assert not stale
     assert set(TYPED) == set(OF_TRAINING)
-    assert set(TYPED_OF_SHIFT) == {key for key, need in OF_SHIFT.items() if OF_TRAINING.get(key) != need}
+    assert set(TYPED_OF_SHIFT) == {
+        key for key, need in OF_SHIFT.items() if OF_TRAINING.get(key) != need
+    }
 
 
 @pytest.fixture
@@ -298,8 +348,14 @@ def test_keys_that_a_word_sets(word: str, keys: list[str]) -> None:
 
 def test_what_counts_in_a_hash_is_never_refused() -> None:
     """A command that makes a run again types it; only keys that no run's identity holds mislead."""
-    counting = {key for key, need in OF_TRAINING.items() if need.misleads and not longest(key, NO_RESULT)}
-    assert counting == {"hparams.lr", "hparams.weight_decay", "hparams.batch_size", "head.unit_length"} & counting
+    counting = {
+        key for key, need in OF_TRAINING.items() if need.misleads and not longest(key, NO_RESULT)
+    }
+    assert (
+        counting
+        == {"hparams.lr", "hparams.weight_decay", "hparams.batch_size", "head.unit_length"}
+        & counting
+    )
     config = plain(composed("algorithm=dann", "dataset.base=digits"))
     assert without_misleading(["hparams.lr=1", "seed=1", "card.name=x"], config, OF_TRAINING) == [
         "seed=1",
@@ -313,7 +369,9 @@ def test_a_word_that_some_studies_read_is_named() -> None:
     planner = Planner(composer())
     check_needs(grid, lambda: planner.readings(grid), OF_TRAINING, lines.append)
     (line,) = lines
-    assert line.startswith("hparams.lr=0.1 counts in 1 of 2 studies; in the others: this algorithm reads others")
+    assert line.startswith(
+        "hparams.lr=0.1 counts in 1 of 2 studies; in the others: this algorithm reads others"
+    )
 
 
 #: command -> word of a command that is no application of Hydra, and what is said of it
@@ -322,10 +380,22 @@ OF_PLAIN_COMMANDS = {
     ("fetch", "verify", "pacs", "--keep"): "--keep changes nothing here",
     ("fetch", "list", "--keep"): "--keep changes nothing here",
     ("fetch", "list", "pacs"): "pacs changes nothing here",
-    ("evaluate", "model=x", "dataset.augment=nico"): "dataset.augment=nico changes nothing that dgbench evaluate does",
-    ("evaluate", "model=x", "dataset.fetch.folder=y"): "dataset.fetch.folder=y changes nothing that",
+    (
+        "evaluate",
+        "model=x",
+        "dataset.augment=nico",
+    ): "dataset.augment=nico changes nothing that dgbench evaluate does",
+    (
+        "evaluate",
+        "model=x",
+        "dataset.fetch.folder=y",
+    ): "dataset.fetch.folder=y changes nothing that",
     ("evaluate", "model=x", "hparams.lr=1"): "hparams.lr is no key of dgbench evaluate",
-    ("evaluate", "model=x", "trainer.steps=1"): "trainer.steps=1 changes nothing that dgbench evaluate does",
+    (
+        "evaluate",
+        "model=x",
+        "trainer.steps=1",
+    ): "trainer.steps=1 changes nothing that dgbench evaluate does",
     ("results", "pack", "x", "y", "--entry", "z"): "unrecognized arguments: --entry z",
     ("results", "index", "--selection", "last"): "unrecognized arguments",
 }
@@ -333,13 +403,18 @@ OF_PLAIN_COMMANDS = {
 
 @pytest.mark.parametrize("words", OF_PLAIN_COMMANDS, ids=" ".join)
 def test_plain_commands_refuse(
-    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [])  # which the program sets
     with pytest.raises(SystemExit) as ended:
         main(words)
-    (line,) = [text for text in capsys.readouterr().err.splitlines() if text.startswith("dgbench: ")]
+    (line,) = [
+        text for text in capsys.readouterr().err.splitlines() if text.startswith("dgbench: ")
+    ]
     assert line.startswith(f"dgbench: {OF_PLAIN_COMMANDS[words]}")
     assert ended.value.code == 1
     assert list(tmp_path.iterdir()) == []
@@ -348,7 +423,11 @@ def test_plain_commands_refuse(
 #: keys of reports -> words beside which nothing reads the first, and words beside which something does
 OF_REPORTS: Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "report.wandb_project": ("report.wandb_project=x", (), ("report.wandb=true",)),
-    "report.batch": ("report.batch=3", ("report=power", "report.published=domainbed2020_train_val"), ("report=power",)),
+    "report.batch": (
+        "report.batch=3",
+        ("report=power", "report.published=domainbed2020_train_val"),
+        ("report=power",),
+    ),
     "report.shifts": (
         "report.shifts={pacs: diversity}",
         ("report=leaderboard", "report.shifts_from=[x]"),
@@ -377,7 +456,10 @@ def test_the_command_of_a_report_says_so(command: Any, tmp_path: Path) -> None:
     assert ended.code == 0, ended.err
     lines = ended.err.splitlines()
     assert "cache=false changes nothing here: rows of folders are kept; leave it out" in lines
-    assert "report.wandb_project=x changes nothing here: report.wandb=true logs the report; add that" in lines
+    assert (
+        "report.wandb_project=x changes nothing here: report.wandb=true logs the report; add that"
+        in lines
+    )
     refused = {
         "import.seeds=3": "import.seeds=3 is of a table of means",
         "import.values=error": "import.values=error says what columns of environments hold",
@@ -401,12 +483,39 @@ def test_commands_refuse_and_name(command: Any, tmp_path: Path) -> None:
             "dataset.ratio=5",
             "dataset.given=[0.9,0.1]",
         ): "dataset.ratio=5 changes nothing here: dataset.given",
-        ("train.py", "-m", "algorithm=dann,cdann", "hparams.lr=0.1"): "hparams.lr=0.1 changes nothing here",
-        ("train.py", "grid.algorithm=[dann,cdann]", "hparams.lr=0.1"): "hparams.lr=0.1 changes nothing here",
-        ("train.py", "hydra.run.dir=X"): "hydra.run.dir=X changes nothing here: .*write paths.output_dir=X",
-        ("train.py", "-m", "hydra.run.dir=X", "seed=0,1"): "hydra.run.dir=X .*write hydra.sweep.dir=X",
-        ("train.py", "-m", "paths.output_dir=X", "seed=0,1"): "paths.output_dir=X .*write hydra.sweep.dir=X",
-        ("train.py", "-m", "hydra.sweep.subdir=X", "seed=0,1"): "hydra.sweep.subdir=X changes nothing here",
+        (
+            "train.py",
+            "-m",
+            "algorithm=dann,cdann",
+            "hparams.lr=0.1",
+        ): "hparams.lr=0.1 changes nothing here",
+        (
+            "train.py",
+            "grid.algorithm=[dann,cdann]",
+            "hparams.lr=0.1",
+        ): "hparams.lr=0.1 changes nothing here",
+        (
+            "train.py",
+            "hydra.run.dir=X",
+        ): "hydra.run.dir=X changes nothing here: .*write paths.output_dir=X",
+        (
+            "train.py",
+            "-m",
+            "hydra.run.dir=X",
+            "seed=0,1",
+        ): "hydra.run.dir=X .*write hydra.sweep.dir=X",
+        (
+            "train.py",
+            "-m",
+            "paths.output_dir=X",
+            "seed=0,1",
+        ): "paths.output_dir=X .*write hydra.sweep.dir=X",
+        (
+            "train.py",
+            "-m",
+            "hydra.sweep.subdir=X",
+            "seed=0,1",
+        ): "hydra.sweep.subdir=X changes nothing here",
         (
             "shift.py",
             "pairs=each",
@@ -422,15 +531,28 @@ def test_commands_refuse_and_name(command: Any, tmp_path: Path) -> None:
         assert re.match(f"dgbench: {line}", complaint), complaint
         assert list(tmp_path.iterdir()) == []
     named = {
-        ("train.py", "trainer.log_every=5"): "WARNING trainer.log_every=5 changes nothing here: a logger shows",
+        (
+            "train.py",
+            "trainer.log_every=5",
+        ): "WARNING trainer.log_every=5 changes nothing here: a logger shows",
         (
             "train.py",
             "-m",
             "seed=0,1",
             "trainer.log_every=5",
         ): "trainer.log_every=5 changes nothing here: a logger shows",
-        ("train.py", "-m", "seed=0,1", "sweep.runs_per_job=2"): "sweep.runs_per_job=2 changes nothing here: it packs",
-        ("train.py", "-m", "algorithm=erm,dann", "hparams.lr=0.1"): "hparams.lr=0.1 counts in 1 of 2 studies",
+        (
+            "train.py",
+            "-m",
+            "seed=0,1",
+            "sweep.runs_per_job=2",
+        ): "sweep.runs_per_job=2 changes nothing here: it packs",
+        (
+            "train.py",
+            "-m",
+            "algorithm=erm,dann",
+            "hparams.lr=0.1",
+        ): "hparams.lr=0.1 counts in 1 of 2 studies",
     }
     for (script, *words), line in named.items():
         ended = command(script, *SHORT, *words, cwd=tmp_path)

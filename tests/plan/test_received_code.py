@@ -13,7 +13,16 @@ from dgbench.errors import RecordError
 from dgbench.plan.code import FUNCTIONS, allowed_code, refuse_code
 
 GROUPS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir())
-IMPORTERS = ("import_module", "__import__", "get_method", "get_object", "get_class", "_locate", "imported", "class_at")
+IMPORTERS = (
+    "import_module",
+    "__import__",
+    "get_method",
+    "get_object",
+    "get_class",
+    "_locate",
+    "imported",
+    "class_at",
+)
 
 
 def of(path: str) -> Any:
@@ -32,7 +41,16 @@ def test_allowed_code_is_of_dgbench_and_imports_nothing(group: str) -> None:
 
 
 def test_there_is_a_list_for_each_group_that_received_files_name() -> None:
-    for group in ("algorithm", "averaging", "backbone", "dataset", "init", "protocol", "head", "tuning"):
+    for group in (
+        "algorithm",
+        "averaging",
+        "backbone",
+        "dataset",
+        "init",
+        "protocol",
+        "head",
+        "tuning",
+    ):
         assert allowed_code(group), group
     assert "dgbench.networks.small.MLPFeaturizer" in allowed_code("backbone")
     assert "dgbench.networks.small.MLPFeaturizer" not in allowed_code("dataset")
@@ -47,8 +65,14 @@ def test_there_is_a_list_for_each_group_that_received_files_name() -> None:
         ("init", {"_target_": "hydra.utils.get_class", "path": "evil.Thing"}),
         ("dataset", {"_target_": "dgbench.plan.building.imported", "path": "evil.run", "key": "x"}),
         ("dataset", {"_target_": "dgbench.networks.small.MLPFeaturizer"}),
-        ("backbone", {"_target_": "dgbench.training.modules.training_module", "objective": "evil.Thing"}),
-        ("algorithm", {"_target_": "dgbench.training.modules.training_module", "objective": "evil.Thing"}),
+        (
+            "backbone",
+            {"_target_": "dgbench.training.modules.training_module", "objective": "evil.Thing"},
+        ),
+        (
+            "algorithm",
+            {"_target_": "dgbench.training.modules.training_module", "objective": "evil.Thing"},
+        ),
         ("algorithm", {"objective": "dgbench.networks.small.MLPFeaturizer"}),
         ("logger", {"_target_": "pytorch_lightning.loggers.CSVLogger"}),
         ("dataset", {"reader": {"_target_": "dgbench.data.datasets.readers.nothing"}}),

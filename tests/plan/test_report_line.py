@@ -63,7 +63,19 @@ def test_a_selection_of_the_users_own_keeps_its_folder(monkeypatch: pytest.Monke
     class Mine(TrainVal):
         name = "of_a_paper"
 
-    typed = ["train.py", "-m", "--config-dir=mine", "seed=0,1", "selection=sure", "selection.margin=1"]
+    typed = [
+        "train.py",
+        "-m",
+        "--config-dir=mine",
+        "seed=0,1",
+        "selection=sure",
+        "selection.margin=1",
+    ]
     monkeypatch.setattr(sys, "argv", typed)
     words = shlex.split(selecting_report_line(Mine(), ["multirun"]))
-    assert words[2:] == ["--config-dir=mine", "selection=sure", "selection.margin=1", "runs=[multirun]"]
+    assert words[2:] == [
+        "--config-dir=mine",
+        "selection=sure",
+        "selection.margin=1",
+        "runs=[multirun]",
+    ]

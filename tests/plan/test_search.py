@@ -29,13 +29,16 @@ def test_the_chosen_draw_with_more_seeds() -> None:
     scheme = Scheme(draws=[1, 2, 3], trials=1, repeats=2, varies=VARIES, chosen_by=Yu2024())
     assert [settings["hparams.draw"] for settings in scheme.studies(BASE)] == [1, 2, 3]
     assert scheme.again(BASE, 3) == [
-        {"hparams.draw": 3, "hparams.trial": 0, "seed": 5 + n, "dataset.split_seed": n} for n in (1, 2)
+        {"hparams.draw": 3, "hparams.trial": 0, "seed": 5 + n, "dataset.split_seed": n}
+        for n in (1, 2)
     ]
 
 
 def test_named_trials_keep_their_numbers() -> None:
     """A part of a search trains what the whole would have trained."""
-    part = Scheme(draws=[7], trials=[2], repeats=0, varies=VARIES, chosen_by=TrainVal()).studies(BASE)
+    part = Scheme(draws=[7], trials=[2], repeats=0, varies=VARIES, chosen_by=TrainVal()).studies(
+        BASE
+    )
     assert part == [{"hparams.draw": 7, "hparams.trial": 2, "seed": 7, "dataset.split_seed": 2}]
 
 
@@ -53,6 +56,12 @@ def test_named_trials_keep_their_numbers() -> None:
     ],
 )
 def test_what_cannot_be_meant(changes: dict[str, Any], match: str) -> None:
-    words: dict[str, Any] = {"draws": 2, "trials": 1, "repeats": 0, "varies": VARIES, "chosen_by": TrainVal()}
+    words: dict[str, Any] = {
+        "draws": 2,
+        "trials": 1,
+        "repeats": 0,
+        "varies": VARIES,
+        "chosen_by": TrainVal(),
+    }
     with pytest.raises(ConfigError, match=match):
         Scheme(**{**words, **changes})

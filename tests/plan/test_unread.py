@@ -9,7 +9,14 @@ import pytest
 
 import dgbench
 from dgbench.errors import ConfigError
-from dgbench.plan.unread import UNREAD_ALONE, UNREAD_IN_PYTHON, UNREAD_IN_SWEEPS, key_of, refuse_unread, replaced
+from dgbench.plan.unread import (
+    UNREAD_ALONE,
+    UNREAD_IN_PYTHON,
+    UNREAD_IN_SWEEPS,
+    key_of,
+    refuse_unread,
+    replaced,
+)
 from tests.complaints import refused
 from tests.conftest import TINY
 
@@ -17,7 +24,9 @@ ALL = {"sweeps": UNREAD_IN_SWEEPS, "alone": UNREAD_ALONE, "python": UNREAD_IN_PY
 SHORT = [*TINY, "trainer.steps=0", "protocol.folds=[0]"]
 
 
-@pytest.mark.parametrize(("where", "key"), [(where, key) for where, unread in ALL.items() for key in unread])
+@pytest.mark.parametrize(
+    ("where", "key"), [(where, key) for where, unread in ALL.items() for key in unread]
+)
 def test_each_is_refused_in_one_line(where: str, key: str) -> None:
     for word in (f"{key}=X", f"++{key}=X", f"{key}.more=X"):
         with refused(f"{key}.*=X changes nothing here: ", ConfigError):
@@ -50,7 +59,15 @@ def test_python_refuses_words_of_the_command_line() -> None:
 
 
 def test_a_word_that_a_later_one_replaces_is_named(command: Any, tmp_path: Path) -> None:
-    words = ["seed=1", "hparams.lr=0.1", "+seed=2", "seed=2", "callbacks={a:1}", "callbacks={b:2}", "hparams.lr=0.1"]
+    words = [
+        "seed=1",
+        "hparams.lr=0.1",
+        "+seed=2",
+        "seed=2",
+        "callbacks={a:1}",
+        "callbacks={b:2}",
+        "hparams.lr=0.1",
+    ]
     assert replaced(words) == [
         "seed=1 counts for nothing: +seed=2 after it replaces it",
         "+seed=2 counts for nothing: seed=2 after it replaces it",

@@ -54,7 +54,13 @@ def test_refused_before_training(tmp_path: Path, typed: str, said: str, mode: st
     algorithm, word = typed.split()
     key, _, value = word.partition("=")
     with pytest.raises(ConfigError) as refused:
-        make_plan(tmp_path, "dataset.base=digits", f"algorithm={algorithm}", f"execution={mode}", f"hparams.{word}")
+        make_plan(
+            tmp_path,
+            "dataset.base=digits",
+            f"algorithm={algorithm}",
+            f"execution={mode}",
+            f"hparams.{word}",
+        )
     line = str(refused.value)
     assert re.match(rf"hparams\.{key}=({value}|True) ", line)
     one_line(line, said)
@@ -65,14 +71,24 @@ def test_refused_before_training(tmp_path: Path, typed: str, said: str, mode: st
 def test_no_value_outside_a_range_passes(name: str) -> None:
     """Beyond each bound of every hyperparameter, and what is no number; the line tells what the key means."""
     declared: Any = OmegaConf.to_container(OmegaConf.load(CONF / "algorithm" / f"{name}.yaml"))
-    entries = {key: entry_of(each) for key, each in {**SHARED["hparams"], **declared["hparams"]}.items()}
+    entries = {
+        key: entry_of(each) for key, each in {**SHARED["hparams"], **declared["hparams"]}.items()
+    }
     tried = 0
     for key, entry in entries.items():
         for value in outside(entry):
             with pytest.raises(ConfigError) as refused:
-                resolve(SHARED, declared, kind="small", read=list(SHARED["hparams"]), chosen={key: value})
+                resolve(
+                    SHARED,
+                    declared,
+                    kind="small",
+                    read=list(SHARED["hparams"]),
+                    chosen={key: value},
+                )
             line = str(refused.value)
-            assert line.startswith(f"hparams.{key}={value} is ") and line.endswith(f"({entry.help})")
+            assert line.startswith(f"hparams.{key}={value} is ") and line.endswith(
+                f"({entry.help})"
+            )
             tried += 1
     assert tried >= 4 * len(entries)
 

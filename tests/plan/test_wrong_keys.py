@@ -274,7 +274,11 @@ def test_the_key_that_was_typed_is_never_what_was_meant() -> None:
     from hydra.errors import ConfigCompositionException
 
     for key in ("backbone.width", "averaging.rule.start", "selection.environments", "protocol.k"):
-        line = explain(ConfigCompositionException(f"Could not override '{key}'."), "train", ["backbone=resnet18"])
+        line = explain(
+            ConfigCompositionException(f"Could not override '{key}'."),
+            "train",
+            ["backbone=resnet18"],
+        )
         assert f"did you mean {key}?" not in line
 
 
@@ -319,14 +323,19 @@ def test_a_wrong_word_of_a_report(word: str, said: str) -> None:
         ("experiment=ye2022_table2_nico", "resnet18", "random"),
     ],
 )
-def test_a_dataset_names_its_backbone_where_none_is_named(words: str, backbone: str, init: str) -> None:
+def test_a_dataset_names_its_backbone_where_none_is_named(
+    words: str, backbone: str, init: str
+) -> None:
     config = composed(*words.split())
     assert config.backbone.get("arch", config.backbone._target_.rpartition(".")[2]) == backbone
     assert config.init.name == init
 
 
 def test_datasets_of_a_grid_bring_their_own() -> None:
-    found = [composer().compose([f"dataset={name}"])["backbone"]["name"] for name in ("sr_cmnist", "pacs", "sr_cmnist")]
+    found = [
+        composer().compose([f"dataset={name}"])["backbone"]["name"]
+        for name in ("sr_cmnist", "pacs", "sr_cmnist")
+    ]
     assert found == ["mlp-390", "resnet50-bn_frozen", "mlp-390"]
 
 
@@ -337,9 +346,10 @@ def test_weights_of_resnet50_are_domainbeds_of_today_or_of_2020() -> None:
 
     assert first("init=supervised") == (None, "ram_in1k")
     assert first("init=supervised_2020")[0] == "tv_in1k"
-    assert {composed(f"experiment={name}").init.version for name in ("hwang2024_table2", "yu2024_table1")} == {
-        "tv_in1k"
-    }
+    assert {
+        composed(f"experiment={name}").init.version
+        for name in ("hwang2024_table2", "yu2024_table1")
+    } == {"tv_in1k"}
 
 
 # ---- selections that the runs of a command cannot serve -------------------------------------------------------------
@@ -361,7 +371,8 @@ def test_a_selection_that_cannot_choose_is_said_plainly(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "own", "others"), [("train", "algorithm=erm", "split_by="), ("report", "split_by=null", "algorithm=erm")]
+    ("name", "own", "others"),
+    [("train", "algorithm=erm", "split_by="), ("report", "split_by=null", "algorithm=erm")],
 )
 def test_help_shows_the_keys_of_its_command(name: str, own: str, others: str) -> None:
     text = help_text(name)
@@ -372,7 +383,9 @@ def test_help_shows_the_keys_of_its_command(name: str, own: str, others: str) ->
     assert all(len(line) <= 125 for line in text.splitlines())
 
 
-def test_help_and_version_of_the_program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_and_version_of_the_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "argv", list(sys.argv))
     main(["train", "--help"])
     assert capsys.readouterr().out == help_text("train") + "\n"
@@ -382,7 +395,9 @@ def test_help_and_version_of_the_program(monkeypatch: pytest.MonkeyPatch, capsys
     assert capsys.readouterr().out.startswith("dgbench ")
 
 
-def test_a_file_of_ones_own_names_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_ones_own_names_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "my_configs" / "algorithm" / "worst_risk.yaml"
     file.parent.mkdir(parents=True)
@@ -390,7 +405,9 @@ def test_a_file_of_ones_own_names_its_folder(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(HydraException) as error:
         composed("algorithm=worst_risk")
     assert "add --config-dir my_configs" in explain(error.value, "train", ["algorithm=worst_risk"])
-    assert "--config-dir" not in explain(error.value, "train", ["--config-dir", "my", "algorithm=worst_risk"])
+    assert "--config-dir" not in explain(
+        error.value, "train", ["--config-dir", "my", "algorithm=worst_risk"]
+    )
 
 
 def test_tables_of_others_name_the_import() -> None:

@@ -65,7 +65,9 @@ def test_keys_that_are_not_ours_are_skipped(tmp_path: Path) -> None:
     assert read_beat(tmp_path) == Beat(**WHOLE)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"step": 1}', json.dumps({**WHOLE, "step": "x"})])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "3", '{"step": 1}', json.dumps({**WHOLE, "step": "x"})]
+)
 def test_a_torn_beat_is_none(tmp_path: Path, text: str) -> None:
     assert read_beat(tmp_path) is None
     (tmp_path / "progress.json").write_text(text)

@@ -16,7 +16,12 @@ from dgbench.records import spec as code
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A repository with one commit, which :mod:`dgbench.records.spec` takes for its own."""
-    for name, text in ((".gitignore", "*.log\n"), ("src/a.py", "1"), ("conf/a.yaml", "1"), ("docs/a.md", "1")):
+    for name, text in (
+        (".gitignore", "*.log\n"),
+        ("src/a.py", "1"),
+        ("conf/a.yaml", "1"),
+        ("docs/a.md", "1"),
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
@@ -34,7 +39,9 @@ def forget() -> None:
 
 
 def head(repository: Path) -> str:
-    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=repository, capture_output=True, text=True, check=True)
+    asked = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=repository, capture_output=True, text=True, check=True
+    )
     return asked.stdout.strip()
 
 
@@ -43,7 +50,9 @@ def test_a_clean_commit(repository: Path) -> None:
     assert code.commit() == {"commit": head(repository), "dirty": False}
 
 
-@pytest.mark.parametrize("file", ["src/a.py", "conf/a.yaml", "src/new.py", "src/deep/er/new.py", "conf/new.yaml"])
+@pytest.mark.parametrize(
+    "file", ["src/a.py", "conf/a.yaml", "src/new.py", "src/deep/er/new.py", "conf/new.yaml"]
+)
 def test_changed_and_untracked_sources_are_dirty(repository: Path, file: str) -> None:
     """Adding an untracked file is the documented way to add an algorithm."""
     (repository / file).parent.mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,12 @@ def names(folder: Path) -> list[str]:
 
 def test_text_and_bytes(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
-    for content, read in (("old", b"old"), ("é\n", b"\xc3\xa9\n"), (b"\0\xff", b"\0\xff"), ("", b"")):
+    for content, read in (
+        ("old", b"old"),
+        ("é\n", b"\xc3\xa9\n"),
+        (b"\0\xff", b"\0\xff"),
+        ("", b""),
+    ):
         write_whole(file, content)
         assert file.read_bytes() == read
     write_whole_with(file, lambda handle: handle.write(b"whole"))
@@ -56,7 +61,9 @@ def test_a_file_that_is_written_bit_by_bit(tmp_path: Path) -> None:
     assert file.read_bytes() == b"one two" and names(tmp_path) == ["file"]
 
 
-def test_synced_before_the_rename_and_the_folder_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_synced_before_the_rename_and_the_folder_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is synced holds all content at that moment; the old content stands under the name until then."""
     file, calls = tmp_path / "file", []
     file.write_bytes(b"old")
@@ -65,7 +72,9 @@ def test_synced_before_the_rename_and_the_folder_after(tmp_path: Path, monkeypat
     def fsync(handle: int) -> None:
         target = Path(os.readlink(f"/proc/self/fd/{handle}"))
         calls.append(
-            "sync folder" if target == tmp_path else f"sync {target.read_bytes()!r} over {file.read_bytes()!r}"
+            "sync folder"
+            if target == tmp_path
+            else f"sync {target.read_bytes()!r} over {file.read_bytes()!r}"
         )
 
     def rename(source: Path, target: Path) -> None:
@@ -87,7 +96,9 @@ def test_synced_before_the_rename_and_the_folder_after(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("where", ["fsync", "replace"])
-def test_replaced_whole_or_not_at_all(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replaced_whole_or_not_at_all(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The disk is full at the second write, as a sync or a rename finds: the old content stays, and nothing else."""
     file = tmp_path / "plan.json"
     write_whole(file, "old")
@@ -102,7 +113,9 @@ def test_replaced_whole_or_not_at_all(where: str, tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("error", [FULL, RuntimeError("cannot be pickled"), KeyboardInterrupt()])
-def test_a_writer_that_breaks_off_leaves_the_old_content(tmp_path: Path, error: BaseException) -> None:
+def test_a_writer_that_breaks_off_leaves_the_old_content(
+    tmp_path: Path, error: BaseException
+) -> None:
     file = tmp_path / "last.ckpt"
     write_whole_with(file, lambda handle: handle.write(b"old"))
 
@@ -122,7 +135,9 @@ def test_what_a_killed_writer_left_is_written_over(tmp_path: Path) -> None:
     assert names(tmp_path) == ["last.ckpt"] and (tmp_path / "last.ckpt").read_bytes() == b"whole"
 
 
-def test_a_folder_that_cannot_be_synced_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_synced_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sync = os.fsync
 
     def fsync(handle: int) -> None:
@@ -146,7 +161,9 @@ def test_only_ordinary_files_are_opened(kind: str, tmp_path: Path) -> None:
         "circle": lambda: file.symlink_to(file),
         "absent": lambda: None,
     }[kind]()
-    with pytest.raises(OSError, match=r"not a regular file|Is a directory|symbolic links|No such file"):
+    with pytest.raises(
+        OSError, match=r"not a regular file|Is a directory|symbolic links|No such file"
+    ):
         open_regular(file)
     (tmp_path / "real").write_bytes(b"x\0")
     (tmp_path / "link").symlink_to("real")
@@ -159,7 +176,9 @@ def test_only_ordinary_files_are_opened(kind: str, tmp_path: Path) -> None:
 def test_a_seal_tells_any_changed_bit(tmp_path: Path) -> None:
     """In the content it is an error; in the seal itself, an error or no seal. Written in parts as in one."""
     file, content = tmp_path / "file", random.Random(0).randbytes(200)
-    write_sealed(file, lambda handle: [handle.write(content[:70]), handle.write(memoryview(content)[70:])])
+    write_sealed(
+        file, lambda handle: [handle.write(content[:70]), handle.write(memoryview(content)[70:])]
+    )
     assert file.read_bytes().startswith(content) and check_seal(file)
     sealed = file.read_bytes()
     for bit in range(8 * len(sealed)):
@@ -175,17 +194,28 @@ def test_a_seal_tells_any_changed_bit(tmp_path: Path) -> None:
 
 def test_a_checksum_of_the_beginning_of_a_file(tmp_path: Path) -> None:
     file, checksum = tmp_path / "file", Checksum() + b"one\n" + b"two\n"
-    for content, begins in ((b"one\ntwo\n", True), (b"one\ntwo\nthree", True), (b"one\ntwo", False), (b"", False)):
+    for content, begins in (
+        (b"one\ntwo\n", True),
+        (b"one\ntwo\nthree", True),
+        (b"one\ntwo", False),
+        (b"", False),
+    ):
         file.write_bytes(content)
         assert checksum.begins(file) is begins
     file.write_bytes(b"one\ntvo\n")
     assert not checksum.begins(file) and Checksum().begins(file)
 
 
-@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: None], ids=["folder", "pipe", "nothing"])
-def test_what_is_no_file_begins_with_nothing(make: Callable[[Path], object], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "make", [Path.mkdir, os.mkfifo, lambda path: None], ids=["folder", "pipe", "nothing"]
+)
+def test_what_is_no_file_begins_with_nothing(
+    make: Callable[[Path], object], tmp_path: Path
+) -> None:
     make(tmp_path / "file")
-    assert Checksum().begins(tmp_path / "file") and not (Checksum() + b"a").begins(tmp_path / "file")
+    assert Checksum().begins(tmp_path / "file") and not (Checksum() + b"a").begins(
+        tmp_path / "file"
+    )
     with pytest.raises(OSError):
         check_seal(tmp_path / "file")
 

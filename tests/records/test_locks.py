@@ -13,7 +13,14 @@ from pathlib import Path
 import filelock
 import pytest
 
-from dgbench.records.locks import LOCK_FILE, RunLocks, exclusive, is_locked, lock_holder, try_exclusive
+from dgbench.records.locks import (
+    LOCK_FILE,
+    RunLocks,
+    exclusive,
+    is_locked,
+    lock_holder,
+    try_exclusive,
+)
 
 FILES = 32  #: that a process may have open here
 HOLD = f"""
@@ -56,7 +63,9 @@ print(turns * together)
 
 def holder(*folders: Path) -> tuple[subprocess.Popen[str], str]:
     words = [sys.executable, "-c", HOLD, *map(str, folders)]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "SLURM_JOB_ID": "77"})
+    process = subprocess.Popen(
+        words, stdout=subprocess.PIPE, text=True, env={**os.environ, "SLURM_JOB_ID": "77"}
+    )
     assert process.stdout
     return process, process.stdout.readline().strip()
 
@@ -78,7 +87,9 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
             assert [claims.take(mine), claims.take(shared)] == [True, False]
             assert lock_holder(shared) == f"{os.uname().nodename} process {other.pid} job 77"
             assert is_locked(mine) and is_locked(shared)
-            assert lock_holder(shared) == f"{os.uname().nodename} process {other.pid} job 77", "looking changes nothing"
+            assert lock_holder(shared) == f"{os.uname().nodename} process {other.pid} job 77", (
+                "looking changes nothing"
+            )
             assert holder_says(mine, shared) == "[False, False]"
         assert not is_locked(mine) and is_locked(shared)
     finally:
@@ -89,7 +100,9 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
         assert claims.take(shared)
         assert lock_holder(shared).startswith(f"{os.uname().nodename} process {os.getpid()}")
         assert holder_says(shared) == "[False]"
-    assert (shared / LOCK_FILE).stat().st_ino == file, "one file, whoever holds it: a new one would lock out nobody"
+    assert (shared / LOCK_FILE).stat().st_ino == file, (
+        "one file, whoever holds it: a new one would lock out nobody"
+    )
     assert holder_says(shared) == "[True]"
 
 
@@ -97,7 +110,10 @@ def test_processes_never_both_hold_a_lock(tmp_path: Path) -> None:
     """Three processes take and free three runs in a tight loop, and count under one lock that waits."""
     (tmp_path / "count").write_text("0")
     words = [sys.executable, "-c", CONTEND, str(tmp_path)]
-    processes = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    processes = [
+        subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
     ended = [process.communicate() for process in processes]
     assert [err for _, err in ended] == [""] * 3
     assert all(int(out) > 0 for out, _ in ended)
@@ -139,11 +155,15 @@ def test_more_runs_than_open_files(tmp_path: Path) -> None:
     with RunLocks() as claims, RunLocks() as others:
         assert all(map(claims.take, reversed(folders)))
         assert not any(map(others.take, folders)) and all(map(is_locked, folders))
-    with RunLocks() as claims:  # the same process again, which begins with the file that the others named
+    with (
+        RunLocks() as claims
+    ):  # the same process again, which begins with the file that the others named
         assert claims.take(folders[299]) and not any(map(is_locked, folders[:299]))
 
 
-def test_a_lock_whose_text_cannot_be_written_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_whose_text_cannot_be_written_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a full disk the files cannot name another one: they stay locked themselves."""
     full = OSError(28, "No space left on device")
     folders = [tmp_path / "a", tmp_path / "b"]
@@ -161,7 +181,9 @@ def test_a_copied_or_foreign_lock_holds_nothing(tmp_path: Path) -> None:
     with RunLocks() as claims:
         assert all(map(claims.take, [tmp_path / "study" / "fold-0", tmp_path / "study" / "fold-1"]))
         shutil.copytree(tmp_path / "study", tmp_path / "copy")
-        assert not is_locked(tmp_path / "copy" / "fold-0") and not is_locked(tmp_path / "copy" / "fold-1")
+        assert not is_locked(tmp_path / "copy" / "fold-0") and not is_locked(
+            tmp_path / "copy" / "fold-1"
+        )
     (tmp_path / "target").write_bytes(b"")
     for text in (
         b"host process 7",
@@ -207,7 +229,9 @@ def test_a_child_by_fork_neither_frees_nor_keeps_a_lock(tmp_path: Path) -> None:
         "print(is_locked(folder))\n"
         "os.kill(child, 9)\n"
     )
-    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(tmp_path)], capture_output=True, text=True)
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, str(tmp_path)], capture_output=True, text=True
+    )
     assert (ended.stdout.split(), ended.stderr) == (["True", "False"], "")
 
 

@@ -10,7 +10,10 @@ from dgbench.records.metrics import read_metrics, write_metrics
 
 
 def test_lines_are_read_back(tmp_path: Path) -> None:
-    lines = {5: {"train/loss": 0.1 + 0.2, "lr/model": 1e-3}, 10: {"error/val/a": 0.5, "train/loss": float("inf")}}
+    lines = {
+        5: {"train/loss": 0.1 + 0.2, "lr/model": 1e-3},
+        10: {"error/val/a": 0.5, "train/loss": float("inf")},
+    }
     write_metrics(tmp_path / "metrics.csv", lines)
     text = (tmp_path / "metrics.csv").read_text()
     assert text.splitlines()[0] == "error/val/a,lr/model,step,train/loss"

@@ -19,7 +19,16 @@ IDENTITY = RunIdentity(
     code="0.1",
 )  # fmt: skip
 GOOD = json.loads(
-    Row(identity=IDENTITY, step=5, env="0.10", subset="test", held_out=True, seen=200, wrong=53.25, loss=0.1).to_json()
+    Row(
+        identity=IDENTITY,
+        step=5,
+        env="0.10",
+        subset="test",
+        held_out=True,
+        seen=200,
+        wrong=53.25,
+        loss=0.1,
+    ).to_json()
 )
 
 
@@ -35,14 +44,20 @@ def outcome(*rows: dict[str, Any]) -> tuple[int, list[tuple[int, str]]]:
 
 
 @pytest.mark.parametrize("absent", [(), ("majority_wrong",), ("together", "majority_wrong")])
-def test_lines_of_one_run_are_parsed_together(absent: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_of_one_run_are_parsed_together(
+    absent: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whichever keys they lack because they are older: one by one takes three times as long."""
     row = {**GOOD, "majority_wrong": 20.0}
-    lines = [{**{k: v for k, v in row.items() if k not in absent}, "step": step} for step in range(50)]
+    lines = [
+        {**{k: v for k, v in row.items() if k not in absent}, "step": step} for step in range(50)
+    ]
     content = "\n".join(json.dumps(line, separators=(",", ":")) for line in lines).encode()
     singly = []
     parse = RowParser.parse
-    monkeypatch.setattr(RowParser, "parse", lambda self, line: singly.append(line) or parse(self, line))
+    monkeypatch.setattr(
+        RowParser, "parse", lambda self, line: singly.append(line) or parse(self, line)
+    )
     rows, dropped = parse_rows(content)
     assert (len(rows), dropped, len(singly)) == (50, [], 1)
 
@@ -103,7 +118,14 @@ def test_what_is_refused(key: str, value: Any, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("loss", float("inf")), ("wrong", 0), ("wrong", 200.0), ("together", None), ("n_parameters", None), ("env", "")],
+    [
+        ("loss", float("inf")),
+        ("wrong", 0),
+        ("wrong", 200.0),
+        ("together", None),
+        ("n_parameters", None),
+        ("env", ""),
+    ],
 )
 def test_what_is_taken(key: str, value: Any) -> None:
     assert outcome(GOOD, {**GOOD, key: value}) == (2, [])
@@ -124,14 +146,25 @@ def test_every_line_is_read_as_json_reads_it(tmp_path: Path) -> None:
         {**GOOD, "run": "last", "step": 10, "loss": 1},
     ]  # fmt: skip
     text = [json.dumps(line, separators=(",", ":")) for line in lines]
-    text.append(text[0][:-1] + ',"run":"again","seen":300}')  # of two values for one key, JSON takes the later
+    text.append(
+        text[0][:-1] + ',"run":"again","seen":300}'
+    )  # of two values for one key, JSON takes the later
     file = tmp_path / "errors.jsonl"
     file.write_text("\n".join(text) + "\r\n")
     rows, dropped = read_rows(file)
     assert dropped == []
-    assert [row["run"] for row in rows] == ["abc"] * 2 + ["def"] * 2 + ["abc"] * 7 + ["last", "again"]
+    assert [row["run"] for row in rows] == ["abc"] * 2 + ["def"] * 2 + ["abc"] * 7 + [
+        "last",
+        "again",
+    ]
     for row, line in zip(rows, text, strict=True):
-        later = {"together": None, "majority_wrong": None, "n_classes": None, "content": "", "user_code": {}}
+        later = {
+            "together": None,
+            "majority_wrong": None,
+            "n_classes": None,
+            "content": "",
+            "user_code": {},
+        }
         read = {**later, "unlearnable": {}, "seed_moves": "all", **json.loads(line)}
         read.pop("future", None)
         assert row == read
@@ -140,7 +173,9 @@ def test_every_line_is_read_as_json_reads_it(tmp_path: Path) -> None:
 def test_equal_identities_are_one_object() -> None:
     """Of a file with two runs whose lines alternate."""
     other = {**GOOD, "run": "def"}
-    rows, _ = parse_rows("\n".join(json.dumps(row, separators=(",", ":")) for row in [GOOD, other] * 3).encode())
+    rows, _ = parse_rows(
+        "\n".join(json.dumps(row, separators=(",", ":")) for row in [GOOD, other] * 3).encode()
+    )
     assert len({id(row.identity) for row in rows}) == 2
 
 

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from dgbench.records.files import Checksum, keep_beginning
-from dgbench.records.rows import Row, RowProblem, RunIdentity, append_rows, lines_before, read_rows, row_of
+from dgbench.records.rows import (
+    Row,
+    RowProblem,
+    RunIdentity,
+    append_rows,
+    lines_before,
+    read_rows,
+    row_of,
+)
 
 IDENTITY = RunIdentity(
     run="abc",
@@ -32,7 +40,16 @@ IDENTITY = RunIdentity(
 
 
 def row(step: int, env: str = "0.10") -> Row:
-    return Row(identity=IDENTITY, step=step, env=env, subset="test", held_out=True, seen=200, wrong=53.25, loss=0.1)
+    return Row(
+        identity=IDENTITY,
+        step=step,
+        env=env,
+        subset="test",
+        held_out=True,
+        seen=200,
+        wrong=53.25,
+        loss=0.1,
+    )
 
 
 @pytest.fixture
@@ -118,7 +135,9 @@ def test_lines_before_a_step(file: Path, step: int, left: int) -> None:
     lines = file.read_bytes().splitlines(keepends=True)
     assert lines_before(file, step) == Checksum() + b"".join(lines[:left])
     keep_beginning(file, lines_before(file, step).size)
-    assert (file.read_bytes() if left else file.exists()) == (b"".join(lines[:left]) if left else False)
+    assert (file.read_bytes() if left else file.exists()) == (
+        b"".join(lines[:left]) if left else False
+    )
 
 
 def test_lines_before_a_step_without_a_file(tmp_path: Path) -> None:
@@ -140,7 +159,13 @@ def test_old_rows_get_the_defaults_of_newer_keys(file: Path) -> None:
         handle.write(json.dumps(old) + "\n")
     rows, problems = read_rows(file)
     assert problems == []
-    defaults = {"averaging": "none", "draw": 0, "user_code": {}, "seed_moves": "all", "n_classes": None}
+    defaults = {
+        "averaging": "none",
+        "draw": 0,
+        "user_code": {},
+        "seed_moves": "all",
+        "n_classes": None,
+    }
     assert rows[-1] == {**old, **defaults, "unlearnable": {}, "majority_wrong": None}
 
 
@@ -160,7 +185,12 @@ def test_rows_of_version_0_1_0_are_read(tmp_path: Path) -> None:
     new |= {"n_classes": None, "majority_wrong": None, "unlearnable": {}}
     assert rows == [{**json.loads(line), **new} for line in OLD.splitlines()]
     first, second = map(row_of, rows)
-    assert (first.env, first.wrong, first.held_out, first.identity.held_out) == ("0.80", 25.0, True, ["0.80"])
+    assert (first.env, first.wrong, first.held_out, first.identity.held_out) == (
+        "0.80",
+        25.0,
+        True,
+        ["0.80"],
+    )
     assert (second.env, second.held_out, second.together) == ("0.85", False, None)
     append_rows(path, [replace(first, step=40, together=3)])
     assert [read["together"] for read in read_rows(path)[0]] == [None, None, 3]
@@ -185,8 +215,14 @@ def test_a_row_that_lacks_what_has_no_default_is_dropped_and_named(file: Path) -
 
 def test_keys_of_a_row_are_the_declared_ones() -> None:
     """No key of the row overwrites one of the identity's."""
-    declared = {f.name for f in (*fields(RunIdentity), *fields(Row))} - {"identity"} | {"env_held_out"}
-    of_mine = {"user_code": {"mine.Objective": "0123456789ab"}, "seed_moves": "order", "n_classes": 2}
+    declared = {f.name for f in (*fields(RunIdentity), *fields(Row))} - {"identity"} | {
+        "env_held_out"
+    }
+    of_mine = {
+        "user_code": {"mine.Objective": "0123456789ab"},
+        "seed_moves": "order",
+        "n_classes": 2,
+    }
     of_mine |= {"unlearnable": {"a: owl": 0.5}}
     mine = replace(row(0), identity=replace(IDENTITY, **of_mine), majority_wrong=3.0)
     assert json.loads(mine.to_json()).keys() == declared

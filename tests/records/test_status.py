@@ -64,7 +64,9 @@ def test_no_status(tmp_path: Path) -> None:
         ("FAILED", WHOLE, False),
     ],
 )
-def test_done_without_rows_is_not_done(tmp_path: Path, word: str, rows: str | None, done: bool) -> None:
+def test_done_without_rows_is_not_done(
+    tmp_path: Path, word: str, rows: str | None, done: bool
+) -> None:
     write_status(tmp_path, word)
     if rows is not None:
         (tmp_path / ROW_FILE).write_text(rows)
@@ -72,7 +74,9 @@ def test_done_without_rows_is_not_done(tmp_path: Path, word: str, rows: str | No
     assert (lacking_rows(tmp_path) == "") is (done or word == "FAILED")
 
 
-def test_a_whole_environment_is_missed_though_nothing_else_says_what_was_evaluated(tmp_path: Path) -> None:
+def test_a_whole_environment_is_missed_though_nothing_else_says_what_was_evaluated(
+    tmp_path: Path,
+) -> None:
     """Rows of the last step alone, without ``identity.json``: the number of rows in the status is all that is left."""
     lines = [replace(ROW, env=env).to_json() for env in ("a", "b", "c")]
     (tmp_path / ROW_FILE).write_text("\n".join(lines) + "\n")
@@ -91,7 +95,9 @@ def test_estimates_of_shift_are_done_where_there_are_any(tmp_path: Path) -> None
     assert is_done(tmp_path)
 
 
-def test_a_status_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_status_that_cannot_be_written_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The process dies between writing the new status and naming it."""
     write_status(tmp_path, "RUNNING")
 
@@ -104,7 +110,9 @@ def test_a_status_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monk
     assert read_status(tmp_path).word == "RUNNING"
 
 
-def test_what_a_power_cut_must_not_take_away_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_power_cut_must_not_take_away_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[int] = []
     monkeypatch.setattr(files.os, "fsync", synced.append)
     write_status(tmp_path, "RUNNING")
@@ -124,12 +132,22 @@ def test_only_what_runs_is_interrupted(tmp_path: Path, word: str) -> None:
 
 def test_the_end_of_a_run(tmp_path: Path) -> None:
     assert finish(tmp_path) == read_status(tmp_path) == Status("DONE")
-    assert finish(tmp_path, "loss\nbecame nan") == read_status(tmp_path) == Status("FAILED", "loss became nan")
+    assert (
+        finish(tmp_path, "loss\nbecame nan")
+        == read_status(tmp_path)
+        == Status("FAILED", "loss became nan")
+    )
 
 
-def test_done_that_does_not_fit_on_the_disk_is_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_done_that_does_not_fit_on_the_disk_is_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No new file can be written; the one that is there is overwritten in place, and shorter text leaves no rest."""
-    write_status(tmp_path, "FAILED", "a long reason of an earlier attempt, longer than the one that comes now")
+    write_status(
+        tmp_path,
+        "FAILED",
+        "a long reason of an earlier attempt, longer than the one that comes now",
+    )
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")

@@ -15,7 +15,9 @@ GIVEN = ["0.90", "0.85", "0.80", "0.10"]
 GRID = [f"{i / 20:.2f}" for i in range(21)]
 
 
-def identity(algorithm: str = "erm", fold: str = "0", seed: int = 0, **changes: object) -> RunIdentity:
+def identity(
+    algorithm: str = "erm", fold: str = "0", seed: int = 0, **changes: object
+) -> RunIdentity:
     held_out = [] if fold == "full" else [GIVEN[int(fold)]]
     values: dict[str, object] = {
         "run": f"{algorithm}-{fold}-{seed}", "dataset": "sr_cmnist", "variant": {"ratio": 3, "scale": 1},
@@ -27,11 +29,16 @@ def identity(algorithm: str = "erm", fold: str = "0", seed: int = 0, **changes: 
 
 
 def run_rows(
-    who: RunIdentity, error: Callable[[str, int], float], steps: Iterable[int] = (100, 200), grid: list[str] = GRID
+    who: RunIdentity,
+    error: Callable[[str, int], float],
+    steps: Iterable[int] = (100, 200),
+    grid: list[str] = GRID,
 ) -> list[Row]:
     """What training writes for one run: val in every given environment, test in every environment it is judged."""
     rows = []
-    judged = [*grid, *(env for env in who.given if env not in grid)] if who.fold == "full" else who.given
+    judged = (
+        [*grid, *(env for env in who.given if env not in grid)] if who.fold == "full" else who.given
+    )
     for step in steps:
         for subset, envs in (("val", who.given), ("test", judged)):
             for env in envs:
@@ -74,7 +81,9 @@ def write_run(
 @pytest.fixture
 def make() -> SimpleNamespace:
     """The helpers above: test modules cannot import this file."""
-    return SimpleNamespace(GIVEN=GIVEN, GRID=GRID, identity=identity, run_rows=run_rows, write_run=write_run)
+    return SimpleNamespace(
+        GIVEN=GIVEN, GRID=GRID, identity=identity, run_rows=run_rows, write_run=write_run
+    )
 
 
 @pytest.fixture
@@ -87,7 +96,13 @@ def small_study(tmp_path: Path) -> Path:
             for fold, env in enumerate(GIVEN):
                 who = identity(algorithm, str(fold), seed)
                 value = held_out[algorithm][fold] + 0.02 * seed
-                write_run(tmp_path, who, lambda e, s, env=env, value=value: value if e == env else 0.1)  # type: ignore[misc]
+                write_run(
+                    tmp_path, who, lambda e, s, env=env, value=value: value if e == env else 0.1
+                )  # type: ignore[misc]
             top = slope[algorithm]
-            write_run(tmp_path, identity(algorithm, "full", seed), lambda e, s, top=top: top * (1 - float(e)))  # type: ignore[misc]
+            write_run(
+                tmp_path,
+                identity(algorithm, "full", seed),
+                lambda e, s, top=top: top * (1 - float(e)),
+            )  # type: ignore[misc]
     return tmp_path

@@ -29,12 +29,17 @@ def long_frame(tables: Iterable[tuple[Table, str]]) -> pd.DataFrame:
     for table, section in tables:
         frame, keys = table.frame, [column for column in table.columns if column.key]
         named = [
-            ", ".join(f"{column.title or column.name}={value}" for column, value in zip(keys, line, strict=True))
+            ", ".join(
+                f"{column.title or column.name}={value}"
+                for column, value in zip(keys, line, strict=True)
+            )
             for line in frame[[column.name for column in keys]].astype(object).to_numpy()
         ]
         for column in (column for column in table.columns if not column.key):
             values = frame[column.name].tolist()
-            numbers = [v if column.numeric and isinstance(v, (int, float)) else None for v in values]
+            numbers = [
+                v if column.numeric and isinstance(v, (int, float)) else None for v in values
+            ]
             lines["section"] += [section] * len(named)
             lines["table"] += [table.name] * len(named)
             lines["key"] += named
@@ -45,4 +50,6 @@ def long_frame(tables: Iterable[tuple[Table, str]]) -> pd.DataFrame:
                 name = f"{column.name}.{kind}"
                 lines[kind] += frame[name].tolist() if name in frame else [None] * len(named)
             lines["reference"] += table.references
-    return pd.DataFrame(lines).astype({**_NUMBERS, **dict.fromkeys(("text", "flag", "reason"), object)})
+    return pd.DataFrame(lines).astype(
+        {**_NUMBERS, **dict.fromkeys(("text", "flag", "reason"), object)}
+    )

@@ -24,7 +24,9 @@ ODD: tuple[Any, ...] = (
 def odd_json(dice: random.Random, content: bytes) -> bytes:
     """One value of one line replaced, removed, renamed or joined by another; or the same in every line."""
     lines = content.splitlines()
-    chosen = range(len(lines)) if dice.random() < 0.3 else [dice.randrange(len(lines))] if lines else []
+    chosen = (
+        range(len(lines)) if dice.random() < 0.3 else [dice.randrange(len(lines))] if lines else []
+    )
     path, value, what = (
         None,
         dice.choice(ODD),
@@ -46,7 +48,11 @@ def odd_json(dice: random.Random, content: bytes) -> bytes:
 
 def _places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     items = (
-        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+        document.items()
+        if isinstance(document, dict)
+        else enumerate(document)
+        if isinstance(document, list)
+        else ()
     )
     for key, value in items:
         yield (*path, key)
@@ -76,11 +82,17 @@ def torn(dice: random.Random, content: bytes) -> bytes:
         lambda: content[:start] + content[end:],
         lambda: content[:end] + content[start:],
         lambda: content[:start],
-        lambda: content[:start] + dice.choice((b"\n", b"\0", b"{", b"[" * 5000, b"\xff", b'"', b"#")) + content[start:],
+        lambda: (
+            content[:start]
+            + dice.choice((b"\n", b"\0", b"{", b"[" * 5000, b"\xff", b'"', b"#"))
+            + content[start:]
+        ),
         lambda: b"".join([*lines[:at], *lines[at + 1 :]]),
         lambda: b"".join([*lines, lines[at]]),
         lambda: b"".join([*lines[:at], lines[other], *lines[at + 1 :]]),
-        lambda: dice.choice((b"", b"\n", b"null\n", b"[]\n", b"{}\n", b"3", dice.randbytes(300), b"\xff\xfe" * 50)),
+        lambda: dice.choice(
+            (b"", b"\n", b"null\n", b"[]\n", b"{}\n", b"3", dice.randbytes(300), b"\xff\xfe" * 50)
+        ),
     )
     return dice.choice(ways)()
 
@@ -110,7 +122,9 @@ def _socket(path: Path) -> None:
 
 
 @contextmanager
-def mutated(dice: random.Random, path: Path, unpack: Codec = bytes, pack: Codec = bytes) -> Iterator[None]:
+def mutated(
+    dice: random.Random, path: Path, unpack: Codec = bytes, pack: Codec = bytes
+) -> Iterator[None]:
     """A file, changed inside the context.
 
     Args:

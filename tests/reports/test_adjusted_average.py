@@ -61,14 +61,18 @@ def test_absent_where_shares_are_not_known() -> None:
 def test_a_group_that_is_not_tested_has_a_reason() -> None:
     true, predicted, groups = predictions()
     more = {**TRAINING, "y=emu, place=land": 5}
-    line = dgbench.score(true, predicted, groups["place"], groups=groups, training_groups=more).loc["measure"]
+    line = dgbench.score(true, predicted, groups["place"], groups=groups, training_groups=more).loc[
+        "measure"
+    ]
     assert np.isnan(line.loc["adjusted_average", "error"])
     assert line.loc["adjusted_average", "reason"] == "trained on, but not tested: y=emu, place=land"
 
 
 def test_what_fits_no_group() -> None:
     true, predicted, groups = predictions()
-    with refused("training_groups names .*land.*none of the groups; choose from .*y=land, place=land"):
+    with refused(
+        "training_groups names .*land.*none of the groups; choose from .*y=land, place=land"
+    ):
         dgbench.score(true, predicted, groups["place"], groups=groups, training_groups={"land": 1})
     with refused("training_groups names images of groups, and there are no groups"):
         dgbench.score(true, predicted, groups["place"], training_groups=TRAINING)
@@ -120,7 +124,9 @@ def test_the_published_average_beside_the_plain_one() -> None:
     assert line["adjusted.place"] == pytest.approx(np.average(fine / n, weights=trained))
     assert f"{100 * line['accuracy']:.1f}" == "75.0"
     assert f"{100 * line['adjusted.place']:.1f}" == "97.0"
-    assert [column.title for column in table.columns if column.name.startswith("adjusted")] == ["adjusted average"]
+    assert [column.title for column in table.columns if column.name.startswith("adjusted")] == [
+        "adjusted average"
+    ]
 
 
 def test_no_column_where_shares_are_not_known() -> None:
@@ -131,7 +137,10 @@ def test_no_column_where_shares_are_not_known() -> None:
 
 def test_a_group_that_no_image_tests_is_named() -> None:
     frame = pd.concat([images.frame for images in published_images()])
-    more = {"place": {**OF_TRAINING["place"], "sky": {"landbird": 3}}, "hour": {"noon": {"landbird": 3}}}
+    more = {
+        "place": {**OF_TRAINING["place"], "sky": {"landbird": 3}},
+        "hour": {"noon": {"landbird": 3}},
+    }
     averages, reasons = adjusted_averages(frame, more, BIRDS)
     assert averages == {}
     assert reasons == ["adjusted average (place): trained on, but not tested: landbird, place sky"]
@@ -157,16 +166,29 @@ def test_a_class_that_is_only_predicted() -> None:
 
 
 def test_a_file_of_predictions_knows_its_shares(make: SimpleNamespace, tmp_path: Path) -> None:
-    about = {"run": "x", "classes": BIRDS, "training": ["land", "water"], "training_groups": OF_TRAINING}
-    lines = pd.concat([images.frame.assign(env=images.env) for images in published_images()], ignore_index=True)
+    about = {
+        "run": "x",
+        "classes": BIRDS,
+        "training": ["land", "water"],
+        "training_groups": OF_TRAINING,
+    }
+    lines = pd.concat(
+        [images.frame.assign(env=images.env) for images in published_images()], ignore_index=True
+    )
     lines = lines.assign(
-        eval_set="test", subset="test", top=[[0, 1]] * len(lines), probability=[[0.5, 0.5]] * len(lines)
+        eval_set="test",
+        subset="test",
+        top=[[0, 1]] * len(lines),
+        probability=[[0.5, 0.5]] * len(lines),
     )
     kind = schema(about, ["place"])
     columns = [pa.array(lines[name].tolist()).cast(kind.field(name).type) for name in kind.names]
     pq.write_table(pa.Table.from_arrays(columns, schema=kind), tmp_path / PREDICTION_FILE)
     frame = dgbench.score(tmp_path / PREDICTION_FILE, groups=["label", "attribute.place"])
     measures = frame.loc["measure"]["error"]
-    assert f"{100 * (1 - measures['overall']):.1f} {100 * (1 - measures['adjusted_average']):.1f}" == "75.0 97.0"
+    assert (
+        f"{100 * (1 - measures['overall']):.1f} {100 * (1 - measures['adjusted_average']):.1f}"
+        == "75.0 97.0"
+    )
     plain = dgbench.score(tmp_path / PREDICTION_FILE, groups="label").loc["measure"]
     assert "adjusted_average" not in plain.index

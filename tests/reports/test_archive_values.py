@@ -14,7 +14,12 @@ from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import collect
 from tests.reports.long_frames import long_frame
 
-ARCHIVE = Path(__file__).resolve().parents[2] / "results" / "hwang2024_table1_scale1_fixed_data" / "rows.jsonl.xz"
+ARCHIVE = (
+    Path(__file__).resolve().parents[2]
+    / "results"
+    / "hwang2024_table1_scale1_fixed_data"
+    / "rows.jsonl.xz"
+)
 CELL = ["section", "table", "key", "quantity"]
 NUMBERS = ["value", "std", "low", "high", "n"]
 
@@ -35,13 +40,19 @@ def kept() -> pd.DataFrame:
         ("leaderboard", LeaderboardReport(shifts={"sr_cmnist": "correlation"}), 2450),
     ],
 )
-def test_the_numbers_of_the_archive_are_what_they_were(kept: pd.DataFrame, name: str, report: Any, count: int) -> None:
+def test_the_numbers_of_the_archive_are_what_they_were(
+    kept: pd.DataFrame, name: str, report: Any, count: int
+) -> None:
     document = report(collect([ARCHIVE]), Last())
-    made = long_frame((table, section.title) for section in document.sections for table in section.tables)
+    made = long_frame(
+        (table, section.title) for section in document.sections for table in section.tables
+    )
     expected = kept[kept["report"] == name]
     assert len(expected) == count
     both = expected.merge(made, on=CELL, how="left", suffixes=("", ".new"), validate="one_to_one")
     for number in NUMBERS:
         old, new = both[number].astype("float64"), both[f"{number}.new"].astype("float64")
         differ = ~((old == new) | (old.isna() & new.isna()))
-        assert not differ.any(), both.loc[differ, [*CELL, number, f"{number}.new"]].head().to_string()
+        assert not differ.any(), (
+            both.loc[differ, [*CELL, number, f"{number}.new"]].head().to_string()
+        )

@@ -35,7 +35,9 @@ def test_settings_of_an_average_tell_entries_apart(make: Any, tmp_path: Path) ->
         hparams = {"lr": 0.001, "averaging.tolerance_ratio": ratio}
         who = make.identity("erm", averaging="swad", run=str(ratio), hparams=hparams)
         make.write_run(tmp_path, who, folder=str(ratio))
-    assert algorithms(tmp_path) == [f"erm+swad (averaging.tolerance_ratio={ratio})" for ratio in (0.2, 0.3)]
+    assert algorithms(tmp_path) == [
+        f"erm+swad (averaging.tolerance_ratio={ratio})" for ratio in (0.2, 0.3)
+    ]
 
 
 def test_the_closing_table_names_it(make: Any) -> None:

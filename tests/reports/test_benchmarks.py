@@ -56,7 +56,9 @@ TABLE_6 = """
 Values = Mapping[str, Sequence[Mapping[str, float]]]  # algorithm -> seed -> measure -> value
 
 
-def setting(values: Values, given: Sequence[str] = ("a", "b", "c"), code: str = "1", **changes: Any) -> dict[str, Any]:
+def setting(
+    values: Values, given: Sequence[str] = ("a", "b", "c"), code: str = "1", **changes: Any
+) -> dict[str, Any]:
     """Identity, code and lines of the studies of one setting; ``changes`` go into its variant, or into its identity."""
     keys = ("dataset", "base")
     variant = {key: value for key, value in changes.items() if key not in keys}
@@ -71,7 +73,9 @@ def setting(values: Values, given: Sequence[str] = ("a", "b", "c"), code: str = 
         for seed, known in enumerate(values[algorithm]):
             found = {"worst": 0.5, "gap": 0.1, **known}
             measures = {
-                k: v for m in MEASURES for k, v in entry(m, found.get(m), reason="" if m in found else "none").items()
+                k: v
+                for m in MEASURES
+                for k, v in entry(m, found.get(m), reason="" if m in found else "none").items()
             }
             studies.append({"algorithm": algorithm, "seed": seed, **measures})
     return {"identity": identity, "code": code, "studies": studies}
@@ -80,9 +84,14 @@ def setting(values: Values, given: Sequence[str] = ("a", "b", "c"), code: str = 
 def evaluation(made: Sequence[Mapping[str, Any]]) -> Evaluation:
     titles = setting_titles([each["identity"] for each in made])
     settings = tuple(
-        Setting(title, each["identity"], (each["code"],)) for title, each in zip(titles, made, strict=True)
+        Setting(title, each["identity"], (each["code"],))
+        for title, each in zip(titles, made, strict=True)
     )
-    lines = [{"setting": t, **line} for t, each in zip(titles, made, strict=True) for line in each["studies"]]
+    lines = [
+        {"setting": t, **line}
+        for t, each in zip(titles, made, strict=True)
+        for line in each["studies"]
+    ]
     columns = ["setting", "algorithm", "seed", *MEASURES, *(f"{m}.reason" for m in MEASURES)]
     errors = pd.DataFrame(columns=["setting", "algorithm", "seed", "role", "env", "error"])
     return Evaluation(settings, pd.DataFrame(lines).reindex(columns=columns), errors)
@@ -108,9 +117,16 @@ def table_6() -> list[dict[str, Any]]:
         scale, ratio, *picks = line.split()
         values: dict[str, list[dict[str, float]]] = {name: [] for name in "ACGLMRV"}
         for seed in range(3):
-            best = dict(zip(("ideal", "worst_gap", "average"), picks[3 * seed : 3 * seed + 3], strict=True))
+            best = dict(
+                zip(("ideal", "worst_gap", "average"), picks[3 * seed : 3 * seed + 3], strict=True)
+            )
             for name, seeds in values.items():
-                seeds.append({m: 0.2 if best[m] == name else 0.3 + 0.01 * "ACGLMRV".index(name) for m in best})
+                seeds.append(
+                    {
+                        m: 0.2 if best[m] == name else 0.3 + 0.01 * "ACGLMRV".index(name)
+                        for m in best
+                    }
+                )
         given = [str(i) for i in range((int(ratio) + 1) * int(scale))]
         found.append(setting(values, given, ratio=int(ratio), scale=int(scale)))
     return found
@@ -132,16 +148,26 @@ def test_table_6_counts_are_the_papers() -> None:
     assert correct_selections(benchmark)["right"].to_dict() == {"worst_gap": 25, "average": 9}
     picks = benchmark_selection_table(benchmark)
     assert [cell.value for cell in column(picks, "seed 1: average")][:3] == ["R", "R", "M"]
-    assert sum(cell.best for seed in range(3) for cell in column(picks, f"seed {seed}: worst+gap")) == 25
+    assert (
+        sum(cell.best for seed in range(3) for cell in column(picks, f"seed {seed}: worst+gap"))
+        == 25
+    )
     counted = column(benchmark_hit_table(benchmark), "truly best")
-    assert [(cell.value, cell.flag, cell.best) for cell in counted[:2]] == [(25, "of 36", False), (9, "of 36", False)]
+    assert [(cell.value, cell.flag, cell.best) for cell in counted[:2]] == [
+        (25, "of 36", False),
+        (9, "of 36", False),
+    ]
 
 
 def test_correlations_by_hand() -> None:
     """4 algorithms: the same order gives 1, the opposite -1; one swap of neighbors rho = 1 - 6 * 2 / 60 = 0.8."""
     ideal, swapped = [0.1, 0.2, 0.3, 0.4], [0.2, 0.1, 0.3, 0.4]
-    first = setting(ordered(ideal, worst_gap=ideal, average=ideal[::-1], worst=swapped, gap=swapped), scale=1)
-    second = setting(ordered(ideal, worst_gap=swapped, average=ideal, worst=ideal, gap=ideal), scale=2)
+    first = setting(
+        ordered(ideal, worst_gap=ideal, average=ideal[::-1], worst=swapped, gap=swapped), scale=1
+    )
+    second = setting(
+        ordered(ideal, worst_gap=swapped, average=ideal, worst=ideal, gap=ideal), scale=2
+    )
     [benchmark] = benchmarks([second, first])
     table = benchmark_correlation_table(benchmark)
     assert [cell.value for cell in column(table, "scale")] == ["1", "2"]
@@ -166,7 +192,10 @@ def test_the_answer_by_hand() -> None:
     By average c is selected, whose ideal error is 20 points above that of a.
     """
     ideal = [0.1, 0.2, 0.3]
-    made = [setting(ordered(ideal, worst_gap=ideal, average=ideal[::-1]), scale=scale) for scale in range(1, 5)]
+    made = [
+        setting(ordered(ideal, worst_gap=ideal, average=ideal[::-1]), scale=scale)
+        for scale in range(1, 5)
+    ]
     [benchmark] = benchmarks(made)
     assert benchmark_answer(benchmark) == [
         "Measures disagree over 4 settings: first is a by ideal, a by worst+gap, c by average.",
@@ -190,24 +219,41 @@ def test_the_papers_table_1_stands_beside_ours() -> None:
         setting(ordered(ideal, worst_gap=swapped, average=ideal), scale=1, ratio=7),
     ]
     assert not benchmark_published_tables(benchmarks(found)[0])  # another dataset
-    [benchmark] = benchmarks([{**each, "identity": {**each["identity"], "dataset": "sr_cmnist"}} for each in found])
+    [benchmark] = benchmarks(
+        [{**each, "identity": {**each["identity"], "dataset": "sr_cmnist"}} for each in found]
+    )
     table, *_ = benchmark_published_tables(benchmark)
     assert [cell.value for cell in column(table, "ratio")] == ["3", "4"]
-    assert [cell.value for cell in column(table, "Spearman worst+gap ours")] == pytest.approx([1, 0.8])
-    assert [(c.value, c.std) for c in column(table, "Spearman average paper")] == [(0.166, 0.088), (0.299, 0.170)]
-    assert [cell.value for cell in column(table, "Spearman: worst+gap ahead")] == ["in both", "paper only"]
+    assert [cell.value for cell in column(table, "Spearman worst+gap ours")] == pytest.approx(
+        [1, 0.8]
+    )
+    assert [(c.value, c.std) for c in column(table, "Spearman average paper")] == [
+        (0.166, 0.088),
+        (0.299, 0.170),
+    ]
+    assert [cell.value for cell in column(table, "Spearman: worst+gap ahead")] == [
+        "in both",
+        "paper only",
+    ]
     # half widths 4.303 s / sqrt(3) of the paper's alone, ours being the same in both seeds
     differences = column(table, "Spearman worst+gap difference")
     assert [c.value for c in differences] == pytest.approx([0.581, 0.204])
     assert [(c.low, c.high) for c in differences] == [
         pytest.approx((0.15, 1.01), abs=0.01), pytest.approx((-0.38, 0.79), abs=0.01)
     ]  # fmt: skip
-    assert [cell.value for cell in column(table, "Spearman worst+gap: values")] == ["differs", "agrees"]
+    assert [cell.value for cell in column(table, "Spearman worst+gap: values")] == [
+        "differs",
+        "agrees",
+    ]
     assert column(table, "Spearman average difference")[0].value == pytest.approx(-1.166)
     assert "Values: 2 of 8" in table.notes[1]
     assert "in 2 of 4 cells" in table.notes[2]
-    one = replace(benchmark.lines[0].evaluation, studies=benchmark.lines[0].studies.query("seed == 0"))
-    table, *_ = benchmark_published_tables(replace(benchmark, lines=[replace(benchmark.lines[0], evaluation=one)]))
+    one = replace(
+        benchmark.lines[0].evaluation, studies=benchmark.lines[0].studies.query("seed == 0")
+    )
+    table, *_ = benchmark_published_tables(
+        replace(benchmark, lines=[replace(benchmark.lines[0], evaluation=one)])
+    )
     cell = column(table, "Spearman worst+gap: values")[0]
     assert (cell.value, "2 or more values" in cell.reason) == (None, True)
 
@@ -218,12 +264,16 @@ def test_a_setting_that_stands_alone_stands_beside_tables_1_5_and_6() -> None:
         "group_dro": {"ideal": 0.1, "worst_gap": 0.3, "average": 0.3},
         "vrex": {"ideal": 0.2, "worst_gap": 0.2, "average": 0.2},
     }
-    made = setting({name: [line, line] for name, line in values.items()}, dataset="sr_cmnist", scale=1, ratio=3)
+    made = setting(
+        {name: [line, line] for name, line in values.items()}, dataset="sr_cmnist", scale=1, ratio=3
+    )
     first, terms, selected = benchmark_published_tables(benchmark_of_one(evaluation([made])))
     assert column(first, "Spearman worst+gap ours")[0].value == pytest.approx(-1)
     assert [cell.value for cell in column(terms, "worst+gap paper")] == [0.720, 0.594]
     assert [cell.value for cell in column(terms, "worst+gap ours")] == pytest.approx([-1, -1])
-    ours = {title: column(selected, f"{title} ours")[0] for title in ("ideal", "worst+gap", "average")}
+    ours = {
+        title: column(selected, f"{title} ours")[0] for title in ("ideal", "worst+gap", "average")
+    }
     assert {title: (cell.value, cell.best) for title, cell in ours.items()} == {
         "ideal": ("group_dro", True), "worst+gap": ("vrex", False), "average": ("vrex", False)
     }  # fmt: skip
@@ -269,13 +319,21 @@ def test_mixed_code_is_refused_with_the_list() -> None:
 
 
 def test_cells_that_cannot_be_computed_say_why() -> None:
-    whole = setting(ordered([0.1, 0.2, 0.3], worst_gap=[0.1, 0.2, 0.3], average=[0.1, 0.2, 0.3]), scale=1)
+    whole = setting(
+        ordered([0.1, 0.2, 0.3], worst_gap=[0.1, 0.2, 0.3], average=[0.1, 0.2, 0.3]), scale=1
+    )
     lacking = setting({"a": [{"worst_gap": 0.2, "average": 0.2}]}, given="abcdef", scale=2)
     [benchmark] = benchmarks([whole, lacking])
     cell = column(benchmark_correlation_table(benchmark), "Spearman worst+gap")[1]
     assert (cell.value, bool(cell.reason)) == (None, True)
-    assert "seed 1 was not trained" in column(benchmark_selection_table(benchmark), "seed 1: ideal")[1].reason
-    assert "3 or more" in column(benchmark_interval_table(benchmark, Statistics()), "worst+gap")[1].reason
+    assert (
+        "seed 1 was not trained"
+        in column(benchmark_selection_table(benchmark), "seed 1: ideal")[1].reason
+    )
+    assert (
+        "3 or more"
+        in column(benchmark_interval_table(benchmark, Statistics()), "worst+gap")[1].reason
+    )
     assert "Not computed" in benchmark_rank_table(benchmark).notes[0]
     assert rank_figures(benchmark) == []
 
@@ -291,7 +349,12 @@ def test_intervals_hold_their_estimates_and_are_the_same_again() -> None:
 
 def test_distance_to_the_ideal_by_hand() -> None:
     """|0.1 - 0.3| and |0.2 - 0.6| have the mean 0.3."""
-    line = benchmarks([setting(ordered([0.1, 0.2], average=[0.3, 0.6]), scale=s, given="x" * s * 3) for s in (1, 2)])
+    line = benchmarks(
+        [
+            setting(ordered([0.1, 0.2], average=[0.3, 0.6]), scale=s, given="x" * s * 3)
+            for s in (1, 2)
+        ]
+    )
     assert distances(line[0].lines[0], "average") == pytest.approx({0: 0.3, 1: 0.3})
 
 

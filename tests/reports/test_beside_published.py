@@ -21,20 +21,38 @@ from tests.shift.synthetic import shift_identity, shift_row, write_shifts
 from tests.tables import line
 
 PACS = ["art_painting", "cartoon", "photo", "sketch"]
-RESNET = {"backbone": "resnet50-bn_frozen", "init": "supervised_tv_in1k:3748b4d4b1aa", "protocol": "multi_test"}
+RESNET = {
+    "backbone": "resnet50-bn_frozen",
+    "init": "supervised_tv_in1k:3748b4d4b1aa",
+    "protocol": "multi_test",
+}
 TRAIN_VAL, LOO_VAL = "domainbed2020_train_val", "domainbed2020_loo_val"
 
 
 def write(
-    make: Any, root: Path, dataset: str, errors: dict[str, float], algorithm: str = "erm", **changes: Any
+    make: Any,
+    root: Path,
+    dataset: str,
+    errors: dict[str, float],
+    algorithm: str = "erm",
+    **changes: Any,
 ) -> None:
     """One run for each environment, which holds it out and has this error there."""
     given = list(errors)
-    own = {**RESNET, "dataset": dataset, "variant": {}, "given": given, "folds": [[env] for env in given], **changes}
+    own = {
+        **RESNET,
+        "dataset": dataset,
+        "variant": {},
+        "given": given,
+        "folds": [[env] for env in given],
+        **changes,
+    }
     for fold, env in enumerate(given):
         name = "-".join([dataset, algorithm, str(fold), *map(str, changes.values())])
         who = make.identity(algorithm, str(fold), **own, held_out=[env], run=name)
-        make.write_run(root, who, lambda e, s, env=env: errors[env] if e == env else 0.1, folder=name, grid=[])
+        make.write_run(
+            root, who, lambda e, s, env=env: errors[env] if e == env else 0.1, folder=name, grid=[]
+        )
 
 
 def report(root: Path, names: list[str], selection: Selection | None = None) -> Document:
@@ -44,7 +62,11 @@ def report(root: Path, names: list[str], selection: Selection | None = None) -> 
 def beside(document: Document) -> dict[str, Table]:
     """Name of the published table -> frame, in the order of the page."""
     tables = [table for section in document.sections for table in section.tables]
-    return {table.name.removeprefix("beside_"): table for table in tables if table.name.startswith("beside_")}
+    return {
+        table.name.removeprefix("beside_"): table
+        for table in tables
+        if table.name.startswith("beside_")
+    }
 
 
 @pytest.fixture
@@ -61,11 +83,16 @@ def test_by_dataset_and_by_domain(pacs: Path) -> None:
     whole = line(found[TRAIN_VAL], "erm")
     assert list(whole) == ["algorithm", "pacs ours", "pacs theirs", "pacs difference"]
     assert whole["pacs ours"].value == pytest.approx(0.8)
-    assert (whole["pacs theirs"].value, whole["pacs theirs"].std) == (pytest.approx(0.855), pytest.approx(0.002))
+    assert (whole["pacs theirs"].value, whole["pacs theirs"].std) == (
+        pytest.approx(0.855),
+        pytest.approx(0.002),
+    )
     assert whole["pacs difference"].value == pytest.approx(-0.055)
     domains = line(found[f"{TRAIN_VAL}_pacs"], "erm")
     assert [domains[f"{env} ours"].value for env in PACS] == pytest.approx([0.8, 0.75, 0.95, 0.7])
-    assert [domains[f"{env} theirs"].value for env in PACS] == pytest.approx([0.847, 0.808, 0.972, 0.793])
+    assert [domains[f"{env} theirs"].value for env in PACS] == pytest.approx(
+        [0.847, 0.808, 0.972, 0.793]
+    )
     assert domains["sketch theirs"].std == pytest.approx(0.01)
     assert domains["photo difference"].value == pytest.approx(-0.022)
 
@@ -78,9 +105,15 @@ def test_several_tables_at_once(make: Any, pacs: Path) -> None:
     found = beside(report(pacs, asked))
     assert list(found) == ["cha2022_table1", "cha2021_table2", "cha2021_table2_pacs"]
     both = line(found["cha2022_table1"], "miro+swad")
-    assert (both["pacs ours"].value, both["pacs theirs"].value) == (pytest.approx(0.92), pytest.approx(0.884))
+    assert (both["pacs ours"].value, both["pacs theirs"].value) == (
+        pytest.approx(0.92),
+        pytest.approx(0.884),
+    )
     swad = line(found["cha2021_table2_pacs"], "erm+swad")
-    assert (swad["cartoon ours"].value, swad["cartoon theirs"].value) == (pytest.approx(0.9), pytest.approx(0.834))
+    assert (swad["cartoon ours"].value, swad["cartoon theirs"].value) == (
+        pytest.approx(0.9),
+        pytest.approx(0.834),
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,7 +136,9 @@ def test_several_tables_at_once(make: Any, pacs: Path) -> None:
         ("yu2024_table5_supervised", Last(), "data and budgets"),
     ],
 )
-def test_a_note_says_which_settings_differ(make: Any, pacs: Path, name: str, selection: Selection, said: str) -> None:
+def test_a_note_says_which_settings_differ(
+    make: Any, pacs: Path, name: str, selection: Selection, said: str
+) -> None:
     write(make, pacs, "pacs", dict.fromkeys(PACS, 0.1), averaging="swad")
     write(make, pacs, "pacs", dict.fromkeys(PACS, 0.1), "erm_pp", averaging="eoa")
     for frame in beside(report(pacs, [name], selection)).values():
@@ -117,14 +152,21 @@ def test_every_board_has_its_own_note(make: Any, pacs: Path) -> None:
     write(make, pacs, "pacs", dict.fromkeys(PACS, 0.1), "coral", init="moco_v2:43c0b48e0000")
     tables = [table for section in report(pacs, [TRAIN_VAL]).sections for table in section.tables]
     notes = [table.notes[0] for table in tables if table.name == f"beside_{TRAIN_VAL}"]
-    assert sorted("init moco_v2 here, supervised_tv_in1k there" in note for note in notes) == [False, True]
+    assert sorted("init moco_v2 here, supervised_tv_in1k there" in note for note in notes) == [
+        False,
+        True,
+    ]
 
 
 def test_columns_are_called_as_our_datasets_are() -> None:
     """Else nothing of ours would ever stand beside them."""
     known = [yaml.safe_load(file.read_text()) for file in (CONF / "dataset").glob("*.yaml")]
     names = {each["name"] for each in known if "name" in each}
-    environments = {each["name"]: (each.get("published") or {}).get("environments") for each in known if "name" in each}
+    environments = {
+        each["name"]: (each.get("published") or {}).get("environments")
+        for each in known
+        if "name" in each
+    }
     for table in map(published, boards()):
         assert table.dataset or set(table.columns) <= names, table.name
         for part in (table, *table.domains):
@@ -142,11 +184,23 @@ def test_columns_are_called_as_our_datasets_are() -> None:
         ("zhang2023_table2", "nico_pp", ("autumn", "rock"), "rock", 0.7976),
         ("cha2022_table1", "office_home", ("Art", "Real World"), "office_home", 0.705),
         ("cha2022_table1_office_home", "office_home", ("Art", "Real World"), "Real World", 0.816),
-        (f"{LOO_VAL}_terra_incognita", "terra_incognita", ("location_38", "location_46"), "location_46", 0.374),
+        (
+            f"{LOO_VAL}_terra_incognita",
+            "terra_incognita",
+            ("location_38", "location_46"),
+            "location_46",
+            0.374,
+        ),
     ],
 )
 def test_datasets_whose_names_differ_in_papers(
-    make: Any, tmp_path: Path, name: str, dataset: str, environments: tuple[str, ...], column: str, theirs: float
+    make: Any,
+    tmp_path: Path,
+    name: str,
+    dataset: str,
+    environments: tuple[str, ...],
+    column: str,
+    theirs: float,
 ) -> None:
     asked = name.removesuffix(f"_{dataset}")
     algorithm = "miro" if "cha2022" in name else "erm"
@@ -184,14 +238,31 @@ def test_leave_one_domain_out_selection_of_the_presets(make: Any, tmp_path: Path
                 part = next(key for key, (i, j) in parts.items() if [PACS[i], PACS[j]] == folds[0])
                 protocol = f"pairs_{part}"
             errors = dict.fromkeys(held, alone if len(held) == 1 else other)
-            own = {**RESNET, "protocol": protocol, "dataset": "pacs", "variant": {}, "given": PACS, "folds": folds}
-            drawn = {"draw": draw, "hparams": {"lr": 10.0**-draw}, "run": f"{'-'.join(held)}-{draw}"}
-            who = make.identity("erm", str(folds.index(list(held))), **own, **drawn, held_out=list(held))
+            own = {
+                **RESNET,
+                "protocol": protocol,
+                "dataset": "pacs",
+                "variant": {},
+                "given": PACS,
+                "folds": folds,
+            }
+            drawn = {
+                "draw": draw,
+                "hparams": {"lr": 10.0**-draw},
+                "run": f"{'-'.join(held)}-{draw}",
+            }
+            who = make.identity(
+                "erm", str(folds.index(list(held))), **own, **drawn, held_out=list(held)
+            )
             error = lambda e, s, errors=errors, val=val: errors.get(e, val)  # noqa: E731
             make.write_run(tmp_path, who, error, folder=who.run, grid=[], steps=(100,))
     for selection, name, accuracy in ((LooVal(), LOO_VAL, 0.7), (TrainVal(), TRAIN_VAL, 0.6)):
         document = report(tmp_path, [name], selection)
-        place = next(i for i, section in enumerate(document.sections) if section.title.endswith("protocol multi_test"))
+        place = next(
+            i
+            for i, section in enumerate(document.sections)
+            if section.title.endswith("protocol multi_test")
+        )
         shown = {table.name: table for table in document.sections[place].tables}
         assert line(shown[f"beside_{name}"], "erm")["pacs ours"].value == pytest.approx(accuracy)
         assert "here as there" in shown[f"beside_{name}_pacs"].notes[0]
@@ -203,7 +274,14 @@ OFFICE = ["Art", "Clipart", "Product", "Real World"]
 def write_tunings(make: Any, root: Path, algorithm: str = "erm") -> None:
     """Accuracies of linear probing .6, of fine-tuning .5, .6, .7 and .8 in the domains of OfficeHome."""
     for tuning, errors in (("lp", [0.4] * 4), ("ft", [0.5, 0.4, 0.3, 0.2])):
-        write(make, root, "office_home", dict(zip(OFFICE, errors, strict=True)), algorithm, tuning=tuning)
+        write(
+            make,
+            root,
+            "office_home",
+            dict(zip(OFFICE, errors, strict=True)),
+            algorithm,
+            tuning=tuning,
+        )
 
 
 def test_tables_of_networks_stand_beside_their_network(make: Any, tmp_path: Path) -> None:
@@ -218,8 +296,12 @@ def test_tables_of_networks_stand_beside_their_network(make: Any, tmp_path: Path
     }
     assert sorted(theirs.values()) == pytest.approx([0.611, 0.611, 0.64, 0.64])
     assert "agreement" in [section.name for section in sections]
-    places = next(table for section in sections for table in section.tables if table.name == "places")
-    assert [column.name for column in places.columns[1:]] == [section.title for section in sections[:2]]
+    places = next(
+        table for section in sections for table in section.tables if table.name == "places"
+    )
+    assert [column.name for column in places.columns[1:]] == [
+        section.title for section in sections[:2]
+    ]
 
 
 def test_relative_gap_beside_the_frechet_distance(make: Any, tmp_path: Path) -> None:
@@ -234,7 +316,9 @@ def test_relative_gap_beside_the_frechet_distance(make: Any, tmp_path: Path) -> 
     (section,) = [section for section in document.sections if section.name == "relative_gap"]
     (found,) = section.tables
     art = next(
-        row for row in found.frame.to_dict("records") if (row["environment"], row["algorithm"]) == ("Art", "erm")
+        row
+        for row in found.frame.to_dict("records")
+        if (row["environment"], row["algorithm"]) == ("Art", "erm")
     )
     names = ("lp", "ft", "gap", "gap published", "distance", "distance published")
     assert [art[name] for name in names] == pytest.approx([0.6, 0.5, 0.2, 0.047, 40, 62.22])

@@ -41,14 +41,20 @@ def test_sentences_about_the_leader() -> None:
     assert clear.headline("error") == "Decided: a leads by error; 3 seeds separate a from b and c."
     assert clear.apart() == "3 seeds separate it from all 2 others."
     blurred = verdict_of(a=[0, 1, 2], b=[1, 0, 2.3], c=[50, 51, 52])
-    assert blurred.headline("error") == ("Undecided: a leads by error; 3 seeds cannot separate a from b.")
-    assert blurred.apart() == ("3 seeds do not separate it from b; they show that it is better than 1 other.")
+    assert blurred.headline("error") == (
+        "Undecided: a leads by error; 3 seeds cannot separate a from b."
+    )
+    assert blurred.apart() == (
+        "3 seeds do not separate it from b; they show that it is better than 1 other."
+    )
     assert "1 seed separates nothing" in verdict_of(a=[0.0], b=[1.0]).apart()
 
 
 def test_who_is_beaten_by_another_is_not_called_worse_than_the_leader() -> None:
     """irm leads by a mean that one lucky seed made; vrex beats erm."""
-    verdict = verdict_of(irm=[72.2, 100.8, 45.3], vrex=[97.0, 96.4, 97.2], erm=[107.9, 105.0, 107.2])
+    verdict = verdict_of(
+        irm=[72.2, 100.8, 45.3], vrex=[97.0, 96.4, 97.2], erm=[107.9, 105.0, 107.2]
+    )
     assert verdict.leader == "irm" and not verdict.decided
     assert verdict.rivals_left == ["vrex", "erm"]
     assert verdict.apart() == (
@@ -94,7 +100,9 @@ def test_differences_of_paired_seeds(small_study: Path) -> None:
     assert (pair[0].value, pair[1].value, pair[2].best) == ("erm", "vrex", True)
 
 
-def test_the_interval_beside_a_verdict_excludes_0_where_the_verdict_says_so(make: Any, tmp_path: Path) -> None:
+def test_the_interval_beside_a_verdict_excludes_0_where_the_verdict_says_so(
+    make: Any, tmp_path: Path
+) -> None:
     rng = np.random.default_rng(3)
     for name in "abcd":
         for seed in range(3):
@@ -115,7 +123,9 @@ def test_the_interval_beside_a_verdict_excludes_0_where_the_verdict_says_so(make
 def test_one_seed_resamples_environments_alone(make: Any, tmp_path: Path) -> None:
     for name, errors in (("a", [0.1, 0.2, 0.1, 0.6]), ("b", [0.3, 0.2, 0.3, 0.5])):
         for fold, error in enumerate(errors):
-            make.write_run(tmp_path, make.identity(name, str(fold)), lambda e, s, error=error: error)
+            make.write_run(
+                tmp_path, make.identity(name, str(fold)), lambda e, s, error=error: error
+            )
     table = resampled_table(studied(tmp_path), Statistics())
     assert "1 seed: nothing" in cells(table)[0][1].reason
     assert cells(table)[0][3].low is not None

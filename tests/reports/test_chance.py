@@ -27,7 +27,13 @@ from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
-from dgbench.reports.render.formats import csv_files, latex_table, markdown_table, plain_table, render_html
+from dgbench.reports.render.formats import (
+    csv_files,
+    latex_table,
+    markdown_table,
+    plain_table,
+    render_html,
+)
 from tests.reports.long_frames import long_frame
 from tests.studies import make_plan
 
@@ -50,11 +56,16 @@ def written(
         for seed in range(seeds):
             for fold in (*"0123", "full"):
                 who = make.identity(name, fold, seed, n_classes=n_classes, **changes)
-                folder = make.write_run(root, who, lambda e, s, x=error + seed / 100: x, folder=f"{name}-{seed}-{fold}")
+                folder = make.write_run(
+                    root, who, lambda e, s, x=error + seed / 100: x, folder=f"{name}-{seed}-{fold}"
+                )
                 if majority:
                     rows = make.run_rows(who, lambda e, s, x=error + seed / 100: x)
                     (folder / ROW_FILE).unlink()
-                    append_rows(folder / ROW_FILE, [replace(r, majority_wrong=r.seen * majority(r.env)) for r in rows])
+                    append_rows(
+                        folder / ROW_FILE,
+                        [replace(r, majority_wrong=r.seen * majority(r.env)) for r in rows],
+                    )
     return root
 
 
@@ -75,7 +86,13 @@ def report_of(root: Path) -> Document:
 def test_a_blind_guess_is_the_same_everywhere(make: Any, tmp_path: Path) -> None:
     chance = chance_in(written(make, tmp_path, {"erm": 0.3}, n_classes=4))
     (guess,) = chance.references
-    assert guess.measures == {"average": 0.75, "worst": 0.75, "gap": 0.0, "worst_gap": 0.75, "ideal": 0.75}
+    assert guess.measures == {
+        "average": 0.75,
+        "worst": 0.75,
+        "gap": 0.0,
+        "worst_gap": 0.75,
+        "ideal": 0.75,
+    }
     assert set(guess.held_out) == set(make.GIVEN)
     assert set(guess.everywhere.values()) == {0.75}
     assert not chance.by_name
@@ -100,7 +117,10 @@ def test_of_several_seeds_the_mean_counts(make: Any, tmp_path: Path) -> None:
         for fold in "0123":
             who = make.identity("erm", fold, seed, n_classes=2, data_seed=seed)
             folder = make.write_run(tmp_path, who, folder=f"{seed}-{fold}")
-            rows = [replace(r, majority_wrong=r.seen * majority) for r in make.run_rows(who, lambda e, s: 0.3)]
+            rows = [
+                replace(r, majority_wrong=r.seen * majority)
+                for r in make.run_rows(who, lambda e, s: 0.3)
+            ]
             (folder / ROW_FILE).unlink()
             append_rows(folder / ROW_FILE, rows)
     _, frequent = chance_in(tmp_path).references
@@ -114,7 +134,9 @@ def test_where_it_is_a_blind_guess_it_has_no_line(make: Any, tmp_path: Path) -> 
 
 
 def test_a_fold_that_is_missing_leaves_its_measures_out(make: Any, tmp_path: Path) -> None:
-    root = written(make, tmp_path, {"erm": 0.3}, majority=lambda env: MAJORITY.get(env, ELSEWHERE), seeds=1)
+    root = written(
+        make, tmp_path, {"erm": 0.3}, majority=lambda env: MAJORITY.get(env, ELSEWHERE), seeds=1
+    )
     whole = chance_in(root).references[1]
     (root / "erm-0-3" / ROW_FILE).unlink()
     chance = chance_in(root)
@@ -123,13 +145,17 @@ def test_a_fold_that_is_missing_leaves_its_measures_out(make: Any, tmp_path: Pat
 
 
 def test_old_rows_get_the_classes_of_their_dataset_and_say_so(make: Any, tmp_path: Path) -> None:
-    chance = chance_in(written(make, tmp_path, {"erm": 0.3}, n_classes=None, dataset="pacs", variant={}))
+    chance = chance_in(
+        written(make, tmp_path, {"erm": 0.3}, n_classes=None, dataset="pacs", variant={})
+    )
     assert (chance.n_classes, chance.by_name) == (7, True)
     assert "K by the name of the dataset" in chance.notes[0]
 
 
 def test_an_unknown_dataset_has_no_reference(make: Any, tmp_path: Path) -> None:
-    root = written(make, tmp_path, {"erm": 0.7, "vrex": 0.8}, n_classes=None, dataset="mine", variant={})
+    root = written(
+        make, tmp_path, {"erm": 0.7, "vrex": 0.8}, n_classes=None, dataset="mine", variant={}
+    )
     assert evaluation_of(root).settings[0].chance is None
     section = report_of(root).sections[0]
     assert "reference" not in section.tables[0].frame
@@ -140,15 +166,19 @@ def test_classes_by_name_are_those_of_the_configuration() -> None:
     stated = {}
     for file in sorted((CONF / "dataset").glob("*.yaml")):
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
-        parents = [str(name) for name in content.get("defaults", []) if isinstance(name, str) and name != "_self_"]
+        parents = [
+            str(name)
+            for name in content.get("defaults", [])
+            if isinstance(name, str) and name != "_self_"
+        ]
         known = [stated[name] for name in parents if name in stated]
         number = (content.get("published") or {}).get("classes", known[0] if known else None)
         if number is not None:
             stated[file.stem] = number
     for name in ("spawrious_m2m_easy", "spawrious_m2m_hard", "spawrious_m2m_medium"):
-        stated[name] = yaml.safe_load((CONF / "dataset" / "spawrious_o2o_easy.yaml").read_text())["published"][
-            "classes"
-        ]
+        stated[name] = yaml.safe_load((CONF / "dataset" / "spawrious_o2o_easy.yaml").read_text())[
+            "published"
+        ]["classes"]
     assert len(stated) > 15
     assert {name: CLASSES.get(name) for name in stated} == stated
     assert CLASSES["cmnist_irm"] == CLASSES["sr_cmnist"], "of the same code"
@@ -179,7 +209,9 @@ def test_references_are_last_and_never_ranked_bold_or_counted(make: Any, tmp_pat
         assert not table.frame[best].iloc[-1].any()
     assert pd.isna(measures.frame["seeds"].iloc[-1])
     assert measures.frame["seeds"].tolist()[:3] == [2, 2, 2]
-    assert measures.frame["average.best"].tolist()[0], "the leader is marked as if there was no reference"
+    assert measures.frame["average.best"].tolist()[0], (
+        "the leader is marked as if there was no reference"
+    )
     others = [table for table in section.tables[2:] if "algorithm" in table.frame]
     assert others
     assert not any("blind guess" in table.frame["algorithm"].tolist() for table in others)
@@ -190,7 +222,9 @@ def test_every_format_shows_references_apart(make: Any, tmp_path: Path) -> None:
     document = report_of(written(make, tmp_path, {"erm": 0.3, "vrex": 0.4}))
     table = document.sections[0].tables[0]
     plain = plain_table(table).splitlines()
-    (place,) = [number for number, line in enumerate(plain) if line.startswith("  blind guess (reference)")]
+    (place,) = [
+        number for number, line in enumerate(plain) if line.startswith("  blind guess (reference)")
+    ]
     assert set(plain[place - 1].strip()) == {"-"}
     assert "| *blind guess (reference)* | *50.0* | *50.0* | *0.0* |" in markdown_table(table)
     latex = latex_table(table)
@@ -209,7 +243,10 @@ def test_every_format_shows_references_apart(make: Any, tmp_path: Path) -> None:
 
 def test_a_leader_below_chance_is_said_first(make: Any, tmp_path: Path) -> None:
     answer = report_of(written(make, tmp_path, {"erm": 0.6, "vrex": 0.7})).sections[0].answer
-    assert answer[0] == "erm leads by worst+gap and does no better than a blind guess: 60.5% against 50.0%."
+    assert (
+        answer[0]
+        == "erm leads by worst+gap and does no better than a blind guess: 60.5% against 50.0%."
+    )
     assert answer[1].startswith("Decided: erm leads by worst+gap")
 
 
@@ -218,10 +255,14 @@ def test_a_leader_above_chance_needs_no_sentence(make: Any, tmp_path: Path) -> N
     assert answer[0].startswith("Decided: erm leads")
 
 
-def test_a_leaderboard_says_chance_in_its_note_and_first_where_none_beats_it(make: Any, tmp_path: Path) -> None:
+def test_a_leaderboard_says_chance_in_its_note_and_first_where_none_beats_it(
+    make: Any, tmp_path: Path
+) -> None:
     root = written(make, tmp_path, {"erm": 0.6, "vrex": 0.7})
     section = LeaderboardReport()(collect([root]), Last()).sections[0]
-    first = "erm leads by average accuracy and does no better than a blind guess: 39.5% against 50.0%."
+    first = (
+        "erm leads by average accuracy and does no better than a blind guess: 39.5% against 50.0%."
+    )
     assert section.answer[0] == first
     notes = " ".join(section.tables[0].notes)
     assert "A blind guess has an accuracy of 50.0% on sr_cmnist" in notes
@@ -241,7 +282,9 @@ def test_far_from_all_results_it_stands_in_the_caption(make: Any, tmp_path: Path
 
 
 def test_curves_show_both_references(make: Any, tmp_path: Path) -> None:
-    root = written(make, tmp_path, {"erm": 0.4, "vrex": 0.6}, majority=lambda env: MAJORITY.get(env, ELSEWHERE))
+    root = written(
+        make, tmp_path, {"erm": 0.4, "vrex": 0.6}, majority=lambda env: MAJORITY.get(env, ELSEWHERE)
+    )
     (figure,) = report_of(root).sections[0].figures
     assert ">blind guess<" in figure.svg
     assert ">most frequent class<" in figure.svg
@@ -283,11 +326,19 @@ def test_of_leaders_that_tie_all_are_named() -> None:
 
 
 def test_the_end_of_a_training_and_of_a_sweep_name_them(make: Any, tmp_path: Path) -> None:
-    root = written(make, tmp_path, {"erm": 0.3}, majority=lambda env: MAJORITY.get(env, ELSEWHERE), seeds=1)
+    root = written(
+        make, tmp_path, {"erm": 0.3}, majority=lambda env: MAJORITY.get(env, ELSEWHERE), seeds=1
+    )
     rows = [row for file in sorted(root.rglob(ROW_FILE)) for row in read_rows(file)[0]]
     text = study_table(rows, Last())
-    assert "blind guess (K = 2), for comparison: average 50.0, worst 50.0, gap 0.0, worst+gap 50.0, ideal 50.0" in text
-    assert "most frequent class (K = 2), for comparison: average 37.5, worst 60.0, gap 40.0, worst+gap 80.0" in text
+    assert (
+        "blind guess (K = 2), for comparison: average 50.0, worst 50.0, gap 0.0, worst+gap 50.0, ideal 50.0"
+        in text
+    )
+    assert (
+        "most frequent class (K = 2), for comparison: average 37.5, worst 60.0, gap 40.0, worst+gap 80.0"
+        in text
+    )
     table = sweep_table([path for path in root.iterdir() if path.is_dir()], Last())
     assert "blind guess (K = 2), for comparison: 50.0 by each measure, gap 0" in table
 
@@ -306,9 +357,13 @@ def test_an_imported_table_has_one_where_the_user_says_the_classes() -> None:
     with pytest.raises(ConfigError, match=r"import\.classes=1 is no number of classes from 2 on"):
         read_table(frame, classes=1)
     means = frame.drop(columns="seed").assign(standard_error=1.0)
-    assert "import.classes is not used" in " ".join(p.reason for p in read_table(means, classes=2).problems)
+    assert "import.classes is not used" in " ".join(
+        p.reason for p in read_table(means, classes=2).problems
+    )
     two = pd.concat([frame.assign(dataset="x"), frame.assign(dataset="y")])
-    with pytest.raises(ConfigError, match=r"import\.classes=2 is of one dataset, the table holds x, y"):
+    with pytest.raises(
+        ConfigError, match=r"import\.classes=2 is of one dataset, the table holds x, y"
+    ):
         read_table(two, classes=2)
 
 
@@ -328,12 +383,20 @@ def test_frames_carry_the_facts_and_hold_algorithms_alone(make: Any, tmp_path: P
 
 
 def test_archives_keep_the_counts_and_older_ones_stay_readable(make: Any, tmp_path: Path) -> None:
-    root = written(make, tmp_path / "new", {"erm": 0.3}, majority=lambda env: MAJORITY.get(env, ELSEWHERE), seeds=1)
+    root = written(
+        make,
+        tmp_path / "new",
+        {"erm": 0.3},
+        majority=lambda env: MAJORITY.get(env, ELSEWHERE),
+        seeds=1,
+    )
     write_lines(packed(collect([root])), tmp_path / "rows.jsonl.xz")
     assert chance_in(tmp_path / "rows.jsonl.xz") == chance_in(root)
     old = written(make, tmp_path / "old", {"erm": 0.3}, n_classes=None, seeds=1)
     lines = packed(collect([old]))
-    assert all("majority_wrong" not in line.rows and "n_classes" not in line.identity for line in lines)
+    assert all(
+        "majority_wrong" not in line.rows and "n_classes" not in line.identity for line in lines
+    )
     write_lines(lines, tmp_path / "old.jsonl.xz")
     assert chance_in(tmp_path / "old.jsonl.xz").by_name
 
@@ -342,7 +405,10 @@ def test_archives_keep_the_counts_and_older_ones_stay_readable(make: Any, tmp_pa
 def test_an_impossible_count_drops_the_row(make: Any, tmp_path: Path, value: object) -> None:
     (row, *_) = make.run_rows(make.identity(n_classes=2), lambda e, s: 0.3)
     good = json.loads(replace(row, majority_wrong=500.0).to_json())
-    lines = [json.dumps(line, separators=(",", ":")) for line in (good, {**good, "step": 7, "majority_wrong": value})]
+    lines = [
+        json.dumps(line, separators=(",", ":"))
+        for line in (good, {**good, "step": 7, "majority_wrong": value})
+    ]
     (tmp_path / ROW_FILE).write_text("\n".join(lines) + "\n")
     rows, problems = read_rows(tmp_path / ROW_FILE)
     assert [row["majority_wrong"] for row in rows] == [500.0]

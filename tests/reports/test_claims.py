@@ -19,7 +19,9 @@ def of(table: str, column: str) -> Any:
     return next(contest for contest in contests(published(table)) if contest.column == column)
 
 
-@pytest.mark.parametrize(("first", "second"), [("sag_net", "coral"), ("coral", "vrex"), ("cdann", "erm")])
+@pytest.mark.parametrize(
+    ("first", "second"), [("sag_net", "coral"), ("coral", "vrex"), ("cdann", "erm")]
+)
 def test_p_values_of_domainbed_are_those_of_scipy(first: str, second: str) -> None:
     """DomainBed prints the population's deviation over sqrt(3): times 3 / sqrt(2) it is the sample's."""
     table = published("domainbed2020_train_val")
@@ -50,7 +52,9 @@ def test_an_average_has_the_errors_of_its_columns() -> None:
     table = published("domainbed2020_train_val")
     erm = table.values["erm"].values()
     contest = of(table.name, "average")
-    assert contest.means[contest.names.index("erm")] == pytest.approx(sum(value.mean for value in erm) / 5)
+    assert contest.means[contest.names.index("erm")] == pytest.approx(
+        sum(value.mean for value in erm) / 5
+    )
 
 
 def test_an_average_has_the_degrees_of_freedom_of_its_columns() -> None:
@@ -102,7 +106,9 @@ def test_the_report_counts_every_table_with_bars() -> None:
     document = ClaimsReport()(None, None)  # type: ignore[arg-type]
     counts = document.sections[0].tables[0].frame.set_index("table")
     assert set(counts.index) == {name for name in names() if published(name).bar}
-    assert (counts["together"] <= counts["alone"]).all() and (counts["alone"] <= counts["pairs"]).all()
+    assert (counts["together"] <= counts["alone"]).all() and (
+        counts["alone"] <= counts["pairs"]
+    ).all()
     assert counts.loc["domainbed2020_train_val", "best"] == 6  # five datasets and their average
     counted = counts[["best survive", "best", "alone", "together"]].sum().tolist()
     assert counted == [21, 81, 697, 189]  # recomputed from the printed tables without dgbench
@@ -111,7 +117,9 @@ def test_the_report_counts_every_table_with_bars() -> None:
 def test_an_error_bar_that_no_paper_explains_is_an_assumption() -> None:
     """Those of Yu et al.; they are named above the tables, and only where such a table is read."""
     [said] = [text for text in ClaimsReport()(None, None).warnings if "Assumed" in text]  # type: ignore[arg-type]
-    assert all(f"yu2024_table5_{weights}" in said for weights in ("moco_v2", "moco_v3", "supervised"))
+    assert all(
+        f"yu2024_table5_{weights}" in said for weights in ("moco_v2", "moco_v3", "supervised")
+    )
     assert "population std" in said
     other = ClaimsReport(tables=["ye2022_table1"])(None, None)  # type: ignore[arg-type]
     assert not any("Assumed" in text for text in other.warnings)

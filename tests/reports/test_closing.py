@@ -18,7 +18,11 @@ def rows(make: Any, folds: str, **changes: Any) -> list[dict[str, Any]]:
     found = []
     for fold in folds.split():
         who = make.identity("erm", fold, **changes)
-        error = (lambda e, s: 1 - float(e)) if fold == "full" else (lambda e, s, f=fold: (int(f) + 1) / 10)
+        error = (
+            (lambda e, s: 1 - float(e))
+            if fold == "full"
+            else (lambda e, s, f=fold: (int(f) + 1) / 10)
+        )
         found += [{**DEFAULTS, **json.loads(row.to_json())} for row in make.run_rows(who, error)]
     return found
 
@@ -31,7 +35,12 @@ def test_complete_study(make: Any) -> None:
     """average .25, worst .4, gap .3, worst+gap .4 + .3/2 = .55, ideal 1 - 0 at e = 0.00."""
     found = lines(study_table(rows(make, "0 1 2 3 full"), Last()))
     assert found["2"] == ["2", "0.80", "200", "30.0"]
-    assert [found[name][-1] for name in ("average", "worst", "gap", "worst+gap")] == ["25.0", "40.0", "30.0", "55.0"]
+    assert [found[name][-1] for name in ("average", "worst", "gap", "worst+gap")] == [
+        "25.0",
+        "40.0",
+        "30.0",
+        "55.0",
+    ]
     assert found["ideal"] == ["ideal", "at", "0.00", "200", "100.0"]
 
 

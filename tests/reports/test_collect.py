@@ -40,7 +40,9 @@ def test_no_runs_names_the_command(tmp_path: Path) -> None:
         collect([tmp_path, tmp_path / "absent"])
 
 
-def test_patterns_and_the_home_folder(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patterns_and_the_home_folder(
+    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Shells expand neither within ``runs=[...]``; a folder whose name looks like a pattern is itself."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for name, seed in (("pacs_lp", 0), ("pacs_ft", 1), ("vlcs", 2), ("odd[1]", 3), ("pacs_old", 4)):
@@ -68,7 +70,9 @@ def test_half_written_and_impossible_lines_are_named(make: Any, tmp_path: Path) 
     assert [(problem.kind, problem.where) for problem in found.problems] == [
         ("dropped line", f"{folder / ROW_FILE}:{number}") for number in (17, 18, 19, 20)
     ]
-    for problem, said in zip(found.problems, ("2000 wrong", "seen is 0", 'wrong is "many"', "JSON"), strict=True):
+    for problem, said in zip(
+        found.problems, ("2000 wrong", "seen is 0", 'wrong is "many"', "JSON"), strict=True
+    ):
         one_line(problem.reason, said)
 
 
@@ -133,7 +137,9 @@ def test_what_is_no_ordinary_file_is_named(make: Any, tmp_path: Path, name: str,
     assert name == "config.yaml" or str(folder) in {problem.where for problem in found.problems}
 
 
-def test_a_folder_that_cannot_be_searched_is_named(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_searched_is_named(
+    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make.write_run(tmp_path, make.identity())
     locked = make.write_run(tmp_path / "locked", make.identity(fold="1")).parent
     deny(monkeypatch, locked)
@@ -142,7 +148,9 @@ def test_a_folder_that_cannot_be_searched_is_named(make: Any, tmp_path: Path, mo
     (problem,) = found.problems
     assert (problem.kind, problem.where) == ("unreadable folder", str(locked))
     one_line(problem.reason, "Permission denied; ")
-    with pytest.raises(RecordError, match=r"no runs under .* \(unreadable folder .*/locked: Permission denied"):
+    with pytest.raises(
+        RecordError, match=r"no runs under .* \(unreadable folder .*/locked: Permission denied"
+    ):
         collect([locked])
 
 
@@ -170,7 +178,10 @@ def test_names_of_folders_can_be_written(make: Any, tmp_path: Path) -> None:
         folder = Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name)))
         make.write_run(folder, make.identity(fold=str(fold)), status="FAILED \x1b[0m")
     found = collect([tmp_path])
-    told = [*(p.where + p.reason for p in found.problems), *(run.folder + run.reason for run in found.runs)]
+    told = [
+        *(p.where + p.reason for p in found.problems),
+        *(run.folder + run.reason for run in found.runs),
+    ]
     assert len(found.runs) == 3 and all(text.isprintable() for text in told)
     assert [run.folder.removeprefix(f"{tmp_path}/").split("/")[0] for run in found.runs] == [
         "a\\nb", "\\x1b[31m", "\\udcff",
@@ -190,12 +201,20 @@ def test_rows_written_twice_that_disagree_say_by_how_much(make: Any, tmp_path: P
     """Of 16 rows 3 come again: one as it was, two with 25 % and 35 % in place of 25 %, the second after another."""
     folder = make.write_run(tmp_path, make.identity())
     rows = make.run_rows(make.identity(), lambda env, step: 0.25)
-    again = [rows[0], replace(rows[1], wrong=300.0), replace(rows[1], wrong=270.0), replace(rows[9], wrong=350.0)]
+    again = [
+        rows[0],
+        replace(rows[1], wrong=300.0),
+        replace(rows[1], wrong=270.0),
+        replace(rows[9], wrong=350.0),
+    ]
     append_rows(folder / ROW_FILE, again)
     found = collect([tmp_path])
     (problem,) = found.problems
     assert (problem.kind, problem.where) == ("disagreeing rows", str(folder / ROW_FILE))
-    one_line(problem.reason, r"^4 rows .* twice, 2 with .* 10 percentage points \(0.85 val at step 200\); the later")
+    one_line(
+        problem.reason,
+        r"^4 rows .* twice, 2 with .* 10 percentage points \(0.85 val at step 200\); the later",
+    )
     assert not found.runs[0].unusable
     assert sorted(found.rows["wrong"])[-2:] == [270.0, 350.0]
 
@@ -205,7 +224,14 @@ def test_a_finished_run_that_lacks_rows_is_named_and_left_out(make: Any, tmp_pat
     who = make.identity(hparams={"lr": 0.1, "steps": 200})
     file = make.write_run(tmp_path, who) / ROW_FILE
     lines = file.read_text().splitlines(keepends=True)
-    for left in (lines[:3], lines[:8], lines[:-1], lines[:5] + lines[6:], lines[1:], [*lines[:-1], lines[0]]):
+    for left in (
+        lines[:3],
+        lines[:8],
+        lines[:-1],
+        lines[:5] + lines[6:],
+        lines[1:],
+        [*lines[:-1], lines[0]],
+    ):
         file.write_text("".join(left))
         found = collect([tmp_path])
         assert found.runs[0].unusable.startswith("DONE, but ")
@@ -303,20 +329,29 @@ def test_two_records_that_disagree_are_a_finding(make: Any, tmp_path: Path) -> N
         ("disagreement", str(tmp_path / "b")),
         ("duplicate", str(tmp_path / "c")),
     ]
-    one_line(found.problems[0].reason, rf"{tmp_path / 'a'}, .*step 200, .*2 percentage points \(0\.10 test .*4 runs")
+    one_line(
+        found.problems[0].reason,
+        rf"{tmp_path / 'a'}, .*step 200, .*2 percentage points \(0\.10 test .*4 runs",
+    )
 
 
-def test_other_code_and_another_identity_are_part_of_a_disagreement(make: Any, tmp_path: Path) -> None:
+def test_other_code_and_another_identity_are_part_of_a_disagreement(
+    make: Any, tmp_path: Path
+) -> None:
     """One hash in four folders: as it is, by other code with other errors, as another algorithm, and by an old row."""
     make.write_run(tmp_path, make.identity(content="f00"), folder="a", together=1)
-    make.write_run(tmp_path, make.identity(code="0.2.0"), lambda env, step: 0.26, folder="b", together=1)
+    make.write_run(
+        tmp_path, make.identity(code="0.2.0"), lambda env, step: 0.26, folder="b", together=1
+    )
     make.write_run(tmp_path, make.identity("irm", run="erm-0-0"), folder="c", together=1)
     make.write_run(tmp_path, make.identity(), folder="d", together=1)
     found = collect([tmp_path])
     told = {Path(problem.where).name: (problem.kind, problem.reason) for problem in found.problems}
     used = f"same run as {tmp_path / 'a'}, which is used"
     assert told["b"][1].endswith("code 0.1.0 there, 0.2.0 here")
-    assert told["c"][0] == "disagreement" and told["c"][1].startswith(f'{used}; algorithm is "erm" there, "irm" here')
+    assert told["c"][0] == "disagreement" and told["c"][1].startswith(
+        f'{used}; algorithm is "erm" there, "irm" here'
+    )
     assert told["d"] == ("duplicate", used)
 
 
@@ -329,7 +364,9 @@ def test_records_without_a_common_step_do_not_disagree(make: Any, tmp_path: Path
 def test_a_run_of_two_code_versions_is_of_both(make: Any, tmp_path: Path) -> None:
     """Resumed after a commit: its later rows carry the other version, and a table would mix the two."""
     folder = make.write_run(tmp_path, make.identity(code="0.1.0+a"), steps=(100,))
-    append_rows(folder / ROW_FILE, make.run_rows(make.identity(code="0.1.0+b"), lambda e, s: 0.25, (200,)))
+    append_rows(
+        folder / ROW_FILE, make.run_rows(make.identity(code="0.1.0+b"), lambda e, s: 0.25, (200,))
+    )
     found = collect([tmp_path])
     assert [run.identity["code"] for run in found.runs] == ["0.1.0+a and 0.1.0+b"]
     assert [(p.kind, p.where) for p in found.problems] == [("several code versions", str(folder))]
@@ -372,14 +409,19 @@ def test_runs_of_the_newest_text_count(make: Any, tmp_path: Path) -> None:
     text_of(make, tmp_path, "bbb", "2026-11-24T11:00:00+0000", "1")
     make.write_run(tmp_path / "erm", make.identity())
     found = collect([tmp_path])
-    assert sorted(str(run.identity["user_code"]) for run in found.runs) == [*["{'mine.Objective': 'aaa'}"] * 2, "{}"]
+    assert sorted(str(run.identity["user_code"]) for run in found.runs) == [
+        *["{'mine.Objective': 'aaa'}"] * 2,
+        "{}",
+    ]
     (problem,) = [problem for problem in found.problems if problem.kind == "older code"]
     assert problem.where == "mine.Objective"
     assert "3 runs of 2 older texts" in problem.reason and "aaa" in problem.reason
     assert len(collect([tmp_path], repeated=True).runs) == 6
 
 
-def test_without_a_record_of_sessions_the_file_tells_when_it_trained(make: Any, tmp_path: Path) -> None:
+def test_without_a_record_of_sessions_the_file_tells_when_it_trained(
+    make: Any, tmp_path: Path
+) -> None:
     for text, moment in (("aaa", 2_000), ("bbb", 1_000)):
         run = text_of(make, tmp_path, text, "no time")
         os.utime(run / ROW_FILE, (moment, moment))
@@ -391,7 +433,9 @@ def test_runs_stand_by_what_they_are_and_not_by_folder(make: Any, tmp_path: Path
     """A folder's name ends in a hash: with another hash, ties and sections stay where they were."""
     ratios, draws = (10, 3), (2, 10)
     runs = [
-        make.identity(run=f"{ratio} {draw}", draw=draw, variant={"ratio": ratio}) for ratio in ratios for draw in draws
+        make.identity(run=f"{ratio} {draw}", draw=draw, variant={"ratio": ratio})
+        for ratio in ratios
+        for draw in draws
     ]
     for number, run in enumerate(runs):
         make.write_run(tmp_path / "here", run, folder=f"run-{number}")
@@ -405,7 +449,12 @@ def test_runs_stand_by_what_they_are_and_not_by_folder(make: Any, tmp_path: Path
 
 def test_copies_of_one_study_are_one_line() -> None:
     pairs = [(f"multirun/search/fold-{n}", f"multirun/alone/fold-{n}") for n in range(5)]
-    problem = _duplicate("multirun/search", "multirun/alone", "same run under another run hash", pairs)
+    problem = _duplicate(
+        "multirun/search", "multirun/alone", "same run under another run hash", pairs
+    )
     assert (problem.kind, problem.where) == ("duplicate", "multirun/search")
-    assert problem.reason == "5 of its runs: same run under another run hash as in multirun/alone, which are used"
+    assert (
+        problem.reason
+        == "5 of its runs: same run under another run hash as in multirun/alone, which are used"
+    )
     assert _duplicate("a", "b", "same run", pairs[:1]).where == "multirun/search/fold-0"

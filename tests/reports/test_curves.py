@@ -29,7 +29,9 @@ def many(make: Any, tmp_path: Path) -> Evaluation:
     for ratio in (3, 4):
         for at in range(8):
             for fold in ("0", "1", "2", "3", "full"):
-                who = make.identity(f"m{at}", fold, variant={"ratio": ratio, "scale": 1}, run=f"{ratio}{at}{fold}")
+                who = make.identity(
+                    f"m{at}", fold, variant={"ratio": ratio, "scale": 1}, run=f"{ratio}{at}{fold}"
+                )
                 error = 0.1 + 0.05 * at if fold != "full" else 0.5 - 0.3 * (at == ratio + 3)
                 make.write_run(tmp_path, who, lambda e, s, error=error: error, folder=who.run)
     return evaluated(tmp_path)

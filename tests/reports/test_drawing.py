@@ -18,7 +18,9 @@ def test_places_are_moved_apart_in_order_and_within_limits() -> None:
     assert pushed_apart({}, 1.0, 0.0, 1.0) == {}
 
 
-@pytest.mark.parametrize("ends", [[30.0] * 6, [0.0, 0.1, 0.2, 59.8, 59.9, 60.0], [10, 10.5, 11, 40, 40, 41]])
+@pytest.mark.parametrize(
+    "ends", [[30.0] * 6, [0.0, 0.1, 0.2, 59.8, 59.9, 60.0], [10, 10.5, 11, 40, 40, 41]]
+)
 def test_labels_do_not_overlap_and_stay_on_the_canvas(ends: list[float]) -> None:
     names = ["group_dro (lr=0.001)", "erm", "irm", "vrex", "_private", "a$b$c"]
     with canvas("labels", 6.0, 3.7) as drawn:
@@ -35,5 +37,7 @@ def test_labels_do_not_overlap_and_stay_on_the_canvas(ends: list[float]) -> None
 def test_few_curves_are_all_in_color_and_of_many_the_leading_ones() -> None:
     few = colored(["a", "b"], ["b"])
     assert few == {"a": COLORS[0], "b": COLORS[1]}
-    many = colored([f"m{i}" for i in range(14)], ["m3", "absent", "m3", "m0", "m1", "m2", "m4", "m5"])
+    many = colored(
+        [f"m{i}" for i in range(14)], ["m3", "absent", "m3", "m0", "m1", "m2", "m4", "m5"]
+    )
     assert many == dict(zip(["m3", "m0", "m1", "m2", "m4"], COLORS, strict=False))

@@ -27,7 +27,9 @@ from tests.studies import make_study, small_study, train_study
 CLASSES = ("cat", "dog", "emu")
 
 
-def images(label: Sequence[int], scores: Sequence[Sequence[float]], env: str = "a", **columns: Any) -> EnvImages:
+def images(
+    label: Sequence[int], scores: Sequence[Sequence[float]], env: str = "a", **columns: Any
+) -> EnvImages:
     probability = np.array(scores, float)
     frame = pd.DataFrame(
         {
@@ -57,7 +59,9 @@ def test_measures_by_hand() -> None:
     pairs = pd.DataFrame({"label": [0, 0, 1, 2], "predicted": [0, 1, 1, 1], "n": [1, 1, 1, 1]})
     assert macro_f1(pairs) == pytest.approx((2 / 3 + 2 / 4 + 0) / 3)
     guessed = pd.DataFrame({"label": [0, 0, 1], "predicted": [0, 2, 1], "n": [1, 1, 1]})
-    assert macro_f1(guessed) == pytest.approx((2 / 3 + 1) / 2), "no label is an emu, so emus are not averaged over"
+    assert macro_f1(guessed) == pytest.approx((2 / 3 + 1) / 2), (
+        "no label is an emu, so emus are not averaged over"
+    )
     assert auroc(four) == pytest.approx(3 / 4)
     (measured,) = counts.measures().to_dict("records")
     assert (measured["images"], measured["accuracy"], measured["macro_f1"]) == (4, 0.5, 0.5)
@@ -100,7 +104,9 @@ def test_an_attribute_of_many_values_makes_no_groups() -> None:
     assert counts.groups()["name"].tolist() == ["cat in a", "cat in a, gone None"]
 
 
-def write_predictions(folder: Path, who: Any, right: Sequence[bool], root: str | None = None, k: int = 3) -> None:
+def write_predictions(
+    folder: Path, who: Any, right: Sequence[bool], root: str | None = None, k: int = 3
+) -> None:
     """Ten images of the held-out environment, classes in turn; a wrong one is taken for the next class."""
     (env,) = who.held_out
     classes = [*CLASSES, *(f"class {i}" for i in range(3, k))]
@@ -122,14 +128,20 @@ def write_predictions(folder: Path, who: Any, right: Sequence[bool], root: str |
             }
         )  # fmt: skip
     kind = schema(about)
-    columns = [pa.array([line[name] for line in lines]).cast(kind.field(name).type) for name in kind.names]
+    columns = [
+        pa.array([line[name] for line in lines]).cast(kind.field(name).type) for name in kind.names
+    ]
     pq.write_table(pa.Table.from_arrays(columns, schema=kind), folder / PREDICTION_FILE)
 
 
 @pytest.fixture
 def study(make: SimpleNamespace, tmp_path: Path) -> Path:
     """erm gets images 0..5 right in seed 0 and 0..7 in seed 1, vrex 4..9; one held-out environment."""
-    for algorithm, seed, fine in (("erm", 0, range(6)), ("erm", 1, range(8)), ("vrex", 0, range(4, 10))):
+    for algorithm, seed, fine in (
+        ("erm", 0, range(6)),
+        ("erm", 1, range(8)),
+        ("vrex", 0, range(4, 10)),
+    ):
         who = make.identity(algorithm, "0", seed)
         write_predictions(make.write_run(tmp_path, who), who, [i in fine for i in range(10)])
     return tmp_path
@@ -155,7 +167,11 @@ def test_the_tables(study: Path) -> None:
     pairs = own["confusions"].set_index(["algorithm", "class", "predicted"])["images"]
     assert pairs["erm"].to_dict() == {("cat", "dog"): 1.5, ("emu", "cat"): 1.0, ("dog", "emu"): 0.5}
     matrix = own["confusion_erm"].set_index("class")
-    assert matrix[["as cat", "as dog", "as emu"]].to_numpy().tolist() == [[2.5, 1.5, 0], [0, 2.5, 0.5], [1, 0, 2]]
+    assert matrix[["as cat", "as dog", "as emu"]].to_numpy().tolist() == [
+        [2.5, 1.5, 0],
+        [0, 2.5, 0.5],
+        [1, 0, 2],
+    ]
     assert matrix["as dog.flag"]["cat"] == "38%"
     by_class = own["classes"].query("algorithm == 'vrex'").set_index("class")["in 0.90"]
     assert by_class.to_dict() == pytest.approx({"cat": 2 / 4, "dog": 2 / 3, "emu": 2 / 3})
@@ -166,7 +182,9 @@ def test_the_tables(study: Path) -> None:
     assert {figure.name.split("_")[0] for figure in section.figures} == {"confusion"}
 
 
-def test_what_only_one_of_two_gets_right(study: Path, image_tree: Callable[..., Path], make: SimpleNamespace) -> None:
+def test_what_only_one_of_two_gets_right(
+    study: Path, image_tree: Callable[..., Path], make: SimpleNamespace
+) -> None:
     """Every run of erm is right on 0..3, where vrex is wrong; vrex is right on 8 and 9, where both seeds of erm err."""
     root = image_tree(**{"0.90": {"x": 10}})
     for path in (root / "0.90" / "x").iterdir():
@@ -181,7 +199,9 @@ def test_what_only_one_of_two_gets_right(study: Path, image_tree: Callable[..., 
     assert "4 test images" in sheets["only_sr_cmnist_digits_exact_erm"].caption
     assert "2 test images" in sheets["only_sr_cmnist_digits_exact_vrex"].caption
     assert "1 of 2 images" in sheets["only_sr_cmnist_digits_exact_vrex"].caption
-    assert sheets["mistakes_sr_cmnist_digits_exact_erm"].svg.count("<image") == 3, "6 to 9, of which one is gone"
+    assert sheets["mistakes_sr_cmnist_digits_exact_erm"].svg.count("<image") == 3, (
+        "6 to 9, of which one is gone"
+    )
     assert not [name for name, _ in section.facts if name == "no images are shown"]
 
 
@@ -222,7 +242,9 @@ def test_algorithms_to_compare_must_be_there(study: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["exact", "images"])
-def test_accuracy_is_that_of_the_rows(kind: str, image_tree: Callable[..., Path], tmp_path: Path) -> None:
+def test_accuracy_is_that_of_the_rows(
+    kind: str, image_tree: Callable[..., Path], tmp_path: Path
+) -> None:
     """To the last image, of every held-out environment; painted digits by the expected number."""
     steps = ("trainer.steps=6", "trainer.eval_every=6", "trainer.predictions=last")
     if kind == "exact":
@@ -253,7 +275,9 @@ def test_accuracy_is_that_of_the_rows(kind: str, image_tree: Callable[..., Path]
 @pytest.mark.thorough
 def test_the_commands(train: Any, command: Any, tmp_path: Path) -> None:
     """As a user types them."""
-    ended = train("grid.algorithm=[erm,vrex]", "trainer.predictions=best", "protocol.folds=[3]", cwd=tmp_path)
+    ended = train(
+        "grid.algorithm=[erm,vrex]", "trainer.predictions=best", "protocol.folds=[3]", cwd=tmp_path
+    )
     assert ended.code == 0, ended.err
     assert len(list(tmp_path.glob("outputs/*/*/predictions.parquet"))) == 2
     ended = command("report.py", "report=errors", "report.compare=[vrex,erm]", cwd=tmp_path)
@@ -262,7 +286,9 @@ def test_the_commands(train: Any, command: Any, tmp_path: Path) -> None:
     assert (tmp_path / "reports" / "errors" / "report.html").is_file()
 
 
-def test_what_takes_long_is_counted(study: Path, at_once: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_takes_long_is_counted(
+    study: Path, at_once: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     runs = len(collect([study]).runs)
     capsys.readouterr()
     document(study)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dgbench.reports.render.formats import Explained
 
-WORDS = {"gap": "Largest less smallest.", "worst+gap": 'Worst + "gap".', "held-out environment": "Not trained on."}
+WORDS = {
+    "gap": "Largest less smallest.",
+    "worst+gap": 'Worst + "gap".',
+    "held-out environment": "Not trained on.",
+}
 
 
 def test_the_first_occurrence_alone_in_the_order_of_the_page() -> None:

@@ -16,7 +16,13 @@ from dgbench.reports.errors.features import FeaturesReport, separability, two_di
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.render.formats import write
 
-WORDS = ("backbone=mlp", "backbone.width=8", "hparams.batch_size=4", "trainer.steps=4", "trainer.eval_every=4")
+WORDS = (
+    "backbone=mlp",
+    "backbone.width=8",
+    "hparams.batch_size=4",
+    "trainer.steps=4",
+    "trainer.eval_every=4",
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +44,15 @@ def test_what_is_kept(kept: Path) -> None:
     with np.load(file, allow_pickle=False) as content:
         about = json.loads(str(content["about"]))
         assert about == {"environments": ["a", "b", "c"], "classes": ["cat", "dog", "emu"]}
-        assert content["features"].shape == (4 + 4 + 6, 8), "val images of b and c, test images of a"
+        assert content["features"].shape == (4 + 4 + 6, 8), (
+            "val images of b and c, test images of a"
+        )
         assert content["features"].dtype == np.float16
-        assert [bool(content["held_out"][content["env"] == n].all()) for n in range(3)] == [True, False, False]
+        assert [bool(content["held_out"][content["env"] == n].all()) for n in range(3)] == [
+            True,
+            False,
+            False,
+        ]
 
 
 def test_training_images_are_not_taken_where_there_are_others(kept: Path, tmp_path: Path) -> None:
@@ -77,7 +89,9 @@ def test_the_page_shows_every_run(kept: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", ["ab", "ba"])
-def test_they_are_found_beside_the_runs_that_were_trained(names: str, kept: Path, tmp_path: Path) -> None:
+def test_they_are_found_beside_the_runs_that_were_trained(
+    names: str, kept: Path, tmp_path: Path
+) -> None:
     """The rows of an evaluation may be those of the training: one run, whichever folder comes first."""
     for name, folder in zip(names, (kept.parent / "trained", kept), strict=True):
         shutil.copytree(folder, tmp_path / name)
@@ -110,7 +124,11 @@ def test_principal_components_are_those_of_the_covariance() -> None:
 
 def test_neighbors_worked_out_by_hand() -> None:
     """On a line at 0, 1, 10, 11, 20: the neighbor of each is 1, 0, 11, 10, 11."""
-    found = separability(np.array([[0.0], [1], [10], [11], [20]]), np.array([0, 0, 0, 0, 1]), np.array([0, 0, 1, 0, 1]))
+    found = separability(
+        np.array([[0.0], [1], [10], [11], [20]]),
+        np.array([0, 0, 0, 0, 1]),
+        np.array([0, 0, 1, 0, 1]),
+    )
     assert found == {
         "class": 2 / 5,
         "environment": 4 / 5,

@@ -45,7 +45,8 @@ HUGE, LONGER = 10**400, "9" * 5000  # Python reads the first and refuses the sec
 DEEP = b"[" * 200_000
 MARK = Path("/tmp/dgbench-hostile-mark")
 LAUGHS = "a: &a [lol, lol]\n" + "".join(
-    f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefghij", "bcdefghijk", strict=True)
+    f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n"
+    for a, b in zip("abcdefghij", "bcdefghijk", strict=True)
 )
 
 
@@ -116,7 +117,10 @@ ARCHIVES: dict[str, tuple[str, Callable[[Path], bytes]]] = {
     "empty lines": ("no whole archive", lambda file: times(b"\n" * 20_000_000, 10)),
     "objects": ("no whole archive", lambda file: times(b"{}\n" * 6_000_000, 10)),
     "runs again and again": ("expands", bomb_of_runs),
-    "a good run, then zeros": ("16 MB|expands", lambda file: times(lines_of(file)[0], 1) + times(bytes(20_000_000), 9)),
+    "a good run, then zeros": (
+        "16 MB|expands",
+        lambda file: times(lines_of(file)[0], 1) + times(bytes(20_000_000), 9),
+    ),
     "deep": ("JSON", lambda file: lzma.compress(DEEP + b"\n")),
     "digits": ("JSON", lambda file: lzma.compress(LONGER.encode() + b"\n")),
     "a pickle": ("no whole archive", lambda file: pickle.dumps(Harm())),
@@ -126,7 +130,9 @@ ARCHIVES: dict[str, tuple[str, Callable[[Path], bytes]]] = {
 
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_archives(entry: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dgbench.records.files.ALWAYS", 2_000_000)  # or a good run is read again for half a minute
+    monkeypatch.setattr(
+        "dgbench.records.files.ALWAYS", 2_000_000
+    )  # or a good run is read again for half a minute
     file, (said, make) = entry / "rows.jsonl.xz", ARCHIVES[name]
     file.write_bytes(make(file))
     message = refusal(lambda: collect([file]))
@@ -154,7 +160,9 @@ def put(value: Any, *place: str) -> Callable[[dict[str, Any]], None]:
         ("run", "identity", "hparams", "lr"), ("run", "identity", "variant", "scale"), ("spec", "seed"),
     ],
 )  # fmt: skip
-def test_a_number_of_400_digits_costs_its_packed_run_only(entry: Path, place: tuple[str, ...]) -> None:
+def test_a_number_of_400_digits_costs_its_packed_run_only(
+    entry: Path, place: tuple[str, ...]
+) -> None:
     file = entry / "rows.jsonl.xz"
     first, *rest = lines_of(file)
     content = json.loads(first)
@@ -168,9 +176,13 @@ def test_a_number_of_400_digits_costs_its_packed_run_only(entry: Path, place: tu
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("key", ["step", "seen", "wrong", "loss", "together", "seed", "n_trainable", "draw"])
+@pytest.mark.parametrize(
+    "key", ["step", "seen", "wrong", "loss", "together", "seed", "n_trainable", "draw"]
+)
 @pytest.mark.parametrize("digits", [str(HUGE), LONGER, f"-{HUGE}", "1e999", "[" * 100_000])
-def test_a_row_of_long_numbers_costs_itself_only(study: Path, tmp_path: Path, key: str, digits: str) -> None:
+def test_a_row_of_long_numbers_costs_itself_only(
+    study: Path, tmp_path: Path, key: str, digits: str
+) -> None:
     runs = shutil.copytree(study, tmp_path / "runs")
     file = sorted(runs.rglob("errors.jsonl"))[0]
     first, *rest = file.read_text().splitlines(keepends=True)
@@ -200,7 +212,9 @@ ODD_FILES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("name", ODD_FILES)
-@pytest.mark.parametrize("file", ["README.md", "rows.jsonl.xz", "entry.yaml", "measures.csv", "further.md"])
+@pytest.mark.parametrize(
+    "file", ["README.md", "rows.jsonl.xz", "entry.yaml", "measures.csv", "further.md"]
+)
 def test_an_entry_holds_ordinary_files(entry: Path, name: str, file: str) -> None:
     """A link that is published shows a file of the machine that publishes."""
     (entry / file).unlink(missing_ok=True)
@@ -275,7 +289,9 @@ def test_names_in_pages_are_text(study: Path, tmp_path: Path) -> None:
     }
     for file in runs.rglob("errors.jsonl"):
         text = (
-            file.read_text().replace('"dataset":"sr_cmnist"', '"dataset":"@<b>[a](data:b)"').replace('"0.10"', '"-0.5"')
+            file.read_text()
+            .replace('"dataset":"sr_cmnist"', '"dataset":"@<b>[a](data:b)"')
+            .replace('"0.10"', '"-0.5"')
         )
         for name, odd in names.items():
             text = text.replace(f'"algorithm":"{name}"', f'"algorithm":"{odd}"')
@@ -287,14 +303,41 @@ def test_names_in_pages_are_text(study: Path, tmp_path: Path) -> None:
     assert "'=HYPERLINK" in (tmp_path / "report" / "measures.csv").read_text()
     page, text = ((tmp_path / "report" / name).read_text() for name in ("report.html", "report.md"))
     assert "<img src=x" not in page and "<b>" not in page and 'href="java' not in page
-    assert active_markup(text.replace("<u>", "").replace("</u>", "").replace("\\<", "").replace("]\\(", "")) == []
+    assert (
+        active_markup(
+            text.replace("<u>", "").replace("</u>", "").replace("\\<", "").replace("]\\(", "")
+        )
+        == []
+    )
 
 
 def test_cells_that_a_spreadsheet_would_compute() -> None:
-    names = ["=1+1", "+1", "-0.5", "-1+cmd|' /C calc'!A0", "@SUM(A1)", "\t=1", "-", "a=b", "", "-1e-3"]
+    names = [
+        "=1+1",
+        "+1",
+        "-0.5",
+        "-1+cmd|' /C calc'!A0",
+        "@SUM(A1)",
+        "\t=1",
+        "-",
+        "a=b",
+        "",
+        "-1e-3",
+    ]
     frame = pd.DataFrame({"=name": names, "number": -0.5, "kind": pd.Categorical(names)})
     read = pd.read_csv(io.StringIO(csv_text(frame)), dtype=str, keep_default_na=False)
-    safe = ["'=1+1", "+1", "-0.5", "'-1+cmd|' /C calc'!A0", "'@SUM(A1)", "'\t=1", "-", "a=b", "", "-1e-3"]
+    safe = [
+        "'=1+1",
+        "+1",
+        "-0.5",
+        "'-1+cmd|' /C calc'!A0",
+        "'@SUM(A1)",
+        "'\t=1",
+        "-",
+        "a=b",
+        "",
+        "-1e-3",
+    ]
     assert list(read) == ["'=name", "number", "kind"]
     assert read["'=name"].tolist() == read["kind"].tolist() == safe
     assert set(read["number"]) == {"-0.5"}
@@ -326,7 +369,13 @@ def test_estimates_of_shift(tmp_path: Path, key: str, digits: str) -> None:
 @pytest.mark.parametrize("key", ["step", "env0_in_acc", "trial_seed", "lr"])
 def test_sweeps_of_domainbed(tmp_path: Path, key: str, digits: str) -> None:
     for trial in (0, 1):
-        args = {"dataset": "Own", "algorithm": "ERM", "test_envs": [0], "trial_seed": trial, "hparams_seed": 0}
+        args = {
+            "dataset": "Own",
+            "algorithm": "ERM",
+            "test_envs": [0],
+            "trial_seed": trial,
+            "hparams_seed": 0,
+        }
         accuracies = {f"env{i}_{part}_acc": 0.25 for i in range(2) for part in ("in", "out")}
         record = {"args": args, "hparams": {"lr": 0.1}, "step": 0, **accuracies}
         holder = next(part for part in (record, args, record["hparams"]) if key in part)  # type: ignore[operator]
@@ -348,14 +397,18 @@ def zeros(file: Path, **arrays: Any) -> None:
 def announced(file: Path) -> None:
     """An array of 8 TB, of which nothing is there."""
     np.savez(file, features=np.zeros(1))
-    file.write_bytes(file.read_bytes().replace(b"'shape': (1,), }" + b" " * 12, b"'shape': (1000000000000,), }"))
+    file.write_bytes(
+        file.read_bytes().replace(b"'shape': (1,), }" + b" " * 12, b"'shape': (1000000000000,), }")
+    )
 
 
 ARRAYS: dict[str, Callable[[Path], object]] = {
     "zeros": zeros,
     "announced": announced,
     "a pickle": lambda file: file.write_bytes(pickle.dumps(Harm())),
-    "objects": lambda file: np.savez(file, features=np.array([Harm()], dtype=object), about=np.array([Harm()], object)),
+    "objects": lambda file: np.savez(
+        file, features=np.array([Harm()], dtype=object), about=np.array([Harm()], object)
+    ),
     "no archive": lambda file: file.write_bytes(b"PK\3\4" + bytes(100)),
 }
 
@@ -382,7 +435,9 @@ def repeated(file: Path) -> None:
 
 def long_texts(file: Path) -> None:
     """A text of 1 MB that stands in each of 100,000 lines."""
-    texts = pa.DictionaryArray.from_arrays(pa.array(np.zeros(100_000, np.int32)), pa.array(["a" * 1_000_000]))
+    texts = pa.DictionaryArray.from_arrays(
+        pa.array(np.zeros(100_000, np.int32)), pa.array(["a" * 1_000_000])
+    )
     pq.write_table(pa.table({"image": texts}), file, store_schema=False)
 
 
@@ -400,7 +455,9 @@ def test_predictions(tmp_path: Path, make: Callable[[Path], None]) -> None:
         refusal(lambda: read_predictions(file))
 
 
-@pytest.mark.parametrize("content", [DEEP, b'{"sessions": [{"time": %d}]}' % HUGE, LONGER.encode(), b"[1]"])
+@pytest.mark.parametrize(
+    "content", [DEEP, b'{"sessions": [{"time": %d}]}' % HUGE, LONGER.encode(), b"[1]"]
+)
 def test_what_lies_beside_rows(study: Path, tmp_path: Path, content: bytes) -> None:
     runs = shutil.copytree(study, tmp_path / "runs")
     for name in ("identity.json", "progress.json", "status", "planned.json"):

@@ -31,8 +31,14 @@ def sweep(tmp_path: Path) -> Path:
                 }
                 lines = []
                 for step in (0, 300):
-                    keys = {f"env{i}_{part}_acc": 0.5 + 0.1 * draw for i in range(3) for part in ("in", "out")}
-                    lines.append(json.dumps({"args": args, "hparams": {"lr": 0.1}, "step": step, **keys}))
+                    keys = {
+                        f"env{i}_{part}_acc": 0.5 + 0.1 * draw
+                        for i in range(3)
+                        for part in ("in", "out")
+                    }
+                    lines.append(
+                        json.dumps({"args": args, "hparams": {"lr": 0.1}, "step": step, **keys})
+                    )
                 (folder / "results.jsonl").write_text("\n".join(lines) + "\n")
                 (folder / "done").write_text("done")
     return tmp_path / "sweep"
@@ -41,7 +47,13 @@ def sweep(tmp_path: Path) -> Path:
 @pytest.mark.thorough
 @pytest.mark.parametrize("report", ["leaderboard", "leakage", "measures"])
 def test_a_sweep_becomes_a_report(command: Any, sweep: Path, tmp_path: Path, report: str) -> None:
-    words = ["import=domainbed", f"import.path={sweep}", f"report={report}", "selection=train_val", "output=page"]
+    words = [
+        "import=domainbed",
+        f"import.path={sweep}",
+        f"report={report}",
+        "selection=train_val",
+        "output=page",
+    ]
     ended = command("report.py", *words, cwd=tmp_path, before=NO_TORCH)
     assert ended.code == 0, ended.err
     assert "training-domain validation" in ended.out

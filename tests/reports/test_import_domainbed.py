@@ -35,14 +35,23 @@ ALGORITHMS = {"ERM": "erm", "VREx": "vrex"}
 def record(step: int, accuracies: list[float], **args: Any) -> Record:
     """One line of results.jsonl; accuracies are in, out of environment 0, in, out of environment 1, ..."""
     keys = [f"env{i}_{part}_acc" for i in range(len(accuracies) // 2) for part in ("in", "out")]
-    base = {"dataset": "PACS", "algorithm": "ERM", "test_envs": [0], "hparams_seed": 0, "trial_seed": 0, "seed": 5}
+    base = {
+        "dataset": "PACS",
+        "algorithm": "ERM",
+        "test_envs": [0],
+        "hparams_seed": 0,
+        "trial_seed": 0,
+        "seed": 5,
+    }
     return {"args": {**base, **args}, "hparams": {"lr": 1e-4 * (1 + args.get("hparams_seed", 0))}, "step": step,
             "epoch": step / 10, "loss": 0.5, **dict(zip(keys, accuracies, strict=True))}  # fmt: skip
 
 
 def write_run(folder: Path, records: list[Record], done: bool = True) -> Path:
     folder.mkdir(parents=True)
-    (folder / "results.jsonl").write_text("".join(json.dumps(line, sort_keys=True) + "\n" for line in records))
+    (folder / "results.jsonl").write_text(
+        "".join(json.dumps(line, sort_keys=True) + "\n" for line in records)
+    )
     if done:
         (folder / "done").write_text("done")
     return folder
@@ -52,7 +61,9 @@ def make_sweep(root: Path, datasets: tuple[str, ...] = ("PACS", "VLCS")) -> list
     """3 trials x 3 draws x all single and pair test sets, with coarse accuracies (many ties), NaN and missing runs."""
     dice = random.Random(7)
     records = []
-    sets = [[e] for e in range(ENVIRONMENTS)] + [list(pair) for pair in combinations(range(ENVIRONMENTS), 2)]
+    sets = [[e] for e in range(ENVIRONMENTS)] + [
+        list(pair) for pair in combinations(range(ENVIRONMENTS), 2)
+    ]
     for dataset in datasets:
         for algorithm in ALGORITHMS:
             for trial in range(3):
@@ -62,13 +73,21 @@ def make_sweep(root: Path, datasets: tuple[str, ...] = ("PACS", "VLCS")) -> list
                         if (dataset, algorithm, trial, draw, test_envs) in MISSING:
                             continue
                         run = []
-                        written = dice.sample(test_envs, len(test_envs))  # their order does not matter
+                        written = dice.sample(
+                            test_envs, len(test_envs)
+                        )  # their order does not matter
                         for step in STEPS:
-                            values = [dice.randint(3, 9) / 10 + 0.003 for _ in range(2 * ENVIRONMENTS)]
+                            values = [
+                                dice.randint(3, 9) / 10 + 0.003 for _ in range(2 * ENVIRONMENTS)
+                            ]
                             if (trial, draw, test_envs) == (1, 2, [0]) and step > 0:
-                                values[3] = math.nan  # training env 1, out: its mean over environments is NaN
+                                values[3] = (
+                                    math.nan
+                                )  # training env 1, out: its mean over environments is NaN
                             if (trial, draw, test_envs) == (2, 1, [1]):
-                                values[3] = math.nan  # held-out env 1, out: the oracle's accuracy is NaN
+                                values[3] = (
+                                    math.nan
+                                )  # held-out env 1, out: the oracle's accuracy is NaN
                             if (trial, draw, test_envs) == (0, 0, [2, 3]) and step == 600:
                                 continue  # a pair that lacks a step
                             run.append(record(step, values, dataset=dataset, algorithm=algorithm, trial_seed=trial,
@@ -132,13 +151,19 @@ def sweep_accuracy(records: list[Record], e: int, way: Way) -> float | None:
     return ordered[0][1] if ordered else None
 
 
-def accuracies(records: list[Record], dataset: str, algorithm: str, way: Way) -> dict[int, dict[int, float]]:
+def accuracies(
+    records: list[Record], dataset: str, algorithm: str, way: Way
+) -> dict[int, dict[int, float]]:
     """trial -> environment -> the accuracy that the search reports."""
     table: dict[int, dict[int, float]] = {}
-    mine = [r for r in records if (r["args"]["dataset"], r["args"]["algorithm"]) == (dataset, algorithm)]
+    mine = [
+        r for r in records if (r["args"]["dataset"], r["args"]["algorithm"]) == (dataset, algorithm)
+    ]
     for trial in range(3):
         for e in range(ENVIRONMENTS):
-            group = [r for r in mine if r["args"]["trial_seed"] == trial and e in r["args"]["test_envs"]]
+            group = [
+                r for r in mine if r["args"]["trial_seed"] == trial and e in r["args"]["test_envs"]
+            ]
             found = sweep_accuracy(group, e, way)
             if found is not None:
                 table.setdefault(trial, {})[e] = found
@@ -182,7 +207,9 @@ def test_every_search_reports_what_domainbed_reports(sweep: Any, selection: Any,
             lines = dataset.accuracies
             known = lines[(lines["algorithm"] == label) & lines["accuracy"].notna()]
             mine: dict[int, dict[int, float]] = {}
-            for trial, env, value in zip(known["seed"], known["env"], known["accuracy"], strict=True):
+            for trial, env, value in zip(
+                known["seed"], known["env"], known["accuracy"], strict=True
+            ):
                 mine.setdefault(trial, {})[dataset.environments.index(env)] = value
             assert mine == theirs  # exactly, not approximately
             compared += sum(map(len, theirs.values()))
@@ -252,7 +279,10 @@ def test_what_cannot_be_used_is_named(tmp_path: Path) -> None:
     with open(folder / "results.jsonl", "a") as handle:
         handle.write(json.dumps(record(100, [0.6] * 6)) + "\n")
         handle.write(json.dumps(record(200, [0.6] * 6, trial_seed=1)) + "\n")
-        handle.write(json.dumps({k: v for k, v in record(300, [0.6] * 6).items() if k != "env2_out_acc"}) + "\n")
+        handle.write(
+            json.dumps({k: v for k, v in record(300, [0.6] * 6).items() if k != "env2_out_acc"})
+            + "\n"
+        )
         handle.write('{"args": {"data')
     write_run(tmp_path / "b", lines)
     write_run(tmp_path / "c", [record(0, [0.5] * 6, hparams_seed=1)], done=False)
@@ -263,14 +293,21 @@ def test_what_cannot_be_used_is_named(tmp_path: Path) -> None:
         ("duplicate", "b"), ("no done marker", "c"), ("repeated records", "results.jsonl"),
         ("run without records", "d"),
     ]  # fmt: skip
-    assert [run.unusable for run in found.runs] == ["", "unfinished (status UNKNOWN), last row at step 0"]
-    assert found.rows["accuracy"].tolist()[6:12] == [0.6] * 6  # the later of two records of step 100
+    assert [run.unusable for run in found.runs] == [
+        "",
+        "unfinished (status UNKNOWN), last row at step 0",
+    ]
+    assert (
+        found.rows["accuracy"].tolist()[6:12] == [0.6] * 6
+    )  # the later of two records of step 100
     assert [run.unusable for run in read_domainbed(tmp_path, require_done=False).runs] == ["", ""]
 
 
 def test_subsets_keep_domainbeds_meaning(tmp_path: Path) -> None:
     """Environment 1 is held out: its in part is reported (test), its out part is the oracle's (val)."""
-    write_run(tmp_path / "a", [record(0, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], test_envs=[1], dataset="Own")])
+    write_run(
+        tmp_path / "a", [record(0, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], test_envs=[1], dataset="Own")]
+    )
     rows = read_domainbed(tmp_path).rows
     assert rows[["env", "subset", "env_held_out", "accuracy"]].to_numpy().tolist() == [
         ["env0", "train", False, 0.1], ["env0", "val", False, 0.2], ["env1", "test", True, 0.3],
@@ -281,13 +318,21 @@ def test_subsets_keep_domainbeds_meaning(tmp_path: Path) -> None:
 def test_validation_environments_are_held_out_too(tmp_path: Path) -> None:
     write_run(tmp_path / "a", [record(0, [0.5] * 6, test_envs=[2], val_envs=[1], dataset="Own")])
     identity = read_domainbed(tmp_path).runs[0].identity
-    assert (identity["held_out"], identity["protocol"], identity["fold"]) == (["env1", "env2"], "multi_test", "1-2")
+    assert (identity["held_out"], identity["protocol"], identity["fold"]) == (
+        ["env1", "env2"],
+        "multi_test",
+        "1-2",
+    )
 
 
 def second_training(step: int, accuracies: list[float], **args: Any) -> Record:
     """What train_autolr.py appends when it trains again, on all images: no out part, keys of their own."""
     line = record(step, [], **{**args, "auto_lr": True, "holdout_fraction": 0.0})
-    return {**line, "lr": 5e-5, **{f"fd_env{i}_in_acc": value for i, value in enumerate(accuracies)}}
+    return {
+        **line,
+        "lr": 5e-5,
+        **{f"fd_env{i}_in_acc": value for i, value in enumerate(accuracies)},
+    }
 
 
 def auto_lr_sweep(root: Path) -> list[list[Record]]:
@@ -296,11 +341,22 @@ def auto_lr_sweep(root: Path) -> list[list[Record]]:
     for trial in range(2):
         for draw in range(3):
             for env in range(ENVIRONMENTS):
-                args: Any = {"algorithm": "ERMPlusPlus", "trial_seed": trial, "hparams_seed": draw, "test_envs": [env]}
+                args: Any = {
+                    "algorithm": "ERMPlusPlus",
+                    "trial_seed": trial,
+                    "hparams_seed": draw,
+                    "test_envs": [env],
+                }
                 first = range(0, 300 * dice.randint(2, 5), 300)
                 args |= {"auto_lr": True, "holdout_fraction": 0.2}
-                run = [{**record(step, [dice.random() for _ in range(8)], **args), "lr": 5e-5} for step in first]
-                run += [second_training(step, [dice.random() for _ in range(4)], **args) for step in first[:-1]]
+                run = [
+                    {**record(step, [dice.random() for _ in range(8)], **args), "lr": 5e-5}
+                    for step in first
+                ]
+                run += [
+                    second_training(step, [dice.random() for _ in range(4)], **args)
+                    for step in first[:-1]
+                ]
                 runs.append(run)
                 write_run(root / f"{trial}{draw}{env}", run)
     return runs
@@ -319,11 +375,15 @@ def test_the_second_training_of_train_autolr_is_the_result(tmp_path: Path) -> No
     assert [run.last_step for run in collection.runs] == [run[-1]["step"] for run in runs]
     (board,), _ = leaderboards(select_runs(collection, TrainVal()))
     (dataset,) = board.datasets
-    for trial, env, value in zip(*(dataset.accuracies[key] for key in ("seed", "env", "accuracy")), strict=True):
+    for trial, env, value in zip(
+        *(dataset.accuracies[key] for key in ("seed", "env", "accuracy")), strict=True
+    ):
         test = dataset.environments.index(env)
         draws = [merged(run) for run in runs if merged(run)["args"]["test_envs"] == [test]]
         vals = {
-            float(np.mean([draw[f"env{i}_out_acc"] for i in range(ENVIRONMENTS) if i != test])): draw
+            float(
+                np.mean([draw[f"env{i}_out_acc"] for i in range(ENVIRONMENTS) if i != test])
+            ): draw
             for draw in draws
             if draw["args"]["trial_seed"] == trial
         }
@@ -334,7 +394,9 @@ def test_the_second_training_of_train_autolr_is_the_result(tmp_path: Path) -> No
 def test_what_cannot_be_used_of_a_second_training_is_named(tmp_path: Path) -> None:
     first = [record(step, [0.5] * 6, holdout_fraction=0.2, auto_lr=True) for step in (0, 100)]
     lines = [
-        second_training(0, [0.6] * 3),  # before the first training: of what it validates nothing is known
+        second_training(
+            0, [0.6] * 3
+        ),  # before the first training: of what it validates nothing is known
         *first,
         second_training(0, [0.7, 0.8, 0.9]),
         second_training(100, [0.6] * 2),
@@ -342,7 +404,9 @@ def test_what_cannot_be_used_of_a_second_training_is_named(tmp_path: Path) -> No
         record(100, [0.5] * 6, holdout_fraction=0.0, auto_lr=True),
     ]
     write_run(tmp_path / "a", lines)
-    write_run(tmp_path / "b", [{**line, "args": {**line["args"], "hparams_seed": 1}} for line in first])
+    write_run(
+        tmp_path / "b", [{**line, "args": {**line["args"], "hparams_seed": 1}} for line in first]
+    )
     collection = read_domainbed(tmp_path)
     assert [(p.kind, Path(p.where).name) for p in collection.problems] == [
         *[("dropped line", f"results.jsonl:{number}") for number in (1, 5, 6, 7)], ("folder left out", "b"),
@@ -356,7 +420,10 @@ def test_every_used_line_says_who_wrote_it(tmp_path: Path) -> None:
     del lines[0]["step"], lines[1]["args"]
     write_run(tmp_path / "a", lines)
     collection = read_domainbed(tmp_path)
-    assert [Path(p.where).name for p in collection.problems] == ["results.jsonl:1", "results.jsonl:2"]
+    assert [Path(p.where).name for p in collection.problems] == [
+        "results.jsonl:1",
+        "results.jsonl:2",
+    ]
     assert set(collection.rows["step"]) == {200}
 
 
@@ -366,13 +433,23 @@ def test_names_that_do_not_fit_and_empty_folders(tmp_path: Path) -> None:
     write_run(tmp_path / "a", [record(0, [0.5] * 6)])
     with pytest.raises(RecordError, match="3 environments"):
         read_domainbed(tmp_path, environments=["x", "y"])
-    assert read_domainbed(tmp_path, environments=["x", "y", "z"]).runs[0].identity["given"] == ["x", "y", "z"]
+    assert read_domainbed(tmp_path, environments=["x", "y", "z"]).runs[0].identity["given"] == [
+        "x",
+        "y",
+        "z",
+    ]
 
 
 def test_accuracies_that_are_none_are_named_and_reach_no_table(tmp_path: Path) -> None:
     """Environment 0 is held out: what is reported of it and what the oracle looks at, and a training accuracy."""
-    values = [[78.3, -0.1, 0.5, 0.5, 0.5, 0.5], [0.5, math.nan, math.inf, 0.5, 0.5, 0.5], [0.0, 1.0, 0.5, 0.5, 1, 0]]
-    folder = write_run(tmp_path / "a", [record(step, accuracies) for step, accuracies in enumerate(values)])
+    values = [
+        [78.3, -0.1, 0.5, 0.5, 0.5, 0.5],
+        [0.5, math.nan, math.inf, 0.5, 0.5, 0.5],
+        [0.0, 1.0, 0.5, 0.5, 1, 0],
+    ]
+    folder = write_run(
+        tmp_path / "a", [record(step, accuracies) for step, accuracies in enumerate(values)]
+    )
     found = read_domainbed(tmp_path, environments=["x", "y", "z"])
     rows = found.rows
     assert len(rows) == 18 - 2
@@ -420,7 +497,8 @@ def test_a_bad_folder_is_named_and_the_others_are_used(tmp_path: Path) -> None:
     found = read_domainbed(tmp_path)
     assert [Path(run.folder).name for run in found.runs] == ["good"] and len(found.rows) == 6
     told = {
-        problem.where.removeprefix(f"{tmp_path}/").split("/")[0]: problem.reason for problem in reversed(found.problems)
+        problem.where.removeprefix(f"{tmp_path}/").split("/")[0]: problem.reason
+        for problem in reversed(found.problems)
     }
     assert told.keys() == {*cases, "pipe", "folder"}
     for name, (_, reason) in cases.items():
@@ -428,7 +506,9 @@ def test_a_bad_folder_is_named_and_the_others_are_used(tmp_path: Path) -> None:
     assert str(tmp_path / "pipe" / "results.jsonl") in {problem.where for problem in found.problems}
 
 
-def test_a_folder_that_cannot_be_searched_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_searched_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_run(tmp_path / "a", [record(0, [0.5] * 6)])
     write_run(tmp_path / "locked" / "b", [record(0, [0.5] * 6, trial_seed=1)])
     scandir = os.scandir
@@ -441,4 +521,6 @@ def test_a_folder_that_cannot_be_searched_is_named(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(os, "scandir", denied)
     found = read_domainbed(tmp_path)
     assert len(found.runs) == 1
-    assert [(p.kind, p.where) for p in found.problems] == [("unreadable folder", str(tmp_path / "locked"))]
+    assert [(p.kind, p.where) for p in found.problems] == [
+        ("unreadable folder", str(tmp_path / "locked"))
+    ]

@@ -18,7 +18,13 @@ from dgbench.reports.reading.selected import select_runs
 
 Record = dict[str, Any]
 STEPS = range(0, 501, 100)
-HPARAMS = {"lr": 5e-5, "resnet18": False, "swad": False, "swad_kwargs": {"n_converge": 3}, "extra_search_end": None}
+HPARAMS = {
+    "lr": 5e-5,
+    "resnet18": False,
+    "swad": False,
+    "swad_kwargs": {"n_converge": 3},
+    "extra_search_end": None,
+}
 
 
 def records(algorithm: str, seed: int, dice: random.Random, **args: Any) -> list[Record]:
@@ -43,7 +49,9 @@ def records(algorithm: str, seed: int, dice: random.Random, **args: Any) -> list
 
 def write(folder: Path, lines: list[Record]) -> Path:
     folder.mkdir(parents=True)
-    (folder / "results.jsonl").write_text("".join(json.dumps(line, sort_keys=True) + "\n" for line in lines))
+    (folder / "results.jsonl").write_text(
+        "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines)
+    )
     return folder
 
 
@@ -51,7 +59,11 @@ def write(folder: Path, lines: list[Record]) -> Path:
 def logs() -> dict[str, list[Record]]:
     """The logs of two algorithms and three seeds, by folder."""
     dice = random.Random(5)
-    return {f"{name}_seed{seed}": records(name, seed, dice) for name in ("ERM", "GGA") for seed in range(3)}
+    return {
+        f"{name}_seed{seed}": records(name, seed, dice)
+        for name in ("ERM", "GGA")
+        for seed in range(3)
+    }
 
 
 @pytest.fixture
@@ -68,14 +80,20 @@ def best(lines: list[Record], key: str) -> Record:
 
 EXPECTED: list[tuple[Selection, Callable[[list[Record]], float]]] = [
     (TrainVal(), lambda lines: best(lines, "train_out")["test_in"]),
-    (Oracle(), lambda lines: lines[-1]["test_in"]),  # DomainBed's oracle takes the last step of every run
+    (
+        Oracle(),
+        lambda lines: lines[-1]["test_in"],
+    ),  # DomainBed's oracle takes the last step of every run
     (Last(), lambda lines: lines[-1]["test_in"]),
 ]
 
 
 @pytest.mark.parametrize(("selection", "expected"), EXPECTED)
 def test_what_papers_report(
-    sweep: Path, logs: dict[str, list[Record]], selection: Selection, expected: Callable[[list[Record]], float]
+    sweep: Path,
+    logs: dict[str, list[Record]],
+    selection: Selection,
+    expected: Callable[[list[Record]], float],
 ) -> None:
     collection = read_domainbed(sweep)
     assert not collection.problems
@@ -88,7 +106,9 @@ def test_what_papers_report(
         for fold in range(3):
             of_fold = [line for line in lines if line["args"]["real_test_envs"] == [fold]]
             args = lines[0]["args"]
-            wanted[names[args["algorithm"]], args["seed"], str(fold)] = pytest.approx(expected(of_fold), abs=1e-12)
+            wanted[names[args["algorithm"]], args["seed"], str(fold)] = pytest.approx(
+                expected(of_fold), abs=1e-12
+            )
     assert found == wanted
     assert set(tests["env"]) == {"env0", "env1", "env2"}
 
@@ -133,7 +153,11 @@ def test_other_metrics_stand_beside_the_accuracy(sweep: Path) -> None:
 def test_averaged_weights_are_not_in_the_log(sweep: Path) -> None:
     averaged = {**HPARAMS, "swad": True}
     for seed in range(3):
-        changed(sweep, f"GGA_seed{seed}", lambda lines: [{**line, "hparams": averaged} for line in lines])
+        changed(
+            sweep,
+            f"GGA_seed{seed}",
+            lambda lines: [{**line, "hparams": averaged} for line in lines],
+        )
     [problem] = read_domainbed(sweep).problems
     assert problem.kind == "not averaged"
     assert "before averaging alone" in problem.reason
@@ -141,9 +165,14 @@ def test_averaged_weights_are_not_in_the_log(sweep: Path) -> None:
 
 
 def test_several_sets_of_hyperparameters_are_no_seeds(sweep: Path) -> None:
-    changed(sweep, "GGA_seed1", lambda lines: [{**line, "hparams": {**HPARAMS, "lr": 1e-4}} for line in lines])
+    changed(
+        sweep,
+        "GGA_seed1",
+        lambda lines: [{**line, "hparams": {**HPARAMS, "lr": 1e-4}} for line in lines],
+    )
     with pytest.raises(
-        RecordError, match=r"GGA on HTP has 2 sets of hyperparameters, which differ in lr .*import\.path"
+        RecordError,
+        match=r"GGA on HTP has 2 sets of hyperparameters, which differ in lr .*import\.path",
     ):
         read_domainbed(sweep)
 
@@ -164,7 +193,10 @@ def test_a_restarted_run_counts_once(sweep: Path, logs: dict[str, list[Record]])
     write(sweep / "again", logs["ERM_seed0"][:8])
     collection = read_domainbed(sweep)
     assert len(collection.runs) == 18
-    assert {problem.kind for problem in collection.problems} == {"duplicate", "not trained to the end"}
+    assert {problem.kind for problem in collection.problems} == {
+        "duplicate",
+        "not trained to the end",
+    }
 
 
 Change = Callable[[Record], Record]
@@ -175,8 +207,14 @@ DAMAGES: dict[str, Change] = {
     "train_out is 0.1, and the mean": lambda line: {**line, "train_out": 0.1},
     "step is": lambda line: {**line, "step": -1},
     "lacks step": lambda line: {key: value for key, value in line.items() if key != "step"},
-    "real_test_envs is [7], with 3": lambda line: {**line, "args": {**line["args"], "real_test_envs": [7]}},
-    "lacks args.real_test_envs": lambda line: {**line, "args": {"dataset": "HTP", "algorithm": "ERM"}},
+    "real_test_envs is [7], with 3": lambda line: {
+        **line,
+        "args": {**line["args"], "real_test_envs": [7]},
+    },
+    "lacks args.real_test_envs": lambda line: {
+        **line,
+        "args": {"dataset": "HTP", "algorithm": "ERM"},
+    },
     "hparams is no mapping": lambda line: {**line, "hparams": [1]},
 }
 

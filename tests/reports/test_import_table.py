@@ -43,7 +43,13 @@ ENVIRONMENTS = ("art_painting", "cartoon", "photo", "sketch")
 def frame_of(envs: tuple[str, ...] = ENVIRONMENTS, seeds: int = 3, **more: Any) -> pd.DataFrame:
     dice = np.random.default_rng(1)
     lines = [
-        {"algorithm": name, "seed": seed, "environment": env, "accuracy": dice.integers(600, 900) / 1000, **more}
+        {
+            "algorithm": name,
+            "seed": seed,
+            "environment": env,
+            "accuracy": dice.integers(600, 900) / 1000,
+            **more,
+        }
         for name in ("ERM", "VREx")
         for seed in range(seeds)
         for env in envs
@@ -60,16 +66,36 @@ def domainbed_folder(root: Path) -> pd.DataFrame:
             for out in range(4):
                 folder = root / f"{name}_{trial}_{out}"
                 folder.mkdir(parents=True)
-                args = {"dataset": "PACS", "algorithm": name, "test_envs": [out], "trial_seed": trial}
+                args = {
+                    "dataset": "PACS",
+                    "algorithm": name,
+                    "test_envs": [out],
+                    "trial_seed": trial,
+                }
                 records = []
                 for step in (0, 300):
-                    values = {f"env{i}_{part}_acc": float(dice.random()) for i in range(4) for part in ("in", "out")}
-                    records.append(json.dumps({"args": args, "hparams": {"lr": 0.1}, "step": step, **values}))
+                    values = {
+                        f"env{i}_{part}_acc": float(dice.random())
+                        for i in range(4)
+                        for part in ("in", "out")
+                    }
+                    records.append(
+                        json.dumps({"args": args, "hparams": {"lr": 0.1}, "step": step, **values})
+                    )
                     for i, env in enumerate(ENVIRONMENTS):
-                        run = {"algorithm": name, "seed": trial, "held_out": ENVIRONMENTS[out], "step": step}
+                        run = {
+                            "algorithm": name,
+                            "seed": trial,
+                            "held_out": ENVIRONMENTS[out],
+                            "step": step,
+                        }
                         of_in = "test" if i == out else "train"
                         for part, subset in (("in", of_in), ("out", "val")):
-                            value = {"environment": env, "subset": subset, "accuracy": values[f"env{i}_{part}_acc"]}
+                            value = {
+                                "environment": env,
+                                "subset": subset,
+                                "accuracy": values[f"env{i}_{part}_acc"],
+                            }
                             lines.append({"dataset": "pacs", **run, **value, "hparams.lr": 0.1})
                 (folder / "results.jsonl").write_text("\n".join(records) + "\n")
                 (folder / "done").write_text("done")
@@ -79,13 +105,17 @@ def domainbed_folder(root: Path) -> pd.DataFrame:
 def numbers(collection: Collection, selection: Any) -> list[Any]:
     """Measures of every study and the leaderboard, without what the setting is called."""
     selected = select_runs(collection, selection)
-    studies = evaluate(selected).studies[["algorithm", "seed", "average", "worst", "gap", "worst_gap", "steps"]]
+    studies = evaluate(selected).studies[
+        ["algorithm", "seed", "average", "worst", "gap", "worst_gap", "steps"]
+    ]
     (board,) = leaderboards(selected)[0]
     return [studies.to_numpy().tolist(), leaderboard_table(board).frame.to_numpy().tolist()]
 
 
 @pytest.mark.parametrize("selection", [Last(), TrainVal()], ids=["last", "train_val"])
-def test_a_sweep_its_csv_and_its_frame_give_the_same_to_the_digit(tmp_path: Path, selection: Any) -> None:
+def test_a_sweep_its_csv_and_its_frame_give_the_same_to_the_digit(
+    tmp_path: Path, selection: Any
+) -> None:
     frame = domainbed_folder(tmp_path / "sweep")
     expected = numbers(read_domainbed(tmp_path / "sweep"), selection)
     frame.to_csv(tmp_path / "a.csv", index=False)
@@ -97,13 +127,15 @@ def test_a_sweep_its_csv_and_its_frame_give_the_same_to_the_digit(tmp_path: Path
         assert numbers(read_table(tmp_path / name), selection) == expected, name
     from_python = dgbench.results(tmp_path / "a.csv", selection=selection)
     assert reports.leaderboard(from_python).to_numpy().tolist() == expected[1]
-    assert evaluate(select_runs(read_table(tmp_path / "a.jsonl"), selection)).studies["average"].tolist() == (
-        pytest.approx([line[2] for line in expected[0]], abs=1e-14)
-    )
+    assert evaluate(select_runs(read_table(tmp_path / "a.jsonl"), selection)).studies[
+        "average"
+    ].tolist() == (pytest.approx([line[2] for line in expected[0]], abs=1e-14))
 
 
 def test_python_takes_such_a_frame() -> None:
-    frame = frame_of().rename(columns={"environment": "domain", "algorithm": "Method", "accuracy": "test_acc"})
+    frame = frame_of().rename(
+        columns={"environment": "domain", "algorithm": "Method", "accuracy": "test_acc"}
+    )
     measures = dgbench.measures(frame)
     assert sorted(set(measures["label"])) == ["erm", "vrex"] and len(measures) == 6
     lines = frame[(frame["Method"] == "ERM") & (frame["seed"] == 0)]
@@ -111,13 +143,18 @@ def test_python_takes_such_a_frame() -> None:
     board = reports.leaderboard(frame)
     assert board["rank"].tolist() == [1, 2]
     said = [text for text in board.attrs["problems"] if "leave-one-out" in text or "domain" in text]
-    assert len(said) == 2 and len([text for text in measures.attrs["problems"] if "leave-one-out" in text]) == 1
+    assert (
+        len(said) == 2
+        and len([text for text in measures.attrs["problems"] if "leave-one-out" in text]) == 1
+    )
     assert len(reports.certainty(frame)) == 2
 
 
 def test_wide_and_long_are_the_same() -> None:
     frame = frame_of()
-    wide = frame.pivot(index=["algorithm", "seed"], columns="environment", values="accuracy").reset_index()
+    wide = frame.pivot(
+        index=["algorithm", "seed"], columns="environment", values="accuracy"
+    ).reset_index()
     wide["Avg."] = wide[list(ENVIRONMENTS)].mean(axis=1).round(3)
     assert numbers(read_table(wide), Last()) == numbers(read_table(frame), Last())
     percent = wide.copy()
@@ -125,14 +162,18 @@ def test_wide_and_long_are_the_same() -> None:
     percent.loc[1, "Avg."] += 3
     read = read_table(percent)
     assert [p.reason for p in read.problems if p.kind == "average" and "line 2" in p.reason]
-    assert reports.leaderboard(percent)["table"].tolist() == pytest.approx(reports.leaderboard(wide)["table"].tolist())
+    assert reports.leaderboard(percent)["table"].tolist() == pytest.approx(
+        reports.leaderboard(wide)["table"].tolist()
+    )
 
 
 def test_units_and_counts_are_told_apart() -> None:
     fractions = frame_of()
     percent = fractions.assign(accuracy=[f"{100 * value:.1f} %" for value in fractions["accuracy"]])
     error = fractions.assign(error=1 - fractions["accuracy"]).drop(columns="accuracy")
-    wrong = fractions.assign(n=1000, wrong=1000 - (1000 * fractions["accuracy"]).round()).drop(columns="accuracy")
+    wrong = fractions.assign(n=1000, wrong=1000 - (1000 * fractions["accuracy"]).round()).drop(
+        columns="accuracy"
+    )
     expected = dgbench.measures(fractions)["worst_gap"].tolist()
     for other in (percent, error, wrong):
         assert dgbench.measures(other)["worst_gap"].tolist() == pytest.approx(expected)
@@ -149,8 +190,12 @@ def test_a_model_of_all_environments_gives_the_ideal() -> None:
 
 def test_hyperparameters_draws_and_pairs() -> None:
     frame = pd.concat([frame_of().assign(**{"hparams.lr": lr}) for lr in (0.1, 0.2)])
-    assert set(dgbench.measures(frame)["label"]) == {f"{a} (lr={lr})" for a in ("erm", "vrex") for lr in (0.1, 0.2)}
-    pairs = frame_of().assign(test_envs=["[art_painting, cartoon]", "cartoon+art_painting", "photo,sketch"] * 8)
+    assert set(dgbench.measures(frame)["label"]) == {
+        f"{a} (lr={lr})" for a in ("erm", "vrex") for lr in (0.1, 0.2)
+    }
+    pairs = frame_of().assign(
+        test_envs=["[art_painting, cartoon]", "cartoon+art_painting", "photo,sketch"] * 8
+    )
     read = read_table(pairs[pairs["test_envs"].map(lambda t: True)].iloc[[0, 1, 2 + 12]])
     assert {run.identity["protocol"] for run in read.runs} <= {"pairs"}
 
@@ -172,7 +217,10 @@ BAD: dict[str, tuple[Any, str]] = {
     "no number": (lambda f: f.assign(accuracy=["good", *f["accuracy"][1:]]), "good.*line 1"),
     "infinite": (lambda f: f.assign(accuracy=[np.inf, *f["accuracy"][1:]]), "not finite"),
     "only NaN": (lambda f: f.assign(accuracy=np.nan), "no value"),
-    "contradiction": (lambda f: pd.concat([f, f.assign(accuracy=0.5)], ignore_index=True), "line 25.*another value"),
+    "contradiction": (
+        lambda f: pd.concat([f, f.assign(accuracy=0.5)], ignore_index=True),
+        "line 25.*another value",
+    ),
     "seed": (lambda f: f.assign(seed="a"), "seed.*whole number|no number"),
     "unnamed algorithm": (lambda f: f.assign(algorithm=[None, *f["algorithm"][1:]]), "line 1"),
     "role": (lambda f: f.assign(role="train"), "held out or everywhere"),
@@ -212,7 +260,13 @@ def test_bad_files_are_refused_in_one_line(tmp_path: Path) -> None:
     ragged = "algorithm,seed,env,acc\nerm,0,a,0.5\nerm,0,b,0.5,7,8\n"
     os.mkfifo(tmp_path / "pipe.csv")
     (tmp_path / "nothing").mkdir()
-    contents = {"ragged.csv": ragged, "empty.csv": "", "cut.jsonl": '{"a": 1}\n{"a"', "x.parquet": "PAR", "x.log": "1"}
+    contents = {
+        "ragged.csv": ragged,
+        "empty.csv": "",
+        "cut.jsonl": '{"a": 1}\n{"a"',
+        "x.parquet": "PAR",
+        "x.log": "1",
+    }
     for name, content in contents.items():
         (tmp_path / name).write_text(content)
     for name in (*contents, "pipe.csv", "nothing", "absent.csv"):
@@ -235,13 +289,15 @@ def test_odd_files_are_read(tmp_path: Path) -> None:
     )
     for name in ("latin.csv", "german.csv"):
         read = read_table(tmp_path / name, columns={"environment": "Domäne"})
-        assert evaluate(select_runs(read, Last())).studies["worst_gap"].tolist() == pytest.approx(expected), name
+        assert evaluate(select_runs(read, Last())).studies["worst_gap"].tolist() == pytest.approx(
+            expected
+        ), name
     (tmp_path / "parts").mkdir()
     frame_of()[:12].to_csv(tmp_path / "parts" / "a.csv", index=False)
     frame_of()[12:].to_json(tmp_path / "parts" / "b.jsonl", orient="records", lines=True)
-    assert dgbench.measures(dgbench.results([tmp_path / "parts" / "a.csv", tmp_path / "parts" / "b.jsonl"]))[
-        "worst_gap"
-    ].tolist() == pytest.approx(expected)
+    assert dgbench.measures(
+        dgbench.results([tmp_path / "parts" / "a.csv", tmp_path / "parts" / "b.jsonl"])
+    )["worst_gap"].tolist() == pytest.approx(expected)
     assert len(read_table(tmp_path / "parts").runs) == 24
 
 
@@ -275,7 +331,9 @@ def test_exports_of_trackers() -> None:
     )
     wandb = frame.rename(columns={"environment": "test_env", "accuracy": "summary/test_acc"})
     wandb = wandb.assign(Name="x", State="finished", Runtime=12)
-    domainlab = frame.rename(columns={"environment": "te_d", "accuracy": "acc", "algorithm": "algo"})
+    domainlab = frame.rename(
+        columns={"environment": "te_d", "accuracy": "acc", "algorithm": "algo"}
+    )
     domainlab = domainlab.assign(param_index=0, epos=20, precision=0.5, acc_val=0.1)
     for table in (wandb, domainlab):
         assert numbers(read_table(table), Last()) == numbers(read_table(frame), Last())
@@ -293,9 +351,18 @@ CORAL,\\textbf{88.3} $\\pm$ 0.2,80.0 +/- 0.5,97.5 ± 0.3,78.8 ± 1.3,86.2
 def test_a_table_of_a_paper_gives_a_leaderboard_and_a_verdict(tmp_path: Path, command: Any) -> None:
     (tmp_path / "paper.csv").write_text(PAPER)
     board = reports.leaderboard(pd.read_csv(tmp_path / "paper.csv"))
-    assert board["algorithm"].tolist() == ["coral", "erm", "irm"] and board["rank"].tolist() == [1, 2, 3]
-    assert board["average.std"].iloc[0] == pytest.approx(np.sqrt(0.2**2 + 0.5**2 + 0.3**2 + 1.3**2) / 400)
-    assert (board["P"].iloc[1], board["P.std"].iloc[1]) == (pytest.approx(0.972), pytest.approx(0.003))
+    assert board["algorithm"].tolist() == ["coral", "erm", "irm"] and board["rank"].tolist() == [
+        1,
+        2,
+        3,
+    ]
+    assert board["average.std"].iloc[0] == pytest.approx(
+        np.sqrt(0.2**2 + 0.5**2 + 0.3**2 + 1.3**2) / 400
+    )
+    assert (board["P"].iloc[1], board["P.std"].iloc[1]) == (
+        pytest.approx(0.972),
+        pytest.approx(0.003),
+    )
     words = ["import=table", "import.path=paper.csv", "import.seeds=3"]
     ended = command("report.py", *words, "report=leaderboard", "output=page", cwd=tmp_path)
     assert ended.code == 0 and (tmp_path / "page" / "leaderboard.csv").exists()
@@ -319,7 +386,9 @@ def test_printed_errors_decide_as_welch_does() -> None:
     half = t.ppf(0.975, 8) * deviation * np.sqrt(4 / 3) / 2
     for apart in (0.5, 1.1, 1.5, 2.5, 4.0, 9.0):
         lines = [("a", "80 ± 0.6", "80 ± 0.6"), ("b", f"{80 + apart} ± 0.6", f"{80 + apart} ± 0.6")]
-        (paper,) = read_table(pd.DataFrame(lines, columns=["algorithm", "x", "y"]), seeds=3).published
+        (paper,) = read_table(
+            pd.DataFrame(lines, columns=["algorithm", "x", "y"]), seeds=3
+        ).published
         head, numbers = standing_answer(paper)[:2]
         assert head.startswith("Decided") == (apart > half)
         ends = f"([{apart - half:.1f}, {apart + half:.1f}], 95% interval)"
@@ -328,8 +397,15 @@ def test_printed_errors_decide_as_welch_does() -> None:
 
 def test_a_table_of_means_stands_beside_ours(tmp_path: Path) -> None:
     (tmp_path / "paper.csv").write_text(PAPER.replace("A,C,P,S", ",".join(ENVIRONMENTS)))
-    document = LeaderboardReport(published=[str(tmp_path / "paper.csv")])(read_table(frame_of()), Last())
-    (beside,) = [table for section in document.sections for table in section.tables if "theirs" in str(table.columns)]
+    document = LeaderboardReport(published=[str(tmp_path / "paper.csv")])(
+        read_table(frame_of()), Last()
+    )
+    (beside,) = [
+        table
+        for section in document.sections
+        for table in section.tables
+        if "theirs" in str(table.columns)
+    ]
     assert [column.name for column in beside.columns][1] == "art_painting ours"
     frame_of().to_csv(tmp_path / "runs.csv", index=False)
     with refused("import=table"):
@@ -342,13 +418,17 @@ def test_columns_are_named_on_the_command_line(tmp_path: Path, command: Any) -> 
     words = ["report.py", "import=table", "import.path=a.csv", "report=leaderboard", "output=page"]
     ended = command(*words, cwd=tmp_path)
     one_line(*ended.complaints, "import.columns.environment=COLUMN")
-    ended = command(*words, "import.columns.environment=place", "import.columns.hparams={lr: lr}", cwd=tmp_path)
+    ended = command(
+        *words, "import.columns.environment=place", "import.columns.hparams={lr: lr}", cwd=tmp_path
+    )
     assert ended.code == 0, ended.err
     assert set(conf_columns()) == {*ALIASES, "hparams"}
 
 
 def conf_columns() -> dict[str, Any]:
-    named: dict[str, Any] = yaml.safe_load((ROOT / "conf" / "import" / "table.yaml").read_text())["columns"]
+    named: dict[str, Any] = yaml.safe_load((ROOT / "conf" / "import" / "table.yaml").read_text())[
+        "columns"
+    ]
     return named
 
 
@@ -368,12 +448,20 @@ def test_drawn_tables_are_read(tmp_path: Path, text: str) -> None:
 
 
 def test_a_column_of_another_kind_is_named() -> None:
-    wide = frame_of().pivot(index=["algorithm", "seed"], columns="environment", values="accuracy").reset_index()
+    wide = (
+        frame_of()
+        .pivot(index=["algorithm", "seed"], columns="environment", values="accuracy")
+        .reset_index()
+    )
     with refused("Runtime.*import.columns.environment", RecordError):
         read_table(wide.assign(Runtime=5123))
-    assert len(read_table(wide.assign(Runtime=5123), {"environment": list(ENVIRONMENTS)}).runs) == 24
+    assert (
+        len(read_table(wide.assign(Runtime=5123), {"environment": list(ENVIRONMENTS)}).runs) == 24
+    )
     with refused("test_envs|not one environment", RecordError):
-        read_table(frame_of().rename(columns={"environment": "test_envs"}).assign(test_envs="[0, 1]"))
+        read_table(
+            frame_of().rename(columns={"environment": "test_envs"}).assign(test_envs="[0, 1]")
+        )
 
 
 def test_gaps_and_repetitions_are_named() -> None:
@@ -459,7 +547,10 @@ def test_a_workbook_of_which_openpyxl_warns_is_read(form: str, tmp_path: Path) -
         with pytest.warns(UserWarning, match="no (default style|stylesheet)"):
             pd.read_excel(file)
     collection = read_table(file)
-    assert dict(zip(collection.rows["env"], collection.rows["accuracy"], strict=True)) == {"a": 0.5, "b": 0.6}
+    assert dict(zip(collection.rows["env"], collection.rows["accuracy"], strict=True)) == {
+        "a": 0.5,
+        "b": 0.6,
+    }
 
 
 @pytest.mark.parametrize("kind", ["parquet", "zip", "far"])
@@ -492,15 +583,21 @@ def test_many_environments_share_what_they_have_in_common(monkeypatch: pytest.Mo
     lines = []
     for algorithm in ("erm", "vrex"):
         for seed in (0, 1):
-            values = {name: 50 + len(algorithm) + seed + 0.1 * place for place, name in enumerate(names)}
+            values = {
+                name: 50 + len(algorithm) + seed + 0.1 * place for place, name in enumerate(names)
+            }
             lines.append({"algorithm": algorithm, "seed": seed, **values})
     collection = read_table(pd.DataFrame(lines))
     assert len(collection.runs) == 4 * len(names)
     assert len({id(run.identity["given"]) for run in collection.runs}) == 1
     formatted = []
     dumps = json.dumps
-    monkeypatch.setattr(json, "dumps", lambda value, **more: formatted.append(value) or dumps(value, **more))
-    keys_of_runs = identity_keys([run.identity for run in collection.runs], ["dataset", "given", "seed"])
+    monkeypatch.setattr(
+        json, "dumps", lambda value, **more: formatted.append(value) or dumps(value, **more)
+    )
+    keys_of_runs = identity_keys(
+        [run.identity for run in collection.runs], ["dataset", "given", "seed"]
+    )
     assert (len(set(keys_of_runs)), sum(value == names for value in formatted)) == (2, 1)
     monkeypatch.undo()
     with warnings.catch_warnings():

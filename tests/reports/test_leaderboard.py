@@ -31,7 +31,9 @@ def number(cell: Cell) -> float:
     return cell.value
 
 
-def other_dataset(make: Any, root: Path, algorithm: str, error: float, seed: int, envs: tuple[str, ...]) -> None:
+def other_dataset(
+    make: Any, root: Path, algorithm: str, error: float, seed: int, envs: tuple[str, ...]
+) -> None:
     for fold, env in enumerate(envs):
         who = make.identity(algorithm, str(fold), seed, dataset="pacs", variant={}, given=list(envs), held_out=[env],
                             run=f"pacs-{algorithm}-{fold}-{seed}")  # fmt: skip
@@ -76,7 +78,9 @@ def test_datasets_without_a_common_seed_share_an_average(make: Any, small_study:
         other_dataset(make, small_study, "erm", 0.4, seed, ("art", "photo"))
         other_dataset(make, small_study, "vrex", 0.2, seed, ("art", "photo"))
     board = table(LeaderboardReport()(collect([small_study]), Last()), "leaderboard")
-    assert [number(line(board, name)["average"]) for name in ("vrex", "erm")] == pytest.approx([0.7325, 0.62])
+    assert [number(line(board, name)["average"]) for name in ("vrex", "erm")] == pytest.approx(
+        [0.7325, 0.62]
+    )
     assert not any(line(board, name)["average"].best for name in ("vrex", "erm"))
     assert not any(note.startswith(("Resolution", "Below")) for note in board.notes)
 
@@ -116,7 +120,11 @@ def test_ranking_score_is_split_by_shift(two_datasets: Path) -> None:
     document = LeaderboardReport(shifts=SHIFTS)(collect([two_datasets]), Last())
     scores = table(document, "ranking_score")
     vrex, dro = line(scores, "vrex"), line(scores, "group_dro")
-    assert [vrex[name].value for name in ("diversity shift", "correlation shift", "score")] == [1, 1, 2]
+    assert [vrex[name].value for name in ("diversity shift", "correlation shift", "score")] == [
+        1,
+        1,
+        2,
+    ]
     assert show(vrex["score"], "signed") == "+2"
     assert dro["diversity shift"].value == 1
     assert dro["score"].value is None
@@ -144,7 +152,9 @@ def test_variance_and_oracle_gap_by_hand(make: Any, tmp_path: Path) -> None:
     """Errors at steps 1, 2, 3 are .4, .1, .3: accuracies .6 .9 .7, std over the last two .1414; gap .9 - .7 = .2."""
     errors = {1: 0.4, 2: 0.1, 3: 0.3}
     for fold in range(4):
-        make.write_run(tmp_path, make.identity(fold=str(fold)), lambda e, s: errors[s], steps=(1, 2, 3))
+        make.write_run(
+            tmp_path, make.identity(fold=str(fold)), lambda e, s: errors[s], steps=(1, 2, 3)
+        )
     document = LeaderboardReport(epochs=2)(collect([tmp_path]), Last())
     cells = line(table(document, "variance"), "erm")
     assert number(cells["sr_cmnist epoch"]) == pytest.approx(0.2 / math.sqrt(2))
@@ -169,9 +179,17 @@ def write_search(make: Any, root: Path, draws: Draws, held: list[str], **changes
     """One run per draw: its val accuracy on the training environments, its test accuracy on the held-out ones."""
     for draw, (val, tests) in draws.items():
         name = f"m-{'-'.join(held)}-{draw}"
-        own = {"run": name, "draw": draw, "hparams": {"lr": 10.0**-draw}, "held_out": held, "protocol": "multi_test"}
+        own = {
+            "run": name,
+            "draw": draw,
+            "hparams": {"lr": 10.0**-draw},
+            "held_out": held,
+            "protocol": "multi_test",
+        }
         who = replace(make.identity(), **{**own, "fold": "-".join(held), **changes})
-        make.write_run(root, who, lambda e, s, t=tests, v=val: 1 - t.get(e, v), steps=(1,), folder=name)
+        make.write_run(
+            root, who, lambda e, s, t=tests, v=val: 1 - t.get(e, v), steps=(1,), folder=name
+        )
 
 
 DRAWS = {
@@ -197,13 +215,21 @@ def test_leakage_report_with_two_test_domains(make: Any, tmp_path: Path) -> None
         "points (erm) of accuracy, against the choice by validation data."
     )
     domains = cells(table(document, "leakage_domains"))[1]
-    assert [cell.value for cell in domains[3:7]] == [pytest.approx(0.9), None, None, pytest.approx(0.7)]
+    assert [cell.value for cell in domains[3:7]] == [
+        pytest.approx(0.9),
+        None,
+        None,
+        pytest.approx(0.7),
+    ]
     assert domains[4].reason == "trained on 0.85"
 
 
 def test_yu_et_als_table_4_stands_beside_the_same_test_domains(make: Any, tmp_path: Path) -> None:
     """NICO++, grass, outdoor and water tested: 74.28 on average by validation, 75.54 by an oracle that looks at one."""
-    given, held = ["autumn", "dim", "grass", "outdoor", "rock", "water"], ["grass", "outdoor", "water"]
+    given, held = (
+        ["autumn", "dim", "grass", "outdoor", "rock", "water"],
+        ["grass", "outdoor", "water"],
+    )
     draws = {1: (0.9, dict.fromkeys(held, 0.5)), 2: (0.8, dict.fromkeys(held, 0.6))}
     own = {"dataset": "nico_pp", "variant": {}, "given": given, "folds": [held], "fold": "0"}
     write_search(make, tmp_path, draws, held, **own)
@@ -214,7 +240,9 @@ def test_yu_et_als_table_4_stands_beside_the_same_test_domains(make: Any, tmp_pa
 
 
 @pytest.mark.parametrize("folders", [(0, 1), (1, 0)])
-def test_the_largest_draw_wins_a_tie_whatever_its_folder(make: Any, tmp_path: Path, folders: tuple[int, int]) -> None:
+def test_the_largest_draw_wins_a_tie_whatever_its_folder(
+    make: Any, tmp_path: Path, folders: tuple[int, int]
+) -> None:
     tie = {1: (0.9, {"0.90": 0.2, "0.10": 0.8}), 2: (0.9, {"0.90": 0.7, "0.10": 0.3})}
     write_search(make, tmp_path, tie, ["0.90", "0.10"])
     for draw, folder in zip(tie, folders, strict=True):
@@ -249,7 +277,10 @@ def test_a_search_is_one_line_and_its_best_draw_counts(make: Any, tmp_path: Path
     assert number(cells["0.90"]) == pytest.approx(0.5)
     chosen = line(table(LeaderboardReport()(collection, TrainVal()), "chosen"), "erm")
     assert [chosen[name].value for name in ("held out", "draw", "step")] == ["0.90, 0.10", 0, 1]
-    assert (number(chosen["validation"]), number(chosen["test"])) == (pytest.approx(0.9), pytest.approx(0.5))
+    assert (number(chosen["validation"]), number(chosen["test"])) == (
+        pytest.approx(0.9),
+        pytest.approx(0.5),
+    )
     assert chosen["hyperparameters"].value == "lr=1"
     apart = table(LeaderboardReport()(collection, Last()), "leaderboard")
     assert len(apart) == 3
@@ -259,7 +290,12 @@ def test_a_search_is_one_line_and_its_best_draw_counts(make: Any, tmp_path: Path
 def test_measures_take_the_chosen_draw(make: Any, tmp_path: Path) -> None:
     for fold, env in enumerate(make.GIVEN):
         write_search(
-            make, tmp_path, {0: (0.6, {env: 0.5}), 1: (0.9, {env: 0.7})}, [env], protocol="loo", fold=str(fold)
+            make,
+            tmp_path,
+            {0: (0.6, {env: 0.5}), 1: (0.9, {env: 0.7})},
+            [env],
+            protocol="loo",
+            fold=str(fold),
         )
     collection = collect([tmp_path])
     (study,) = evaluate(select_runs(collection, TrainVal())).studies.to_dict("records")
@@ -273,15 +309,27 @@ def test_loo_val_on_our_own_rows(make: Any, tmp_path: Path) -> None:
     for draw, (val, other) in {0: (0.5, 0.6), 1: (0.9, 0.5)}.items():
         for env in given:
             search = {draw: (val, {env: 0.1 * (draw + 1)})}
-            write_search(make, tmp_path, search, [env], given=given, protocol="loo", fold=str(given.index(env)))
+            write_search(
+                make,
+                tmp_path,
+                search,
+                [env],
+                given=given,
+                protocol="loo",
+                fold=str(given.index(env)),
+            )
             for second in given[given.index(env) + 1 :]:
                 pair = {draw: (val, {env: other, second: other})}
                 write_search(make, tmp_path, pair, [env, second], given=given, protocol="pairs")
     collection = collect([tmp_path])
     for selection, accuracy in ((LooVal(), 0.1), (TrainVal(), 0.2)):
         document = LeaderboardReport()(collection, selection)
-        board = next(i for i, section in enumerate(document.sections) if section.title.endswith("loo"))
-        assert number(line(table(document, "dataset_sr_cmnist", board), "erm")["0.90"]) == pytest.approx(accuracy)
+        board = next(
+            i for i, section in enumerate(document.sections) if section.title.endswith("loo")
+        )
+        assert number(
+            line(table(document, "dataset_sr_cmnist", board), "erm")["0.90"]
+        ) == pytest.approx(accuracy)
 
 
 def test_validation_environments_are_not_reported(make: Any, tmp_path: Path) -> None:
@@ -299,7 +347,9 @@ def test_environments_that_only_choose_make_no_board(make: Any, tmp_path: Path) 
     write_search(make, tmp_path, DRAWS, ["0.90"], protocol="loo")
     document = LeaderboardReport()(collect([tmp_path]), OodVal(["0.90", "0.85", "0.80", "0.10"]))
     assert not document.sections
-    (why,) = document.problems.frame.loc[document.problems.frame["problem"] == "no leaderboard", "reason"]
+    (why,) = document.problems.frame.loc[
+        document.problems.frame["problem"] == "no leaderboard", "reason"
+    ]
     assert why == "every tested environment is one that chooses among models"
 
 
@@ -310,13 +360,19 @@ def test_forms_of_a_dataset_are_named_by_what_differs() -> None:
     second = {**first, "variant": {"ratio": 4}, "given": ["a", "b", "c"]}
     third = {**first, "given": ["a", "c"]}
     assert dataset_titles([first], keys) == ["d"]
-    assert dataset_titles([first, second, {**first, "dataset": "e"}], keys) == ["d ratio=3", "d ratio=4", "e"]
+    assert dataset_titles([first, second, {**first, "dataset": "e"}], keys) == [
+        "d ratio=3",
+        "d ratio=4",
+        "e",
+    ]
     assert dataset_titles([first, third], keys) == ["d given=a-b", "d given=a-c"]
 
 
 def test_published_beside_ours_with_rank_changes(two_datasets: Path) -> None:
     """Theirs on PACS: erm 81.5, vrex 81.8. Ours .55 and .75. Both leaderboards have vrex first: no place won."""
-    report = LeaderboardReport(baseline="ye2022_table1", published=["ye2022_table1", "zhang2023_table2"])
+    report = LeaderboardReport(
+        baseline="ye2022_table1", published=["ye2022_table1", "zhang2023_table2"]
+    )
     document = report(collect([two_datasets]), Last())
     beside = line(table(document, "beside_ye2022_table1"), "erm")
     assert number(beside["pacs ours"]) == pytest.approx(0.55)
@@ -369,9 +425,16 @@ def test_code_versions_are_not_mixed(make: Any, small_study: Path) -> None:
 def shifts_of_both(root: Path, **changes: Any) -> Path:
     """pacs is dominated by diversity; sr_cmnist of ``small_study`` by correlation, less clearly with ``cor=0.05``."""
     cor, null = changes.pop("cor", 0.6), {"div": 0.02, "cor": 0.02}
-    digits = {"variant": {"ratio": 3, "scale": 1}, "base": "digits", "given": ["0.90", "0.85", "0.80", "0.10"]}
+    digits = {
+        "variant": {"ratio": 3, "scale": 1},
+        "base": "digits",
+        "given": ["0.90", "0.85", "0.80", "0.10"],
+    }
     for who, values in (
-        (shift_identity("pacs", ["art", "photo"], base="digits", **changes), {"div": 0.5, "cor": 0.02}),
+        (
+            shift_identity("pacs", ["art", "photo"], base="digits", **changes),
+            {"div": 0.5, "cor": 0.02},
+        ),
         (shift_identity("sr_cmnist", **digits, **changes), {"div": 0.01, "cor": cor}),
     ):
         write_shifts(root, estimates(who, {"0": values}, null=null, halves=[0.02, -0.02] * 4))
@@ -380,17 +443,23 @@ def shifts_of_both(root: Path, **changes: Any) -> Path:
 
 def split_of(document: Document) -> dict[str, str]:
     found = table(document, "ranking_score")
-    return {column.name: column.help for column in found.columns if column.name in ("pacs", "sr_cmnist")}
+    return {
+        column.name: column.help for column in found.columns if column.name in ("pacs", "sr_cmnist")
+    }
 
 
 def test_the_split_may_come_from_estimates(two_datasets: Path, tmp_path: Path) -> None:
     """Against the configuration, so that it can be seen which of the two counts; the note says where it is from."""
     wrong = {"sr_cmnist": "diversity", "pacs": "correlation"}
     folder = shifts_of_both(tmp_path / "shifts")
-    document = LeaderboardReport(shifts=wrong, shifts_from=str(folder))(collect([two_datasets]), Last())
+    document = LeaderboardReport(shifts=wrong, shifts_from=str(folder))(
+        collect([two_datasets]), Last()
+    )
     assert split_of(document) == {"pacs": "diversity", "sr_cmnist": "correlation"}
     note = table(document, "ranking_score").notes[-1]
-    assert note.startswith("Kinds of shift: estimated (Joint classifier, resnet18/supervised, frozen features; ")
+    assert note.startswith(
+        "Kinds of shift: estimated (Joint classifier, resnet18/supervised, frozen features; "
+    )
     without = LeaderboardReport(shifts=wrong)(collect([two_datasets]), Last())
     assert split_of(without) == wrong
     assert not any("estimated" in note for note in table(without, "ranking_score").notes)
@@ -399,13 +468,17 @@ def test_the_split_may_come_from_estimates(two_datasets: Path, tmp_path: Path) -
 def test_what_estimates_do_not_settle_is_under_other(two_datasets: Path, tmp_path: Path) -> None:
     """sr_cmnist: [.00, .10] holds the null. pacs was estimated on other given environments than the board's."""
     folder = shifts_of_both(tmp_path / "shifts", cor=0.05)
-    document = LeaderboardReport(shifts=SHIFTS, shifts_from=[str(folder)])(collect([two_datasets]), Last())
+    document = LeaderboardReport(shifts=SHIFTS, shifts_from=[str(folder)])(
+        collect([two_datasets]), Last()
+    )
     assert split_of(document) == {"pacs": "diversity", "sr_cmnist": "other"}
     who = shift_identity("pacs", ["art", "photo", "sketch"], base="digits")
     values = {"0": {"div": 0.5, "cor": 0.02}}
     rows = estimates(who, values, null={"div": 0.02, "cor": 0.02}, halves=[0.02, -0.02] * 4)
     other = write_shifts(tmp_path / "b", rows)
-    document = LeaderboardReport(shifts=SHIFTS, shifts_from=str(other))(collect([two_datasets]), Last())
+    document = LeaderboardReport(shifts=SHIFTS, shifts_from=str(other))(
+        collect([two_datasets]), Last()
+    )
     assert split_of(document) == {"pacs": "other", "sr_cmnist": "other"}
 
 
@@ -417,7 +490,9 @@ def test_several_estimates_need_a_choice(two_datasets: Path, tmp_path: Path) -> 
         LeaderboardReport(shifts_from=str(folder))(collection, Last())
     with pytest.raises(ConfigError, match=r"report\.shifts_estimator=concept matches 0 estimates"):
         LeaderboardReport(shifts_from=str(folder), shifts_estimator="concept")(collection, Last())
-    document = LeaderboardReport(shifts_from=str(folder), shifts_estimator="ood_bench")(collection, Last())
+    document = LeaderboardReport(shifts_from=str(folder), shifts_estimator="ood_bench")(
+        collection, Last()
+    )
     assert split_of(document) == {"pacs": "diversity", "sr_cmnist": "correlation"}
     with pytest.raises(RecordError, match=r"no rows of shifts\.jsonl"):
         LeaderboardReport(shifts_from=str(tmp_path / "nothing"))(collection, Last())

@@ -9,14 +9,21 @@ from typing import Any
 import pytest
 
 from dgbench.analysis.selection import Last
-from dgbench.reports.ranking.figures import average_figure, dataset_figure, leaderboard_figures, rank_figure
+from dgbench.reports.ranking.figures import (
+    average_figure,
+    dataset_figure,
+    leaderboard_figures,
+    rank_figure,
+)
 from dgbench.reports.ranking.leaderboards import Leaderboard, leaderboards
 from dgbench.reports.ranking.report import leaderboard_answer
 from dgbench.reports.ranking.tables import leaderboard_table
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
 
-Accuracies = Mapping[str, Sequence[float]]  # algorithm -> accuracy in both environments, one per seed
+Accuracies = Mapping[
+    str, Sequence[float]
+]  # algorithm -> accuracy in both environments, one per seed
 
 
 def board_of(make: Any, root: Path, **datasets: Accuracies) -> Leaderboard:
@@ -28,7 +35,9 @@ def board_of(make: Any, root: Path, **datasets: Accuracies) -> Leaderboard:
                     name = f"{dataset}-{algorithm}-{seed}-{fold}"
                     who = make.identity(algorithm, str(fold), seed, dataset=dataset, variant={}, given=["a", "b"],
                                         held_out=[env], run=name)  # fmt: skip
-                    make.write_run(root, who, lambda e, s, right=accuracy: 1 - right, folder=name, grid=[])
+                    make.write_run(
+                        root, who, lambda e, s, right=accuracy: 1 - right, folder=name, grid=[]
+                    )
     collection = collect([root])
     (board,), _ = leaderboards(select_runs(collection, Last()))
     return board
@@ -39,7 +48,9 @@ def test_a_lead_that_holds(make: Any, tmp_path: Path) -> None:
     board = board_of(make, tmp_path, pacs={"x": [0.80, 0.82, 0.84], "y": [0.70, 0.71, 0.72]})
     head, text = leaderboard_answer(board)
     assert head == "Decided: x leads by average accuracy; 3 seeds separate x from y."
-    assert text.startswith("x: average accuracy 82.0%, 11.0 points above y ([8.5, 13.5], 95% interval")
+    assert text.startswith(
+        "x: average accuracy 82.0%, 11.0 points above y ([8.5, 13.5], 95% interval"
+    )
     assert "3 seeds separate it from the other" in text
     assert leaderboard_table(board).frame["pacs.best"].tolist() == [True, False]
 
@@ -51,7 +62,9 @@ def test_a_lead_within_noise_is_not_crowned(make: Any, tmp_path: Path) -> None:
     head, text = leaderboard_answer(board)
     assert head == "Undecided: x leads by average accuracy; 3 seeds cannot separate x from y."
     assert "77.0%, 2.0 points above y" in text
-    assert text.endswith("3 seeds do not separate it from y; they show that it is better than 1 other.")
+    assert text.endswith(
+        "3 seeds do not separate it from y; they show that it is better than 1 other."
+    )
     assert not leaderboard_table(board).frame["pacs.best"].any()
 
 
@@ -61,11 +74,15 @@ def test_equal_models_are_no_lead(make: Any, tmp_path: Path) -> None:
     head, numbers = leaderboard_answer(board_of(make, tmp_path / "alone", pacs=pair))
     assert "x and y are equal in every result (trained on one environment" in head
     assert numbers.endswith("75.0%.") and "points above" not in numbers
-    head, numbers = leaderboard_answer(board_of(make, tmp_path / "third", pacs={**pair, "v": [0.6, 0.7]}))
+    head, numbers = leaderboard_answer(
+        board_of(make, tmp_path / "third", pacs={**pair, "v": [0.6, 0.7]})
+    )
     assert "x and y are equal in every result" in head and "10.0 points above v" in numbers
     both = {**pair, "w": [0.8, 0.7], "v": [0.6, 0.7]}
     head, numbers = leaderboard_answer(board_of(make, tmp_path / "mean", pacs=both))
-    assert head.startswith("w, x and y tie") and numbers.startswith("w, x and y: average accuracy 75.0%, 10.0 points")
+    assert head.startswith("w, x and y tie") and numbers.startswith(
+        "w, x and y: average accuracy 75.0%, 10.0 points"
+    )
 
 
 def test_several_datasets_are_averaged_by_seed(make: Any, tmp_path: Path) -> None:
@@ -79,7 +96,9 @@ def test_several_datasets_are_averaged_by_seed(make: Any, tmp_path: Path) -> Non
     head, numbers, absent = leaderboard_answer(board)
     assert head.startswith("Undecided: x leads the 2 of 3 with every seed by average accuracy; ")
     assert head.endswith(" cannot separate x from q (no complete seed).")
-    assert numbers.startswith("x: average accuracy over 2 datasets 60.0%, 10.0 points above y ([10.0, 10.0]")
+    assert numbers.startswith(
+        "x: average accuracy over 2 datasets 60.0%, 10.0 points above y ([10.0, 10.0]"
+    )
     assert absent == "Not ranked, since a dataset is missing: q."
     made = leaderboard_table(board).frame.set_index("algorithm")
     assert not made["average.best"].any()
@@ -106,7 +125,9 @@ def test_other_seeds_are_not_compared(make: Any, tmp_path: Path) -> None:
         ({"x": [0.7], "y": [0.6]}, "1 seed separates nothing"),
     ],
 )
-def test_too_little_to_conclude(make: Any, tmp_path: Path, accuracies: Accuracies, text: str) -> None:
+def test_too_little_to_conclude(
+    make: Any, tmp_path: Path, accuracies: Accuracies, text: str
+) -> None:
     board = board_of(make, tmp_path, pacs=accuracies)
     assert text in leaderboard_answer(board)[0]
     assert not leaderboard_table(board).frame["pacs.best"].any()
@@ -120,15 +141,23 @@ def test_blocks_of_the_ranks(make: Any, tmp_path: Path) -> None:
     three = {"x": [0.8, 0.7], "y": [0.7, 0.6], "z": [0.6, 0.5]}
     one = rank_figure(board_of(make, tmp_path / "one", pacs=three))
     assert one is not None
-    assert one.caption.startswith("Mean rank over 2 seeds (blocks), 1 is the highest average accuracy.")
+    assert one.caption.startswith(
+        "Mean rank over 2 seeds (blocks), 1 is the highest average accuracy."
+    )
     assert "not of other datasets or environments" in one.caption
     assert "x 1.0" in one.svg
     two = rank_figure(board_of(make, tmp_path / "two", pacs=three, vlcs={**three, "q": [0.9, 0.9]}))
     assert two is not None
     assert two.caption.startswith("Mean rank over 2 datasets (blocks)")
     assert "q 1.0" not in two.svg
-    assert rank_figure(board_of(make, tmp_path / "few", pacs={"x": [0.8, 0.7], "y": [0.7, 0.6]})) is None
-    assert rank_figure(board_of(make, tmp_path / "once", pacs={"x": [0.8], "y": [0.7], "z": [0.6]})) is None
+    assert (
+        rank_figure(board_of(make, tmp_path / "few", pacs={"x": [0.8, 0.7], "y": [0.7, 0.6]}))
+        is None
+    )
+    assert (
+        rank_figure(board_of(make, tmp_path / "once", pacs={"x": [0.8], "y": [0.7], "z": [0.6]}))
+        is None
+    )
 
 
 def test_every_algorithm_is_in_the_pictures(make: Any, tmp_path: Path) -> None:

@@ -38,7 +38,9 @@ def line(table: Table, key: str) -> dict[str, Cell]:
 
 
 def problems(document: Any) -> dict[str, str]:
-    return dict(zip(document.problems.frame["problem"], document.problems.frame["reason"], strict=True))
+    return dict(
+        zip(document.problems.frame["problem"], document.problems.frame["reason"], strict=True)
+    )
 
 
 def test_measures_by_hand(small_study: Path) -> None:
@@ -67,7 +69,9 @@ def test_a_wrong_pick_costs_its_ideal_error(make: Any, tmp_path: Path) -> None:
     """a: held-out errors .1 .1 .1 .6 (average .225), ideal .9; b: .3 all (average .3), ideal .3: average loses .6."""
     for name, errors, top in (("a", [0.1, 0.1, 0.1, 0.6], 0.9), ("b", [0.3] * 4, 0.3)):
         for fold, error in enumerate(errors):
-            make.write_run(tmp_path, make.identity(name, str(fold)), lambda env, step, error=error: error)
+            make.write_run(
+                tmp_path, make.identity(name, str(fold)), lambda env, step, error=error: error
+            )
         make.write_run(tmp_path, make.identity(name, "full"), lambda env, step, top=top: top)
     selected, correlation = build(tmp_path).sections[0].tables[2:4]
     assert line(selected, "average")["seed 0"].value == "a"
@@ -90,7 +94,9 @@ def test_equal_models_are_no_lead(make: Any, tmp_path: Path) -> None:
     assert "b = c have the lowest ideal error" in truth and "(b = c) costs 0.0 points" in truth
 
 
-def test_without_worst_gap_the_average_ranks_answer_table_and_note(make: Any, tmp_path: Path) -> None:
+def test_without_worst_gap_the_average_ranks_answer_table_and_note(
+    make: Any, tmp_path: Path
+) -> None:
     """Two given environments: no N - 2. Averages in both seeds: a .45, b .25, c .35."""
     given = make.GIVEN[:2]
     for name, errors in (("a", (0.4, 0.5)), ("b", (0.2, 0.3)), ("c", (0.3, 0.4))):
@@ -109,7 +115,9 @@ def test_without_worst_gap_the_average_ranks_answer_table_and_note(make: Any, tm
     assert (by_average["leader"], by_average["next"], by_average["wins"]) == ("b", "c", "2 of 2")
 
 
-def test_algorithms_without_a_common_seed_are_counted_by_their_seeds(make: Any, tmp_path: Path) -> None:
+def test_algorithms_without_a_common_seed_are_counted_by_their_seeds(
+    make: Any, tmp_path: Path
+) -> None:
     for name, seeds in (("a", (0, 1)), ("b", (0, 1)), ("c", (2,))):
         for seed in seeds:
             for fold in range(4):
@@ -125,7 +133,11 @@ def test_a_headline_over_some_of_the_algorithms_says_so(make: Any, tmp_path: Pat
     for name, seeds, error in (("a", (0, 1), 0.3), ("b", (0, 1), 0.4), ("c", (0,), 0.1)):
         for seed in seeds:
             for fold in range(4):
-                make.write_run(tmp_path, make.identity(name, str(fold), seed), lambda env, step, error=error: error)
+                make.write_run(
+                    tmp_path,
+                    make.identity(name, str(fold), seed),
+                    lambda env, step, error=error: error,
+                )
     first, numbers, by_seeds = build(tmp_path).sections[0].answer[:3]
     assert first.startswith("Undecided: a leads the 2 of 3 with every seed")
     assert first.endswith(" cannot separate a from c (1 of 2 seeds).")
@@ -149,7 +161,9 @@ def test_missing_and_failed_folds_are_not_averaged_over(make: Any, tmp_path: Pat
     assert "'protocol.folds=[2,3]'" in problems(document)["missing folds"]
     hydra = tmp_path / ".hydra"
     hydra.mkdir()
-    (hydra / "overrides.yaml").write_text("[algorithm=erm, 'protocol.folds=[0,1]', dataset.scale=2]")
+    (hydra / "overrides.yaml").write_text(
+        "[algorithm=erm, 'protocol.folds=[0,1]', dataset.scale=2]"
+    )
     fill = f"python train.py algorithm=erm dataset.scale=2 'protocol.folds=[2,3]' paths.output_dir={tmp_path.parent}"
     assert problems(build(tmp_path))["missing folds"].endswith(fill)
     assert "1 seed: " in " ".join(document.sections[0].tables[0].notes)
@@ -205,7 +219,10 @@ def test_hyperparameter_sets_get_names_of_their_own(make: Any, tmp_path: Path) -
 def test_every_title_names_the_selection(small_study: Path) -> None:
     document = MeasuresReport()(collect([small_study]), Oracle())
     for section in document.sections:
-        assert all("ORACLE SELECTION" in title_of(item, document) for item in [*section.tables, *section.figures])
+        assert all(
+            "ORACLE SELECTION" in title_of(item, document)
+            for item in [*section.tables, *section.figures]
+        )
 
 
 def test_no_environment_beyond_the_given_means_no_ideal(make: Any, tmp_path: Path) -> None:
@@ -218,8 +235,16 @@ def test_no_environment_beyond_the_given_means_no_ideal(make: Any, tmp_path: Pat
 def test_the_ideal_is_refused_where_an_environment_is_missing(make: Any, tmp_path: Path) -> None:
     """erm is tested in all 21 environments and the given ones; vrex lacks three that erm has, irm a given one."""
     make.write_run(tmp_path, make.identity("erm", "full"))
-    make.write_run(tmp_path, make.identity("vrex", "full"), grid=[e for e in make.GRID if not "0.00" <= e < "0.15"])
-    rows = [row for row in make.run_rows(make.identity("irm", "full"), lambda e, s: 0.2) if row.env != "0.90"]
+    make.write_run(
+        tmp_path,
+        make.identity("vrex", "full"),
+        grid=[e for e in make.GRID if not "0.00" <= e < "0.15"],
+    )
+    rows = [
+        row
+        for row in make.run_rows(make.identity("irm", "full"), lambda e, s: 0.2)
+        if row.env != "0.90"
+    ]
     (tmp_path / "irm").mkdir()
     (tmp_path / "irm" / "status").write_text("DONE")
     append_rows(tmp_path / "irm" / ROW_FILE, rows)
@@ -237,7 +262,11 @@ def test_the_ideal_is_refused_where_an_environment_is_missing(make: Any, tmp_pat
 
 def test_an_environment_that_only_another_step_has_is_missing(make: Any) -> None:
     rows = make.run_rows(make.identity("erm", "full"), lambda e, s: 0.2)
-    raw = [{**DEFAULTS, **json.loads(row.to_json())} for row in rows if (row.step, row.env) != (200, "0.50")]
+    raw = [
+        {**DEFAULTS, **json.loads(row.to_json())}
+        for row in rows
+        if (row.step, row.env) != (200, "0.50")
+    ]
     study = evaluate_study(raw, Last())
     assert study.measures.ideal is None
     assert study.measures.reasons["ideal"].startswith("fold full: ")
@@ -249,15 +278,22 @@ def test_a_fold_that_lacks_one_of_its_tested_environments_gives_no_average(make:
     rows: list[Any] = []
     for number, tested in enumerate(folds):
         who = make.identity("erm", str(number), protocol="multi_test", folds=folds, held_out=tested)
-        rows += [{**DEFAULTS, **json.loads(row.to_json())} for row in make.run_rows(who, lambda e, s: 0.2)]
+        rows += [
+            {**DEFAULTS, **json.loads(row.to_json())}
+            for row in make.run_rows(who, lambda e, s: 0.2)
+        ]
     assert evaluate_study(rows, Last()).measures.average == pytest.approx(0.2)
-    study = evaluate_study([row for row in rows if (row["fold"], row["env"]) != ("1", "0.10")], Last())
+    study = evaluate_study(
+        [row for row in rows if (row["fold"], row["env"]) != ("1", "0.10")], Last()
+    )
     assert study.measures.average is None
     assert study.measures.reasons["average"].endswith(" row of 0.10 at step 200")
     assert study.held_out == pytest.approx({"0.90": 0.2, "0.85": 0.2, "0.80": 0.2})
 
 
-def test_the_lead_is_judged_by_a_test_of_the_two_that_the_data_chose(small_study: Path, make: Any) -> None:
+def test_the_lead_is_judged_by_a_test_of_the_two_that_the_data_chose(
+    small_study: Path, make: Any
+) -> None:
     """worst+gap of vrex is lower by .65 in both of 2 seeds: 2 of 4 relabelings lead by so much."""
     line = lead_of(build(small_study))
     assert (line["leader"], line["next"], line["wins"], line["p"]) == ("vrex", "erm", "2 of 2", 0.5)
@@ -278,17 +314,23 @@ def lead_of(document: Document) -> dict[str, Any]:
         (0.1, ("5 of 6", "7 of 32 cases")),
     ],
 )
-def test_what_six_seeds_say_of_a_lead(make: Any, tmp_path: Path, last: float, counts: tuple[str, str]) -> None:
+def test_what_six_seeds_say_of_a_lead(
+    make: Any, tmp_path: Path, last: float, counts: tuple[str, str]
+) -> None:
     """b is higher by .2 in 5 seeds, and by .2 or -.2 in the last: 2 or 14 of 64 relabelings reach it."""
     for seed in range(6):
         for name, error in (("a", 0.3), ("b", 0.5 if seed < 5 else last)):
             for fold in range(4):
-                make.write_run(tmp_path, make.identity(name, str(fold), seed), lambda e, s, error=error: error)
+                make.write_run(
+                    tmp_path, make.identity(name, str(fold), seed), lambda e, s, error=error: error
+                )
     line = lead_of(build(tmp_path))
     assert line["wins"] == counts[0] and str(line["in words"]).startswith(counts[1])
 
 
-def test_a_curve_over_seeds_does_not_peak_at_the_ideal(small_study: Path, make: Any, tmp_path_factory: Any) -> None:
+def test_a_curve_over_seeds_does_not_peak_at_the_ideal(
+    small_study: Path, make: Any, tmp_path_factory: Any
+) -> None:
     [figure] = build(small_study).sections[0].figures
     assert "each seed's highest point" in figure.caption
     one = tmp_path_factory.mktemp("one")
@@ -347,7 +389,9 @@ def test_a_report_never_imports_torch(make: Any, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("selection", sorted(path.stem for path in (CONF / "selection").glob("*.yaml")))
+@pytest.mark.parametrize(
+    "selection", sorted(path.stem for path in (CONF / "selection").glob("*.yaml"))
+)
 def test_config_composes(selection: str) -> None:
     cfg = composed(f"selection={selection}", name="report", hydra=True)
     assert cfg.output == "reports/measures"

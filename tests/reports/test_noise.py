@@ -32,7 +32,9 @@ def test_the_floor_of_a_lead() -> None:
 def test_leads_of_equal_algorithms_are_below_the_floor() -> None:
     """In 95% of studies whose seeds move nothing else: of 2,000, each with 5 repetitions of its own."""
     rng = np.random.default_rng(0)
-    below = [abs(rng.normal(size=3).mean()) < floor_of_lead(rng.normal(size=5), 3) for _ in range(2000)]
+    below = [
+        abs(rng.normal(size=3).mean()) < floor_of_lead(rng.normal(size=5), 3) for _ in range(2000)
+    ]
     assert np.mean(below) == pytest.approx(0.95, abs=0.015)
 
 
@@ -55,7 +57,9 @@ def study(tmp_path: Path, make: SimpleNamespace) -> Path:
 
     def write(algorithm: str, seed: int, error: float, **changes: Any) -> None:
         for fold in ("0", "1", "2", "3", "full"):
-            who = make.identity(algorithm, fold, seed, run=f"{algorithm}{fold}{seed}{changes}", **changes)
+            who = make.identity(
+                algorithm, fold, seed, run=f"{algorithm}{fold}{seed}{changes}", **changes
+            )
             folder = f"{algorithm}_{seed}_{fold}_{who.seed_moves}"
             make.write_run(tmp_path, who, lambda env, step: error, folder=folder, steps=[200])
 
@@ -69,11 +73,18 @@ def study(tmp_path: Path, make: SimpleNamespace) -> Path:
 
 def notes(document: Document, name: str) -> dict[str, list[str]]:
     """Section -> what stands under its table of that name and names the floor."""
-    tables = [(section.title, table) for section in document.sections for table in section.tables if table.name == name]
+    tables = [
+        (section.title, table)
+        for section in document.sections
+        for table in section.tables
+        if table.name == name
+    ]
     return {title: [note for note in table.notes if "floor" in note] for title, table in tables}
 
 
-@pytest.mark.parametrize(("report", "name"), [(MeasuresReport, "measures"), (LeaderboardReport, "leaderboard")])
+@pytest.mark.parametrize(
+    ("report", "name"), [(MeasuresReport, "measures"), (LeaderboardReport, "leaderboard")]
+)
 def test_rows_that_repeat_a_setting_tell_its_floor(study: Path, report: Any, name: str) -> None:
     document = report()(collect(study), Last())
     found = notes(document, name)
@@ -81,5 +92,10 @@ def test_rows_that_repeat_a_setting_tell_its_floor(study: Path, report: Any, nam
     [whole] = [title for title in found if "order" not in title]
     assert ["minibatches" in note for note in found.pop(whole)] == [True]
     assert list(found.values()) == [[]]
-    verdicts = {section.title: any("ecided" in text for text in section.answer) for section in document.sections}
-    assert {title for title, decided in verdicts.items() if decided} == {whole}, "no verdict over parts of a seed"
+    verdicts = {
+        section.title: any("ecided" in text for text in section.answer)
+        for section in document.sections
+    }
+    assert {title for title, decided in verdicts.items() if decided} == {whole}, (
+        "no verdict over parts of a seed"
+    )

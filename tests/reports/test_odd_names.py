@@ -19,7 +19,9 @@ ODD = ("_erm", "a$\\frac{$b", "$x$", "|`*<b>")
 def test_a_report_of_odd_algorithms_is_drawn_and_written(make: Any, tmp_path: Path) -> None:
     for algorithm in ODD:
         for fold in ("0", "1", "2", "3", "full"):
-            make.write_run(tmp_path / "runs" / str(ODD.index(algorithm)), make.identity(algorithm, fold))
+            make.write_run(
+                tmp_path / "runs" / str(ODD.index(algorithm)), make.identity(algorithm, fold)
+            )
     document = MeasuresReport(baseline="_erm")(collect([tmp_path / "runs"]), Last())
     write(document, tmp_path / "report")
     assert list((tmp_path / "report").glob("*.png"))

@@ -17,7 +17,9 @@ from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.render.formats import render_html
 
-BROWSER = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
+BROWSER = next(
+    (p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None
+)
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-component-update",
     "--disable-background-networking", "--disable-sync", "--hide-scrollbars", "--enable-logging=stderr", "--dump-dom",
@@ -25,7 +27,9 @@ FLAGS = (
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the path"),
+    pytest.mark.skipif(
+        BROWSER is None, reason="no chromium, chromium-browser or google-chrome on the path"
+    ),
 ]
 
 # Runs before the page's own script, so that its errors are heard too.
@@ -96,14 +100,21 @@ addEventListener("load", async () => {
 def opened(page: str, folder: Path) -> tuple[dict[str, Any], str]:
     """What the page answers, and what the browser wrote to its log."""
     original, unfolded = (
-        json.dumps(text).replace("</", "<\\/") for text in (page, page.replace("<details", "<details open"))
+        json.dumps(text).replace("</", "<\\/")
+        for text in (page, page.replace("<details", "<details open"))
     )
     frames = f"<script>window.original = {original}; window.unfolded = {unfolded};</script>"
     text = page.replace("<head>", f"<head>{LISTEN}{frames}", 1)
     file = folder / "page.html"
     file.write_text(text.replace("</body>", ASK + "</body>"), encoding="utf-8")
     assert BROWSER is not None
-    command = [BROWSER, *FLAGS, f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=9000", file.as_uri()]
+    command = [
+        BROWSER,
+        *FLAGS,
+        f"--user-data-dir={folder / 'profile'}",
+        "--virtual-time-budget=9000",
+        file.as_uri(),
+    ]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     answer = re.search(r'<pre id="answer">(.*?)</pre>', ended.stdout, re.DOTALL)
     assert answer, f"the page gave no answer; the browser said: {ended.stderr[-2000:]}"
@@ -140,7 +151,9 @@ def test_sorts_without_a_console_error_and_fits_a_phone(study: Path, tmp_path: P
         assert (table["first"], table["second"]) == ("ascending", "descending"), table["title"]
         for keys, reverse in ((table["up"], False), (table["down"], True)):
             present = [key for key in keys if key != ""]
-            assert keys == present + [""] * (len(keys) - len(present)), f"{table['title']}: absent values come last"
+            assert keys == present + [""] * (len(keys) - len(present)), (
+                f"{table['title']}: absent values come last"
+            )
             if table["number"]:
                 assert present == sorted(present, key=float, reverse=reverse), table["title"]
     assert (answer["whole"], answer["item"]) == (True, True)
@@ -164,7 +177,9 @@ def test_the_first_screen_holds_answer_picture_and_main_table(study: Path, tmp_p
 
 def test_a_script_error_would_be_heard(tmp_path: Path) -> None:
     """The test above can fail: a page whose script is broken is caught both ways."""
-    page = "<!doctype html><html><head></head><body><script>undefined_name();</script></body></html>"
+    page = (
+        "<!doctype html><html><head></head><body><script>undefined_name();</script></body></html>"
+    )
     answer, log = opened(page, tmp_path)
     assert "undefined_name" in answer["heard"][0]
     assert "CONSOLE" in log

@@ -23,7 +23,11 @@ from tests.tables import line, table
 
 
 def plan_of(
-    make: Any, root: Path, errors: Mapping[str, Mapping[int, float]], draws: Sequence[int] = (0,), **keys: Any
+    make: Any,
+    root: Path,
+    errors: Mapping[str, Mapping[int, float]],
+    draws: Sequence[int] = (0,),
+    **keys: Any,
 ) -> Document:
     """The same error in every environment: worst+gap is that error."""
     for algorithm, by_seed in errors.items():
@@ -32,9 +36,19 @@ def plan_of(
                 for draw in draws:
                     name = f"{algorithm}-{seed}-{fold}-{draw}"
                     who = make.identity(
-                        algorithm, str(fold), seed, run=name, draw=draw, trial=seed if len(draws) > 1 else 0
+                        algorithm,
+                        str(fold),
+                        seed,
+                        run=name,
+                        draw=draw,
+                        trial=seed if len(draws) > 1 else 0,
                     )
-                    make.write_run(root, who, lambda e, s, same=error: same, folder=f"{algorithm}-{seed}/{name}")
+                    make.write_run(
+                        root,
+                        who,
+                        lambda e, s, same=error: same,
+                        folder=f"{algorithm}-{seed}/{name}",
+                    )
     selection = TrainVal() if len(draws) > 1 else Last()
     return PowerReport(**keys)(collect([root]), selection)
 
@@ -42,7 +56,10 @@ def plan_of(
 def test_a_pilot_of_two(make: Any, tmp_path: Path) -> None:
     """Differences of 1, 2 and 3 points."""
     differences = [0.01, 0.02, 0.03]
-    pilot = {"erm": dict(enumerate([0.2, 0.2, 0.2])), "irm": {at: 0.2 + d for at, d in enumerate(differences)}}
+    pilot = {
+        "erm": dict(enumerate([0.2, 0.2, 0.2])),
+        "irm": {at: 0.2 + d for at, d in enumerate(differences)},
+    }
     document = plan_of(make, tmp_path, pilot, differences=[5, 0.5], seeds=[4, 7])
     deviation = deviation_of([0.01], 3)
     needed = line(table(document, "seeds_needed"), "worst+gap")
@@ -56,7 +73,10 @@ def test_a_pilot_of_two(make: Any, tmp_path: Path) -> None:
     assert cost["models"].value == 2 * len(GIVEN) * needed["0.5 points"].value
     assert cost["hours"].value is None and cost["hours"].reason
     pair = line(table(document, "pairs"), "erm", "irm")
-    assert pair["evidence"].value == pytest.approx(evidence(differences)) and pair["verdict"].value == "undecided"
+    assert (
+        pair["evidence"].value == pytest.approx(evidence(differences))
+        and pair["verdict"].value == "undecided"
+    )
     facts = dict(document.sections[0].facts)
     assert f"With {needed['5 points'].value:.0f} seeds" in facts["for a methods section"]
     assert any("grid.seed=[3,4]" in text for text in document.sections[0].answer)
@@ -73,7 +93,10 @@ def test_what_is_decided_needs_no_more_seeds(make: Any, tmp_path: Path) -> None:
     first, second = sorted(("a", "b"), key=lambda name: np.mean(list(pilot[name].values())))
     decided = line(table(document, "pairs"), first, "c")
     assert decided["verdict"].value == "decided, if differences are about normal"
-    assert decided["without"].value < 40 <= decided["evidence"].value and decided["lower in"].value >= 4
+    assert (
+        decided["without"].value < 40 <= decided["evidence"].value
+        and decided["lower in"].value >= 4
+    )
     assert line(table(document, "pairs"), first, second)["verdict"].value == "undecided"
     commands = [text for text in document.sections[0].answer if "train.py" in text]
     assert len(commands) == 2 and not any("algorithm=c" in text for text in commands)
@@ -85,14 +108,25 @@ def test_a_verdict_says_what_it_assumes(make: Any, tmp_path: Path) -> None:
     """10 points over 5 seeds are decided where differences are about normal; 90 points over 9 in any case."""
     noise = np.random.default_rng(0).normal(size=(2, 9)) / 1000
     close = {
-        name: dict(enumerate(level + noise[at, :5])) for at, (name, level) in enumerate({"a": 0.2, "b": 0.3}.items())
+        name: dict(enumerate(level + noise[at, :5]))
+        for at, (name, level) in enumerate({"a": 0.2, "b": 0.3}.items())
     }
-    far = {name: dict(enumerate(level + noise[at])) for at, (name, level) in enumerate({"a": 0.05, "b": 0.95}.items())}
+    far = {
+        name: dict(enumerate(level + noise[at]))
+        for at, (name, level) in enumerate({"a": 0.05, "b": 0.95}.items())
+    }
     document = plan_of(make, tmp_path / "close", close)
     answer = document.sections[0].answer
-    bounded = bounded_evidence(list(np.subtract(list(close["b"].values()), list(close["a"].values()))), 1.5)
-    assert line(table(document, "pairs"), "a", "b")["without"].value == pytest.approx(bounded)  # 4 environments
-    assert answer[1] == "Decided: a leads by worst+gap; 5 seeds, however often one looks, separate a from b."
+    bounded = bounded_evidence(
+        list(np.subtract(list(close["b"].values()), list(close["a"].values()))), 1.5
+    )
+    assert line(table(document, "pairs"), "a", "b")["without"].value == pytest.approx(
+        bounded
+    )  # 4 environments
+    assert (
+        answer[1]
+        == "Decided: a leads by worst+gap; 5 seeds, however often one looks, separate a from b."
+    )
     assert answer[2] == "That takes differences over seeds to be about normal."
     takes = fewest_seeds(line(table(document, "pairs"), "a", "b")["difference"].value, 1.5, 40)
     assert (
@@ -105,7 +139,10 @@ def test_a_verdict_says_what_it_assumes(make: Any, tmp_path: Path) -> None:
 
 
 def test_draws_multiply_models(make: Any, tmp_path: Path) -> None:
-    pilot = {name: {seed: 0.2 + 0.01 * seed * at for seed in range(3)} for at, name in enumerate(("erm", "irm"))}
+    pilot = {
+        name: {seed: 0.2 + 0.01 * seed * at for seed in range(3)}
+        for at, name in enumerate(("erm", "irm"))
+    }
     document = plan_of(make, tmp_path, pilot, draws=(0, 1, 2))
     cost = line(table(document, "cost"), "5 points of worst+gap")
     assert cost["models"].value == 2 * 3 * len(GIVEN) * cost["seeds"].value
@@ -124,7 +161,9 @@ def test_error_bars_of_a_published_table() -> None:
     pairs = [np.hypot(a, b) / 100 for at, a in enumerate(bars) for b in bars[at + 1 :]]
     expected = deviation_of(np.array(pairs) * 3 / np.sqrt(2), 3)
     found = line(table(document, "seeds_needed"), "pacs accuracy")["deviation"]
-    assert (found.value, found.low, found.high) == pytest.approx((expected.estimate, expected.low, expected.high))
+    assert (found.value, found.low, found.high) == pytest.approx(
+        (expected.estimate, expected.low, expected.high)
+    )
 
 
 @pytest.mark.parametrize(
@@ -157,8 +196,12 @@ def test_the_command_is_what_was_typed_with_more_seeds(tmp_path: Path) -> None:
         runs.append((algorithm, tmp_path / algorithm / "fold-0", [3]))
     together, search = adding_commands(runs)
     place = f"paths.output_dir={tmp_path}"  # beside the others
-    assert together.endswith(f"train.py 'protocol.folds=[0,1]' 'grid.algorithm=[erm,irm]' 'grid.seed=[3]' {place}")
-    assert search.endswith(f"train.py hparams=search seed=1 algorithm=mmd 'hparams.scheme.trials=[3]' {place}")
+    assert together.endswith(
+        f"train.py 'protocol.folds=[0,1]' 'grid.algorithm=[erm,irm]' 'grid.seed=[3]' {place}"
+    )
+    assert search.endswith(
+        f"train.py hparams=search seed=1 algorithm=mmd 'hparams.scheme.trials=[3]' {place}"
+    )
 
 
 def test_what_takes_long_is_counted(

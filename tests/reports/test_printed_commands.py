@@ -81,14 +81,18 @@ def run(command: Any, words: list[str], folder: Path) -> Any:
 def test_commands_of_reports_on_a_sweep(command: Any, own: Path) -> None:
     """Folds that lack, seeds that a lead takes, an algorithm that another dataset has; and what made a run."""
     typed = ("-m", "--config-dir", "conf", *ONE_WORKER, *SHORT, "algorithm=erm,mine", "seed=0,1")
-    trained = command("train.py", *typed, "protocol.folds=[0,1]", f"hydra.sweep.dir='{FOLDER}'", cwd=own)
+    trained = command(
+        "train.py", *typed, "protocol.folds=[0,1]", f"hydra.sweep.dir='{FOLDER}'", cwd=own
+    )
     assert trained.code == 0, trained.err
     runs = f"runs=['{FOLDER}']"
     (report_line,) = printed(trained.out, "report")
     assert runs in report_line
 
     report = run(command, report_line, own)
-    filling = [words for words in printed(report.out, "train") if "protocol.folds=[2,3,full]" in words]
+    filling = [
+        words for words in printed(report.out, "train") if "protocol.folds=[2,3,full]" in words
+    ]
     assert len(filling) == 4  # two algorithms, two seeds
     assert all(words[2:4] == ["--config-dir", "conf"] for words in filling)
     assert not any(word.startswith("hydra") for words in filling for word in words)
@@ -118,23 +122,47 @@ def test_commands_of_a_leaderboard_and_its_captions(command: Any, own: Path) -> 
     (own / "conf" / "selection" / "sure.yaml").write_text(SELECTION_YAML)
     (own / "own.py").write_text(ALGORITHM + SELECTION)
     chosen = ("selection=sure", "selection.margin=0.5")
-    mine = ("-m", "--config-dir", "conf", *ONE_WORKER, *SHORT, "algorithm=mine", "hparams.strength=0.5", *chosen)
+    mine = (
+        "-m",
+        "--config-dir",
+        "conf",
+        *ONE_WORKER,
+        *SHORT,
+        "algorithm=mine",
+        "hparams.strength=0.5",
+        *chosen,
+    )
     trained = command("train.py", *mine, cwd=own)
     assert trained.code == 0, trained.err
-    other = (*SHORT, "algorithm=irm", "hparams.irm_lambda=2", "dataset.ratio=5", "protocol.folds=[0]")
+    other = (
+        *SHORT,
+        "algorithm=irm",
+        "hparams.irm_lambda=2",
+        "dataset.ratio=5",
+        "protocol.folds=[0]",
+    )
     assert command("train.py", *other, "paths.output_dir=multirun", cwd=own).code == 0
 
     (report_line,) = printed(trained.out, "report")
     assert report_line[2:] == ["--config-dir", "conf", *chosen, "runs=[multirun]"]
     run(command, [*report_line, "report=leaderboard"], own)
-    texts = [cell for file in own.glob("reports/leaderboard/*.csv") for row in cells(file) for cell in row]
+    texts = [
+        cell
+        for file in own.glob("reports/leaderboard/*.csv")
+        for row in cells(file)
+        for cell in row
+    ]
     absent = printed("\n".join(text for text in texts if text.startswith("not planned")), "train")
     of_mine, of_irm = sorted(absent, key=lambda words: "algorithm=irm" in words)
     assert {"algorithm=mine", "++hparams.strength=0.5", "dataset.ratio=5"} <= {*of_mine}
     assert {"algorithm=irm", "++hparams.irm_lambda=2"} <= {*of_irm}
     for words in absent:
         run(command, words, own)
-    studies = [path for path in (own / "multirun").glob("sr_cmnist-*-s0-*") if len([*path.glob("fold-*/status")]) > 3]
+    studies = [
+        path
+        for path in (own / "multirun").glob("sr_cmnist-*-s0-*")
+        if len([*path.glob("fold-*/status")]) > 3
+    ]
     assert len(studies) == 3  # whole ones: two algorithms on one dataset, one of them on the other
 
     (page,) = own.glob("reports/leaderboard/report.md")
@@ -158,7 +186,13 @@ def test_the_command_that_shift_ends_with(command: Any, tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_what_a_selection_without_its_runs_names(command: Any, own: Path) -> None:
     """The command of a report in the note that the closing table stays empty."""
-    typed = (*SHORT, "algorithm=erm", "protocol.folds=[0]", "selection=loo_val", f"paths.output_dir='{FOLDER}'")
+    typed = (
+        *SHORT,
+        "algorithm=erm",
+        "protocol.folds=[0]",
+        "selection=loo_val",
+        f"paths.output_dir='{FOLDER}'",
+    )
     ended = command("train.py", *typed, cwd=own)
     assert ended.code == 0, ended.err
     (report_line,) = printed(ended.err, "report")
@@ -179,7 +213,14 @@ def test_what_continues_names_the_path_of_modules(command: Any, own: Path) -> No
         "def stop(self, *words):\n    os.kill(os.getpid(), signal.SIGTERM)\n    return whole(self, *words)\n"
         "RunModule._note_divergence = stop\n"
     )
-    typed = ("--config-dir", "conf", *SHORT, "algorithm=mine", "hparams.strength=0.5", "protocol.folds=[0]")
+    typed = (
+        "--config-dir",
+        "conf",
+        *SHORT,
+        "algorithm=mine",
+        "hparams.strength=0.5",
+        "protocol.folds=[0]",
+    )
     stopped = command("train.py", *typed, cwd=own, before=before)
     assert stopped.code == 130, stopped.err
     (identity,) = own.glob("outputs/*/*/identity.json")
@@ -195,7 +236,14 @@ def test_what_continues_names_the_path_of_modules(command: Any, own: Path) -> No
 @pytest.mark.thorough
 def test_predictions_that_a_finished_run_never_wrote(command: Any, own: Path) -> None:
     """They are written by another evaluation, which runs the user's code."""
-    typed = ("--config-dir", "conf", *SHORT, "algorithm=mine", "protocol.folds=[0]", f"paths.output_dir='{FOLDER}'")
+    typed = (
+        "--config-dir",
+        "conf",
+        *SHORT,
+        "algorithm=mine",
+        "protocol.folds=[0]",
+        f"paths.output_dir='{FOLDER}'",
+    )
     assert command("train.py", *typed, cwd=own).code == 0
     again = command("train.py", *typed, "trainer.predictions=last", cwd=own)
     (line,) = re.findall(r"write them with: (.*)", again.err + again.out)

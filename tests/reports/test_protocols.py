@@ -36,20 +36,35 @@ FLEXIBLE = {"0": (["a", "b", "c"], [["a", "b", "c"]], [0.2, 0.4, 0.6])}
 PLANS = {"multi_test": MULTI_TEST, "fixed": FIXED, "single_source": SINGLE, "target_oracle": ORACLE}
 
 
-def folds(make: Any, protocol: str, plan: dict[str, Any], root: Path | None = None, **more: Any) -> list[Any]:
+def folds(
+    make: Any, protocol: str, plan: dict[str, Any], root: Path | None = None, **more: Any
+) -> list[Any]:
     """Rows of every fold; ``root`` also gets them as run folders. Error .01 wherever a fold is not tested."""
     rows: list[Any] = []
     for fold, (held_out, tests, errors) in plan.items():
-        changes = {"protocol": protocol, "held_out": held_out, "folds": tests, "given": GIVEN, "dataset": "small"}
+        changes = {
+            "protocol": protocol,
+            "held_out": held_out,
+            "folds": tests,
+            "given": GIVEN,
+            "dataset": "small",
+        }
         name = f"{protocol}-{fold}-{more.get('draw', 0)}"
         own = {**changes, "run": name, "evaluation": "sampled", **more}
         who = make.identity("erm", fold, **own)
         known = dict(zip(tests[int(fold)] if tests else held_out, errors, strict=True))
-        found = make.run_rows(who, lambda env, step, known=known: known.get(env, 0.01), steps=[5], grid=[])
+        found = make.run_rows(
+            who, lambda env, step, known=known: known.get(env, 0.01), steps=[5], grid=[]
+        )
         rows += [{**DEFAULTS, **json.loads(row.to_json())} for row in found]
         if root:
             make.write_run(
-                root, who, lambda env, step, known=known: known.get(env, 0.01), folder=name, steps=[5], grid=[]
+                root,
+                who,
+                lambda env, step, known=known: known.get(env, 0.01),
+                folder=name,
+                steps=[5],
+                grid=[],
             )
     return rows
 
@@ -86,7 +101,8 @@ def test_groups_of_one_are_leave_one_out(make: Any) -> None:
     """worst .8 + gap .7 / (4 - 2) = 1.15."""
     tests = [[env] for env in GIVEN]
     plan = {
-        str(i): ([env], tests, [error]) for i, (env, error) in enumerate(zip(GIVEN, [0.1, 0.2, 0.3, 0.8], strict=True))
+        str(i): ([env], tests, [error])
+        for i, (env, error) in enumerate(zip(GIVEN, [0.1, 0.2, 0.3, 0.8], strict=True))
     }
     assert value(study_table(folds(make, "multi_test", plan), Last()), "worst+gap") == "115.0"
 
@@ -119,11 +135,18 @@ def test_an_environment_held_out_by_several_models(make: Any) -> None:
 def test_the_oracle_is_marked(make: Any) -> None:
     """The rows of its own environments count though they are not held out; those of others are not its result."""
     rows = folds(make, "target_oracle", ORACLE)
-    assert {r["env_held_out"] for r in rows if r["fold"] == "0" and r["env"] in ("a", "b")} == {False}
+    assert {r["env_held_out"] for r in rows if r["fold"] == "0" and r["env"] in ("a", "b")} == {
+        False
+    }
     text = study_table(rows, Last())
     assert lines(text)[1][:2] == ["fold", "tested"]
     assert lines(text)[2] == ["0", "a", "5", "5.0"]
-    assert [value(text, name) for name in ("average", "worst", "gap", "worst+gap")] == ["12.5", "20.0", "15.0", "-"]
+    assert [value(text, name) for name in ("average", "worst", "gap", "worst+gap")] == [
+        "12.5",
+        "20.0",
+        "15.0",
+        "-",
+    ]
     assert TARGET_ORACLE in text
 
 
@@ -131,8 +154,13 @@ def test_many_folds_with_one_reason_are_told_once(make: Any) -> None:
     """24 folds, of which 20 failed alike, one otherwise, and two have no rows: no line each, one reason each."""
     given = [f"e{i}" for i in range(24)]
     who = make.identity("erm", "3", given=given, held_out=["e3"])
-    rows = [{**DEFAULTS, **json.loads(r.to_json())} for r in make.run_rows(who, lambda e, s: 0.25, steps=[5], grid=[])]
-    failed = {str(i): "failed: no space left" for i in range(4, 24)} | {"0": "failed: loss became nan"}
+    rows = [
+        {**DEFAULTS, **json.loads(r.to_json())}
+        for r in make.run_rows(who, lambda e, s: 0.25, steps=[5], grid=[])
+    ]
+    failed = {str(i): "failed: no space left" for i in range(4, 24)} | {
+        "0": "failed: loss became nan"
+    }
     text = study_table(rows, Last(), failed)
     assert [line for line in lines(text) if line[0].isdecimal()] == [["3", "e3", "5", "25.0"]]
     why = "folds 4-23: failed: no space left; fold 0: failed: loss became nan; folds 1, 2: no rows"
@@ -148,7 +176,10 @@ def test_measures(make: Any, tmp_path: Path) -> None:
     for protocol, plan in PLANS.items():
         folds(make, protocol, plan, tmp_path)
     document = MeasuresReport()(collect([tmp_path]), Last())
-    found = {section.title: {table.name: table for table in section.tables} for section in document.sections}
+    found = {
+        section.title: {table.name: table for table in section.tables}
+        for section in document.sections
+    }
     assert len(found) == 4
     averages = {"fixed": 0.4, "multi_test": 0.35, "single_source": 0.425, "target_oracle": 0.125}
     for title, own in found.items():
@@ -177,7 +208,10 @@ def test_studies_with_other_groups_stand_apart(make: Any, tmp_path: Path) -> Non
         file.write_text(file.read_text().replace('"run":"other"', f'"run":"other-{fold}"'))
     found = MeasuresReport()(collect([tmp_path]), Last())
     titles = [section.title for section in found.sections if "folds=" in section.title]
-    assert sorted(titles) == ["small folds=a+b-c+d, digits, sampled", "small folds=a+c-b+d, digits, sampled"]
+    assert sorted(titles) == [
+        "small folds=a+b-c+d, digits, sampled",
+        "small folds=a+c-b+d, digits, sampled",
+    ]
 
 
 def test_leaderboard(make: Any, tmp_path: Path) -> None:

@@ -39,12 +39,17 @@ def test_every_table_loads_and_names_its_source(name: str) -> None:
     table = published(name)
     assert "Table" in table.source
     assert table.values or table.words
-    absent = {row: set(table.columns) - set(line) for row, line in (table.values or table.words).items()}
+    absent = {
+        row: set(table.columns) - set(line) for row, line in (table.values or table.words).items()
+    }
     assert {row: columns for row, columns in absent.items() if columns} == ABSENT.get(name, {})
 
 
 def test_unknown_tables_and_tables_without_accuracies() -> None:
-    with pytest.raises(ConfigError, match=r"published=smith2020 is unknown; choose one of cha2021_table2, .*zhang2023"):
+    with pytest.raises(
+        ConfigError,
+        match=r"published=smith2020 is unknown; choose one of cha2021_table2, .*zhang2023",
+    ):
         published("smith2020")
     with pytest.raises(ConfigError, match=r"correlation.*accuracies"):
         published("hwang2024_table1").accuracies()
@@ -86,7 +91,9 @@ def test_yu2024_leakage() -> None:
             single = leakage
         if "change" in printed:
             # a leakage of 0.07 ± 0.01 turns into a change that is known to some 15 points
-            assert 100 * (leakage / single - 1) == pytest.approx(printed["change"], abs=100 * 0.011 / single)
+            assert 100 * (leakage / single - 1) == pytest.approx(
+                printed["change"], abs=100 * 0.011 / single
+            )
 
 
 def test_yu2024_linear_probing() -> None:
@@ -123,7 +130,9 @@ def test_ye2022_t_tests_of_networks() -> None:
         for column, value in line.items()
     }
     assert max(apart for pair, apart in off.items() if "mlp-200" not in pair) < 1e-4
-    assert min(apart for pair, apart in off.items() if "mlp-200" in pair and pair[0] != pair[1]) > 1e-3
+    assert (
+        min(apart for pair, apart in off.items() if "mlp-200" in pair and pair[0] != pair[1]) > 1e-3
+    )
 
 
 #: averages that Table 3 of Zhang et al. (2023) prints
@@ -131,10 +140,14 @@ FLEXIBLE = "76.10 76.30 75.05 75.48 75.02 74.47 77.92 75.24 77.78 77.37 77.11 85
 
 
 def test_zhang2023_flexible() -> None:
-    random, compositional = (published(f"zhang2023_table3_{kind}").values for kind in ("random", "compositional"))
+    random, compositional = (
+        published(f"zhang2023_table3_{kind}").values for kind in ("random", "compositional")
+    )
     assert list(random) == list(compositional)
     for row, average in zip(random, map(float, FLEXIBLE.split()), strict=True):
-        assert mean([random[row]["nico_pp"].mean, compositional[row]["nico_pp"].mean]) == rounded(average, 2), row
+        assert mean([random[row]["nico_pp"].mean, compositional[row]["nico_pp"].mean]) == rounded(
+            average, 2
+        ), row
 
 
 #: averages that OoD-Bench prints in Table 2 and that its columns do not give: row -> (printed, computed)
@@ -197,19 +210,33 @@ def test_hwang2024_averages() -> None:
     table = published("hwang2024_table5").values
     for coefficient in ("spearman", "kendall"):
         for column in ("worst", "gap", "worst_gap"):
-            parts = [table[f"{coefficient}/{data}"][column].mean for data in ("sr_cmnist", "c_cats_dogs", "l_cifar10")]
+            parts = [
+                table[f"{coefficient}/{data}"][column].mean
+                for data in ("sr_cmnist", "c_cats_dogs", "l_cifar10")
+            ]
             assert mean(parts) == rounded(table[f"{coefficient}/average"][column].mean, 3)
-        first = [line[f"{coefficient}_worst_gap"].mean for line in published("hwang2024_table1").values.values()]
-        assert statistics.mean(first) == rounded(table[f"{coefficient}/sr_cmnist"]["worst_gap"].mean, 3)
+        first = [
+            line[f"{coefficient}_worst_gap"].mean
+            for line in published("hwang2024_table1").values.values()
+        ]
+        assert statistics.mean(first) == rounded(
+            table[f"{coefficient}/sr_cmnist"]["worst_gap"].mean, 3
+        )
 
 
 def test_hwang2024_selected_algorithms() -> None:
     """Section 6.5: of 36 choices worst+gap agrees with ideal in 25 and average in 9; on the mean, 9 and 1 of 12."""
     words = published("hwang2024_table6").words
     for measure, of_seeds, of_mean in (("worst_gap", 25, 9), ("average", 9, 1)):
-        hits = [line[f"seed_{s}_ideal"] == line[f"seed_{s}_{measure}"] for line in words.values() for s in range(3)]
+        hits = [
+            line[f"seed_{s}_ideal"] == line[f"seed_{s}_{measure}"]
+            for line in words.values()
+            for s in range(3)
+        ]
         assert (sum(hits), len(hits)) == (of_seeds, 36)
-        means = [line["seed_average_ideal"] == line[f"seed_average_{measure}"] for line in words.values()]
+        means = [
+            line["seed_average_ideal"] == line[f"seed_average_{measure}"] for line in words.values()
+        ]
         assert (sum(means), len(means)) == (of_mean, 12)
 
 
@@ -220,11 +247,16 @@ WITH_DOMAINS = [name for name in boards() if published(name).domains]
 def test_domains_average_to_their_datasets(name: str) -> None:
     """Both are rounded, to 0.1 or less: they differ by 0.1 at most. 280 domains are DomainBed's, for each selection."""
     table = published(name)
-    assert {part.name for part in table.domains} == {f"{name}_{part.dataset}" for part in table.domains}
+    assert {part.name for part in table.domains} == {
+        f"{name}_{part.dataset}" for part in table.domains
+    }
     for part in table.domains:
         assert (part.source, part.settings, part.domains) == (table.source, table.settings, ())
         for row, average in part.averages().items():
-            assert average == pytest.approx(table.values[row][part.dataset].mean, abs=0.1), (part.dataset, row)
+            assert average == pytest.approx(table.values[row][part.dataset].mean, abs=0.1), (
+                part.dataset,
+                row,
+            )
     if name.startswith("domainbed2020"):
         assert sum(len(line) for part in table.domains for line in part.values.values()) == 14 * 22
 
@@ -239,10 +271,18 @@ def test_a_row_that_lacks_a_column_has_no_average() -> None:
 
 def test_averages_of_later_tables() -> None:
     """Printed in the tables that quote them; the spec of the field states the same."""
-    names = ["cha2021_table2", "cha2022_table1", "rame2022_table1_random", "rame2022_table1_lp", "teterwak2023"]
+    names = [
+        "cha2021_table2",
+        "cha2022_table1",
+        "rame2022_table1_random",
+        "rame2022_table1_lp",
+        "teterwak2023",
+    ]
     for name in [*names, "clip_zero_shot"]:
         table = published(name)
-        assert {row: rounded(line["average"], 1) for row, line in table.printed.items()} == table.averages()
+        assert {
+            row: rounded(line["average"], 1) for row, line in table.printed.items()
+        } == table.averages()
     clip = published("cha2022_table2_clip").averages()
     assert {row: round(average, 1) for row, average in clip.items()} == {"erm": 61.1, "miro": 73.7}
 
@@ -279,7 +319,9 @@ def test_tables_of_shifts_are_told_from_the_others() -> None:
         ("yu2024_table2", "office_home/Real_World", "fid", 56.96, None),
     ],
 )
-def test_printed_shifts(name: str, row: str, column: str, mean_value: float, error: float | None) -> None:
+def test_printed_shifts(
+    name: str, row: str, column: str, mean_value: float, error: float | None
+) -> None:
     value = published(name).values[row][column]
     assert (value.mean, value.error) == (mean_value, error)
 
@@ -309,7 +351,11 @@ def test_zhang2023_shifts() -> None:
 @pytest.mark.parametrize(("dataset", "rho"), [("pacs/", -1), ("office_home/", -0.8), ("", -0.952)])
 def test_yu2024_distance_and_gap(dataset: str, rho: float) -> None:
     """The farther from ImageNet, the more linear probing loses against fine-tuning."""
-    rows = {row: line for row, line in published("yu2024_table2").values.items() if row.startswith(dataset)}
+    rows = {
+        row: line
+        for row, line in published("yu2024_table2").values.items()
+        if row.startswith(dataset)
+    }
     found = spearman({row: line["fid"].mean for row, line in rows.items()},
                      {row: line["gap"].mean for row, line in rows.items()})  # fmt: skip
     assert round(found, 3) == rho

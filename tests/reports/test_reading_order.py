@@ -24,7 +24,11 @@ def figure(name: str, detail: bool = False) -> Figure:
 
 
 def test_the_first_answer_leads() -> None:
-    sections = [Section("a", "A"), Section("b", "B", answer=["yes"]), Section("c", "C", answer=["no"])]
+    sections = [
+        Section("a", "A"),
+        Section("b", "B", answer=["yes"]),
+        Section("c", "C", answer=["no"]),
+    ]
     document = Document("T", "", sections, problem_table([]))
     assert [section.name for section in sections_in_order(document)] == ["b", "a", "c"]
     unanswered = Document("T", "", sections[:1], problem_table([]))
@@ -34,7 +38,9 @@ def test_the_first_answer_leads() -> None:
 
 def test_picture_and_table_come_first_and_details_last() -> None:
     tables = [made("folded", detail=True), made("empty", 0), made("main"), made("more")]
-    section = Section("s", "S", tables, [figure("fine", detail=True), figure("picture"), figure("other")])
+    section = Section(
+        "s", "S", tables, [figure("fine", detail=True), figure("picture"), figure("other")]
+    )
     assert [item.name for item in in_order(section)] == [
         "picture", "main", "empty", "more", "other", "folded", "fine"
     ]  # fmt: skip

@@ -70,7 +70,9 @@ def check_table(found: Collection) -> None:
     """Every value that reaches a table is possible, and every word can be written."""
     rows = found.rows
     assert len(rows) == sum(run.row_count for run in found.runs)
-    assert rows["step"].ge(0).all() and rows["seen"].ge(1).all() and rows["subset"].isin(SUBSETS).all()
+    assert (
+        rows["step"].ge(0).all() and rows["seen"].ge(1).all() and rows["subset"].isin(SUBSETS).all()
+    )
     assert rows["wrong"].between(0, rows["seen"]).all() and not rows["loss"].isna().any()
     words = [word for run in found.runs for word in texts([run.identity, run.folder, run.reason])]
     assert "".join([*words, *rows["env"].unique()]).isprintable()
@@ -95,7 +97,9 @@ def check_problems(problems: list[Problem]) -> None:
 
 def written(file: Path) -> int:
     """Lines in a file that are not blank; 0 where there is no such file."""
-    return sum(bool(line.strip()) for line in file.read_bytes().split(b"\n")) if file.is_file() else 0
+    return (
+        sum(bool(line.strip()) for line in file.read_bytes().split(b"\n")) if file.is_file() else 0
+    )
 
 
 @pytest.fixture
@@ -105,11 +109,23 @@ def study(make: Any, tmp_path: Path) -> Path:
     for fold in ("0", "full"):
         make.write_run(root, make.identity(fold=fold), steps=(100, 200), grid=["0.00", "0.50"])
     folder = root / "erm_seed0_fold0"
-    (folder / "config.yaml").write_text("algorithm: {name: erm}\nfold: {name: '0', held_out: ['0.90']}\nseed: 0\n")
+    (folder / "config.yaml").write_text(
+        "algorithm: {name: erm}\nfold: {name: '0', held_out: ['0.90']}\nseed: 0\n"
+    )
     (folder / "status").write_text("RUNNING\n")
-    beat = {"step": 40, "steps": 200, "steps_per_s": 2.5, "runs": 1, "time": time.time(), "pid": 1, "host": "far"}
+    beat = {
+        "step": 40,
+        "steps": 200,
+        "steps_per_s": 2.5,
+        "runs": 1,
+        "time": time.time(),
+        "pid": 1,
+        "host": "far",
+    }
     (folder / "progress.json").write_text(json.dumps(beat) + "\n")
-    (root / "planned.json").write_text(json.dumps({"runs": ["erm_seed0_fold0", "erm_seed0_fold1"]}) + "\n")
+    (root / "planned.json").write_text(
+        json.dumps({"runs": ["erm_seed0_fold0", "erm_seed0_fold1"]}) + "\n"
+    )
     (root / ".hydra").mkdir()
     (root / ".hydra" / "overrides.yaml").write_text("- algorithm=erm\n- seed=0\n")
     return root
@@ -123,7 +139,11 @@ def test_rows(study: Path) -> None:
             check_table(found)
             for file in files:
                 used = sum(run.row_count for run in found.runs if run.folder == str(file.parent))
-                named = [problem for problem in found.problems if problem.where.startswith(str(file.parent))]
+                named = [
+                    problem
+                    for problem in found.problems
+                    if problem.where.startswith(str(file.parent))
+                ]
                 assert used == written(file) or named, file
             if case % 10 == 0:
                 with suppress(DgbenchError):  # of two code versions, which must not share a table
@@ -132,10 +152,16 @@ def test_rows(study: Path) -> None:
 
 def test_estimates_of_shift(tmp_path: Path) -> None:
     """Two estimators with pairs of two environments, which have matrices too."""
-    for at, (estimator, names) in enumerate({"joint": ("div", "cor"), "concept": ("tv", "min", "max")}.items()):
+    for at, (estimator, names) in enumerate(
+        {"joint": ("div", "cor"), "concept": ("tv", "min", "max")}.items()
+    ):
         who = shift_identity(estimator=estimator, settings={})
         values = {f"{a}|{b}": dict.fromkeys(names, 0.1) for a, b in ("ab", "ac", "bc")}
-        write_shifts(tmp_path, estimates(who, values, null={"div": 0.1, "cor": 0.1}, exact={"cor": 0.1}), str(at))
+        write_shifts(
+            tmp_path,
+            estimates(who, values, null={"div": 0.1, "cor": 0.1}, exact={"cor": 0.1}),
+            str(at),
+        )
     files = sorted(tmp_path.rglob("shifts.jsonl"))
     for case in share(0.05):
         with bounded(case) as dice, mutated(dice, dice.choice(files)), suppress(RecordError):
@@ -146,12 +172,20 @@ def test_estimates_of_shift(tmp_path: Path) -> None:
             if case % 20 == 0:
                 ShiftReport(roots=[str(tmp_path)])(None, None)
             for setting in settings:
-                assert "".join([setting.title, *(line.title for line in setting.lines)]).isprintable()
+                assert "".join(
+                    [setting.title, *(line.title for line in setting.lines)]
+                ).isprintable()
 
 
 def test_statuses_configurations_signs_of_life_and_plans(study: Path) -> None:
     folder = study / "erm_seed0_fold0"
-    names = ("status", "config.yaml", "progress.json", "../planned.json", "../.hydra/overrides.yaml")
+    names = (
+        "status",
+        "config.yaml",
+        "progress.json",
+        "../planned.json",
+        "../.hydra/overrides.yaml",
+    )
     files = [folder / name for name in names]
     folders = {folder, study / "erm_seed0_foldfull"}
     for case in share(0.2):
@@ -164,10 +198,17 @@ def test_statuses_configurations_signs_of_life_and_plans(study: Path) -> None:
             assert folders <= {state.folder for state in states}
             assert status_text(states, problems).replace("\n", "").isprintable()
             for run in folders:
-                said = (run / "status").read_text(errors="replace").split() if (run / "status").is_file() else []
+                said = (
+                    (run / "status").read_text(errors="replace").split()
+                    if (run / "status").is_file()
+                    else []
+                )
                 state = next(state for state in states if state.folder == run)
                 assert (state.state == "done") == (said[:1] == ["DONE"])
-                assert fold_of(RunFolder(run, "UNKNOWN", "")) is None or (run / "config.yaml").is_file()
+                assert (
+                    fold_of(RunFolder(run, "UNKNOWN", "")) is None
+                    or (run / "config.yaml").is_file()
+                )
                 filling_command(run, [])
 
 
@@ -210,9 +251,17 @@ def test_folders_of_domainbed(tmp_path: Path) -> None:
         folder = tmp_path / f"run{env}"
         folder.mkdir()
         (folder / "done").write_text("done")
-        args = {"dataset": "Own", "algorithm": "ERM", "test_envs": [env], "trial_seed": 0, "hparams_seed": 0}
+        args = {
+            "dataset": "Own",
+            "algorithm": "ERM",
+            "test_envs": [env],
+            "trial_seed": 0,
+            "hparams_seed": 0,
+        }
         keys = {f"env{i}_{part}_acc": 0.25 * (i + 1) for i in range(3) for part in ("in", "out")}
-        records = [{"args": args, "hparams": {"lr": 0.1}, "step": step, **keys} for step in (0, 300)]
+        records = [
+            {"args": args, "hparams": {"lr": 0.1}, "step": step, **keys} for step in (0, 300)
+        ]
         files.append(folder / "results.jsonl")
         files[-1].write_text("".join(json.dumps(record) + "\n" for record in records))
     for case in share(0.15):
@@ -220,10 +269,17 @@ def test_folders_of_domainbed(tmp_path: Path) -> None:
             found = read_domainbed(tmp_path)
             check_problems(found.problems)
             rows = found.rows
-            assert (rows["accuracy"].between(0, 1) | (rows["accuracy"].isna() & rows["subset"].eq("val"))).all()
+            assert (
+                rows["accuracy"].between(0, 1)
+                | (rows["accuracy"].isna() & rows["subset"].eq("val"))
+            ).all()
             for file in files:
                 used = sum(run.row_count for run in found.runs if run.folder == str(file.parent))
-                named = [problem for problem in found.problems if problem.where.startswith(str(file.parent))]
+                named = [
+                    problem
+                    for problem in found.problems
+                    if problem.where.startswith(str(file.parent))
+                ]
                 assert used == 6 * written(file) or named, file
 
 

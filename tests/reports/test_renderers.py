@@ -26,11 +26,25 @@ from dgbench.reports.render.formats import (
     plain_document,
     write,
 )
-from dgbench.reports.tables import Cell, Column, Table, cells, entry, is_negative, percent, show, table
+from dgbench.reports.tables import (
+    Cell,
+    Column,
+    Table,
+    cells,
+    entry,
+    is_negative,
+    percent,
+    show,
+    table,
+)
 
 
 def made(lines: int = 1) -> Table:
-    columns = [Column("algorithm_name & co"), Column("scale", key=True), Column("rho", unit="correlation")]
+    columns = [
+        Column("algorithm_name & co"),
+        Column("scale", key=True),
+        Column("rho", unit="correlation"),
+    ]
     line = {"algorithm_name & co": "group_dro 100%", "scale": "1"}
     line |= entry("rho", -0.25, std=0.1, n=3, low=-0.5, high=0.125)
     return table([line] * lines, "t", "A_title (50%)", columns, ["A note with # and ^."])
@@ -68,7 +82,9 @@ def test_latex_by_structure(document: Document, tmp_path: Path) -> None:
     whole = (tmp_path / "report.tex").read_text()
     assert balanced(whole)
     inputs = re.findall(r"\\input\{([^}]*)\}", whole)
-    assert sorted(inputs) == sorted(str(path.relative_to(tmp_path)) for path in paths if path.name != "report.tex")
+    assert sorted(inputs) == sorted(
+        str(path.relative_to(tmp_path)) for path in paths if path.name != "report.tex"
+    )
     graphics = re.findall(r"\\includegraphics\[[^]]*\]\{([^}]*)\}", whole)
     assert graphics
     assert all((tmp_path / name).exists() for name in graphics)
@@ -76,7 +92,9 @@ def test_latex_by_structure(document: Document, tmp_path: Path) -> None:
         text = path.read_text()
         assert balanced(text), path
         assert text.isascii() or path.name == "report.tex"
-        for aligned, body in re.findall(r"\\begin\{tabular\}\{([lr]+)\}(.*?)\\end\{tabular\}", text, re.DOTALL):
+        for aligned, body in re.findall(
+            r"\\begin\{tabular\}\{([lr]+)\}(.*?)\\end\{tabular\}", text, re.DOTALL
+        ):
             lines = [line for line in body.split("\n") if line.endswith(r" \\")]
             assert {len(re.findall(r"(?<!\\)&", line)) for line in lines} == {len(aligned) - 1}
             assert not re.search(r"(?<!\\)[_#%]", body)
@@ -101,8 +119,15 @@ def test_latex_is_ready_for_a_paper(document: Document, tmp_path: Path) -> None:
     columns = (Column("algorithm", key=True), Column("rho", unit="correlation"))
     notes = ["Lower is better.", "group_dro+swad leads erm (draw=1)."]
     text = latex_table(table(lines, "ranks", "Ranks", columns, notes), label="one_ranks")
-    assert r"\caption{Ranks.}\label{tab:one_ranks}" in text and r"% \usepackage{booktabs,graphicx}" in text
-    assert "\nGroupDRO+SWAD & 0.50" in text and "GroupDRO+SWAD leads ERM (draw=1)." in text and "group" not in text
+    assert (
+        r"\caption{Ranks.}\label{tab:one_ranks}" in text
+        and r"% \usepackage{booktabs,graphicx}" in text
+    )
+    assert (
+        "\nGroupDRO+SWAD & 0.50" in text
+        and "GroupDRO+SWAD leads ERM (draw=1)." in text
+        and "group" not in text
+    )
     pdfs = [path for path in write(document, tmp_path) if path.suffix == ".pdf"]
     assert pdfs and all(path.read_bytes().startswith(b"%PDF") for path in pdfs)
     assert all(f"{{{path.name}}}" in (tmp_path / "report.tex").read_text() for path in pdfs)
@@ -121,11 +146,15 @@ def test_intervals_are_shown_and_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "number", [0.0325, np.nextafter(0.0325, 1), np.nextafter(0.0325, 0), 0.0325 + 1e-13, 0.0325 - 1e-13]
+    "number",
+    [0.0325, np.nextafter(0.0325, 1), np.nextafter(0.0325, 0), 0.0325 + 1e-13, 0.0325 - 1e-13],
 )
 def test_the_last_bits_of_a_number_decide_nothing(number: float) -> None:
     """Of 3.25 points a sum on another processor makes 3.2500000000000004."""
-    assert show(Cell(float(number), low=float(-number), high=float(number)), "points") == "3.2 [-3.2, 3.2]"
+    assert (
+        show(Cell(float(number), low=float(-number), high=float(number)), "points")
+        == "3.2 [-3.2, 3.2]"
+    )
     assert percent(float(number)) == "3.2"
 
 
@@ -135,7 +164,9 @@ def test_sentences_show_percent_as_tables_do() -> None:
     by_hand = re.compile(r"\{100(\.0)? \* [^{}]*:\.\df\}")
     files = [*(package / "reports").rglob("*.py"), package / "cli" / "outcome.py"]
     sources = {path.relative_to(package): path.read_text() for path in files}
-    assert not {name: by_hand.findall(text) for name, text in sources.items() if by_hand.search(text)}
+    assert not {
+        name: by_hand.findall(text) for name, text in sources.items() if by_hand.search(text)
+    }
 
 
 def test_every_caption_has_its_command(document: Document, tmp_path: Path) -> None:
@@ -166,9 +197,13 @@ def test_svg_files_stand_alone(document: Document, tmp_path: Path) -> None:
 
 def test_the_terminal_begins_with_the_answer_and_prints_main_tables_alone() -> None:
     first = Section("a", "No answer yet", [made()])
-    second = Section("b", "Answered", [other("main", 0.5), other("more", 0.25)], answer=["It is so."])
+    second = Section(
+        "b", "Answered", [other("main", 0.5), other("more", 0.25)], answer=["It is so."]
+    )
     folded = Section("c", "Folded", [other("hidden", 0.125)], answer=["Not here."], folded=True)
-    text = plain_document(Document("T", "s", [first, second, folded], problem_table([]), warnings=["Beware."]))
+    text = plain_document(
+        Document("T", "s", [first, second, folded], problem_table([]), warnings=["Beware."])
+    )
     lines = [line for line in text.splitlines() if line]
     assert lines[:4] == ["Beware.", "== Answered ==", "It is so.", "main (s)"]
     assert "== No answer yet ==" in lines
@@ -176,7 +211,9 @@ def test_the_terminal_begins_with_the_answer_and_prints_main_tables_alone() -> N
     assert "2 more tables and" in "\n".join(lines)
 
 
-def test_markdown_holds_everything_with_the_answer_first(document: Document, tmp_path: Path) -> None:
+def test_markdown_holds_everything_with_the_answer_first(
+    document: Document, tmp_path: Path
+) -> None:
     write(document, tmp_path)
     text = (tmp_path / "report.md").read_text()
     [section] = document.sections

@@ -15,13 +15,17 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "report_speed.py"
 
 
 @pytest.mark.thorough
-def test_one_table_by_the_command_of_its_caption(command: Any, small_study: Path, tmp_path: Path) -> None:
+def test_one_table_by_the_command_of_its_caption(
+    command: Any, small_study: Path, tmp_path: Path
+) -> None:
     whole, part = tmp_path / "whole", tmp_path / "part"
     ended = command("report.py", f"runs=[{small_study}]", f"output={whole}", cwd=tmp_path)
     assert ended.code == 0, ended.err
     caption = f"python report.py 'runs=[{small_study}]' 'only=[correlation]'"
     assert caption in (whole / "report.md").read_text()
-    ended = command("report.py", f"runs=[{small_study}]", "only=[correlation]", f"output={part}", cwd=tmp_path)
+    ended = command(
+        "report.py", f"runs=[{small_study}]", "only=[correlation]", f"output={part}", cwd=tmp_path
+    )
     assert ended.code == 0, ended.err
     assert (part / "correlation.csv").read_text() == (whole / "correlation.csv").read_text()
     assert not (part / "measures.csv").exists()
@@ -62,11 +66,17 @@ def test_several_reports_by_one_command_leave_their_outputs_alone(
     pages = sorted(str(page.relative_to(folder)) for page in folder.rglob("report.html"))
     assert pages == ["reports/curves/report.html", "reports/hparams/report.html"]
     assert [path.name for path in folder.iterdir()] == ["reports"]
-    assert sorted(path.name for path in (folder / "reports").iterdir()) == ["curves", "hparams", "multirun.yaml"]
+    assert sorted(path.name for path in (folder / "reports").iterdir()) == [
+        "curves",
+        "hparams",
+        "multirun.yaml",
+    ]
 
 
 def test_a_broken_wandb_breaks_no_report(command: Any, small_study: Path, tmp_path: Path) -> None:
-    before = "import wandb\ndef broken(**options): raise RuntimeError('no disk')\nwandb.init = broken"
+    before = (
+        "import wandb\ndef broken(**options): raise RuntimeError('no disk')\nwandb.init = broken"
+    )
     words = (f"runs=[{small_study}]", "report.wandb=true", f"output={tmp_path / 'out'}")
     ended = command("report.py", *words, cwd=tmp_path, before=before)
     assert ended.code == 0, ended.err
@@ -79,11 +89,15 @@ def test_the_speed_benchmark_runs(tmp_path: Path) -> None:
     """Few rows: 2 settings are begun, so that the whole path is walked. The exit code tells how fast the machine is."""
     command = [sys.executable, str(BENCHMARK), "--rows", "60000", "--keep", str(tmp_path / "rows")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=100)
+    ended = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environment, timeout=100
+    )
     assert ended.returncode in (0, 1), ended.stderr
     # a slow machine says more: how far phases of more than two seconds are
     assert "reading runs ..." in ended.stderr.splitlines() and "Traceback" not in ended.stderr
     assert "made 60,000 rows" in ended.stdout
-    figures = r"{} +[\d.]+ s of {} s, peak memory 0\.\d\d of 1 GB, page 0\.[1-9]\d MB: (met|MISSED)\n"
+    figures = (
+        r"{} +[\d.]+ s of {} s, peak memory 0\.\d\d of 1 GB, page 0\.[1-9]\d MB: (met|MISSED)\n"
+    )
     for what, seconds in (("all", 40), ("again, 10 runs new", 8), ("100 runs", 4)):
         assert re.search(figures.format(what, seconds), ended.stdout), ended.stdout

@@ -16,7 +16,9 @@ from dgbench.reports.power import resolution, smallest_found
 
 
 def matrix(values: list[list[float]]) -> pd.DataFrame:
-    return pd.DataFrame(values, index=[f"a{at}" for at in range(len(values))], columns=range(len(values[0])))
+    return pd.DataFrame(
+        values, index=[f"a{at}" for at in range(len(values))], columns=range(len(values[0]))
+    )
 
 
 def test_two_algorithms() -> None:
@@ -31,7 +33,8 @@ def test_more_algorithms_resolve_less() -> None:
     values = np.random.default_rng(0).normal(size=(6, 4)) / 100
     [sentence] = resolution(matrix(values.tolist()), "average accuracy")
     among, between = (
-        float(part.split()[-1]) for part in sentence.split(" points")[:1] + sentence.split(" between")[:1]
+        float(part.split()[-1])
+        for part in sentence.split(" points")[:1] + sentence.split(" between")[:1]
     )
     assert among > between
     assert "among 6 algorithms" in sentence
@@ -57,8 +60,13 @@ def test_each_measure_has_its_resolution_as_a_column() -> None:
         smallest = smallest_found(values.pivot_table(index="label", columns="seed", values=name))
         assert smallest is not None
         kinds = ["resolution", "resolution.low", "resolution.high"]
-        assert list(table.loc[title, kinds]) == pytest.approx([smallest.estimate, smallest.low, smallest.high])
-        assert f"{100 * smallest.estimate:.1f} points" in resolution(by_seed(seeds(chosen), name), title)[0]
+        assert list(table.loc[title, kinds]) == pytest.approx(
+            [smallest.estimate, smallest.low, smallest.high]
+        )
+        assert (
+            f"{100 * smallest.estimate:.1f} points"
+            in resolution(by_seed(seeds(chosen), name), title)[0]
+        )
 
 
 def test_one_seed_resolves_nothing() -> None:

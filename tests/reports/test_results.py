@@ -20,7 +20,9 @@ from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.results import EVALUATION, measures, results
 
-ARCHIVE = Path(__file__).resolve().parents[2] / "results" / "hwang2024_table1_scale1" / "rows.jsonl.xz"
+ARCHIVE = (
+    Path(__file__).resolve().parents[2] / "results" / "hwang2024_table1_scale1" / "rows.jsonl.xz"
+)
 
 
 def test_one_line_per_run_environment_and_subset(small_study: Path) -> None:
@@ -30,13 +32,19 @@ def test_one_line_per_run_environment_and_subset(small_study: Path) -> None:
     assert not frame.duplicated(["run", "env", "subset"]).any()
     assert set(frame["step"]) == {200}
     assert tuple(frame.columns[-len(EVALUATION) :]) == EVALUATION
-    line = frame[(frame.label == "erm") & (frame.fold == "3") & (frame.seed == 1) & (frame.subset == "test")]
+    line = frame[
+        (frame.label == "erm") & (frame.fold == "3") & (frame.seed == 1) & (frame.subset == "test")
+    ]
     line = line.set_index("env").loc["0.10"]
     assert line["error"] == pytest.approx(0.82)
     assert line["wrong"] == pytest.approx(820)
     assert (line["seen"], line["env_held_out"], line["held_out"]) == (1000, True, ("0.10",))
     assert (line["hparams.lr"], line["variant.ratio"], line["code"]) == (0.001, 3, "0.1.0")
-    assert frame.attrs == {"selection": "selection: last step", "problems": [], "validation_environments": ()}
+    assert frame.attrs == {
+        "selection": "selection: last step",
+        "problems": [],
+        "validation_environments": (),
+    }
 
 
 def test_how_many_runs_trained_together(make: Any, tmp_path: Path) -> None:
@@ -103,11 +111,16 @@ def test_unusable_runs_are_left_out_and_named(tmp_path: Path, make: SimpleNamesp
     assert line["missing"] == "folds 1-3, full: no rows"
 
 
-def test_hyperparameters_that_a_run_lacks_are_missing(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_hyperparameters_that_a_run_lacks_are_missing(
+    tmp_path: Path, make: SimpleNamespace
+) -> None:
     make.write_run(tmp_path, make.identity())
     make.write_run(tmp_path, make.identity("vrex", hparams={"lr": 0.001, "vrex_lambda": 10.0}))
     frame = results(tmp_path)
-    assert frame.groupby("label")["hparams.vrex_lambda"].first().isna().to_dict() == {"erm": True, "vrex": False}
+    assert frame.groupby("label")["hparams.vrex_lambda"].first().isna().to_dict() == {
+        "erm": True,
+        "vrex": False,
+    }
 
 
 def test_several_places_and_no_run_twice(small_study: Path) -> None:
@@ -115,7 +128,9 @@ def test_several_places_and_no_run_twice(small_study: Path) -> None:
     assert results([small_study, small_study]).equals(results(small_study))
 
 
-def test_code_versions_do_not_share_a_line_unless_declared_the_same(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_code_versions_do_not_share_a_line_unless_declared_the_same(
+    tmp_path: Path, make: SimpleNamespace
+) -> None:
     for algorithm, code in (("erm", "0.1.0"), ("vrex", "0.2.0")):
         make.write_run(tmp_path, make.identity(algorithm, code=code))
     frame = results(tmp_path)
@@ -156,19 +171,28 @@ def test_the_end_of_a_sweep_keeps_networks_apart(
 ) -> None:
     folders = [
         make.write_run(
-            tmp_path, make.identity(fold=fold, backbone=network, run=f"{network}{fold}"), folder=network + fold
+            tmp_path,
+            make.identity(fold=fold, backbone=network, run=f"{network}{fold}"),
+            folder=network + fold,
         )
         for network in ("mlp", "mnist_cnn")
         for fold in "0123"
     ]
     selection = {"_target_": "dgbench.analysis.selection.Last"}
     config = OmegaConf.create(
-        {"selection": selection, "logger": {"_target_": None}, "hydra": {"sweep": {"dir": "multirun"}}}
+        {
+            "selection": selection,
+            "logger": {"_target_": None},
+            "hydra": {"sweep": {"dir": "multirun"}},
+        }
     )
     print_sweep_end(2, 2, folders, config)
     first, *table, last = capsys.readouterr().out.splitlines()
     assert first == "2 of 2 jobs done: 8 of their 8 models"
-    assert [line.split()[:3] for line in table[2:4]] == [["mlp", "erm", "1"], ["mnist_cnn", "erm", "1"]]
+    assert [line.split()[:3] for line in table[2:4]] == [
+        ["mlp", "erm", "1"],
+        ["mnist_cnn", "erm", "1"],
+    ]
     assert table[4].split()[:2] == ["blind", "guess"]
     assert last.endswith("'runs=[multirun]'")
 

@@ -49,8 +49,14 @@ def age(file: Path, seconds: float) -> None:
 def same(one: Collection, other: Collection) -> None:
     pd.testing.assert_frame_equal(one.rows, other.rows, check_exact=True)
     assert list(one.rows["env"].cat.categories) == list(other.rows["env"].cat.categories)
-    assert (one.runs, one.problems, one.without_rows) == (other.runs, other.problems, other.without_rows)
-    assert json.dumps([run.identity for run in one.runs]) == json.dumps([run.identity for run in other.runs])
+    assert (one.runs, one.problems, one.without_rows) == (
+        other.runs,
+        other.problems,
+        other.without_rows,
+    )
+    assert json.dumps([run.identity for run in one.runs]) == json.dumps(
+        [run.identity for run in other.runs]
+    )
 
 
 def parsed(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -69,7 +75,9 @@ def parsed(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_the_second_report_reads_no_row_file_and_is_the_same(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_report_reads_no_row_file_and_is_the_same(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plain = collect([root])
     assert not (root / CACHE_FILE).exists()
     same(collect([root], cache=True), plain)
@@ -96,13 +104,17 @@ def test_names_in_the_frames_of_a_report_are_strings_of_python(root: Path) -> No
     assert set(errors[names].dtypes) == {np.dtype(object)}
 
 
-def test_only_what_changed_is_read_again(make: Any, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_changed_is_read_again(
+    make: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A new run, rows appended, other rows of the same size, a run that is gone, another status."""
     assert parsed(root, monkeypatch) == ["fold0", "fold1", "foldfull"]
     age(make.write_run(root / "study", make.identity(fold="2")) / ROW_FILE, 3600)
     assert parsed(root, monkeypatch) == ["fold2"]
     full = root / "study" / "erm_seed0_foldfull"
-    append_rows(full / ROW_FILE, make.run_rows(make.identity(fold="full"), lambda env, step: 0.5, (300,)))
+    append_rows(
+        full / ROW_FILE, make.run_rows(make.identity(fold="full"), lambda env, step: 0.5, (300,))
+    )
     age(full / ROW_FILE, 1800)
     assert parsed(root, monkeypatch) == ["foldfull"]
     other = root / "study" / "erm_seed0_fold2" / ROW_FILE
@@ -116,7 +128,9 @@ def test_only_what_changed_is_read_again(make: Any, root: Path, monkeypatch: pyt
     assert len(collect([root], cache=True).runs) == 3
 
 
-def test_a_file_that_may_still_change_is_not_kept(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_may_still_change_is_not_kept(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where times are coarse it may be written again within its time."""
     file = root / "study" / "erm_seed0_fold1" / ROW_FILE
     os.utime(file)
@@ -150,7 +164,9 @@ def test_a_corrupt_cache_is_passed_over_and_made_again(
     if what == "gone":
         file.unlink()
     again = parsed(root, monkeypatch)
-    assert again == ["fold0", "fold1", "foldfull"] or (what == "flipped" and again == [])  # not all bytes matter
+    assert again == ["fold0", "fold1", "foldfull"] or (
+        what == "flipped" and again == []
+    )  # not all bytes matter
     assert parsed(root, monkeypatch) == []
 
 
@@ -159,7 +175,9 @@ def test_a_damaged_cache_is_named(root: Path, caplog: pytest.LogCaptureFixture) 
     file = root / CACHE_FILE
     file.write_bytes(file.read_bytes()[:-40])
     collect([root], cache=True)
-    assert [record.getMessage() for record in caplog.records] == [f"{file} is damaged; it is made again"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{file} is damaged; it is made again"
+    ]
     caplog.clear()
     collect([root], cache=True)
     assert not caplog.records
@@ -189,12 +207,16 @@ def test_a_cache_of_other_code_is_passed_over(root: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder"])
-def test_what_stands_in_its_place_is_left_alone(root: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_stands_in_its_place_is_left_alone(
+    root: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (os.mkfifo if kind == "pipe" else os.mkdir)(root / CACHE_FILE)
     assert parsed(root, monkeypatch) == ["fold0", "fold1", "foldfull"]
 
 
-def test_a_folder_that_cannot_be_written_gets_none(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written_gets_none(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise OSError(30, "Read-only file system")
 
@@ -228,8 +250,14 @@ def test_reports_at_the_same_time(root: Path) -> None:
     """Three processes of two versions replace the file of one another."""
     plain = collect([root])
     words = [sys.executable, "-c", AT_ONCE, str(root)]
-    started = [subprocess.Popen([*words, version], stdout=subprocess.PIPE, text=True) for version in ("a", "b", "a")]
+    started = [
+        subprocess.Popen([*words, version], stdout=subprocess.PIPE, text=True)
+        for version in ("a", "b", "a")
+    ]
     for process in started:
         told, _ = process.communicate(timeout=60)
-        assert (process.returncode, set(told.splitlines())) == (0, {f"{len(plain.runs)} {len(plain.rows)}"})
+        assert (process.returncode, set(told.splitlines())) == (
+            0,
+            {f"{len(plain.runs)} {len(plain.rows)}"},
+        )
     assert [file.name for file in root.iterdir() if file.name.startswith(".")] == [CACHE_FILE]

@@ -33,7 +33,11 @@ def test_another_process_saves_the_same_bytes_and_ends_with_the_report() -> None
         other = drawing()
         (process,) = saving._pools[-1]._processes
         assert process != os.getpid() and (other.svg, other.png) == (own.svg, own.png)
-    assert own.png.startswith(b"\x89PNG") and own.svg.startswith("<svg style=") and "currentColor" in own.svg
+    assert (
+        own.png.startswith(b"\x89PNG")
+        and own.svg.startswith("<svg style=")
+        and "currentColor" in own.svg
+    )
     deadline = time.monotonic() + 30
     while alive(process):
         assert time.monotonic() < deadline

@@ -38,10 +38,15 @@ def test_one_model_trained_on_some() -> None:
     scored = dgbench.score(TRUE, PREDICTED, WHERE, given=["a", "b"])
     measures = scored.loc["measure"]
     assert measures["error"][["average", "worst", "gap", "ideal"]].tolist() == [0.5, 1.0, 1.0, 1.0]
-    assert np.isnan(measures.loc["worst_gap", "error"]) and "leave-one-out" in measures.loc["worst_gap", "reason"]
+    assert (
+        np.isnan(measures.loc["worst_gap", "error"])
+        and "leave-one-out" in measures.loc["worst_gap", "reason"]
+    )
     assert scored.loc["environment", "role"].tolist() == ["trained on"] * 2 + ["held out"] * 2
     untested = dgbench.score(TRUE, PREDICTED, WHERE, given=["e"]).loc["measure"]
-    assert "not tested: e" in dgbench.score(TRUE, PREDICTED, WHERE, given=["a", "e"]).attrs["notes"][1]
+    assert (
+        "not tested: e" in dgbench.score(TRUE, PREDICTED, WHERE, given=["a", "e"]).attrs["notes"][1]
+    )
     assert "not tested in e" in untested.loc["ideal", "reason"]
 
 
@@ -49,7 +54,9 @@ def test_one_model_trained_on_some() -> None:
 def test_the_interval_is_exact(n: int) -> None:
     """Clopper & Pearson 1934: quantiles of beta distributions."""
     for wrong in {0, 1, n // 3, n}:
-        scored = dgbench.score([0] * n, [1] * wrong + [0] * (n - wrong), ["a"] * n).loc[("environment", "a")]
+        scored = dgbench.score([0] * n, [1] * wrong + [0] * (n - wrong), ["a"] * n).loc[
+            ("environment", "a")
+        ]
         low = beta.ppf(0.025, wrong, n - wrong + 1) if wrong else 0
         high = beta.isf(0.025, wrong + 1, n - wrong) if wrong < n else 1
         assert scored[["low", "high"]].tolist() == pytest.approx([low, high], abs=1e-11)
@@ -65,9 +72,14 @@ def test_worst_group_as_wilds() -> None:
     scored = dgbench.score(true, predicted, where, groups={"y": true, "place": place})
     assert len(scored.loc["group"]) == 4
     assert 1 - scored.loc[("measure", "worst_group"), "error"] == pytest.approx(min(accuracies))
-    assert scored.loc[("measure", "worst_group"), "where"] == "y={}, place={}".format(*divmod(np.argmin(accuracies), 2))
+    assert scored.loc[("measure", "worst_group"), "where"] == "y={}, place={}".format(
+        *divmod(np.argmin(accuracies), 2)
+    )
     one = dgbench.score(true, predicted, where, groups=group)
-    assert one.loc[("measure", "worst_group"), "error"] == scored.loc[("measure", "worst_group"), "error"]
+    assert (
+        one.loc[("measure", "worst_group"), "error"]
+        == scored.loc[("measure", "worst_group"), "error"]
+    )
 
 
 def test_the_interval_of_the_worst_group_allows_for_its_choice() -> None:
@@ -77,7 +89,9 @@ def test_the_interval_of_the_worst_group_allows_for_its_choice() -> None:
     holds, alone_holds = [], []
     for _ in range(60):
         predicted = (rng.random(groups * images) < 0.2).astype(int)
-        scored = dgbench.score(np.zeros(groups * images, dtype=int), predicted, group // 6, groups=group)
+        scored = dgbench.score(
+            np.zeros(groups * images, dtype=int), predicted, group // 6, groups=group
+        )
         worst = scored.loc[("measure", "worst_group")]
         alone = scored.loc[("group", worst["where"])]
         holds.append(worst["low"] <= 0.2 <= worst["high"])
@@ -85,7 +99,10 @@ def test_the_interval_of_the_worst_group_allows_for_its_choice() -> None:
         assert worst["wrong"] == alone["wrong"]
     assert np.mean(holds) >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / 60) and np.mean(alone_holds) < 0.8
     wrong = int(worst["wrong"])
-    ends = [beta.ppf(0.025 / groups, wrong, images - wrong + 1), beta.isf(0.025 / groups, wrong + 1, images - wrong)]
+    ends = [
+        beta.ppf(0.025 / groups, wrong, images - wrong + 1),
+        beta.isf(0.025 / groups, wrong + 1, images - wrong),
+    ]
     assert worst[["low", "high"]].tolist() == pytest.approx(ends, rel=1e-9)
     assert "1 - 0.05/24" in scored.attrs["notes"][1]
 
@@ -97,7 +114,9 @@ def test_the_interval_of_the_worst_group_allows_for_its_choice() -> None:
 )  # fmt: skip
 def test_whatever_holds_them(kind: Any) -> None:
     expected = dgbench.score(TRUE, PREDICTED, WHERE)
-    pd.testing.assert_frame_equal(dgbench.score(kind(TRUE), kind(PREDICTED), np.array(WHERE)), expected)
+    pd.testing.assert_frame_equal(
+        dgbench.score(kind(TRUE), kind(PREDICTED), np.array(WHERE)), expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,7 +132,9 @@ def test_whatever_holds_them(kind: Any) -> None:
         (([], [], []), r"shape \(0,\)"),
     ],
 )
-def test_what_is_no_prediction_is_refused_in_one_line(arguments: tuple[Any, ...], said: str) -> None:
+def test_what_is_no_prediction_is_refused_in_one_line(
+    arguments: tuple[Any, ...], said: str
+) -> None:
     with pytest.raises(ConfigError, match=said) as refusal:
         dgbench.score(*arguments)
     assert "\n" not in str(refusal.value)
@@ -122,7 +143,12 @@ def test_what_is_no_prediction_is_refused_in_one_line(arguments: tuple[Any, ...]
 def test_the_environments_are_a_table_of_results() -> None:
     """Of import=table: worst+gap of the study is that of the predictions."""
     scored = dgbench.score(TRUE, PREDICTED, WHERE)
-    table = scored.loc["environment"].rename_axis("environment").reset_index().assign(algorithm="mine", seed=0)
+    table = (
+        scored.loc["environment"]
+        .rename_axis("environment")
+        .reset_index()
+        .assign(algorithm="mine", seed=0)
+    )
     [study] = dgbench.measures(table).to_dict("records")
     assert (study["average"], study["worst_gap"]) == (3 / 8, 1.5)
 
@@ -131,7 +157,10 @@ def test_a_million_images() -> None:
     rng = np.random.default_rng(0)
     true, where = rng.integers(0, 10, 10**6), rng.integers(0, 5, 10**6)
     scored = dgbench.score(true, np.where(rng.random(10**6) < 0.25, -1, true), where)
-    assert scored.loc[("measure", "overall"), "high"] - scored.loc[("measure", "overall"), "low"] < 0.002
+    assert (
+        scored.loc[("measure", "overall"), "high"] - scored.loc[("measure", "overall"), "low"]
+        < 0.002
+    )
 
 
 def test_a_file_of_predictions(tmp_path: Path) -> None:
@@ -153,7 +182,10 @@ def test_a_file_of_predictions(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(lines, schema=columns), tmp_path / PREDICTION_FILE)
     scored = dgbench.score(tmp_path / PREDICTION_FILE, groups="attribute.place")
     pd.testing.assert_frame_equal(
-        scored, dgbench.score(TRUE, PREDICTED, WHERE, given=["a", "b"], groups={"attribute.place": [*"AABBCCDD"]})
+        scored,
+        dgbench.score(
+            TRUE, PREDICTED, WHERE, given=["a", "b"], groups={"attribute.place": [*"AABBCCDD"]}
+        ),
     )
     with pytest.raises(ConfigError, match="leave these out"):
         dgbench.score(tmp_path / PREDICTION_FILE, PREDICTED)

@@ -32,13 +32,36 @@ def labels(runs: list[Run], searches: bool) -> list[str]:
     ("runs", "apart", "chosen"),
     [
         ([(0, 0, 0.1), (1, 0, 0.1)], ["erm", "erm"], ["erm", "erm"]),
-        ([(0, 0, 0.1), (0, 0, 0.2)], ["erm (lr=0.1)", "erm (lr=0.2)"], ["erm (lr=0.1)", "erm (lr=0.2)"]),
-        ([(0, 0, 0.1), (1, 0, 0.2)], ["erm (lr=0.1)", "erm (lr=0.2)"], ["erm (lr=0.1)", "erm (lr=0.2)"]),
+        (
+            [(0, 0, 0.1), (0, 0, 0.2)],
+            ["erm (lr=0.1)", "erm (lr=0.2)"],
+            ["erm (lr=0.1)", "erm (lr=0.2)"],
+        ),
+        (
+            [(0, 0, 0.1), (1, 0, 0.2)],
+            ["erm (lr=0.1)", "erm (lr=0.2)"],
+            ["erm (lr=0.1)", "erm (lr=0.2)"],
+        ),
         ([(0, 3, 0.1), (1, 3, 0.2)], ["erm", "erm"], ["erm", "erm"]),
-        ([(0, 0, 0.1), (0, 1, 0.2), (1, 1, 0.3)], ["erm (draw=0)", "erm (draw=1)", "erm (draw=1)"], ["erm"] * 3),
-        ([(0, 1, 0.1), (0, 1, 0.2)], ["erm (lr=0.1)", "erm (lr=0.2)"], ["erm (lr=0.1)", "erm (lr=0.2)"]),
+        (
+            [(0, 0, 0.1), (0, 1, 0.2), (1, 1, 0.3)],
+            ["erm (draw=0)", "erm (draw=1)", "erm (draw=1)"],
+            ["erm"] * 3,
+        ),
+        (
+            [(0, 1, 0.1), (0, 1, 0.2)],
+            ["erm (lr=0.1)", "erm (lr=0.2)"],
+            ["erm (lr=0.1)", "erm (lr=0.2)"],
+        ),
     ],
-    ids=["one set", "two sets", "two sets of the default draw", "a random draw per trial", "search", "muddled draw"],
+    ids=[
+        "one set",
+        "two sets",
+        "two sets of the default draw",
+        "a random draw per trial",
+        "search",
+        "muddled draw",
+    ],
 )
 def test_what_stands_beside_the_name(runs: list[Run], apart: list[str], chosen: list[str]) -> None:
     assert labels(runs, searches=False) == apart
@@ -46,9 +69,19 @@ def test_what_stands_beside_the_name(runs: list[Run], apart: list[str], chosen: 
 
 
 def test_a_key_that_rows_leave_out_at_its_default_is_called_so() -> None:
-    shared = {"algorithm": "erm", "averaging": "none", "draw": 0, "held_out": ["a"], "space": "domainbed", "trial": 0}
+    shared = {
+        "algorithm": "erm",
+        "averaging": "none",
+        "draw": 0,
+        "held_out": ["a"],
+        "space": "domainbed",
+        "trial": 0,
+    }
     halves: list[dict[str, Any]] = [
         {**shared, "seed": 0, "hparams": {"lr": 0.1, "trainer.precision": "bf16-mixed"}},
         {**shared, "seed": 1, "hparams": {"lr": 0.1}},
     ]
-    assert algorithm_labels(halves) == ["erm (trainer.precision=bf16-mixed)", "erm (trainer.precision=default)"]
+    assert algorithm_labels(halves) == [
+        "erm (trainer.precision=bf16-mixed)",
+        "erm (trainer.precision=default)",
+    ]

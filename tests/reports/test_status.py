@@ -34,7 +34,14 @@ def make(root: Path, name: str, status: str, study: str = STUDY, **beat: Any) ->
         (folder / "status").write_text(status + "\n")
         os.utime(folder / "status", (NOW - 5, NOW - 5))
     if beat:
-        whole = {"step": 40, "steps": 100, "steps_per_s": 2.0, "time": NOW - 5, "host": "elsewhere", "pid": 7}
+        whole = {
+            "step": 40,
+            "steps": 100,
+            "steps_per_s": 2.0,
+            "time": NOW - 5,
+            "host": "elsewhere",
+            "pid": 7,
+        }
         (folder / "progress.json").write_text(json.dumps({**whole, **beat}))
     return folder
 
@@ -58,14 +65,25 @@ def test_what_every_mark_means(tmp_path: Path) -> None:
     make(tmp_path, "stopped", "INTERRUPTED", step=40)
     make(tmp_path, "early", "INTERRUPTED")
     (make(tmp_path, "configured", "") / "config.yaml").write_text("{}")
-    (tmp_path / STUDY / "planned.json").write_text(json.dumps({"members": ["done", "never", "../other/far"]}))
+    (tmp_path / STUDY / "planned.json").write_text(
+        json.dumps({"members": ["done", "never", "../other/far"]})
+    )
     marked = states(tmp_path)
     assert {name: state for name, (state, _) in marked.items()} == {
         "done": "done", "failed": "failed", "running": "running", "begins": "running", "stopped": "interrupted",
         "early": "interrupted", "configured": "waiting", "never": "waiting", "far": "waiting",
     }  # fmt: skip
-    assert marked["failed"][1] == "loss became nan at step 3" and "step 40 of 100" in marked["stopped"][1]
-    assert {name for name, (_, why) in marked.items() if not why} == {"done", "running", "begins", "never", "far"}
+    assert (
+        marked["failed"][1] == "loss became nan at step 3"
+        and "step 40 of 100" in marked["stopped"][1]
+    )
+    assert {name for name, (_, why) in marked.items() if not why} == {
+        "done",
+        "running",
+        "begins",
+        "never",
+        "far",
+    }
 
 
 def test_what_is_stuck(tmp_path: Path) -> None:
@@ -91,14 +109,22 @@ def test_a_clock_that_is_ahead_is_not_believed(tmp_path: Path) -> None:
     os.utime(make(tmp_path, "marked", "RUNNING") / "status", (NOW, NOW + 60))
     locked, free = states(tmp_path), states(tmp_path, locked=False)
     assert locked == dict.fromkeys(("ahead", "almost", "marked"), ("running", ""))
-    assert [free[name][0] for name in ("ahead", "almost", "marked")] == ["stuck", "running", "stuck"]
+    assert [free[name][0] for name in ("ahead", "almost", "marked")] == [
+        "stuck",
+        "running",
+        "stuck",
+    ]
     _, problems = run_states([tmp_path], NOW, 600.0, lambda folder: True)
-    assert [(p.kind, Path(p.where).name) for p in problems] == [("clock ahead", "ahead"), ("clock ahead", "marked")]
+    assert [(p.kind, Path(p.where).name) for p in problems] == [
+        ("clock ahead", "ahead"),
+        ("clock ahead", "marked"),
+    ]
     assert "2 h 00 min" in problems[0].reason and "1 min 00 s" in problems[1].reason
 
 
 @pytest.mark.parametrize(
-    "plan", ["{", "[]", '{"runs": "abc"}', '{"runs": [1]}', '{"runs": ["a\\u0000b"]}', "[" * 50000, None]
+    "plan",
+    ["{", "[]", '{"runs": "abc"}', '{"runs": [1]}', '{"runs": ["a\\u0000b"]}', "[" * 50000, None],
 )
 def test_a_plan_that_cannot_be_read_is_named(tmp_path: Path, plan: str | None, capsys: Any) -> None:
     make(tmp_path, "run", "DONE")
@@ -106,7 +132,9 @@ def test_a_plan_that_cannot_be_read_is_named(tmp_path: Path, plan: str | None, c
     file.write_text(plan) if plan is not None else os.mkfifo(file)
     found, problems = run_states([tmp_path], NOW, 600.0, is_locked)
     assert [state.folder.name for state in found] == ["run"]
-    assert [(problem.kind, problem.where) for problem in problems] == [("unreadable plan", str(file))]
+    assert [(problem.kind, problem.where) for problem in problems] == [
+        ("unreadable plan", str(file))
+    ]
     assert StatusReport(roots=str(tmp_path), is_locked=is_locked).show() == 2
     assert "All done." not in capsys.readouterr().out
 
@@ -128,7 +156,10 @@ def test_a_folder_that_cannot_be_searched_is_not_all_done(
     capsys.readouterr()
     assert StatusReport(roots=[str(tmp_path)], is_locked=is_locked).show() == 2
     out = capsys.readouterr().out
-    assert "All done" not in out and f"unreadable folder {tmp_path / 'locked'}: Permission denied" in out
+    assert (
+        "All done" not in out
+        and f"unreadable folder {tmp_path / 'locked'}: Permission denied" in out
+    )
     with pytest.raises(RecordError, match=r"no runs under .*unreadable folder"):
         StatusReport(roots=[str(tmp_path / "locked")], is_locked=is_locked).show()
 
@@ -147,7 +178,9 @@ def test_done_without_rows_waits_and_is_named(tmp_path: Path, rows: str | None) 
     if rows is not None:
         (folder / "errors.jsonl").write_text(rows)
     found, problems = run_states([tmp_path], NOW, 600.0, lambda folder: False)
-    assert [state.state for state in found] == ["waiting"] and found[0].reason.startswith("DONE, but ")
+    assert [state.state for state in found] == ["waiting"] and found[0].reason.startswith(
+        "DONE, but "
+    )
     assert [(problem.kind, problem.where, problem.reason) for problem in problems] == [
         ("lost rows", str(folder), found[0].reason)
     ]
@@ -175,7 +208,9 @@ def test_a_real_lock_is_seen(tmp_path: Path) -> None:
     assert run_states([tmp_path], NOW, 600.0, is_locked)[0][0].state == "stuck"
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"step": 1}', '{"step": "x", "steps": 1, "steps_per_s": 1}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"step": 1}', '{"step": "x", "steps": 1, "steps_per_s": 1}']
+)
 def test_a_torn_heartbeat_is_none(tmp_path: Path, text: str) -> None:
     folder = make(tmp_path, "run", "RUNNING")
     (folder / "progress.json").write_text(text)
@@ -191,7 +226,9 @@ def test_the_table(tmp_path: Path) -> None:
     (tmp_path / STUDY / "planned.json").write_text(json.dumps({"runs": ["e"]}))
     found, _ = run_states([tmp_path], NOW, 600.0, lambda folder: True)
     lines = [" ".join(line.split()) for line in status_text(found).splitlines()]
-    assert not [line for line in lines if line == "waiting"], "nothing is to be said of what was never begun"
+    assert not [line for line in lines if line == "waiting"], (
+        "nothing is to be said of what was never begun"
+    )
     assert lines[2] == "pacs-erm-resnet18 4 1 2 0 0 0 1 4 55 s"
     assert lines[3] == "pacs-vrex-resnet18 1 0 0 1 0 0 0 -"
     assert lines[4] == "all 5 1 2 1 0 0 1 4 55 s"
@@ -208,17 +245,30 @@ def test_time_left_counts_what_an_interrupted_run_has_done(tmp_path: Path) -> No
     found, _ = run_states([tmp_path], NOW, 600.0, lambda folder: True)
     lines = [" ".join(line.split()) for line in status_text(found).splitlines()]
     assert lines[2] == "pacs-erm-resnet18 2 0 1 0 0 1 0 2 45 s"
-    assert [line for line in lines if line.startswith(f"{stopped}: ") and line.endswith("step 70 of 100")]
+    assert [
+        line
+        for line in lines
+        if line.startswith(f"{stopped}: ") and line.endswith("step 70 of 100")
+    ]
 
 
 def test_the_command_that_continues_is_printed(tmp_path: Path) -> None:
     """As it was typed last; quoted for a shell, and once however many runs it left."""
     for name in ("a", "b"):
-        typed = [{"typed": ["python", "train.py"]}, {"typed": ["python", "train.py", "-m", "grid.seed=[0, 1]"]}]
-        (make(tmp_path, name, "INTERRUPTED", step=70) / "identity.json").write_text(json.dumps({"sessions": typed}))
-    (make(tmp_path, "c", "INTERRUPTED") / "identity.json").write_text('{"sessions": [{"typed": ["\\n"]}]}')
+        typed = [
+            {"typed": ["python", "train.py"]},
+            {"typed": ["python", "train.py", "-m", "grid.seed=[0, 1]"]},
+        ]
+        (make(tmp_path, name, "INTERRUPTED", step=70) / "identity.json").write_text(
+            json.dumps({"sessions": typed})
+        )
+    (make(tmp_path, "c", "INTERRUPTED") / "identity.json").write_text(
+        '{"sessions": [{"typed": ["\\n"]}]}'
+    )
     lines = status_text(run_states([tmp_path], NOW, 600.0, lambda folder: False)[0]).splitlines()
-    assert [line for line in lines if "Continue" in line] == ["  Continue with: python train.py -m 'grid.seed=[0, 1]'"]
+    assert [line for line in lines if "Continue" in line] == [
+        "  Continue with: python train.py -m 'grid.seed=[0, 1]'"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -238,7 +288,9 @@ def test_the_exit_code(tmp_path: Path, marks: list[str], code: int) -> None:
     assert StatusReport(roots=[str(tmp_path)], is_locked=lambda folder: True).show() == code
 
 
-def test_live_until_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_live_until_nothing_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     folder = make(tmp_path, "run", "RUNNING")
     os.utime(folder / "status")
     monkeypatch.setattr(time, "sleep", lambda seconds: (folder / "status").write_text("DONE\n"))
@@ -250,7 +302,8 @@ def test_jobs_that_have_not_begun(tmp_path: Path, capsys: Any) -> None:
     """Of four, one ended and one was split; none has a run folder."""
     many = tmp_path / "multirun"
     expect_jobs(
-        [(many, key) for key in ("ended", "split", "open", "algorithm=x seed=0")], "python train.py -m seed=0,1"
+        [(many, key) for key in ("ended", "split", "open", "algorithm=x seed=0")],
+        "python train.py -m seed=0,1",
     )
     for name in ("ended.json", "split.parts.json", "open.log"):
         (many / ".jobs" / name).write_text("[]")
@@ -262,8 +315,12 @@ def test_jobs_that_have_not_begun(tmp_path: Path, capsys: Any) -> None:
 
     folder = make(many, "run", "DONE")
     os.utime(folder / "status")
-    assert StatusReport(roots=[str(many)], is_locked=is_locked).show() == 2, "nothing is all done while a job waits"
-    expect_jobs([(many, "open")], "python train.py -m seed=0,1")  # without the job that could not work
+    assert StatusReport(roots=[str(many)], is_locked=is_locked).show() == 2, (
+        "nothing is all done while a job waits"
+    )
+    expect_jobs(
+        [(many, "open")], "python train.py -m seed=0,1"
+    )  # without the job that could not work
     expect_jobs([(many, "other")], "python train.py -m seed=2,3")
     assert set(unended_jobs(many)) == {"open", "other"}
     for command in ("python train.py -m seed=2,3", "python train.py -m seed=0,1"):
@@ -273,7 +330,9 @@ def test_jobs_that_have_not_begun(tmp_path: Path, capsys: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', "[" * 100_000])
-def test_a_list_of_jobs_that_cannot_be_read_is_named(tmp_path: Path, text: str, capsys: Any) -> None:
+def test_a_list_of_jobs_that_cannot_be_read_is_named(
+    tmp_path: Path, text: str, capsys: Any
+) -> None:
     make(tmp_path, "run", "DONE")
     (tmp_path / ".jobs").mkdir()
     (tmp_path / ".jobs" / "expected.json").write_text(text)
@@ -317,7 +376,9 @@ def test_status_needs_no_torch() -> None:
     assert "no runs under absent" in ended.stderr
 
 
-def test_what_takes_long_is_counted(tmp_path: Path, at_once: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_takes_long_is_counted(
+    tmp_path: Path, at_once: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     make(tmp_path, "run", "DONE")
     run_states([tmp_path], NOW, 600.0, is_locked)
     assert "looking at runs: 1 of 1 runs" in capsys.readouterr().err

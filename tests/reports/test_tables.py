@@ -18,7 +18,9 @@ from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import collect
 
 PACKAGE = Path(reports.__file__).parent
-ARCHIVE = Path(__file__).resolve().parents[2] / "results" / "hwang2024_table1_scale1" / "rows.jsonl.xz"
+ARCHIVE = (
+    Path(__file__).resolve().parents[2] / "results" / "hwang2024_table1_scale1" / "rows.jsonl.xz"
+)
 
 
 @pytest.mark.parametrize("name", reports.__all__)
@@ -67,7 +69,9 @@ def test_several_settings_come_first(make: Any, small_study: Path) -> None:
     """Two boards of two networks, told apart by a column; what is said of one alone names it."""
     for fold in "01":
         make.write_run(
-            small_study, make.identity("erm", fold, run=f"wide-{fold}", backbone="wide"), folder=f"wide{fold}"
+            small_study,
+            make.identity("erm", fold, run=f"wide-{fold}", backbone="wide"),
+            folder=f"wide{fold}",
         )
     frame = dgbench.results(small_study)
     board = reports.leaderboard(frame)
@@ -102,13 +106,17 @@ def test_what_cannot_be_made_is_refused(small_study: Path) -> None:
 def test_the_published_archive_against_plain_means() -> None:
     """Accuracy of a model in the environment it held out, then means over environments, seeds and datasets."""
     frame = dgbench.results(ARCHIVE)
-    held_out = frame[(frame["subset"] == "test") & (frame["held_out"] == frame["env"].map(lambda env: (env,)))]
+    held_out = frame[
+        (frame["subset"] == "test") & (frame["held_out"] == frame["env"].map(lambda env: (env,)))
+    ]
     by_seed = 1 - held_out.groupby(["variant.ratio", "label", "seed"])["error"].mean()
     means = by_seed.groupby(["variant.ratio", "label"]).mean().unstack(0)
     board = reports.leaderboard(frame).set_index("algorithm")
     assert len(board) == 14
     for ratio in (3, 4, 5):
-        assert board[f"sr_cmnist ratio={ratio}"].to_dict() == pytest.approx(means[ratio].to_dict(), abs=1e-12)
+        assert board[f"sr_cmnist ratio={ratio}"].to_dict() == pytest.approx(
+            means[ratio].to_dict(), abs=1e-12
+        )
     assert board["average"].to_dict() == pytest.approx(means.mean(axis=1).to_dict(), abs=1e-12)
     assert board["average"].rank(ascending=False).to_dict() == board["rank"].to_dict()
     assert board.index[0] == "arm"

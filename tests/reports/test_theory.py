@@ -35,14 +35,18 @@ def test_equation_39_with_and_without_its_gap(small_study: Path) -> None:
     """N = 4. erm of seed 0: worst .8, gap .6, worst+gap 1.1, ideal .9; vrex: .4, .1, .45, .4; seed 1 has .02 more."""
     document = report(small_study)
     assert values(statement(document, "eq. 39")) == pytest.approx([1, 4, (0.07 + 0.2) / 2, 0.05])
-    assert values(statement(document, "eq. 39 without the gap")) == pytest.approx([0.5, 4, -0.04, -0.1])
+    assert values(statement(document, "eq. 39 without the gap")) == pytest.approx(
+        [0.5, 4, -0.04, -0.1]
+    )
     assert "in 2 of 4 the bound is 100% or more" in document.sections[0].answer[1]
 
 
 def test_theorem_3_4_of_one_model(small_study: Path) -> None:
     """erm: errors .9 (1 - e), so b = .9, a = 0, M = .81, m = .09: b - M = .09 <= .9 / 4, b <= .81 + .72 / 2."""
     document = report(small_study)
-    assert values(statement(document, "Theorem 3.4, assumption")) == pytest.approx([1, 4, 0.0975, 0.06])
+    assert values(statement(document, "Theorem 3.4, assumption")) == pytest.approx(
+        [1, 4, 0.0975, 0.06]
+    )
     assert values(statement(document, "Theorem 3.4, eq. 30")) == pytest.approx([1, 4, 0.195, 0.12])
 
 
@@ -59,20 +63,26 @@ def lines(make: Any, tmp_path: Path) -> Path:
     """Straight lines: .8 e where 0.10 is held out, .3 + .2 e elsewhere, .5 e of the model of all environments."""
     for fold in ("0", "1", "2", "3", "full"):
         slope, least = {"3": (0.8, 0.0), "full": (0.5, 0.0)}.get(fold, (0.2, 0.25))
-        make.write_run(tmp_path, make.identity(fold=fold), lambda e, s, a=slope, b=least: b + a * float(e))
+        make.write_run(
+            tmp_path, make.identity(fold=fold), lambda e, s, a=slope, b=least: b + a * float(e)
+        )
     return tmp_path
 
 
 def test_adding_an_environment(lines: Path) -> None:
     """Largest errors: .8 without 0.10, .45 without another, .5 with all."""
     document = report(lines)
-    assert values(statement(document, "section 3.3.3, assumption")) == pytest.approx([0.25, 4, -0.05, -0.05])
+    assert values(statement(document, "section 3.3.3, assumption")) == pytest.approx(
+        [0.25, 4, -0.05, -0.05]
+    )
     found = table(document, "added_environment")
     assert [show(line(found, env)["holds"], "percent") for env in ("0.10", "0.80")] == [
         "100.0 (1 of 1)",
         "0.0 (0 of 1)",
     ]
-    assert "in 1 of 4 models: 1 of 1 where 0.10 was held out, 0 of 3 elsewhere" in " ".join(document.sections[0].answer)
+    assert "in 1 of 4 models: 1 of 1 where 0.10 was held out, 0 of 3 elsewhere" in " ".join(
+        document.sections[0].answer
+    )
 
 
 def test_given_environments_alone_tell_nothing_of_others(make: Any, tmp_path: Path) -> None:
@@ -82,7 +92,9 @@ def test_given_environments_alone_tell_nothing_of_others(make: Any, tmp_path: Pa
 
 
 @pytest.mark.parametrize("changes", [{"evaluation": "sampled"}, {"grouped": True}])
-def test_sampled_errors_are_not_continued(make: Any, tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_sampled_errors_are_not_continued(
+    make: Any, tmp_path: Path, changes: dict[str, Any]
+) -> None:
     for fold in ("0", "full"):
         make.write_run(tmp_path, make.identity(fold=fold, **changes), lambda e, s: 0.5 * float(e))
     assert statement(report(tmp_path), "section 3.3.3, assumption")["holds"].value is None
@@ -90,9 +102,18 @@ def test_sampled_errors_are_not_continued(make: Any, tmp_path: Path, changes: di
 
 def write_concept(root: Path, **who: Any) -> None:
     """M_cov .2 and M_cpt min .1 of the pair whose q is 0.10."""
-    keys = {"variant": {"ratio": 3, "scale": 1}, "base": "digits", "evaluation": "exact", "estimator": "concept"}
-    identity = shift_identity("sr_cmnist", **{**keys, "given": ["0.90", "0.85", "0.80", "0.10"], "settings": {}, **who})
-    rows = estimates(identity, {"3": {"tv": 0.2, "min": 0.1, "max": 0.3}}, p=["0.90", "0.85", "0.80"], q=["0.10"])
+    keys = {
+        "variant": {"ratio": 3, "scale": 1},
+        "base": "digits",
+        "evaluation": "exact",
+        "estimator": "concept",
+    }
+    identity = shift_identity(
+        "sr_cmnist", **{**keys, "given": ["0.90", "0.85", "0.80", "0.10"], "settings": {}, **who}
+    )
+    rows = estimates(
+        identity, {"3": {"tv": 0.2, "min": 0.1, "max": 0.3}}, p=["0.90", "0.85", "0.80"], q=["0.10"]
+    )
     write_shifts(root, rows, f"{len(who)}")
 
 
@@ -104,7 +125,9 @@ def test_bound_by_covariate_and_concept_shift(lines: Path) -> None:
     found = line(bounds, bounds.frame["setting"][0], "0.10")
     names = ("training", "covariate", "concept", "right", "left")
     assert [found[name].value for name in names] == pytest.approx([0.68, 0.2, 0.1, 0.98, 0.08])
-    assert values(statement(document, "Zhang et al., Theorem 4.2")) == pytest.approx([1, 1, 0.9, 0.9])
+    assert values(statement(document, "Zhang et al., Theorem 4.2")) == pytest.approx(
+        [1, 1, 0.9, 0.9]
+    )
 
 
 def test_estimates_that_are_not_of_one_setting(lines: Path) -> None:
@@ -125,7 +148,10 @@ def test_a_table_of_others(tmp_path: Path) -> None:
     )
     alone, whole = tmp_path / "alone.csv", tmp_path / "whole.csv"
     alone.write_text(f"{head}\n{held_out}\n")
-    whole.write_text(f"{head}\n{held_out}\n" + "\n".join(f"erm,0,{e},everywhere,.{n}" for n, e in enumerate("abcd", 1)))
+    whole.write_text(
+        f"{head}\n{held_out}\n"
+        + "\n".join(f"erm,0,{e},everywhere,.{n}" for n, e in enumerate("abcd", 1))
+    )
     (answer,) = TheoryReport()(read_table(str(alone)), Last()).sections[0].answer
     assert "\n" not in answer
     assert "no model of all environments" in answer

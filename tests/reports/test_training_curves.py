@@ -31,12 +31,19 @@ def study(make: SimpleNamespace, tmp_path: Path) -> Path:
 def test_every_role_is_of_its_own_rows(study: Path) -> None:
     """val: the three training environments (the held-out one is no validation data); test: the held-out one alone."""
     curves = step_curves(collect([study]))
-    fold = curves[(curves["fold"] == "3") & (curves["seed"] == 1)].set_index(["role", "step"])["error"]
+    fold = curves[(curves["fold"] == "3") & (curves["seed"] == 1)].set_index(["role", "step"])[
+        "error"
+    ]
     assert fold.to_dict() == pytest.approx(
         {("test", 100): 0.6, ("test", 200): 0.4, ("val", 100): 0.1, ("val", 200): 0.1}
     )
     full = curves[curves["fold"] == "full"].set_index(["role", "step"])
-    assert sorted(full.index) == [("everywhere", 100), ("everywhere", 200), ("val", 100), ("val", 200)]
+    assert sorted(full.index) == [
+        ("everywhere", 100),
+        ("everywhere", 200),
+        ("val", 100),
+        ("val", 200),
+    ]
     assert full["error"].tolist() == pytest.approx([0.25] * 4)
     assert full["loss"].tolist() == pytest.approx([0.5] * 4)
 
@@ -45,7 +52,9 @@ def test_means_over_folds_then_seeds(study: Path) -> None:
     """Held out at step 200: 0.3 in seed 0 and 0.4 in seed 1, so 0.35 and a deviation of 0.1 / sqrt(2), of 4 runs."""
     means = mean_curves(step_curves(collect([study]))).set_index(["role", "step"])
     line = means.loc[("test", 200)]
-    assert (line["error"], line["error.std"], line["runs"]) == pytest.approx((0.35, 0.1 / 2**0.5, 4))
+    assert (line["error"], line["error.std"], line["runs"]) == pytest.approx(
+        (0.35, 0.1 / 2**0.5, 4)
+    )
 
 
 @pytest.mark.thorough
@@ -63,7 +72,10 @@ def test_what_training_logged_is_drawn_where_it_is_there(study: Path) -> None:
     folders = sorted(study.rglob("errors.jsonl"))
     for at, rows in enumerate(folders[:3]):
         first = {"train/loss": 0.7 + at, "lr/model": 0.1, "error/held_out": 0.5}
-        write_metrics(rows.parent / "metrics.csv", {50: first, 100: {"train/loss": float("nan"), "train/penalty": 2.0}})
+        write_metrics(
+            rows.parent / "metrics.csv",
+            {50: first, 100: {"train/loss": float("nan"), "train/penalty": 2.0}},
+        )
     folders[3].with_name("metrics.csv").mkdir()
     collection = collect([study])
     found = logged_values(collection.runs, run_labels(collection))
@@ -71,4 +83,8 @@ def test_what_training_logged_is_drawn_where_it_is_there(study: Path) -> None:
     assert set(found["name"]) == {"loss", "penalty"} and set(found["algorithm"]) == {"erm"}
     [section] = CurvesReport()(collection, Last()).sections
     names = [figure.name for figure in section.figures]
-    assert len(names) == 4 and names[2].startswith("train_loss") and names[3].startswith("train_penalty")
+    assert (
+        len(names) == 4
+        and names[2].startswith("train_loss")
+        and names[3].startswith("train_penalty")
+    )

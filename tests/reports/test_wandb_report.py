@@ -53,7 +53,9 @@ def test_an_offline_run_holds_tables_figures_and_files(
     for figure in section.figures:
         assert items[f"{section.name}/{figure.name}._type"] == "image-file"
     saved = list(out.glob("wandb/offline-run-*/files/media/table/*/*.table.json"))
-    by_columns = {tuple(content["columns"]): content for content in (json.loads(p.read_text()) for p in saved)}
+    by_columns = {
+        tuple(content["columns"]): content for content in (json.loads(p.read_text()) for p in saved)
+    }
     measures = by_columns[tuple(section.tables[0].frame.columns)]
     rows = [dict(zip(measures["columns"], row, strict=True)) for row in measures["data"]]
     assert [row["algorithm"] for row in rows] == ["vrex", "erm", "blind guess"]
@@ -65,7 +67,9 @@ def test_an_offline_run_holds_tables_figures_and_files(
     assert {"report.html", "report.md", "report.tex", "measures.csv"} <= names
 
 
-def test_a_failing_wandb_leaves_the_report(document: Document, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_wandb_leaves_the_report(
+    document: Document, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import wandb
 
     def broken(**options: object) -> None:

@@ -41,7 +41,12 @@ def _content(file: Any) -> dict[str, Any]:
 
 
 def _keys() -> list[tuple[Any, str]]:
-    return [(file, key) for file in FILES for key in _content(file) if key not in ("_target_", "statistics")]
+    return [
+        (file, key)
+        for file in FILES
+        for key in _content(file)
+        if key not in ("_target_", "statistics")
+    ]
 
 
 @pytest.mark.parametrize(("file", "key"), _keys(), ids=lambda value: getattr(value, "stem", value))
@@ -86,11 +91,17 @@ def test_values_that_make_no_sense(name: str, key: str, value: Any, fix: str) ->
         build({"report": {**content, key: value}}, "report", _convert_="all")
 
 
-@pytest.mark.parametrize(("key", "value"), [("statistics", 5), ("shifts", {"pacs": 5}), ("shifts", {"pacs": "x"})])
+@pytest.mark.parametrize(
+    ("key", "value"), [("statistics", 5), ("shifts", {"pacs": 5}), ("shifts", {"pacs": "x"})]
+)
 def test_keys_with_keys(key: str, value: Any) -> None:
     name = "measures" if key == "statistics" else "leaderboard"
     with refused(rf"report\.{key}"):
-        build({"report": {**_content(CONF / "report" / f"{name}.yaml"), key: value}}, "report", _convert_="all")
+        build(
+            {"report": {**_content(CONF / "report" / f"{name}.yaml"), key: value}},
+            "report",
+            _convert_="all",
+        )
 
 
 @pytest.mark.parametrize(
@@ -136,8 +147,12 @@ def test_words_without_effect(words: str, command: Any, small_study: Path, tmp_p
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("words", ["report.baseline=erm", "report=leaderboard report.reference=erm", "report=curves"])
-def test_the_usual_algorithm_may_be_absent(words: str, command: Any, make: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "words", ["report.baseline=erm", "report=leaderboard report.reference=erm", "report=curves"]
+)
+def test_the_usual_algorithm_may_be_absent(
+    words: str, command: Any, make: Any, tmp_path: Path
+) -> None:
     for fold, env in enumerate(make.GIVEN):
         make.write_run(tmp_path, make.identity("vrex", str(fold), held_out=[env]))
     ended = command("report.py", *words.split(), f"runs=[{tmp_path}]", cwd=tmp_path)

@@ -13,7 +13,9 @@ JOINT = {"delta": 0.05, "steps": 600}
 Values = Mapping[str, float]
 
 
-def shift_identity(dataset: str = "pacs", given: Sequence[str] = ("a", "b", "c"), **changes: Any) -> ShiftIdentity:
+def shift_identity(
+    dataset: str = "pacs", given: Sequence[str] = ("a", "b", "c"), **changes: Any
+) -> ShiftIdentity:
     values: dict[str, Any] = {
         "run": f"{dataset}-hash", "dataset": dataset, "variant": {}, "base": dataset, "evaluation": "sampled",
         "data_seed": 0, "split_seed": 0, "given": list(given), "content": "", "backbone": "resnet18",
@@ -23,9 +25,17 @@ def shift_identity(dataset: str = "pacs", given: Sequence[str] = ("a", "b", "c")
     return ShiftIdentity(**{**values, **changes})
 
 
-def shift_row(who: ShiftIdentity, pair: str = "0", values: Values | None = None, **changes: Any) -> ShiftRow:
+def shift_row(
+    who: ShiftIdentity, pair: str = "0", values: Values | None = None, **changes: Any
+) -> ShiftRow:
     """One trial; the pair is ``A|B``, the number of a fold, or an environment beside pretraining images."""
-    sides = pair.split("|") if "|" in pair else ["", who.given[int(pair)]] if pair.isdecimal() else ["reference", pair]
+    sides = (
+        pair.split("|")
+        if "|" in pair
+        else ["", who.given[int(pair)]]
+        if pair.isdecimal()
+        else ["reference", pair]
+    )
     p = [env for env in who.given if env != sides[1]] if pair.isdecimal() else [sides[0]]
     fields: dict[str, Any] = {
         "pairs": "each" if "|" in pair else "folds" if pair.isdecimal() else "reference", "pair": pair, "p": p,

@@ -11,11 +11,15 @@ from dgbench.shift.density import DensitiesAtPoints, calibrated_thresholds
 M = 6400
 
 
-def densities(p: np.ndarray, q: np.ndarray, proposal: np.ndarray, given_p: float, given_q: float) -> DensitiesAtPoints:
+def densities(
+    p: np.ndarray, q: np.ndarray, proposal: np.ndarray, given_p: float, given_q: float
+) -> DensitiesAtPoints:
     """One class, whose density is a multiple of its side's."""
     logs = [np.log(each) for each in (p, q, proposal, given_p * p, given_q * q)]
     one, none = np.ones(1), np.array([], dtype=int)
-    return DensitiesAtPoints(logs[0], logs[1], logs[2], logs[3][None], logs[4][None], one, np.zeros(1, int), none)
+    return DensitiesAtPoints(
+        logs[0], logs[1], logs[2], logs[3][None], logs[4][None], one, np.zeros(1, int), none
+    )
 
 
 def with_diversity(largest: float) -> DensitiesAtPoints:

@@ -13,7 +13,14 @@ from tests.complaints import one_line
 
 pytestmark = pytest.mark.slow
 
-TINY = ("dataset.base=digits", "backbone.width=16", "trainer.device=cpu", "trials=2", "halves=2", "cache_dir=null")
+TINY = (
+    "dataset.base=digits",
+    "backbone.width=16",
+    "trainer.device=cpu",
+    "trials=2",
+    "halves=2",
+    "cache_dir=null",
+)
 JOINT = ("estimator.joint.steps=60", "estimator.joint.width=8")
 DIE = """
 import dgbench.shift.job as job, os
@@ -28,13 +35,20 @@ job.append_shift_rows = dying
 
 
 def rows_under(folder: Path) -> list[dict[str, Any]]:
-    lines = [line for file in sorted(folder.rglob("shifts.jsonl")) for line in file.read_text().splitlines()]
+    lines = [
+        line
+        for file in sorted(folder.rglob("shifts.jsonl"))
+        for line in file.read_text().splitlines()
+    ]
     return [json.loads(line) for line in lines]
 
 
 def values(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
-        "/".join(map(str, (r["estimator"], r["pair"], r["kind"], r["number"], r["null"]))): r["values"] for r in rows
+        "/".join(map(str, (r["estimator"], r["pair"], r["kind"], r["number"], r["null"]))): r[
+            "values"
+        ]
+        for r in rows
     }
 
 
@@ -100,11 +114,21 @@ fitting.Judge._save = dying
 
 
 def test_a_sweep_and_the_same_sweep_again(command: Any, tmp_path: Path) -> None:
-    words = ("-m", *TINY, *JOINT, "hydra/launcher=local", "hydra.launcher.workers=1", "dataset=sr_cmnist,cmnist_irm")
+    words = (
+        "-m",
+        *TINY,
+        *JOINT,
+        "hydra/launcher=local",
+        "hydra.launcher.workers=1",
+        "dataset=sr_cmnist,cmnist_irm",
+    )
     first = command("shift.py", *words, cwd=tmp_path)
     assert (first.code, first.complaints) == (0, [])
     assert "2 of 2 jobs done" in first.out
-    assert {row["dataset"] for row in rows_under(tmp_path / "multirun")} == {"sr_cmnist", "cmnist_irm"}
+    assert {row["dataset"] for row in rows_under(tmp_path / "multirun")} == {
+        "sr_cmnist",
+        "cmnist_irm",
+    }
     again = command("shift.py", *words, cwd=tmp_path)
     assert "to do: all 2 jobs are done" in again.err
 
@@ -126,7 +150,9 @@ def test_a_users_folder_with_a_class_too_few(command: Any, tmp_path: Path, image
     assert list((tmp_path / "cache").glob("features-*/complete.jsonl"))
 
 
-def test_networks_that_learn_with_the_estimator(command: Any, tmp_path: Path, image_tree: Any) -> None:
+def test_networks_that_learn_with_the_estimator(
+    command: Any, tmp_path: Path, image_tree: Any
+) -> None:
     """A perceptron in a stack; a ResNet one by one, whose BatchNorm is renewed for the mean weights."""
     few = ("features=trained", "trials=1", "halves=0", "null=false", "pairs=each")
     digits = command("shift.py", *TINY, *JOINT, *few, "estimator=[joint,ood_bench]", cwd=tmp_path)
@@ -144,7 +170,9 @@ def test_networks_that_learn_with_the_estimator(command: Any, tmp_path: Path, im
     assert any(row["values"] for row in rows if row["dataset"] == "image_folder")
 
 
-def test_frechet_against_a_folder_and_its_moments(command: Any, tmp_path: Path, image_tree: Any) -> None:
+def test_frechet_against_a_folder_and_its_moments(
+    command: Any, tmp_path: Path, image_tree: Any
+) -> None:
     import numpy as np
 
     root = image_tree(a={"cat": 60, "dog": 60}, b={"cat": 70, "dog": 60})
@@ -162,7 +190,11 @@ def test_frechet_against_a_folder_and_its_moments(command: Any, tmp_path: Path, 
     assert {tuple(row["p"]) for row in rows} == {("reference",)}
     assert all(row["values"]["d2"] > 0 for row in rows if row["null"] == "none")
     assert all("too few" in row["refused"] for row in rows if row["null"] == "halves")
-    sizes = {tuple(row["diagnostics"][key] for key in ("n", "n_reference")) for row in rows if row["null"] == "none"}
+    sizes = {
+        tuple(row["diagnostics"][key] for key in ("n", "n_reference"))
+        for row in rows
+        if row["null"] == "none"
+    }
     assert sizes == {(120, 120)}
     moments = tmp_path / "moments.npz"
     np.savez(moments, mean=np.zeros(8), cov=np.eye(8), n=500, features="resnet50/supervised")
@@ -184,14 +216,26 @@ def test_frechet_against_a_folder_and_its_moments(command: Any, tmp_path: Path, 
         (("cache_gb=abc",), "cache_gb=abc is not a number > 0"),
         (("cache_gb=nan",), "cache_gb=nan is not a number > 0"),
         (("backbone.width=0", "plan=true"), r"backbone\.width=0"),
-        (("trainer.precision=16-mixed", "trainer.device=cpu", "plan=true"), r"trainer\.precision=16-mixed"),
+        (
+            ("trainer.precision=16-mixed", "trainer.device=cpu", "plan=true"),
+            r"trainer\.precision=16-mixed",
+        ),
         (("estimator=[]",), r"estimator=\[\] estimates nothing"),
         (("estimator=jiont",), r"estimator=jiont.*unknown.*joint\?"),
         (("estimator.joint.delta=2",), r"estimator\.joint\.delta=2.*number.*0.*0\.5"),
         (("estimator.joint.detla=0.1",), r"estimator\.joint\.delta\?"),
-        (("estimator=ood_bench", "estimator.ood_bench.recipe=best"), "recipe=best.*unknown.*code.*paper"),
-        (("estimator=ood_bench", "estimator.ood_bench.thresholds=calibrated", "null=false"), "set null=true"),
-        (("estimator=distances", "features=trained"), "estimator=distances compares fixed features"),
+        (
+            ("estimator=ood_bench", "estimator.ood_bench.recipe=best"),
+            "recipe=best.*unknown.*code.*paper",
+        ),
+        (
+            ("estimator=ood_bench", "estimator.ood_bench.thresholds=calibrated", "null=false"),
+            "set null=true",
+        ),
+        (
+            ("estimator=distances", "features=trained"),
+            "estimator=distances compares fixed features",
+        ),
         (("estimator=frechet",), "estimator.frechet.reference=PATH"),
         (
             ("shift_experiment=ye2022_table3", "estimator=joint"),
@@ -199,7 +243,10 @@ def test_frechet_against_a_folder_and_its_moments(command: Any, tmp_path: Path, 
         ),
         (("dataset.given=[0.1]",), "at least 2 given environments"),
         (("algorithm=vrex",), r"algorithm.*group.*shift\.py.*groups.*backbone, corruptions"),
-        (("trainer.steps=100",), r"trainer\.steps says.*algorithms.*trained; a shift reads trainer\.device"),
+        (
+            ("trainer.steps=100",),
+            r"trainer\.steps says.*algorithms.*trained; a shift reads trainer\.device",
+        ),
         (("hparams.lr=1",), r"hparams.*group.*shift\.py"),
         (("grid.seed=[0,1]",), r"grid\.seed.*unknown"),
         (("trainer=ddp",), "leave trainer=ddp out"),

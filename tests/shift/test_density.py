@@ -23,7 +23,12 @@ MIXTURE = {"density": "mixture"}
 
 
 def shift_by_density(
-    z_p: np.ndarray, y_p: np.ndarray, z_q: np.ndarray, y_q: np.ndarray, options: Options | None = None, **where: Any
+    z_p: np.ndarray,
+    y_p: np.ndarray,
+    z_q: np.ndarray,
+    y_q: np.ndarray,
+    options: Options | None = None,
+    **where: Any,
 ) -> DensityShift:
     """With the thresholds of the released code, unless ``options`` have others; ``where`` points come from."""
     others = {"eps_div": 1e-12, "eps_cor": 5e-4, **(options or {})}
@@ -44,13 +49,39 @@ def both(shift: DensityShift) -> tuple[float, float, float, float]:
 @pytest.mark.parametrize(
     ("eps_div", "eps_cor", "in_s", "in_t", "values", "by_class"),
     [
-        (1e-12, 5e-4, 3438, 1263, (0.182185267, 0.478460467, 0.182185191, 0.435528094), (0.472390, 0.484531)),
-        (1e-3, 1e-3, 5235, 1165, (0.350452918, 0.475304169, 0.344924529, 0.432731169), (0.468281, 0.482327)),
-        (1e-2, 1e-2, 5645, 755, (0.383245745, 0.453468503, 0.360425942, 0.412363983), (0.447639, 0.459298)),
+        (
+            1e-12,
+            5e-4,
+            3438,
+            1263,
+            (0.182185267, 0.478460467, 0.182185191, 0.435528094),
+            (0.472390, 0.484531),
+        ),
+        (
+            1e-3,
+            1e-3,
+            5235,
+            1165,
+            (0.350452918, 0.475304169, 0.344924529, 0.432731169),
+            (0.468281, 0.482327),
+        ),
+        (
+            1e-2,
+            1e-2,
+            5645,
+            755,
+            (0.383245745, 0.453468503, 0.360425942, 0.412363983),
+            (0.447639, 0.459298),
+        ),
     ],
 )
 def test_values_on_a_grid(
-    eps_div: float, eps_cor: float, in_s: int, in_t: int, values: tuple[float, ...], by_class: tuple[float, float]
+    eps_div: float,
+    eps_cor: float,
+    in_s: int,
+    in_t: int,
+    values: tuple[float, ...],
+    by_class: tuple[float, float],
 ) -> None:
     found = on_grid({"eps_div": eps_div, "eps_cor": eps_cor})
     assert (found.in_s * 6400, found.in_t * 6400) == pytest.approx((in_s, in_t), abs=1e-6)
@@ -61,7 +92,10 @@ def test_values_on_a_grid(
 
 @pytest.mark.parametrize(
     ("eps_div", "eps_cor", "div", "cor", "cor_plus"),
-    [(1e-12, 5e-4, 0.154726420, 0.474151162, 0.431932993), (1e-3, 1e-3, 0.337078000, 0.471827879, 0.429747531)],
+    [
+        (1e-12, 5e-4, 0.154726420, 0.474151162, 0.431932993),
+        (1e-3, 1e-3, 0.337078000, 0.471827879, 0.429747531),
+    ],
 )
 def test_sides_as_mixtures_of_their_classes(
     eps_div: float, eps_cor: float, div: float, cor: float, cor_plus: float
@@ -79,7 +113,9 @@ def test_with_both_sets_everywhere_mixtures_give_total_variation_and_joint_helli
     assert found.div_plus + found.cor_plus == pytest.approx(0.925372043, rel=1e-6)
 
 
-@pytest.mark.parametrize(("class_weights", "cor"), [("uniform", 0.611374590), ("counts", 0.512864569)])
+@pytest.mark.parametrize(
+    ("class_weights", "cor"), [("uniform", 0.611374590), ("counts", 0.512864569)]
+)
 @pytest.mark.parametrize("renamed", [(0, 1), (7, 3)])
 def test_weights_of_the_classes(class_weights: str, cor: float, renamed: tuple[int, int]) -> None:
     p, q, y = two_sides()
@@ -91,7 +127,9 @@ def test_weights_of_the_classes(class_weights: str, cor: float, renamed: tuple[i
     found = shift_by_density(z_p[kept], labels, z_q[kept], labels, options, grid=grid())
     assert found.cor == pytest.approx(cor, rel=1e-6)
     assert found.div == pytest.approx(0.294832693, rel=1e-6)
-    assert found.by_class[found.classes_used.tolist().index(renamed[0])] == pytest.approx(0.381518, abs=1e-6)
+    assert found.by_class[found.classes_used.tolist().index(renamed[0])] == pytest.approx(
+        0.381518, abs=1e-6
+    )
     if class_weights == "counts":
         assert found.cor_plus == pytest.approx(0.447379386, rel=1e-6)
 
@@ -108,7 +146,10 @@ def test_weights_of_the_classes(class_weights: str, cor: float, renamed: tuple[i
 def test_draws_agree_with_the_grid(options: Options, div: float, cor: float) -> None:
     p, q, y = two_sides()
     z_p, z_q = standardized(p, q)
-    found = [shift_by_density(z_p, y, z_q, y, options, rng=np.random.default_rng(seed)) for seed in range(3)]
+    found = [
+        shift_by_density(z_p, y, z_q, y, options, rng=np.random.default_rng(seed))
+        for seed in range(3)
+    ]
     assert [each.div for each in found] == pytest.approx([div] * 3, abs=0.02)
     assert [each.cor for each in found] == pytest.approx([cor] * 3, abs=0.02)
     assert found[0].div != found[1].div
@@ -137,7 +178,9 @@ def of_two_normals(mean: float) -> DensitiesAtPoints:
     log_p, log_q = norm.logpdf(z), norm.logpdf(z, mean)
     uniform = np.full(len(z), -np.log(high - low))
     none = np.array([], dtype=int)
-    return DensitiesAtPoints(log_p, log_q, uniform, log_p[None], log_q[None], np.ones(1), np.zeros(1, int), none)
+    return DensitiesAtPoints(
+        log_p, log_q, uniform, log_p[None], log_q[None], np.ones(1), np.zeros(1, int), none
+    )
 
 
 @pytest.mark.parametrize(
@@ -168,7 +211,9 @@ def test_diversity_of_two_normals(mean: float, eps_div: float, div: float) -> No
 def test_total_variation_and_hellinger_of_two_normals(mean: float, tv: float, h2: float) -> None:
     found = from_densities(of_two_normals(mean), np.inf, 0)
     assert (found.div, found.div_plus) == pytest.approx((tv, h2), rel=1e-5)
-    assert (found.cor, found.cor_plus) == pytest.approx((0, 0), abs=1e-12)  # of one class there is none
+    assert (found.cor, found.cor_plus) == pytest.approx(
+        (0, 0), abs=1e-12
+    )  # of one class there is none
 
 
 def opposing(m: int, seed: int = 0) -> DensityShift:
@@ -181,7 +226,9 @@ def opposing(m: int, seed: int = 0) -> DensityShift:
 
 
 @pytest.mark.parametrize(("m", "cor"), [(1, 0.909), (2, 0.870), (4, 0.699), (8, 0.000)])
-def test_thresholds_on_densities_see_no_correlation_shift_in_eight_dimensions(m: int, cor: float) -> None:
+def test_thresholds_on_densities_see_no_correlation_shift_in_eight_dimensions(
+    m: int, cor: float
+) -> None:
     """The truth is 1 in all four: the density of N(0, I_8) is nowhere much above 5e-4."""
     found = opposing(m)
     assert found.cor == pytest.approx(cor, abs=0.03)
@@ -225,7 +272,10 @@ def test_points_of_the_pooled_density_may_give_more_than_one() -> None:
 def random_sides(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     y = np.repeat(np.arange(3), 20)
-    z_p, z_q = (rng.normal(size=(60, 2)) * rng.uniform(0.05, 2, 2) + rng.normal(size=(3, 2))[y] * 2 for _ in range(2))
+    z_p, z_q = (
+        rng.normal(size=(60, 2)) * rng.uniform(0.05, 2, 2) + rng.normal(size=(3, 2))[y] * 2
+        for _ in range(2)
+    )
     z_p, z_q = standardized(z_p, z_q)
     return z_p, y, z_q, y
 
@@ -248,14 +298,18 @@ def test_no_value_knows_which_side_is_p(options: Options) -> None:
 
 def test_equal_sides_have_no_shift() -> None:
     z, y, _, _ = random_sides(0)
-    assert both(shift_by_density(z, y, z, y, {}, grid=grid())) == pytest.approx((0, 0, 0, 0), abs=1e-15)
+    assert both(shift_by_density(z, y, z, y, {}, grid=grid())) == pytest.approx(
+        (0, 0, 0, 0), abs=1e-15
+    )
 
 
 def test_shuffled_labels_leave_diversity_alone() -> None:
     z_p, y_p, z_q, y_q = random_sides(1)
     rng = np.random.default_rng(0)
     own = shift_by_density(z_p, y_p, z_q, y_q, {}, grid=grid())
-    shuffled = shift_by_density(z_p, rng.permutation(y_p), z_q, rng.permutation(y_q), {}, grid=grid())
+    shuffled = shift_by_density(
+        z_p, rng.permutation(y_p), z_q, rng.permutation(y_q), {}, grid=grid()
+    )
     assert shuffled.div == own.div
 
 
@@ -268,7 +322,9 @@ def test_classes_without_a_density_are_left_out_and_named() -> None:
     found = shift_by_density(z_p, y_p, z_q, y_q, {}, grid=grid())
     assert found.classes_used.tolist() == [0, 1, 2]
     assert found.classes_failed.tolist() == [8, 9]
-    assert found.cor == pytest.approx(found.by_class.mean())  # equal numbers of the classes that are left
+    assert found.cor == pytest.approx(
+        found.by_class.mean()
+    )  # equal numbers of the classes that are left
 
 
 def test_without_any_class_there_is_diversity_only() -> None:
@@ -287,8 +343,16 @@ def test_a_side_without_a_density_is_refused() -> None:
 
 
 def test_where_correlation_is_not_taken_ratios_may_overflow() -> None:
-    one = np.array([-4000.0]), np.array([0.0]), np.array([0.0]), np.array([[-1000.0]]), np.array([[0.0]])
-    found = from_densities(DensitiesAtPoints(*one, np.ones(1), np.zeros(1, int), np.array([], int)), 1e-12, 5e-4)
+    one = (
+        np.array([-4000.0]),
+        np.array([0.0]),
+        np.array([0.0]),
+        np.array([[-1000.0]]),
+        np.array([[0.0]]),
+    )
+    found = from_densities(
+        DensitiesAtPoints(*one, np.ones(1), np.zeros(1, int), np.array([], int)), 1e-12, 5e-4
+    )
     assert both(found) == (0.5, 0, 0.5, 0)
 
 
@@ -296,7 +360,9 @@ def test_effective_sample_size() -> None:
     """Weights 1, 1, 2 and 0: 4^2 / 6."""
     half = np.log([0.25, 0.25, 0.5, 1e-300])
     uniform, one, none = np.log(np.full(4, 0.25)), np.zeros(1, int), np.array([], int)
-    densities = DensitiesAtPoints(half, half, uniform, half[None], half[None], np.ones(1), one, none)
+    densities = DensitiesAtPoints(
+        half, half, uniform, half[None], half[None], np.ones(1), one, none
+    )
     assert from_densities(densities, 1e-12, 5e-4).ess == pytest.approx(16 / 6)
 
 

@@ -40,8 +40,12 @@ def test_discrepancy_of_two_classifiers_and_of_all() -> None:
     every = np.array(list(product([0, 1], repeat=4)))
     for functions, value in ((two, 0.1), (every, 0.4)):
         rng = np.random.default_rng(0)
-        assert discrepancy(functions[:, x_p], functions[:, x_q], rng) == pytest.approx(value, abs=0.015)
-        assert discrepancy(functions[:, x_q], functions[:, x_p], rng) == pytest.approx(value, abs=0.015)
+        assert discrepancy(functions[:, x_p], functions[:, x_q], rng) == pytest.approx(
+            value, abs=0.015
+        )
+        assert discrepancy(functions[:, x_q], functions[:, x_p], rng) == pytest.approx(
+            value, abs=0.015
+        )
 
 
 def test_the_largest_of_many_noisy_differences_is_no_discrepancy() -> None:
@@ -51,7 +55,12 @@ def test_the_largest_of_many_noisy_differences_is_no_discrepancy() -> None:
         rng = np.random.default_rng(seed)
         on_p, on_q = rng.integers(2, size=(2, 10, 100))
         found.append(discrepancy(on_p, on_q, rng))
-        naive.append(max(abs(disagreement(on_p[a], on_p[b]) - disagreement(on_q[a], on_q[b])) for a, b in PAIRS))
+        naive.append(
+            max(
+                abs(disagreement(on_p[a], on_p[b]) - disagreement(on_q[a], on_q[b]))
+                for a, b in PAIRS
+            )
+        )
     assert np.mean(naive) > 0.12
     assert abs(np.mean(found)) < 0.02  # a standard deviation of 0.1 each: 3.5 standard errors
     assert min(found) < -0.05

@@ -29,7 +29,9 @@ def optimal_transport(a: np.ndarray, b: np.ndarray) -> float:
     n, m = len(a), len(b)
     rows, columns = np.kron(np.eye(n), np.ones(m)), np.kron(np.ones(n), np.eye(m))
     weights = np.repeat([1 / n, 1 / m], [n, m])
-    return float(linprog(cdist(a, b).ravel(), A_eq=np.concatenate([rows, columns]), b_eq=weights).fun)
+    return float(
+        linprog(cdist(a, b).ravel(), A_eq=np.concatenate([rows, columns]), b_eq=weights).fun
+    )
 
 
 def test_emd_of_the_fixed_sets() -> None:
@@ -38,14 +40,18 @@ def test_emd_of_the_fixed_sets() -> None:
     x, y = two_small_sets()
     assert emd(x[:9], y) == pytest.approx(0.976559272, rel=1e-6)
     assert emd(y, x[:9]) == pytest.approx(0.976559272, rel=1e-6)
-    assert optimal_transport(x, y) == pytest.approx(0.878677663, rel=1e-6)  # of the program, not of ours
+    assert optimal_transport(x, y) == pytest.approx(
+        0.878677663, rel=1e-6
+    )  # of the program, not of ours
 
 
 def test_emd_is_optimal_transport() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 15, 3))
     assert emd(a, b) == pytest.approx(optimal_transport(a, b), rel=1e-9)
-    assert emd(a[:, :1], b[:, :1]) == pytest.approx(wasserstein_distance(a[:, 0], b[:, 0]), rel=1e-12)
+    assert emd(a[:, :1], b[:, :1]) == pytest.approx(
+        wasserstein_distance(a[:, 0], b[:, 0]), rel=1e-12
+    )
     assert emd(a, a[::-1]) == 0
     assert emd(a, a + np.array([3, 0, 4])) == pytest.approx(5)
 
@@ -64,7 +70,9 @@ def test_mmd_of_the_fixed_sets() -> None:
     sigma = median_distance(x, y)
     assert sigma == pytest.approx(1.757368752, rel=1e-6)
     assert mmd2(x, y, sigma) == pytest.approx((0.025459583, -0.053395268), rel=1e-6)
-    assert mmd2_mean_over_widths(x, y, sigma) == pytest.approx((0.049250317, -0.042228727), rel=1e-6)
+    assert mmd2_mean_over_widths(x, y, sigma) == pytest.approx(
+        (0.049250317, -0.042228727), rel=1e-6
+    )
 
 
 def test_mmd_pair_by_pair() -> None:
@@ -74,8 +82,15 @@ def test_mmd_pair_by_pair() -> None:
         return float(np.exp(-((u - v) ** 2).sum() / (2 * 0.7**2)))
 
     between = np.mean([k(u, v) for u in a for v in b])
-    biased = np.mean([k(u, v) for u in a for v in a]) + np.mean([k(u, v) for u in b for v in b]) - 2 * between
-    alone = sum(np.mean([k(u, v) for i, u in enumerate(s) for j, v in enumerate(s) if i != j]) for s in (a, b))
+    biased = (
+        np.mean([k(u, v) for u in a for v in a])
+        + np.mean([k(u, v) for u in b for v in b])
+        - 2 * between
+    )
+    alone = sum(
+        np.mean([k(u, v) for i, u in enumerate(s) for j, v in enumerate(s) if i != j])
+        for s in (a, b)
+    )
     assert mmd2(a, b, 0.7) == pytest.approx((biased, alone - 2 * between), rel=1e-10)
     assert mmd2(a + 2**20, b + 2**20, 0.7) == pytest.approx(mmd2(a, b, 0.7), rel=1e-7)
     assert mmd2(b, a, 0.7) == pytest.approx(mmd2(a, b, 0.7), rel=1e-10)
@@ -90,7 +105,9 @@ def test_mmd_of_two_normals(mean: float, value: float) -> None:
 
 def test_a_kernel_without_width_is_refused() -> None:
     with pytest.raises(DataError, match=r"width 0\.0 compares nothing.*features.*equal.*backbone"):
-        mmd2(np.zeros((4, 2)), np.zeros((4, 2)), median_distance(np.zeros((4, 2)), np.zeros((4, 2))))
+        mmd2(
+            np.zeros((4, 2)), np.zeros((4, 2)), median_distance(np.zeros((4, 2)), np.zeros((4, 2)))
+        )
 
 
 def test_ni_of_the_fixed_sets() -> None:
@@ -104,7 +121,9 @@ def test_ni_of_the_fixed_sets() -> None:
     assert ni(first, second) == ni(second, first) == pytest.approx(0.542939667, rel=1e-6)
     mean, values = ni_by_class(first, np.arange(12) % 2, second, np.arange(9) % 2)
     assert values == pytest.approx({0: 0.800265260, 1: 0.610908539}, rel=1e-6)
-    assert mean == pytest.approx((11 * 0.800265260 + 10 * 0.610908539) / 21, rel=1e-6)  # 6 + 5 and 6 + 4 images
+    assert mean == pytest.approx(
+        (11 * 0.800265260 + 10 * 0.610908539) / 21, rel=1e-6
+    )  # 6 + 5 and 6 + 4 images
 
 
 def test_ni_leaves_out_what_does_not_vary() -> None:

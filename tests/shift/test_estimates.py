@@ -45,7 +45,9 @@ def means(rows: Sequence[ShiftRow], null: str = NO_NULL, kind: str = TRIAL) -> d
 @pytest.mark.parametrize(("e", "exact", "plus"), [(0.9, 0.6547, 0.3165), (0.5, 0.3204, 0.0845)])
 def test_correlation_shift_of_colored_classes(e: float, exact: float, plus: float) -> None:
     rng = np.random.default_rng(3)
-    rows = estimate_shift(*colored(0.1, 6000, rng), *colored(e, 6000, rng), trials=1, halves=0, device="cpu")
+    rows = estimate_shift(
+        *colored(0.1, 6000, rng), *colored(e, 6000, rng), trials=1, halves=0, device="cpu"
+    )
     found = means(rows)
     assert found["cor"] == pytest.approx(exact, abs=0.03)
     assert found["cor_plugin"] == pytest.approx(exact, abs=0.05)
@@ -60,13 +62,20 @@ def test_correlation_shift_of_colored_classes(e: float, exact: float, plus: floa
 @pytest.mark.parametrize(("a", "b", "exact"), [(0.2, 0.5, 0.35), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)])
 def test_diversity_shift_of_novel_images(a: float, b: float, exact: float) -> None:
     rng = np.random.default_rng(4)
-    rows = estimate_shift(*novel(a, -1, 3000, rng), *novel(b, 1, 3000, rng), trials=1, halves=0, device="cpu")
+    rows = estimate_shift(
+        *novel(a, -1, 3000, rng), *novel(b, 1, 3000, rng), trials=1, halves=0, device="cpu"
+    )
     assert means(rows)["div"] == pytest.approx(exact, abs=0.05)
     assert means(rows, LABELS)["div"] == pytest.approx(exact, abs=0.05)  # labels have no part in it
     assert abs(means(rows, HALVES)["div"]) < 0.02
     if exact == 1:  # they overlap nowhere, and then it is not defined
         assert "cor" not in means(rows)
-        assert any("no correlation shift" in flag for row in rows for flag in row.flags if row.null == NO_NULL)
+        assert any(
+            "no correlation shift" in flag
+            for row in rows
+            for flag in row.flags
+            if row.null == NO_NULL
+        )
 
 
 @pytest.mark.thorough
@@ -77,7 +86,9 @@ def test_opposite_labels_in_eight_dimensions() -> None:
     y = (x[:, 0] > 0).astype(np.int64)
     z = rng.standard_normal((3000, 8))
     found = means(
-        estimate_shift(x, y, z, (z[:, 0] <= 0).astype(np.int64), trials=1, halves=0, null=False, device="cpu")
+        estimate_shift(
+            x, y, z, (z[:, 0] <= 0).astype(np.int64), trials=1, halves=0, null=False, device="cpu"
+        )
     )
     assert found["cor"] > 0.85
 
@@ -93,7 +104,9 @@ def test_many_classes_with_rolled_labels() -> None:
 
     (x_p, y_p), (x_q, y_q) = side(), side()
     rolled = np.where(y_q < 3, (y_q + 1) % 3, y_q)
-    found = means(estimate_shift(x_p, y_p, x_q, rolled, trials=1, halves=0, null=False, device="cpu"))
+    found = means(
+        estimate_shift(x_p, y_p, x_q, rolled, trials=1, halves=0, null=False, device="cpu")
+    )
     assert found["cor"] == pytest.approx(3 / 7, abs=0.04)
     same = means(estimate_shift(x_p, y_p, x_q, y_q, trials=1, halves=0, null=False, device="cpu"))
     assert abs(same["cor"]) < 0.03
@@ -104,7 +117,8 @@ def test_swapping_the_sides_changes_draws_only() -> None:
     rng = np.random.default_rng(7)
     p, q = colored(0.1, 3000, rng), colored(0.5, 3000, rng)
     there, back = (
-        means(estimate_shift(*a, *b, trials=2, halves=0, null=False, device="cpu")) for a, b in ((p, q), (q, p))
+        means(estimate_shift(*a, *b, trials=2, halves=0, null=False, device="cpu"))
+        for a, b in ((p, q), (q, p))
     )
     assert there["cor"] == pytest.approx(back["cor"], abs=0.04)
 
@@ -126,9 +140,16 @@ def test_halves_use_half_of_the_images_and_the_same_seed_gives_the_same() -> Non
 def test_recipes_of_ood_bench_see_the_color() -> None:
     rng = np.random.default_rng(9)
     sides = [*colored(0.1, 3000, rng), *colored(0.9, 3000, rng)]
-    keys: dict[str, Any] = {"points": 2000, "bottleneck": 2, "density": "mixture", "proposal": "mixture"}
+    keys: dict[str, Any] = {
+        "points": 2000,
+        "bottleneck": 2,
+        "density": "mixture",
+        "proposal": "mixture",
+    }
     for recipe in ("code", "paper"):
-        rows = estimate_shift(*sides, "ood_bench", keys={**keys, "recipe": recipe}, trials=1, halves=0, device="cpu")
+        rows = estimate_shift(
+            *sides, "ood_bench", keys={**keys, "recipe": recipe}, trials=1, halves=0, device="cpu"
+        )
         found = means(rows)
         assert found["cor"] > 0.3
         assert means(rows, HALVES).get("cor", 0.0) < 0.15
@@ -151,7 +172,9 @@ def test_distances_grow_with_the_shift() -> None:
     rng = np.random.default_rng(11)
     y = np.arange(400) % 2
     x = rng.standard_normal((400, 4)) + y[:, None]
-    rows = estimate_shift(x, y, x[::-1] + 1.0, y[::-1].copy(), "distances", trials=1, halves=0, device="cpu")
+    rows = estimate_shift(
+        x, y, x[::-1] + 1.0, y[::-1].copy(), "distances", trials=1, halves=0, device="cpu"
+    )
     found, null = means(rows), means(rows, HALVES)
     assert found["mmd2_p"] == pytest.approx(1 / 201)
     for name in ("emd", "mmd2", "ni", "ni_pooled"):
@@ -164,8 +187,12 @@ def test_concept_shift_is_where_the_labels_turn() -> None:
     rng = np.random.default_rng(12)
     x, z = rng.standard_normal((1000, 3)), rng.standard_normal((1000, 3))
     y, same, turned = (own.astype(np.int64) for own in (x[:, 0] > 0, z[:, 0] > 0, z[:, 1] > 0))
-    apart = means(estimate_shift(x, y, z, turned, "concept", trials=1, halves=0, null=False, device="cpu"))
-    alike = means(estimate_shift(x, y, z, same, "concept", trials=1, halves=0, null=False, device="cpu"))
+    apart = means(
+        estimate_shift(x, y, z, turned, "concept", trials=1, halves=0, null=False, device="cpu")
+    )
+    alike = means(
+        estimate_shift(x, y, z, same, "concept", trials=1, halves=0, null=False, device="cpu")
+    )
     assert apart["min"] > 0.4
     assert apart["tv"] < 0.1
     assert alike["max"] < 0.1
@@ -181,11 +208,15 @@ def test_concept_shift_is_where_the_labels_turn() -> None:
         (200, [0, 1], 0.0, "image.*same features"),
     ],
 )
-def test_refusals_are_rows(n: int, labels_q: list[int], features: float | None, reason: str) -> None:
+def test_refusals_are_rows(
+    n: int, labels_q: list[int], features: float | None, reason: str
+) -> None:
     rng = np.random.default_rng(13)
     y = np.arange(n) % 2
     x = rng.standard_normal((n, 3)) if features is None else np.full((n, 3), features)
-    rows = estimate_shift(x, y, x, np.array(labels_q)[y], trials=1, halves=0, null=False, device="cpu")
+    rows = estimate_shift(
+        x, y, x, np.array(labels_q)[y], trials=1, halves=0, null=False, device="cpu"
+    )
     (row,) = rows
     one_line(row.refused, reason)
     assert rows[0].values == {}

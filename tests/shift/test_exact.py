@@ -42,12 +42,22 @@ def test_a_table() -> None:
     ],
 )
 def test_colored_digits(
-    e_p: float, e_q: float, color: float, color_shape: float, color_plus: float, color_shape_plus: float, tv: float
+    e_p: float,
+    e_q: float,
+    color: float,
+    color_shape: float,
+    color_plus: float,
+    color_shape_plus: float,
+    tv: float,
 ) -> None:
-    of_color = exact_shift(colored_table(e_p, 0.25, shape=False), colored_table(e_q, 0.25, shape=False))
+    of_color = exact_shift(
+        colored_table(e_p, 0.25, shape=False), colored_table(e_q, 0.25, shape=False)
+    )
     of_both = exact_shift(colored_table(e_p, 0.25), colored_table(e_q, 0.25))
     assert (of_color["cor"], of_both["cor"]) == pytest.approx((color, color_shape), abs=1e-6)
-    assert (of_color["cor_plus"], of_both["cor_plus"]) == pytest.approx((color_plus, color_shape_plus), abs=1e-6)
+    assert (of_color["cor_plus"], of_both["cor_plus"]) == pytest.approx(
+        (color_plus, color_shape_plus), abs=1e-6
+    )
     assert (of_color["h2"], of_both["h2"]) == pytest.approx((color_plus, color_plus), abs=1e-6)
     assert (of_color["tv_z"], of_both["tv_z"]) == pytest.approx((0, tv), abs=1e-12)
     assert (of_color["div"], of_both["div"]) == (0, 0)
@@ -71,7 +81,9 @@ def test_three_environments_against_the_fourth(
     assert of_both["cor"] == pytest.approx(color_shape, abs=1e-6)
     assert of_both["cor_plus"] == pytest.approx(plus, abs=1e-6)
     assert of_both["tv_z"] == pytest.approx(tv, abs=5e-4)
-    of_color = exact_shift(colored_table(pooled, 0.25, shape=False), colored_table(held_out, 0.25, shape=False))
+    of_color = exact_shift(
+        colored_table(pooled, 0.25, shape=False), colored_table(held_out, 0.25, shape=False)
+    )
     assert of_color["cor"] == pytest.approx(color, abs=1e-6)
 
 
@@ -85,7 +97,9 @@ def test_colored_digits_without_noise_or_exceptions() -> None:
     assert certain.tolist() == [[0.5, 0, 0, 0], [0, 0, 0, 0.5]]
     reversed_colors = colored_table(1, 0)
     assert exact_shift(certain, reversed_colors)["div"] == 1
-    assert exact_shift(colored_table(0, 0, shape=False), colored_table(1, 0, shape=False))["cor"] == 1
+    assert (
+        exact_shift(colored_table(0, 0, shape=False), colored_table(1, 0, shape=False))["cor"] == 1
+    )
 
 
 def test_color_is_of_the_noisy_label() -> None:
@@ -113,7 +127,10 @@ def test_a_novel_share_of_either_side() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_bounds_and_sums(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    p, q = rng.dirichlet(np.full(12, 0.5), size=2).reshape(2, 3, 4) * (rng.random((2, 1, 4)) > 0.3) + 1e-300
+    p, q = (
+        rng.dirichlet(np.full(12, 0.5), size=2).reshape(2, 3, 4) * (rng.random((2, 1, 4)) > 0.3)
+        + 1e-300
+    )
     p, q = p / p.sum(), q / q.sum()
     found = exact_shift(p, q)
     assert all(0 <= value <= 1 + 1e-12 for value in found.values())

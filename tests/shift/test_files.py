@@ -31,7 +31,11 @@ def test_rows_are_found_in_every_folder_but_hidden_ones(tmp_path: Path) -> None:
 def test_equal_rows_of_two_folders_count_once(tmp_path: Path) -> None:
     """The copy lacks a pair, so the other folder is used; the code version makes no other estimate."""
     kept = write_shifts(tmp_path, ROWS, "b_whole")
-    write_shifts(tmp_path, [replace(row, identity=replace(row.identity, code="0.2.0")) for row in ROWS[:3]], "a_part")
+    write_shifts(
+        tmp_path,
+        [replace(row, identity=replace(row.identity, code="0.2.0")) for row in ROWS[:3]],
+        "a_part",
+    )
     found = read_shifts(tmp_path)
     assert found.folders == [str(kept)]
     assert len(found.rows) == 6
@@ -48,7 +52,9 @@ def test_equal_rows_of_two_folders_count_once(tmp_path: Path) -> None:
         ({"values": {}, "refused": "failed fit"}, "them is refused"),
     ],
 )
-def test_rows_that_disagree_are_named(tmp_path: Path, changed: dict[str, object], said: str) -> None:
+def test_rows_that_disagree_are_named(
+    tmp_path: Path, changed: dict[str, object], said: str
+) -> None:
     write_shifts(tmp_path, ROWS, "a")
     write_shifts(tmp_path, [replace(ROWS[0], **changed), ROWS[1]], "b")  # type: ignore[arg-type]
     found = read_shifts(tmp_path)
@@ -60,8 +66,12 @@ def test_rows_that_disagree_are_named(tmp_path: Path, changed: dict[str, object]
 
 
 def test_other_seeds_and_settings_are_no_duplicates(tmp_path: Path) -> None:
-    for at, changes in enumerate(({}, {"seed": 1}, {"settings": {"delta": 0.01}}, {"features": "trained"})):
-        write_shifts(tmp_path, [shift_row(shift_identity(**changes), values={"div": 0.1 * at})], str(at))  # type: ignore[arg-type]
+    for at, changes in enumerate(
+        ({}, {"seed": 1}, {"settings": {"delta": 0.01}}, {"features": "trained"})
+    ):
+        write_shifts(
+            tmp_path, [shift_row(shift_identity(**changes), values={"div": 0.1 * at})], str(at)
+        )  # type: ignore[arg-type]
     found = read_shifts(tmp_path)
     assert (len(found.rows), found.problems) == (4, [])
 
@@ -86,7 +96,10 @@ def test_what_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_nothing_found_says_how_to_make_rows(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match=r"no rows of shifts.jsonl under .*; make some with `.*shift.* dataset=pacs`"):
+    with pytest.raises(
+        RecordError,
+        match=r"no rows of shifts.jsonl under .*; make some with `.*shift.* dataset=pacs`",
+    ):
         read_shifts(tmp_path)
 
 

@@ -19,11 +19,15 @@ def moments(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def test_moments_by_hand() -> None:
     """Diagonal: 9 of the means, 1 + 1 of the deviations. Else 9 - 2 sqrt(Tr C1 C2 + 2 sqrt(det C1 C2))."""
     first, second = np.diag([1.0, 4, 9]), np.diag([4.0, 1, 9])
-    assert frechet_of_moments(np.zeros(3), first, np.array([1.0, 2, 2]), second) == pytest.approx(11, rel=1e-12)
+    assert frechet_of_moments(np.zeros(3), first, np.array([1.0, 2, 2]), second) == pytest.approx(
+        11, rel=1e-12
+    )
     first, second = np.array([[2.0, 1], [1, 2]]), np.diag([3.0, 1])
     value = 9 - 2 * np.sqrt(8 + 2 * np.sqrt(9))
     assert value == pytest.approx(1.516685226, rel=1e-8)
-    assert frechet_of_moments(np.zeros(2), first, np.array([1.0, 0]), second) == pytest.approx(value, rel=1e-12)
+    assert frechet_of_moments(np.zeros(2), first, np.array([1.0, 0]), second) == pytest.approx(
+        value, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize(

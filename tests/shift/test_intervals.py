@@ -16,11 +16,15 @@ def test_the_deviation_of_halves_is_the_standard_error() -> None:
     """Standard deviation of 1, 2, 3 (divisor 2): 1. Their mean does not matter."""
     assert half_sampling(0.5, [1, 2, 3]) == pytest.approx((0.5 - T_2, 0.5 + T_2), rel=1e-8)
     low, high = half_sampling(0, [0, 1] * 4, level=0.9)
-    assert (low, high) == pytest.approx((-1.894579 * np.sqrt(2 / 7), 1.894579 * np.sqrt(2 / 7)), rel=1e-6)
+    assert (low, high) == pytest.approx(
+        (-1.894579 * np.sqrt(2 / 7), 1.894579 * np.sqrt(2 / 7)), rel=1e-6
+    )
 
 
 def test_trials_have_a_mean() -> None:
-    assert spread_of_trials(2, [1, 2, 3]) == pytest.approx((2 - T_2 / np.sqrt(3), 2 + T_2 / np.sqrt(3)), rel=1e-8)
+    assert spread_of_trials(2, [1, 2, 3]) == pytest.approx(
+        (2 - T_2 / np.sqrt(3), 2 + T_2 / np.sqrt(3)), rel=1e-8
+    )
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [[1.0, 2.0]]])

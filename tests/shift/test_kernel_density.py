@@ -27,7 +27,9 @@ def test_density_values_of_the_fixed_set() -> None:
     points = np.array([[0.0, 0.0], [1.0, -1.0], [-1.0, 1.0]])
     union = GaussianKDE(np.concatenate([z_p, z_q]))
     assert union.factor == pytest.approx(0.4817462420, rel=1e-9)
-    assert union.covariance == pytest.approx(np.array([[0.23501716, -0.00604345], [-0.00604345, 0.23501716]]), rel=1e-6)
+    assert union.covariance == pytest.approx(
+        np.array([[0.23501716, -0.00604345], [-0.00604345, 0.23501716]]), rel=1e-6
+    )
     for sample, densities in (
         (np.concatenate([z_p, z_q]), [0.06860548, 0.11137269, 0.07237330]),
         (z_p, [0.07681860, 0.22339211, 4.737670e-9]),
@@ -58,12 +60,16 @@ def test_a_density_that_underflows_has_a_logarithm() -> None:
     """About the nearest of two points 0 and 1: variance 1/2, factor 2^(-1/5), one kernel of two."""
     far = GaussianKDE(np.array([[0.0], [1.0]])).log_density(np.array([[1001.0]]))
     variance = 0.5 * 2 ** (-2 / 5)
-    assert far == pytest.approx([-(1000**2) / (2 * variance) - np.log(2 * np.sqrt(2 * np.pi * variance))], rel=1e-12)
+    assert far == pytest.approx(
+        [-(1000**2) / (2 * variance) - np.log(2 * np.sqrt(2 * np.pi * variance))], rel=1e-12
+    )
 
 
 def test_draws_have_the_moments_of_the_density() -> None:
     rng = np.random.default_rng(0)
-    sample = np.concatenate([rng.normal(size=(30, 2)), rng.normal(size=(10, 2)) @ [[0.1, 0.3], [0, 0.2]] + [8, 3]])
+    sample = np.concatenate(
+        [rng.normal(size=(30, 2)), rng.normal(size=(10, 2)) @ [[0.1, 0.3], [0, 0.2]] + [8, 3]]
+    )
     kde = GaussianKDE(sample)
     drawn = kde.draw(400_000, rng)
     assert drawn.mean(axis=0) == pytest.approx(sample.mean(axis=0), abs=0.03)
@@ -71,7 +77,14 @@ def test_draws_have_the_moments_of_the_density() -> None:
 
 
 @pytest.mark.parametrize(
-    "sample", [np.zeros((5, 2)), np.eye(3), np.arange(20.0).reshape(10, 2), np.zeros((1, 1)), np.zeros((0, 3))]
+    "sample",
+    [
+        np.zeros((5, 2)),
+        np.eye(3),
+        np.arange(20.0).reshape(10, 2),
+        np.zeros((1, 1)),
+        np.zeros((0, 3)),
+    ],
 )
 def test_points_without_a_density(sample: np.ndarray) -> None:
     with pytest.raises(SingularError):
@@ -89,7 +102,9 @@ def test_constant_coordinates_and_collinear_directions_are_dropped() -> None:
     # a rotation of the standardized coordinates: distances stay
     scaled = features[:, [0, 1, 2, 4, 5]]
     scaled = (scaled - scaled.mean(axis=0)) / scaled.std(axis=0)
-    assert np.linalg.norm(union[3] - union[40]) == pytest.approx(np.linalg.norm(scaled[3] - scaled[40]))
+    assert np.linalg.norm(union[3] - union[40]) == pytest.approx(
+        np.linalg.norm(scaled[3] - scaled[40])
+    )
 
 
 def test_nothing_is_rotated_where_nothing_is_dropped() -> None:

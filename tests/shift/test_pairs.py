@@ -74,7 +74,9 @@ def test_a_null_pair_is_drawn_at_random() -> None:
     assert all(abs(drawn[position] - 200) < 50 for position in range(40))
 
 
-@pytest.mark.parametrize(("n", "fraction", "held_out"), [(9, 0.2, 1), (10, 0.2, 2), (4, 0.2, 0), (100, 0.29, 29)])
+@pytest.mark.parametrize(
+    ("n", "fraction", "held_out"), [(9, 0.2, 1), (10, 0.2, 2), (4, 0.2, 0), (100, 0.29, 29)]
+)
 def test_held_out_is_the_floor_of_every_class(n: int, fraction: float, held_out: int) -> None:
     y = np.arange(2 * n) % 2
     train, held = held_out_split(y, fraction, rng())
@@ -97,5 +99,10 @@ def test_folds_differ_by_one_at_most_in_all_and_in_every_group() -> None:
     first, second = cross_fit(groups, rng())
     assert sorted([*first, *second]) == list(range(29))
     assert abs(len(first) - len(second)) == 1
-    assert np.abs(np.bincount(groups[first], minlength=6) - np.bincount(groups[second], minlength=6)).max() == 1
+    assert (
+        np.abs(
+            np.bincount(groups[first], minlength=6) - np.bincount(groups[second], minlength=6)
+        ).max()
+        == 1
+    )
     assert set(first) != set(cross_fit(groups, rng(1))[0])

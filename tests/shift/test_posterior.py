@@ -10,7 +10,9 @@ from dgbench.shift.exact import colored_table, exact_shift
 from dgbench.shift.joint import balanced_accuracy, shift_by_posterior
 from tests.shift.fixed_sets import normal_quantiles
 
-FOUR = np.array([[0.7, 0.1, 0.15, 0.05], [0.05, 0.25, 0.3, 0.4], [0.003, 0.002, 0.6, 0.395], [0.25] * 4])
+FOUR = np.array(
+    [[0.7, 0.1, 0.15, 0.05], [0.05, 0.25, 0.3, 0.4], [0.003, 0.002, 0.6, 0.395], [0.25] * 4]
+)
 
 
 @pytest.mark.parametrize("delta", [0.05, 0.01])
@@ -96,17 +98,28 @@ def test_every_value_is_a_share_and_does_not_know_which_side_is_p(seed: int) -> 
     found = shift_by_posterior(posterior, 0.05)
     assert all(0 <= value <= 1 for value in found.values())
     assert found == pytest.approx(shift_by_posterior(np.roll(posterior, 3, axis=1), 0.05))
-    assert found["div"] + found["cor"] <= 1 and found["h2"] <= found["div_plus"] + found["cor_plus"] + found["tv"]
-    assert found == pytest.approx(shift_by_posterior(posterior * 1.0005, 0.05), rel=1e-9)  # rounded probabilities
+    assert (
+        found["div"] + found["cor"] <= 1
+        and found["h2"] <= found["div_plus"] + found["cor_plus"] + found["tv"]
+    )
+    assert found == pytest.approx(
+        shift_by_posterior(posterior * 1.0005, 0.05), rel=1e-9
+    )  # rounded probabilities
 
 
 def test_accuracy_is_balanced_and_a_tie_is_told_as_p() -> None:
-    posterior = np.array([[0.3, 0.3, 0.2, 0.2], [0.1, 0.3, 0.3, 0.3], [0.25] * 4, [0.1, 0.1, 0.1, 0.7], [0.25] * 4])
-    assert balanced_accuracy(posterior, np.array([0, 0, 0, 1, 1])) == pytest.approx((2 / 3 + 1 / 2) / 2)
+    posterior = np.array(
+        [[0.3, 0.3, 0.2, 0.2], [0.1, 0.3, 0.3, 0.3], [0.25] * 4, [0.1, 0.1, 0.1, 0.7], [0.25] * 4]
+    )
+    assert balanced_accuracy(posterior, np.array([0, 0, 0, 1, 1])) == pytest.approx(
+        (2 / 3 + 1 / 2) / 2
+    )
     assert balanced_accuracy(posterior, np.array([0, 1, 0, 0, 0])) == pytest.approx((3 / 4 + 1) / 2)
 
 
-@pytest.mark.parametrize("wrong", [np.ones((2, 4)), np.array([[0.5, 0.5, 0]]), np.array([[1.5, -0.5]])])
+@pytest.mark.parametrize(
+    "wrong", [np.ones((2, 4)), np.array([[0.5, 0.5, 0]]), np.array([[1.5, -0.5]])]
+)
 def test_what_is_no_posterior(wrong: np.ndarray) -> None:
     with pytest.raises(ValueError, match="rows sum to 1"):
         shift_by_posterior(wrong, 0.05)

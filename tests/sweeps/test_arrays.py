@@ -64,7 +64,11 @@ def test_a_size_that_the_cluster_did_not_say() -> None:
 def test_what_has_no_room_waits_until_it_has() -> None:
     cluster = Cluster(1001, 300)
     arrays = sent(cluster, 1000, 1001)
-    assert (len(arrays.waiting), arrays.limit, arrays.is_shared) == (700, "AssocMaxSubmitJobLimit", False)
+    assert (len(arrays.waiting), arrays.limit, arrays.is_shared) == (
+        700,
+        "AssocMaxSubmitJobLimit",
+        False,
+    )
     assert cluster.refused < 20
     cluster.room, cluster.refused = 40, 0
     arrays.send(most=40)
@@ -89,10 +93,22 @@ def test_what_has_no_room_waits_until_it_has() -> None:
                 "QOSGrpSubmitJobsLimit",
             )
         ),
-        ("Batch job submission failed: Resource temporarily unavailable", NoRoomError, "MaxJobCount"),
+        (
+            "Batch job submission failed: Resource temporarily unavailable",
+            NoRoomError,
+            "MaxJobCount",
+        ),
         (ARRAY, ArrayTooLargeError, "Invalid"),
-        (f"sbatch: error: QOSMaxWallDurationPerJobLimit\n{POLICY}", ConfigError, "QOSMaxWall.*hydra.launcher"),
-        ("sbatch: error: invalid partition specified: none", ConfigError, "partition.*hydra.launcher"),
+        (
+            f"sbatch: error: QOSMaxWallDurationPerJobLimit\n{POLICY}",
+            ConfigError,
+            "QOSMaxWall.*hydra.launcher",
+        ),
+        (
+            "sbatch: error: invalid partition specified: none",
+            ConfigError,
+            "partition.*hydra.launcher",
+        ),
     ],
 )
 def test_limits_are_told_from_mistakes(said: str, kind: type[Exception], part: str) -> None:
@@ -112,12 +128,17 @@ def test_one_job_that_is_no_array_is_refused() -> None:
     ("said", "size"),
     [
         ("MaxArraySize            = 1001\nSchedulerParameters     = (null)", 1001),
-        ("MaxArraySize            = 1001\nSchedulerParameters     = bf_interval=2,max_array_tasks=300", 300),
+        (
+            "MaxArraySize            = 1001\nSchedulerParameters     = bf_interval=2,max_array_tasks=300",
+            300,
+        ),
         ("MaxArraySize            = 0", 1),
         (None, 1001),
     ],
 )
-def test_the_size_is_read_from_the_configuration(said: str | None, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_is_read_from_the_configuration(
+    said: str | None, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def answer(command: list[str]) -> str:
         if said is None:
             raise queue.QueueError("no answer")

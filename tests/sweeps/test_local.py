@@ -35,8 +35,12 @@ Rows = Callable[[Path], dict[str, bytes]]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("many", [("grid.seed=[0,1]",), ("hparams=search", "hparams.scheme.draws=2")])
-def test_a_job_of_several_studies(many: tuple[str, ...], command: Any, rows_of: Rows, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "many", [("grid.seed=[0,1]",), ("hparams=search", "hparams.scheme.draws=2")]
+)
+def test_a_job_of_several_studies(
+    many: tuple[str, ...], command: Any, rows_of: Rows, tmp_path: Path
+) -> None:
     """Workers, which Hydra did not start, compose a grid and draw a search as the command itself does."""
     alone, shared = tmp_path / "alone", tmp_path / "shared"
     alone.mkdir()
@@ -54,18 +58,32 @@ def test_a_job_of_several_studies(many: tuple[str, ...], command: Any, rows_of: 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A sweep of three long jobs by two workers, in a process of its own."""
-    words = ["-m", *TINY, *LOCAL, "protocol.folds=[full]", "seed=0,1,2", "trainer.steps=3000", "trainer.eval_every=20"]
+    words = [
+        "-m",
+        *TINY,
+        *LOCAL,
+        "protocol.folds=[full]",
+        "seed=0,1,2",
+        "trainer.steps=3000",
+        "trainer.eval_every=20",
+    ]
     with start(tmp_path, *words) as process:
         yield process
         process.kill()
 
 
 @pytest.mark.slow
-def test_a_job_whose_process_dies_twice_is_given_up(sweep: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_a_job_whose_process_dies_twice_is_given_up(
+    sweep: subprocess.Popen[str], tmp_path: Path
+) -> None:
     """The first job's process is killed, its replacement too; then Ctrl-C ends the rest with exit code 130."""
     run, first = until(lambda: claimed(tmp_path), sweep, tmp_path)[0]
     os.kill(first, signal.SIGKILL)
-    second = until(lambda: [pid for path, pid in claimed(tmp_path) if path == run and pid != first], sweep, tmp_path)[0]
+    second = until(
+        lambda: [pid for path, pid in claimed(tmp_path) if path == run and pid != first],
+        sweep,
+        tmp_path,
+    )[0]
     os.kill(second, signal.SIGKILL)
     until(lambda: "its process died 2 times" in (tmp_path / "err").read_text(), sweep, tmp_path)
     until(lambda: len(claimed(tmp_path)) == 2, sweep, tmp_path)  # its neighbor, and the third job
@@ -79,7 +97,9 @@ def test_a_job_whose_process_dies_twice_is_given_up(sweep: subprocess.Popen[str]
 
 
 @pytest.mark.slow
-def test_workers_end_when_their_launcher_is_killed(sweep: subprocess.Popen[str], command: Any, tmp_path: Path) -> None:
+def test_workers_end_when_their_launcher_is_killed(
+    sweep: subprocess.Popen[str], command: Any, tmp_path: Path
+) -> None:
     pids = until(lambda: found if len(found := claimed(tmp_path)) == 2 else None, sweep, tmp_path)
     sweep.kill()
     sweep.wait()
@@ -146,7 +166,9 @@ def test_who_trains_on_what(
         (SlurmKeys, "resubmit", -1, r"hydra\.launcher\.resubmit=-1.*integer >= 0"),
     ],
 )
-def test_values_of_launchers_keys(check: type[LauncherKeys], key: str, value: Any, said: str) -> None:
+def test_values_of_launchers_keys(
+    check: type[LauncherKeys], key: str, value: Any, said: str
+) -> None:
     file = "local" if check is LocalKeys else "slurm"
     keys = OmegaConf.to_container(OmegaConf.load(CONF / "hydra" / "launcher" / f"{file}.yaml"))
     assert isinstance(keys, dict)
@@ -156,14 +178,20 @@ def test_values_of_launchers_keys(check: type[LauncherKeys], key: str, value: An
 
 
 def test_a_wrong_key_of_a_launcher_is_one_line(command: Any, tmp_path: Path) -> None:
-    ended = command("train.py", "-m", "hydra/launcher=local", "hydra.launcher.workers=abc", cwd=tmp_path)
+    ended = command(
+        "train.py", "-m", "hydra/launcher=local", "hydra.launcher.workers=abc", cwd=tmp_path
+    )
     assert (ended.code, list(tmp_path.iterdir())) == (1, [])
     (line,) = ended.complaints
     one_line(line, r"hydra\.launcher\.workers=abc.*integer >= 1")
 
 
-@pytest.mark.parametrize(("limit", "expected"), [("150000 100000", 1), ("max 100000", 64), ("800000 100000", 8)])
-def test_cores_of_a_container(limit: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("limit", "expected"), [("150000 100000", 1), ("max 100000", 64), ("800000 100000", 8)]
+)
+def test_cores_of_a_container(
+    limit: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "cpu.max").write_text(f"{limit}\n")
     monkeypatch.setattr(machine, "CGROUP_LIMIT", tmp_path / "cpu.max")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))

@@ -12,7 +12,13 @@ from dgbench.sweeps import probe
 from dgbench.training.modules import SingleRun
 from tests.studies import make_plan
 
-WORDS = ("dataset.base=digits", "backbone.width=8", "trainer.device=cpu", "execution=single", "protocol.folds=[0]")
+WORDS = (
+    "dataset.base=digits",
+    "backbone.width=8",
+    "trainer.device=cpu",
+    "execution=single",
+    "protocol.folds=[0]",
+)
 
 
 @pytest.mark.thorough

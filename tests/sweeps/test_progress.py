@@ -63,7 +63,10 @@ def test_the_end_of_a_job_tells_models_where_they_are_counted_else_jobs(
     tmp_path: Path, clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A job of one model is done after 60 s: three of its size are left, or the other job."""
-    counted, uncounted = SweepProgress(2, {tmp_path / "now": 1, tmp_path / "later": 3}), SweepProgress(2, {})
+    counted, uncounted = (
+        SweepProgress(2, {tmp_path / "now": 1, tmp_path / "later": 3}),
+        SweepProgress(2, {}),
+    )
     study(tmp_path, "now", DONE)
     clock[0] += 60
     for shown in (counted, uncounted):

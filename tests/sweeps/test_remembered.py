@@ -18,7 +18,12 @@ from tests.studies import make_plan
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlannedStudy:
     monkeypatch.setattr(remembered, "code_version", lambda: "1.0+abc")
     remembered._surroundings.cache_clear()
-    words = ["dataset.base=digits", "backbone.width=8", "tuning=lp", f"paths.cache_dir={tmp_path / 'cache'}"]
+    words = [
+        "dataset.base=digits",
+        "backbone.width=8",
+        "tuning=lp",
+        f"paths.cache_dir={tmp_path / 'cache'}",
+    ]
     return make_plan(tmp_path, *words)
 
 
@@ -41,7 +46,13 @@ def test_a_learning_rate_costs_nothing(
     algorithm: str, study: PlannedStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = f"paths.cache_dir={tmp_path / 'cache'}"
-    words = ["dataset.base=digits", "backbone.width=8", "tuning=lp", cache, f"algorithm={algorithm}"]
+    words = [
+        "dataset.base=digits",
+        "backbone.width=8",
+        "tuning=lp",
+        cache,
+        f"algorithm={algorithm}",
+    ]
     costs = [count(make_plan(tmp_path, *words, f"hparams.lr={rate}")) for rate in (0.01, 0.0001)]
     assert costs[0] == costs[1]
     assert _cost(make_plan(tmp_path, *words, "hparams.lr=0.01"), {}) == costs[0]
@@ -68,7 +79,9 @@ def test_code_that_no_version_names_keeps_nothing(
     assert not (tmp_path / "cache" / remembered.FOLDER).exists()
 
 
-def test_what_passed_is_judged_again_before_jobs_start(study: PlannedStudy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_passed_is_judged_again_before_jobs_start(
+    study: PlannedStudy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Judged(remembers=True).add(study)
     monkeypatch.setattr("dgbench.training.blueprint.Blueprint", fail)
     Judged(remembers=True).add(study)

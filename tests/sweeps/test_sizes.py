@@ -14,8 +14,16 @@ from dgbench.sweeps.plan import _explained, _jobs
 from dgbench.sweeps.sizes import JobSize, Part, Speeds, Workload, packed, parts_of_jobs
 from tests.studies import composed, composer
 
-TINY = ["dataset.base=digits", "backbone.width=8", "trainer.device=cpu", "trainer.steps=100", "trainer.eval_every=100"]
-SPEED = 300.0  # minibatches per second: a model of 3 environments takes 1 s, of all 4 a third longer
+TINY = [
+    "dataset.base=digits",
+    "backbone.width=8",
+    "trainer.device=cpu",
+    "trainer.steps=100",
+    "trainer.eval_every=100",
+]
+SPEED = (
+    300.0  # minibatches per second: a model of 3 environments takes 1 s, of all 4 a third longer
+)
 SEARCH = ["hparams=search", "hparams.scheme.draws=[0,4,7]", "hparams.scheme.trials=2"]
 AGAIN = ["hparams=search_yu2024", "hparams.scheme.draws=3"]
 GRID = ["++grid.seed=[0,1,2]", "++grid.algorithm=[erm,vrex]"]
@@ -26,7 +34,9 @@ def planner(tmp_path: Path) -> Planner:
     return Planner(composer(), tmp_path)
 
 
-def parts_of(planner: Planner, words: Sequence[str], seconds: float, known: bool = True) -> list[Part]:
+def parts_of(
+    planner: Planner, words: Sequence[str], seconds: float, known: bool = True
+) -> list[Part]:
     speeds = Speeds((lambda studies: SPEED) if known else None, Path(planner.parent or ""))
     (parts,) = parts_of_jobs([words], Workload(planner), JobSize(splits=seconds), speeds)
     return parts
@@ -43,8 +53,18 @@ def runs_of(planner: Planner, words: Sequence[str]) -> list[Path]:
         (SEARCH, 1000, 1, ()),
         (SEARCH, 20, 2, ("hparams.scheme.trials=[1]",)),
         (SEARCH, 8, 6, ("hparams.scheme.trials=[1]", "hparams.scheme.draws=[7]")),
-        (SEARCH, 3, 18, ("hparams.scheme.trials=[1]", "hparams.scheme.draws=[7]", "protocol.folds=[full]")),
-        (SEARCH, 0.01, 30, ("hparams.scheme.trials=[1]", "hparams.scheme.draws=[7]", "protocol.folds=[full]")),
+        (
+            SEARCH,
+            3,
+            18,
+            ("hparams.scheme.trials=[1]", "hparams.scheme.draws=[7]", "protocol.folds=[full]"),
+        ),
+        (
+            SEARCH,
+            0.01,
+            30,
+            ("hparams.scheme.trials=[1]", "hparams.scheme.draws=[7]", "protocol.folds=[full]"),
+        ),
         (AGAIN, 10, 2, ("protocol.folds=[2,3,full]",)),
         (GRID, 12, 3, ("++grid.seed=[2]",)),
         (GRID, 6, 6, ("++grid.seed=[2]", "++grid.algorithm=[vrex]")),
@@ -60,7 +80,9 @@ def test_parts_train_what_the_job_trains(
     runs = [runs_of(planner, part.words) for part in found]
     assert sorted(run for own in runs for run in own) == sorted(runs_of(planner, [*TINY, *words]))
     assert [part.runs for part in found] == [len(own) for own in runs]
-    assert all(part.seconds is not None and (part.seconds <= seconds or part.runs == 1) for part in found)
+    assert all(
+        part.seconds is not None and (part.seconds <= seconds or part.runs == 1) for part in found
+    )
     assert (len(found), found[-1].extra) == (parts, last)
 
 
@@ -128,7 +150,9 @@ def test_neighbors_are_packed(size: JobSize, ends: list[int]) -> None:
         (("sweep.runs_per_job=9", "sweep.hours_per_job=1"), 3600, 3600),
     ],
 )
-def test_size_that_is_asked_for(keys: tuple[str, ...], packs: float | None, splits: float | None) -> None:
+def test_size_that_is_asked_for(
+    keys: tuple[str, ...], packs: float | None, splits: float | None
+) -> None:
     size = JobSize.asked(composed("hydra/launcher=slurm", *keys, hydra=True))
     assert (size.packs, size.splits, size.queue) == (packs, splits, True)
 
@@ -160,11 +184,17 @@ def test_a_plan_that_tells_times_does_not_deny_them() -> None:
 
 def test_speeds_are_kept_for_the_next_command(planner: Planner, tmp_path: Path) -> None:
     """Only for what trains on the same device with the same batch size."""
-    studies, other = list(planner.studies(TINY)), list(planner.studies([*TINY, "++hparams.batch_size=9"]))
+    studies, other = (
+        list(planner.studies(TINY)),
+        list(planner.studies([*TINY, "++hparams.batch_size=9"])),
+    )
     assert Speeds(None, tmp_path).of(studies) is None
     assert Speeds(lambda studies: SPEED, tmp_path).of(studies) == SPEED
     assert Speeds(None, tmp_path).of(studies) == SPEED
-    assert Speeds(None, tmp_path).of(other) is None and Speeds(None, tmp_path, device="gpu").of(studies) is None
+    assert (
+        Speeds(None, tmp_path).of(other) is None
+        and Speeds(None, tmp_path, device="gpu").of(studies) is None
+    )
     assert Speeds(lambda studies: 2 * SPEED, tmp_path).of(studies) == SPEED
     assert Speeds(lambda studies: 2 * SPEED, tmp_path, anew=True).of(studies) == 2 * SPEED
     (tmp_path / ".jobs" / "speeds.json").write_text("{")
@@ -176,10 +206,14 @@ def test_a_job_that_was_split_stays_split(command: Any, tmp_path: Path) -> None:
     words = ["-m", *TINY, "trainer.steps=4", "trainer.eval_every=4", "execution=single"]
     words += ["paths.data_dir=here", "seed=0,1"]
     place = Planner(composer(), tmp_path).place([*words[1:-1], "seed=1"])
-    place._replace(parent=tmp_path / "multirun").keep_parts([["protocol.folds=[0,1]"], ["protocol.folds=[2,3,full]"]])
+    place._replace(parent=tmp_path / "multirun").keep_parts(
+        [["protocol.folds=[0,1]"], ["protocol.folds=[2,3,full]"]]
+    )
     assert "\n3 jobs." in command("train.py", *words, "plan=true", cwd=tmp_path).out
     ended = command("train.py", *words, cwd=tmp_path)
-    assert (ended.code, "3 of 3 jobs done: 10 of their 10 models" in ended.out) == (0, True), ended.err
+    assert (ended.code, "3 of 3 jobs done: 10 of their 10 models" in ended.out) == (0, True), (
+        ended.err
+    )
     again = command("train.py", *words, cwd=tmp_path)
     assert again.err.splitlines()[-1].endswith("all 3 jobs are done (retry=all)")
 
@@ -188,9 +222,15 @@ def test_a_job_that_was_split_stays_split(command: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "line"),
     [
-        ("sweep.members_per_job=-3", "sweep.members_per_job is set by sweep.runs_per_job; write sweep.runs_per_job=-3"),
+        (
+            "sweep.members_per_job=-3",
+            "sweep.members_per_job is set by sweep.runs_per_job; write sweep.runs_per_job=-3",
+        ),
         *(
-            (f"sweep.runs_per_job={value}", rf"sweep\.runs_per_job={re.escape(value)}.*integer >= 1")
+            (
+                f"sweep.runs_per_job={value}",
+                rf"sweep\.runs_per_job={re.escape(value)}.*integer >= 1",
+            )
             for value in ("-3", "0", "1.5", "abc", "1e+23", "true")
         ),
         *(
@@ -217,7 +257,10 @@ def test_weights_that_are_absent_are_told_apart(tmp_path: Path) -> None:
     workload = Workload(Planner(composer(), tmp_path, fetch_weights=False))
     workload.add(["experiment=yu2024_table3", "seed=0"])
     kinds = workload.kinds.values()
-    assert (sum(kind.models.total() for kind in kinds), sum(kind.again for kind in kinds)) == (240, 48)
+    assert (sum(kind.models.total() for kind in kinds), sum(kind.again for kind in kinds)) == (
+        240,
+        48,
+    )
     needing = [study.config["init"]["name"] for study in workload.needing.values()]
     assert needing == ["supervised", "moco", "simclr"]
     assert [kind.seeds for kind in kinds] == [{0}] * len(kinds)

@@ -19,7 +19,9 @@ class Marks:
 
 
 def test_problems_come_back(tmp_path: Path) -> None:
-    write_result(tmp_path, "7_1", {"problems": {"a": "lr is too\nlarge \x1b[31m", "b": "no images"}})
+    write_result(
+        tmp_path, "7_1", {"problems": {"a": "lr is too\nlarge \x1b[31m", "b": "no images"}}
+    )
     assert Submissions(tmp_path).result("7_1") == {"a": "lr is too large ?[31m", "b": "no images"}
     assert Submissions(tmp_path).result("7_2") is None
 
@@ -27,7 +29,9 @@ def test_problems_come_back(tmp_path: Path) -> None:
 def test_pickles_of_a_folder_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "7_1_0_result.pkl").write_bytes(pickle.dumps(("success", Marks())))
-    (tmp_path / "7_1_0_log.err").write_text("Traceback ...\nModuleNotFoundError: No module named 'timm'\n")
+    (tmp_path / "7_1_0_log.err").write_text(
+        "Traceback ...\nModuleNotFoundError: No module named 'timm'\n"
+    )
     (tmp_path / "7_2_0_result.pkl").write_bytes(pickle.dumps(("success", Marks())))
     submissions = Submissions(tmp_path)
     assert submissions.result("7_1") == "job 7_1: ModuleNotFoundError: No module named 'timm'"
@@ -36,9 +40,23 @@ def test_pickles_of_a_folder_are_not_read(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", "3", '"x"', "{}", '{"problems": 3}', '{"error": {"a": 1}}', "[" * 100_000, "\x00"]
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "3",
+        '"x"',
+        "{}",
+        '{"problems": 3}',
+        '{"error": {"a": 1}}',
+        "[" * 100_000,
+        "\x00",
+    ],
 )
-def test_a_result_that_cannot_be_read_is_named_and_blocks_no_other(content: str, tmp_path: Path) -> None:
+def test_a_result_that_cannot_be_read_is_named_and_blocks_no_other(
+    content: str, tmp_path: Path
+) -> None:
     (tmp_path / "7_1_result.json").write_text(content)
     write_result(tmp_path, "7_2", {"problems": {}})
     submissions = Submissions(tmp_path)

@@ -55,7 +55,9 @@ def handlers() -> Iterator[None]:
     forget()
 
 
-def ended_by(error: Exception | SystemExit | None, folder: Path, command: Signalled | None = None) -> Any:
+def ended_by(
+    error: Exception | SystemExit | None, folder: Path, command: Signalled | None = None
+) -> Any:
     """Run a job whose handler of the warning raises; what it wrote of its end."""
 
     def handler(number: int, frame: Any) -> None:
@@ -80,7 +82,12 @@ def test_a_run_goes_on_after_a_signal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [subprocess.CalledProcessError(1, "scontrol"), subprocess.TimeoutExpired("scontrol", 60), OSError("full")]
+    "error",
+    [
+        subprocess.CalledProcessError(1, "scontrol"),
+        subprocess.TimeoutExpired("scontrol", 60),
+        OSError("full"),
+    ],
 )
 def test_a_job_that_slurm_did_not_requeue_is_lost(error: Exception, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="not requeued"):
@@ -95,7 +102,9 @@ def test_what_submitit_gives_up_is_the_result(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
-@pytest.mark.parametrize("deaf", [False, True], ids=["stops at a checkpoint", "does not stop in time"])
+@pytest.mark.parametrize(
+    "deaf", [False, True], ids=["stops at a checkpoint", "does not stop in time"]
+)
 def test_a_warned_job_is_requeued(number: signal.Signals, deaf: bool, tmp_path: Path) -> None:
     """Sites warn with either signal; only one of them is submitit's."""
     with pytest.raises(SystemExit, match="requeued"):
@@ -103,24 +112,34 @@ def test_a_warned_job_is_requeued(number: signal.Signals, deaf: bool, tmp_path: 
     assert Submissions(tmp_path).result("7_1") is None
 
 
-def test_a_job_that_slurm_ends_waits_for_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_slurm_ends_waits_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Slurm requeues a job that it preempts, and none that ended by itself meanwhile: SIGTERM comes twice."""
-    monkeypatch.setattr("dgbench.sweeps.requeue.time.sleep", lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(
+        "dgbench.sweeps.requeue.time.sleep", lambda _: os.kill(os.getpid(), signal.SIGTERM)
+    )
     command = Signalled(signal.SIGTERM)
     with pytest.raises(SystemExit, match="ended by Slurm"):
         ended_by(SystemExit("requeued"), tmp_path, command)
     assert command.begun == 1 and Submissions(tmp_path).result("7_1") is None
 
 
-def test_a_job_that_slurm_did_not_end_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_slurm_did_not_end_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dgbench.sweeps.requeue.time.sleep", lambda _: None)
     command = Signalled(signal.SIGTERM)
     assert ended_by(SystemExit("requeued"), tmp_path, command) == {}
     assert command.begun == 2
 
 
-def test_a_warning_while_it_waits_has_it_requeued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dgbench.sweeps.requeue.time.sleep", lambda _: os.kill(os.getpid(), signal.SIGUSR2))
+def test_a_warning_while_it_waits_has_it_requeued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "dgbench.sweeps.requeue.time.sleep", lambda _: os.kill(os.getpid(), signal.SIGUSR2)
+    )
     with pytest.raises(SystemExit, match="requeued"):
         ended_by(SystemExit("requeued"), tmp_path, Signalled(signal.SIGTERM))
 

@@ -43,7 +43,9 @@ def away(self, *jobs, **more):
         os.chdir("..")
 LocalLauncher.launch = away
 """
-NO_DOWNLOAD = "from dgbench.data.datasets import base_images\nbase_images.any_answers = lambda *_: False\n"
+NO_DOWNLOAD = (
+    "from dgbench.data.datasets import base_images\nbase_images.any_answers = lambda *_: False\n"
+)
 
 FIRST = "composing the jobs of the sweep ..."
 
@@ -71,7 +73,10 @@ def run_folder(folder: Path, study: str, fold: str) -> Path:
 
 def test_nothing_to_do_without_torch(command: Any, finished: Path, tmp_path: Path) -> None:
     ended = again(command, finished, tmp_path, before=NO_TORCH)
-    assert (ended.code, ended.err) == (0, f"{FIRST}\nnothing to do: all 4 jobs are done (retry=all)\n")
+    assert (ended.code, ended.err) == (
+        0,
+        f"{FIRST}\nnothing to do: all 4 jobs are done (retry=all)\n",
+    )
     first, *table, last = ended.out.splitlines()
     assert first == "4 of 4 jobs done: 8 of their 8 models"
     assert table[0] == "Measures on sr_cmnist (digits), mean over seeds (selection: last step)"
@@ -80,7 +85,9 @@ def test_nothing_to_do_without_torch(command: Any, finished: Path, tmp_path: Pat
     assert last == "report: python report.py 'runs=[multirun]'"
 
 
-def test_only_jobs_with_something_left_are_launched(command: Any, finished: Path, tmp_path: Path) -> None:
+def test_only_jobs_with_something_left_are_launched(
+    command: Any, finished: Path, tmp_path: Path
+) -> None:
     """One run's folder is gone, and a seed is new: one job of each algorithm for the seed, and that job."""
     again(command, finished, tmp_path, before=NO_TORCH)
     gone = run_folder(tmp_path, "*-vrex-*-s0-*", "full")
@@ -103,11 +110,15 @@ def test_jobs_that_leave_nothing_are_no_success(command: Any, tmp_path: Path) ->
     assert f"4 of 4 jobs came to no end in {tmp_path / 'multirun'}" in ended.err.splitlines()[-1]
 
 
-def test_workers_in_another_folder_write_to_the_folder_of_the_command(command: Any, tmp_path: Path) -> None:
+def test_workers_in_another_folder_write_to_the_folder_of_the_command(
+    command: Any, tmp_path: Path
+) -> None:
     words = [word for word in SWEEP if not word.startswith(("algorithm", "seed"))]
     ended = command("train.py", *words, "seed=0", "hydra/launcher=local", cwd=tmp_path, before=AWAY)
     assert ended.code == 0, ended.err
-    assert len(list(tmp_path.glob("multirun/*/*/errors.jsonl"))) == 2 and not list((tmp_path / "away").iterdir())
+    assert len(list(tmp_path.glob("multirun/*/*/errors.jsonl"))) == 2 and not list(
+        (tmp_path / "away").iterdir()
+    )
 
 
 def test_retry_and_failed_runs(command: Any, finished: Path, tmp_path: Path) -> None:
@@ -144,23 +155,37 @@ def test_images_that_may_change_are_looked_at_again(command: Any, tmp_path: Path
 
 
 @pytest.mark.parametrize("launcher", ["basic", "local"])
-def test_images_that_no_job_has_are_said_once_before_any_starts(command: Any, tmp_path: Path, launcher: str) -> None:
-    words = ("-m", "experiment=sr_cmnist_14", "algorithm=erm,irm", "seed=0,1", f"hydra/launcher={launcher}")
+def test_images_that_no_job_has_are_said_once_before_any_starts(
+    command: Any, tmp_path: Path, launcher: str
+) -> None:
+    words = (
+        "-m",
+        "experiment=sr_cmnist_14",
+        "algorithm=erm,irm",
+        "seed=0,1",
+        f"hydra/launcher={launcher}",
+    )
     ended = command("train.py", *words, "paths.data_dir=data", cwd=tmp_path, before=NO_DOWNLOAD)
     assert ended.code == 1 and "starting" not in ended.err
     one_line(*ended.complaints, r"MNIST is not in data/MNIST/raw.*dgbench fetch sr_cmnist")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_job_that_hydra_refuses_stops_the_sweep_before_it_starts(command: Any, tmp_path: Path) -> None:
+def test_a_job_that_hydra_refuses_stops_the_sweep_before_it_starts(
+    command: Any, tmp_path: Path
+) -> None:
     ended = command("train.py", *SWEEP, "+trainer.stepz=1,2", "trainer.stepy=3", cwd=tmp_path)
     assert ended.code == 1
     assert ended.complaints[0].startswith("dgbench: key trainer.stepy is unknown")
     assert not list(tmp_path.rglob("errors.jsonl"))
 
 
-@pytest.mark.parametrize(("stop", "said"), [("0", "no job.*range"), ("1e9", r"seed=range\(0,1e9\) .*more values")])
-def test_a_sweep_of_no_job_or_of_a_billion_is_refused(command: Any, tmp_path: Path, stop: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("stop", "said"), [("0", "no job.*range"), ("1e9", r"seed=range\(0,1e9\) .*more values")]
+)
+def test_a_sweep_of_no_job_or_of_a_billion_is_refused(
+    command: Any, tmp_path: Path, stop: str, said: str
+) -> None:
     ended = command("train.py", "-m", "dataset.base=digits", f"seed=range(0,{stop})", cwd=tmp_path)
     assert ended.code == 1
     one_line(*ended.complaints, said)
@@ -179,13 +204,29 @@ def test_what_is_left_of_a_job(tmp_path: Path) -> None:
     assert [JobPlace(job, "k").is_left(retry) for retry in ("all", "failed", "none")] == [False] * 3
     assert JobPlace(job, "another").is_left("all")
     write_status(other, "FAILED x")
-    assert [JobPlace(job, "k").is_left(retry) for retry in ("all", "failed", "none")] == [True, True, False]
+    assert [JobPlace(job, "k").is_left(retry) for retry in ("all", "failed", "none")] == [
+        True,
+        True,
+        False,
+    ]
     write_status(other, "RUNNING")
-    assert [JobPlace(job, "k").is_left(retry) for retry in ("all", "failed", "none")] == [True, False, True]
+    assert [JobPlace(job, "k").is_left(retry) for retry in ("all", "failed", "none")] == [
+        True,
+        False,
+        True,
+    ]
     write_status(other, "INTERRUPTED")
-    assert [JobPlace(job, "k").is_left(retry) for retry in ("all", "failed", "none")] == [True, False, True]
+    assert [JobPlace(job, "k").is_left(retry) for retry in ("all", "failed", "none")] == [
+        True,
+        False,
+        True,
+    ]
     write_status(other, "DONE")
     (other / "errors.jsonl").write_text("")
-    assert [JobPlace(job, "k").is_left(retry) for retry in ("all", "failed", "none")] == [True, False, True], "no rows"
+    assert [JobPlace(job, "k").is_left(retry) for retry in ("all", "failed", "none")] == [
+        True,
+        False,
+        True,
+    ], "no rows"
     (job / ".jobs" / "k.json").write_text('["fold')
     assert JobPlace(job, "k").is_left("all"), "half a record is none"

@@ -15,6 +15,10 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 def test_every_benchmark_can_be_imported() -> None:
     names = ", ".join(sorted(file.stem for file in BENCHMARKS.glob("*.py")))
     ended = subprocess.run(
-        [sys.executable, "-c", f"import {names}"], cwd=BENCHMARKS, capture_output=True, text=True, check=False
+        [sys.executable, "-c", f"import {names}"],
+        cwd=BENCHMARKS,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ended.returncode == 0, ended.stderr

@@ -12,7 +12,12 @@ import pytest
 from tools import frozen
 
 ROOT = Path(__file__).resolve().parents[2]
-CELLS = {"entry": {"words": "report", "tables": {"measures": {"lines": [{"worst": "0.3", "name": "erm"}]}}}}
+CELLS = {
+    "entry": {
+        "words": "report",
+        "tables": {"measures": {"lines": [{"worst": "0.3", "name": "erm"}]}},
+    }
+}
 
 
 def compare(tmp_path: Path, second: object, *words: str) -> subprocess.CompletedProcess[str]:
@@ -47,7 +52,9 @@ def changed(old: str, new: str) -> object:
         ("report", "dgbench.reports.tables.Table 0123456789ab", ("--renamed",), 1),
     ],
 )
-def test_differences_are_named(tmp_path: Path, old: str, new: str, words: tuple[str, ...], code: int) -> None:
+def test_differences_are_named(
+    tmp_path: Path, old: str, new: str, words: tuple[str, ...], code: int
+) -> None:
     answer = compare(tmp_path, changed(old, new), *words)
     assert (answer.returncode, ("0 differ" in answer.stdout)) == (code, not code), answer
 

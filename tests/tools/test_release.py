@@ -13,7 +13,9 @@ from tools import release
 from tools.fresh_environment import Failed, run
 
 VERSION = '"""The version."""\n\n__version__ = "1.2.0"\n'
-CHANGELOG = "# Changelog\n\n## [1.2.0] - 2026-11-23\n\n### Added\n\n- All.\n\n## [1.1.0] - 2025-01-01\n"
+CHANGELOG = (
+    "# Changelog\n\n## [1.2.0] - 2026-11-23\n\n### Added\n\n- All.\n\n## [1.1.0] - 2025-01-01\n"
+)
 CITATION = "cff-version: 1.2.0\nversion: 1.2.0\ndate-released: 2026-11-23\n"
 
 
@@ -49,15 +51,21 @@ def test_a_repository_in_order_has_no_problem(repository: Path) -> None:
         ("CITATION.cff", "\nversion: 1.2.0", "", "CITATION.cff has version None"),
     ],
 )  # fmt: skip
-def test_versions_that_disagree(repository: Path, file: str, old: str, new: str, problem: str) -> None:
+def test_versions_that_disagree(
+    repository: Path, file: str, old: str, new: str, problem: str
+) -> None:
     text = (repository / file).read_text()
     assert old in text
     (repository / file).write_text(text.replace(old, new))
     assert problem in "\n".join(release.version_problems(repository))
 
 
-@pytest.mark.parametrize(("file", "status"), [("CHANGELOG.md", " M CHANGELOG.md"), ("new.py", "?? new.py")])
-def test_a_tree_that_is_not_committed_is_refused_first(repository: Path, file: str, status: str) -> None:
+@pytest.mark.parametrize(
+    ("file", "status"), [("CHANGELOG.md", " M CHANGELOG.md"), ("new.py", "?? new.py")]
+)
+def test_a_tree_that_is_not_committed_is_refused_first(
+    repository: Path, file: str, status: str
+) -> None:
     with (repository / file).open("a") as opened:
         opened.write("\n")
     assert release.uncommitted(repository) == [status]
@@ -73,7 +81,12 @@ def test_archives_of_an_earlier_release_are_not_overwritten(repository: Path) ->
 
 
 CONF = ["conf/train.yaml", "conf/init/moco.yaml"]
-WHEEL = ["dgbench/__init__.py", "hydra_plugins/dgbench.py", *(f"dgbench/{name}" for name in CONF), "a.dist-info/RECORD"]
+WHEEL = [
+    "dgbench/__init__.py",
+    "hydra_plugins/dgbench.py",
+    *(f"dgbench/{name}" for name in CONF),
+    "a.dist-info/RECORD",
+]
 SDIST = ["src/dgbench/__init__.py", "README.md", *CONF]
 
 
@@ -92,7 +105,9 @@ def test_archives_in_order_have_no_problem() -> None:
         (WHEEL, [*SDIST, "data/MNIST/raw"], "the sdist holds data/MNIST/raw"),
     ],
 )
-def test_archives_that_lack_or_hold_too_much(wheel: list[str], sdist: list[str], problem: str) -> None:
+def test_archives_that_lack_or_hold_too_much(
+    wheel: list[str], sdist: list[str], problem: str
+) -> None:
     assert release.content_problems(CONF, wheel, sdist) == [problem]
 
 

@@ -25,7 +25,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
     def make(*words: str) -> Path:
         if words not in known:
-            steps = () if any(word.startswith("trainer.steps") for word in words) else ("trainer.steps=4",)
+            steps = (
+                ()
+                if any(word.startswith("trainer.steps") for word in words)
+                else ("trainer.steps=4",)
+            )
             folder = tmp_path_factory.mktemp("runs")
             study = small_study(folder, *FOLD, *steps, "trainer.eval_every=2", *words)
             assert train_study(study) == {study.runs[0].hash: True}

@@ -56,14 +56,21 @@ def mean_of(folders: list[Path]) -> LoadedModel:
     """The mean of the best weights, the plain way."""
     first, *others = [best(folder) for folder in folders]
     for key, parameter in first.run.networks.named_parameters():
-        values = [parameter, *(dict(other.run.networks.named_parameters())[key] for other in others)]
+        values = [
+            parameter,
+            *(dict(other.run.networks.named_parameters())[key] for other in others),
+        ]
         parameter.data = torch.stack([value.detach() for value in values]).mean(0)
     return first
 
 
 def validation(folder: Path, step: int) -> list[tuple[float, int]]:
     """Wrong and seen on the validation images of the training environments."""
-    own = [row for row in rows(folder) if row["step"] == step and row["subset"] == "val" and not row["env_held_out"]]
+    own = [
+        row
+        for row in rows(folder)
+        if row["step"] == step and row["subset"] == "val" and not row["env_held_out"]
+    ]
     return [(row["wrong"], row["seen"]) for row in own]
 
 
@@ -74,11 +81,16 @@ def plain_rows(model: LoadedModel, output: Path, name: str) -> list[dict[str, An
 
 
 def counts(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    return [(row["env"], row["subset"], row["env_held_out"], row["seen"], pytest.approx(row["wrong"])) for row in found]
+    return [
+        (row["env"], row["subset"], row["env_held_out"], row["seen"], pytest.approx(row["wrong"]))
+        for row in found
+    ]
 
 
 @pytest.mark.thorough
-def test_uniform_is_the_mean_of_the_draws_of_a_fold(trained: dict[str, list[Path]], tmp_path: Path) -> None:
+def test_uniform_is_the_mean_of_the_draws_of_a_fold(
+    trained: dict[str, list[Path]], tmp_path: Path
+) -> None:
     found = dgbench.evaluate(place(trained), averaging="diwa_uniform", output=tmp_path / "all")
     assert len(found.folders) == 2
     assert len({folder.parent for folder in found.folders}) == 1, "one study"
@@ -87,7 +99,17 @@ def test_uniform_is_the_mean_of_the_draws_of_a_fold(trained: dict[str, list[Path
         fold = own[0]["fold"]
         assert counts(own) == counts(plain_rows(mean_of(trained[fold]), tmp_path, fold))
         (first, *_) = rows(trained[fold][0])
-        same = ("dataset", "content", "fold", "held_out", "seed", "trial", "algorithm", "backbone", "n_parameters")
+        same = (
+            "dataset",
+            "content",
+            "fold",
+            "held_out",
+            "seed",
+            "trial",
+            "algorithm",
+            "backbone",
+            "n_parameters",
+        )
         assert {key: own[0][key] for key in same} == {key: first[key] for key in same}
         assert (own[0]["averaging"], own[0]["draw"], own[0]["step"]) == ("diwa_uniform", 0, 30)
         assert "lr" in first["hparams"] and "lr" not in own[0]["hparams"]
@@ -102,7 +124,10 @@ def test_uniform_is_the_mean_of_the_draws_of_a_fold(trained: dict[str, list[Path
 def test_greedy_keeps_what_does_not_hurt(trained: dict[str, list[Path]], tmp_path: Path) -> None:
     """Against a plain loop over evaluated models."""
     found = dgbench.evaluate(trained["2"], averaging="diwa_greedy", output=tmp_path / "all")
-    scores = [np.mean([1 - wrong / seen for wrong, seen in validation(f, best(f).step)]) for f in trained["2"]]
+    scores = [
+        np.mean([1 - wrong / seen for wrong, seen in validation(f, best(f).step)])
+        for f in trained["2"]
+    ]
     kept: list[Path] = []
     highest = -1.0
     for i in sorted(range(4), key=lambda i: -scores[i]):
@@ -166,19 +191,30 @@ def test_choosing_looks_at_validation_images_of_training_environments_alone(
 def test_command_line_and_report(
     trained: dict[str, list[Path]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["evaluate", f"model=[{','.join(map(str, trained['0']))}]", "averaging=diwa_uniform", f"output={tmp_path}"])
+    main(
+        [
+            "evaluate",
+            f"model=[{','.join(map(str, trained['0']))}]",
+            "averaging=diwa_uniform",
+            f"output={tmp_path}",
+        ]
+    )
     assert "erm+diwa_uniform seed 0" in capsys.readouterr().out
     frame = dgbench.results([place(trained), tmp_path], "train_val")
     assert set(frame["averaging"]) == {"none", "diwa_uniform"}
     assert set(frame.loc[frame["averaging"] == "diwa_uniform", "algorithm"]) == {"erm"}
 
 
-def test_the_last_weights_where_no_best_ones_were_kept(trained: dict[str, list[Path]], tmp_path: Path) -> None:
+def test_the_last_weights_where_no_best_ones_were_kept(
+    trained: dict[str, list[Path]], tmp_path: Path
+) -> None:
     for i in (0, 1):
         shutil.copytree(trained["0"][i], tmp_path / str(i))
         (tmp_path / str(i) / "checkpoints" / "best.ckpt").unlink()
     (group,) = diwa.siblings([tmp_path])
-    found = diwa.averaged(group, "diwa_uniform", None, lambda _: pytest.fail("nothing to choose"), torch.device("cpu"))
+    found = diwa.averaged(
+        group, "diwa_uniform", None, lambda _: pytest.fail("nothing to choose"), torch.device("cpu")
+    )
     members = [dgbench.load(tmp_path / str(i)) for i in (0, 1)]
     for key, own in found.run.networks.named_parameters():
         values = [dict(each.run.networks.named_parameters())[key] for each in members]  # type: ignore[union-attr]
@@ -214,8 +250,12 @@ def test_what_cannot_be_averaged(trained: dict[str, list[Path]], tmp_path: Path)
     refused(tmp_path, "holds no model.json")
     other = dgbench.train([*WORDS, "seed=7", "protocol.folds=[0]"], tmp_path / "other").folders
     refused([first, *other], r"differ in seed \(0, 7\)")
-    wide = dgbench.train([*WORDS, "backbone.width=16", "protocol.folds=[0]"], tmp_path / "wide").folders
+    wide = dgbench.train(
+        [*WORDS, "backbone.width=16", "protocol.folds=[0]"], tmp_path / "wide"
+    ).folders
     refused([first, *wide], "differ in backbone")
     group = [(run, ModelRecord.load(run)) for run in (first, wide[0])]
     with pytest.raises(ConfigError, match="different networks"):
-        diwa.averaged(group, diwa.UNIFORM, None, lambda model: diwa.Accuracy(1, 1), torch.device("cpu"))
+        diwa.averaged(
+            group, diwa.UNIFORM, None, lambda model: diwa.Accuracy(1, 1), torch.device("cpu")
+        )

@@ -95,7 +95,13 @@ class ResNet(nn.Module):
 def classifier(m: int, nonlinear: bool) -> nn.Module:
     if not nonlinear:
         return nn.Linear(m, K)
-    layers = (nn.Linear(m, m // 2), nn.ReLU(), nn.Linear(m // 2, m // 4), nn.ReLU(), nn.Linear(m // 4, K))
+    layers = (
+        nn.Linear(m, m // 2),
+        nn.ReLU(),
+        nn.Linear(m // 2, m // 4),
+        nn.ReLU(),
+        nn.Linear(m // 4, K),
+    )
     return nn.Sequential(*layers)
 
 
@@ -117,8 +123,20 @@ def erm(featurizer: nn.Module, head: nn.Module) -> tuple[dict[str, Tensor], nn.M
 
 
 def saved(path: Path, state: Any, shape: tuple[int, ...], **changed: Any) -> Path:
-    args = {"dataset": "PACS", "algorithm": "ERM", "test_envs": [0], "data_dir": "x", "steps": 5001, "seed": 0}
-    hparams = {"lr": 3e-5, "nonlinear_classifier": np.bool_(False), "resnet_dropout": np.float64(0.5), "vit": False}
+    args = {
+        "dataset": "PACS",
+        "algorithm": "ERM",
+        "test_envs": [0],
+        "data_dir": "x",
+        "steps": 5001,
+        "seed": 0,
+    }
+    hparams = {
+        "lr": 3e-5,
+        "nonlinear_classifier": np.bool_(False),
+        "resnet_dropout": np.float64(0.5),
+        "vit": False,
+    }
     content = {
         "args": {**args, **changed.pop("args", {})},
         "model_input_shape": shape,
@@ -146,10 +164,14 @@ NETWORKS = {
 @pytest.mark.thorough
 @pytest.mark.parametrize("nonlinear", [False, True])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_logits_are_those_of_domainbeds_networks(name: str, nonlinear: bool, tmp_path: Path) -> None:
+def test_the_logits_are_those_of_domainbeds_networks(
+    name: str, nonlinear: bool, tmp_path: Path
+) -> None:
     make, shape, m, hparams = NETWORKS[name]
     state, network = erm(make(), classifier(m, nonlinear))
-    path = saved(tmp_path / "model.pkl", state, shape, hparams={**hparams, "nonlinear_classifier": nonlinear})
+    path = saved(
+        tmp_path / "model.pkl", state, shape, hparams={**hparams, "nonlinear_classifier": nonlinear}
+    )
     model = rebuilt(path)
     x = torch.rand(2, *shape)
     with torch.no_grad():
@@ -167,14 +189,18 @@ def test_the_logits_are_those_of_domainbeds_networks(name: str, nonlinear: bool,
         ("TRM", "featurizer.", "classifier."),
     ],
 )
-def test_algorithms_with_other_names(algorithm: str, featurizer: str, head: str, tmp_path: Path) -> None:
+def test_algorithms_with_other_names(
+    algorithm: str, featurizer: str, head: str, tmp_path: Path
+) -> None:
     body, last = shaken(MNISTCNN(2)), shaken(classifier(128, False))
     state = {featurizer + name: value for name, value in body.state_dict().items()}
     state |= {head + name: value for name, value in last.state_dict().items()}
     if algorithm == "ERMPlusPlus":  # which also has what it trains, and does not predict with
         state |= {"network.0." + name: value + 1 for name, value in body.state_dict().items()}
         state |= {"network.1." + name: value + 1 for name, value in last.state_dict().items()}
-    model = rebuilt(saved(tmp_path / "model.pkl", state, (2, 28, 28), args={"algorithm": algorithm}))
+    model = rebuilt(
+        saved(tmp_path / "model.pkl", state, (2, 28, 28), args={"algorithm": algorithm})
+    )
     x = torch.rand(2, 2, 28, 28)
     with torch.no_grad():
         torch.testing.assert_close(model(x), last(body(x)), rtol=1e-5, atol=1e-5)
@@ -255,7 +281,9 @@ def pictures(root: Path) -> list[str]:
             folder = root / env / label
             folder.mkdir(parents=True)
             for number in range(4):
-                Image.fromarray(rng.integers(0, 256, (28, 28, 3), dtype=np.uint8)).save(folder / f"{number}.png")
+                Image.fromarray(rng.integers(0, 256, (28, 28, 3), dtype=np.uint8)).save(
+                    folder / f"{number}.png"
+                )
     return ["dataset=image_folder", f"dataset.root={root}", "dataset.name=pacs", "dataset.image_size=28",
             "dataset.normalize.mean=[0,0,0]", "dataset.normalize.std=[1,1,1]", "trainer.device=cpu"]  # fmt: skip
 
@@ -272,13 +300,18 @@ def test_it_is_evaluated_where_it_never_saw_images(tmp_path: Path) -> None:
     tested = [row for row in rows if row["env"] == "photo"]
     files = [(label, file) for label, name in enumerate(("dog", "horse", "house"))
              for file in sorted((tmp_path / "PACS" / "photo" / name).iterdir())]  # fmt: skip
-    x = torch.stack([torch.from_numpy(np.array(Image.open(file))).permute(2, 0, 1) / 255 for _, file in files])
+    x = torch.stack(
+        [torch.from_numpy(np.array(Image.open(file))).permute(2, 0, 1) / 255 for _, file in files]
+    )
     with torch.no_grad():
         wrong = int((network(x).argmax(1) != torch.tensor([label for label, _ in files])).sum())
     assert sum(row["wrong"] for row in tested) == wrong
     assert sum(row["seen"] for row in tested) == len(files) == 12
     saved(path, state, (3, 28, 28), args={"test_envs": []})
     other = [word for word in words if "name" not in word]
-    for typed in (words, other):  # known by the name of the dataset, or by those of its environments
+    for typed in (
+        words,
+        other,
+    ):  # known by the name of the dataset, or by those of its environments
         with refused("was trained on art_painting"):
             dgbench.evaluate(path, typed, output=tmp_path / "rows")

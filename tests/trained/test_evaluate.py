@@ -21,7 +21,13 @@ from dgbench.errors import ConfigError, DgbenchError, WeightsError
 from dgbench.reports.results import measures, results
 from tests.complaints import refused
 
-FIRST = ("backbone=mlp", "backbone.width=8", "hparams.batch_size=4", "trainer.steps=6", "trainer.eval_every=3")
+FIRST = (
+    "backbone=mlp",
+    "backbone.width=8",
+    "hparams.batch_size=4",
+    "trainer.steps=6",
+    "trainer.eval_every=3",
+)
 CLASSES = ("cat", "dog", "emu")
 
 
@@ -59,12 +65,16 @@ def bright(x: Tensor) -> Tensor:
     return torch.stack([light, -(light - light.mean()).abs(), -light], 1)
 
 
-def test_a_run_on_its_own_dataset_gets_its_own_rows(trained: dgbench.TrainResult, tmp_path: Path) -> None:
+def test_a_run_on_its_own_dataset_gets_its_own_rows(
+    trained: dgbench.TrainResult, tmp_path: Path
+) -> None:
     for folder in trained.folders:
         found = dgbench.evaluate(folder, output=tmp_path)
         (own,) = found.folders
         ours, theirs = rows_at(own, 6), rows_at(folder, 6)
-        for after, before in zip(ours, theirs, strict=True):  # three trained together, each is evaluated alone
+        for after, before in zip(
+            ours, theirs, strict=True
+        ):  # three trained together, each is evaluated alone
             assert (before.pop("together"), after.pop("together")) == (3, 1)
             assert before.pop("loss") == pytest.approx(after.pop("loss"), rel=1e-5)
         assert ours == theirs
@@ -86,7 +96,9 @@ def test_methods_that_predict_in_their_own_way(
     words: list[str], step: str, tree_words: list[str], tmp_path: Path
 ) -> None:
     """Groups, random inputs, and averaged weights, which are evaluated as they were."""
-    trained = dgbench.train([*tree_words, *FIRST, *words, "protocol.folds=[1]"], tmp_path / "trained")
+    trained = dgbench.train(
+        [*tree_words, *FIRST, *words, "protocol.folds=[1]"], tmp_path / "trained"
+    )
     (folder,) = trained.folders
     (own,) = dgbench.evaluate(folder, step=step, output=tmp_path / "again").folders
     again = rows_at(own, rows_of_step(own))
@@ -98,12 +110,22 @@ def rows_of_step(folder: Path) -> int:
 
 
 def test_exact_errors_of_painted_images(tmp_path: Path) -> None:
-    words = ["dataset.base=digits", "backbone.width=8", "trainer.steps=4", "trainer.eval_every=4", "trainer.device=cpu"]
-    trained = dgbench.train([*words, "algorithm=vrex", "protocol.folds=[0,full]"], tmp_path / "trained")
+    words = [
+        "dataset.base=digits",
+        "backbone.width=8",
+        "trainer.steps=4",
+        "trainer.eval_every=4",
+        "trainer.device=cpu",
+    ]
+    trained = dgbench.train(
+        [*words, "algorithm=vrex", "protocol.folds=[0,full]"], tmp_path / "trained"
+    )
     again = dgbench.evaluate([str(folder) for folder in trained.folders], output=tmp_path / "again")
     for before, after in zip(trained.folders, again.folders, strict=True):
         ours, theirs = rows_at(before, 4), rows_at(after, 4)
-        assert [row["wrong"] for row in ours] == pytest.approx([row["wrong"] for row in theirs], abs=1e-9)
+        assert [row["wrong"] for row in ours] == pytest.approx(
+            [row["wrong"] for row in theirs], abs=1e-9
+        )
         assert len(ours) == len(theirs) > 3
 
 
@@ -111,9 +133,16 @@ def test_a_run_on_corrupted_forms_of_its_images(
     trained: dgbench.TrainResult, tree_words: list[str], place: Path
 ) -> None:
     """Each run tests the domain that it never saw; together they fill every fold."""
-    words = [*tree_words, "corruptions=hendrycks", "dataset.corruptions=[fog,contrast]", "dataset.given=[a+fog,b,c]"]
+    words = [
+        *tree_words,
+        "corruptions=hendrycks",
+        "dataset.corruptions=[fog,contrast]",
+        "dataset.given=[a+fog,b,c]",
+    ]
     found = dgbench.evaluate(trained.folders[0].parent, words, output=place / "corrupted")
-    assert [json.loads((f / "errors.jsonl").read_text().splitlines()[0])["fold"] for f in found.folders] == [
+    assert [
+        json.loads((f / "errors.jsonl").read_text().splitlines()[0])["fold"] for f in found.folders
+    ] == [
         "0",
         "1",
         "2",
@@ -141,13 +170,17 @@ def test_models_that_were_not_trained_here_stand_in_the_table_of_those_that_were
 
 
 @pytest.mark.parametrize("gone", ["nowhere", "nowhere.pt2", "nowhere/last.ckpt"])
-def test_all_models_are_looked_at_before_one_is_evaluated(tree_words: list[str], tmp_path: Path, gone: str) -> None:
+def test_all_models_are_looked_at_before_one_is_evaluated(
+    tree_words: list[str], tmp_path: Path, gone: str
+) -> None:
     with pytest.raises(ConfigError, match=f"model={gone}"):
         dgbench.evaluate([bright, gone], tree_words, name="x", output=tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("option", [{"ensemble": "no"}, {"predictions": "true"}, {"features": "1"}, {"trust": 1}])
+@pytest.mark.parametrize(
+    "option", [{"ensemble": "no"}, {"predictions": "true"}, {"features": "1"}, {"trust": 1}]
+)
 def test_text_is_no_truth_and_no_number(option: dict[str, Any]) -> None:
     (key,) = option
     with pytest.raises(ConfigError, match=f"^{key}="):
@@ -162,10 +195,14 @@ def test_classes_are_matched_by_name(tree_words: list[str], tmp_path: Path) -> N
         return torch.stack([emu, cat + 1000, dog, cat], 1)
 
     plain = dgbench.evaluate(bright, tree_words, name="one", output=tmp_path)
-    named = dgbench.evaluate(more, tree_words, name="two", classes=["emu", "cow", "dog", "cat"], output=tmp_path)
+    named = dgbench.evaluate(
+        more, tree_words, name="two", classes=["emu", "cow", "dog", "cat"], output=tmp_path
+    )
     assert list(plain.frame["wrong"]) == list(named.frame["wrong"])
     with pytest.raises(ConfigError, match=r"class dog.*classes="):
-        dgbench.evaluate(bright, tree_words, name="three", classes=["cat", "cow", "hen"], output=tmp_path)
+        dgbench.evaluate(
+            bright, tree_words, name="three", classes=["cat", "cow", "hen"], output=tmp_path
+        )
     with pytest.raises(ConfigError, match=r"\(\d+, 4\) .* 3 classes"):
         dgbench.evaluate(more, tree_words, name="four", output=tmp_path)
 
@@ -185,7 +222,9 @@ def test_files_of_torch_and_timm(tree_words: list[str], tmp_path: Path) -> None:
     torch.manual_seed(0)
     small, example = Small().eval(), torch.zeros(2, 3, 32, 32)
     batch = torch.export.Dim("batch", min=1)
-    torch.export.save(torch.export.export(small, (example,), dynamic_shapes=({0: batch},)), tmp_path / "small.pt2")
+    torch.export.save(
+        torch.export.export(small, (example,), dynamic_shapes=({0: batch},)), tmp_path / "small.pt2"
+    )
     with warnings.catch_warnings():  # TorchScript is going away, its files are there
         warnings.simplefilter("ignore")
         torch.jit.trace(small, example).save(str(tmp_path / "small.pt"))  # type: ignore[no-untyped-call]
@@ -206,14 +245,20 @@ def test_files_of_torch_and_timm(tree_words: list[str], tmp_path: Path) -> None:
 
     network = timm.create_model("resnet18", num_classes=3)
     torch.save(network.state_dict(), tmp_path / "timm.pth")
-    known = dgbench.evaluate("resnet18", tree_words, weights=tmp_path / "timm.pth", output=tmp_path / "rows")
+    known = dgbench.evaluate(
+        "resnet18", tree_words, weights=tmp_path / "timm.pth", output=tmp_path / "rows"
+    )
     again = dgbench.evaluate(network.eval(), tree_words, name="mine", output=tmp_path / "rows")
     assert known.frame["wrong"].tolist() == again.frame["wrong"].tolist()
     with pytest.raises(WeightsError, match="does not fit resnet34"):
-        dgbench.evaluate("resnet34", tree_words, weights=tmp_path / "timm.pth", output=tmp_path / "rows")
+        dgbench.evaluate(
+            "resnet34", tree_words, weights=tmp_path / "timm.pth", output=tmp_path / "rows"
+        )
 
 
-def test_an_ensemble_is_one_model(trained: dgbench.TrainResult, tree_words: list[str], tmp_path: Path) -> None:
+def test_an_ensemble_is_one_model(
+    trained: dgbench.TrainResult, tree_words: list[str], tmp_path: Path
+) -> None:
     members = [dgbench.load(folder) for folder in trained.folders]
 
     def mean(x: Tensor) -> Tensor:
@@ -238,13 +283,17 @@ def test_an_ensemble_is_one_model(trained: dgbench.TrainResult, tree_words: list
         ("protocol=single_source", r"protocol=single_source .*dataset=.*leave it out"),
     ],
 )
-def test_words_without_effect(words: str, said: str, trained: dgbench.TrainResult, tmp_path: Path) -> None:
+def test_words_without_effect(
+    words: str, said: str, trained: dgbench.TrainResult, tmp_path: Path
+) -> None:
     with refused(said):
         dgbench.evaluate(trained.folders[0], words.split(), output=tmp_path / "rows")
     assert not (tmp_path / "rows").exists()
 
 
-def test_options_without_effect(trained: dgbench.TrainResult, tree_words: list[str], tmp_path: Path) -> None:
+def test_options_without_effect(
+    trained: dgbench.TrainResult, tree_words: list[str], tmp_path: Path
+) -> None:
     (run, *_), rows = trained.folders, tmp_path / "rows"
     for model in (run, dgbench.load(run)):
         with refused(r"weights=x .*timm"):
@@ -263,7 +312,9 @@ def test_options_without_effect(trained: dgbench.TrainResult, tree_words: list[s
     with refused(r"weights=x .*timm"):
         dgbench.evaluate("module:function", tree_words, weights="x", output=rows)
     assert not rows.exists()
-    assert dgbench.evaluate([run, bright], tree_words, step="best", name="both", output=rows).folders
+    assert dgbench.evaluate(
+        [run, bright], tree_words, step="best", name="both", output=rows
+    ).folders
 
 
 def test_a_run_of_another_protocol_keeps_its_fold_where_its_dataset_is_typed(
@@ -277,7 +328,9 @@ def test_a_run_of_another_protocol_keeps_its_fold_where_its_dataset_is_typed(
         dgbench.evaluate(run, [*tree_words, "protocol=loo"], output=tmp_path / "rows")
 
 
-def test_a_run_is_given_the_predictions_that_it_lacks(trained: dgbench.TrainResult, tmp_path: Path) -> None:
+def test_a_run_is_given_the_predictions_that_it_lacks(
+    trained: dgbench.TrainResult, tmp_path: Path
+) -> None:
     (run, *_) = trained.folders
     (own,) = dgbench.evaluate(run, predictions=True, output=tmp_path).folders
     assert (run / "predictions.parquet").read_bytes() == (own / "predictions.parquet").read_bytes()
@@ -289,12 +342,17 @@ def test_predictions_are_those_of_training(tree_words: list[str], tmp_path: Path
     (own,) = dgbench.evaluate(folder, predictions=True, output=tmp_path / "rows").folders
     before, after = (pd.read_parquet(place / "predictions.parquet") for place in (folder, own))
     pd.testing.assert_frame_equal(before, after)
-    foreign = dgbench.evaluate(bright, tree_words, name="bright", predictions=True, output=tmp_path / "rows").folders
+    foreign = dgbench.evaluate(
+        bright, tree_words, name="bright", predictions=True, output=tmp_path / "rows"
+    ).folders
     for place in foreign:
         rows, lines = rows_at(place, 0), pd.read_parquet(place / "predictions.parquet")
         for row in rows:
             here = lines[(lines["env"] == row["env"]) & (lines["subset"] == row["subset"])]
-            assert (len(here), (here["label"] != here["predicted"]).sum()) == (row["seen"], row["wrong"])
+            assert (len(here), (here["label"] != here["predicted"]).sum()) == (
+                row["seen"],
+                row["wrong"],
+            )
 
 
 class Evil:
@@ -302,7 +360,9 @@ class Evil:
         return os.mkdir, ("evil",)
 
 
-def test_no_code_of_a_file_is_run(tree_words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_code_of_a_file_is_run(
+    tree_words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save({"layer.weight": Evil()}, "evil.pt")
     with pytest.raises(WeightsError, match="never run"):
@@ -355,7 +415,11 @@ DIGITS = ("dataset=sr_cmnist", "dataset.base=digits", "trainer.device=cpu")
     ],
 )
 def test_wrong_words_get_one_line(
-    words: list[str], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["dgbench"])
@@ -370,13 +434,21 @@ def test_wrong_words_get_one_line(
 def test_a_model_that_saw_every_domain_is_refused(
     trained: dgbench.TrainResult, tree_words: list[str], tmp_path: Path
 ) -> None:
-    words = [*tree_words, "corruptions=hendrycks", "dataset.corruptions=[fog]", "dataset.given=[b+fog,c+fog]"]
+    words = [
+        *tree_words,
+        "corruptions=hendrycks",
+        "dataset.corruptions=[fog]",
+        "dataset.given=[b+fog,c+fog]",
+    ]
     with pytest.raises(DgbenchError, match=r"trained.*b, c"):
         dgbench.evaluate(trained.folders[0], words, output=tmp_path)
 
 
 def test_the_command_prints_a_table(
-    trained: dgbench.TrainResult, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    trained: dgbench.TrainResult,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["dgbench"])

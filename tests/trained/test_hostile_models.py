@@ -83,10 +83,16 @@ record("objective_in_the_current_folder", ("objective", "evil.Thing"))
 record("objective_is_no_text", ("objective", ["evil.Thing"]))
 record("averaging_in_the_current_folder", ("averaging", {"_target_": "evil.Thing"}))
 record("averaging_without_class", ("averaging", {"start": 1}))
-record("dataset_unpickles", ("dataset", {"_target_": "pandas.read_pickle", "filepath_or_buffer": "run/bomb.pkl"}))
+record(
+    "dataset_unpickles",
+    ("dataset", {"_target_": "pandas.read_pickle", "filepath_or_buffer": "run/bomb.pkl"}),
+)
 record("dataset_in_the_current_folder", ("dataset", "_target_", "evil.Thing"))
 record("dataset_argument", ("dataset", "name", MKDIR))
-record("dataset_nested_argument", ("dataset", "given", [{"deep": [{"_args_": [CANARY], "_target_": "os.mkdir"}]}]))
+record(
+    "dataset_nested_argument",
+    ("dataset", "given", [{"deep": [{"_args_": [CANARY], "_target_": "os.mkdir"}]}]),
+)
 record("dataset_reader", ("dataset", "reader", {**MKDIR, "_partial_": True}))
 record("dataset_environment", ("dataset", "name", "${oc.env:HOME}"))
 record("dataset_decode", ("dataset", "given", "${oc.decode:'[1, 2]'}"))
@@ -95,9 +101,16 @@ record("dataset_address", ("dataset", "url", "https://evil.example/x"))
 record("dataset_of_an_address", ("dataset", features("https://evil.example/x.csv")))
 record("dataset_of_pickled_arrays", ("dataset", features("run/objects.npz")))
 record(
-    "hub_name", ("featurizer", {"_target_": "dgbench.networks.timm_networks.TimmFeaturizer", "arch": "hf-hub:evil/x"})
+    "hub_name",
+    (
+        "featurizer",
+        {"_target_": "dgbench.networks.timm_networks.TimmFeaturizer", "arch": "hf-hub:evil/x"},
+    ),
 )
-record("local_name", ("featurizer", {"_target_": "dgbench.networks.timm_networks.ResNet", "arch": "local-dir:run"}))
+record(
+    "local_name",
+    ("featurizer", {"_target_": "dgbench.networks.timm_networks.ResNet", "arch": "local-dir:run"}),
+)
 record("type_is_a_function", ("dtype", "load"))
 record("type_is_a_module", ("dtype", "hub"))
 
@@ -255,7 +268,9 @@ def packed_weights(folder: Path) -> None:
 @case
 def checkpoint_of_other_types(folder: Path) -> None:
     state = torch.load(last(folder), weights_only=True)
-    torch.save({"step": [], "runs": {run: {"state_dict": {"x": 5}} for run in state["runs"]}}, last(folder))
+    torch.save(
+        {"step": [], "runs": {run: {"state_dict": {"x": 5}} for run in state["runs"]}}, last(folder)
+    )
 
 
 @case
@@ -285,7 +300,10 @@ def as_safetensors(folder: Path, header: bytes) -> None:
 @case
 def safetensors_past_their_end(folder: Path) -> None:
     as_safetensors(
-        folder, json.dumps({"x": {"dtype": "F32", "shape": [10**9], "data_offsets": [0, 4 * 10**9]}}).encode()
+        folder,
+        json.dumps(
+            {"x": {"dtype": "F32", "shape": [10**9], "data_offsets": [0, 4 * 10**9]}}
+        ).encode(),
     )
 
 
@@ -338,7 +356,9 @@ def place(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return folder
 
 
-def one_line(words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+def one_line(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> str:
     """What the command says as it ends with 1, within seconds and little memory."""
     monkeypatch.setattr(sys, "argv", ["dgbench"])
     began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -348,7 +368,9 @@ def one_line(words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert ended.value.code == 1, line
     assert not Path(CANARY).exists(), line
     assert time.monotonic() - began < 20, line
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**20, line  # a GiB, in KiB
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**20, (
+        line
+    )  # a GiB, in KiB
     return line
 
 
@@ -358,9 +380,13 @@ def test_a_hostile_model_is_one_line(
     name: str, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     SPOILT[name](place)
-    line = one_line(["evaluate", f"model={place}", "trainer.device=cpu", "output=rows"], capsys, monkeypatch)
+    line = one_line(
+        ["evaluate", f"model={place}", "trainer.device=cpu", "output=rows"], capsys, monkeypatch
+    )
     assert len(line) < 1000
-    assert not list(place.parent.parent.glob("outside*")) and not any(Path("rows").rglob("errors.jsonl"))
+    assert not list(place.parent.parent.glob("outside*")) and not any(
+        Path("rows").rglob("errors.jsonl")
+    )
 
 
 def test_names_are_looked_at_before_any_import(place: Path) -> None:
@@ -386,16 +412,25 @@ def test_nothing_is_waited_for(
     (root / "photo" / "dog" / "00.png").unlink()
     os.mkfifo(root / "photo" / "dog" / "00.png")
     monkeypatch.chdir(tmp_path)
-    line = one_line(["evaluate", f"model={run}", f"dataset.root={root}", "paths.cache_dir=cache"], capsys, monkeypatch)
+    line = one_line(
+        ["evaluate", f"model={run}", f"dataset.root={root}", "paths.cache_dir=cache"],
+        capsys,
+        monkeypatch,
+    )
     assert "00.png" in line
 
 
-def test_a_mean_looks_at_the_dataset_of_its_runs_where_it_is_needed(place: Path, trained: Trained) -> None:
+def test_a_mean_looks_at_the_dataset_of_its_runs_where_it_is_needed(
+    place: Path, trained: Trained
+) -> None:
     """``dataset=`` is enough for the mean of all; which runs help is judged on their own dataset."""
     shutil.copytree(trained("hparams.lr=0.05"), place.parent / "other")
     for run in (place, place.parent / "other"):
         SPOILT["dataset_unpickles"](run)
-    runs, words = [place, place.parent / "other"], ["dataset=sr_cmnist", "dataset.base=digits", "trainer.device=cpu"]
+    runs, words = (
+        [place, place.parent / "other"],
+        ["dataset=sr_cmnist", "dataset.base=digits", "trainer.device=cpu"],
+    )
     for kind, typed in (("diwa_greedy", words), ("diwa_greedy", []), ("diwa_uniform", [])):
         with pytest.raises(DgbenchError, match=r"pandas\.read_pickle.*trust=true"):
             dgbench.evaluate(runs, typed, averaging=kind, output="rows")
@@ -408,11 +443,15 @@ def test_no_folder_is_made_that_a_record_names(pictures_run: Path, tmp_path: Pat
     content = json.loads((run / "model.json").read_text())
     content["dataset"]["cache_dir"] = str(tmp_path / "made")
     (run / "model.json").write_text(json.dumps(content))
-    assert dgbench.evaluate(run, [f"paths.cache_dir={tmp_path / 'cache'}"], output=tmp_path / "rows").folders
+    assert dgbench.evaluate(
+        run, [f"paths.cache_dir={tmp_path / 'cache'}"], output=tmp_path / "rows"
+    ).folders
     assert not (tmp_path / "made").exists() and (tmp_path / "cache").is_dir()
 
 
-def test_programs_need_trust(place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_need_trust(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Loading a .pt2 file evaluates expressions in it as Python, loading TorchScript runs its ``__setstate__``."""
     program = torch.export.export(
         torch.nn.Flatten(), (torch.zeros(2, 2),), dynamic_shapes=({0: torch.export.Dim("n")},)
@@ -429,7 +468,11 @@ def test_programs_need_trust(place: Path, capsys: pytest.CaptureFixture[str], mo
             writer.write_record(name, content, len(content))
     writer.write_end_of_file()
     for file in ("evil.pt2", str(scripted(Path("evil.pt")))):
-        line = one_line(["evaluate", f"model={file}", "dataset=sr_cmnist", "dataset.base=digits"], capsys, monkeypatch)
+        line = one_line(
+            ["evaluate", f"model={file}", "dataset=sr_cmnist", "dataset.base=digits"],
+            capsys,
+            monkeypatch,
+        )
         assert file in line and "trust=true" in line
 
 

@@ -27,10 +27,21 @@ from tests.studies import small_study
 from tests.trained.conftest import Trained
 
 EOA = ("averaging=eoa", "averaging.rule.start=2")
-SWAD = ("averaging=swad", "averaging.rule.n_converge=1", "averaging.rule.n_tolerance=1", "trainer.steps=8")
+SWAD = (
+    "averaging=swad",
+    "averaging.rule.n_converge=1",
+    "averaging.rule.n_tolerance=1",
+    "trainer.steps=8",
+)
 #: averages, groups of images, chance, memory of images, further featurizers, networks kept in the state
 METHODS = ("arm", "mtl", "ada_clust", "adrmx", "miro", "ddg")
-VARIANTS = [(), EOA, SWAD, ("trainer.precision=64-true",), *((f"algorithm={name}",) for name in METHODS)]
+VARIANTS = [
+    (),
+    EOA,
+    SWAD,
+    ("trainer.precision=64-true",),
+    *((f"algorithm={name}",) for name in METHODS),
+]
 
 
 def loaded(place: Any, step: str = "last") -> LoadedModel:
@@ -76,7 +87,11 @@ def test_a_model_needs_neither_configuration_nor_data(
     pictures_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On another machine: the folder alone, its dataset is nowhere."""
-    folder = Path(shutil.copytree(pictures_run, tmp_path / "elsewhere", ignore=shutil.ignore_patterns("*.yaml")))
+    folder = Path(
+        shutil.copytree(
+            pictures_run, tmp_path / "elsewhere", ignore=shutil.ignore_patterns("*.yaml")
+        )
+    )
     content = json.loads((folder / "model.json").read_text())
     content["dataset"]["root"] = str(tmp_path / "nothing")
     (folder / "model.json").write_text(json.dumps(content))
@@ -86,7 +101,9 @@ def test_a_model_needs_neither_configuration_nor_data(
     assert torch.equal(logits(loaded(folder), x), logits(own, x))
 
 
-def test_a_run_of_a_version_whose_files_stood_elsewhere(copied: Path, trained: Trained, tmp_path: Path) -> None:
+def test_a_run_of_a_version_whose_files_stood_elsewhere(
+    copied: Path, trained: Trained, tmp_path: Path
+) -> None:
     """Every import path of dgbench in its record is one of former days."""
     text = (copied / "model.json").read_text()
     moved = re.sub(r'"dgbench(?:\.\w+)+\.(\w+)"', r'"dgbench.formerly.\1"', text)
@@ -107,7 +124,8 @@ def test_a_list_is_an_ensemble(trained: Trained) -> None:
     expected = (logits(members[0], x) + logits(members[1], x)) / 2
     assert torch.allclose(logits(ensemble, x), expected, rtol=0, atol=1e-7)
     assert torch.equal(
-        ensemble.predict(torch.zeros_like(x)).logits[0], ensemble.predict(torch.zeros_like(x[0])).logits[0]
+        ensemble.predict(torch.zeros_like(x)).logits[0],
+        ensemble.predict(torch.zeros_like(x[0])).logits[0],
     )
     alone = dgbench.load(runs[:1])
     assert torch.equal(logits(alone, x), logits(members[0], x))
@@ -130,14 +148,18 @@ def test_the_best_step(trained: Trained) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("words", VARIANTS, ids=lambda words: words[0] if words else "erm")
-def test_every_eval_set_has_the_errors_of_the_rows(words: tuple[str, ...], trained: Trained, tmp_path: Path) -> None:
+def test_every_eval_set_has_the_errors_of_the_rows(
+    words: tuple[str, ...], trained: Trained, tmp_path: Path
+) -> None:
     """Averages as they were scored (the live weights say something else), ARM in its groups, MTL with its noise."""
     run = trained(*words)
     model = loaded(run)
     result = dgbench.evaluate(model, ["trainer.device=cpu"], output=tmp_path)
     (folder,) = result.folders
     keys = ("env", "subset", "seen", "wrong")
-    found = {tuple(row[key] for key in keys): row["loss"] for row in read_rows(folder / ROW_FILE)[0]}
+    found = {
+        tuple(row[key] for key in keys): row["loss"] for row in read_rows(folder / ROW_FILE)[0]
+    }
     expected = {tuple(row[key] for key in keys): row["loss"] for row in rows_at(run, model.step)}
     assert found.keys() == expected.keys()
     assert len(found) > 3
@@ -149,18 +171,24 @@ def test_averages_are_not_the_live_weights(words: tuple[str, ...], trained: Trai
     run = trained(*words)
     (state,) = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["runs"].values()
     own = loaded(run).run.state_dict()
-    assert any(not torch.equal(own[key], value) for key, value in state["state_dict"].items() if key in own)
+    assert any(
+        not torch.equal(own[key], value) for key, value in state["state_dict"].items() if key in own
+    )
     if words == SWAD:  # the average is all that was evaluated
         best = loaded(run, "best").run.state_dict()
         assert all(torch.equal(own[key], value) for key, value in best.items())
 
 
 @pytest.mark.parametrize("step", ["last", "best"])
-def test_picture_files_have_the_errors_of_the_rows(step: str, pictures_run: Path, pictures: Path) -> None:
+def test_picture_files_have_the_errors_of_the_rows(
+    step: str, pictures_run: Path, pictures: Path
+) -> None:
     """To the last image: all files of the held-out environment, and of no split but the one that rows name."""
     model = loaded(pictures_run, step)
     (row,) = [r for r in rows_at(pictures_run, model.step) if r["subset"] == "test"]
-    (held,) = [r for r in rows_at(pictures_run, model.step) if r["subset"] == "val" and r["env_held_out"]]
+    (held,) = [
+        r for r in rows_at(pictures_run, model.step) if r["subset"] == "val" and r["env_held_out"]
+    ]
     files = sorted((pictures / row["env"]).glob("*/*.png"))
     found = model.predict(files)
     wrong = sum(name != file.parent.name for name, file in zip(found.names, files, strict=True))
@@ -169,7 +197,9 @@ def test_picture_files_have_the_errors_of_the_rows(step: str, pictures_run: Path
     probabilities = found.probabilities.double()
     labels = torch.tensor([model.classes.index(file.parent.name) for file in files])
     loss = -probabilities[torch.arange(len(files)), labels].log().sum()
-    assert float(loss) == pytest.approx(row["loss"] * row["seen"] + held["loss"] * held["seen"], rel=1e-4)
+    assert float(loss) == pytest.approx(
+        row["loss"] * row["seen"] + held["loss"] * held["seen"], rel=1e-4
+    )
 
 
 def test_groups_are_kept_together(trained: Trained) -> None:
@@ -226,8 +256,12 @@ def test_a_picture_may_be_anything(pictures_run: Path, pictures: Path) -> None:
         found = model.predict(kind).logits
         assert torch.allclose(found, expected, rtol=0, atol=1e-6), type(kind)
     larger = torch.from_numpy(pixels).permute(2, 0, 1).float() / 255
-    assert torch.allclose(model.predict(larger).logits, expected, rtol=0, atol=0.05)  # antialiased by torch, not by PIL
-    assert torch.equal(scaled, torch.from_numpy(small).permute(2, 0, 1).float() / 255), "what is given stays"
+    assert torch.allclose(
+        model.predict(larger).logits, expected, rtol=0, atol=0.05
+    )  # antialiased by torch, not by PIL
+    assert torch.equal(scaled, torch.from_numpy(small).permute(2, 0, 1).float() / 255), (
+        "what is given stays"
+    )
 
 
 def test_gray_pictures_have_three_channels(pictures_run: Path) -> None:
@@ -295,7 +329,9 @@ def copied(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return Path(shutil.copytree(trained(), tmp_path / "run"))
 
 
-def refused(place: Any, message: str, kind: type[DgbenchError] = RecordError, step: str = "last") -> None:
+def refused(
+    place: Any, message: str, kind: type[DgbenchError] = RecordError, step: str = "last"
+) -> None:
     with pytest.raises(kind, match=re.escape(message)) as raised:
         dgbench.load(place, step)
     assert "\n" not in str(raised.value)
@@ -308,7 +344,9 @@ def test_a_pickle_with_code_is_not_run(copied: Path) -> None:
     assert not Path("pwned").exists()
 
 
-def test_a_checkpoint_of_another_network(copied: Path, trained: Trained, pictures_run: Path) -> None:
+def test_a_checkpoint_of_another_network(
+    copied: Path, trained: Trained, pictures_run: Path
+) -> None:
     last, wider = copied / "checkpoints" / "last.ckpt", trained("backbone.width=16")
     shutil.copy(wider / "checkpoints" / "last.ckpt", last)
     refused(copied, "checkpoint", WeightsError)

@@ -21,7 +21,10 @@ from tests.studies import make_study, train_study
 from tests.trained.conftest import FOLD
 from tests.vectors import columns, save
 
-VECTORS, PICTURES = Preprocessing((4,), (), (), pictures=False), Preprocessing((3, 8, 8), (0.5,) * 3, (0.5,) * 3)
+VECTORS, PICTURES = (
+    Preprocessing((4,), (), (), pictures=False),
+    Preprocessing((3, 8, 8), (0.5,) * 3, (0.5,) * 3),
+)
 
 
 @pytest.fixture(scope="module")

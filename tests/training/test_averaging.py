@@ -42,7 +42,9 @@ def test_running_mean_weighs() -> None:
         ("parameters", {99: (99.0, 0.0), 100: (100.0, 0.0), 103: (101.2, 0.0)}),
     ],
 )
-def test_moving_average_of_100_and_more_steps(flavor: str, expected: dict[int, tuple[float, float]]) -> None:
+def test_moving_average_of_100_and_more_steps(
+    flavor: str, expected: dict[int, tuple[float, float]]
+) -> None:
     """state: mean of 99..k, e.g. (99+100+101+102+103)/5 = 101. parameters: (2*100+101+102+103)/5 = 101.2, buffers of
     the beginning (0). Before that the live parameters."""
     rule = MovingAverage(flavor=flavor)
@@ -51,7 +53,9 @@ def test_moving_average_of_100_and_more_steps(flavor: str, expected: dict[int, t
         rule.update(step, _at(step), _buffer(step))
         if step in expected:
             scored = {**_at(step), **_buffer(step), **rule.result()}
-            assert (float(scored["theta"]), float(scored["running"])) == pytest.approx(expected[step], rel=1e-12)
+            assert (float(scored["theta"]), float(scored["running"])) == pytest.approx(
+                expected[step], rel=1e-12
+            )
     assert not rule.finished
 
 
@@ -99,7 +103,11 @@ TRACES = [
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize(("losses", "expected", "dead"), TRACES)
 def test_swad_decides_as_the_reference(
-    losses: list[float], expected: tuple[float, int, int, int], dead: bool, restarted: bool, tmp_path: Path
+    losses: list[float],
+    expected: tuple[float, int, int, int],
+    dead: bool,
+    restarted: bool,
+    tmp_path: Path,
 ) -> None:
     """Recorded from the reference; in the third, 12 segments are added of 8, since segments count twice."""
     rule = _swad(losses, tmp_path if restarted else None)
@@ -108,7 +116,9 @@ def test_swad_decides_as_the_reference(
     assert float(average.weights["theta"]) == pytest.approx(expected[0], abs=1e-9)
     assert (average.start, average.end, average.count) == expected[1:]
     assert rule.finished is dead
-    assert float(rule.result()["theta"]) == float(average.weights["theta"])  # asking twice changes nothing
+    assert float(rule.result()["theta"]) == float(
+        average.weights["theta"]
+    )  # asking twice changes nothing
 
 
 def test_swad_with_a_tolerance_shorter_than_the_convergence() -> None:
@@ -117,7 +127,12 @@ def test_swad_with_a_tolerance_shorter_than_the_convergence() -> None:
     2 is added: (1.5 + 3.5) / 2 = 2.5. The end drops segment 2 and adds segment 3 (mean 5.5, end 6): 10.5 / 3 = 3.5."""
     average = _swad([1, 2, 3, 2], n_converge=3, n_tolerance=2).average()
     assert average is not None
-    assert (float(average.weights["theta"]), average.start, average.end, average.count) == (3.5, 1, 6, 3)
+    assert (float(average.weights["theta"]), average.start, average.end, average.count) == (
+        3.5,
+        1,
+        6,
+        3,
+    )
 
 
 def test_swad_takes_the_buffers_of_the_segments_beginning() -> None:

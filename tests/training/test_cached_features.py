@@ -25,17 +25,25 @@ CACHED = "tuning.cache_features=true"
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("tuning", [("tuning=lp",), ("tuning=freeze", "tuning.freeze_stages=2")], ids=" ".join)
+@pytest.mark.parametrize(
+    "tuning", [("tuning=lp",), ("tuning=freeze", "tuning.freeze_stages=2")], ids=" ".join
+)
 @pytest.mark.parametrize("algorithm", ["erm", "fishr", "mldg", "dann"])
-def test_it_equals_training_on_images(algorithm: str, tuning: tuple[str, ...], double: None, tmp_path: Path) -> None:
+def test_it_equals_training_on_images(
+    algorithm: str, tuning: tuple[str, ...], double: None, tmp_path: Path
+) -> None:
     """Every tensor of the module after 5 steps, frozen ones included, and its predictions."""
     words = (f"algorithm={algorithm}", DOUBLE, *CNN, *tuning)
     plain, cached = small_study(tmp_path, *words), small_study(tmp_path, *words, CACHED)
-    assert plain.runs[0].folder == cached.runs[0].folder, "how it is computed is no part of the hash"
+    assert plain.runs[0].folder == cached.runs[0].folder, (
+        "how it is computed is no part of the hash"
+    )
     modules = [study.module(study.folds[0]) for study in (plain, cached)]
     for study, module in zip((plain, cached), modules, strict=True):
         fit(module, study.runs[0].data.batches(0, 5))
-    for one, other in zip(modules[0].state_dict().values(), modules[1].state_dict().values(), strict=True):
+    for one, other in zip(
+        modules[0].state_dict().values(), modules[1].state_dict().values(), strict=True
+    ):
         torch.testing.assert_close(other, one, rtol=0, atol=1e-12)
     for name, scored in plain.environments.eval_sets(plain.runs[0].data.eval_set_names()).items():
         positions = scored.indices[:7], None if scored.feature is None else scored.feature[:7]
@@ -60,8 +68,15 @@ def test_stacked_heads_over_one_set_of_features(double: None, tmp_path: Path) ->
 @pytest.mark.parametrize("mode", ["single", "stacked"])
 def test_rows_are_the_same(mode: str, tmp_path: Path) -> None:
     """In double precision, through training, evaluation with painted colors, and checkpoints."""
-    words = ("tuning=lp", "trainer.precision=64-true", "protocol.folds=[0,full]", "dataset.evaluation=exact")
-    studies = [run(tmp_path / name, mode, *words, *more)[0] for name, more in (("a", ()), ("b", (CACHED,)))]
+    words = (
+        "tuning=lp",
+        "trainer.precision=64-true",
+        "protocol.folds=[0,full]",
+        "dataset.evaluation=exact",
+    )
+    studies = [
+        run(tmp_path / name, mode, *words, *more)[0] for name, more in (("a", ()), ("b", (CACHED,)))
+    ]
     for one, other in zip(studies[0].runs, studies[1].runs, strict=True):
         expected, found = rows_of(one), rows_of(other)
         assert len(found) == len(expected) >= 16
@@ -69,7 +84,9 @@ def test_rows_are_the_same(mode: str, tmp_path: Path) -> None:
             assert b["loss"] == pytest.approx(a["loss"], abs=1e-12)
             assert {**b, "loss": 0, "code": ""} == {**a, "loss": 0, "code": ""}
         last = [Snapshot.load(own_file(m)).runs[m.hash]["state_dict"] for m in (one, other)]  # type: ignore[union-attr]
-        assert {key: value.shape for key, value in last[0].items()} == {key: v.shape for key, v in last[1].items()}
+        assert {key: value.shape for key, value in last[0].items()} == {
+            key: v.shape for key, v in last[1].items()
+        }
 
 
 def test_studies_with_the_same_frozen_weights_share_them(tmp_path: Path) -> None:
@@ -93,9 +110,15 @@ def test_each_image_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(type(study.source.store), "gather", counted)
     for step in (0, 1, 0):
         study.runs[0].data.batches(step, 2)
-    own = [study.source.table.subset(env, part) for env in study.source.info.given for part in ("train", "val")]
+    own = [
+        study.source.table.subset(env, part)
+        for env in study.source.info.given
+        for part in ("train", "val")
+    ]
     pool = study.source.table.pool  # type: ignore[attr-defined]
-    assert sum(seen) == len(np.unique(np.concatenate(own))) + 2 * len(pool)  # the pool is painted in two colors
+    assert sum(seen) == len(np.unique(np.concatenate(own))) + 2 * len(
+        pool
+    )  # the pool is painted in two colors
 
 
 # ---- a file -----------------------------------------------------------------------------------------------------
@@ -124,7 +147,9 @@ def test_a_file_is_used_again_and_checked(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("part", ["bits", "end", "labels", "other images"])
-def test_a_damaged_file_is_named_and_made_again(part: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_file_is_named_and_made_again(
+    part: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     words = ("tuning=lp", CACHED, f"tuning.cache_dir={tmp_path / 'features'}")
     batch = small_study(tmp_path, *words).runs[0].data.batches(0, 1)[0]
     (folder,) = [path for path in (tmp_path / "features").iterdir() if path.is_dir()]
@@ -178,5 +203,7 @@ def test_what_does_not_go_with_it(words: tuple[str, ...], message: str, tmp_path
 
 def test_augmentation_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Store, "training_noise", lambda self, rng, n: {"flip": rng.random(n)})
-    with pytest.raises(ConfigError, match=r"set dataset.augment=none, or tuning.cache_features=false"):
+    with pytest.raises(
+        ConfigError, match=r"set dataset.augment=none, or tuning.cache_features=false"
+    ):
         small_study(tmp_path, "tuning=lp", CACHED)

@@ -16,7 +16,15 @@ import torch
 from dgbench.records.rows import read_rows
 from dgbench.records.status import is_done, read_status, write_status
 from dgbench.training import checkpoints, train_runs
-from dgbench.training.checkpoints import POINTER, STACKS, Snapshot, group_file, last_step, own_file, resumable
+from dgbench.training.checkpoints import (
+    POINTER,
+    STACKS,
+    Snapshot,
+    group_file,
+    last_step,
+    own_file,
+    resumable,
+)
 from dgbench.training.modules import StackedRuns
 from dgbench.training.study import Run, Study
 from tests.damage import ROWS, Way, disagreeing_line, repeat_line
@@ -96,7 +104,10 @@ def test_a_stopped_stack_resumes_as_it_was(step: int, undisturbed: Any, tmp_path
     for run in study.runs:
         assert "4 runs together, from" in (run.folder / "log.txt").read_text()
         sessions = json.loads((run.folder / "identity.json").read_text())["sessions"]
-        assert [(s["resumed_from"], s["together"]) for s in sessions] == [(0, 4), (saved_before(step), 4)]
+        assert [(s["resumed_from"], s["together"]) for s in sessions] == [
+            (0, 4),
+            (saved_before(step), 4),
+        ]
 
 
 def test_what_a_finished_stack_leaves(undisturbed: Any) -> None:
@@ -105,7 +116,10 @@ def test_what_a_finished_stack_leaves(undisturbed: Any) -> None:
     assert not (study.folder / STACKS).exists()
     for run in study.runs:
         assert not (run.folder / POINTER).exists()
-        assert sorted(p.name for p in (run.folder / "checkpoints").iterdir()) == ["best.ckpt", "last.ckpt"]
+        assert sorted(p.name for p in (run.folder / "checkpoints").iterdir()) == [
+            "best.ckpt",
+            "last.ckpt",
+        ]
         last = torch.load(own_file(run), weights_only=True)
         assert sorted(last) == ["diverged", "format", "runs", "step"]
         assert (list(last["runs"]), last["step"], last["diverged"]) == ([run.hash], STEPS, {})
@@ -157,14 +171,20 @@ def test_a_flipped_bit_is_never_loaded(tmp_path: Path, caplog: pytest.LogCapture
     assert Snapshot.load(file) is not None
 
 
-def test_a_checkpoint_of_an_earlier_version_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_checkpoint_of_an_earlier_version_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """It says nothing of rows and has no seal."""
     torch.save({"format": 1, "step": 3, "runs": {}, "diverged": {}}, tmp_path / "last.ckpt")
     assert Snapshot.load(tmp_path / "last.ckpt") is None
-    assert [str(tmp_path / "last.ckpt") in record.getMessage() for record in caplog.records] == [True]
+    assert [str(tmp_path / "last.ckpt") in record.getMessage() for record in caplog.records] == [
+        True
+    ]
 
 
-def test_a_broken_checkpoint_of_a_run_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broken_checkpoint_of_a_run_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     words = ("execution=single", "protocol.folds=[0]")
     whole = irm(tmp_path / "whole", *words)
     train_study(whole)
@@ -194,13 +214,17 @@ def test_the_checkpoint_of_another_run_is_refused(mode: str, tmp_path: Path) -> 
     assert train_study(study) == {one.hash: True}
 
 
-def test_a_pointer_to_the_checkpoint_of_other_runs_is_refused(undisturbed: Any, tmp_path: Path) -> None:
+def test_a_pointer_to_the_checkpoint_of_other_runs_is_refused(
+    undisturbed: Any, tmp_path: Path
+) -> None:
     """All runs of the stack fail rather than train in another company; corrected, the stack resumes as it was."""
     other, study = stopped(tmp_path, 13, "seed=1"), stopped(tmp_path, 13)
     wrong = study.runs[2]
     kept = (wrong.folder / POINTER).read_text()
     theirs = group_file(groups_of(other)[0])
-    (wrong.folder / POINTER).write_text(json.dumps({"checkpoint": f"../../{theirs.relative_to(tmp_path)}"}))
+    (wrong.folder / POINTER).write_text(
+        json.dumps({"checkpoint": f"../../{theirs.relative_to(tmp_path)}"})
+    )
     assert not any(train_study(study).values())
     assert f"not of {wrong.hash}" in read_status(wrong.folder).reason
     (wrong.folder / POINTER).write_text(kept)
@@ -261,7 +285,11 @@ def test_finished_runs_inside_a_stack_keep_their_files(undisturbed: Any, tmp_pat
         shutil.copytree(done.folder / "checkpoints", run.folder / "checkpoints", dirs_exist_ok=True)
         (run.folder / POINTER).unlink()
         write_status(run.folder, "DONE")
-    kept = {p: (p.read_bytes(), p.stat().st_mtime_ns) for run in study.runs[:2] for p in run.folder.rglob("*.*")}
+    kept = {
+        p: (p.read_bytes(), p.stat().st_mtime_ns)
+        for run in study.runs[:2]
+        for p in run.folder.rglob("*.*")
+    }
     sizes: list[int] = []
     step = StackedRuns.training_step
 
@@ -279,7 +307,9 @@ def test_finished_runs_inside_a_stack_keep_their_files(undisturbed: Any, tmp_pat
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("way", ROWS["fold-*/errors.jsonl"])
-def test_a_finished_run_that_lacks_rows_is_trained_again(way: Way, undisturbed: Any, tmp_path: Path) -> None:
+def test_a_finished_run_that_lacks_rows_is_trained_again(
+    way: Way, undisturbed: Any, tmp_path: Path
+) -> None:
     """No checkpoint has them: its stack is computed from the beginning, and the others keep their files."""
     shutil.copytree(undisturbed().folder.parent, tmp_path, dirs_exist_ok=True)
     study = irm(tmp_path)
@@ -295,7 +325,9 @@ def test_a_finished_run_that_lacks_rows_is_trained_again(way: Way, undisturbed: 
     assert not (study.folder / STACKS).exists()
 
 
-def test_an_unfinished_run_begins_anew_with_one_that_lacks_rows(undisturbed: Any, tmp_path: Path) -> None:
+def test_an_unfinished_run_begins_anew_with_one_that_lacks_rows(
+    undisturbed: Any, tmp_path: Path
+) -> None:
     """Stopped at step 13; one of four says that it is DONE, with the rows of step 8 alone."""
     study = stopped(tmp_path, 13)
     write_status(study.runs[1].folder, "DONE")
@@ -348,7 +380,9 @@ def test_halves_that_are_stopped_resume_as_halves(undisturbed: Any, tmp_path: Pa
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("modes", [("stacked", "single"), ("single", "stacked")], ids=" to ".join)
-def test_one_mode_continues_what_the_other_began(modes: tuple[str, str], undisturbed: Any, tmp_path: Path) -> None:
+def test_one_mode_continues_what_the_other_began(
+    modes: tuple[str, str], undisturbed: Any, tmp_path: Path
+) -> None:
     """The layout of a run's state is the same; in double precision so are the errors. Begun alone, it stays alone."""
     first, second = modes
     stopped(tmp_path, 13, DOUBLE, f"execution={first}")
@@ -364,7 +398,9 @@ def test_one_mode_continues_what_the_other_began(modes: tuple[str, str], undistu
     assert not (study.folder / STACKS).exists()
 
 
-def test_a_write_that_breaks_off_leaves_the_checkpoint_before(tmp_path: Path, undisturbed: Any) -> None:
+def test_a_write_that_breaks_off_leaves_the_checkpoint_before(
+    tmp_path: Path, undisturbed: Any
+) -> None:
     """The disk is full while the stack is saved at step 11: all runs FAIL, and resume from step 8."""
     study, save = irm(tmp_path), checkpoints.torch.save
 
@@ -384,7 +420,9 @@ def test_a_write_that_breaks_off_leaves_the_checkpoint_before(tmp_path: Path, un
     assert rows(study) == rows(undisturbed())
 
 
-def test_a_folder_that_another_process_removed_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_another_process_removed_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was empty for a moment: between being made and being written to."""
     write, tries = checkpoints.write_sealed, []
 

@@ -23,7 +23,11 @@ def computed(study: Study, step: int) -> Meter:
     module = study.module(run.fold)
     batch = run.data.batches(step, 1)[0]
     with Meter() as meter:
-        for tensor in (value for value in module.state_dict(keep_vars=True).values() if isinstance(value, Tensor)):
+        for tensor in (
+            value
+            for value in module.state_dict(keep_vars=True).values()
+            if isinstance(value, Tensor)
+        ):
             meter.note(tensor)
         optimizers = dict(zip(module.trained_groups(), module.configure_optimizers(), strict=True))
         module._is_tried = True  # a trial takes the first step twice
@@ -40,7 +44,12 @@ def test_a_counted_step_is_the_computed_one(algorithm: str, tmp_path: Path) -> N
 
 
 def test_counted_memory_is_what_a_step_takes(tmp_path: Path) -> None:
-    words = ("backbone=mnist_cnn", "backbone.min_size=8", "backbone.width=16", "hparams.batch_size=32")
+    words = (
+        "backbone=mnist_cnn",
+        "backbone.min_size=8",
+        "backbone.width=16",
+        "hparams.batch_size=32",
+    )
     study = small_study(tmp_path, *words)
     assert count(study.planned).memory == pytest.approx(computed(study, 1).peak, rel=0.05)
 
@@ -48,7 +57,9 @@ def test_counted_memory_is_what_a_step_takes(tmp_path: Path) -> None:
 def test_an_alternating_method_costs_the_mean_of_its_steps(tmp_path: Path) -> None:
     """DANN's discriminator steps alone at every second step; the featurizer is passed forward there, not backward."""
     words = ("algorithm=dann", "hparams.d_steps_per_g_step=1")
-    two, one = (count(small_study(tmp_path, *words, f"trainer.steps={n}").planned).step for n in (2, 1))
+    two, one = (
+        count(small_study(tmp_path, *words, f"trainer.steps={n}").planned).step for n in (2, 1)
+    )
     four = count(small_study(tmp_path, *words, "trainer.steps=4").planned).step
     assert four == two != one
 
@@ -85,12 +96,20 @@ def test_what_is_frozen_or_kept_is_not_computed_again(tmp_path: Path) -> None:
     n = 8 * len(plans[0].folds[0].training)
     assert probe.step == pytest.approx(whole.image * n, rel=0.02) and probe.memory < whole.memory
     assert cached.kept == pytest.approx(whole.image, rel=0.02) and cached.step < 0.02 * probe.step
-    costs = [cost.per_minibatch(plan) for cost, plan in zip((whole, probe, cached), plans, strict=True)]
+    costs = [
+        cost.per_minibatch(plan) for cost, plan in zip((whole, probe, cached), plans, strict=True)
+    ]
     assert costs[2] < 0.1 * costs[1] < 0.1 * costs[0]
 
 
 def test_counted_disk_is_what_checkpoints_take(tmp_path: Path) -> None:
-    study = small_study(tmp_path, "backbone.width=128", "trainer.steps=1", "trainer.eval_every=1", "protocol.folds=[0]")
+    study = small_study(
+        tmp_path,
+        "backbone.width=128",
+        "trainer.steps=1",
+        "trainer.eval_every=1",
+        "protocol.folds=[0]",
+    )
     train_study(study)
     files = sum(file.stat().st_size for file in tmp_path.rglob("*.ckpt"))
     assert count(study.planned).disk == pytest.approx(files, rel=0.05)

@@ -26,7 +26,9 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(0)
     env = np.repeat(list(SITES), list(SITES.values()))
     label = rng.permutation(np.arange(len(env)) % 2)
-    frame = pd.DataFrame({"environment": env, "label": label, "f0": rng.normal(size=len(env)) + label, "f1": 1.0})
+    frame = pd.DataFrame(
+        {"environment": env, "label": label, "f0": rng.normal(size=len(env)) + label, "f1": 1.0}
+    )
     file = tmp_path_factory.mktemp("sites") / "sites.csv"
     frame.to_csv(file, index=False)
     return file
@@ -49,7 +51,9 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("algorithm", ["group_dro", "vrex", "fish"])
-def test_stacked_as_alone_and_interrupted_as_undisturbed(sites: Path, tmp_path: Path, algorithm: str) -> None:
+def test_stacked_as_alone_and_interrupted_as_undisturbed(
+    sites: Path, tmp_path: Path, algorithm: str
+) -> None:
     chosen = words(sites, f"algorithm={algorithm}")
     for mode in ("single", "stacked"):
         train_study(make_study(tmp_path / mode, *chosen, f"execution={mode}"))
@@ -66,7 +70,9 @@ def test_stacked_as_alone_and_interrupted_as_undisturbed(sites: Path, tmp_path: 
 
 @pytest.mark.parametrize("algorithm", ["dann", "adrmx", "fishr", "trm", "mtl"])
 def test_methods_that_keep_something_for_each(sites: Path, tmp_path: Path, algorithm: str) -> None:
-    with refused(f"environments_per_step=3 cannot go with algorithm={algorithm}, which keeps something for each"):
+    with refused(
+        f"environments_per_step=3 cannot go with algorithm={algorithm}, which keeps something for each"
+    ):
         make_study(tmp_path, *words(sites, f"algorithm={algorithm}"))
 
 

@@ -52,14 +52,25 @@ def make(name: str, seed: int = 0, **hparams: Any) -> SingleRun:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         body = Featurizer(2 if name == "arm" else 1)
-    rates = {key: 0.01 for key in ("lr", "lr_g", "lr_d", "lr_c", "lr_cp") if key == "lr" or key in config.hparams}
-    own = {"batch_size": 6, **rates, **{key: 2 for key in config.hparams if "anneal" in key}, **hparams}
+    rates = {
+        key: 0.01
+        for key in ("lr", "lr_g", "lr_d", "lr_c", "lr_cp")
+        if key == "lr" or key in config.hparams
+    }
+    own = {
+        "batch_size": 6,
+        **rates,
+        **{key: 2 for key in config.hparams if "anneal" in key},
+        **hparams,
+    }
     made: SingleRun = instantiate(
         config, networks=body, n_classes=K, n_envs=len(SIZES), image=IMAGE, seed=seed, hparams=own, dtype=torch.float64,
         n_images=N, n_trained_on=N,
     )  # fmt: skip
     images = batch(99)
-    made.training_images = lambda _: [TrainingImages(images.x, images.y, images.env, torch.arange(N))]
+    made.training_images = lambda _: [
+        TrainingImages(images.x, images.y, images.env, torch.arange(N))
+    ]
     return made
 
 
@@ -133,7 +144,9 @@ def test_a_run_continues_alone_or_in_a_stack(name: str) -> None:
     assert distance(alone[0].weights(), again.weights(0)) < 1e-9
     assert distance(alone[1].weights(), again.weights(1)) < 1e-9
     assert distance(alone[1].weights(), single.weights()) < 1e-9
-    assert all(distance(a["state_dict"], b["state_dict"]) == 0 for a, b in zip(states, kept, strict=True))
+    assert all(
+        distance(a["state_dict"], b["state_dict"]) == 0 for a, b in zip(states, kept, strict=True)
+    )
     ends = [alone[1].run_state(0), again.run_state(1)]
     for one, other in zip(ends[0]["optimizers"], ends[1]["optimizers"], strict=True):
         torch.testing.assert_close(one["state"], other["state"], rtol=1e-9, atol=1e-9)
@@ -183,7 +196,9 @@ def loaders(n: int) -> list[DataLoader[Any]]:
     sets = []
     for _ in range(n):
         y = torch.as_tensor(rng.integers(K, size=24))
-        x = torch.as_tensor(rng.normal(size=(24, *IMAGE)), dtype=torch.float32) + 3.0 * y.view(-1, 1, 1, 1)
+        x = torch.as_tensor(rng.normal(size=(24, *IMAGE)), dtype=torch.float32) + 3.0 * y.view(
+            -1, 1, 1, 1
+        )
         sets.append(DataLoader(TensorDataset(x, y), batch_size=6))
     return sets
 

@@ -23,7 +23,11 @@ def networks() -> dict[str, nn.Module]:
 def minibatches(seed: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     rng = torch.Generator().manual_seed(seed)
     return [
-        (torch.randn(5, 4, generator=rng, dtype=torch.float64), torch.randint(2, (5,), generator=rng)) for _ in range(2)
+        (
+            torch.randn(5, 4, generator=rng, dtype=torch.float64),
+            torch.randint(2, (5,), generator=rng),
+        )
+        for _ in range(2)
     ]
 
 
@@ -32,7 +36,12 @@ def test_vrex_against_plain_pytorch() -> None:
     reference = copy.deepcopy(networks())
     model = nn.Sequential(reference["featurizer"], reference["classifier"]).double()
     port = algorithm(
-        "vrex", networks(), 2, 2, {"vrex_lambda": 0.35, "vrex_penalty_anneal_iters": 2, "lr": 0.01}, n_features=3
+        "vrex",
+        networks(),
+        2,
+        2,
+        {"vrex_lambda": 0.35, "vrex_penalty_anneal_iters": 2, "lr": 0.01},
+        n_features=3,
     )
     for step in range(4):
         if step in (0, 2):
@@ -42,8 +51,12 @@ def test_vrex_against_plain_pytorch() -> None:
         adam.zero_grad()
         loss.backward()
         adam.step()
-        torch.testing.assert_close(port.step(minibatches(step)), loss.detach(), rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(list(port.networks.parameters()), list(model.parameters()), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(
+            port.step(minibatches(step)), loss.detach(), rtol=1e-12, atol=1e-12
+        )
+    torch.testing.assert_close(
+        list(port.networks.parameters()), list(model.parameters()), rtol=1e-12, atol=1e-12
+    )
     assert torch.get_default_dtype() == torch.float32
 
 
@@ -51,7 +64,10 @@ def test_given_random_inputs_are_used_and_checked() -> None:
     """Mixup with weight 1 is ERM of the first side; names and shapes must be the declared ones."""
     port = algorithm("mixup", networks(), 2, 2, n_features=3)
     declared = port.random_inputs((5, 5))
-    assert {name: each.shape for name, each in declared.items()} == {"permutation": (2,), "weight": (2,)}
+    assert {name: each.shape for name, each in declared.items()} == {
+        "permutation": (2,),
+        "weight": (2,),
+    }
     assert all(each.description for each in declared.values())
     given = {"permutation": [0, 1], "weight": [1.0, 1.0]}
     risks = [F.cross_entropy(port.networks.logits(x), y) for x, y in minibatches(0)]

@@ -84,7 +84,9 @@ def test_damaged_predictions_are_made_again(
     assert str(file) not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [("execution=stacked",), ("averaging=eoa", "averaging.rule.start=1")], ids=str)
+@pytest.mark.parametrize(
+    "words", [("execution=stacked",), ("averaging=eoa", "averaging.rule.start=1")], ids=str
+)
 def test_predictions_of_stacks_and_of_averages(words: tuple[str, ...], tmp_path: Path) -> None:
     """What is made again counts the errors that the rows say."""
     words = (*SHORT, *words, "trainer.predictions=last")

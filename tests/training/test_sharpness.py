@@ -22,11 +22,22 @@ from dgbench.records.rows import ROW_FILE
 from dgbench.reports.labels import algorithm_labels
 from dgbench.training.modules import SingleRun
 from tests.complaints import refused
-from tests.studies import composed, groups_of, make_plan, plain, small_study, stopping_at, train_study
+from tests.studies import (
+    composed,
+    groups_of,
+    make_plan,
+    plain,
+    small_study,
+    stopping_at,
+    train_study,
+)
 from tests.training.test_stacked import DOUBLE, both_ways, fit, module_of, modules_of, rows_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
-NORMED = ("backbone=mnist_cnn", "backbone.min_size=8")  # with BatchNorm, whose running statistics count passes
+NORMED = (
+    "backbone=mnist_cnn",
+    "backbone.min_size=8",
+)  # with BatchNorm, whose running statistics count passes
 STEPS = 4
 #: those that train other networks first -> what makes them train the featurizer within :data:`STEPS`
 BEGINS_ELSEWHERE = {"erm_pp": "hparams.linear_steps=0", "ddg": "hparams.translator_steps=1"}
@@ -53,7 +64,9 @@ def trained(folder: Path, *words: str, steps: int = STEPS) -> SingleRun:
 
 def far(one: SingleRun, other: SingleRun) -> float:
     """Largest difference of a parameter, a statistic or a network's buffer."""
-    pairs = zip(one.networks.state_dict().values(), other.networks.state_dict().values(), strict=True)
+    pairs = zip(
+        one.networks.state_dict().values(), other.networks.state_dict().values(), strict=True
+    )
     return max(float((a - b).abs().max()) for a, b in pairs)
 
 
@@ -72,12 +85,21 @@ def far(one: SingleRun, other: SingleRun) -> float:
         ),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("beside", [(), ("tuning=lp",), ("hparams.weight_decay=0.1", "trainer.gradient_clip=0.1")])
+@pytest.mark.parametrize(
+    "beside", [(), ("tuning=lp",), ("hparams.weight_decay=0.1", "trainer.gradient_clip=0.1")]
+)
 def test_around_erm_it_is_the_algorithm(
-    around: tuple[str, ...], algorithm: tuple[str, ...], beside: tuple[str, ...], double: None, tmp_path: Path
+    around: tuple[str, ...],
+    algorithm: tuple[str, ...],
+    beside: tuple[str, ...],
+    double: None,
+    tmp_path: Path,
 ) -> None:
     """Weights, running statistics, losses and logs; and it is not ERM."""
-    one, other = (trained(tmp_path, *words, *NORMED, *beside) for words in (("algorithm=erm", *around), algorithm))
+    one, other = (
+        trained(tmp_path, *words, *NORMED, *beside)
+        for words in (("algorithm=erm", *around), algorithm)
+    )
     assert far(one, other) < 1e-9
     assert far(one, trained(tmp_path, "algorithm=erm", *NORMED, *beside)) > 1e-4
     expected = {(step, name): values[0] for step, name, values in other.take_values()}
@@ -96,7 +118,9 @@ def test_no_climb_is_the_algorithm_itself(double: None, tmp_path: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("method", ["sam", "gsam", "sagm"])
 @pytest.mark.parametrize("algorithm", ["vrex", "dann", "mtl"])
-def test_a_stack_equals_single_runs(algorithm: str, method: str, double: None, tmp_path: Path) -> None:
+def test_a_stack_equals_single_runs(
+    algorithm: str, method: str, double: None, tmp_path: Path
+) -> None:
     words = (f"algorithm={algorithm}", DOUBLE, f"sharpness={method}", "sharpness.rho=0.3")
     first = small_study(tmp_path, *words)
     other = small_study(tmp_path, *words, "seed=1", source=first.source)
@@ -130,14 +154,24 @@ def test_a_discriminator_alone_is_not_raised(double: None, tmp_path: Path) -> No
 
 def test_what_is_remembered_is_of_the_first_pass(double: None, tmp_path: Path) -> None:
     words = ("algorithm=mtl", "hparams.variant=fixed")
-    raised, plainly = (trained(tmp_path, *words, *more, steps=1) for more in (("sharpness=sam",), ()))
-    torch.testing.assert_close(raised.memory.tensors(), plainly.memory.tensors(), rtol=0, atol=1e-12)
+    raised, plainly = (
+        trained(tmp_path, *words, *more, steps=1) for more in (("sharpness=sam",), ())
+    )
+    torch.testing.assert_close(
+        raised.memory.tensors(), plainly.memory.tensors(), rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("algorithm", ["erm", "vrex", "sag_net"])
 def test_head_first(algorithm: str, double: None, tmp_path: Path) -> None:
     """The head climbs alone while it learns alone; a stack does alike."""
-    words = (f"algorithm={algorithm}", "sharpness=sam", "sharpness.rho=0.3", "tuning=lp_ft", "tuning.head_steps=2")
+    words = (
+        f"algorithm={algorithm}",
+        "sharpness=sam",
+        "sharpness.rho=0.3",
+        "tuning=lp_ft",
+        "tuning.head_steps=2",
+    )
 
     def featurizer(module: SingleRun) -> dict[str, Tensor]:
         return dict(module.networks["featurizer"].named_parameters())
@@ -170,7 +204,10 @@ def test_with_averaged_weights_interrupted_too(averaging: str, tmp_path: Path) -
     rows = rows_of(whole.runs[0])
     assert rows and rows == rows_of(again.runs[0])
     assert rows[0]["averaging"] == averaging
-    assert (rows[0]["hparams"]["sharpness.name"], rows[0]["hparams"]["sharpness.rho"]) == ("sam", 0.05)
+    assert (rows[0]["hparams"]["sharpness.name"], rows[0]["hparams"]["sharpness.rho"]) == (
+        "sam",
+        0.05,
+    )
     assert algorithm_labels([rows[0]]) == [f"vrex+{averaging} (sharpness=sam)"]
 
 
@@ -185,14 +222,17 @@ def test_rows_of_a_stack_say_it_and_plain_rows_do_not(tmp_path: Path) -> None:
         rows.append(json.loads((study.runs[0].folder / ROW_FILE).read_text().splitlines()[0]))
     assert not any(key.startswith("sharpness") for key in rows[0]["hparams"])
     assert (
-        rows[2]["hparams"].items() >= {"sharpness.name": "gsam", "sharpness.alpha": 0.3, "sharpness.rho": 0.05}.items()
+        rows[2]["hparams"].items()
+        >= {"sharpness.name": "gsam", "sharpness.alpha": 0.3, "sharpness.rho": 0.05}.items()
     )
     names = ["vrex", "vrex (sharpness=sam)", "vrex (sharpness=gsam)"]
     assert algorithm_labels(rows[:3]) == names
     # draws of a search around SAM are none of a search without it
     assert algorithm_labels([rows[0], rows[3]], searches=True) == names[:2]
     one, other = rows[1], {**rows[1], "hparams": {**rows[1]["hparams"], "sharpness.rho": 0.1}}
-    assert algorithm_labels([one, other]) == [f"vrex (sharpness=sam, sharpness.rho={rho})" for rho in (0.05, 0.1)]
+    assert algorithm_labels([one, other]) == [
+        f"vrex (sharpness=sam, sharpness.rho={rho})" for rho in (0.05, 0.1)
+    ]
 
 
 def test_other_methods_are_no_stack(tmp_path: Path) -> None:
@@ -201,9 +241,18 @@ def test_other_methods_are_no_stack(tmp_path: Path) -> None:
 
     first = small_study(tmp_path, "execution=stacked")
     more = [("sharpness=sam",), ("sharpness=sam", "sharpness.rho=0.1"), ("sharpness=sam", "seed=1")]
-    studies = [first, *(small_study(tmp_path, "execution=stacked", *words, source=first.source) for words in more)]
+    studies = [
+        first,
+        *(
+            small_study(tmp_path, "execution=stacked", *words, source=first.source)
+            for words in more
+        ),
+    ]
     runs = [study.runs[0] for study in studies]
-    found = [[runs.index(run) for run in group.runs] for group in plan_groups(runs, first.config["execution"])]
+    found = [
+        [runs.index(run) for run in group.runs]
+        for group in plan_groups(runs, first.config["execution"])
+    ]
     assert sorted(map(sorted, found)) == [[0], [1, 3], [2]]
 
 
@@ -241,14 +290,20 @@ def test_what_makes_its_own_gradients_is_refused(algorithm: str, tmp_path: Path)
 
 @pytest.mark.parametrize("word", ["trainer.accumulate=2", "trainer.devices=2"])
 def test_parts_of_a_minibatch_are_refused(word: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=rf"sharpness=sam cannot go with {word}:.*; set.*=1 or sharpness=none"):
+    with pytest.raises(
+        ConfigError, match=rf"sharpness=sam cannot go with {word}:.*; set.*=1 or sharpness=none"
+    ):
         small_study(tmp_path, "sharpness=sam", word)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("value", ["-1", "x", "true", "null", "inf"])
 def test_numbers_that_cannot_work(value: str, tmp_path: Path) -> None:
-    for words, key in ((("sharpness=sam",), "rho"), (("sharpness=gsam",), "alpha"), (("sharpness=sagm",), "alpha")):
+    for words, key in (
+        (("sharpness=sam",), "rho"),
+        (("sharpness=gsam",), "alpha"),
+        (("sharpness=sagm",), "alpha"),
+    ):
         with pytest.raises(ConfigError, match=rf"sharpness\.{key}=\S+.*number >"):
             small_study(tmp_path, *words, f"sharpness.{key}={value}")
 

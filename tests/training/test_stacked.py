@@ -52,7 +52,9 @@ def fit(module: pl.LightningModule, batches: list[EnvBatch]) -> None:
 
 def module_of(run: Run) -> SingleRun:
     module = run.study.module(run.fold)
-    module.training_images = lambda i: run.data.training_images(i)  # a function, which no deepcopy copies
+    module.training_images = lambda i: run.data.training_images(
+        i
+    )  # a function, which no deepcopy copies
     return module
 
 
@@ -74,7 +76,9 @@ def together(data: Sequence[EnvironmentData], steps: int) -> list[EnvBatch]:
         return torch.stack([getattr(own[k], name) for own in batches])
 
     sizes = batches[0][0].sizes
-    return [EnvBatch(stacked(k, "x"), stacked(k, "y"), sizes, stacked(k, "index")) for k in range(steps)]
+    return [
+        EnvBatch(stacked(k, "x"), stacked(k, "y"), sizes, stacked(k, "index")) for k in range(steps)
+    ]
 
 
 def both_ways(modules: list[SingleRun], data: list[EnvironmentData], steps: int) -> float:
@@ -91,17 +95,23 @@ def both_ways(modules: list[SingleRun], data: list[EnvironmentData], steps: int)
     found = stack.take_values()
     assert all([line[:2] for line in own] == [line[:2] for line in found] for own in logged)
     values = [
-        abs(own[0] - all_[i]) for i, o in enumerate(logged) for (*_, own), (*_, all_) in zip(o, found, strict=True)
+        abs(own[0] - all_[i])
+        for i, o in enumerate(logged)
+        for (*_, own), (*_, all_) in zip(o, found, strict=True)
     ]
     pairs = [(a.state_dict(), stack.write_back(i).state_dict()) for i, a in enumerate(alone)]
-    weights = [float((a[key] - b[key]).abs().max()) for a, b in pairs for key in a if a[key].numel()]
+    weights = [
+        float((a[key] - b[key]).abs().max()) for a, b in pairs for key in a if a[key].numel()
+    ]
     return max([*weights, *map(float, values)])
 
 
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_every_algorithm_equals_its_single_runs(algorithm: str, double: None, tmp_path: Path) -> None:
+def test_every_algorithm_equals_its_single_runs(
+    algorithm: str, double: None, tmp_path: Path
+) -> None:
     """Two seeds and two folds, 12 steps in double precision; the adversarial ones round a little more."""
     first = small_study(tmp_path, f"algorithm={algorithm}", DOUBLE)
     other = small_study(tmp_path, f"algorithm={algorithm}", DOUBLE, "seed=1", source=first.source)
@@ -118,7 +128,11 @@ class HostMemory(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs, result)) if isinstance(leaf, torch.Tensor)]
+        leaves = [
+            leaf
+            for leaf in pytree.tree_leaves((args, kwargs, result))
+            if isinstance(leaf, torch.Tensor)
+        ]
         crosses = "copy" in str(func) and len({leaf.device for leaf in leaves}) > 1
         if crosses or any(leaf.dim() > 0 and not leaf.is_meta for leaf in leaves):
             self.found.append(str(func))
@@ -134,11 +148,18 @@ def other_ways() -> Iterator[tuple[str, ...]]:
             yield from ((f"algorithm={name}", f"hparams.{key}={value}") for value in values)
 
 
-STEPS = [*((f"algorithm={name}",) for name in ALGORITHMS), *other_ways(), ("backbone=mnist_cnn", "backbone.min_size=8")]
+STEPS = [
+    *((f"algorithm={name}",) for name in ALGORITHMS),
+    *other_ways(),
+    ("backbone=mnist_cnn", "backbone.min_size=8"),
+]
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(torch.__version__.startswith("2.6."), reason="vmap of torch 2.6 indexes with tensors of the host")
+@pytest.mark.skipif(
+    torch.__version__.startswith("2.6."),
+    reason="vmap of torch 2.6 indexes with tensors of the host",
+)
 @pytest.mark.parametrize("overrides", STEPS, ids=" ".join)
 def test_a_step_stays_on_its_device(overrides: tuple[str, ...], tmp_path: Path) -> None:
     """A copy from host memory, or a wait for a number, stalls a CUDA device; the meta device shows both."""
@@ -146,12 +167,16 @@ def test_a_step_stays_on_its_device(overrides: tuple[str, ...], tmp_path: Path) 
     stack = StackedRuns([study.module(fold) for fold in study.folds[:2]]).to("meta")
     stack.collects = True  # as with a logger
     batches = [own.data.batches(0, 1)[0] for own in study.runs[:2]]
-    x, y, index = (torch.stack([getattr(b, name) for b in batches]).to("meta") for name in ("x", "y", "index"))
+    x, y, index = (
+        torch.stack([getattr(b, name) for b in batches]).to("meta") for name in ("x", "y", "index")
+    )
     sizes = batches[0].sizes
     stack.configure_optimizers()
     learning = stack._learning(0)
     noise = stack._random_at(0, sizes)
-    updates = {(u.objective, u.groups): u for step in range(12) for u in stack.algorithm.updates(step)}
+    updates = {
+        (u.objective, u.groups): u for step in range(12) for u in stack.algorithm.updates(step)
+    }
     for update in updates.values():
         step = torch.empty((), dtype=torch.long, device="meta")
         names = [key for group in update.groups if group in learning for key in learning[group]]
@@ -200,7 +225,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Stu
 
 def same_errors(whole: Study, study: Study) -> bool:
     keys = ("step", "env", "subset", "wrong")
-    one, other = ([[[row[key] for key in keys] for row in rows_of(own)] for own in of.runs] for of in (whole, study))
+    one, other = (
+        [[[row[key] for key in keys] for row in rows_of(own)] for own in of.runs]
+        for of in (whole, study)
+    )
     return one == other
 
 
@@ -210,7 +238,9 @@ def rows_of(run: Run) -> list[dict[str, Any]]:
 
 def test_rows_and_files_of_a_stack_are_those_of_single_runs(tmp_path: Path) -> None:
     """Same folders, files, rows; errors equal, losses to single precision's last digits."""
-    studies = {mode: run(tmp_path / mode, mode, "algorithm=vrex")[0] for mode in ("single", "stacked")}
+    studies = {
+        mode: run(tmp_path / mode, mode, "algorithm=vrex")[0] for mode in ("single", "stacked")
+    }
     for one, other in zip(studies["single"].runs, studies["stacked"].runs, strict=True):
         assert one.folder.name == other.folder.name
         assert sorted(p.name for p in one.folder.rglob("*.ckpt")) == sorted(
@@ -218,17 +248,29 @@ def test_rows_and_files_of_a_stack_are_those_of_single_runs(tmp_path: Path) -> N
         )
         assert read_status(other.folder).word == "DONE"
         expected, found = rows_of(one), rows_of(other)
-        assert [row["wrong"] for row in found] == pytest.approx([row["wrong"] for row in expected], abs=1.01)
-        assert [row["loss"] for row in found] == pytest.approx([row["loss"] for row in expected], rel=1e-3)
+        assert [row["wrong"] for row in found] == pytest.approx(
+            [row["wrong"] for row in expected], abs=1.01
+        )
+        assert [row["loss"] for row in found] == pytest.approx(
+            [row["loss"] for row in expected], rel=1e-3
+        )
         assert {row["together"] for row in expected} == {1}
         assert {row["together"] for row in found} == {4 if other.fold.held_out else 1}
         same = [key for key in expected[0] if key not in ("wrong", "loss", "together")]
-        assert [[row[key] for key in same] for row in found] == [[row[key] for key in same] for row in expected]
+        assert [[row[key] for key in same] for row in found] == [
+            [row[key] for key in same] for row in expected
+        ]
 
 
 def test_best_scores_test_where_val_is_best_and_at_the_last_step(tmp_path: Path) -> None:
     """Alone and together the same rows: those of ``always`` less ``test`` at steps that no selection asks for."""
-    settings = ("trainer.steps=40", "trainer.eval_every=4", "hparams.lr=0.03", DOUBLE, "protocol.folds=[0,1]")
+    settings = (
+        "trainer.steps=40",
+        "trainer.eval_every=4",
+        "hparams.lr=0.03",
+        DOUBLE,
+        "protocol.folds=[0,1]",
+    )
 
     def rows(name: str, mode: str, eval_test: str) -> list[list[tuple[Any, ...]]]:
         study, complete = run(tmp_path / name, mode, *settings, f"trainer.eval_test={eval_test}")
@@ -237,7 +279,11 @@ def test_best_scores_test_where_val_is_best_and_at_the_last_step(tmp_path: Path)
         keys = ("step", "subset", "env", "env_held_out", "seen", "wrong")
         return [[tuple(row[key] for key in keys) for row in own] for own in found]
 
-    always, alone, together = rows("a", "single", "always"), rows("b", "single", "best"), rows("c", "stacked", "best")
+    always, alone, together = (
+        rows("a", "single", "always"),
+        rows("b", "single", "best"),
+        rows("c", "stacked", "best"),
+    )
     left_out = 0
     for whole, one, other in zip(always, alone, together, strict=True):
         assert one == other
@@ -246,7 +292,11 @@ def test_best_scores_test_where_val_is_best_and_at_the_last_step(tmp_path: Path)
             if subset == "val" and not held_out:
                 errors.setdefault(step, []).append(wrong / seen)
         means = {step: sum(own) / len(own) for step, own in errors.items()}
-        asked = {step for step in means if step == 40 or means[step] <= min(means[s] for s in means if s <= step)}
+        asked = {
+            step
+            for step in means
+            if step == 40 or means[step] <= min(means[s] for s in means if s <= step)
+        }
         assert one == [row for row in whole if row[1] != "test" or row[0] in asked]
         left_out += len(means) - len(asked)
     assert left_out > 5
@@ -299,7 +349,10 @@ def test_a_picture_of_many_environments_meets_the_context_network_once(
     monkeypatch.setattr(ContextNetwork, "forward", counted)
     kept, _ = run(tmp_path / "kept", mode, *settings)
     rows = rows_of(kept.runs[0])
-    pool, passes = next(row["seen"] for row in rows if row["subset"] == "test"), len({row["step"] for row in rows})
+    pool, passes = (
+        next(row["seen"] for row in rows if row["subset"] == "test"),
+        len({row["step"] for row in rows}),
+    )
     assert pool * passes < met["single"] <= 2 * pool * passes
 
     monkeypatch.setattr(predicting, "KEPT_BYTES", 0)
@@ -326,7 +379,9 @@ def test_a_run_that_diverges_harms_no_other(tmp_path: Path) -> None:
         module = group_module(group)
         if broken in group.runs:
             with torch.no_grad():
-                next(iter(module.runs[group.runs.index(broken)].networks.parameters())).fill_(float("nan"))
+                next(iter(module.runs[group.runs.index(broken)].networks.parameters())).fill_(
+                    float("nan")
+                )
         return module
 
     with pytest.MonkeyPatch.context() as patch:
@@ -336,7 +391,9 @@ def test_a_run_that_diverges_harms_no_other(tmp_path: Path) -> None:
     assert [own for own, ok in complete.items() if not ok] == [broken.hash]
     for one, other in zip(quiet.runs, study.runs, strict=True):
         if other.folder != broken.folder:
-            assert (one.folder / "errors.jsonl").read_bytes() == (other.folder / "errors.jsonl").read_bytes()
+            assert (one.folder / "errors.jsonl").read_bytes() == (
+                other.folder / "errors.jsonl"
+            ).read_bytes()
 
 
 def test_out_of_memory_halves_the_stack(tmp_path: Path) -> None:
@@ -386,7 +443,9 @@ def test_what_a_stack_says_stands_in_the_log_of_every_run(tmp_path: Path) -> Non
 @pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["single", "stacked"])
 @pytest.mark.parametrize("name", ["erm", "mtl", "arm"])
-def test_scoring_in_parts_gives_the_same_rows(name: str, mode: str, tmp_path: Path, monkeypatch: Any) -> None:
+def test_scoring_in_parts_gives_the_same_rows(
+    name: str, mode: str, tmp_path: Path, monkeypatch: Any
+) -> None:
     """Few images and one run at a time; MTL's noise stays with its image, ARM's groups are left whole."""
     settings = (*ONCE, f"algorithm={name}", "protocol.folds=[0,1]", DOUBLE)
     whole, _ = run(tmp_path / "whole", mode, *settings)
@@ -404,7 +463,9 @@ def test_scoring_in_parts_gives_the_same_rows(name: str, mode: str, tmp_path: Pa
     for one, other in zip(whole.runs, parts.runs, strict=True):
         expected, found = rows_of(one), rows_of(other)
         assert [row["wrong"] for row in found] == [row["wrong"] for row in expected]
-        assert [row["loss"] for row in found] == pytest.approx([row["loss"] for row in expected], rel=1e-9)
+        assert [row["loss"] for row in found] == pytest.approx(
+            [row["loss"] for row in expected], rel=1e-9
+        )
 
 
 def test_groups(tmp_path: Path) -> None:
@@ -428,7 +489,9 @@ def test_groups(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("words", ["averaging=eoa averaging.rule.start=2", "trainer.precision=bf16-mixed"])
+@pytest.mark.parametrize(
+    "words", ["averaging=eoa averaging.rule.start=2", "trainer.precision=bf16-mixed"]
+)
 def test_what_cannot_stack_says_so(words: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot be stacked: .*; use execution=single"):
         small_study(tmp_path, "execution=stacked", *words.split())

@@ -18,7 +18,12 @@ from dgbench.training.study import Study
 from dgbench.training.train_runs import train_runs
 from tests.studies import groups_of, small_study, stopping_at
 
-WORDS = ("protocol.folds=[0]", "trainer.steps=12", "trainer.eval_every=4", "trainer.checkpoint_seconds=0")
+WORDS = (
+    "protocol.folds=[0]",
+    "trainer.steps=12",
+    "trainer.eval_every=4",
+    "trainer.checkpoint_seconds=0",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +91,9 @@ def test_what_the_user_set_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert recorded(tmp_path) == [2] and seen == []
 
 
-def test_what_the_user_sets_wins_over_what_a_run_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_user_sets_wins_over_what_a_run_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clocks(monkeypatch, 1.0, 3.0)
     with stopping_at(8):
         train(small_study(tmp_path, *WORDS))
@@ -97,7 +104,9 @@ def test_what_the_user_sets_wins_over_what_a_run_began_with(tmp_path: Path, monk
     assert "it began with 1 and may round" in log.read_text()
 
 
-def test_groups_of_one_kind_are_clocked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_of_one_kind_are_clocked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Folds 0 and 1 train on three environments, ``full`` on four."""
     seen = clocks(monkeypatch, 1.0, 3.0)
     train(small_study(tmp_path, "execution=single", "protocol.folds=[0,1,full]", "trainer.steps=1"))
@@ -106,7 +115,9 @@ def test_groups_of_one_kind_are_clocked_once(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("words", [("algorithm=dann",), ("algorithm=irm", "execution=stacked")])
-def test_clocking_leaves_runs_and_generators_as_they_are(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_clocking_leaves_runs_and_generators_as_they_are(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
     study = small_study(tmp_path, "protocol.folds=[0,1]", "trainer.steps=8", *words)
     group = groups_of(study)[-1]
     before = torch.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index,union-attr]
@@ -135,7 +146,11 @@ def test_what_cannot_be_clocked_keeps_all(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("one", "more", "used"),
     [
-        (0.06, 1.2, 1),  # of small operations, beside others who compute: threads wait for each other
+        (
+            0.06,
+            1.2,
+            1,
+        ),  # of small operations, beside others who compute: threads wait for each other
         (0.06, 0.04, 2),
         (0.6, 1.2, 2),  # of large operations, which are not clocked
     ],

@@ -83,16 +83,24 @@ def test_an_objective_that_comes_to_something_else_from_the_same_inputs(
         trained(small_study(tmp_path, "algorithm=erm"), mode)
 
 
-@pytest.mark.parametrize("words", [("algorithm=group_dro",), ("algorithm=rsc",), ("sharpness=sam",)], ids=str)
+@pytest.mark.parametrize(
+    "words", [("algorithm=group_dro",), ("algorithm=rsc",), ("sharpness=sam",)], ids=str
+)
 @pytest.mark.parametrize("mode", ["single", "stacked"])
-def test_a_trial_changes_nothing(words: Any, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_changes_nothing(
+    words: Any, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Weights, memory and losses are those of a training without one, to the bit."""
     states = []
     for tried in (True, False):
         runs = small_study(tmp_path, *words).runs[:2]
         modules = modules_of(runs)
         module = modules[0] if mode == "single" else StackedRuns(modules)
-        data = runs[0].data if mode == "single" else type(runs[0].data).stack([run.data for run in runs])
+        data = (
+            runs[0].data
+            if mode == "single"
+            else type(runs[0].data).stack([run.data for run in runs])
+        )
         module._is_tried = not tried
         fit(module, data.batches(0, 3))
         states.append(module.weights(0))

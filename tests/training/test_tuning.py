@@ -55,14 +55,21 @@ def test_linear_probing_moves_heads_only(algorithm: str, tmp_path: Path) -> None
     fit(alone, runs[0].data.batches(0, STEPS))
     assert all(p.grad is None for p in alone.networks["featurizer"].parameters())
     held = [p for o in _optimizers(alone) for group in o.param_groups for p in group["params"]]
-    assert {id(p) for p in held}.isdisjoint({id(p) for p in alone.networks["featurizer"].parameters()})
-    for start, end in [(before[0], alone), *zip(before, _together(modules, [own.data for own in runs]), strict=True)]:
+    assert {id(p) for p in held}.isdisjoint(
+        {id(p) for p in alone.networks["featurizer"].parameters()}
+    )
+    for start, end in [
+        (before[0], alone),
+        *zip(before, _together(modules, [own.data for own in runs]), strict=True),
+    ]:
         features = _featurizer(start)
         assert all(torch.equal(value, features[key]) for key, value in _featurizer(end).items())
         assert not any(
             torch.equal(p, q)
             for p, q in zip(
-                start.networks["classifier"].parameters(), end.networks["classifier"].parameters(), strict=True
+                start.networks["classifier"].parameters(),
+                end.networks["classifier"].parameters(),
+                strict=True,
             )
         )
 
@@ -78,7 +85,9 @@ def test_a_stack_of_frozen_networks_equals_single_runs(algorithm: str, tmp_path:
     torch.set_default_dtype(torch.float64)
     try:
         first = small_study(tmp_path, f"algorithm={algorithm}", DOUBLE, *LP)
-        other = small_study(tmp_path, f"algorithm={algorithm}", DOUBLE, *LP, "seed=1", source=first.source)
+        other = small_study(
+            tmp_path, f"algorithm={algorithm}", DOUBLE, *LP, "seed=1", source=first.source
+        )
         runs = [first.runs[0], other.runs[2]]
         modules = modules_of(runs)
         alone = copy.deepcopy(modules)
@@ -101,7 +110,13 @@ def test_equal_frozen_weights_are_kept_once(tmp_path: Path) -> None:
         batches = [study.runs[i].data.batches(0, 1)[0] for i, study in enumerate(studies)]
         fit(
             stack,
-            [EnvBatch(torch.stack([b.x for b in batches]), torch.stack([b.y for b in batches]), batches[0].sizes)],
+            [
+                EnvBatch(
+                    torch.stack([b.x for b in batches]),
+                    torch.stack([b.y for b in batches]),
+                    batches[0].sizes,
+                )
+            ],
         )
         assert stack.constants[weight].shape == (
             *leading,
@@ -115,7 +130,9 @@ class Normed(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
+        self.layers = nn.Sequential(
+            nn.Flatten(), nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.layers(x)  # type: ignore[no-any-return]
@@ -170,15 +187,28 @@ def test_frozen_stages_stand_still_and_later_ones_move(mode: str, tmp_path: Path
         fit(module, own.data.batches(0, STEPS))
     else:
         (module,) = _together([module], [own.data])
-    moved = {key for key, value in _featurizer(module).items() if not torch.equal(value, before[key])}
-    assert moved == {f"{kind}.{i}.{part}" for kind in ("convs", "norms") for i in (2, 3) for part in ("weight", "bias")}
+    moved = {
+        key for key, value in _featurizer(module).items() if not torch.equal(value, before[key])
+    }
+    assert moved == {
+        f"{kind}.{i}.{part}"
+        for kind in ("convs", "norms")
+        for i in (2, 3)
+        for part in ("weight", "bias")
+    }
     assert own.identity(module).tuning == "freeze2"
 
 
 @pytest.mark.parametrize("algorithm", ["erm", "dann", "fishr", "mldg"])
 def test_head_first_in_a_stack_equals_single_runs(algorithm: str, tmp_path: Path) -> None:
     """Two steps of the head, then one of everything; resets, own gradients and several groups among them."""
-    words = (f"algorithm={algorithm}", DOUBLE, "tuning=lp_ft", "tuning.head_steps=2", "tuning.head_lr=0.01")
+    words = (
+        f"algorithm={algorithm}",
+        DOUBLE,
+        "tuning=lp_ft",
+        "tuning.head_steps=2",
+        "tuning.head_lr=0.01",
+    )
     torch.set_default_dtype(torch.float64)
     try:
         first = small_study(tmp_path, *words)
@@ -213,5 +243,7 @@ def test_head_first_with_bad_numbers(word: str, message: str, tmp_path: Path) ->
 
 
 def test_more_stages_than_there_are(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"freeze_stages=2 leaves nothing.*2-stage backbone.*most 1"):
+    with pytest.raises(
+        ConfigError, match=r"freeze_stages=2 leaves nothing.*2-stage backbone.*most 1"
+    ):
         small_study(tmp_path, "tuning=freeze", "tuning.freeze_stages=2")

@@ -52,7 +52,9 @@ def test_its_share_of_the_error_stands_below_the_table(tmp_path: Path, classes: 
         assert "no training environment" not in text
         return
     assert found == {"0": {}, "1": {}, c.fold.name: {"c: owl": pytest.approx(share, abs=1e-6)}}
-    error = next(row["wrong"] / row["seen"] for row in rows if row["fold"] == "2" and row["subset"] == "test")
+    error = next(
+        row["wrong"] / row["seen"] for row in rows if row["fold"] == "2" and row["subset"] == "test"
+    )
     assert error >= share
     assert (
         f"fold 2: no training environment has owl, {100 * share:.1f}% of the images of c: at most {100 * share:.1f} of "
@@ -98,5 +100,7 @@ def test_models_that_differ_are_counted() -> None:
         "40.0 to 50.0"
     ]
     (some,) = notes_of_setting([lacking, {"held_out": ["c"]}], errors)
-    assert some.startswith("no training environment of 1 of 2 models has owl, 25.0% of the images of c: ")
+    assert some.startswith(
+        "no training environment of 1 of 2 models has owl, 25.0% of the images of c: "
+    )
     assert notes_of_setting([{"held_out": ["c"]}], errors) == []

@@ -24,7 +24,14 @@ from dgbench.training.study import Study
 from tests.studies import small_study, stopping_at, train_study
 from tests.training.test_stacked import DOUBLE, both_ways, fit, modules_of, rows_of, run
 
-ALGORITHMS = ["erm", "fishr", "and_mask", "sag_net", "eqrm", "dann"]  # loss, reset, own gradients, several groups
+ALGORITHMS = [
+    "erm",
+    "fishr",
+    "and_mask",
+    "sag_net",
+    "eqrm",
+    "dann",
+]  # loss, reset, own gradients, several groups
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
 
@@ -45,8 +52,12 @@ def test_a_warm_up_rises_linearly_and_the_cosine_begins_behind_it() -> None:
     rule = UpdateRule(steps=7, schedule="cosine", warmup_steps=3)
     assert [rule.factor(t) for t in range(4)] == pytest.approx([0.25, 0.5, 0.75, 1.0])
     without = UpdateRule(4, "cosine")
-    assert [rule.factor(t) for t in range(3, 7)] == pytest.approx([without.factor(t) for t in range(4)])
-    assert [UpdateRule(7, warmup_steps=3).factor(t) for t in range(5)] == pytest.approx([0.25, 0.5, 0.75, 1, 1])
+    assert [rule.factor(t) for t in range(3, 7)] == pytest.approx(
+        [without.factor(t) for t in range(4)]
+    )
+    assert [UpdateRule(7, warmup_steps=3).factor(t) for t in range(5)] == pytest.approx(
+        [0.25, 0.5, 0.75, 1, 1]
+    )
 
 
 def test_a_run_of_no_steps_has_a_rate() -> None:
@@ -93,7 +104,9 @@ def test_it_is_pytorchs_schedule() -> None:
 @pytest.mark.parametrize(
     ("reset_at", "expected"), [(2, [1.0, 1.0, 8.0, 8.0]), (0, [8.0] * 4), (2.5, [1.0] * 4)], ids=str
 )
-def test_a_reset_changes_the_full_rate_and_not_the_schedule(reset_at: float, expected: list[float]) -> None:
+def test_a_reset_changes_the_full_rate_and_not_the_schedule(
+    reset_at: float, expected: list[float]
+) -> None:
     values = {"lr": 1.0, "at": reset_at, "lr2": 8.0}
     algorithm: Any = SimpleNamespace(
         values=values, resets=lambda: ("at",), reset_lr="lr2", lr_factor=lambda name, step: 1.0
@@ -113,8 +126,12 @@ def test_every_group_follows_the_schedule(tmp_path: Path) -> None:
     fit(module, study.runs[0].data.batches(0, 5))
     rates = [optimizer.param_groups[0]["lr"] for optimizer in module.optimizers()]
     # step 4 trains the generator, step 3 the discriminator
-    assert rates[0] == pytest.approx(module.algorithm.values["lr_g"] * (1 + math.cos(math.pi * 4 / 5)) / 2)
-    assert rates[1] == pytest.approx(module.algorithm.values["lr_d"] * (1 + math.cos(math.pi * 3 / 5)) / 2)
+    assert rates[0] == pytest.approx(
+        module.algorithm.values["lr_g"] * (1 + math.cos(math.pi * 4 / 5)) / 2
+    )
+    assert rates[1] == pytest.approx(
+        module.algorithm.values["lr_d"] * (1 + math.cos(math.pi * 3 / 5)) / 2
+    )
 
 
 @pytest.mark.parametrize("mode", ["single", "stacked"])
@@ -144,7 +161,11 @@ def _errors(study: Study) -> list[tuple[Any, ...]]:
 
 def test_clipping_is_per_run() -> None:
     """Two runs; norms 5 (3, 4) and 0.5 (0.3, 0.4); limit 1: the first is divided by 5, the second left alone."""
-    given = {"a": torch.tensor([[3.0], [0.3]]).double(), "b": torch.tensor([4.0, 0.4]).double(), "c": None}
+    given = {
+        "a": torch.tensor([[3.0], [0.3]]).double(),
+        "b": torch.tensor([4.0, 0.4]).double(),
+        "c": None,
+    }
     found = clipped(given, 1.0)
     assert found["a"] is not None and found["b"] is not None
     torch.testing.assert_close(found["a"], torch.tensor([[0.6], [0.3]]).double(), atol=1e-6, rtol=0)
@@ -154,7 +175,9 @@ def test_clipping_is_per_run() -> None:
 
 
 def test_a_broken_run_does_not_touch_the_others() -> None:
-    found = clipped({"a": torch.tensor([[math.nan], [3.0]]), "b": torch.tensor([[1.0], [4.0]])}, 1.0)
+    found = clipped(
+        {"a": torch.tensor([[math.nan], [3.0]]), "b": torch.tensor([[1.0], [4.0]])}, 1.0
+    )
     assert found["a"] is not None and found["b"] is not None
     assert found["a"][0].isnan() and found["b"][0].isnan()
     assert torch.cat([found["a"][1], found["b"][1]]).tolist() == pytest.approx([0.6, 0.8], abs=1e-6)
@@ -162,7 +185,9 @@ def test_a_broken_run_does_not_touch_the_others() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_clipped_and_scheduled_stacks_equal_single_runs(algorithm: str, double: None, tmp_path: Path) -> None:
+def test_clipped_and_scheduled_stacks_equal_single_runs(
+    algorithm: str, double: None, tmp_path: Path
+) -> None:
     words = (f"algorithm={algorithm}", DOUBLE, "trainer.gradient_clip=0.05", "trainer.schedule=cosine",
              "trainer.steps=12")  # fmt: skip
     first = small_study(tmp_path, *words)
@@ -206,7 +231,10 @@ def test_accumulation(algorithm: str, double: None, tmp_path: Path) -> None:
 
 
 def _distance(a: nn.Module, b: nn.Module) -> float:
-    return max(float((p - q).detach().abs().max()) for p, q in zip(a.parameters(), b.parameters(), strict=True))
+    return max(
+        float((p - q).detach().abs().max())
+        for p, q in zip(a.parameters(), b.parameters(), strict=True)
+    )
 
 
 def test_each_micro_batch_has_its_own_noise(tmp_path: Path) -> None:
@@ -224,7 +252,9 @@ def test_each_micro_batch_has_its_own_noise(tmp_path: Path) -> None:
 def test_memory_format_changes_nothing(algorithm: str, double: None, tmp_path: Path) -> None:
     """Adam's fused form ignores strides, so gradients must lie as their parameters do, whoever computed them."""
     words = (f"algorithm={algorithm}", DOUBLE, "backbone=mnist_cnn", "backbone.min_size=8")
-    studies = [small_study(tmp_path, *words, *more) for more in ((), ("trainer.channels_last=true",))]
+    studies = [
+        small_study(tmp_path, *words, *more) for more in ((), ("trainer.channels_last=true",))
+    ]
     modules = [study.module(study.folds[0]) for study in studies]
     weight = dict(modules[1].named_parameters())["networks.featurizer.convs.1.weight"]
     assert weight.is_contiguous(memory_format=torch.channels_last) and not weight.is_contiguous()
@@ -251,7 +281,9 @@ def test_scaled_gradients_of_two_groups_make_the_same_step() -> None:
         wrapped = [Wrapped(torch.optim.Adam([w], lr=0.1, fused=True)) for w in weights]
         for weight, gradient in zip(weights, ([3.0, 4.0], [12.0]), strict=True):
             weight.grad = torch.tensor(gradient) * scale
-        scaler = None if scale == 1 else torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=1)
+        scaler = (
+            None if scale == 1 else torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=1)
+        )
         if scaler is not None:
             scaler.scale(torch.zeros(()))  # makes its scale
         take_steps(wrapped, 1.0, scaler)
@@ -307,7 +339,9 @@ def test_half_precision_on_a_cpu_is_refused_and_not_replaced(tmp_path: Path) -> 
         make_trainer(study.settings, [], 1)
 
 
-@pytest.mark.parametrize("override", ["trainer.devices=2", "trainer.accumulate=2", "trainer.channels_last=true"])
+@pytest.mark.parametrize(
+    "override", ["trainer.devices=2", "trainer.accumulate=2", "trainer.channels_last=true"]
+)
 def test_what_cannot_stack_says_so(override: str, tmp_path: Path) -> None:
     reason = small_study(tmp_path, override).why_not_stacked()
     assert reason is not None
@@ -316,6 +350,10 @@ def test_what_cannot_stack_says_so(override: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("algorithm", ["stable_net", "sam", "disam"])
 @pytest.mark.parametrize("override", ["trainer.devices=2", "trainer.accumulate=2"])
-def test_what_needs_the_whole_minibatch_says_so(algorithm: str, override: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=rf"algorithm={algorithm}.*go.*{override}.*part.*minibatch"):
+def test_what_needs_the_whole_minibatch_says_so(
+    algorithm: str, override: str, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"algorithm={algorithm}.*go.*{override}.*part.*minibatch"
+    ):
         small_study(tmp_path, f"algorithm={algorithm}", override)

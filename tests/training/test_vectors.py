@@ -27,7 +27,12 @@ PICTURES = {
     "mmld": "clusters pictures.*style.*channels",
 }  #: what cannot train on vectors, and why; everything else in conf/algorithm does
 MORE = {"mldg": ("hparams.n_meta_test=1",), "miro": ("backbone.normalize=none",)}
-EMPTY = ("erm", "dann", "sag_net", "transfer")  # a featurizer without parameters, alone in its group or not
+EMPTY = (
+    "erm",
+    "dann",
+    "sag_net",
+    "transfer",
+)  # a featurizer without parameters, alone in its group or not
 #: MIRO's copy is the network at first, so that the penalty's gradient is rounding, which Adam divides by its size
 TOLERANCE = {"miro": 1e-5}
 
@@ -37,11 +42,18 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
 @pytest.fixture(scope="module")
 def words(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     file = save(tmp_path_factory.mktemp("vectors") / "x.npz")
-    return ("dataset=features", f"dataset.path={file}", "trainer.device=cpu", "hparams.batch_size=4")
+    return (
+        "dataset=features",
+        f"dataset.path={file}",
+        "trainer.device=cpu",
+        "hparams.batch_size=4",
+    )
 
 
 @pytest.fixture(scope="module")
-def alike(words: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> tuple[Environments, tuple[str, ...]]:
+def alike(
+    words: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Environments, tuple[str, ...]]:
     """Features of one scale, so that a network without normalization rounds as others do."""
     folder = tmp_path_factory.mktemp("alike")
     file = save(folder / "x.npz", features=columns()["features"] / [1, 1000, 0.01, 1])
@@ -51,10 +63,15 @@ def alike(words: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> t
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("name", "backbone"), [*((name, "feature_mlp") for name in ALGORITHMS), *((name, "linear") for name in EMPTY)]
+    ("name", "backbone"),
+    [*((name, "feature_mlp") for name in ALGORITHMS), *((name, "linear") for name in EMPTY)],
 )
 def test_every_algorithm(
-    name: str, backbone: str, alike: tuple[Environments, tuple[str, ...]], double: None, tmp_path: Path
+    name: str,
+    backbone: str,
+    alike: tuple[Environments, tuple[str, ...]],
+    double: None,
+    tmp_path: Path,
 ) -> None:
     """Two steps of two runs, in double precision: alone and stacked the same, and something has moved."""
     source, words = alike
@@ -69,12 +86,17 @@ def test_every_algorithm(
     assert study.why_not_stacked() is None
     modules, before = modules_of(study.runs[:2]), study.module(study.folds[0])
     assert both_ways(modules, [own.data for own in study.runs[:2]], 2) < TOLERANCE.get(name, 1e-9)
-    moved = (not torch.equal(a, b) for a, b in zip(modules[0].parameters(), before.parameters(), strict=True))
+    moved = (
+        not torch.equal(a, b)
+        for a, b in zip(modules[0].parameters(), before.parameters(), strict=True)
+    )
     assert any(moved) or name == "sand_mask"  # its default masks every gradient, and says so
 
 
 @pytest.mark.parametrize("mode", ["single", "stacked"])
-def test_it_learns_features_on_very_different_scales(words: tuple[str, ...], mode: str, tmp_path: Path) -> None:
+def test_it_learns_features_on_very_different_scales(
+    words: tuple[str, ...], mode: str, tmp_path: Path
+) -> None:
     """Four standard deviations are between the classes, so Bayes' error is 2.3 %; the noise is 1,000 times as large."""
     more = ("trainer.steps=60", "trainer.eval_every=60", "hparams.lr=0.01", f"execution={mode}")
     study = make_study(tmp_path, *words, *more)
@@ -98,8 +120,12 @@ def test_it_learns_features_on_very_different_scales(words: tuple[str, ...], mod
         (("dataset=sr_cmnist", "dataset.base=digits", "backbone=feature_mlp"), "takes vectors, and dataset=sr_cmnist"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit(words: tuple[str, ...], more: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    own = [word for word in words if not word.startswith("dataset") or "dataset=sr_cmnist" not in more]
+def test_what_does_not_fit(
+    words: tuple[str, ...], more: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    own = [
+        word for word in words if not word.startswith("dataset") or "dataset=sr_cmnist" not in more
+    ]
     with refused(said):
         make_study(tmp_path, *own, *more)
 
@@ -111,7 +137,9 @@ def test_a_copy_that_cannot_be_frozen(words: tuple[str, ...], tmp_path: Path) ->
         study.module(study.folds[0])
 
 
-def test_a_perceptron_for_pictures_takes_vectors_too(words: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_perceptron_for_pictures_takes_vectors_too(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
     study = make_study(tmp_path, *words, "backbone=mlp", "backbone.width=8")
     assert study.module(study.folds[0])(torch.zeros(3, 4)).shape == (3, 2)
 
@@ -120,7 +148,10 @@ def test_a_perceptron_for_pictures_takes_vectors_too(words: tuple[str, ...], tmp
 def test_frozen_features_are_cached(words: tuple[str, ...], backbone: str, tmp_path: Path) -> None:
     """As of pictures, and of a network without parameters."""
     more = (f"backbone={backbone}", "backbone.normalize=none", "tuning=lp")
-    plain, cached = (make_study(tmp_path, *words, *more, *extra) for extra in ((), ("tuning.cache_features=true",)))
+    plain, cached = (
+        make_study(tmp_path, *words, *more, *extra)
+        for extra in ((), ("tuning.cache_features=true",))
+    )
     assert plain.runs[0].folder == cached.runs[0].folder
     module, x = cached.module(cached.folds[0]), cached.runs[0].data.batches(0, 1)[0].x
     own: Any = plain.module(plain.folds[0]).networks["featurizer"]

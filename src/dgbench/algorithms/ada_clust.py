@@ -37,7 +37,10 @@ class AdaClust(Algorithm):
     """
 
     static = frozenset({"num_clusters", "pca_dim", "offset", "clust_epoch", "batch_size"})
-    choices: ClassVar[Choices] = {"variant": ("fixed", "reference"), "test_centroids": ("training", "together")}
+    choices: ClassVar[Choices] = {
+        "variant": ("fixed", "reference"),
+        "test_centroids": ("training", "together"),
+    }
 
     @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:
@@ -46,7 +49,11 @@ class AdaClust(Algorithm):
     @classmethod
     def caution(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> str:
         offset, m = hparams["offset"], sizes.n_features
-        return f"hparams.offset={offset} leaves none of {m} axes; {m // 2} are left out instead" if offset >= m else ""
+        return (
+            f"hparams.offset={offset} leaves none of {m} axes; {m // 2} are left out instead"
+            if offset >= m
+            else ""
+        )
 
     @classmethod
     def group_size(cls, hparams: Mapping[str, Any]) -> int:
@@ -110,7 +117,9 @@ class AdaClust(Algorithm):
         mean = features.mean(0)
         centered, reference = features - mean, self.values["variant"] == "reference"
         basis = self._basis(centered)
-        clusters = kmeans(_projected(centered - mean if reference else centered, basis), k, survey.rng)
+        clusters = kmeans(
+            _projected(centered - mean if reference else centered, basis), k, survey.rng
+        )
         centroid, counts = means_of(centered if reference else features, clusters.labels, k)
         centroid = torch.where(counts[:, None] > 0, centroid, centroid.mean(0))
         new = {

@@ -56,7 +56,9 @@ class ADRMX(Algorithm):
     def param_groups(self) -> dict[str, ParamGroup]:
         heads = ("classifier", "second_classifier", "domain_classifier")
         return {
-            "generator": ParamGroup(("featurizer", "domain_featurizer", *heads), beta1="beta1", beta2=0.9),
+            "generator": ParamGroup(
+                ("featurizer", "domain_featurizer", *heads), beta1="beta1", beta2=0.9
+            ),
             "discriminator": ParamGroup(("discriminator",), beta1="beta1", beta2=0.9),
         }
 
@@ -67,7 +69,9 @@ class ADRMX(Algorithm):
         return (Update(self.objective, ("generator",)),)
 
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
-        return {"remix": Uniform((2, self.sizes.n_classes), "which two rows of each class are mixed")}
+        return {
+            "remix": Uniform((2, self.sizes.n_classes), "which two rows of each class are mixed")
+        }
 
     def objective(self, s: Step) -> Outcome:
         nets = s.networks
@@ -95,7 +99,10 @@ class ADRMX(Algorithm):
         return Outcome(loss, {"discriminator_loss": loss.detach()})
 
     def _remix(self, s: Step, z: Tensor, z_2: Tensor) -> Tensor:
-        classes, row = torch.arange(self.sizes.n_classes, device=z.device), torch.arange(len(z), device=z.device)
+        classes, row = (
+            torch.arange(self.sizes.n_classes, device=z.device),
+            torch.arange(len(z), device=z.device),
+        )
         counts = (s.y == classes[:, None]).sum(1)
         safe_counts = counts.clamp(min=2)
         first, second = s.random["remix"]

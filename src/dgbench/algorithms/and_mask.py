@@ -23,7 +23,9 @@ class ANDMask(Algorithm):
     why_not_sharp = "it masks the gradients of the environments"
 
     def objective(self, s: Step) -> Outcome:
-        return masked_outcome(s, lambda g: _masked(g, s.hp.tau), self.values["forward"] == "together")
+        return masked_outcome(
+            s, lambda g: _masked(g, s.hp.tau), self.values["forward"] == "together"
+        )
 
 
 def _masked(gradients: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:

@@ -30,7 +30,9 @@ class ARM(Algorithm):
     static = frozenset({"batch_size"})
     choices: ClassVar[Choices] = {"variant": ("reference", "fixed")}
     extra_channels = 1
-    why_not_cacheable = "its context network sees the images, and its channel reaches the frozen part"
+    why_not_cacheable = (
+        "its context network sees the images, and its channel reaches the frozen part"
+    )
     why_not_vectors = "its context network sees pictures, and adds a channel to them"
 
     @classmethod

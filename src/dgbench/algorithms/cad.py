@@ -35,7 +35,12 @@ class CAD(Algorithm):
         risk = s.risk(s.networks.classifier(z))
         u = F.normalize(z) if self.values["is_normalized"] else z
         penalty = domain_bottleneck(
-            u, s.y, s.env, s.hp.temperature, conditional=self.conditional, flipped=self.values["is_flipped"]
+            u,
+            s.y,
+            s.env,
+            s.hp.temperature,
+            conditional=self.conditional,
+            flipped=self.values["is_flipped"],
         )
         return penalized(risk, s.hp.lmbda, penalty)
 
@@ -65,10 +70,16 @@ def domain_bottleneck(
     same_class = (y[:, None] == y) & ~diagonal
     same_env = env[:, None] == env
     domain_mask = ~same_env if flipped else same_env
-    log_numerator, has_numerator = _log_sums(similarity, same_class & domain_mask if conditional else domain_mask)
-    log_denominator, has_denominator = _log_sums(similarity, same_class if conditional else ~diagonal)
+    log_numerator, has_numerator = _log_sums(
+        similarity, same_class & domain_mask if conditional else domain_mask
+    )
+    log_denominator, has_denominator = _log_sums(
+        similarity, same_class if conditional else ~diagonal
+    )
     valid = (has_numerator & has_denominator & same_class.any(1)).to(z.dtype)
-    terms = valid * (log_numerator - log_denominator if flipped else log_denominator - log_numerator)
+    terms = valid * (
+        log_numerator - log_denominator if flipped else log_denominator - log_numerator
+    )
     mean: Tensor = terms.sum() / valid.sum().clamp_min(1)
     return -(temperature / BASE_TEMPERATURE) * mean
 

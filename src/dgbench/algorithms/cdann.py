@@ -29,7 +29,9 @@ class CDANN(DANN):
 
     def param_groups(self) -> dict[str, ParamGroup]:
         groups = super().param_groups()
-        groups["discriminator"] = replace(groups["discriminator"], networks=("discriminator", "embedding"))
+        groups["discriminator"] = replace(
+            groups["discriminator"], networks=("discriminator", "embedding")
+        )
         return groups
 
     def discriminator_input(self, s: Step, z: Tensor) -> Tensor:

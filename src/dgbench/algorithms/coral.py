@@ -18,4 +18,6 @@ class CORAL(Algorithm):
     def objective(self, s: Step) -> Outcome:
         z = s.separate_features()
         penalty = mean_moment_distance(z, s.batch)
-        return penalized(s.environment_risks(s.networks.classifier(z)).mean(), s.hp.mmd_gamma, penalty)
+        return penalized(
+            s.environment_risks(s.networks.classifier(z)).mean(), s.hp.mmd_gamma, penalty
+        )

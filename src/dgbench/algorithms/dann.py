@@ -34,13 +34,19 @@ class DANN(Algorithm):
         return {
             "classifier": LinearSpec(sizes.n_features, sizes.n_classes),
             "discriminator": MLPSpec(
-                sizes.n_features, sizes.n_envs, hparams["mlp_width"], hparams["mlp_depth"], hparams["mlp_dropout"]
+                sizes.n_features,
+                sizes.n_envs,
+                hparams["mlp_width"],
+                hparams["mlp_depth"],
+                hparams["mlp_dropout"],
             ),
         }
 
     def param_groups(self) -> dict[str, ParamGroup]:
         return {
-            "generator": ParamGroup(("featurizer", "classifier"), "lr_g", "weight_decay_g", "beta1", 0.9),
+            "generator": ParamGroup(
+                ("featurizer", "classifier"), "lr_g", "weight_decay_g", "beta1", 0.9
+            ),
             "discriminator": ParamGroup(("discriminator",), "lr_d", "weight_decay_d", "beta1", 0.9),
         }
 
@@ -88,4 +94,6 @@ class DANN(Algorithm):
         if self.values["dann_gp"] == "ce":
             return losses.sum()
         totals = out.softmax(1).sum(0).unbind()
-        return torch.stack([size * total for size, total in zip(s.sizes, totals, strict=True)]).sum()
+        return torch.stack(
+            [size * total for size, total in zip(s.sizes, totals, strict=True)]
+        ).sum()

@@ -11,7 +11,14 @@ from torch.nn import functional as F
 
 from dgbench.containers import Networks
 from dgbench.errors import ConfigError
-from dgbench.network_specs import FeaturizerSpec, ImageDiscriminatorSpec, LinearSpec, NetworkSpec, Sizes, TranslatorSpec
+from dgbench.network_specs import (
+    FeaturizerSpec,
+    ImageDiscriminatorSpec,
+    LinearSpec,
+    NetworkSpec,
+    Sizes,
+    TranslatorSpec,
+)
 from dgbench.objectives import translation as ops
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup, Update
 from dgbench.objectives.gradients import copied, detached, saved, set_statistics, with_saved
@@ -37,12 +44,16 @@ class DDG(Algorithm):
     static = frozenset({"translator_steps"})
     choices: ClassVar[Choices] = {"parts": ("pooled", "map"), "swap_label": ("code", "semantic")}
     reset_adam_at = "translator_steps"
-    why_not_cacheable = why_not_vectors = "its translator makes images, and those go through the whole featurizer"
+    why_not_cacheable = why_not_vectors = (
+        "its translator makes images, and those go through the whole featurizer"
+    )
 
     def __init__(self, sizes: Sizes, hparams: Mapping[str, Any]) -> None:
         super().__init__(sizes, hparams)
         steps = hparams["translator_steps"]
-        self.first = self.values["translator_steps"] = int(steps * sizes.n_steps if steps < 1 else steps)
+        self.first = self.values["translator_steps"] = int(
+            steps * sizes.n_steps if steps < 1 else steps
+        )
         self.large = TranslatorSpec(sizes.image, sizes.n_features).kind == "large"
 
     @property
@@ -79,7 +90,9 @@ class DDG(Algorithm):
 
     def updates(self, step: int) -> Sequence[Update]:
         if step < self.first:
-            return Update(self.discriminate, ("discriminator",)), Update(self.translate, ("generator",))
+            return Update(self.discriminate, ("discriminator",)), Update(
+                self.translate, ("generator",)
+            )
         keep = (Update(self.keep, ()),) if step == self.first else ()
         return *keep, Update(self.objective, ("model", "generator"))
 
@@ -88,8 +101,13 @@ class DDG(Algorithm):
 
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
         return {
-            "positive": Uniform((2, half_size(sizes)), "which other row of the class and environment, for a and for b"),
-            "coin": Uniform((), "at most 1/2: the cycle trains the encoder; above: it trains through the images"),
+            "positive": Uniform(
+                (2, half_size(sizes)),
+                "which other row of the class and environment, for a and for b",
+            ),
+            "coin": Uniform(
+                (), "at most 1/2: the cycle trains the encoder; above: it trains through the images"
+            ),
         }
 
     def discriminate(self, s: Step) -> Outcome:
@@ -97,26 +115,40 @@ class DDG(Algorithm):
         a, b = halves(s.batch, s.random["positive"])
         nets = s.networks.bind(copied(s.networks.statistics()))
         pairs = zip(ops.swapped(nets, a.x, b.x, self._parts)[:2], (a.x, b.x), strict=True)
-        loss = ops.total(ops.discrimination_loss(nets.image_discriminator, image.detach(), x) for image, x in pairs)
+        loss = ops.total(
+            ops.discrimination_loss(nets.image_discriminator, image.detach(), x)
+            for image, x in pairs
+        )
         return Outcome(s.hp.gan_w * loss, {"discriminator_loss": loss.detach()})
 
     def translate(self, s: Step) -> Outcome:
         """Compute the loss of the translator; its running statistics move."""
-        nets, (a, b) = s.networks.bind(copied(s.networks.statistics())), halves(s.batch, s.random["positive"])
+        nets, (a, b) = (
+            s.networks.bind(copied(s.networks.statistics())),
+            halves(s.batch, s.random["positive"]),
+        )
         x_ba, x_ab, vs, fs = ops.swapped(nets, a.x, b.x, self._parts)
-        errors = map(ops.distances, [nets.translator(*codes) for codes in zip(vs, fs, strict=True)], (a.x, b.x))
+        errors = map(
+            ops.distances,
+            [nets.translator(*codes) for codes in zip(vs, fs, strict=True)],
+            (a.x, b.x),
+        )
         if nets.mixes_rows("translator"):  # the authors' code moves its statistics by these too
             for v, x in zip(vs, (a.positive, b.positive), strict=True):
                 nets.translator(ops.gray(x))
                 nets.translator(v, ops.semantics(nets.initial_featurizer, x, self._parts)[1])
-        cycled_images, final_nets = ops.cycled(nets, x_ba, x_ab, self._parts, s.random["coin"] <= 0.5)
+        cycled_images, final_nets = ops.cycled(
+            nets, x_ba, x_ab, self._parts, s.random["coin"] <= 0.5
+        )
         set_statistics(s.networks, final_nets.statistics())
         begin, first = s.hp.warm_iter_r * self.first, s.hp.recon_x_cyc_w
         logs = {
             "adversarial": ops.deception_loss(nets.image_discriminator, (x_ba, x_ab)),
             "reconstruction": ops.total(errors),
             "cycle": ops.total(map(ops.distances, cycled_images, (a.x, b.x))),
-            "cycle_weight": ops.late_weight(s.step + 1, begin, first, s.hp.warm_scale, s.hp.max_cyc_w),
+            "cycle_weight": ops.late_weight(
+                s.step + 1, begin, first, s.hp.warm_scale, s.hp.max_cyc_w
+            ),
         }
         loss = s.hp.gan_w * logs["adversarial"] + s.hp.recon_x_w * logs["reconstruction"]
         return Outcome(loss + logs["cycle_weight"] * logs["cycle"], detached(logs))
@@ -124,22 +156,40 @@ class DDG(Algorithm):
     def objective(self, s: Step) -> Outcome:
         """Compute the loss of the classifier, and of the translator that constrains it."""
         nets, (a, b) = s.networks, halves(s.batch, s.random["positive"])
-        x_ba, x_ab = ops.swapped(with_saved(nets, "translator", s.state), a.x, b.x, self._parts, evaluate=True)[:2]
-        images = (x_ab, x_ba) if self.values["swap_label"] == "code" and self.large else (x_ba, x_ab)
+        x_ba, x_ab = ops.swapped(
+            with_saved(nets, "translator", s.state), a.x, b.x, self._parts, evaluate=True
+        )[:2]
+        images = (
+            (x_ab, x_ba) if self.values["swap_label"] == "code" and self.large else (x_ba, x_ab)
+        )
         risks, distances = [], []
         for half in (a, b):
             z, f = ops.semantics(nets.featurizer, half.positive, self._parts)
-            risks += [F.cross_entropy(logits, half.y) for logits in (nets.logits(half.x), nets.classifier(z))]
-            distances.append(ops.distances(nets.translator(nets.translator(ops.gray(half.x)), f), half.x))
-        swapped = [F.cross_entropy(nets.logits(x.detach()), y) for x, y in zip(images, (a.y, b.y), strict=True)]
+            risks += [
+                F.cross_entropy(logits, half.y)
+                for logits in (nets.logits(half.x), nets.classifier(z))
+            ]
+            distances.append(
+                ops.distances(nets.translator(nets.translator(ops.gray(half.x)), f), half.x)
+            )
+        swapped = [
+            F.cross_entropy(nets.logits(x.detach()), y)
+            for x, y in zip(images, (a.y, b.y), strict=True)
+        ]
         mu = torch.where(s.step == self.first, s.hp.recon_xp_w, s.state["mu"])
         logs = {
             "risk": ops.total(risks),
             "swapped_risk": ops.total(swapped),
             "penalty": ops.total((distance - s.hp.margin).relu() for distance in distances),
-            "penalty_weight": (mu + s.hp.eta * (distances[0].detach().mean() - s.hp.margin)).clamp(0, 1),
+            "penalty_weight": (mu + s.hp.eta * (distances[0].detach().mean() - s.hp.margin)).clamp(
+                0, 1
+            ),
         }
-        loss = logs["risk"] + logs["penalty_weight"] * logs["penalty"] + s.hp.recon_id_w * logs["swapped_risk"]
+        loss = (
+            logs["risk"]
+            + logs["penalty_weight"] * logs["penalty"]
+            + s.hp.recon_id_w * logs["swapped_risk"]
+        )
         return Outcome(loss, detached(logs), {"mu": detached(logs)["penalty_weight"]})
 
     def keep(self, s: Step) -> Outcome:

@@ -34,20 +34,27 @@ class DNA(Algorithm):
     @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:
         width = hparams["bottleneck_dim"]
-        return {"hidden": LinearSpec(sizes.n_features, width), "classifier": LinearSpec(width, sizes.n_classes)}
+        return {
+            "hidden": LinearSpec(sizes.n_features, width),
+            "classifier": LinearSpec(width, sizes.n_classes),
+        }
 
     def param_groups(self) -> dict[str, ParamGroup]:
         return {"model": ParamGroup(("featurizer", *self.heads))}
 
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
         shape = self.values["samples"], sum(sizes), self.values["bottleneck_dim"]
-        return {"keep": Bernoulli(shape, "which hidden units are kept", p=1 - self.values["drop_rate"])}
+        return {
+            "keep": Bernoulli(shape, "which hidden units are kept", p=1 - self.values["drop_rate"])
+        }
 
     def objective(self, s: Step) -> Outcome:
         hidden = s.networks.hidden(s.features()).relu() / (1 - self.values["drop_rate"])
         masked_hidden = torch.where(s.random["keep"], hidden, 0.0)  # (S, N, width)
         log_q = s.networks.classifier(masked_hidden).log_softmax(2)
-        j = divergence(log_q.gather(2, s.y.expand(len(masked_hidden), -1)[..., None])[..., 0])  # (S, N)
+        j = divergence(
+            log_q.gather(2, s.y.expand(len(masked_hidden), -1)[..., None])[..., 0]
+        )  # (S, N)
         root = (j + EPSILON).sqrt()
         diversity = (root.square().mean(0) - root.mean(0).square()).mean()
         risk = j.mean()

@@ -46,7 +46,10 @@ def kernel_quantile(values: Tensor, alpha: Tensor) -> Tensor:
     w_low, w_high = torch.zeros_like(lo), torch.ones_like(lo)
     for _ in range(BISECTIONS):
         w_middle = (w_low + w_high) / 2
-        above = torch.special.ndtr(((1 - w_middle) * lo + w_middle * hi - points) / width).mean() > alpha
+        above = (
+            torch.special.ndtr(((1 - w_middle) * lo + w_middle * hi - points) / width).mean()
+            > alpha
+        )
         w_low, w_high = torch.where(above, w_low, w_middle), torch.where(above, w_middle, w_high)
     w = (w_low + w_high) / 2
     quantile: Tensor = (1 - w) * low + w * high

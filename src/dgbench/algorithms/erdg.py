@@ -39,7 +39,11 @@ class ERDG(Algorithm):
         m, k, n = sizes.n_features, sizes.n_classes, sizes.n_envs
         head = LinearSpec(m, k, xavier_gain=0.1)
         heads = {name: head for kind in ("expert", "rival") for name in _names(kind, n)}
-        return {"classifier": LinearSpec(m, k), "discriminator": LinearSpec(m, n, xavier_gain=0.1), **heads}
+        return {
+            "classifier": LinearSpec(m, k),
+            "discriminator": LinearSpec(m, n, xavier_gain=0.1),
+            **heads,
+        }
 
     def param_groups(self) -> dict[str, ParamGroup]:
         return {
@@ -67,12 +71,16 @@ class ERDG(Algorithm):
         z = s.features()
         main = s.risk(s.networks.classifier(z))
         # one scalar serves everyone: scaled on the way back to the featurizer only
-        environment = F.cross_entropy(s.networks.discriminator(scale_gradient(z, -s.hp.lbd_d)), s.env)
+        environment = F.cross_entropy(
+            s.networks.discriminator(scale_gradient(z, -s.hp.lbd_d)), s.env
+        )
         rival = _own_risk(s, "rival", scale_gradient(z, -s.hp.lbd_cp))
         fixed = s.networks.bind(detached(s.networks.params(*_names("expert", len(s.sizes)))))
         parts, labels = s.split(z), s.split(s.y)
         risks = [
-            F.cross_entropy(getattr(fixed, name)(torch.cat(_but(parts, i))), torch.cat(_but(labels, i)))
+            F.cross_entropy(
+                getattr(fixed, name)(torch.cat(_but(parts, i))), torch.cat(_but(labels, i))
+            )
             for i, name in enumerate(_names("expert", len(parts)))
         ]
         other_risk = torch.stack(risks).mean()
@@ -98,4 +106,6 @@ def _but(parts: Sequence[Tensor], i: int) -> list[Tensor]:
 def _own_risk(s: Step, kind: str, z: Tensor) -> Tensor:
     """Average over environments the cross entropy of each environment's head on its own rows."""
     cut = zip(_names(kind, len(s.sizes)), s.split(z), s.split(s.y), strict=True)
-    return torch.stack([F.cross_entropy(getattr(s.networks, name)(part), y) for name, part, y in cut]).mean()
+    return torch.stack(
+        [F.cross_entropy(getattr(s.networks, name)(part), y) for name, part, y in cut]
+    ).mean()

@@ -23,10 +23,15 @@ class ERMPlusPlus(Algorithm):
     static = frozenset({"linear_steps"})
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        return {"linear": ParamGroup(("classifier",), "linear_lr"), "model": ParamGroup(("featurizer", "classifier"))}
+        return {
+            "linear": ParamGroup(("classifier",), "linear_lr"),
+            "model": ParamGroup(("featurizer", "classifier")),
+        }
 
     def updates(self, step: int) -> Sequence[Update]:
-        return (Update(self.objective, ("linear" if step <= self.values["linear_steps"] else "model",)),)
+        return (
+            Update(self.objective, ("linear" if step <= self.values["linear_steps"] else "model",)),
+        )
 
     def objective(self, s: Step) -> Outcome:
         return Outcome(s.risk(s.logits()))

@@ -12,7 +12,15 @@ from dgbench.containers import Networks
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup
 from dgbench.objectives.gradients import MODEL, copied
 from dgbench.objectives.pixels import amplitude_mix, from_pixels, quantized, to_pixels
-from dgbench.objectives.step import Outcome, Permutation, RandomInputs, Step, Uniform, dropped, epoch_of
+from dgbench.objectives.step import (
+    Outcome,
+    Permutation,
+    RandomInputs,
+    Step,
+    Uniform,
+    dropped,
+    epoch_of,
+)
 
 
 class FACT(Algorithm):
@@ -47,7 +55,9 @@ class FACT(Algorithm):
         return dropped(step, self.values["drop_lr_at"], self.sizes.n_steps)
 
     def initial_state(self, networks: Networks) -> dict[str, Tensor]:
-        return {_slot(name): torch.zeros_like(value) for name, value in networks.params(*MODEL).items()}
+        return {
+            _slot(name): torch.zeros_like(value) for name, value in networks.params(*MODEL).items()
+        }
 
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
         n = sum(sizes)
@@ -69,7 +79,11 @@ class FACT(Algorithm):
         consistency = consistency + _divergence(mixed_target / temperature, logits / temperature)
         risk, mixed_risk = F.cross_entropy(logits, y), F.cross_entropy(mixed_logits, y)
         weight = s.hp.fact_weight * self._ramp(s)
-        logs = {"penalty": consistency.detach(), "penalty_weight": weight, "mixed_risk": mixed_risk.detach()}
+        logs = {
+            "penalty": consistency.detach(),
+            "penalty_weight": weight,
+            "mixed_risk": mixed_risk.detach(),
+        }
         state = {_slot(name): value for name, value in teacher.items()}
         return Outcome((risk + mixed_risk) / 2 + weight * consistency, logs, state)
 
@@ -113,4 +127,6 @@ def _slot(name: str) -> str:
 
 def _divergence(target: Tensor, logits: Tensor) -> Tensor:
     """Compute KL(softmax(target) || softmax(logits)), mean over rows."""
-    return F.kl_div(logits.log_softmax(1), target.log_softmax(1), reduction="batchmean", log_target=True)
+    return F.kl_div(
+        logits.log_softmax(1), target.log_softmax(1), reduction="batchmean", log_target=True
+    )

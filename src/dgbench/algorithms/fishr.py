@@ -23,7 +23,11 @@ class Fishr(Algorithm):
     reset_adam_at = "penalty_anneal_iters"
 
     def initial_state(self, networks: Networks) -> dict[str, Tensor]:
-        return {"variances": torch.zeros(self.sizes.n_envs, self.sizes.n_classes, self.sizes.n_features + 1)}
+        return {
+            "variances": torch.zeros(
+                self.sizes.n_envs, self.sizes.n_classes, self.sizes.n_features + 1
+            )
+        }
 
     def objective(self, s: Step) -> Outcome:
         z = s.features()
@@ -31,7 +35,9 @@ class Fishr(Algorithm):
         onehot = (torch.arange(logits.shape[1], device=z.device) == s.y[:, None]).to(z.dtype)
         residuals = s.split(logits.softmax(1) - onehot)
         inputs = s.split(torch.cat([z, torch.ones_like(z[:, :1])], 1))
-        batch_variances = torch.stack([_variance_of_products(r, u) for r, u in zip(residuals, inputs, strict=True)])
+        batch_variances = torch.stack(
+            [_variance_of_products(r, u) for r, u in zip(residuals, inputs, strict=True)]
+        )
         ema = s.hp.ema
         variances = ema * s.state["variances"] + (1 - ema) * batch_variances
         corrected = variances / (1 - ema)

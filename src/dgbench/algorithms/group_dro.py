@@ -34,7 +34,9 @@ class GroupDRO(Algorithm):
             q = q / q.sum()
             weights = q
         else:
-            places = (s.drawn[:, None] == torch.arange(self.sizes.n_trained_envs, device=risks.device)).to(risks.dtype)
+            places = (
+                s.drawn[:, None] == torch.arange(self.sizes.n_trained_envs, device=risks.device)
+            ).to(risks.dtype)
             q = s.state["q"] * (1 + (growth - 1) @ places)
             q = q / q.sum()
             weights = places @ q

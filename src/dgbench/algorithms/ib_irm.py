@@ -23,7 +23,10 @@ class IBIRM(Algorithm):
     def objective(self, s: Step) -> Outcome:
         z = s.features()
         logits = s.networks.classifier(z)
-        invariance, variance = invariance_penalty(logits, s.batch), environment_variances(z, s.batch).mean()
+        invariance, variance = (
+            invariance_penalty(logits, s.batch),
+            environment_variances(z, s.batch).mean(),
+        )
         w = torch.where(s.step >= s.hp.irm_penalty_anneal_iters, s.hp.irm_lambda, 1.0)
         v = torch.where(s.step >= s.hp.ib_penalty_anneal_iters, s.hp.ib_lambda, 0.0)
         logs = {

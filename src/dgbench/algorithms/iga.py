@@ -33,9 +33,13 @@ class IGA(Algorithm):
     def objective(self, s: Step) -> Outcome:
         params = s.networks.params(*MODEL)
         graph, together = self.values["iga_graph"], self.values["forward"] == "together"
-        risks, gradients = environment_gradients(s.networks, params, s.batch, together, differentiable=graph)
+        risks, gradients = environment_gradients(
+            s.networks, params, s.batch, together, differentiable=graph
+        )
         if not graph:
             gradients = detached(gradients)
         # the sum of g_e - mean g is 0, so it is no matter that the mean is a constant
-        penalty = torch.stack([(g - g.mean(0).detach()).pow(2).sum() for g in gradients.values()]).sum()
+        penalty = torch.stack(
+            [(g - g.mean(0).detach()).pow(2).sum() for g in gradients.values()]
+        ).sum()
         return penalized(risks.mean(), s.hp.penalty, penalty)

@@ -17,7 +17,15 @@ from dgbench.errors import ConfigError
 from dgbench.network_specs import LinearSpec, NetworkSpec, Sizes
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup
 from dgbench.objectives.pixels import from_pixels, gray, to_pixels
-from dgbench.objectives.step import Integers, Outcome, Prediction, RandomInputs, Step, Uniform, dropped
+from dgbench.objectives.step import (
+    Integers,
+    Outcome,
+    Prediction,
+    RandomInputs,
+    Step,
+    Uniform,
+    dropped,
+)
 
 SIDE = 3  # tiles per side
 TILES = SIDE * SIDE
@@ -68,7 +76,11 @@ class JiGen(Algorithm):
         }
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        return {"model": ParamGroup(("featurizer", "classifier", "jigsaw"), optimizer=self.values["optimizer"])}
+        return {
+            "model": ParamGroup(
+                ("featurizer", "classifier", "jigsaw"), optimizer=self.values["optimizer"]
+            )
+        }
 
     def lr_factor(self, group: str, step: int) -> float:
         return dropped(step, self.values["drop_lr_at"], self.sizes.n_steps)
@@ -80,7 +92,9 @@ class JiGen(Algorithm):
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
         n, below = sum(sizes), (self.values["n_permutations"] + 1,)
         return {
-            "order": Integers((n,), "number of the order of the tiles, 0 for none", below=below * n),
+            "order": Integers(
+                (n,), "number of the order of the tiles, 0 for none", below=below * n
+            ),
             "coin": Uniform((n,), "the tiles stay in order where it is below beta"),
             "gray": Uniform((n, TILES), "a tile turns gray where it is below tile_gray"),
         }
@@ -89,10 +103,17 @@ class JiGen(Algorithm):
         x, order = self.view(s)
         z = s.networks.featurizer(x)
         losses = F.cross_entropy(s.networks.classifier(z), s.y, reduction="none")
-        weights = (order == 0).to(losses.dtype) if self.values["class_on"] == "ordered" else torch.ones_like(losses)
+        weights = (
+            (order == 0).to(losses.dtype)
+            if self.values["class_on"] == "ordered"
+            else torch.ones_like(losses)
+        )
         risk = (losses * weights).sum() / weights.sum().clamp(min=1)
         puzzle = F.cross_entropy(s.networks.jigsaw(z), order)
-        return Outcome(risk + s.hp.alpha * puzzle, {"jigsaw_loss": puzzle.detach(), "class_loss": risk.detach()})
+        return Outcome(
+            risk + s.hp.alpha * puzzle,
+            {"jigsaw_loss": puzzle.detach(), "class_loss": risk.detach()},
+        )
 
     def view(self, s: Step) -> tuple[Tensor, Tensor]:
         """Shuffle the tiles of a step's images, some gray; return the images and the (N,) numbers of the orders."""
@@ -157,7 +178,11 @@ def cut(x: Tensor) -> Tensor:
 def assemble(tiles: Tensor) -> Tensor:
     """Assemble images from tiles, the inverse of :func:`cut`."""
     n, _, c, h, w = tiles.shape
-    return tiles.reshape(n, SIDE, SIDE, c, h, w).permute(0, 3, 1, 4, 2, 5).reshape(n, c, SIDE * h, SIDE * w)
+    return (
+        tiles.reshape(n, SIDE, SIDE, c, h, w)
+        .permute(0, 3, 1, 4, 2, 5)
+        .reshape(n, c, SIDE * h, SIDE * w)
+    )
 
 
 def framed(inner: Tensor, x: Tensor) -> Tensor:

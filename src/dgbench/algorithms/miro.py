@@ -42,7 +42,10 @@ class MIRO(Algorithm):
         }
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        return {"model": ParamGroup(("featurizer", "classifier")), "variances": ParamGroup(("variances",))}
+        return {
+            "model": ParamGroup(("featurizer", "classifier")),
+            "variances": ParamGroup(("variances",)),
+        }
 
     def updates(self, step: int) -> Sequence[Update]:
         return (Update(self.objective, ("model", "variances")),)
@@ -54,7 +57,9 @@ class MIRO(Algorithm):
         z, maps = s.networks.featurizer(s.x, maps=True)
         _, initial = s.networks.initial(s.x, maps=True)
         risk = s.risk(s.networks.classifier(z))
-        terms = [_distance(*layer) for layer in zip(maps, initial, s.networks.variances(), strict=True)]
+        terms = [
+            _distance(*layer) for layer in zip(maps, initial, s.networks.variances(), strict=True)
+        ]
         penalty = torch.stack(terms).sum()
         return Outcome(risk + s.hp.ld * penalty, {"penalty": penalty.detach()})
 

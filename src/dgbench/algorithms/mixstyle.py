@@ -54,7 +54,9 @@ class MixStyle(Algorithm):
             "partner": partners,
             "active": Bernoulli(shape, "whether a stage mixes", p=self.values["ms_p"]),
             "permutation": Permutation((len(sizes),), "cyclic order of the environments"),
-            "weight": Beta(partners.shape, "weight of a row's own style", alpha=self.values["ms_alpha"]),
+            "weight": Beta(
+                partners.shape, "weight of a row's own style", alpha=self.values["ms_alpha"]
+            ),
         }
 
     def objective(self, s: Step) -> Outcome:
@@ -63,12 +65,21 @@ class MixStyle(Algorithm):
             weights = s.x.new_full(rows.shape, 1 / len(s.y))
         else:
             pairs = cyclic_pairs(s.batch, s.random["permutation"])
-            rows, weights = torch.cat([pairs.first, pairs.second], 1), torch.cat([pairs.weight] * 2, 1) / 2
+            rows, weights = (
+                torch.cat([pairs.first, pairs.second], 1),
+                torch.cat([pairs.weight] * 2, 1) / 2,
+            )
         x, y = s.x[rows], s.y[rows]  # (passes, n, ...)
-        stages = [int(digit) for digit in str(self.values["ms_layers"]) if int(digit) in s.networks.style_stages()]
+        stages = [
+            int(digit)
+            for digit in str(self.values["ms_layers"])
+            if int(digit) in s.networks.style_stages()
+        ]
         logits = torch.stack([_mixed_logits(s, x[i], i, stages) for i in range(len(x))])
         losses = F.cross_entropy(logits.movedim(-1, 1), y, reduction="none")
-        return Outcome((losses * weights).sum(1).mean(), {"mixed_stages": s.x.new_full((), len(stages))})
+        return Outcome(
+            (losses * weights).sum(1).mean(), {"mixed_stages": s.x.new_full((), len(stages))}
+        )
 
 
 def _mixed_logits(s: Step, x: Tensor, i: int, stages: Sequence[int]) -> Tensor:

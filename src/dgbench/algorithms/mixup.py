@@ -10,7 +10,15 @@ from torch.nn import functional as F
 
 from dgbench.objectives.contract import Algorithm, Choices
 from dgbench.objectives.pairing import cyclic_pairs, shuffle_second
-from dgbench.objectives.step import Beta, Outcome, Permutation, RandomInput, RandomInputs, Step, Uniform
+from dgbench.objectives.step import (
+    Beta,
+    Outcome,
+    Permutation,
+    RandomInput,
+    RandomInputs,
+    Step,
+    Uniform,
+)
 
 
 class Mixup(Algorithm):
@@ -41,8 +49,12 @@ class Mixup(Algorithm):
         w = s.random["weight"].view(-1, 1, *[1] * (s.x.dim() - 1))
         mixed = w * s.x[pairs.first] + (1 - w) * s.x[pairs.second]
         logits = torch.stack([s.networks.logits(u) for u in mixed])  # (n, L, K), one pass per pair
-        first, second = (self._risks(logits, s.y[rows], pairs.weight) for rows in (pairs.first, pairs.second))
-        return Outcome((s.random["weight"] * first).mean() + ((1 - s.random["weight"]) * second).mean())
+        first, second = (
+            self._risks(logits, s.y[rows], pairs.weight) for rows in (pairs.first, pairs.second)
+        )
+        return Outcome(
+            (s.random["weight"] * first).mean() + ((1 - s.random["weight"]) * second).mean()
+        )
 
     @staticmethod
     def _risks(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:

@@ -50,7 +50,11 @@ class MLDG(Algorithm):
             )
 
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
-        return {"permutation": Permutation((len(sizes),), "order of the environments, from which episodes are cut")}
+        return {
+            "permutation": Permutation(
+                (len(sizes),), "order of the environments, from which episodes are cut"
+            )
+        }
 
     def _episodes(self, batch: EnvBatch, permutation: Tensor) -> Pairs:
         if self.values["mldg_episodes"] == "pairs":
@@ -72,15 +76,22 @@ class MLDG(Algorithm):
             ahead = {key: self._adam_step(s, value, g_i[key]) for key, value in params.items()}
             risk_j, g_j = self._descend(s, ahead, second, weight)
             loss = loss + risk_i + s.hp.mldg_beta * risk_j
-            first_risks, second_risks = first_risks + risk_i.detach(), second_risks + risk_j.detach()
-            total = {key: value + g_i[key] + s.hp.mldg_beta * g_j[key] for key, value in total.items()}
+            first_risks, second_risks = (
+                first_risks + risk_i.detach(),
+                second_risks + risk_j.detach(),
+            )
+            total = {
+                key: value + g_i[key] + s.hp.mldg_beta * g_j[key] for key, value in total.items()
+            }
         n = len(s.sizes)
         m = len(episodes.first)
         logs = {"meta_train_risk": first_risks / m, "meta_test_risk": second_risks / m}
         return Outcome(loss / n, logs, grads={key: value / n for key, value in total.items()})
 
     @staticmethod
-    def _descend(s: Step, params: Tensors, rows: Tensor, weight: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def _descend(
+        s: Step, params: Tensors, rows: Tensor, weight: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         x, y = s.x[rows], s.y[rows]
 
         def risk(bound: BoundNetworks) -> Tensor:

@@ -15,7 +15,16 @@ from dgbench.network_specs import LinearSpec, NetworkSpec, Sizes
 from dgbench.objectives.clustering import kmeans, principal_components, relabeled
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup, Update
 from dgbench.objectives.gradients import scale_gradient
-from dgbench.objectives.step import Bernoulli, Outcome, Prediction, RandomInputs, Step, Surveyed, dropped, epoch_of
+from dgbench.objectives.step import (
+    Bernoulli,
+    Outcome,
+    Prediction,
+    RandomInputs,
+    Step,
+    Surveyed,
+    dropped,
+    epoch_of,
+)
 
 COMPONENTS = 256
 TOLERANCE = 1e-4  # of k-means
@@ -38,7 +47,9 @@ class MMLD(Algorithm):
     ``drop_lr_at`` 0.8 are their settings.
     """
 
-    static = frozenset({"n_groups", "rounds", "disc_width", "disc_drop_rate", "head_factor", "drop_lr_at"})
+    static = frozenset(
+        {"n_groups", "rounds", "disc_width", "disc_drop_rate", "head_factor", "drop_lr_at"}
+    )
     choices: ClassVar[Choices] = {
         "entropy": ("shannon", "square"), "group_weights": (True, False), "optimizer": ("adam", "sgd"),
     }  # fmt: skip
@@ -76,19 +87,29 @@ class MMLD(Algorithm):
         return {"group": torch.zeros(n, dtype=torch.int64), "group_weight": torch.ones(groups)}
 
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
-        shape, keep_rate = (sum(sizes), self.values["disc_width"]), 1 - self.values["disc_drop_rate"]
-        return {f"keep_{k}": Bernoulli(shape, "which units of the discriminator are kept", p=keep_rate) for k in (1, 2)}
+        shape, keep_rate = (
+            (sum(sizes), self.values["disc_width"]),
+            1 - self.values["disc_drop_rate"],
+        )
+        return {
+            f"keep_{k}": Bernoulli(shape, "which units of the discriminator are kept", p=keep_rate)
+            for k in (1, 2)
+        }
 
     def objective(self, s: Step) -> Outcome:
         z = s.features()
         logits = s.networks.classifier(z)
-        current_round = epoch_of(s.step, self.values["rounds"], self.sizes.n_steps).to(s.hp.grl_weight.dtype)
+        current_round = epoch_of(s.step, self.values["rounds"], self.sizes.n_steps).to(
+            s.hp.grl_weight.dtype
+        )
         rise = 2 / (1 + (-10 * current_round / self.values["rounds"]).exp()) - 1
         reversal = rise * s.hp.grl_weight
         group = s.state["group"][s.index]
         group_logits = self._discriminate(s, scale_gradient(z, -reversal))
         weight = s.state["group_weight"][group]
-        style_loss = (weight * F.cross_entropy(group_logits, group, reduction="none")).sum() / weight.sum()
+        style_loss = (
+            weight * F.cross_entropy(group_logits, group, reduction="none")
+        ).sum() / weight.sum()
         entropy, risk = self._entropy(logits), s.risk(logits)
         logs = {
             "class_loss": risk.detach(), "discriminator_loss": style_loss.detach(), "entropy": entropy.detach(),
@@ -130,7 +151,10 @@ class MMLD(Algorithm):
         if not self.values["group_weights"]:
             return {"group": group}
         share = 1 / torch.bincount(labels, minlength=n_groups).clamp(min=1).double()
-        return {"group": group, "group_weight": (n_groups * share / share.sum()).to(survey.state["group_weight"])}
+        return {
+            "group": group,
+            "group_weight": (n_groups * share / share.sum()).to(survey.state["group_weight"]),
+        }
 
 
 def _style(maps: Tensor) -> Tensor:

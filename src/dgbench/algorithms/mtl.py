@@ -58,5 +58,7 @@ class MTL(Algorithm):
 
     def predict(self, s: Prediction) -> Tensor:
         z = s.networks.featurizer(s.x)
-        summary = z.mean(0).expand_as(z) if self.values["variant"] == "fixed" else s.random["summary"]
+        summary = (
+            z.mean(0).expand_as(z) if self.values["variant"] == "fixed" else s.random["summary"]
+        )
         return s.networks.classifier(torch.cat([z, summary], 1))

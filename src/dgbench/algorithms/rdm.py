@@ -43,5 +43,9 @@ class RDM(Algorithm):
         late = s.step >= s.hp.rdm_penalty_anneal_iters
         weight = torch.where(late, s.hp.rdm_lambda, 0.0)
         spread_weight = torch.where(late, s.hp.variance_weight, 0.0)
-        logs = {"penalty": distance.detach(), "penalty_weight": weight, "variance": variance.detach()}
+        logs = {
+            "penalty": distance.detach(),
+            "penalty_weight": weight,
+            "variance": variance.detach(),
+        }
         return Outcome(risks.mean() + weight * distance + spread_weight * variance, logs)

@@ -33,7 +33,11 @@ class SANDMask(Algorithm):
     @classmethod
     def caution(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> str:
         tau = hparams["tau"]
-        return f"hparams.tau={tau} masks every gradient, so nothing is learned; set it below 1" if tau >= 1 else ""
+        return (
+            f"hparams.tau={tau} masks every gradient, so nothing is learned; set it below 1"
+            if tau >= 1
+            else ""
+        )
 
     def objective(self, s: Step) -> Outcome:
         return masked_outcome(s, lambda g: _masked(g, s.hp.tau, s.hp.k))

@@ -47,7 +47,9 @@ class SelfReg(Algorithm):
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
         return {
             "weight": Beta((), "of the first partner, and of the first distance", alpha=0.5),
-            "keys": Uniform((2, sum(sizes)), "whose order within a class gives the two partners of each row"),
+            "keys": Uniform(
+                (2, sum(sizes)), "whose order within a class gives the two partners of each row"
+            ),
         }
 
     def objective(self, s: Step) -> Outcome:

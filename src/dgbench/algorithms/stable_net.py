@@ -48,20 +48,26 @@ class StableNet(Algorithm):
     def check(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> None:
         super().check(sizes, hparams)
         if sizes.n_features < 2:
-            raise ConfigError("StableNet compares features with one another; give the featurizer at least 2 features")
+            raise ConfigError(
+                "StableNet compares features with one another; give the featurizer at least 2 features"
+            )
 
     @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:
         return {"classifier": LinearSpec(sizes.n_features, sizes.n_classes, xavier_gain=0.1)}
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        return {"model": ParamGroup(("featurizer", "classifier"), optimizer=self.values["optimizer"])}
+        return {
+            "model": ParamGroup(("featurizer", "classifier"), optimizer=self.values["optimizer"])
+        }
 
     def lr_factor(self, group: str, step: int) -> float:
         if self.values["decay_lr"] == "none":
             return 1.0
         epochs = self.values["epochs"]
-        return (0.01 + math.cos(math.pi / 2 * epoch_of(step, epochs, self.sizes.n_steps) / epochs)) / 1.01
+        return (
+            0.01 + math.cos(math.pi / 2 * epoch_of(step, epochs, self.sizes.n_steps) / epochs)
+        ) / 1.01
 
     def initial_state(self, networks: Networks) -> dict[str, Tensor]:
         n = self.values["n_feature"] or self.values["batch_size"] * self.sizes.n_envs
@@ -71,7 +77,9 @@ class StableNet(Algorithm):
         inner, functions = self.values["epochb"], self.values["num_f"]
         return {
             "w": Normal((inner, functions), "factor of each random function, in each inner step"),
-            "b": Uniform((inner, self.sizes.n_features, functions), "its shifts, in parts of the period"),
+            "b": Uniform(
+                (inner, self.sizes.n_features, functions), "its shifts, in parts of the period"
+            ),
         }
 
     def objective(self, s: Step) -> Outcome:
@@ -81,7 +89,10 @@ class StableNet(Algorithm):
         weight = v.softmax(0)
         losses = F.cross_entropy(s.networks.classifier(z), s.y, reduction="none")
         logs = {"largest_weight": len(weight) * weight.max()}
-        state = {key: self._remembered(s, key, value) for key, value in (("features", new), ("weights", v))}
+        state = {
+            key: self._remembered(s, key, value)
+            for key, value in (("features", new), ("weights", v))
+        }
         return Outcome((weight * losses).sum(), logs, state)
 
     def _learning(self, s: Step) -> WeightLearning:
@@ -90,7 +101,9 @@ class StableNet(Algorithm):
         weight = s.hp.lambdap * (s.hp.lambda_decay_rate**drops).clamp(min=0.01)
         scale = torch.where(epoch == 0, s.hp.first_step_cons, 1.0)
         w, b = s.random["w"], s.random["b"]
-        return WeightLearning(w, b, weight, s.hp.decay_pow, scale, s.hp.lrbl, together=self.values["sum"])
+        return WeightLearning(
+            w, b, weight, s.hp.decay_pow, scale, s.hp.lrbl, together=self.values["sum"]
+        )
 
     def _remembered(self, s: Step, key: str, new: Tensor) -> Tensor:
         """Mix this step's rows into the first places of the memory."""
@@ -111,7 +124,9 @@ class WeightLearning:
     power: Tensor  #: exponent of the weights in the term that keeps them even
     scale: Tensor  #: factor of the whole loss
     lr: Tensor  #: learning rate of the first half of the inner steps; a tenth of it in the second
-    together: bool  #: the cosine and the sine of a function are added, instead of being two functions
+    together: (
+        bool  #: the cosine and the sine of a function are added, instead of being two functions
+    )
 
     def learn(self, features: Tensor, past: Tensor) -> Tensor:
         """Learn the (B,) weights of the first B rows, before their softmax.

@@ -65,7 +65,9 @@ class Transfer(Algorithm):
         head, gap = center, z.new_zeros(())
         for _ in range(self.values["d_steps_per_g"]):
             slopes, gap = torch.func.grad_and_value(lambda h: s.hp.t_lambda * _gap(s, z, h))(head)
-            moved = [h + s.hp.lr_d * slope - c for h, slope, c in zip(head, slopes, center, strict=True)]
+            moved = [
+                h + s.hp.lr_d * slope - c for h, slope, c in zip(head, slopes, center, strict=True)
+            ]
             distance = torch.stack([part.square().sum() for part in moved]).sum().sqrt()
             factor = torch.where(distance > s.hp.delta, s.hp.delta / distance, 1.0)
             head = tuple(c + factor * part for c, part in zip(center, moved, strict=True))
@@ -74,4 +76,6 @@ class Transfer(Algorithm):
 
 def _gap(s: Step, z: Tensor, head: tuple[Tensor, ...]) -> Tensor:
     risks = s.environment_risks(F.linear(z, *head))
-    return risks.max(0).values - risks.min(0).values  # one environment each, also where several are equal
+    return (
+        risks.max(0).values - risks.min(0).values
+    )  # one environment each, also where several are equal

@@ -62,7 +62,9 @@ class TRM(Algorithm):
         z = s.features()
         risk = s.risk(s.networks.classifier(z))
         active = s.step >= s.hp.iters
-        swap, new = self._swap(s, torch.where(active, z, 0.0))  # finite while it is not used, its gradient too
+        swap, new = self._swap(
+            s, torch.where(active, z, 0.0)
+        )  # finite while it is not used, its gradient too
         penalty = torch.where(active, swap, 0.0)
         state = {name: torch.where(active, value, s.state[name]) for name, value in new.items()}
         return Outcome(risk + penalty, {"penalty": penalty.detach()}, state)
@@ -80,8 +82,12 @@ class TRM(Algorithm):
         logits = torch.einsum("nm,qkm->qnk", z, weight) + bias[:, None]
         log_p = logits.log_softmax(2)
         onehot = (s.y[:, None] == torch.arange(logits.shape[2], device=z.device)).to(z.dtype)
-        risks = torch.stack([part.mean(1) for part in torch.split(-(log_p * onehot).sum(2), list(s.sizes), 1)], 1)
-        new_alpha = torch.where(off_diagonal, alpha * (s.hp.groupdro_eta * alpha * risks.detach()).exp(), alpha)
+        risks = torch.stack(
+            [part.mean(1) for part in torch.split(-(log_p * onehot).sum(2), list(s.sizes), 1)], 1
+        )
+        new_alpha = torch.where(
+            off_diagonal, alpha * (s.hp.groupdro_eta * alpha * risks.detach()).exp(), alpha
+        )
         swapped = (mask * alpha * risks).sum(1)
         if self.values["trm_alpha"] == "reference":
             surrogate = (mask * new_alpha * risks).sum(1)
@@ -91,7 +97,9 @@ class TRM(Algorithm):
         counts = torch.stack([z.new_full((), size) for size in s.sizes])
         row_weights = (mask * alpha / counts)[:, s.env]
         v = torch.einsum("qnk,nm->qkm", residual.detach() * row_weights[..., None], z.detach())
-        scores = logits.gather(1, pairs.first[..., None].expand(-1, -1, logits.shape[2]))  # each expert on its own rows
+        scores = logits.gather(
+            1, pairs.first[..., None].expand(-1, -1, logits.shape[2])
+        )  # each expert on its own rows
         a = neumann(
             z.detach()[pairs.first],
             scores.detach().softmax(2),
@@ -99,7 +107,10 @@ class TRM(Algorithm):
             v,
             self.values["trm_neumann"] == "reference",
         )
-        slope = ((scores.softmax(2) - onehot[pairs.first]) * torch.einsum("qkm,qlm->qlk", a, z[pairs.first])).sum(2)
+        slope = (
+            (scores.softmax(2) - onehot[pairs.first])
+            * torch.einsum("qkm,qlm->qlk", a, z[pairs.first])
+        ).sum(2)
         swap = (swapped - s.hp.cos_lambda * (pairs.weight * slope).sum(1)).mean()
         return swap, {"weight": weight, "bias": bias, "alpha": new_alpha}
 
@@ -108,7 +119,9 @@ class TRM(Algorithm):
         weight, bias = s.state["weight"].detach(), s.state["bias"].detach()
         if self.values["class_balanced"]:
             weight = s.networks.params("classifier")["classifier.weight"].detach().expand_as(weight)
-        onehot = (s.y[rows][..., None] == torch.arange(weight.shape[1], device=z.device)).to(z.dtype)
+        onehot = (s.y[rows][..., None] == torch.arange(weight.shape[1], device=z.device)).to(
+            z.dtype
+        )
         for _ in range(FITTING_STEPS):
             residual = ((z @ weight.mT + bias[:, None]).softmax(2) - onehot) * weights[..., None]
             weight = weight - FITTING_LR * residual.mT @ z

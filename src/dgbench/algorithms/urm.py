@@ -52,7 +52,9 @@ class URM(Algorithm):
         return {
             "model": ParamGroup(("featurizer", "classifier")),
             "discriminator": ParamGroup(
-                ("discriminator",), "urm_discriminator_lr", optimizer=self.values["urm_discriminator_optimizer"]
+                ("discriminator",),
+                "urm_discriminator_lr",
+                optimizer=self.values["urm_discriminator_optimizer"],
             ),
         }
 
@@ -64,17 +66,25 @@ class URM(Algorithm):
         noise = {"noise": Uniform((n, self.sizes.n_features), "v, before it is moved to its range")}
         if not self.values["urm_discriminator_label_smoothing"]:
             return noise
-        return {**noise, "labels": Uniform((2, n), "how much of the smoothing the labels of v and of z get")}
+        return {
+            **noise,
+            "labels": Uniform((2, n), "how much of the smoothing the labels of v and of z get"),
+        }
 
     def objective(self, s: Step) -> Outcome:
         z = self._features(s.networks, s.x)
         least = LEAST[self.values["urm_generator_output"]]
         noise = least + (1 - least) * s.random["noise"]
         constant = s.networks.bind(detached(s.networks.params("discriminator")))
-        risk, deception = s.risk(s.networks.classifier(z)), F.softplus(-constant.discriminator(z)).mean()
+        risk, deception = (
+            s.risk(s.networks.classifier(z)),
+            F.softplus(-constant.discriminator(z)).mean(),
+        )
         one, zero = self._targets(s)
         loss = _cross_entropy(s.networks.discriminator(noise), one)
-        loss = loss + s.hp.urm_adv_lambda * _cross_entropy(s.networks.discriminator(z.detach()), zero)
+        loss = loss + s.hp.urm_adv_lambda * _cross_entropy(
+            s.networks.discriminator(z.detach()), zero
+        )
         logs = {
             "risk": risk.detach(), "generator_loss": deception.detach(), "discriminator_loss": loss.detach(),
         }  # fmt: skip
@@ -84,7 +94,9 @@ class URM(Algorithm):
         return s.networks.classifier(self._features(s.networks, s.x))
 
     def _features(self, networks: AnyNetworks, x: Tensor) -> Tensor:
-        act = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}[self.values["urm_generator_output"]]
+        act = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}[
+            self.values["urm_generator_output"]
+        ]
         return act(networks.featurizer(x))
 
     def _targets(self, s: Step) -> tuple[Tensor, Tensor]:

@@ -73,7 +73,11 @@ def deviation_behind(bar: float, n: int, kind: str) -> float:
         n: number of values behind it, 2 or more.
         kind: a key of :data:`SPREADS`.
     """
-    factors = {"domainbed": n / math.sqrt(n - 1), "standard_error": math.sqrt(n), "standard_deviation": 1.0}
+    factors = {
+        "domainbed": n / math.sqrt(n - 1),
+        "standard_error": math.sqrt(n),
+        "standard_deviation": 1.0,
+    }
     return bar * factors[kind]
 
 
@@ -110,8 +114,12 @@ def overall(accuracies: Mapping[str, float], images: Mapping[str, float]) -> flo
     if not accuracies:
         raise MeasureError("no accuracy to average; give at least one")
     if lacking := sorted(env for env in accuracies if not images.get(env, 0) > 0):
-        raise MeasureError(f"number of images unknown for {', '.join(lacking)}; use the average over domains")
-    return math.fsum(accuracies[e] * images[e] for e in accuracies) / math.fsum(images[e] for e in accuracies)
+        raise MeasureError(
+            f"number of images unknown for {', '.join(lacking)}; use the average over domains"
+        )
+    return math.fsum(accuracies[e] * images[e] for e in accuracies) / math.fsum(
+        images[e] for e in accuracies
+    )
 
 
 def domain_std(accuracies: Sequence[float], divisor: str = "K-1") -> float:
@@ -132,7 +140,9 @@ def domain_std(accuracies: Sequence[float], divisor: str = "K-1") -> float:
             f"a standard deviation over {len(accuracies)} test domain with divisor {divisor} does not exist"
         )
     center = mean(accuracies)
-    return math.sqrt(math.fsum((value - center) ** 2 for value in accuracies) / (len(accuracies) - ddof))
+    return math.sqrt(
+        math.fsum((value - center) ** 2 for value in accuracies) / (len(accuracies) - ddof)
+    )
 
 
 _EQUAL = 1e-9  #: two accuracies this close are equal: what remains of rounding when 63.3 + 0.2 meets 63.5
@@ -145,7 +155,10 @@ def ranks(values: Mapping[str, float]) -> dict[str, int]:
         MeasureError: a NaN.
     """
     _check(values)
-    return {name: 1 + sum(other > value + _EQUAL for other in values.values()) for name, value in values.items()}
+    return {
+        name: 1 + sum(other > value + _EQUAL for other in values.values())
+        for name, value in values.items()
+    }
 
 
 def rank_changes(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, int]:

@@ -119,7 +119,10 @@ def lead(values: ArrayLike) -> Lead:
         as_large, relabelings = int((np.abs(sums) >= total - rounding).sum()), len(sums)
     else:
         signs = 2 * np.random.default_rng(0).integers(0, 2, size=(_DRAWN, seeds)) - 1
-        as_large, relabelings = 1 + int((np.abs(signs @ differences) >= total - rounding).sum()), _DRAWN + 1
+        as_large, relabelings = (
+            1 + int((np.abs(signs @ differences) >= total - rounding).sum()),
+            _DRAWN + 1,
+        )
     wins = int((differences > 0).sum())
     return Lead(first, second, max(total, 0.0) / seeds, wins, seeds, as_large, relabelings)
 
@@ -266,7 +269,9 @@ def welch(means: ArrayLike, deviations: ArrayLike, n: int) -> Floats:
     return p_values
 
 
-def welch_interval(means: ArrayLike, deviations: ArrayLike, n: int, first: int, second: int, level: float) -> Interval:
+def welch_interval(
+    means: ArrayLike, deviations: ArrayLike, n: int, first: int, second: int, level: float
+) -> Interval:
     """Compute the interval of one of the differences that :func:`welch` tests: the first value less the second.
 
     Args:
@@ -304,7 +309,9 @@ def holm(p_values: ArrayLike) -> Floats:
     p = np.asarray(p_values, dtype=float)
     order = np.argsort(p)
     adjusted = np.empty_like(p)
-    adjusted[order] = np.minimum(1.0, np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order]))
+    adjusted[order] = np.minimum(
+        1.0, np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order])
+    )
     return adjusted
 
 
@@ -312,7 +319,9 @@ def _partial_table(values: ArrayLike) -> Floats:
     """Convert values to (A, S), in which NaN stands for a seed that an algorithm lacks."""
     table = np.asarray(values, dtype=float)
     if table.ndim != 2 or not table.size:
-        raise MeasureError(f"values of shape {table.shape}; give one line per algorithm and one column per seed")
+        raise MeasureError(
+            f"values of shape {table.shape}; give one line per algorithm and one column per seed"
+        )
     if np.isinf(table).any() or np.isnan(table).all(axis=1).any():
         raise MeasureError("an algorithm has no value in any seed; leave it out")
     return table
@@ -321,7 +330,9 @@ def _partial_table(values: ArrayLike) -> Floats:
 def _table(values: ArrayLike) -> Floats:
     table = whole(values)
     if table.ndim != 2 or not table.size:
-        raise MeasureError(f"values of shape {table.shape}; give one line per algorithm and one column per seed")
+        raise MeasureError(
+            f"values of shape {table.shape}; give one line per algorithm and one column per seed"
+        )
     return table
 
 
@@ -350,7 +361,9 @@ def friedman(values: ArrayLike) -> Friedman:
     table = np.asarray(values, dtype=float)
     if table.ndim != 2 or table.shape[0] < 2 or table.shape[1] < 3:
         shape = " x ".join(map(str, table.shape))
-        raise MeasureError(f"Friedman's test needs 2 or more blocks of 3 or more algorithms, got {shape}; train more")
+        raise MeasureError(
+            f"Friedman's test needs 2 or more blocks of 3 or more algorithms, got {shape}; train more"
+        )
     if not np.isfinite(table).all():
         raise MeasureError("a block lacks an algorithm; leave the block or the algorithm out")
     n, k = table.shape
@@ -359,8 +372,12 @@ def friedman(values: ArrayLike) -> Friedman:
     test = friedmanchisquare(*table.T)
     statistic = max(0.0, float(test.statistic))
     rest = n * (k - 1) - statistic
-    p_f = 0.0 if rest <= 1e-12 else float(f.sf((n - 1) * statistic / rest, k - 1, (n - 1) * (k - 1)))
-    return Friedman(statistic, float(test.pvalue), p_f, tuple(rankdata(table, axis=1).mean(axis=0).tolist()), n)
+    p_f = (
+        0.0 if rest <= 1e-12 else float(f.sf((n - 1) * statistic / rest, k - 1, (n - 1) * (k - 1)))
+    )
+    return Friedman(
+        statistic, float(test.pvalue), p_f, tuple(rankdata(table, axis=1).mean(axis=0).tolist()), n
+    )
 
 
 def sign_test(wins: int, losses: int) -> float:
@@ -381,8 +398,12 @@ def critical_difference(algorithms: int, blocks: int, alpha: float = 0.05) -> fl
         MeasureError: fewer than 2 algorithms or no block.
     """
     if algorithms < 2 or blocks < 1:
-        raise MeasureError(f"{algorithms} algorithms over {blocks} blocks have no critical difference; train more")
-    return nemenyi_quantile(algorithms, alpha) * math.sqrt(algorithms * (algorithms + 1) / (6 * blocks))
+        raise MeasureError(
+            f"{algorithms} algorithms over {blocks} blocks have no critical difference; train more"
+        )
+    return nemenyi_quantile(algorithms, alpha) * math.sqrt(
+        algorithms * (algorithms + 1) / (6 * blocks)
+    )
 
 
 @functools.cache

@@ -35,7 +35,9 @@ def spearman(first: ByAlgorithm, second: ByAlgorithm) -> float:
     from scipy.stats import rankdata
 
     a, b = _paired(first, second)
-    return float(np.corrcoef(rankdata(a), rankdata(b))[1, 0])  # spearmanr does this, and a test that costs ten times it
+    return float(
+        np.corrcoef(rankdata(a), rankdata(b))[1, 0]
+    )  # spearmanr does this, and a test that costs ten times it
 
 
 def kendall(first: ByAlgorithm, second: ByAlgorithm) -> float:
@@ -52,21 +54,31 @@ def _paired(first: ByAlgorithm, second: ByAlgorithm) -> tuple[list[float], list[
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         if first.keys() != second.keys():
             unshared = ", ".join(sorted(first.keys() ^ second.keys()))
-            raise MeasureError(f"the two measures cover different algorithms ({unshared}); give both for the same ones")
+            raise MeasureError(
+                f"the two measures cover different algorithms ({unshared}); give both for the same ones"
+            )
         names = sorted(first)
         a, b = [float(first[name]) for name in names], [float(second[name]) for name in names]
     elif isinstance(first, Mapping) or isinstance(second, Mapping):
-        raise MeasureError("one measure has algorithm names and the other has none; pass two mappings or two sequences")
+        raise MeasureError(
+            "one measure has algorithm names and the other has none; pass two mappings or two sequences"
+        )
     else:
         a, b = [float(value) for value in first], [float(value) for value in second]
     if len(a) != len(b):
-        raise MeasureError(f"{len(a)} values against {len(b)}; give both measures for the same algorithms")
+        raise MeasureError(
+            f"{len(a)} values against {len(b)}; give both measures for the same algorithms"
+        )
     if len(a) < 2:
-        raise MeasureError(f"a rank correlation needs 2 or more algorithms, got {len(a)}; train another algorithm")
+        raise MeasureError(
+            f"a rank correlation needs 2 or more algorithms, got {len(a)}; train another algorithm"
+        )
     if any(math.isnan(value) for value in a + b):
         raise MeasureError("a measure is NaN; leave that algorithm out of both")
     if len(set(a)) == 1 or len(set(b)) == 1:
-        raise MeasureError("a measure is equal for all algorithms and orders nothing; compare more algorithms")
+        raise MeasureError(
+            "a measure is equal for all algorithms and orders nothing; compare more algorithms"
+        )
     return a, b
 
 
@@ -111,7 +123,12 @@ def correlation_difference(
     """
     estimates, drawn = _correlations([first, other], ideal, rng, "spearman", draws)
     differences = drawn[0] - drawn[1]
-    return interval_of(float(estimates[0] - estimates[1]), differences[np.isfinite(differences)], level, inside=True)
+    return interval_of(
+        float(estimates[0] - estimates[1]),
+        differences[np.isfinite(differences)],
+        level,
+        inside=True,
+    )
 
 
 def pick_probability(
@@ -141,24 +158,39 @@ def pick_probability(
 
 
 def _correlations(
-    measures: Sequence[ArrayLike], ideal: ArrayLike, rng: np.random.Generator, coefficient: Coefficient, draws: int
+    measures: Sequence[ArrayLike],
+    ideal: ArrayLike,
+    rng: np.random.Generator,
+    coefficient: Coefficient,
+    draws: int,
 ) -> tuple[Floats, Floats]:
     """Correlate each measure with the ideal, mean over seeds: (M,) as it is and (M, draws) resampled."""
     tables = [whole(values) for values in (*measures, ideal)]
     if len({table.shape for table in tables}) > 1 or tables[0].ndim != 2 or tables[0].shape[0] < 3:
         shapes = ", ".join(str(table.shape) for table in tables)
-        raise MeasureError(f"an interval needs 3 or more algorithms by seeds, the same in each measure, got {shapes}")
+        raise MeasureError(
+            f"an interval needs 3 or more algorithms by seeds, the same in each measure, got {shapes}"
+        )
     algorithms, seeds = tables[0].shape
     correlate = _spearman if coefficient == "spearman" else _kendall
-    counts = np.vstack([np.ones((1, algorithms)), counts_of(rng, draws, algorithms)])  # the first line is the sample
+    counts = np.vstack(
+        [np.ones((1, algorithms)), counts_of(rng, draws, algorithms)]
+    )  # the first line is the sample
     weights = np.vstack([np.ones((1, seeds)), counts_of(rng, draws, seeds)]) / seeds
     signs = [np.sign(table[:, None, :] - table[None, :, :]) for table in tables]
     coefficients = np.empty((len(measures), draws + 1))
     for index in range(len(measures)):
-        per_seed = [correlate(signs[index][..., seed], signs[-1][..., seed], counts) for seed in range(seeds)]
-        coefficients[index] = np.where(weights > 0, weights * np.stack(per_seed, axis=1), 0.0).sum(axis=1)
+        per_seed = [
+            correlate(signs[index][..., seed], signs[-1][..., seed], counts)
+            for seed in range(seeds)
+        ]
+        coefficients[index] = np.where(weights > 0, weights * np.stack(per_seed, axis=1), 0.0).sum(
+            axis=1
+        )
     if not np.isfinite(coefficients[:, 0]).all():
-        raise MeasureError("a measure is equal for all algorithms and orders nothing; compare more algorithms")
+        raise MeasureError(
+            "a measure is equal for all algorithms and orders nothing; compare more algorithms"
+        )
     return coefficients[:, 0], coefficients[:, 1:]
 
 
@@ -180,4 +212,6 @@ def _kendall(first: Floats, second: Floats, counts: NDArray[Any]) -> Floats:
         return np.asarray(((counts @ signs) * counts).sum(axis=1))
 
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(pairs(first * second) / np.sqrt(pairs(first * first) * pairs(second * second)))
+        return np.asarray(
+            pairs(first * second) / np.sqrt(pairs(first * first) * pairs(second * second))
+        )

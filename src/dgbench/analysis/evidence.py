@@ -57,7 +57,9 @@ def e_process(differences: ArrayLike) -> Floats:
     values = np.asarray(differences, dtype=float)
     seeds = np.arange(1, values.shape[-1] + 1)
     total, squares = np.cumsum(values, axis=-1), np.cumsum(values**2, axis=-1)
-    mean = total / (seeds + 1 / _SCALE)  # of the posterior, whose deviation is known up to the scale below
+    mean = total / (
+        seeds + 1 / _SCALE
+    )  # of the posterior, whose deviation is known up to the scale below
     residual = np.maximum(squares - total * mean, np.finfo(float).tiny)
     ratio = seeds / 2 * (np.log(np.maximum(squares, np.finfo(float).tiny)) - np.log(residual))
     scale = np.sqrt(residual / (seeds * (seeds + 1 / _SCALE)))
@@ -89,7 +91,9 @@ def bounded_e_process(differences: ArrayLike, bound: float) -> Floats:
     values = np.asarray(differences, dtype=float)
     largest = float(np.abs(values).max(initial=0.0))
     if largest > bound * (1 + _ROUNDING):
-        raise MeasureError(f"a difference of {largest:g} exceeds the bound of {bound:g}; give the measure's own bound")
+        raise MeasureError(
+            f"a difference of {largest:g} exceeds the bound of {bound:g}; give the measure's own bound"
+        )
     gains = np.clip(values / bound, -1.0, 1.0)
     nodes, weights = np.polynomial.legendre.leggauss(_STAKES)
     with np.errstate(over="ignore"):  # beyond 1e308 it is infinite
@@ -124,8 +128,12 @@ def fewest_seeds(difference: float, bound: float, needed: float) -> float:
         MeasureError: the difference is not above 0.
     """
     if not difference > 0:
-        raise MeasureError(f"a difference of {difference} is found by no number of seeds; give one above 0")
-    most = math.ceil(math.log(2 * needed) / math.log1p(difference / bound))  # half of the capital alone reaches it
+        raise MeasureError(
+            f"a difference of {difference} is found by no number of seeds; give one above 0"
+        )
+    most = math.ceil(
+        math.log(2 * needed) / math.log1p(difference / bound)
+    )  # half of the capital alone reaches it
     if most > _MOST_SEEDS:
         return math.inf
     capital = bounded_e_process(np.full(most + 1, difference), bound)

@@ -70,7 +70,9 @@ class Resamples:
         intervals = {}
         for index, name in enumerate(self.names):
             rank = interval_of(float(positions[index]), drawn[:, index], self.level, inside=True)
-            intervals[name] = replace(rank, low=float(math.floor(rank.low)), high=float(math.ceil(rank.high)))
+            intervals[name] = replace(
+                rank, low=float(math.floor(rank.low)), high=float(math.ceil(rank.high))
+            )
         return intervals
 
 
@@ -82,7 +84,9 @@ def whole(values: ArrayLike) -> Floats:
     """
     table = np.asarray(values, dtype=float)
     if not np.isfinite(table).all():
-        raise MeasureError("an algorithm lacks a value for one of the seeds; leave that algorithm or that seed out")
+        raise MeasureError(
+            "an algorithm lacks a value for one of the seeds; leave that algorithm or that seed out"
+        )
     return table
 
 
@@ -111,7 +115,9 @@ def resample(
     """
     table = whole(values)
     if table.ndim not in (2, 3) or table.shape[0] != len(names) or not table.size:
-        raise MeasureError(f"{len(names)} algorithms, but values of shape {table.shape}; give one line per algorithm")
+        raise MeasureError(
+            f"{len(names)} algorithms, but values of shape {table.shape}; give one line per algorithm"
+        )
     sizes = [size for size in table.shape[1:] if size > 1]
     if not sizes:
         raise MeasureError("1 seed: nothing can be resampled; train more seeds")
@@ -123,7 +129,9 @@ def resample(
     else:
         folds = counts_of(rng, draws, table.shape[2]) / table.shape[2]
         drawn = np.einsum("bs,asf,bf->ba", seeds, table, folds, optimize=True)
-    return Resamples(tuple(names), estimate, estimate + widening(units, level) * (drawn - estimate), units, level)
+    return Resamples(
+        tuple(names), estimate, estimate + widening(units, level) * (drawn - estimate), units, level
+    )
 
 
 def widening(units: int, level: float) -> float:
@@ -154,7 +162,9 @@ class Sample:
     """What a table prints of several values, for instance one per seed."""
 
     mean: float
-    deviation: float | None  #: their standard deviation, divisor n-1; unit of the mean; None where it is not known
+    deviation: (
+        float | None
+    )  #: their standard deviation, divisor n-1; unit of the mean; None where it is not known
     n: int  #: how many values
 
 
@@ -176,7 +186,11 @@ def compatible(first: Sample, second: Sample, level: float = 0.95) -> Interval:
     variances = []
     for sample in (first, second):
         deviation = sample.deviation
-        if sample.n < 2 or deviation is None or not (deviation >= 0 and math.isfinite(deviation + sample.mean)):
+        if (
+            sample.n < 2
+            or deviation is None
+            or not (deviation >= 0 and math.isfinite(deviation + sample.mean))
+        ):
             raise MeasureError(
                 f"a mean of {sample.n} with standard deviation {deviation} cannot be compared; "
                 "2 or more values and their standard deviation are needed"
@@ -228,7 +242,9 @@ class Statistics(Checked):
     key = "report.statistics"
 
     draws: Count1 = 1000
-    level: Annotated[Number, Field(gt=0, le=0.9999), Refusal("is not in (0, 0.9999]", "0.95 is usual")] = 0.95
+    level: Annotated[
+        Number, Field(gt=0, le=0.9999), Refusal("is not in (0, 0.9999]", "0.95 is usual")
+    ] = 0.95
     seed: Count0 = 0
 
     def rng(self, *names: object) -> np.random.Generator:

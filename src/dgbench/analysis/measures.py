@@ -18,7 +18,12 @@ Errors = Mapping[str, float] | Iterable[float]
 ROUNDING = 1e-9  #: relative; values that differ by less tie
 
 #: measures that need the given environments alone, with the name a table prints
-PRACTICAL_MEASURES = {"average": "average", "worst": "worst", "gap": "gap", "worst_gap": "worst+gap"}
+PRACTICAL_MEASURES = {
+    "average": "average",
+    "worst": "worst",
+    "gap": "gap",
+    "worst_gap": "worst+gap",
+}
 #: the same and the one measure that needs all environments
 MEASURES = {**PRACTICAL_MEASURES, "ideal": "ideal"}
 
@@ -46,7 +51,9 @@ def gap(held_out: Errors) -> float:
     """
     values = _checked(held_out)
     if len(values) < 2:
-        raise MeasureError("a gap needs 2 or more held-out errors, got 1; test in more environments")
+        raise MeasureError(
+            "a gap needs 2 or more held-out errors, got 1; test in more environments"
+        )
     return max(values) - min(values)
 
 
@@ -114,13 +121,20 @@ class Measures:
         """
         values: dict[str, float | None] = {}
         reasons: dict[str, str] = {}
-        for name, function in (("average", average), ("worst", worst), ("gap", gap), ("worst_gap", worst_gap)):
+        for name, function in (
+            ("average", average),
+            ("worst", worst),
+            ("gap", gap),
+            ("worst_gap", worst_gap),
+        ):
             absence = no_held_out or (no_worst_gap if name == "worst_gap" else "")
             values[name], reason = _attempt(function, held_out, absence)
             reasons |= {name: reason} if reason else {}
         values["ideal"], reason = _attempt(ideal, everywhere, no_everywhere)
         reasons |= {"ideal": reason} if reason else {}
-        ideal_env = None if values["ideal"] is None else max(everywhere, key=lambda env: everywhere[env])
+        ideal_env = (
+            None if values["ideal"] is None else max(everywhere, key=lambda env: everywhere[env])
+        )
         return cls(**values, ideal_env=ideal_env, reasons=reasons)
 
     def value(self, name: str) -> float | None:
@@ -146,7 +160,9 @@ def _checked(errors: Errors) -> list[float]:
         raise MeasureError("no errors given; pass at least one environment's error")
     for name, value in pairs:
         if math.isnan(value):
-            raise MeasureError(f"the error of environment {name} is NaN; leave the run out or train it again")
+            raise MeasureError(
+                f"the error of environment {name} is NaN; leave the run out or train it again"
+            )
         if not 0 <= value <= 1:
             raise MeasureError(
                 f"the error of environment {name} is {value}; errors are fractions in [0, 1], not percent"
@@ -169,7 +185,11 @@ def select(values: Mapping[str, float]) -> tuple[str, ...]:
         if math.isnan(value):
             raise MeasureError(f"the value of {name} is NaN; leave it out")
     lowest = min(values.values())
-    return tuple(sorted(name for name, value in values.items() if math.isclose(value, lowest, rel_tol=ROUNDING)))
+    return tuple(
+        sorted(
+            name for name, value in values.items() if math.isclose(value, lowest, rel_tol=ROUNDING)
+        )
+    )
 
 
 def degradation(ideal_by_algorithm: Mapping[str, float], selected: str) -> float:
@@ -184,5 +204,7 @@ def degradation(ideal_by_algorithm: Mapping[str, float], selected: str) -> float
     """
     best = select(ideal_by_algorithm)
     if selected not in ideal_by_algorithm:
-        raise MeasureError(f"no ideal error for {selected}; train its fold 'full' (protocol.folds=[full])")
+        raise MeasureError(
+            f"no ideal error for {selected}; train its fold 'full' (protocol.folds=[full])"
+        )
     return 0.0 if selected in best else ideal_by_algorithm[selected] - ideal_by_algorithm[best[0]]

@@ -69,7 +69,9 @@ def pairs(values: ArrayLike) -> list[Pair]:
         differences = differences[~np.isnan(differences)]
         if len(differences) > 1:
             swapped = differences.mean() < 0
-            comparisons.append(Pair(second, first, -differences) if swapped else Pair(first, second, differences))
+            comparisons.append(
+                Pair(second, first, -differences) if swapped else Pair(first, second, differences)
+            )
     return comparisons
 
 
@@ -103,9 +105,13 @@ def deviation_of(deviations: ArrayLike, seeds: ArrayLike, level: float = 0.95) -
     """
     from scipy.stats import chi2
 
-    values, freedom = np.broadcast_arrays(np.asarray(deviations, dtype=float), np.asarray(seeds) - 1)
+    values, freedom = np.broadcast_arrays(
+        np.asarray(deviations, dtype=float), np.asarray(seeds) - 1
+    )
     if not values.size:
-        raise MeasureError("no two algorithms share 2 seeds, so no difference has a deviation; train more seeds")
+        raise MeasureError(
+            "no two algorithms share 2 seeds, so no difference has a deviation; train more seeds"
+        )
     middle, low, high = (
         float(np.median(values * np.sqrt(freedom / chi2.ppf(share, freedom))))
         for share in (0.5, (1 + level) / 2, (1 - level) / 2)
@@ -114,20 +120,26 @@ def deviation_of(deviations: ArrayLike, seeds: ArrayLike, level: float = 0.95) -
 
 
 @functools.cache
-def noncentrality(seeds: int, algorithms: int = 2, power: float = 0.8, alpha: float = 0.05) -> float:
+def noncentrality(
+    seeds: int, algorithms: int = 2, power: float = 0.8, alpha: float = 0.05
+) -> float:
     """Compute how many standard errors a true difference must have for the test to find it with that power."""
     from scipy.optimize import brentq
     from scipy.stats import chi2, nct, norm, t
 
     if seeds < 2 or not alpha < power < 1:
-        raise MeasureError(f"{seeds} seeds and a power of {power}: give 2 seeds or more and a power in ({alpha}, 1)")
+        raise MeasureError(
+            f"{seeds} seeds and a power of {power}: give 2 seeds or more and a power in ({alpha}, 1)"
+        )
     quantile = float(t.isf(error_of_each(algorithms, alpha), seeds - 1))
     share = (1 + power) / 2  # of normal and deviation, each
     highest = norm.ppf(share) + quantile * math.sqrt(chi2.ppf(share, seeds - 1) / (seeds - 1))
     return float(brentq(lambda errors: nct.sf(quantile, seeds - 1, errors) - power, 0.0, highest))
 
 
-def detectable(deviation: float, seeds: int, algorithms: int = 2, *, power: float = 0.8, alpha: float = 0.05) -> float:
+def detectable(
+    deviation: float, seeds: int, algorithms: int = 2, *, power: float = 0.8, alpha: float = 0.05
+) -> float:
     """Compute the smallest true difference of two algorithms that so many seeds find with that power.
 
     Args:
@@ -144,7 +156,12 @@ def detectable(deviation: float, seeds: int, algorithms: int = 2, *, power: floa
 
 
 def seeds_needed(
-    deviation: float, difference: float, algorithms: int = 2, *, power: float = 0.8, alpha: float = 0.05
+    deviation: float,
+    difference: float,
+    algorithms: int = 2,
+    *,
+    power: float = 0.8,
+    alpha: float = 0.05,
 ) -> float:
     """Find the fewest seeds, 2 or more, that find a difference; infinite over 2^19. Arguments as of :func:`detectable`.
 
@@ -152,7 +169,9 @@ def seeds_needed(
         MeasureError: the difference is not above 0.
     """
     if not difference > 0:
-        raise MeasureError(f"a difference of {difference} is found by no number of seeds; give one above 0")
+        raise MeasureError(
+            f"a difference of {difference} is found by no number of seeds; give one above 0"
+        )
     ratio, high = deviation / difference, 2
     while ratio * noncentrality(high, algorithms, power, alpha) > math.sqrt(high):
         high *= 2

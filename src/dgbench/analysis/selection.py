@@ -39,7 +39,9 @@ class RunKey:
     held_out: frozenset[str] = frozenset()  #: environments never trained on
     seed: int = 0  #: seed, or DomainBed's trial
     draw: int = 0  #: number of the hyperparameter draw
-    protocol: str = ""  #: draws are chosen within a protocol, while runs judge one another across them
+    protocol: str = (
+        ""  #: draws are chosen within a protocol, while runs judge one another across them
+    )
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,9 @@ class Choices:
     reason: dict[int, str] = field(default_factory=dict)  #: run -> why it has no step
 
 
-def scores(run: Ints, step: Ints, value: Floats, needed: Ints, weight: Floats | None = None) -> Scores:
+def scores(
+    run: Ints, step: Ints, value: Floats, needed: Ints, weight: Floats | None = None
+) -> Scores:
     """Average the values of each (run, step), dropping steps with fewer values than the run needs.
 
     Args:
@@ -222,7 +226,9 @@ class Last(Selection):
 
     def choose(self, records: Records) -> Choices:
         steps = records.last_steps()
-        return Choices(steps, np.full(len(steps), np.nan), np.zeros(len(steps), dtype=bool), _no_rows(steps))
+        return Choices(
+            steps, np.full(len(steps), np.nan), np.zeros(len(steps), dtype=bool), _no_rows(steps)
+        )
 
 
 @dataclass(frozen=True)
@@ -259,11 +265,15 @@ class Oracle(Selection):
         judging = records.of_subset("val") & records.held_out
         needed = records.environments_of(judging)
         at_end = judging & (records.step == steps[records.run])
-        accuracies = scores(records.run[at_end], records.step[at_end], records.accuracy[at_end], needed)
+        accuracies = scores(
+            records.run[at_end], records.step[at_end], records.accuracy[at_end], needed
+        )
         judged, accuracy = np.zeros(len(steps), dtype=bool), np.full(len(steps), np.nan)
         judged[accuracies.run], accuracy[accuracies.run] = True, accuracies.value
         for run in np.flatnonzero((needed > 0) & ~judged):
-            reasons[int(run)] = f"no val rows of the held-out environment at step {steps[run]}; choose selection=last"
+            reasons[int(run)] = (
+                f"no val rows of the held-out environment at step {steps[run]}; choose selection=last"
+            )
             steps[run] = -1
         return Choices(steps, accuracy, judged, reasons)
 
@@ -278,12 +288,16 @@ def best_by_training_val(records: Records, *, pooled: bool) -> Choices:
     rows = records.of_subset("val") & ~records.held_out
     needed = records.environments_of(rows)
     weight = records.seen[rows] if pooled else None
-    accuracies = scores(records.run[rows], records.step[rows], records.accuracy[rows], needed, weight)
+    accuracies = scores(
+        records.run[rows], records.step[rows], records.accuracy[rows], needed, weight
+    )
     steps, accuracy = first_best(accuracies, len(records.keys))
     reasons = {}
     for run in np.flatnonzero(steps < 0):
         reason = "no step has val rows of every training environment" if needed[run] else ""
-        reasons[int(run)] = f"{reason or 'no val rows of a training environment'}; choose selection=last"
+        reasons[int(run)] = (
+            f"{reason or 'no val rows of a training environment'}; choose selection=last"
+        )
     return Choices(steps, accuracy, steps >= 0, reasons)
 
 
@@ -306,17 +320,23 @@ class LooVal(Selection):
 
     def choose(self, records: Records) -> Choices:
         judges = _judges(records)
-        needed = np.array([len(set(key.given) - key.held_out) for key in records.keys], dtype=np.int64)
+        needed = np.array(
+            [len(set(key.given) - key.held_out) for key in records.keys], dtype=np.int64
+        )
         rows = np.flatnonzero(records.held_out & records.of_subset("test"))
         judged = judges[records.run[rows], records.env[rows]]
         rows, judged = rows[judged >= 0], judged[judged >= 0].astype(np.int64)
         # a step counts only where the judged run was evaluated itself
         stride = int(records.step.max(initial=0)) + 1
-        evaluated = np.isin(judged * stride + records.step[rows], np.unique(records.run * stride + records.step))
+        evaluated = np.isin(
+            judged * stride + records.step[rows], np.unique(records.run * stride + records.step)
+        )
         rows, judged = rows[evaluated], judged[evaluated]
         order = np.lexsort((records.env[rows], records.step[rows], judged))
         rows, judged = rows[order], judged[order]
-        accuracies = scores(judged, records.step[rows], records.accuracy[rows], np.maximum(needed, 1))
+        accuracies = scores(
+            judged, records.step[rows], records.accuracy[rows], np.maximum(needed, 1)
+        )
         steps, accuracy = first_best(accuracies, len(records.keys))
         return Choices(steps, accuracy, steps >= 0, _absent(records, judges, steps))
 
@@ -333,14 +353,20 @@ class OodVal(Selection):
 
     def __post_init__(self) -> None:
         environments = self.environments
-        if not environments or isinstance(environments, str) or not isinstance(environments, Sequence):
+        if (
+            not environments
+            or isinstance(environments, str)
+            or not isinstance(environments, Sequence)
+        ):
             raise ConfigError(
                 "selection.environments is no list of names; name one, e.g. selection.environments=[photo]"
             )
         names = self.validation_environments
         repeated = [name for name in names if names.count(name) > 1]
         if repeated:
-            raise ConfigError(f"selection.environments names {repeated[0]} twice; name each environment once")
+            raise ConfigError(
+                f"selection.environments names {repeated[0]} twice; name each environment once"
+            )
 
     @property
     def title(self) -> str:
@@ -351,13 +377,19 @@ class OodVal(Selection):
         return tuple(map(typed_name, self.environments))
 
     def choose(self, records: Records) -> Choices:
-        codes = [records.environments.index(e) for e in self.validation_environments if e in records.environments]
+        codes = [
+            records.environments.index(e)
+            for e in self.validation_environments
+            if e in records.environments
+        ]
         rows = records.of_subset("val") & records.held_out & np.isin(records.env, codes)
         needed = np.full(len(records.keys), len(set(self.validation_environments)), dtype=np.int64)
         accuracies = scores(records.run[rows], records.step[rows], records.accuracy[rows], needed)
         steps, accuracy = first_best(accuracies, len(records.keys))
         reason = f"no val rows of {', '.join(self.validation_environments)} held out; train a run that holds it out"
-        return Choices(steps, accuracy, steps >= 0, {int(run): reason for run in np.flatnonzero(steps < 0)})
+        return Choices(
+            steps, accuracy, steps >= 0, {int(run): reason for run in np.flatnonzero(steps < 0)}
+        )
 
 
 @dataclass(frozen=True)
@@ -369,7 +401,9 @@ class Yu2024(Selection):
     """
 
     name: ClassVar[str] = "yu2024"
-    title: ClassVar[str] = "pooled training-domain validation, search on the first seed (Yu et al. 2024)"
+    title: ClassVar[str] = (
+        "pooled training-domain validation, search on the first seed (Yu et al. 2024)"
+    )
     one_search: ClassVar[bool] = True
 
     def choose(self, records: Records) -> Choices:
@@ -402,7 +436,11 @@ def _absent(records: Records, judges: Ints, chosen: Ints) -> dict[int, str]:
     reasons = {}
     for run in map(int, np.flatnonzero(chosen < 0)):
         key = records.keys[run]
-        lacking = [v for v in key.given if v not in key.held_out and not (v in codes and judged[run, codes[v]])]
+        lacking = [
+            v
+            for v in key.given
+            if v not in key.held_out and not (v in codes and judged[run, codes[v]])
+        ]
         phrase = f"beside {', '.join(sorted(key.held_out))}" if key.held_out else "alone"
         reasons[run] = (
             f"loo_val: no run of this draw and seed holds out {' or '.join(lacking)} {phrase}"
@@ -440,7 +478,9 @@ def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection)
         for _, runs in sorted(seeds.items(), key=lambda item: (len(item[1]) < 2, item[0])):
             if kept_draw is not None:
                 losers = [run for run in runs if keys[run].draw != kept_draw]
-                draws.lost.update(dict.fromkeys(losers, f"draw {kept_draw} was chosen with another seed"))
+                draws.lost.update(
+                    dict.fromkeys(losers, f"draw {kept_draw} was chosen with another seed")
+                )
             elif len(runs) > 1 and not all(choices.judged[run] for run in runs):
                 reason = f"selection={selection.name} cannot choose among {len(runs)} draws here"
                 draws.stuck.update(dict.fromkeys(runs, reason))
@@ -452,6 +492,11 @@ def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection)
     return draws
 
 
-def _worth(run: int, keys: Sequence[RunKey], choices: Choices, selection: Selection) -> tuple[float, int]:
+def _worth(
+    run: int, keys: Sequence[RunKey], choices: Choices, selection: Selection
+) -> tuple[float, int]:
     accuracy, draw = float(choices.accuracy[run]), keys[run].draw
-    return (-math.inf if math.isnan(accuracy) else accuracy, -draw if selection.one_search else draw)
+    return (
+        -math.inf if math.isnan(accuracy) else accuracy,
+        -draw if selection.one_search else draw,
+    )

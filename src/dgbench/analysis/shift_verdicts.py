@@ -15,7 +15,13 @@ from dgbench.errors import MeasureError
 
 LEVEL = 0.95
 HALF_SAMPLING, SPREAD, NO_INTERVAL = "half-sampling", "spread of trials", "none"
-DIVERSITY, CORRELATION, BOTH, NEITHER, UNDECIDED = "diversity", "correlation", "both", "neither", "undecided"
+DIVERSITY, CORRELATION, BOTH, NEITHER, UNDECIDED = (
+    "diversity",
+    "correlation",
+    "both",
+    "neither",
+    "undecided",
+)
 DOMINANT = (DIVERSITY, CORRELATION)
 _SENTENCES = {
     DIVERSITY: "dominated by diversity shift",
@@ -85,7 +91,9 @@ def interval(
     """Compute the 95% interval of a mean and its kind: from 2 or more halves, else from 2 or more trials, else none."""
     if len(halves) > 1:
         return *half_sampling(value, halves), HALF_SAMPLING
-    return (*spread_of_trials(value, trials), SPREAD) if len(trials) > 1 else (None, None, NO_INTERVAL)
+    return (
+        (*spread_of_trials(value, trials), SPREAD) if len(trials) > 1 else (None, None, NO_INTERVAL)
+    )
 
 
 def verdict_kind(div: Estimate, cor: Estimate, null_div: Estimate, null_cor: Estimate) -> str:
@@ -114,7 +122,9 @@ def verdict_words(kind: str, div: Estimate, null_div: Estimate) -> str:
     """Describe a verdict in words; arguments as of :func:`verdict_kind`."""
     if kind in _SENTENCES:
         return _SENTENCES[kind]
-    present, undecided = (DIVERSITY, CORRELATION) if is_above(div, null_div) else (CORRELATION, DIVERSITY)
+    present, undecided = (
+        (DIVERSITY, CORRELATION) if is_above(div, null_div) else (CORRELATION, DIVERSITY)
+    )
     return f"a {present} shift; the {undecided} shift is known too poorly to say which dominates"
 
 
@@ -128,11 +138,17 @@ def _excess(estimate: Estimate, null: Estimate) -> tuple[float, float]:
     return low - null_high, high - null_low
 
 
-def _about(value: float, estimates: ArrayLike, name: str, level: float, divisor: int = 1) -> tuple[float, float]:
+def _about(
+    value: float, estimates: ArrayLike, name: str, level: float, divisor: int = 1
+) -> tuple[float, float]:
     from scipy.stats import t
 
     values = np.asarray(estimates, dtype=np.float64)
     if values.ndim != 1 or len(values) < 2:
         raise MeasureError(f"{values.size} {name} have no standard deviation; use {name}=2 or more")
-    reach = float(t.ppf((1 + level) / 2, len(values) - 1)) * float(values.std(ddof=1)) / math.sqrt(divisor)
+    reach = (
+        float(t.ppf((1 + level) / 2, len(values) - 1))
+        * float(values.std(ddof=1))
+        / math.sqrt(divisor)
+    )
     return value - reach, value + reach

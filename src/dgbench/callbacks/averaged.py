@@ -43,7 +43,9 @@ class AveragedScores(pl.Callback):
         if self._restored is None:
             self.rule.begin(_buffers(pl_module))
         else:
-            self.rule.load_state_dict(pl_module.transfer_batch_to_device(self._restored, pl_module.device, 0))
+            self.rule.load_state_dict(
+                pl_module.transfer_batch_to_device(self._restored, pl_module.device, 0)
+            )
         self._restored = None
         trainer.should_stop = trainer.should_stop or self.rule.finished
         self._hook = partial(self._after_step, pl_module)

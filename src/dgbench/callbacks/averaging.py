@@ -32,7 +32,9 @@ class Rule(Protocol):
     final_only: bool  #: evaluations in training judge the live weights, and only the end scores :meth:`result`
     finished: bool  #: training may end
     ends_training: bool  #: whether :attr:`finished` may become true; may be left out, where it may
-    batchnorm_batches: int  #: forward passes that renew an unfrozen BatchNorm before the final evaluation
+    batchnorm_batches: (
+        int  #: forward passes that renew an unfrozen BatchNorm before the final evaluation
+    )
     renews: bool  #: each minibatch moves the running statistics of :meth:`result`, in place; may be left out
 
     def begin(self, buffers: Tensors) -> None:
@@ -65,7 +67,9 @@ class Averaging:
     """
 
     def __init__(self, rule: Rule) -> None:
-        if lacking := [name for name in ("final_only", "begin", "update", "result") if not hasattr(rule, name)]:
+        if lacking := [
+            name for name in ("final_only", "begin", "update", "result") if not hasattr(rule, name)
+        ]:
             raise ConfigError(
                 f"averaging.rule._target_ names a {type(rule).__name__} without {lacking[0]}; name a rule of averaging"
             )
@@ -90,7 +94,11 @@ class RunningMean:
         if self.count == weight:
             self.mean = snapshot(values)
         else:
-            torch._foreach_lerp_(list(self.mean.values()), [values[k].detach() for k in self.mean], weight / self.count)
+            torch._foreach_lerp_(
+                list(self.mean.values()),
+                [values[k].detach() for k in self.mean],
+                weight / self.count,
+            )
 
 
 class MovingAverage:
@@ -112,11 +120,19 @@ class MovingAverage:
     batchnorm_batches = 0  #: running statistics are what they are
 
     # first less start, its weight
-    _FLAVORS: Mapping[str, tuple[int, int]] = {"state": (-1, 1), "parameters": (0, 2), "renewed": (-1, 1)}
+    _FLAVORS: Mapping[str, tuple[int, int]] = {
+        "state": (-1, 1),
+        "parameters": (0, 2),
+        "renewed": (-1, 1),
+    }
 
     def __init__(self, start: int = 100, flavor: str = "state") -> None:
         offset, self._first_weight = self._FLAVORS[flavor]
-        self._first, self._whole_state, self.renews = start + offset, flavor != "parameters", flavor == "renewed"
+        self._first, self._whole_state, self.renews = (
+            start + offset,
+            flavor != "parameters",
+            flavor == "renewed",
+        )
         self._mean, self._initial = RunningMean(), dict[str, Tensor]()
 
     def begin(self, buffers: Tensors) -> None:
@@ -180,12 +196,21 @@ class Valley:
         return twin
 
     def state_dict(self) -> dict[str, Any]:
-        return {"base": vars(self.base), "mean": vars(self.mean), "start": self.start, "end": self.end}
+        return {
+            "base": vars(self.base),
+            "mean": vars(self.mean),
+            "start": self.start,
+            "end": self.end,
+        }
 
     @classmethod
     def restored(cls, state: Mapping[str, Any]) -> Valley:
         valley = cls(Segment(**state["base"]))
-        valley.mean, valley.start, valley.end = RunningMean(**state["mean"]), state["start"], state["end"]
+        valley.mean, valley.start, valley.end = (
+            RunningMean(**state["mean"]),
+            state["start"],
+            state["end"],
+        )
         return valley
 
 
@@ -196,11 +221,17 @@ class Swad:
     (1 + ``tolerance_ratio``) times the mean loss of the segments of convergence.
     """
 
-    final_only = True  #: evaluations in training judge the live weights; only the end scores :meth:`result`
+    final_only = (
+        True  #: evaluations in training judge the live weights; only the end scores :meth:`result`
+    )
     renews = False  #: statistics are renewed at the end, by ``batchnorm_batches``
 
     def __init__(
-        self, n_converge: int = 3, n_tolerance: int = 6, tolerance_ratio: float = 0.3, batchnorm_batches: int = 500
+        self,
+        n_converge: int = 3,
+        n_tolerance: int = 6,
+        tolerance_ratio: float = 0.3,
+        batchnorm_batches: int = 500,
     ) -> None:
         self.n_converge, self.n_tolerance, self.ratio = n_converge, n_tolerance, tolerance_ratio
         self.batchnorm_batches = batchnorm_batches
@@ -221,7 +252,9 @@ class Swad:
     def evaluated(self, step: int, loss: float, buffers: Tensors) -> None:
         """Close the open segment with an evaluation of the live weights."""
         if self._open.count:
-            self.add(Segment(self._open.mean, self._buffers, self._start, step, self._open.count, loss))
+            self.add(
+                Segment(self._open.mean, self._buffers, self._start, step, self._open.count, loss)
+            )
             self._open, self._buffers = RunningMean(), snapshot(buffers)
 
     def add(self, segment: Segment) -> None:
@@ -251,7 +284,9 @@ class Swad:
         elif surplus > 0:
             before = self.recent[-self.n_tolerance :][: surplus + 1]
             above = [i for i, s in enumerate(before) if s.loss > self._tolerance]
-            inside = before[above[-1] + 2 if above else 1 :]  # the first one inside is skipped, as in the reference
+            inside = before[
+                above[-1] + 2 if above else 1 :
+            ]  # the first one inside is skipped, as in the reference
         else:
             inside = []
         for segment in inside:
@@ -289,8 +324,15 @@ class Swad:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.finished, self._start, self._buffers = state["finished"], state["start"], state["buffers"]
-        self._open, self.recent = RunningMean(**state["open"]), [Segment(**segment) for segment in state["recent"]]
+        self.finished, self._start, self._buffers = (
+            state["finished"],
+            state["start"],
+            state["buffers"],
+        )
+        self._open, self.recent = (
+            RunningMean(**state["open"]),
+            [Segment(**segment) for segment in state["recent"]],
+        )
         self._valley = state["valley"] and Valley.restored(state["valley"])
         self._tolerance = state["tolerance"]
 

@@ -35,21 +35,29 @@ class Checkpointer(pl.Callback):
     """
 
     save: Callable[[pl.Trainer, Any], None]  #: saves the group
-    best: Sequence[Path | None]  #: ``best.ckpt`` of each run, in the order of the module; None for a complete one
+    best: Sequence[
+        Path | None
+    ]  #: ``best.ckpt`` of each run, in the order of the module; None for a complete one
     recorder: Recorder  #: knows which runs improved
     settings: TrainerSettings  #: ``checkpoint_seconds`` is the least time between two, 0 for every opportunity
     saved: int = field(default=0, init=False)  #: step of the last checkpoint
     seconds_written: float = field(default=0.0, init=False)  #: what all checkpoints have taken
     _written: float = field(default_factory=time.monotonic, init=False)
-    _pending: dict[int, Mapping[str, Any]] = field(default_factory=dict, init=False)  # best weights not on disk yet
+    _pending: dict[int, Mapping[str, Any]] = field(
+        default_factory=dict, init=False
+    )  # best weights not on disk yet
     _stopped_by: str = field(default="", init=False)  # what asked to end; empty while nothing has
-    _handlers: dict[int, Any] = field(default_factory=dict, init=False)  # of signals, as they were before training
+    _handlers: dict[int, Any] = field(
+        default_factory=dict, init=False
+    )  # of signals, as they were before training
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         self._written, self.saved = time.monotonic(), pl_module.steps_done
         if threading.current_thread() is threading.main_thread():
             for number in STOPS:
-                if number != signal.SIGUSR1 or signal.getsignal(number) is signal.SIG_DFL:  # else a launcher's own
+                if (
+                    number != signal.SIGUSR1 or signal.getsignal(number) is signal.SIG_DFL
+                ):  # else a launcher's own
                     self._handlers[number] = signal.signal(number, self._interrupt)
 
     def _interrupt(self, number: int, _: object) -> None:
@@ -57,9 +65,15 @@ class Checkpointer(pl.Callback):
         if not self._stopped_by:
             self._stopped_by = name_of(number)
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         step = pl_module.steps_done
-        if step % self.settings.eval_every == 0 or step >= self.settings.steps or trainer.should_stop:
+        if (
+            step % self.settings.eval_every == 0
+            or step >= self.settings.steps
+            or trainer.should_stop
+        ):
             return  # an evaluation comes first, or it would be left out after a resume
         if self._stopped_by or self._due():
             self.write(trainer, pl_module)
@@ -68,7 +82,10 @@ class Checkpointer(pl.Callback):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         for i in self.recorder.improved:
             if self.best[i] is not None:
-                self._pending[i] = {"step": pl_module.steps_done, "state_dict": pl_module.weights(i)}
+                self._pending[i] = {
+                    "step": pl_module.steps_done,
+                    "state_dict": pl_module.weights(i),
+                }
         if trainer.state.fn != TrainerFn.FITTING:  # an evaluation after training, the last word
             self._write_best()
 
@@ -89,7 +106,9 @@ class Checkpointer(pl.Callback):
 
     def _give_back_signals(self) -> None:
         for number, handler in self._handlers.items():
-            if signal.getsignal(number) == self._interrupt:  # Lightning may have put back what was before its own
+            if (
+                signal.getsignal(number) == self._interrupt
+            ):  # Lightning may have put back what was before its own
                 signal.signal(number, handler)
         self._handlers = {}
 

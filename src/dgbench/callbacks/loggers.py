@@ -96,7 +96,9 @@ class Guard:
     name: str  #: what is off then
     scope: str = "job"  #: for the rest of which
     advice: str = ""  #: what the message ends with
-    on_failure: Callable[[], bool] = lambda: False  #: returns whether another process has told of it
+    on_failure: Callable[[], bool] = lambda: (
+        False
+    )  #: returns whether another process has told of it
     off: bool = False
 
     def __call__(self, call: Callable[[], Any]) -> None:
@@ -111,7 +113,9 @@ class Guard:
             if self.on_failure():
                 return
             advice = f"; {self.advice}" if self.advice else ""
-            log.warning("%s is off for the rest of this %s: %s%s", self.name, self.scope, reason, advice)
+            log.warning(
+                "%s is off for the rest of this %s: %s%s", self.name, self.scope, reason, advice
+            )
 
 
 def error_values(rows: Sequence[Row]) -> dict[str, float]:
@@ -153,7 +157,11 @@ class LightningLog(MetricsLogger):
         """Return the logger's arguments that differ from run to run."""
         takes = "save_dir" in inspect.signature(self.make).parameters
         arguments = getattr(self.make, "keywords", {})
-        return {"save_dir": str(run.folder / "logger")} if takes and "save_dir" not in arguments else {}
+        return (
+            {"save_dir": str(run.folder / "logger")}
+            if takes and "save_dir" not in arguments
+            else {}
+        )
 
 
 class _LightningRun(RunLog):
@@ -189,7 +197,9 @@ class TensorBoardLog(LightningLog):
 
     def __init__(self) -> None:
         if not any(importlib.util.find_spec(name) for name in ("tensorboard", "tensorboardX")):
-            raise ConfigError("logger=tensorboard needs TensorBoard; pip install 'dgbench[tensorboard]'")
+            raise ConfigError(
+                "logger=tensorboard needs TensorBoard; pip install 'dgbench[tensorboard]'"
+            )
         super().__init__(_tensorboard_logger, "TensorBoard")
 
     def knows(self, folder: Path) -> bool:
@@ -233,15 +243,23 @@ def build_logger(config: Any) -> MetricsLogger | None:
         try:
             inspect.signature(kind).bind_partial(**content)
         except TypeError as error:
-            raise ConfigError(f"logger._target_={target} cannot be used: {error}; correct its arguments") from error
-        return LightningLog(build({"logger": {**config["logger"], "_partial_": True}}, "logger"), target)
+            raise ConfigError(
+                f"logger._target_={target} cannot be used: {error}; correct its arguments"
+            ) from error
+        return LightningLog(
+            build({"logger": {**config["logger"], "_partial_": True}}, "logger"), target
+        )
     built = build(config, "logger")
     if not isinstance(built, MetricsLogger):
-        raise ConfigError(f"logger._target_={target} is no logger; subclass pytorch_lightning.loggers.Logger")
+        raise ConfigError(
+            f"logger._target_={target} is no logger; subclass pytorch_lightning.loggers.Logger"
+        )
     return built
 
 
 def _is_lightning_logger(kind: type) -> bool:
-    from pytorch_lightning.loggers import Logger  # seconds, which whoever names such a class has spent
+    from pytorch_lightning.loggers import (
+        Logger,
+    )  # seconds, which whoever names such a class has spent
 
     return issubclass(kind, Logger)

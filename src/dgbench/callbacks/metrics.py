@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 
 from dgbench.callbacks.loggers import Guard, MetricsLogger, RunInfo, RunLog, error_values
 from dgbench.plan.settings import TrainerSettings
-from dgbench.records.metrics import ERRORS, METRICS_FILE, Lines, append_metrics, read_metrics, write_metrics
+from dgbench.records.metrics import (
+    ERRORS,
+    METRICS_FILE,
+    Lines,
+    append_metrics,
+    read_metrics,
+    write_metrics,
+)
 from dgbench.records.rows import ROW_FILE, Row, read_rows, row_of
 
 
@@ -29,7 +36,9 @@ class RunMetrics:
     """
 
     run: RunInfo  #: whose metrics
-    live: MetricsLogger | None  #: shows lines while the run trains; None where it is shown at its end
+    live: (
+        MetricsLogger | None
+    )  #: shows lines while the run trains; None where it is shown at its end
     safely: Guard  #: guards the file; shared by the runs of a job
     _log: RunLog | None = field(default=None, init=False)
     _waiting: Lines = field(default_factory=dict, init=False)
@@ -42,7 +51,12 @@ class RunMetrics:
 
         def cut() -> None:
             before.update(read_metrics(self.run.folder / METRICS_FILE))
-            kept.update(with_errors({done: values for done, values in before.items() if done <= step}, self.run.folder))
+            kept.update(
+                with_errors(
+                    {done: values for done, values in before.items() if done <= step},
+                    self.run.folder,
+                )
+            )
             write_metrics(self.run.folder / METRICS_FILE, kept)
 
         self.safely(cut)
@@ -93,7 +107,10 @@ def with_errors(lines: Lines, folder: Path) -> Lines:
     """
     file = folder / ROW_FILE
     rows = [row_of(flat) for flat in read_rows(file)[0]] if file.exists() else []
-    merged = {step: {k: v for k, v in line.items() if not k.startswith(ERRORS)} for step, line in lines.items()}
+    merged = {
+        step: {k: v for k, v in line.items() if not k.startswith(ERRORS)}
+        for step, line in lines.items()
+    }
     for step, evaluation in groupby(rows, key=lambda row: row.step):
         merged.setdefault(step, {}).update(error_values(list(evaluation)))
     return {step: values for step, values in sorted(merged.items()) if values}
@@ -113,12 +130,16 @@ class TrainingMetrics(pl.Callback):
     settings: TrainerSettings  #: ``log_every`` steps are between two lines, and the last step has one, too
     safely: Guard  #: guards the reading of values
     writing: Callable[[], float]  #: seconds spent on checkpoints so far
-    _totals: dict[str, NDArray[np.float64]] = field(init=False)  # (2, R) each, sum and number of what steps logged
+    _totals: dict[str, NDArray[np.float64]] = field(
+        init=False
+    )  # (2, R) each, sum and number of what steps logged
     _n: int = field(default=0, init=False)  # steps since the last line
     _seconds: float = field(default=0.0, init=False)  # what they took
     _begun: float = field(default=0.0, init=False)
     _written: float = field(default=0.0, init=False)
-    _images: int = field(default=0, init=False)  # of a run's minibatches of one step, all processes together
+    _images: int = field(
+        default=0, init=False
+    )  # of a run's minibatches of one step, all processes together
 
     def __post_init__(self) -> None:
         self._totals = defaultdict(lambda: np.zeros((2, len(self.runs))))
@@ -127,7 +148,9 @@ class TrainingMetrics(pl.Callback):
 
     def state(self, i: int) -> dict[str, Any]:
         """Return what run ``i`` has logged since its last line."""
-        means = {name: [float(sums[i]), int(counts[i])] for name, (sums, counts) in self._totals.items()}
+        means = {
+            name: [float(sums[i]), int(counts[i])] for name, (sums, counts) in self._totals.items()
+        }
         return {"sums": means, "steps": self._n, "seconds": self._seconds}
 
     def load_states(self, states: Sequence[Mapping[str, Any] | None]) -> None:
@@ -153,7 +176,9 @@ class TrainingMetrics(pl.Callback):
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         self._mark()
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         seconds = time.perf_counter() - self._begun - (self.writing() - self._written)
         self.safely(lambda: self._add(pl_module, batch, seconds, trainer.world_size))
         pl_module.collects = not self.safely.off
@@ -189,7 +214,10 @@ class TrainingMetrics(pl.Callback):
     def _show(self, module: Any, values: Sequence[tuple[str, NDArray[Any]]]) -> None:
         """Show other callbacks the last step: for a stack means over its runs, and learning rates of its first."""
         last = {f"train/{name}": float(np.mean(value)) for name, value in values}
-        rates = {f"lr/{name}": rate for name, rate in module.learning_rates(0, module.steps_done - 1).items()}
+        rates = {
+            f"lr/{name}": rate
+            for name, rate in module.learning_rates(0, module.steps_done - 1).items()
+        }
         module.log_dict({**last, **rates}, logger=False)
 
     def _log(self, module: Any, step: int) -> None:
@@ -199,8 +227,14 @@ class TrainingMetrics(pl.Callback):
             if run is None or i in module.diverged:
                 continue
             totals = self._totals.items()
-            means = {f"train/{name}": float(sums[i] / counts[i]) for name, (sums, counts) in totals if counts[i]}
-            rates = {f"lr/{name}": rate for name, rate in module.learning_rates(i, step - 1).items()}
+            means = {
+                f"train/{name}": float(sums[i] / counts[i])
+                for name, (sums, counts) in totals
+                if counts[i]
+            }
+            rates = {
+                f"lr/{name}": rate for name, rate in module.learning_rates(i, step - 1).items()
+            }
             run.log(step, {**means, **rates, **common})
         self._totals.clear()
         self._n, self._seconds = 0, 0.0

@@ -24,26 +24,34 @@ from dgbench.records.predictions import ATTRIBUTE, TOP, schema, seal_parquet
 log = logging.getLogger(__name__)
 #: columns with few different values
 CODED = ("eval_set", "env", "subset", "label", "predicted", "top.list.element")
-GROUP = 4096  # lines kept until they are written; a file of many small pieces would be twice as large
+GROUP = (
+    4096  # lines kept until they are written; a file of many small pieces would be twice as large
+)
 
 
 @dataclass
 class PredictedRun:
     """Where the predictions of one run go."""
 
-    file: Path | None  #: its path; None for a run that is complete and computed once more beside others
+    file: (
+        Path | None
+    )  #: its path; None for a run that is complete and computed once more beside others
     #: what the file says of the run, see :func:`~dgbench.records.predictions.about_predictions`, less ``step``,
     #: ``evaluation`` and ``recipes``
     about: Mapping[str, Any]
     recipes: Sequence[ErrorRecipe]  #: the errors that are recorded of it
-    places: dict[str, list[tuple[str | None, str | None]]] = field(init=False)  #: of each eval set, env and subset
+    places: dict[str, list[tuple[str | None, str | None]]] = field(
+        init=False
+    )  #: of each eval set, env and subset
 
     def __post_init__(self) -> None:
         alone: dict[str, list[tuple[str | None, str | None]]] = defaultdict(list)
         for recipe in self.recipes:
             for name in recipe.mixture:
                 alone[name] += [(recipe.env, recipe.subset)] if len(recipe.mixture) == 1 else []
-        self.places = {name: list(dict.fromkeys(places)) or [(None, None)] for name, places in alone.items()}
+        self.places = {
+            name: list(dict.fromkeys(places)) or [(None, None)] for name, places in alone.items()
+        }
 
 
 class Predictions(pl.Callback):
@@ -75,7 +83,13 @@ class Predictions(pl.Callback):
         pl_module.gives_logits = bool(self._open)
 
     def on_validation_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+        self,
+        trainer: Any,
+        pl_module: Any,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
     ) -> None:
         readers = [i for i in self._open if batch.name in self.runs[i].places]
         if not readers:
@@ -87,7 +101,9 @@ class Predictions(pl.Callback):
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         pl_module.gives_logits = False
         for i in list(self._open):
-            keep = i not in pl_module.diverged and (self.which == "last" or i in self.recorder.improved)
+            keep = i not in pl_module.diverged and (
+                self.which == "last" or i in self.recorder.improved
+            )
             lines = self._open.pop(i)
             if keep:
                 self.written[i] = lines.finish()
@@ -101,9 +117,14 @@ class Predictions(pl.Callback):
             if run.file is None or (checksum and checksum.begins(run.file)):
                 continue
             run.file.unlink(missing_ok=True)
-            if self.which == "best" and not self.recorder.final_only and i not in pl_module.diverged:
+            if (
+                self.which == "best"
+                and not self.recorder.final_only
+                and i not in pl_module.diverged
+            ):
                 log.warning(
-                    "%s: the best evaluation was made before predictions were asked for; none written", run.file
+                    "%s: the best evaluation was made before predictions were asked for; none written",
+                    run.file,
                 )
 
     def on_exception(self, trainer: pl.Trainer, pl_module: Any, exception: BaseException) -> None:
@@ -112,7 +133,9 @@ class Predictions(pl.Callback):
             self._open.popitem()[1].discard()
 
 
-def columns_of(batch: EvalBatch, logits: Tensor, environments: Environments) -> list[dict[str, Any]]:
+def columns_of(
+    batch: EvalBatch, logits: Tensor, environments: Environments
+) -> list[dict[str, Any]]:
     """Build the columns that need images, for each run; names, labels and attributes are shared by all of them.
 
     Args:
@@ -134,10 +157,18 @@ def columns_of(batch: EvalBatch, logits: Tensor, environments: Environments) -> 
     shared = {
         "image": pa.array(environments.catalog.names_at(positions), pa.string()),
         "label": batch.y.cpu().numpy(),
-        **{ATTRIBUTE + name: pa.array(values).dictionary_encode() for name, values in attributes.items()},
+        **{
+            ATTRIBUTE + name: pa.array(values).dictionary_encode()
+            for name, values in attributes.items()
+        },
     }
     return [
-        {**shared, "predicted": predicted[i], "top": (ends, top[i]), "probability": (ends, probability[i])}
+        {
+            **shared,
+            "predicted": predicted[i],
+            "top": (ends, top[i]),
+            "probability": (ends, probability[i]),
+        }
         for i in range(len(logits))
     ]
 
@@ -145,13 +176,21 @@ def columns_of(batch: EvalBatch, logits: Tensor, environments: Environments) -> 
 class PredictionLines:
     """The lines of the file of a run, written some thousand at a time; ``attributes`` are names of further columns."""
 
-    def __init__(self, run: PredictedRun, step: int, evaluation: str, attributes: Sequence[str]) -> None:
+    def __init__(
+        self, run: PredictedRun, step: int, evaluation: str, attributes: Sequence[str]
+    ) -> None:
         import pyarrow.parquet as pq
 
         assert run.file is not None
-        recipes = [{"env": r.env, "subset": r.subset, "mixture": dict(r.mixture)} for r in run.recipes]
+        recipes = [
+            {"env": r.env, "subset": r.subset, "mixture": dict(r.mixture)} for r in run.recipes
+        ]
         about = {**run.about, "step": step, "evaluation": evaluation, "recipes": recipes}
-        self._places, self._schema, self._file = run.places, schema(about, attributes), WholeFile(run.file)
+        self._places, self._schema, self._file = (
+            run.places,
+            schema(about, attributes),
+            WholeFile(run.file),
+        )
         # names of images are sorted mostly, so the end of each is enough; probabilities differ in their last bytes
         self._writer: Any = pq.ParquetWriter(
             self._file,
@@ -159,7 +198,10 @@ class PredictionLines:
             compression="zstd",
             write_page_checksum=True,
             use_dictionary=[*CODED, *(ATTRIBUTE + name for name in attributes)],
-            column_encoding={"image": "DELTA_BYTE_ARRAY", "probability.list.element": "BYTE_STREAM_SPLIT"},
+            column_encoding={
+                "image": "DELTA_BYTE_ARRAY",
+                "probability.list.element": "BYTE_STREAM_SPLIT",
+            },
         )
         self._waiting: list[Any] = []
 
@@ -170,7 +212,10 @@ class PredictionLines:
         n = len(shared["label"])
         for env, subset in self._places.get(eval_set, ()):
             columns = {**shared, "eval_set": eval_set, "env": env, "subset": subset}
-            arrays = [_array(columns[name], self._schema.field(name).type, n) for name in self._schema.names]
+            arrays = [
+                _array(columns[name], self._schema.field(name).type, n)
+                for name in self._schema.names
+            ]
             self._waiting.append(pa.record_batch(arrays, schema=self._schema))
             if sum(map(len, self._waiting)) >= GROUP:
                 self._write()

@@ -70,12 +70,16 @@ class StudyProgress(pl.Callback):
         if trainer is not None:
             self._scoring.expect(trainer.datamodule)
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         self._trained += len(batch) * self._together
         now = time.monotonic()
         if not self._bar_shown and now - self._spoke > LINE_SECONDS:
             step = f"step {pl_module.steps_done} of {self.steps}"
-            self._say(f"{self._counted()}: {self._title}, {step}, {self._pace(pl_module.steps_done, now)}")
+            self._say(
+                f"{self._counted()}: {self._title}, {step}, {self._pace(pl_module.steps_done, now)}"
+            )
         elif self._bar_shown:
             self._bar.set_postfix_str(self._pace(pl_module.steps_done, now), refresh=False)
         self._bar.update(len(batch) * self._together)
@@ -87,7 +91,13 @@ class StudyProgress(pl.Callback):
             self._started = self._scoring.begun
 
     def on_validation_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+        self,
+        trainer: Any,
+        pl_module: Any,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
     ) -> None:
         """Say how far scoring is, where it takes long."""
         now, scoring = time.monotonic(), self._scoring
@@ -129,17 +139,23 @@ class StudyProgress(pl.Callback):
         steps_left = (self.runs - self.done) * self.steps - step * self._together
         pace = f"{rate:.0f} steps/s" if rate >= 1 else f"{1 / rate:.1f} s/step"
         training = steps_left / rate
-        evaluations = scoring.evaluations_left(self.runs - self.done, step, self.steps, self._together)
+        evaluations = scoring.evaluations_left(
+            self.runs - self.done, step, self.steps, self._together
+        )
         if evaluations and scoring.each is None:
             counted = math.ceil(evaluations)
             noun = "evaluation" if counted == 1 else "evaluations"
-            return f"{pace}, {roughly(training)} of training left and {counted} {noun}, none timed yet"
+            return (
+                f"{pace}, {roughly(training)} of training left and {counted} {noun}, none timed yet"
+            )
         scored = evaluations * (scoring.each or 0.0)
         return f"{pace}, {roughly(training + scored)} left"
 
     def _say(self, text: str) -> None:
         self._spoke = time.monotonic()
-        self._bar.write(text, file=sys.stderr) if self._bar_shown else print(text, file=sys.stderr, flush=True)
+        self._bar.write(text, file=sys.stderr) if self._bar_shown else print(
+            text, file=sys.stderr, flush=True
+        )
 
 
 class Scoring:
@@ -219,11 +235,19 @@ class Heartbeat(pl.Callback):
         self._begun, self._first = time.monotonic(), int(pl_module.steps_done)
         self._beat(pl_module)
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         self._beat_in_time(pl_module)
 
     def on_validation_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+        self,
+        trainer: Any,
+        pl_module: Any,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
     ) -> None:
         self._beat_in_time(pl_module)
 

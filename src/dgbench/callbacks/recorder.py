@@ -29,10 +29,14 @@ Counts = Mapping[str, Mapping[str, float]]  # eval set -> what was counted -> nu
 class RunRecord:
     """Where the rows of one run go."""
 
-    file: Path | None  #: its row file; None for a run that is complete and computed once more beside others
+    file: (
+        Path | None
+    )  #: its row file; None for a run that is complete and computed once more beside others
     identity: RunIdentity  #: who the rows are from
     recipes: Sequence[ErrorRecipe]  #: the errors to record
-    listeners: Sequence[Listener] = field(default_factory=tuple)  #: called with (step, rows) after they are on disk
+    listeners: Sequence[Listener] = field(
+        default_factory=tuple
+    )  #: called with (step, rows) after they are on disk
 
 
 class Recorder(pl.Callback):
@@ -47,15 +51,21 @@ class Recorder(pl.Callback):
             stack are scored on ``test`` where any of them is at its best.
     """
 
-    def __init__(self, runs: Sequence[RunRecord], final_only: bool = False, eval_test: str = "always") -> None:
+    def __init__(
+        self, runs: Sequence[RunRecord], final_only: bool = False, eval_test: str = "always"
+    ) -> None:
         self.runs, self.final_only, self.eval_test = list(runs), final_only, eval_test
         #: the lines of each run so far, of earlier starts included, also where they go to no file
         self.written = [Checksum()] * len(self.runs)
-        self.improved: list[int] = []  #: runs whose validation error was lower than ever at the evaluation just made
+        self.improved: list[
+            int
+        ] = []  #: runs whose validation error was lower than ever at the evaluation just made
         self.evaluated = -1  #: step of the last evaluation that left rows; -1 before one
         self._lowest = [math.inf] * len(self.runs)
         self._sums: dict[str, dict[str, Any]] = {}
-        self._needed: set[str] = set()  # eval sets of every evaluation; others are asked for one by one
+        self._needed: set[str] = (
+            set()
+        )  # eval sets of every evaluation; others are asked for one by one
         self._decided = -1, False  # at which step, and whether ``test`` was wanted
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
@@ -96,7 +106,9 @@ class Recorder(pl.Callback):
         step = int(pl_module.steps_done)
         if self._decided[0] != step:
             scored = self._rows(pl_module)
-            best = any(at_best(training_validation_error(rows), self._lowest[i]) for i, rows in scored)
+            best = any(
+                at_best(training_validation_error(rows), self._lowest[i]) for i, rows in scored
+            )
             self._decided = step, best
         return self._decided[1]
 
@@ -104,7 +116,13 @@ class Recorder(pl.Callback):
         self._sums = defaultdict(lambda: defaultdict(float))
 
     def on_validation_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+        self,
+        trainer: Any,
+        pl_module: Any,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
     ) -> None:
         for key in COUNTED:
             self._sums[batch.name][key] = self._sums[batch.name][key] + outputs[key].double()
@@ -124,23 +142,33 @@ class Recorder(pl.Callback):
                     raise DivergedError(*pl_module.diverged[i])
                 continue
             if len(self.runs) == 1:  # for what averages weights, which follows one run
-                pl_module.log("val/loss", _over_training_environments(rows, lambda row: row.loss), logger=False)
+                pl_module.log(
+                    "val/loss",
+                    _over_training_environments(rows, lambda row: row.loss),
+                    logger=False,
+                )
             for name, value in error_values(rows).items():
                 values[name].append(value)
             if not (self.final_only and trainer.state.fn == TrainerFn.FITTING):
                 self._record(i, rows, trainer, pl_module)
         # of a stack the means over its runs, for callbacks that read ``trainer.callback_metrics``
-        pl_module.log_dict({name: sum(errors) / len(errors) for name, errors in values.items()}, logger=False)
+        pl_module.log_dict(
+            {name: sum(errors) / len(errors) for name, errors in values.items()}, logger=False
+        )
 
     def _record(self, i: int, rows: list[Row], trainer: pl.Trainer, pl_module: Any) -> None:
         run, error = self.runs[i], training_validation_error(rows)
-        if self.eval_test == "best" and not (is_last(trainer, pl_module) or at_best(error, self._lowest[i])):
+        if self.eval_test == "best" and not (
+            is_last(trainer, pl_module) or at_best(error, self._lowest[i])
+        ):
             rows = [row for row in rows if row.subset != "test"]  # scored for other runs
         if error < self._lowest[i]:
             self._lowest[i] = error
             self.improved.append(i)
         if trainer.is_global_zero:  # the first process of several that train one run
-            if run.file is not None and trainer.state.fn != TrainerFn.FITTING:  # in place of those before an early end
+            if (
+                run.file is not None and trainer.state.fn != TrainerFn.FITTING
+            ):  # in place of those before an early end
                 self.written[i] = lines_before(run.file, pl_module.steps_done)
                 keep_beginning(run.file, self.written[i].size)
             self.written[i] += append_rows(run.file, rows)
@@ -151,23 +179,43 @@ class Recorder(pl.Callback):
 
     def _rows(self, pl_module: Any) -> Iterator[tuple[int, list[Row]]]:
         """Yield (number, rows of the eval sets counted so far) of each run that has not diverged."""
-        counted = {name: {key: value.cpu() for key, value in sums.items()} for name, sums in self._sums.items()}
+        counted = {
+            name: {key: value.cpu() for key, value in sums.items()}
+            for name, sums in self._sums.items()
+        }
         for i, run in enumerate(self.runs):
             if i in pl_module.diverged:
                 continue
             counts = {
-                name: {key: float(value if value.dim() == 0 else value[i]) for key, value in sums.items()}
+                name: {
+                    key: float(value if value.dim() == 0 else value[i])
+                    for key, value in sums.items()
+                }
                 for name, sums in counted.items()
             }
-            yield i, rows_of_counts(run.identity, pl_module.steps_done, run.recipes, counts, len(self.runs))
+            yield (
+                i,
+                rows_of_counts(
+                    run.identity, pl_module.steps_done, run.recipes, counts, len(self.runs)
+                ),
+            )
 
     def _sum_over_processes(self, trainer: pl.Trainer, device: torch.device) -> None:
         """Sum the counts over processes, each of which has scored some of the batches of one run."""
-        names = list(dict.fromkeys(name for recipe in self.runs[0].recipes for name in recipe.mixture))
+        names = list(
+            dict.fromkeys(name for recipe in self.runs[0].recipes for name in recipe.mixture)
+        )
         counts = [[float(self._sums[name][key]) for key in COUNTED] for name in names]
-        table = trainer.strategy.reduce(torch.tensor(counts, dtype=torch.float64, device=device), reduce_op="sum")
-        sums = {name: dict(zip(COUNTED, row, strict=True)) for name, row in zip(names, table, strict=True)}
-        self._sums = {name: counts for name, counts in sums.items() if counts["seen"]}  # what was not wanted is in none
+        table = trainer.strategy.reduce(
+            torch.tensor(counts, dtype=torch.float64, device=device), reduce_op="sum"
+        )
+        sums = {
+            name: dict(zip(COUNTED, row, strict=True))
+            for name, row in zip(names, table, strict=True)
+        }
+        self._sums = {
+            name: counts for name, counts in sums.items() if counts["seen"]
+        }  # what was not wanted is in none
 
 
 TIE = 1e-9  # errors this close may change places by rounding
@@ -175,7 +223,9 @@ TIE = 1e-9  # errors this close may change places by rounding
 
 def is_last(trainer: Any, pl_module: Any) -> bool:
     """Return whether no step follows the evaluation that is going on."""
-    return bool(trainer.state.fn != TrainerFn.FITTING or pl_module.steps_done >= trainer.datamodule.steps)
+    return bool(
+        trainer.state.fn != TrainerFn.FITTING or pl_module.steps_done >= trainer.datamodule.steps
+    )
 
 
 def at_best(error: float, lowest: float) -> bool:
@@ -195,7 +245,11 @@ def lowest_validation_error(file: Path) -> float:
 
 
 def rows_of_counts(
-    identity: RunIdentity, step: int, recipes: Sequence[ErrorRecipe], counts: Counts, together: int = 1
+    identity: RunIdentity,
+    step: int,
+    recipes: Sequence[ErrorRecipe],
+    counts: Counts,
+    together: int = 1,
 ) -> list[Row]:
     """Build the rows of those recipes whose eval sets have been counted.
 
@@ -210,11 +264,15 @@ def rows_of_counts(
     return [_mixed_row(identity, step, recipe, counts, together) for recipe in counted]
 
 
-def _mixed_row(identity: RunIdentity, step: int, recipe: ErrorRecipe, counts: Counts, together: int) -> Row:
+def _mixed_row(
+    identity: RunIdentity, step: int, recipe: ErrorRecipe, counts: Counts, together: int
+) -> Row:
     """Mix eval sets over the same images into a row: expected counts per image, times the images seen."""
     sizes = {counts[name]["seen"] for name in recipe.mixture}
     if len(sizes) != 1:
-        raise ValueError(f"eval sets {list(recipe.mixture)} hold different numbers of images: {sizes}")
+        raise ValueError(
+            f"eval sets {list(recipe.mixture)} hold different numbers of images: {sizes}"
+        )
     n = sizes.pop()
     wrong = sum(weight * counts[name]["wrong"] for name, weight in recipe.mixture.items())
     return Row(

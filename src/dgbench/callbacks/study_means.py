@@ -19,7 +19,9 @@ class StudyMeans(MetricsLogger):
         with_runs: open a log of each run besides.
     """
 
-    def __init__(self, logger: MetricsLogger, studies: Mapping[str, RunInfo], with_runs: bool) -> None:
+    def __init__(
+        self, logger: MetricsLogger, studies: Mapping[str, RunInfo], with_runs: bool
+    ) -> None:
         self.logger = logger
         self.studies = studies
         self.with_runs = with_runs

@@ -37,11 +37,17 @@ def check_callbacks(config: Mapping[str, Mapping[str, Any]]) -> None:
                 f"callbacks.{name}={content} names no class; write callbacks.{name}._target_=package.module.Class"
             )
         kind = class_at(target, f"callbacks.{name}._target_", pl.Callback)
-        arguments = {key: value for key, value in content.items() if key != "passive" and not key.startswith("_")}
+        arguments = {
+            key: value
+            for key, value in content.items()
+            if key != "passive" and not key.startswith("_")
+        }
         try:
             inspect.signature(kind).bind(*content.get("_args_", ()), **arguments)
         except TypeError as error:
-            raise ConfigError(f"callbacks.{name} cannot be used: {error}; correct its arguments") from error
+            raise ConfigError(
+                f"callbacks.{name} cannot be used: {error}; correct its arguments"
+            ) from error
         if issubclass(kind, pl.callbacks.ModelCheckpoint):
             raise ConfigError(
                 f"callbacks.{name}._target_={target} writes checkpoints, which dgbench does itself; leave it out, and "
@@ -61,10 +67,14 @@ def _check_early_stopping(name: str, arguments: Mapping[str, Any]) -> None:
     """
     patience = arguments.get("patience", 0)
     if type(patience) is not int or patience < 0:
-        raise ConfigError(f"callbacks.{name}.patience={shown(patience)} is no number of evaluations; give 0 or more")
+        raise ConfigError(
+            f"callbacks.{name}.patience={shown(patience)} is no number of evaluations; give 0 or more"
+        )
     least = arguments.get("min_delta", 0.0)
     if type(least) not in (int, float) or not 0 <= least < math.inf:
-        raise ConfigError(f"callbacks.{name}.min_delta={shown(least)} is no improvement; give a number >= 0")
+        raise ConfigError(
+            f"callbacks.{name}.min_delta={shown(least)} is no improvement; give a number >= 0"
+        )
 
 
 def check_monitors(config: Mapping[str, Mapping[str, Any]], errors: Collection[str]) -> None:
@@ -78,7 +88,9 @@ def check_monitors(config: Mapping[str, Mapping[str, Any]], errors: Collection[s
     Raises:
         ConfigError: with the key and what to choose from.
     """
-    kinds = {name: class_at(content["_target_"], name, pl.Callback) for name, content in config.items()}
+    kinds = {
+        name: class_at(content["_target_"], name, pl.Callback) for name, content in config.items()
+    }
     if any(not kind.__module__.startswith("pytorch_lightning.") for kind in kinds.values()):
         return
     for name, kind in kinds.items():
@@ -112,7 +124,9 @@ class UserCallbacks(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         self._trainer, loop = trainer, trainer.fit_loop
         for callback in self.callbacks.values():
-            if isinstance(callback, pl.callbacks.EarlyStopping):  # or it would judge once the checkpoint is written
+            if isinstance(
+                callback, pl.callbacks.EarlyStopping
+            ):  # or it would judge once the checkpoint is written
                 callback._check_on_train_epoch_end = False
         trainer.should_stop = trainer.should_stop or self._stopped
         intervals_done = pl_module.steps_done // trainer.datamodule.eval_every  # type: ignore[attr-defined]
@@ -122,12 +136,16 @@ class UserCallbacks(pl.Callback):
         loop.epoch_loop._batches_that_stepped = pl_module.steps_done
         self._count(trainer, pl_module)
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         self._count(trainer, pl_module)
 
     def _count(self, trainer: pl.Trainer, pl_module: Any) -> None:
         """Set Lightning's count of optimizer steps to the steps done; one may be of several optimizers and updates."""
-        trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress.total.completed = pl_module.steps_done
+        trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress.total.completed = (
+            pl_module.steps_done
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return whether training was ended and the states of the callbacks, which a checkpoint holds.
@@ -135,7 +153,11 @@ class UserCallbacks(pl.Callback):
         Raises:
             ConfigError: a state holds what is not read from files, which may run foreign code.
         """
-        states = {name: state for name, callback in self.callbacks.items() if (state := callback.state_dict())}
+        states = {
+            name: state
+            for name, callback in self.callbacks.items()
+            if (state := callback.state_dict())
+        }
         for name, state in states.items():
             file = io.BytesIO()
             try:
@@ -165,7 +187,9 @@ class CallbackLog(Logger):
         steps_done: optimizer steps done.
     """
 
-    def __init__(self, folder: Path, runs: Sequence[RunMetrics | None], steps_done: Callable[[], int]) -> None:
+    def __init__(
+        self, folder: Path, runs: Sequence[RunMetrics | None], steps_done: Callable[[], int]
+    ) -> None:
         super().__init__()
         self.folder, self.steps_done = folder, steps_done
         self.runs = [run for run in runs if run]

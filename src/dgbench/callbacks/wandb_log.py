@@ -51,7 +51,9 @@ class WandbLog(MetricsLogger):
     group: str | None = None
     name: str | None = None
     tags: Sequence[str] | None = None
-    _open: dict[str, WandbRun] = field(default_factory=dict, init=False)  # by id of the run or study
+    _open: dict[str, WandbRun] = field(
+        default_factory=dict, init=False
+    )  # by id of the run or study
     _agent: Agent | None = field(default_factory=agent_of_environment, init=False)
     _agents_study: str = field(default="", init=False)  # id of the study that has the agent's run
 
@@ -128,7 +130,9 @@ class WandbLog(MetricsLogger):
         """Return what differs under ``wandb agent``: its project, and for the first study its run."""
         if self._agent is None:
             return {}
-        changed: dict[str, Any] = {"project": project_name(os.environ.get("WANDB_PROJECT") or self.project)}
+        changed: dict[str, Any] = {
+            "project": project_name(os.environ.get("WANDB_PROJECT") or self.project)
+        }
         changed["entity"] = os.environ.get("WANDB_ENTITY") or self.entity
         if run.job_type == STUDY and self._agents_study in ("", run.id):
             self._agents_study = run.id
@@ -159,7 +163,9 @@ class WandbRun(RunLog):
         if sweep := given.pop("sweep_id", None):
             settings["sweep_id"] = sweep
         if self.info.job_type != STUDY:
-            settings["x_save_requirements"] = False  # the study's run has the list of packages, which takes 0.2 s
+            settings["x_save_requirements"] = (
+                False  # the study's run has the list of packages, which takes 0.2 s
+            )
         with without_agent():
             self._run = wandb.init(**given, settings=wandb.Settings(**settings))
         self._run.define_metric("*", step_metric="step")
@@ -178,7 +184,10 @@ class WandbRun(RunLog):
 
     def results(self, results: StudyResults) -> None:
         """Log what a study found: errors by environment, as a line for a plot and as a table, and its summary."""
-        names = [*results.everywhere, *(name for name in results.held_out if name not in results.everywhere)]
+        names = [
+            *results.everywhere,
+            *(name for name in results.held_out if name not in results.everywhere),
+        ]
         places = positions(names)
 
         def send() -> None:
@@ -193,7 +202,8 @@ class WandbRun(RunLog):
                 self._run.log(point)
             columns: list[Any] = ["environment", "position", "held out", "everywhere"]
             lines: list[Any] = [
-                [name, places[name], results.held_out.get(name), results.everywhere.get(name)] for name in names
+                [name, places[name], results.held_out.get(name), results.everywhere.get(name)]
+                for name in names
             ]
             self._run.log({"environments": wandb.Table(columns=columns, data=lines)})
             self._run.summary.update(dict(results.summary))

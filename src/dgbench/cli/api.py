@@ -72,7 +72,9 @@ def train(overrides: Words = (), output: Place | None = None) -> TrainResult:
     """
     words = open_keys(in_our_names(list(overrides)))
     if options := [word for word in words if word.startswith("-")]:
-        raise ConfigError(f"{options[0]} is an option of the command line; pass KEY=VALUE, several studies with grid")
+        raise ConfigError(
+            f"{options[0]} is an option of the command line; pass KEY=VALUE, several studies with grid"
+        )
     with _own_hydra(words):
         config = compose("train", words)  # says first what no key is
         refuse_unread(words, UNREAD_IN_PYTHON)
@@ -80,12 +82,18 @@ def train(overrides: Words = (), output: Place | None = None) -> TrainResult:
             log.warning(line)
         parent = _output(output, str(config.paths.output_dir), words)
         loader = GlobalHydra.instance().config_loader()
-        composer = Composer(loader, lambda other_words: compose("train", other_words), {tuple(words): config})
+        composer = Composer(
+            loader, lambda other_words: compose("train", other_words), {tuple(words): config}
+        )
         ended = run_command(Command(config, words, composer, parent.resolve()))
         selection = build(config, "selection")
     for problem in ended.failed:
         print(f"{problem} failed")
-    failed = {folder: str(read_status(folder)) or "not started" for folder in ended.folders if not is_done(folder)}
+    failed = {
+        folder: str(read_status(folder)) or "not started"
+        for folder in ended.folders
+        if not is_done(folder)
+    }
     done = [folder for folder in ended.folders if folder not in failed]
     frame = results(done, selection) if done else pd.DataFrame(columns=list(EVALUATION))
     return TrainResult(frame, list(ended.folders), failed)
@@ -101,7 +109,9 @@ def _output(output: str | Path | None, configured: str, words: Sequence[str]) ->
         return Path(configured)
     typed = any(key_of(word) == "paths.output_dir" for word in words)
     if typed and Path(output).resolve() != Path(configured).resolve():
-        raise ConfigError(f"output={output} and paths.output_dir={configured} name two folders; leave one of them out")
+        raise ConfigError(
+            f"output={output} and paths.output_dir={configured} name two folders; leave one of them out"
+        )
     return Path(output)
 
 
@@ -124,7 +134,9 @@ def _own_hydra(words: Sequence[str]) -> Iterator[None]:
     Raises:
         ConfigError: what Hydra raises within, explained in one line.
     """
-    saved = {kind: Singleton._instances.pop(kind) for kind in _OF_HYDRA if kind in Singleton._instances}
+    saved = {
+        kind: Singleton._instances.pop(kind) for kind in _OF_HYDRA if kind in Singleton._instances
+    }
     try:
         with initialize_config_dir(str(CONF), job_name="train", version_base="1.3"):
             yield

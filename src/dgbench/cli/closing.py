@@ -15,7 +15,13 @@ from dgbench.errors import RecordError
 from dgbench.plan.folds import FULL, tested_by_fold
 from dgbench.reports.chance import chance_of, classes_of
 from dgbench.reports.document import TARGET_ORACLE
-from dgbench.reports.evaluation import Study, evaluate_study, expected_folds, grouped_reasons, planned_tests
+from dgbench.reports.evaluation import (
+    Study,
+    evaluate_study,
+    expected_folds,
+    grouped_reasons,
+    planned_tests,
+)
 from dgbench.reports.render.formats import plain_table
 from dgbench.reports.tables import Column, percent, table
 from dgbench.reports.unlearnable import notes_of_study
@@ -26,7 +32,9 @@ _MOST_LINES = 40  # of the table of a sweep; more are counted
 
 
 def study_table(
-    rows: Sequence[Mapping[str, Any]], selection: Selection, unusable: Mapping[str, str] | None = None
+    rows: Sequence[Mapping[str, Any]],
+    selection: Selection,
+    unusable: Mapping[str, str] | None = None,
 ) -> str:
     """Format the error in each tested environment, then the measures, as text for the end of ``python train.py``.
 
@@ -52,7 +60,9 @@ def study_table(
     values = study.measures
     for name, title in MEASURES.items():
         place = f"at {values.ideal_env}" if name == "ideal" and values.ideal_env is not None else ""
-        step = study.steps.get(FULL, "") if name == "ideal" else ""  # a measure of several runs has no step
+        step = (
+            study.steps.get(FULL, "") if name == "ideal" else ""
+        )  # a measure of several runs has no step
         lines.append({"fold": title, "env": place, "step": step, "error": values.value(name)})
     heading = "tested" if study.trained_on_tested else "held out"
     columns = [
@@ -68,8 +78,12 @@ def study_table(
         notes.append("Measures: of each environment's mean error over the folds that hold it out.")
     notes += notes_of_study(rows, held_out)
     trained, parameters = identity.get("n_trainable"), identity.get("n_parameters")
-    if None not in (trained, parameters) and trained != parameters:  # rows older than the counts do not say
-        notes.append(f"tuning {identity['tuning']}: {trained:,} of {parameters:,} parameters were trained")
+    if (
+        None not in (trained, parameters) and trained != parameters
+    ):  # rows older than the counts do not say
+        notes.append(
+            f"tuning {identity['tuning']}: {trained:,} of {parameters:,} parameters were trained"
+        )
     notes += _chance_notes(study)
     for reason in dict.fromkeys(values.reasons.values()):
         names = [MEASURES[name] for name, text in values.reasons.items() if text == reason]
@@ -80,17 +94,23 @@ def study_table(
 def _chance_notes(study: Study) -> list[str]:
     """Say what the study must beat: one line for each reference; nothing where the classes are not known."""
     known = [name for name in MEASURES if study.measures.value(name) is not None]
-    chance = chance_of([study.run.identity], study.tests, list(study.held_out), list(study.everywhere), known)
+    chance = chance_of(
+        [study.run.identity], study.tests, list(study.held_out), list(study.everywhere), known
+    )
     if chance is None or not known:
         return []
     lines = []
     for reference in chance.references:
         shown = [f"{MEASURES[name]} {percent(value)}" for name, value in reference.measures.items()]
-        lines.append(f"{reference.name} (K = {chance.n_classes}), for comparison: {', '.join(shown)}")
+        lines.append(
+            f"{reference.name} (K = {chance.n_classes}), for comparison: {', '.join(shown)}"
+        )
     return lines
 
 
-def _fold_lines(study: Study, held_out: pd.DataFrame, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _fold_lines(
+    study: Study, held_out: pd.DataFrame, rows: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """List one line per fold and tested environment; none for empty folds where there are many of them.
 
     Args:
@@ -100,21 +120,35 @@ def _fold_lines(study: Study, held_out: pd.DataFrame, rows: Sequence[Mapping[str
     """
     planned = tested_by_fold(rows[0])
     held_out_by = {row["fold"]: row["held_out"] for row in rows}
-    errors = dict(zip(zip(held_out["fold"], held_out["env"], strict=True), held_out["error"], strict=True))
-    folds = [fold for fold in expected_folds(rows[0], [*held_out_by, *study.missing]) if fold != FULL]
+    errors = dict(
+        zip(zip(held_out["fold"], held_out["env"], strict=True), held_out["error"], strict=True)
+    )
+    folds = [
+        fold for fold in expected_folds(rows[0], [*held_out_by, *study.missing]) if fold != FULL
+    ]
     empty = set(folds) - set(held_out["fold"])
     lines = []
     for fold in folds:
         if fold in empty and len(empty) > _MOST_EMPTY:
             continue
         for env in planned_tests(fold, planned) or held_out_by.get(fold, []):
-            lines.append({"fold": fold, "env": env, "step": study.steps.get(fold), "error": errors.get((fold, env))})
+            lines.append(
+                {
+                    "fold": fold,
+                    "env": env,
+                    "step": study.steps.get(fold),
+                    "error": errors.get((fold, env)),
+                }
+            )
     return lines
 
 
 def sweep_table(runs: Sequence[Path], selection: Selection) -> str:
     """Format a table of the measures of every algorithm in every setting, means over its studies."""
-    from dgbench.reports.results import measures, results  # with all importers, which no single study needs
+    from dgbench.reports.results import (
+        measures,
+        results,
+    )  # with all importers, which no single study needs
 
     frame = results(runs, selection)
     studies = measures(frame)
@@ -124,15 +158,28 @@ def sweep_table(runs: Sequence[Path], selection: Selection) -> str:
     for key, group in studies.groupby(keys, dropna=False, sort=False):
         means = {name: group[name].mean(skipna=False) for name in MEASURES}
         shown = {name: None if value != value else value for name, value in means.items()}
-        lines.append({**dict(zip(keys, map(str, key), strict=True)), "seeds": group["seed"].nunique(), **shown})
+        lines.append(
+            {
+                **dict(zip(keys, map(str, key), strict=True)),
+                "seeds": group["seed"].nunique(),
+                **shown,
+            }
+        )
     columns = [
         *(Column(name, "algorithm" if name == "label" else "", key=True) for name in keys),
         Column("seeds", unit="count"),
         *(Column(name, title, unit="percent") for name, title in MEASURES.items()),
     ]
-    notes = [f"and {len(lines) - _MOST_LINES} more lines, in the report"] if len(lines) > _MOST_LINES else []
+    notes = (
+        [f"and {len(lines) - _MOST_LINES} more lines, in the report"]
+        if len(lines) > _MOST_LINES
+        else []
+    )
     notes += _blind_guess_note(frame)
-    datasets = {with_base(dataset, base) for dataset, base in zip(studies["dataset"], studies["base"], strict=True)}
+    datasets = {
+        with_base(dataset, base)
+        for dataset, base in zip(studies["dataset"], studies["base"], strict=True)
+    }
     on_dataset = f" on {datasets.pop()}" if len(datasets) == 1 else ""
     title = f"Measures{on_dataset}, mean over seeds ({describe(selection)})"
     return plain_table(table(lines[:_MOST_LINES], "end", title, columns, notes))
@@ -141,8 +188,13 @@ def sweep_table(runs: Sequence[Path], selection: Selection) -> str:
 def _blind_guess_note(frame: pd.DataFrame) -> list[str]:
     """Say the error of a blind guess, where it is the same on all datasets of a frame of results."""
     identities = frame[["dataset", "base", "n_classes"]].drop_duplicates().to_dict("records")
-    known = [{**line, "n_classes": None if pd.isna(line["n_classes"]) else line["n_classes"]} for line in identities]
+    known = [
+        {**line, "n_classes": None if pd.isna(line["n_classes"]) else line["n_classes"]}
+        for line in identities
+    ]
     numbers = {classes_of({str(key): value for key, value in line.items()}) for line in known}
     if len(numbers) != 1 or not (n_classes := numbers.pop()):
         return []
-    return [f"blind guess (K = {n_classes}), for comparison: {percent(1 - 1 / n_classes)} by each measure, gap 0"]
+    return [
+        f"blind guess (K = {n_classes}), for comparison: {percent(1 - 1 / n_classes)} by each measure, gap 0"
+    ]

@@ -33,24 +33,52 @@ from dgbench.plan.unread import refuse_run_folder, replaced
 Task = Callable[[DictConfig], float | None]
 WIDTH = 120
 INDENT = 17
-_ENTRY = re.compile(r"^(?P<indent> *)(?:- )?(?P<key>\w+):\s*(?P<value>[^#]*?)\s*(?:#\s*(?P<note>.*))?$")
+_ENTRY = re.compile(
+    r"^(?P<indent> *)(?:- )?(?P<key>\w+):\s*(?P<value>[^#]*?)\s*(?:#\s*(?P<note>.*))?$"
+)
 
 #: options of Hydra whose value is the next word, and the one whose value need not be there
-_WITH_VALUE = ("--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp", "--cfg", "-c", "--package", "-p")
+_WITH_VALUE = (
+    "--config-dir",
+    "-cd",
+    "--config-name",
+    "-cn",
+    "--config-path",
+    "-cp",
+    "--cfg",
+    "-c",
+    "--package",
+    "-p",
+)
 _WITH_CHOICE = ("--info", "-i")
 
 #: command -> what is typed after it, and what that does
 EXAMPLES = {
     "train": (
         ("dataset=sr_cmnist algorithm=vrex", "one study"),
-        ("hparams.lr=1e-4 trainer.steps=1000", "other values; every hyperparameter is hparams.NAME"),
-        ("grid.seed=[0,1,2] plan=true", "several studies in one job; plan=true only says what it would train"),
-        ("-m hydra/launcher=local seed=0,1,2", "a sweep of jobs over all cores or GPUs of this machine"),
-        ("dataset=pacs dataset.root=PACS", "photographs: a pretrained ResNet-50, unless a backbone is named"),
+        (
+            "hparams.lr=1e-4 trainer.steps=1000",
+            "other values; every hyperparameter is hparams.NAME",
+        ),
+        (
+            "grid.seed=[0,1,2] plan=true",
+            "several studies in one job; plan=true only says what it would train",
+        ),
+        (
+            "-m hydra/launcher=local seed=0,1,2",
+            "a sweep of jobs over all cores or GPUs of this machine",
+        ),
+        (
+            "dataset=pacs dataset.root=PACS",
+            "photographs: a pretrained ResNet-50, unless a backbone is named",
+        ),
     ),
     "shift": (
         ("dataset=sr_cmnist", "every fold, training against held-out environments"),
-        ("dataset=pacs dataset.root=PACS pairs=each", "every two environments, on features of a pretrained network"),
+        (
+            "dataset=pacs dataset.root=PACS pairs=each",
+            "every two environments, on features of a pretrained network",
+        ),
         ("'estimator=[joint,ood_bench,distances,concept]'", "several estimators"),
         (
             "-m dataset=sr_cmnist,cmnist hydra/launcher=local",
@@ -59,9 +87,15 @@ EXAMPLES = {
     ),
     "report": (
         ("", "measures of all runs under multirun and outputs"),
-        ("report=leaderboard selection=train_val", "accuracies, at the steps that validation chooses"),
+        (
+            "report=leaderboard selection=train_val",
+            "accuracies, at the steps that validation chooses",
+        ),
         ("report=status", "what is done, running, failed or stuck"),
-        ("'runs=[multirun]' 'only=[measures]'", "the runs of a folder, and one table of the report"),
+        (
+            "'runs=[multirun]' 'only=[measures]'",
+            "the runs of a folder, and one table of the report",
+        ),
     ),
 }
 _MORE = {
@@ -85,14 +119,21 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
                 return
             watch(_say, f"raise it, or {less_memory(config_name)}")
             wants_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
-            os.environ["HYDRA_FULL_ERROR"] = "1"  # or Hydra prints its own report and exits before we see the error
+            os.environ["HYDRA_FULL_ERROR"] = (
+                "1"  # or Hydra prints its own report and exits before we see the error
+            )
             failures: list[str] = []
             home, folder, variables = (os.uname().nodename, os.getpid()), os.getcwd(), _variables()
-            os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # large pages for tensors, before torch is imported
+            os.environ.setdefault(
+                "THP_MEM_ALLOC_ENABLE", "1"
+            )  # large pages for tensors, before torch is imported
 
             @functools.wraps(task)
             def guarded(config: DictConfig) -> float | None:
-                away = (os.uname().nodename, os.getpid()) != home  # in a worker of another package's launcher
+                away = (
+                    os.uname().nodename,
+                    os.getpid(),
+                ) != home  # in a worker of another package's launcher
                 try:
                     _stand_in(folder, variables if away else _variables())
                     with request_first():
@@ -105,7 +146,10 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
                         raise
                     failures.append(explain(error, config_name, sys.argv[1:]))
                     _say(failures[-1])
-                    if sys.argv[1:2] in (["-m"], ["--multirun"]):  # a sweeper sees which jobs failed
+                    if sys.argv[1:2] in (
+                        ["-m"],
+                        ["--multirun"],
+                    ):  # a sweeper sees which jobs failed
                         raise
                     return None
 
@@ -120,8 +164,12 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
                 if sweeps:
                     sign_of_life("composing the jobs of the sweep ...")
                 # ray.yaml is merged into the defaults of hydra-ray-launcher's own, as it should be
-                warnings.filterwarnings("ignore", r"\s*'hydra/launcher/ray' is validated against ConfigStore schema")
-                hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(guarded)()
+                warnings.filterwarnings(
+                    "ignore", r"\s*'hydra/launcher/ray' is validated against ConfigStore schema"
+                )
+                hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(
+                    guarded
+                )()
             if failures:
                 sys.exit(1)
 
@@ -167,7 +215,9 @@ def plain_command(task: Callable[[list[str]], None], about: Callable[[], str]) -
         _show(about())
         return
     watch(_say, f"raise it, or {LESS_MEMORY}")
-    with _in_one_line("train", os.environ.get("HYDRA_FULL_ERROR") == "1", "start the same command again"):
+    with _in_one_line(
+        "train", os.environ.get("HYDRA_FULL_ERROR") == "1", "start the same command again"
+    ):
         task(words)
         sys.stdout.flush()  # here, where it is known what a closed pipe means
 
@@ -177,7 +227,9 @@ def _in_one_line(config_name: str, wants_traceback: bool, advice: str) -> Iterat
     """Print an error that is raised inside as one line, and end the process; SIGTERM acts as Ctrl-C."""
     forget()
     signal.signal(signal.SIGTERM, interrupt)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # in the background it may be ignored
+    if (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    ):  # in the background it may be ignored
         signal.signal(signal.SIGINT, interrupt)
     try:
         with request_first():
@@ -200,7 +252,9 @@ def import_from_beside(words: Sequence[str]) -> None:
     parser.add_argument("--config-dir", "-cd", type=Path, nargs="?")
     if folder := parser.parse_known_args(words)[0].config_dir:
         sys.path.append(str(folder.resolve().parent))
-        os.environ["PYTHONPATH"] = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), sys.path[-1]])
+        os.environ["PYTHONPATH"] = os.pathsep.join(
+            [*filter(None, [os.environ.get("PYTHONPATH")]), sys.path[-1]]
+        )
 
 
 def options_first(words: list[str]) -> list[str]:
@@ -210,7 +264,11 @@ def options_first(words: list[str]) -> list[str]:
         for option, word in zip(["", *words], words, strict=False)
     ]
     places = {
-        index: 0 if word in ("-m", "--multirun") else 1 if word.startswith("-") or is_value[index] else 2
+        index: 0
+        if word in ("-m", "--multirun")
+        else 1
+        if word.startswith("-") or is_value[index]
+        else 2
         for index, word in enumerate(words)
     }
     return [words[index] for index in sorted(places, key=places.__getitem__)]
@@ -254,7 +312,9 @@ def option_lines(meanings: Mapping[str, str]) -> list[str]:
     """Format options and what they mean in two columns."""
     width = 2 + max(map(len, meanings))
     return [
-        textwrap.fill(text, 110, initial_indent=f"  {name:{width}}", subsequent_indent=" " * (width + 4))
+        textwrap.fill(
+            text, 110, initial_indent=f"  {name:{width}}", subsequent_indent=" " * (width + 4)
+        )
         for name, text in meanings.items()
     ]
 
@@ -269,7 +329,10 @@ def help_text(name: str) -> str:
     keys = [(key, value, note) for key, value, note, group in entries if not group]
     shown = [f"{command} {words}".strip() for words, _ in EXAMPLES[name]]
     width = max(map(len, shown))
-    examples = [f"  {line:{width}}  {meaning}" for line, (_, meaning) in zip(shown, EXAMPLES[name], strict=True)]
+    examples = [
+        f"  {line:{width}}  {meaning}"
+        for line, (_, meaning) in zip(shown, EXAMPLES[name], strict=True)
+    ]
     return "\n".join(
         [
             about[:1].upper() + about[1:],
@@ -277,7 +340,10 @@ def help_text(name: str) -> str:
             "Examples:",
             *examples,
             "\nGroups, each with its default, what it is, and its choices:",
-            *(_shown(f"{key}={value}", f"{note}: {', '.join(options(key))}") for key, value, note in groups),
+            *(
+                _shown(f"{key}={value}", f"{note}: {', '.join(options(key))}")
+                for key, value, note in groups
+            ),
             "\nKeys, each with its default; those of a group are GROUP.KEY:",
             *(_shown(f"{key}={value}", note) for key, value, note in keys),
             f"\n{_MORE[name]}.",

@@ -34,11 +34,17 @@ def rung_ends(searches: Sequence[Search]) -> list[int]:
             continue
         for study in search.studies:
             if study.settings.devices > 1:
-                raise ConfigError("hparams=halving pauses runs of one process; set trainer.devices=1")
+                raise ConfigError(
+                    "hparams=halving pauses runs of one process; set trainer.devices=1"
+                )
             if any(run.evaluations.every == 0 for run in study.runs):
-                raise ConfigError("hparams=halving needs evaluations while a run trains; set averaging=none")
+                raise ConfigError(
+                    "hparams=halving needs evaluations while a run trains; set averaging=none"
+                )
             ends.add(tuple(search.scheme.ends(study.settings.steps, study.settings.eval_every)))
-    if len(ends) > 1 or (ends and not all(isinstance(search.scheme, Halving) for search in searches)):
+    if len(ends) > 1 or (
+        ends and not all(isinstance(search.scheme, Halving) for search in searches)
+    ):
         raise ConfigError(
             "hparams=halving trains studies with the same rungs in one command; sweep over trainer.steps and "
             "trainer.eval_every with -m"
@@ -46,7 +52,9 @@ def rung_ends(searches: Sequence[Search]) -> list[int]:
     return list(ends.pop()) if ends else []
 
 
-def survivors(studies: Sequence[Study], searches: Sequence[Search], end: int, progress: StudyProgress) -> list[Study]:
+def survivors(
+    studies: Sequence[Study], searches: Sequence[Search], end: int, progress: StudyProgress
+) -> list[Study]:
     """Stop the draws that rank last at the end of a rung; the others go on, every fold of them.
 
     Args:
@@ -78,12 +86,20 @@ def survivors(studies: Sequence[Study], searches: Sequence[Search], end: int, pr
                 trials[study.spec.trial].append(study)
         for draws in trials.values():
             accuracy = _accuracies(draws, scheme, end)
-            ranked = sorted(draws, key=lambda study: (accuracy[study.folder.name], study.spec.draw), reverse=True)
+            ranked = sorted(
+                draws,
+                key=lambda study: (accuracy[study.folder.name], study.spec.draw),
+                reverse=True,
+            )
             n = scheme.going_on(len(draws))
             going += ranked[:n]
             for place, study in enumerate(ranked[n:], n + 1):
                 value = accuracy[study.folder.name]
-                shown = "no validation accuracy" if value == -math.inf else f"validation accuracy {100 * value:.2f} %"
+                shown = (
+                    "no validation accuracy"
+                    if value == -math.inf
+                    else f"validation accuracy {100 * value:.2f} %"
+                )
                 for run in study.runs:
                     if not is_settled(run.folder):
                         reason = f"at step {end}: {shown}, place {place} of {len(draws)}, of which {n} go on"
@@ -109,7 +125,13 @@ def _accuracies(draws: Sequence[Study], scheme: Halving, end: int) -> dict[str, 
     runs = [run for study in draws for run in study.runs]
     numbers = {run.hash: number for number, run in enumerate(runs)}
     keys = [
-        RunKey("", tuple(run.study.info.given), frozenset(run.fold.held_out), run.spec.seed, run.spec.draw)
+        RunKey(
+            "",
+            tuple(run.study.info.given),
+            frozenset(run.fold.held_out),
+            run.spec.seed,
+            run.spec.draw,
+        )
         for run in runs
     ]
     lines = [
@@ -118,7 +140,9 @@ def _accuracies(draws: Sequence[Study], scheme: Halving, end: int) -> dict[str, 
         for row in rows_of(study.planned)
         if row["step"] <= end
     ]
-    choices = scheme.chosen_by.choose(records_of(pd.DataFrame(lines, columns=["run", *names]), keys))
+    choices = scheme.chosen_by.choose(
+        records_of(pd.DataFrame(lines, columns=["run", *names]), keys)
+    )
     judged = {run.fold.name for number, run in enumerate(runs) if choices.judged[number]}
     if not judged:
         raise ConfigError(

@@ -16,7 +16,14 @@ from contextlib import suppress
 
 LIMITS = {"ulimit -v": resource.RLIMIT_AS, "ulimit -d": resource.RLIMIT_DATA}
 #: what ends a process that handles a lack of memory wrongly or not at all
-_ENDS = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
+_ENDS = (
+    signal.SIGABRT,
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGTRAP,
+)
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 
@@ -51,7 +58,9 @@ def watch(say: Callable[[str], None], advice: str) -> None:
     sys.stderr.flush()
     child = os.fork()
     if child == 0:
-        with suppress(OSError, AttributeError):  # so that nothing stays behind a parent that was killed
+        with suppress(
+            OSError, AttributeError
+        ):  # so that nothing stays behind a parent that was killed
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         sys.unraisablehook = _without_lack_of_memory
         return
@@ -61,7 +70,9 @@ def watch(say: Callable[[str], None], advice: str) -> None:
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     if -code in _ENDS:
-        say(f"out of memory: a library gave up ({signal.Signals(-code).name}) under the limit of {limit}; {advice}")
+        say(
+            f"out of memory: a library gave up ({signal.Signals(-code).name}) under the limit of {limit}; {advice}"
+        )
         code = 1
     sys.stderr.flush()
     os._exit(code if code >= 0 else 128 - code)  # the child has done all that is done at an end

@@ -13,7 +13,9 @@ from dgbench.configuration import quoted_word
 from dgbench.records.wandb_runs import Mark, project_name, read_mark
 
 
-def validation_errors(rows: Sequence[Mapping[str, Any]], steps: Mapping[str, int]) -> dict[str, float]:
+def validation_errors(
+    rows: Sequence[Mapping[str, Any]], steps: Mapping[str, int]
+) -> dict[str, float]:
     """Compute what a search of hyperparameters may look at: validation errors of training environments, in means.
 
     Args:
@@ -24,17 +26,29 @@ def validation_errors(rows: Sequence[Mapping[str, Any]], steps: Mapping[str, int
         ``error/training_val``, at the selected steps, and ``error/training_val_min``, the lowest over the steps that
         all folds have: means over the folds that hold an environment out; neither where there are none.
     """
-    errors: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))  # step -> fold
+    errors: dict[int, dict[str, list[float]]] = defaultdict(
+        lambda: defaultdict(list)
+    )  # step -> fold
     for row in rows:
-        if row["fold"] in steps and row["held_out"] and row["subset"] == "val" and not row["env_held_out"]:
+        if (
+            row["fold"] in steps
+            and row["held_out"]
+            and row["subset"] == "val"
+            and not row["env_held_out"]
+        ):
             errors[row["step"]][row["fold"]].append(row["wrong"] / row["seen"])
-    means = {step: {fold: mean(values) for fold, values in of_fold.items()} for step, of_fold in errors.items()}
+    means = {
+        step: {fold: mean(values) for fold, values in of_fold.items()}
+        for step, of_fold in errors.items()
+    }
     folds = {fold for of_fold in means.values() for fold in of_fold}
     chosen = [means[steps[fold]][fold] for fold in folds if fold in means.get(steps[fold], {})]
     if not chosen or len(chosen) < len(folds):
         return {}
     curve = [mean(list(of_fold.values())) for of_fold in means.values() if folds <= of_fold.keys()]
-    return {"error/training_val": mean(chosen), "error/training_val_min": min(curve)} if curve else {}
+    return (
+        {"error/training_val": mean(chosen), "error/training_val_min": min(curve)} if curve else {}
+    )
 
 
 def print_logged(logger: Mapping[str, Any], folders: Sequence[Path], below: Path) -> None:

@@ -15,7 +15,10 @@ COMMANDS = {
     "report": ("dgbench.cli.report:report", "tables, figures and pages from finished runs"),
     "shift": ("dgbench.cli.shift:shift", "how far the environments of a dataset are apart"),
     "evaluate": ("dgbench.cli.models:evaluate_command", "rows of any model on any dataset"),
-    "results": ("dgbench.cli.results_command:command", "pack, check and list entries of the archive of results"),
+    "results": (
+        "dgbench.cli.results_command:command",
+        "pack, check and list entries of the archive of results",
+    ),
     "fetch": ("dgbench.data.fetch.__main__:command", "download datasets, and verify those on disk"),
 }
 #: command that an earlier version had -> what to use

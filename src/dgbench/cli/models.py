@@ -43,15 +43,32 @@ USED: Mapping[str, Sequence[str] | None] = {
     "paths": ("data_dir", "cache_dir"),
 }
 #: keys of the dataset that say how it is trained on, or fetched
-UNREAD_OF_DATASETS = ("dataset.augment", "dataset.augmentations", "dataset.fetch", "dataset.log2_batch_sizes")
+UNREAD_OF_DATASETS = (
+    "dataset.augment",
+    "dataset.augmentations",
+    "dataset.fetch",
+    "dataset.log2_batch_sizes",
+)
 #: key that is not read -> the option that is meant
 MEANT = {"trainer.predictions": "predictions=true", "paths.output_dir": "output=FOLDER"}
 EXAMPLES = (
     ("model=outputs/STUDY/RUN", "a run, on the dataset that it was trained on"),
-    ("model=outputs/STUDY dataset=pacs_corrupted dataset.root=PACS", "all runs of a study, under 15 corruptions"),
-    ("model=multirun averaging=diwa_greedy", "the draws of a search as one model for each fold and trial"),
-    ("model=resnet50 weights=FILE 'classes=[dog,elephant,...]' dataset=pacs dataset.root=PACS", "a model of timm"),
-    ("model=sweep/0a1b/model.pkl dataset=pacs dataset.root=PACS", "what a training of DomainBed saved"),
+    (
+        "model=outputs/STUDY dataset=pacs_corrupted dataset.root=PACS",
+        "all runs of a study, under 15 corruptions",
+    ),
+    (
+        "model=multirun averaging=diwa_greedy",
+        "the draws of a search as one model for each fold and trial",
+    ),
+    (
+        "model=resnet50 weights=FILE 'classes=[dog,elephant,...]' dataset=pacs dataset.root=PACS",
+        "a model of timm",
+    ),
+    (
+        "model=sweep/0a1b/model.pkl dataset=pacs dataset.root=PACS",
+        "what a training of DomainBed saved",
+    ),
     ("model=my_module:predict name=mine dataset=pacs dataset.root=PACS", "a function of yours"),
 )
 
@@ -64,13 +81,20 @@ def _evaluate(words: Sequence[str]) -> None:
         sign_of_life(f"note: {line}")
     options, overrides = split(words)
     if not options.get("model"):
-        raise ConfigError("model= is missing; name a run's folder, a file or a model, see dgbench evaluate --help")
+        raise ConfigError(
+            "model= is missing; name a run's folder, a file or a model, see dgbench evaluate --help"
+        )
     sign_of_life("loading the model ...")
     result = evaluate(overrides=overrides, **options)
     from dgbench.records.rows import ROW_FILE, read_rows
 
     for study in dict.fromkeys(folder.parent for folder in result.folders):
-        rows = [row for run in result.folders if run.parent == study for row in read_rows(run / ROW_FILE)[0]]
+        rows = [
+            row
+            for run in result.folders
+            if run.parent == study
+            for row in read_rows(run / ROW_FILE)[0]
+        ]
         print(study_table(rows, Last()))
         print(f"rows: {study}")
 
@@ -180,7 +204,12 @@ def evaluate(
     from dgbench.reports.results import results
     from dgbench.trained.sources import Evaluator
 
-    keys: dict[str, Any] = {"overrides": overrides, "classes": classes, "step": step, "averaging": averaging}
+    keys: dict[str, Any] = {
+        "overrides": overrides,
+        "classes": classes,
+        "step": step,
+        "averaging": averaging,
+    }
     evaluator = Evaluator(
         **keys, weights=weights, name=name, ensemble=ensemble, features=features, predictions=predictions,
         trust=trust, output=output, compose=composed, tell=sign_of_life,

@@ -31,7 +31,9 @@ def objective(folders: Sequence[Path], selection: Selection) -> float:
     errors = training_validation_errors(folders, selection)
     folds = sorted(errors.keys() - {FULL}) or sorted(errors)
     if not folds:
-        raise RunsFailedError("no run has a validation error to optimize; see status in the folders of its runs")
+        raise RunsFailedError(
+            "no run has a validation error to optimize; see status in the folders of its runs"
+        )
     if len(folds) > 1:
         sign_of_life(
             f"note: the sweeper chooses for {len(folds)} folds together, and each validates on environments that "

@@ -93,13 +93,20 @@ def chosen_again(search: Search) -> list[Study]:
         for settings in search.scheme.again(search.planned.base, draw):
             planned = search.planned.study(settings)
             planned = replace(planned, folds=[fold for fold in planned.folds if fold.name in folds])
-            search.again.append(Study(planned, first.source if planned.dataset is first.planned.dataset else None))
+            search.again.append(
+                Study(planned, first.source if planned.dataset is first.planned.dataset else None)
+            )
     return search.again
 
 
 def choices_of(search: Search) -> list[Choice]:
     """Select the models that count: the chosen draw of every trial and fold, and its repeats."""
-    folders = [run.folder for study in (*search.studies, *search.again) for run in study.runs if run.folder.is_dir()]
+    folders = [
+        run.folder
+        for study in (*search.studies, *search.again)
+        for run in study.runs
+        if run.folder.is_dir()
+    ]
     return choices(select_runs(collect(folders), search.scheme.chosen_by)) if folders else []
 
 
@@ -122,7 +129,10 @@ def _complete(search: Search) -> bool:
 def _keep(search: Search, chosen: Sequence[Choice]) -> None:
     """Write the choice of these folds; those of other folds, which another job may be writing, stay."""
     # beside the rows of the default set, which the search may leave out
-    file = search.planned.study({"hparams.draw": 0, "hparams.trial": 0, **search.planned.base}).folder / CHOICE_FILE
+    file = (
+        search.planned.study({"hparams.draw": 0, "hparams.trial": 0, **search.planned.base}).folder
+        / CHOICE_FILE
+    )
     first = search.studies[0]
     file.parent.mkdir(parents=True, exist_ok=True)
     with exclusive(file.with_name(f".{CHOICE_FILE}.lock")):
@@ -154,25 +164,51 @@ def summarize(
     failed, ignored, guessing = [], [], []
     wandb_log = logger if isinstance(logger, WandbLog) else None
     for study in studies:
-        skipped = {run.fold.name: outcomes.left[run.hash] for run in study.runs if run.hash in outcomes.left}
-        broken = {run.fold.name: _reason(run.folder) for run in study.runs if outcomes.complete.get(run.hash) is False}
+        skipped = {
+            run.fold.name: outcomes.left[run.hash]
+            for run in study.runs
+            if run.hash in outcomes.left
+        }
+        broken = {
+            run.fold.name: _reason(run.folder)
+            for run in study.runs
+            if outcomes.complete.get(run.hash) is False
+        }
         rows = rows_of(study.planned)
-        _summarize(study, rows, {**broken, **skipped}, selection, wandb_log, brief=len(studies) > TABLES)
+        _summarize(
+            study, rows, {**broken, **skipped}, selection, wandb_log, brief=len(studies) > TABLES
+        )
         guessing += [text for run in study.runs if (text := _guesses(run, rows))]
         failed += [f"fold {fold_ranges(list(broken))} of {study.folder.name}"] if broken else []
-        ignored += [f"fold {fold} of {study.folder.name}: {reason}" for fold, reason in skipped.items()]
+        ignored += [
+            f"fold {fold} of {study.folder.name}: {reason}" for fold, reason in skipped.items()
+        ]
     if ignored:
-        print(f"left alone ({len(ignored)}): {'; '.join(ignored[:SPELLED])}{'; ...' if len(ignored) > SPELLED else ''}")
+        print(
+            f"left alone ({len(ignored)}): {'; '.join(ignored[:SPELLED])}{'; ...' if len(ignored) > SPELLED else ''}"
+        )
     if guessing:
         n_runs = sum(len(study.runs) for study in studies)
-        log.warning("no better than guessing: %d of %d models, e.g. %s", len(guessing), n_runs, guessing[0])
+        log.warning(
+            "no better than guessing: %d of %d models, e.g. %s", len(guessing), n_runs, guessing[0]
+        )
     for search in searches:
         if chosen := choices_of(search):
             choice_table = choices_table(chosen)
-            print(plain_table(choice_table, f"{choice_table.title} ({describe(search.scheme.chosen_by)})"))
+            print(
+                plain_table(
+                    choice_table, f"{choice_table.title} ({describe(search.scheme.chosen_by)})"
+                )
+            )
         print(f"rows: {search.studies[0].folder.parent}")
-    folders = [folder for study in studies for folder in (study.folder, *(run.folder for run in study.runs))]
-    print_logged(studies[0].config["logger"], folders, folders[0] if len(studies) == 1 else folders[0].parent)
+    folders = [
+        folder
+        for study in studies
+        for folder in (study.folder, *(run.folder for run in study.runs))
+    ]
+    print_logged(
+        studies[0].config["logger"], folders, folders[0] if len(studies) == 1 else folders[0].parent
+    )
     return Ended([run.folder for study in studies for run in study.runs], failed)
 
 
@@ -187,7 +223,11 @@ def _guesses(run: Run, rows: Sequence[Mapping[str, Any]]) -> str:
 
     Judged on the validation images of the environments that it trained on.
     """
-    val = [row for row in rows if row["fold"] == run.fold.name and row["subset"] == "val" and not row["env_held_out"]]
+    val = [
+        row
+        for row in rows
+        if row["fold"] == run.fold.name and row["subset"] == "val" and not row["env_held_out"]
+    ]
     last = [row for row in val if row["step"] == val[-1]["step"]]
     subsets = [run.data.environments.table.subset(row["env"], "val") for row in last]
     if not subsets:
@@ -217,7 +257,11 @@ def _summarize(
 
         evaluated = evaluate_study(rows, selection, unusable)
         validation = validation_errors(rows, evaluated.steps)
-        summary: dict[str, float | str] = {**_measures(evaluated), **validation, "selection": selection.name}
+        summary: dict[str, float | str] = {
+            **_measures(evaluated),
+            **validation,
+            "selection": selection.name,
+        }
         results = StudyResults(evaluated.held_out, evaluated.everywhere, summary)
         failed = any(reason.startswith("failed") for reason in unusable.values())
         log_study(wandb_log, study.logged_as(selection.name), results, failed)
@@ -286,16 +330,24 @@ def print_sweep_end(n_jobs: int, done: int, runs: Sequence[Path], config: DictCo
     finished = [run for run in runs if is_done(run)]
     failed = sum(read_status(run).word == FAILED for run in runs)
     jobs = "1 job" if n_jobs == 1 else f"{n_jobs} jobs"
-    models = f"{len(finished)} of their {len(runs)} models" + (f", {failed} failed" if failed else "")
+    models = f"{len(finished)} of their {len(runs)} models" + (
+        f", {failed} failed" if failed else ""
+    )
     print(f"{done} of {jobs} done: {models}")
     if not finished:
         return
     searched = OmegaConf.select(config, "hparams.scheme.chosen_by") is not None
-    selection = build(config.hparams.scheme, "chosen_by") if searched else build(config, "selection")
+    selection = (
+        build(config.hparams.scheme, "chosen_by") if searched else build(config, "selection")
+    )
     if len(finished) <= MOST_RUNS:
         try:
             print(sweep_table(finished, selection))
         except DgbenchError as error:  # e.g. results that no table may mix
             print(f"no table here: {error}")
-    print_logged(config.logger, [*runs, *dict.fromkeys(run.parent for run in runs)], Path(config.hydra.sweep.dir))
+    print_logged(
+        config.logger,
+        [*runs, *dict.fromkeys(run.parent for run in runs)],
+        Path(config.hydra.sweep.dir),
+    )
     print(f"report: {selecting_report_line(selection, [config.hydra.sweep.dir])}", flush=True)

@@ -8,7 +8,13 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dgbench.cli.entry import hydra_main, sign_of_life
-from dgbench.configuration import command_line, command_words, config_options, python_path, with_python_path
+from dgbench.configuration import (
+    command_line,
+    command_words,
+    config_options,
+    python_path,
+    with_python_path,
+)
 from dgbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -70,7 +76,9 @@ def report(cfg: DictConfig) -> None:
     print(plain_document(document))
     print("\nwritten:", *listed(paths), sep="\n")
     if cfg.report.get("wandb", False):
-        reason = log_report(document, paths, cfg.output, name=cfg.report.name, project=cfg.report.wandb_project)
+        reason = log_report(
+            document, paths, cfg.output, name=cfg.report.name, project=cfg.report.wandb_project
+        )
         print(f"dgbench: {reason}; the files above are whole" if reason else "logged to W&B")
 
 
@@ -88,7 +96,9 @@ def refuse_unread(cfg: DictConfig, unread: Collection[str]) -> None:
     from omegaconf import OmegaConf
 
     hydra = HydraConfig.get()
-    readers = OmegaConf.to_yaml(cfg.report) + ("" if "import" in unread else OmegaConf.to_yaml(cfg["import"]))
+    readers = OmegaConf.to_yaml(cfg.report) + (
+        "" if "import" in unread else OmegaConf.to_yaml(cfg["import"])
+    )
     passed_on = set() if "${runs}" in readers else {"runs"}
     for word in hydra.overrides.task:
         key = re.split("[.=@]", word.lstrip("+~"))[0]

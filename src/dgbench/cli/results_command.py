@@ -44,7 +44,9 @@ def _results(words: Sequence[str]) -> None:
     commands = parser.add_subparsers(
         required=True, dest="command", metavar="pack, check or index", parser_class=_Parser
     )
-    pack, check, index = (commands.add_parser(name, add_help=False, allow_abbrev=False) for name in _RUN)
+    pack, check, index = (
+        commands.add_parser(name, add_help=False, allow_abbrev=False) for name in _RUN
+    )
     pack.add_argument("name", metavar="NAME")
     pack.add_argument("runs", metavar="RUNS", nargs="+")
     pack.add_argument("--results", type=Path, default=Path("results"))
@@ -64,7 +66,9 @@ def _pack(options: argparse.Namespace) -> None:
     for reason in left_out:
         print(reason, file=sys.stderr)
     size = sum(path.stat().st_size for path in folder.iterdir())
-    print(f"{folder}: {size / 1e3:.0f} kB; now replace every {BLANK} in its entry.yaml and README.md")
+    print(
+        f"{folder}: {size / 1e3:.0f} kB; now replace every {BLANK} in its entry.yaml and README.md"
+    )
 
 
 def _check(options: argparse.Namespace) -> None:

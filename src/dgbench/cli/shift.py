@@ -49,7 +49,9 @@ def shift(config: DictConfig) -> None:
 
     planned = planned_shift(values, words, parent, download=True)
     prepare_process()
-    if any(next(part.left(), None) for part in planned.estimators) and (caution := caution_of(planned)):
+    if any(next(part.left(), None) for part in planned.estimators) and (
+        caution := caution_of(planned)
+    ):
         raise ConfigError(caution)
     estimate_all(planned, lambda: prepared(planned, sign_of_life), sign_of_life)
     command.place().record_end([estimator.folder for estimator in planned.estimators])
@@ -68,7 +70,9 @@ def print_end(n_jobs: int, done: int, folders: Sequence[Path], config: DictConfi
     print_estimates([folder / SHIFT_FILE for folder in folders])
 
 
-def job_check(planner: Planner, *, on_this_machine: bool) -> Callable[[Sequence[str]], Counter[Path]]:
+def job_check(
+    planner: Planner, *, on_this_machine: bool
+) -> Callable[[Sequence[str]], Counter[Path]]:
     """Make the function that refuses jobs of a sweep, as :func:`dgbench.sweeps.plan.job_check`; they train no model."""
     from dgbench.shift.plan import planned_shift
 
@@ -119,12 +123,19 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
         n, n_left = part.size, len(list(part.left()))
         rows = read_shift_rows(part.file)[0] if part.file.exists() else []
         seconds = [row.seconds for row in rows if not row.refused]
-        time = f", about {fmean(seconds) * n_left:.0f} s at the speed of those" if seconds and n_left else ""
+        time = (
+            f", about {fmean(seconds) * n_left:.0f} s at the speed of those"
+            if seconds and n_left
+            else ""
+        )
         print(
             f"{planned.info.name}, {part.estimator.name}: {len(part.pairs)} pairs x {len(part.slots)} estimates, "
             f"{n - n_left} of {n} done{time}; {part.folder}"
         )
-    for line in (*absent_files(planned.config, planned.info, planned.weights), *([caution] if caution else [])):
+    for line in (
+        *absent_files(planned.config, planned.info, planned.weights),
+        *([caution] if caution else []),
+    ):
         print(line)
     print("Nothing was started.", flush=True)
 
@@ -165,12 +176,25 @@ def _table(rows: Sequence[ShiftRow]) -> str:
         })  # fmt: skip
     estimated = {name for row in rows for name in row.values}
     present = {title for line in lines for title, value in line.items() if value != ""}
-    titles = [title for name in SHOWN if name in estimated for title in (name, f"null {name}", f"exact {name}")]
+    titles = [
+        title
+        for name in SHOWN
+        if name in estimated
+        for title in (name, f"null {name}", f"exact {name}")
+    ]
     shown = [title for title in titles if title in present]
-    columns = [Column("p", key=True), Column("q", key=True), *(Column(title, unit="correlation") for title in shown)]
+    columns = [
+        Column("p", key=True),
+        Column("q", key=True),
+        *(Column(title, unit="correlation") for title in shown),
+    ]
     if "note" in present:
         columns.append(Column("note"))
     network = f"{identity.backbone}, {identity.init}, {identity.features}"
     title = f"{identity.dataset}: {identity.estimator}, mean of trials ({network} features)"
-    notes = [f"and {len(lines) - MOST_LINES} more pairs, in the report"] if len(lines) > MOST_LINES else []
+    notes = (
+        [f"and {len(lines) - MOST_LINES} more pairs, in the report"]
+        if len(lines) > MOST_LINES
+        else []
+    )
     return plain_table(table(lines[:MOST_LINES], "end", title, columns, notes))

@@ -62,7 +62,9 @@ def nothing_left(planned: Sequence[PlannedStudy], config: DictConfig) -> bool:
     if asks_more or any(study.search for study in planned):
         return False
     folders = [study.run_folder(fold) for study in planned for fold in study.folds]
-    return all(read_status(folder).word == DONE for folder in folders) and all(map(is_done, folders))
+    return all(read_status(folder).word == DONE for folder in folders) and all(
+        map(is_done, folders)
+    )
 
 
 def tell_dataset(info: DatasetInfo) -> None:
@@ -86,7 +88,9 @@ def run_command(command: Command) -> Ended:
     config = command.config
     check_configuration(command.values())
     command.check_words(log.warning)
-    if config.grid or config.hparams.get("scheme") is not None:  # hundreds of studies take seconds to plan
+    if (
+        config.grid or config.hparams.get("scheme") is not None
+    ):  # hundreds of studies take seconds to plan
         sign_of_life("planning the studies ...")
     if config.plan:
         print_command_plan(command, clock=config.plan == "probe", starts=False)
@@ -96,13 +100,19 @@ def run_command(command: Command) -> Ended:
         from dgbench.cli.outcome import print_finished
         from dgbench.plan.building import build
 
-        sign_of_life(f"nothing to do: all {sum(len(study.folds) for study in planned)} runs are done")
+        sign_of_life(
+            f"nothing to do: all {sum(len(study.folds) for study in planned)} runs are done"
+        )
         return print_finished(planned, build(config, "selection"))
-    sign_of_life(f"{config.dataset.name}, {config.algorithm.name}, seed {config.seed}: starting ...")
+    sign_of_life(
+        f"{config.dataset.name}, {config.algorithm.name}, seed {config.seed}: starting ..."
+    )
     if len(planned) > 1 and command.prints_plan:
         print_command_plan(command, clock=True, starts=True)
     elif command.prints_plan:
-        Judged(remembers=True).add(planned[0])  # refuses before Lightning is imported, which takes seconds
+        Judged(remembers=True).add(
+            planned[0]
+        )  # refuses before Lightning is imported, which takes seconds
 
     from dgbench.callbacks.loggers import build_logger
     from dgbench.callbacks.progress import StudyProgress
@@ -131,7 +141,13 @@ def run_command(command: Command) -> Ended:
     label = studies[0].spec.algorithm if len(studies) == 1 else f"{len(studies)} studies"
     progress = StudyProgress(n_runs, studies[0].settings.steps, label)
     try:
-        arguments = command.values()["execution"], progress, logger, config.retry, command.chooses_threads
+        arguments = (
+            command.values()["execution"],
+            progress,
+            logger,
+            config.retry,
+            command.chooses_threads,
+        )
         outcomes, going = RunOutcomes(), studies
         for end in rung_ends(searches):
             outcomes |= train_runs(going, *arguments, until=end)

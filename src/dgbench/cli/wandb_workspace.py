@@ -32,14 +32,20 @@ def workspaces(entity: str, project: str) -> list[Any]:
     ]
 
 
-def _workspace(views: Any, entity: str, project: str, name: str, sections: dict[str, list[Any]], searched: bool) -> Any:
+def _workspace(
+    views: Any, entity: str, project: str, name: str, sections: dict[str, list[Any]], searched: bool
+) -> Any:
     """Build a view of the runs that are, or are not, draws of a search."""
-    shown = [views.Section(name=title, panels=panels, is_open=True) for title, panels in sections.items()]
+    shown = [
+        views.Section(name=title, panels=panels, is_open=True) for title, panels in sections.items()
+    ]
     runs = views.RunsetSettings(
         filters=f"Config('searched') = {searched}",
         pinned_columns=[f"config:{column}" for column in COLUMNS],
     )
-    return views.Workspace(entity=entity, project=project, name=name, sections=shown, runset_settings=runs)
+    return views.Workspace(
+        entity=entity, project=project, name=name, sections=shown, runset_settings=runs
+    )
 
 
 def _study_sections() -> dict[str, list[Any]]:
@@ -115,7 +121,9 @@ def _lines(title: str, x: str, keys: Sequence[str]) -> Any:
 
 def shown(view: Any) -> dict[str, Any]:
     """Return what a view shows as JSON: which runs, and panels by section."""
-    spec = json.loads(view._to_model().model_dump_json(by_alias=True, exclude_none=True))["spec"]["section"]
+    spec = json.loads(view._to_model().model_dump_json(by_alias=True, exclude_none=True))["spec"][
+        "section"
+    ]
     runs = spec["runSets"][0]
     return {"name": view.name, "filters": runs["filters"], "panels": spec["panelBankConfig"]}
 
@@ -126,10 +134,17 @@ def main(words: list[str]) -> int:
     Returns:
         exit code: 0, or 1 with one line that says why not.
     """
-    parser = argparse.ArgumentParser(prog="python -m dgbench.cli.wandb_workspace", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m dgbench.cli.wandb_workspace", description=__doc__
+    )
     parser.add_argument("entity", help="W&B user or team")
     parser.add_argument("project", help="W&B project, e.g. dgbench")
-    parser.add_argument("--print", action="store_true", dest="only_print", help="show the views as JSON, save nothing")
+    parser.add_argument(
+        "--print",
+        action="store_true",
+        dest="only_print",
+        help="show the views as JSON, save nothing",
+    )
     asked = parser.parse_args(words)
     try:
         views = workspaces(asked.entity, asked.project)
@@ -139,11 +154,17 @@ def main(words: list[str]) -> int:
         for view in views:
             print(view.save().url)
     except ImportError:
-        print("dgbench: the view needs wandb-workspaces; pip install 'dgbench[wandb]'", file=sys.stderr)
+        print(
+            "dgbench: the view needs wandb-workspaces; pip install 'dgbench[wandb]'",
+            file=sys.stderr,
+        )
         return 1
     except Exception as error:  # whatever W&B raises: no login, no network, no such project
         reason = " ".join(str(error).split())
-        print(f"dgbench: W&B did not take the view: {reason}; see `wandb login`, or use --print", file=sys.stderr)
+        print(
+            f"dgbench: W&B did not take the view: {reason}; see `wandb login`, or use --print",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

@@ -32,7 +32,9 @@ def check_names(kind: str, names: Iterable[str]) -> None:
     pairs: dict[str, None] = {}
     for name in names:
         if fault := printable_text(name) if name.strip() else f"is {name!r}, which is blank":
-            raise DataError(f"a name among the {kind} of the dataset {fault}; rename it where the dataset lists it")
+            raise DataError(
+                f"a name among the {kind} of the dataset {fault}; rename it where the dataset lists it"
+            )
         first = alike.setdefault("".join(normalize("NFC", name.casefold()).split()), name)
         if first != name:
             pairs[f"{first!a} and {name!a}"] = None
@@ -75,7 +77,9 @@ class DatasetInfo:
     #: seeds that decide its splits and its images
     split_seed: int
     given: tuple[str, ...]  #: names of the given environments, in order
-    everywhere: tuple[str, ...]  #: names of all environments; where ``beyond`` is false, these are the given ones
+    everywhere: tuple[
+        str, ...
+    ]  #: names of all environments; where ``beyond`` is false, these are the given ones
     n_classes: int  #: K; 0 where neither the configuration nor a file says it
     #: C, H, W of what a network sees, or d where it sees vectors; 0 where the configuration leaves it to the initial
     #: weights
@@ -89,9 +93,13 @@ class DatasetInfo:
     counts: Counts = field(default_factory=dict)
     #: given environments with fewer images than ``dataset.min_images``: tested, and never trained on
     only_tested: tuple[str, ...] = ()
-    content: str = ""  #: 16 hexadecimal digits that change with the image files; empty where they are absent
+    content: str = (
+        ""  #: 16 hexadecimal digits that change with the image files; empty where they are absent
+    )
     # what follows is said to people (:mod:`dgbench.data.understanding`); no hash and no row holds it
-    class_names: tuple[str, ...] = ()  #: in the order of the outputs; empty where only their number is known
+    class_names: tuple[
+        str, ...
+    ] = ()  #: in the order of the outputs; empty where only their number is known
     val_from: str = ""  #: where images for validation come from, in words
     left_out: Mapping[str, int] = field(default_factory=dict)  #: files that are not read, by reason
 
@@ -111,7 +119,9 @@ class DatasetInfo:
     @property
     def smallest_training(self) -> int:
         """Training images of the smallest given environment that may be trained on; 0 where the files are absent."""
-        trained = [counts["train"] for env, counts in self.counts.items() if env not in self.only_tested]
+        trained = [
+            counts["train"] for env, counts in self.counts.items() if env not in self.only_tested
+        ]
         return min(trained, default=0)
 
     def identity(self) -> dict[str, Any]:
@@ -144,7 +154,11 @@ def unlike_published(
     names = published.get("environments")
     expected = {**published, "environments": names and sorted(names)}
     copy = {"images": images, "classes": classes, "environments": sorted(environments)}
-    return [(key, value, expected[key]) for key, value in copy.items() if expected.get(key) not in (None, value)]
+    return [
+        (key, value, expected[key])
+        for key, value in copy.items()
+        if expected.get(key) not in (None, value)
+    ]
 
 
 @dataclass(frozen=True)
@@ -181,6 +195,10 @@ class Preprocessing:
         mean, std = (tuple(map(float, plain[key])) for key in ("mean", "std"))
         image = tuple(map(int, plain["image"]))
         channels = image[0] if len(image) == 3 else 0
-        if min(image) < 1 or not len(mean) == len(std) == channels or not all(map(math.isfinite, (*mean, *std))):
+        if (
+            min(image) < 1
+            or not len(mean) == len(std) == channels
+            or not all(map(math.isfinite, (*mean, *std)))
+        ):
             raise ValueError(f"images of {image} with mean {mean} and deviation {std}")
         return Preprocessing(image, mean, std, bool(plain["pictures"]))

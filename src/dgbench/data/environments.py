@@ -21,13 +21,17 @@ class EvalSet:
     """Images that are evaluated once."""
 
     indices: Tensor  #: (n,) positions in the store
-    feature: Tensor | None = None  #: (n,) spurious feature to paint instead of the images' own, or None
+    feature: Tensor | None = (
+        None  #: (n,) spurious feature to paint instead of the images' own, or None
+    )
     #: (n,) numbers that tell which pictures other eval sets show too, as in ``EvalBatch``
     pictures: Tensor | None = None
 
     def at(self, rows: Tensor | slice) -> EvalSet:
         """Select some of the images, in the order of ``rows``."""
-        feature, pictures = (None if values is None else values[rows] for values in (self.feature, self.pictures))
+        feature, pictures = (
+            None if values is None else values[rows] for values in (self.feature, self.pictures)
+        )
         return EvalSet(self.indices[rows], feature, pictures)
 
 
@@ -64,7 +68,11 @@ class Table:
         return self.subsets.get((env, name), NO_IMAGES)
 
     def error_recipes(
-        self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
+        self,
+        everywhere: bool,
+        subsets: Sequence[str],
+        training: Sequence[str] = (),
+        grouped: bool = False,
     ) -> list[ErrorRecipe]:
         """List the errors to record at an evaluation.
 
@@ -77,7 +85,9 @@ class Table:
         return [
             ErrorRecipe(env, subset, self._mixture(env, scored, grouped))
             for subset in subsets
-            for env in (self.info.everywhere if everywhere and subset == "test" else self.info.given)
+            for env in (
+                self.info.everywhere if everywhere and subset == "test" else self.info.given
+            )
             if (scored := self._scored(env, subset, env in training))
         ]
 
@@ -104,7 +114,9 @@ class Catalog:
 
     labels: np.ndarray  #: (n,) int64
     classes: tuple[str, ...]  #: names of the K classes, in the order of the labels
-    preprocessing: Preprocessing  #: how the images that the dataset's own store gives were made of pictures
+    preprocessing: (
+        Preprocessing  #: how the images that the dataset's own store gives were made of pictures
+    )
     #: of the images: paths where they lie in files of their own; None: their positions
     names: Sequence[object] | None = None
     #: what else the dataset says of them: name -> n values
@@ -152,7 +164,9 @@ class Store(ABC):
         """
         return {}
 
-    def gather_for_training(self, indices: Tensor, noise: Mapping[str, np.ndarray]) -> tuple[Tensor, Tensor]:
+    def gather_for_training(
+        self, indices: Tensor, noise: Mapping[str, np.ndarray]
+    ) -> tuple[Tensor, Tensor]:
         """Gather as :meth:`gather`, augmented by the given random numbers; the same however the images are batched."""
         return self.gather(indices)
 

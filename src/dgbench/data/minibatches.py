@@ -22,7 +22,9 @@ ORDER_BLOCK = 64  # steps whose minibatches come from one generator; the order o
 #: on other devices, where that does not matter
 CHUNK_BYTES = (8 * 2**20, 256 * 2**20)
 CHUNK_STEPS = 32
-SCORE_BYTES = 64 * 2**20  # images evaluated at once, whatever eval_batch_size: 111 of 224 x 224 pixels
+SCORE_BYTES = (
+    64 * 2**20
+)  # images evaluated at once, whatever eval_batch_size: 111 of 224 x 224 pixels
 
 
 class RunOrder:
@@ -54,7 +56,9 @@ class RunOrder:
         self._subsets = [environments.table.subset(env, "train") for env in self.training]
         for env, subset in zip(self.training, self._subsets, strict=True):
             need_training_images(env, len(subset))
-        images = {env: len(subset) for env, subset in zip(self.training, self._subsets, strict=True)}
+        images = {
+            env: len(subset) for env, subset in zip(self.training, self._subsets, strict=True)
+        }
         if not repeats and batch_size > min(images.values(), default=batch_size):
             raise ConfigError(batch_refusal(batch_size, images))
         self.environments_per_step = environments_per_step
@@ -102,7 +106,8 @@ class RunOrder:
         """Draw the random numbers that augment the minibatches of a step that has drawn its environments."""
         drawn = [
             self.environments.store.training_noise(
-                np.random.default_rng(derive(self.noise_seed, self.training[number], "step", step)), self.batch_size
+                np.random.default_rng(derive(self.noise_seed, self.training[number], "step", step)),
+                self.batch_size,
             )
             for number in self.drawn(step)
         ]
@@ -124,12 +129,16 @@ class RunOrder:
         if self._noise_block is None or self._noise_block[0] != block:
             n = ORDER_BLOCK * self.batch_size
             drawn = [
-                self.environments.store.training_noise(np.random.default_rng(derive(self.noise_seed, env, block)), n)
+                self.environments.store.training_noise(
+                    np.random.default_rng(derive(self.noise_seed, env, block)), n
+                )
                 for env in self.training
             ]
             shape = (ORDER_BLOCK, self.batch_size)
             noise = {
-                name: np.concatenate([draw[name].reshape(*shape, *draw[name].shape[1:]) for draw in drawn], axis=1)
+                name: np.concatenate(
+                    [draw[name].reshape(*shape, *draw[name].shape[1:]) for draw in drawn], axis=1
+                )
                 for name in drawn[0]
             }
             self._noise_block = (block, noise)
@@ -181,14 +190,27 @@ class EnvironmentData(pl.LightningDataModule):
         super().__init__()
         self.environments, self.training, self.recipes = environments, list(training), list(recipes)
         self.steps, self.eval_every = steps, eval_every
-        self.batch_size, self.eval_batch_size, self.group_size = batch_size, eval_batch_size, group_size
+        self.batch_size, self.eval_batch_size, self.group_size = (
+            batch_size,
+            eval_batch_size,
+            group_size,
+        )
         order = RunOrder(environments, training, batch_size, seed, environments_per_step, repeats)
         self.runs, self.stacked = [order], False
-        self.wanted: Callable[[str], bool] = lambda name: True  # whether an eval set is evaluated, asked at its turn
+        self.wanted: Callable[[str], bool] = lambda name: (
+            True
+        )  # whether an eval set is evaluated, asked at its turn
         self.chunk_bytes = CHUNK_BYTES[0]
-        self.one_by_one = False  # Lightning's batches are single steps, not all that are gathered at once
-        self.part = (0, 1)  # number of this process, and how many divide a run's minibatches and evaluations
-        self.allow_zero_length_dataloader_with_multiple_devices = True  # an eval set may have fewer batches
+        self.one_by_one = (
+            False  # Lightning's batches are single steps, not all that are gathered at once
+        )
+        self.part = (
+            0,
+            1,
+        )  # number of this process, and how many divide a run's minibatches and evaluations
+        self.allow_zero_length_dataloader_with_multiple_devices = (
+            True  # an eval set may have fewer batches
+        )
 
     @staticmethod
     def stack(runs: Sequence[EnvironmentData]) -> EnvironmentData:
@@ -199,7 +221,9 @@ class EnvironmentData(pl.LightningDataModule):
                 environments each.
         """
         data = copy(runs[0])
-        data.recipes = list({(score.env, score.subset): score for run in runs for score in run.recipes}.values())
+        data.recipes = list(
+            {(score.env, score.subset): score for run in runs for score in run.recipes}.values()
+        )
         data.runs, data.stacked = [order for run in runs for order in run.runs], True
         return data
 
@@ -209,7 +233,9 @@ class EnvironmentData(pl.LightningDataModule):
             device = self.trainer.strategy.root_device
             self.environments.store.to(device)
             self.chunk_bytes = CHUNK_BYTES[device.type != "cpu"]
-            self.part = (0, 1) if self.stacked else (self.trainer.global_rank, self.trainer.world_size)
+            self.part = (
+                (0, 1) if self.stacked else (self.trainer.global_rank, self.trainer.world_size)
+            )
 
     def train_dataloader(self) -> IntervalLoader:
         """Return a loader of chunks of minibatches up to the next evaluation."""
@@ -226,11 +252,18 @@ class EnvironmentData(pl.LightningDataModule):
         rank, count = self.part
         loaders = [
             EvalSetLoader(
-                self.environments.store, name, scored, size, ((rank + i) % count, count), lambda name: self.wanted(name)
+                self.environments.store,
+                name,
+                scored,
+                size,
+                ((rank + i) % count, count),
+                lambda name: self.wanted(name),
             )
             for i, (name, scored) in enumerate(eval_sets.items())
         ]
-        if not any(map(len, loaders)):  # Lightning would leave out the evaluation of this process: one for no error
+        if not any(
+            map(len, loaders)
+        ):  # Lightning would leave out the evaluation of this process: one for no error
             first = next(iter(eval_sets.values()))
             loaders[0] = EvalSetLoader(self.environments.store, "", first.at(slice(1)), 1)
         return loaders
@@ -240,7 +273,9 @@ class EnvironmentData(pl.LightningDataModule):
         ordered = sorted(self.recipes, key=lambda score: score.subset == "test")
         return list(dict.fromkeys(name for score in ordered for name in score.mixture))
 
-    def transfer_batch_to_device(self, batch: object, device: torch.device, dataloader_idx: int) -> object:
+    def transfer_batch_to_device(
+        self, batch: object, device: torch.device, dataloader_idx: int
+    ) -> object:
         """Return the batch as it is: batches are gathered on the device where the images are."""
         return batch
 
@@ -266,8 +301,15 @@ class EnvironmentData(pl.LightningDataModule):
         x, y = self.environments.store.gather_for_training(positions, noise)
         sizes = (self.batch_size // part[1],) * self.runs[0].minibatches
         shape = (n, len(self.runs), len(rows)) if self.stacked else (n, len(rows))
-        xs, ys, index = x.reshape(*shape, *x.shape[1:]), y.reshape(shape), positions.to(y.device).reshape(shape)
-        return [EnvBatch(xs[k], ys[k], sizes, index[k], self._drawn(step, y.device)) for k, step in enumerate(steps)]
+        xs, ys, index = (
+            x.reshape(*shape, *x.shape[1:]),
+            y.reshape(shape),
+            positions.to(y.device).reshape(shape),
+        )
+        return [
+            EnvBatch(xs[k], ys[k], sizes, index[k], self._drawn(step, y.device))
+            for k, step in enumerate(steps)
+        ]
 
     def _drawn(self, step: int, device: torch.device) -> Tensor | None:
         """Draw the numbers of a step's environments, (E,) or (R, E) of a stack; None where it has all."""
@@ -282,13 +324,21 @@ class EnvironmentData(pl.LightningDataModule):
 
     def _eval_images(self) -> int:
         """Compute how many images are evaluated at once."""
-        return max(1, min(self.eval_batch_size, SCORE_BYTES // (4 * int(np.prod(self.environments.store.image)))))
+        return max(
+            1,
+            min(
+                self.eval_batch_size,
+                SCORE_BYTES // (4 * int(np.prod(self.environments.store.image))),
+            ),
+        )
 
     def indices(self, first: int, n: int, part: tuple[int, int] = (0, 1)) -> Tensor:
         """List the store positions of n steps' minibatches, one step after the other, runs side by side within each."""
         rows = self._rows(part)
         return torch.from_numpy(
-            np.concatenate([run.order(step)[rows] for step in range(first, first + n) for run in self.runs])
+            np.concatenate(
+                [run.order(step)[rows] for step in range(first, first + n) for run in self.runs]
+            )
         )
 
     def _rows(self, part: tuple[int, int]) -> np.ndarray:
@@ -316,7 +366,9 @@ class IntervalLoader:
         stop = min(self.data.steps, (step // self.data.eval_every + 1) * self.data.eval_every)
         size = self.data.chunk_steps()
         chunks = [(first, min(size, stop - first)) for first in range(step, stop, size)]
-        self.data.environments.store.expect(self.data.indices(first, n, self.data.part) for first, n in chunks)
+        self.data.environments.store.expect(
+            self.data.indices(first, n, self.data.part) for first, n in chunks
+        )
         for first, n in chunks:
             batches = self.data.batches(first, n, self.data.part)
             yield from ([batch] for batch in batches) if self.data.one_by_one else (batches,)
@@ -343,7 +395,13 @@ class EvalSetLoader:
         part: tuple[int, int] = (0, 1),
         wanted: Callable[[str], bool] = lambda name: True,
     ) -> None:
-        self.store, self.name, self.scored, self.batch_size, self.wanted = store, name, scored, batch_size, wanted
+        self.store, self.name, self.scored, self.batch_size, self.wanted = (
+            store,
+            name,
+            scored,
+            batch_size,
+            wanted,
+        )
         first, count = part
         self._numbers = range(first, -(-len(scored.indices) // batch_size), count)
 

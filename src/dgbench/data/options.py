@@ -50,7 +50,9 @@ FolderName = Annotated[
     Refusal("cannot name a folder", "use letters, digits, - and _, with a letter or digit first"),
 ]
 Seed = Annotated[int, Field(ge=0), Refusal("is not an integer >= 0", "0 is the default")]
-ValFraction = Annotated[Number, Field(gt=0, lt=1), Refusal("is not in (0, 1)", "DomainBed uses 0.2")]
+ValFraction = Annotated[
+    Number, Field(gt=0, lt=1), Refusal("is not in (0, 1)", "DomainBed uses 0.2")
+]
 PoolFraction = Annotated[Number, Field(gt=0, lt=1), Refusal("is not in (0, 1)", "0.2 is usual")]
 #: of a list that says train, val and test; None takes ``subset``
 SubsetColumn = Annotated[
@@ -59,8 +61,12 @@ SubsetColumn = Annotated[
 ]
 Text = Annotated[str, Field(pattern=r"\S")]
 SplitBy = Annotated[Text | None, Refusal("is no name of a column", "null splits row by row")]
-SplitPattern = Annotated[Text | None, Refusal("is no regular expression", "null splits image by image")]
-MinImages = Annotated[int, Field(ge=0), Refusal("is not an integer >= 0", "0 leaves no environment out")]
+SplitPattern = Annotated[
+    Text | None, Refusal("is no regular expression", "null splits image by image")
+]
+MinImages = Annotated[
+    int, Field(ge=0), Refusal("is not an integer >= 0", "0 leaves no environment out")
+]
 #: of a picture in pixels; None leaves it to the initial weights
 ImageSize = Annotated[int, Field(ge=1, le=MOST_PIXELS)] | None
 Workers = Annotated[
@@ -75,9 +81,15 @@ def _path_as_text(value: Any) -> Any:
 
 
 #: text that is not blank, or a path from Python; ``~`` is expanded where it is used
-PathText = Annotated[str, Predicate(lambda path: path.strip() != ""), BeforeValidator(_path_as_text)]
-CacheFolder = Annotated[PathText, Refusal("is no path", "name a folder with space for decoded images")]
-DataFolder = Annotated[PathText, Refusal("is no path", "name the folder that holds MNIST/raw, or set paths.data_dir")]
+PathText = Annotated[
+    str, Predicate(lambda path: path.strip() != ""), BeforeValidator(_path_as_text)
+]
+CacheFolder = Annotated[
+    PathText, Refusal("is no path", "name a folder with space for decoded images")
+]
+DataFolder = Annotated[
+    PathText, Refusal("is no path", "name the folder that holds MNIST/raw, or set paths.data_dir")
+]
 
 
 class DatasetOptions(Checked):

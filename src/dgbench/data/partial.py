@@ -17,7 +17,9 @@ from dgbench.seeding import derive
 Part = Mapping[int, int | None]
 
 
-def partial(whole: Environments, training: Mapping[str, Part], tested: Mapping[str, Part]) -> Environments:
+def partial(
+    whole: Environments, training: Mapping[str, Part], tested: Mapping[str, Part]
+) -> Environments:
     """Restrict environments to some of their classes, and classes to a limited number of images.
 
     Limits hold for ``train`` and ``test``, drawn by ``split_seed``, environment, subset and class; ``val`` has none.
@@ -43,7 +45,11 @@ class PartialTable(Table):
     """
 
     def __init__(
-        self, whole: Table, labels: np.ndarray, training: Mapping[str, Part], tested: Mapping[str, Part]
+        self,
+        whole: Table,
+        labels: np.ndarray,
+        training: Mapping[str, Part],
+        tested: Mapping[str, Part],
     ) -> None:
         super().__init__(whole.info, {})
         self.whole, self.labels, self.training, self.tested = whole, labels, training, tested
@@ -58,7 +64,11 @@ class PartialTable(Table):
         return kept
 
     def error_recipes(
-        self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
+        self,
+        everywhere: bool,
+        subsets: Sequence[str],
+        training: Sequence[str] = (),
+        grouped: bool = False,
     ) -> list[ErrorRecipe]:
         recipes = []
         for subset in subsets:
@@ -66,8 +76,12 @@ class PartialTable(Table):
             trained_on = [] if subset == "test" else list(self.training)
             for score in self.whole.error_recipes(False, [subset], trained_on, grouped):
                 if score.env in self._classes(subset):
-                    mixture = {f"{name}@{subset}/{score.env}": w for name, w in score.mixture.items()}
-                    recipes.append(ErrorRecipe(score.env, subset, mixture, held_out=subset == "test"))
+                    mixture = {
+                        f"{name}@{subset}/{score.env}": w for name, w in score.mixture.items()
+                    }
+                    recipes.append(
+                        ErrorRecipe(score.env, subset, mixture, held_out=subset == "test")
+                    )
         for name in dict.fromkeys(name for score in recipes for name in score.mixture):
             self.eval_set(name)  # an empty one is refused now
         return recipes
@@ -88,7 +102,9 @@ class PartialTable(Table):
         for label, limit in self._classes(subset)[env].items():
             members = np.flatnonzero(labels == label)
             if limit is not None and subset != "val" and limit < len(members):
-                rng = np.random.default_rng(derive(self.info.split_seed, "part", env, subset, label))
+                rng = np.random.default_rng(
+                    derive(self.info.split_seed, "part", env, subset, label)
+                )
                 members = rng.permutation(members)[:limit]
             kept[members] = True
         if not kept.any():

@@ -40,7 +40,9 @@ def _environments(info: DatasetInfo) -> str:
         return _painted(info, name)
     images = {env: sum(info.counts.get(env, {}).values()) for env in info.given}
     named = [f"{env} ({n:,})" for env, n in images.items()]
-    return f"{name}: {total}, {sum(images.values()):,} images: {first_and_last(named, ENVIRONMENTS)}"
+    return (
+        f"{name}: {total}, {sum(images.values()):,} images: {first_and_last(named, ENVIRONMENTS)}"
+    )
 
 
 def _painted(info: DatasetInfo, name: str) -> str:

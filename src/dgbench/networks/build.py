@@ -58,7 +58,9 @@ def build_networks(
         torch.manual_seed(derive(seed, "init"))
         body = featurizer(image)
         sizes = Sizes(**{**vars(sizes_without_features), "n_features": body.n_features})
-        return assembled({"featurizer": body}, needed(sizes), image, lambda: featurizer(image)), sizes
+        return assembled(
+            {"featurizer": body}, needed(sizes), image, lambda: featurizer(image)
+        ), sizes
 
 
 def assembled(
@@ -89,7 +91,9 @@ def assembled(
             return PerChannel(map_shapes(body, image), spec.initial)
         return build_head(spec)
 
-    networks = Networks({**existing, **{name: built(spec) for name, spec in needed.items() if name not in existing}})
+    networks = Networks(
+        {**existing, **{name: built(spec) for name, spec in needed.items() if name not in existing}}
+    )
     for name, spec in needed.items():
         if isinstance(spec, FeaturizerSpec) and spec.frozen:
             networks.freeze([networks[name]], networks[name].parameters())
@@ -124,7 +128,10 @@ class PerChannel(nn.Module):
 
     def __init__(self, maps: list[tuple[int, ...]], initial: float) -> None:
         super().__init__()
-        shapes = [(1, shape[0], 1, 1) if len(shape) == 3 else (*[1] * len(shape), shape[-1]) for shape in maps]
+        shapes = [
+            (1, shape[0], 1, 1) if len(shape) == 3 else (*[1] * len(shape), shape[-1])
+            for shape in maps
+        ]
         self.values = nn.ParameterList(nn.Parameter(torch.full(shape, initial)) for shape in shapes)
 
     def forward(self) -> list[Tensor]:
@@ -154,7 +161,9 @@ def _linear(spec: LinearSpec) -> nn.Module:
     return layer
 
 
-def _perceptron(widths: Iterable[int], between: Callable[[int], Sequence[nn.Module]]) -> nn.Sequential:
+def _perceptron(
+    widths: Iterable[int], between: Callable[[int], Sequence[nn.Module]]
+) -> nn.Sequential:
     """Build linear layers of these widths; ``between(n_out)`` follows each layer of n_out units but the last."""
     layers = [(nn.Linear(n_in, n_out), *between(n_out)) for n_in, n_out in pairwise(widths)]
     return nn.Sequential(*chain(*layers[:-1]), layers[-1][0])
@@ -165,12 +174,17 @@ def _mlp(spec: MLPSpec) -> nn.Module:
     def between(n_out: int) -> list[nn.Module]:
         return [nn.Dropout(spec.dropout), nn.ReLU()] if spec.dropout > 0 else [nn.ReLU()]
 
-    return _perceptron(chain([spec.n_in], repeat(spec.width, spec.depth - 1), [spec.n_out]), between)
+    return _perceptron(
+        chain([spec.n_in], repeat(spec.width, spec.depth - 1), [spec.n_out]), between
+    )
 
 
 @build_head.register
 def _tapered(spec: TaperedSpec) -> nn.Module:
-    return _perceptron([spec.n_in, max(spec.n_in // 2, 1), max(spec.n_in // 4, 1), spec.n_out], lambda n: [nn.ReLU()])
+    return _perceptron(
+        [spec.n_in, max(spec.n_in // 2, 1), max(spec.n_in // 4, 1), spec.n_out],
+        lambda n: [nn.ReLU()],
+    )
 
 
 @build_head.register
@@ -181,11 +195,15 @@ def _leaky_mlp(spec: LeakyMLPSpec) -> nn.Module:
 
 @build_head.register
 def _projection(spec: ProjectionSpec) -> nn.Module:
-    inner = _perceptron([spec.size, spec.width, spec.width, spec.size], lambda n: [nn.BatchNorm1d(n), nn.ReLU()])
+    inner = _perceptron(
+        [spec.size, spec.width, spec.width, spec.size], lambda n: [nn.BatchNorm1d(n), nn.ReLU()]
+    )
     return inner.append(nn.BatchNorm1d(spec.size))
 
 
-build_head.register(EmbeddingSpec, lambda spec: nn.Embedding(spec.n, spec.size))  # drawn from N(0, 1)
+build_head.register(
+    EmbeddingSpec, lambda spec: nn.Embedding(spec.n, spec.size)
+)  # drawn from N(0, 1)
 
 
 @build_head.register

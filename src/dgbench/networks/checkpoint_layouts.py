@@ -84,7 +84,11 @@ class Reading:
     def numbers(self, network: Tensors) -> int:
         """Count the network's numbers that they give."""
         tensors = self.tensors
-        names = [name for name in network if name in tensors and tensors[name].shape == network[name].shape]
+        names = [
+            name
+            for name in network
+            if name in tensors and tensors[name].shape == network[name].shape
+        ]
         return sum(network[name].numel() for name in names)
 
 
@@ -152,7 +156,9 @@ class Question:
             WeightsError: the file has no such network, several, one that does not fit, or numbers that are not finite.
         """
         reading = self._chosen(list(self._readings(content)), content)
-        if problems := reading.fault or misfit(self.network, reading.tensors, self.may_lack, self.may_add):
+        if problems := reading.fault or misfit(
+            self.network, reading.tensors, self.may_lack, self.may_add
+        ):
             under = f", read under {reading.place}," if reading.place else ""
             listing = f"{ANOTHER}, or list names in {self.option}allow_missing / {self.option}allow_unexpected"
             raise WeightsError(
@@ -193,7 +199,9 @@ class Question:
     def _prefixes(self, tensors: Tensors) -> list[str]:
         """List what names may begin with: the prefix asked for, or every one that a good part of a network shares."""
         if self.prefix is not None:
-            wanted = self.prefix if self.prefix.endswith(".") or not self.prefix else f"{self.prefix}."
+            wanted = (
+                self.prefix if self.prefix.endswith(".") or not self.prefix else f"{self.prefix}."
+            )
             return [wanted] if any(name.startswith(wanted) for name in tensors) else []
         counts = Counter(prefix for name in tensors for prefix in _beginnings(name))
         least = LEAST_SHARE * len(self.network)
@@ -201,9 +209,17 @@ class Question:
         return ["", *frequent]
 
     def _reading(self, group: str, prefix: str, tensors: Tensors) -> Reading:
-        names = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        names = {
+            name.removeprefix(prefix): value
+            for name, value in tensors.items()
+            if name.startswith(prefix)
+        }
         inside = _named_children(names, self.children)
-        encoder = {name: value for name, value in inside.items() if name in self.network or not name.startswith(HEADS)}
+        encoder = {
+            name: value
+            for name, value in inside.items()
+            if name in self.network or not name.startswith(HEADS)
+        }
         reading = Reading(group, prefix, encoder)
         try:
             adapted = self.adapt(encoder)
@@ -230,7 +246,9 @@ class Question:
         best = _preferred(best, content)
         distinct = [best[0]]
         for reading in best[1:]:
-            if not any(_are_equal(self.network, reading.tensors, other.tensors) for other in distinct):
+            if not any(
+                _are_equal(self.network, reading.tensors, other.tensors) for other in distinct
+            ):
                 distinct.append(reading)
         if len(distinct) > 1:
             raise WeightsError(self._ambiguous(distinct))
@@ -253,7 +271,14 @@ class Question:
         numbers = sum(value.numel() for value in fitting.values())
         of_numbers = sum(value.numel() for value in self.network.values())
         extra = [name for name in reading.tensors if name not in self.network]
-        return Arrival(reading.place, len(fitting), len(self.network), numbers, of_numbers, (*reading.left_out, *extra))
+        return Arrival(
+            reading.place,
+            len(fitting),
+            len(self.network),
+            numbers,
+            of_numbers,
+            (*reading.left_out, *extra),
+        )
 
     def _refuse_little(self, arrival: Arrival) -> None:
         """Refuse a file that leaves most of the network random, whatever may be missing.
@@ -288,11 +313,17 @@ class Question:
 
 def not_finite(tensors: Tensors) -> list[str]:
     """List the names of tensors that hold NaN or infinite numbers."""
-    real = [(name, value) for name, value in tensors.items() if value.is_floating_point() and not value.is_meta]
+    real = [
+        (name, value)
+        for name, value in tensors.items()
+        if value.is_floating_point() and not value.is_meta
+    ]
     return [name for name, value in real if not value.isfinite().all()]
 
 
-def groups_of(content: Any, place: str = "", deepest: int = DEEPEST) -> Iterator[tuple[str, dict[str, Tensor]]]:
+def groups_of(
+    content: Any, place: str = "", deepest: int = DEEPEST
+) -> Iterator[tuple[str, dict[str, Tensor]]]:
     """Iterate over the mappings of named tensors in what a file holds, with their place; states of optimizers are none.
 
     A module that was pickled whole is a group of its parameters and buffers.
@@ -309,7 +340,9 @@ def groups_of(content: Any, place: str = "", deepest: int = DEEPEST) -> Iterator
         content = content.items or vars(content)
     if not isinstance(content, Mapping) or not deepest or _is_optimizer(content):
         return
-    tensors = {printable(name): value for name, value in content.items() if isinstance(value, Tensor)}
+    tensors = {
+        printable(name): value for name, value in content.items() if isinstance(value, Tensor)
+    }
     if tensors:
         yield place, tensors
     for key, value in content.items():
@@ -333,8 +366,14 @@ def _of_no_groups(content: Any) -> str:
     """Say what a file holds that has no group."""
     parts = [content, *content.values()] if isinstance(content, Mapping) else [content]
     if any(isinstance(part, Mapping) and _is_optimizer(part) for part in parts):
-        return "holds the state of an optimizer and no network; give the file that was saved beside it"
-    kinds = some_of([printable(name) for name in content]) if isinstance(content, Mapping) else type(content).__name__
+        return (
+            "holds the state of an optimizer and no network; give the file that was saved beside it"
+        )
+    kinds = (
+        some_of([printable(name) for name in content])
+        if isinstance(content, Mapping)
+        else type(content).__name__
+    )
     return f"holds no named tensors ({kinds or 'nothing'}); give a file of weights"
 
 
@@ -362,7 +401,11 @@ def _preferred(readings: list[Reading], content: Any) -> list[Reading]:
     if _names_any(content, SELF_DISTILLED):
         pairs.append(("teacher", "student"))
     for counts, does_not in pairs:
-        chosen = [reading for reading in readings if counts in reading.place and does_not not in reading.place]
+        chosen = [
+            reading
+            for reading in readings
+            if counts in reading.place and does_not not in reading.place
+        ]
         others = [reading for reading in readings if does_not in reading.place]
         if chosen and others:
             readings = [reading for reading in readings if reading not in others]
@@ -420,15 +463,21 @@ def misfit(
     """
     missing = _unmatched(network.keys() - tensors.keys(), may_lack)
     extra = _unmatched(tensors.keys() - network.keys(), may_add)
-    shapes = [name for name in network if name in tensors and network[name].shape != tensors[name].shape]
+    shapes = [
+        name for name in network if name in tensors and network[name].shape != tensors[name].shape
+    ]
     problems = [f"lacks {some_of(missing)}"] if missing else []
     problems += [f"has {some_of(extra)} too much"] if extra else []
     if shapes:
         first = shapes[0]
         suffix = f" (and {len(shapes) - 1} more shapes)" if len(shapes) > 1 else ""
-        problems.append(f"{first} is {tuple(tensors[first].shape)} instead of {tuple(network[first].shape)}{suffix}")
+        problems.append(
+            f"{first} is {tuple(tensors[first].shape)} instead of {tuple(network[first].shape)}{suffix}"
+        )
     return "; ".join(problems)
 
 
 def _unmatched(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
-    return sorted(name for name in names if not any(fnmatchcase(name, pattern) for pattern in patterns))
+    return sorted(
+        name for name in names if not any(fnmatchcase(name, pattern) for pattern in patterns)
+    )

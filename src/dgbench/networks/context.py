@@ -14,7 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-BLOCK_BYTES = 2**20  # of the factors and products of a block of images, at one frequency of the height
+BLOCK_BYTES = (
+    2**20
+)  # of the factors and products of a block of images, at one frequency of the height
 WORTH = 3  # times fewer multiplications, from which on the detour is faster on a CPU
 
 
@@ -53,14 +55,20 @@ def means(x: Tensor, groups: tuple[int, ...]) -> Tensor:
         return x
     channels_last = x.permute(0, 2, 3, 1)
     shares: Tensor = torch.block_diag(*[x.new_full((1, size), 1 / size) for size in groups])  # type: ignore[no-untyped-call]
-    return (shares @ channels_last.flatten(1)).view(len(groups), *channels_last.shape[1:]).permute(0, 3, 1, 2)
+    return (
+        (shares @ channels_last.flatten(1))
+        .view(len(groups), *channels_last.shape[1:])
+        .permute(0, 3, 1, 2)
+    )
 
 
 class OneByOne(torch.autograd.Function):
     """Group means behind a module without gradients; under ``vmap`` run by run, so that each fits the cache."""
 
     @staticmethod
-    def forward(body: nn.Module, groups: tuple[int, ...], names: tuple[str, ...], x: Tensor, *values: Tensor) -> Tensor:
+    def forward(
+        body: nn.Module, groups: tuple[int, ...], names: tuple[str, ...], x: Tensor, *values: Tensor
+    ) -> Tensor:
         """Average ``body(x)``, with tensors ``names`` = ``values``, by group; BatchNorm's statistics move in place."""
         x = x.contiguous(memory_format=torch.channels_last)  # in which BatchNorm is twice as fast
         return means(functional_call(body, dict(zip(names, values, strict=True)), (x,)), groups)
@@ -73,7 +81,10 @@ class OneByOne(torch.autograd.Function):
     def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Tensor, int]:
         """Call :meth:`forward` once per run, without gradients: under ``grad``, functorch calls this with them on."""
         runs = [
-            [v.select(dim, r) if isinstance(dim, int) else v for v, dim in zip(inputs, in_dims, strict=True)]
+            [
+                v.select(dim, r) if isinstance(dim, int) else v
+                for v, dim in zip(inputs, in_dims, strict=True)
+            ]
             for r in range(info.batch_size)
         ]
         with torch.no_grad():
@@ -130,12 +141,16 @@ def convolved(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     (n, c, height, width), (o, _, k, _) = x.shape, weight.shape
     matrices = _transforms(height, width, k, x.dtype)
     n_down, n_factors = len(matrices.down) // 2, len(matrices.across)
-    factors = (matrices.kernel @ weight.permute(2, 3, 1, 0).reshape(-1, c * o)).view(n_down, n_factors, c, o)
+    factors = (matrices.kernel @ weight.permute(2, 3, 1, 0).reshape(-1, c * o)).view(
+        n_down, n_factors, c, o
+    )
     convolution = x.new_empty(n, height, width, o)
     images = max(1, BLOCK_BYTES // (4 * n_factors * (c + o)))
     for block, out in zip(torch.split(x, images), torch.split(convolution, images), strict=True):
         m = len(block)
-        rows = (matrices.down @ block.permute(2, 3, 0, 1).reshape(height, -1)).view(n_down, 2 * width, m * c)
+        rows = (matrices.down @ block.permute(2, 3, 0, 1).reshape(height, -1)).view(
+            n_down, 2 * width, m * c
+        )
         product_rows = x.new_empty(n_down, 2 * width, m * o)
         image_factors, product = x.new_empty(n_factors, m * c), x.new_empty(n_factors, m, o)
         for d in range(n_down):
@@ -170,8 +185,12 @@ def _transforms(height: int, width: int, k: int, dtype: torch.dtype) -> Transfor
     y, x = 2 * math.pi * torch.arange(height).double(), 2 * math.pi * torch.arange(width).double()
     taps = 2 * math.pi * torch.arange(-(k // 2), k // 2 + 1).double()
     angles_y, angles_x = v[:, None] * y, u[:, None] * x
-    angles_k = (v[:, None, None, None] * taps[:, None] + u[:, None, None] * taps).reshape(n_down, n_across, k * k)
-    weights = torch.full((n_down, 1), 2 / period, dtype=torch.float64)  # for the conjugates, which are not kept
+    angles_k = (v[:, None, None, None] * taps[:, None] + u[:, None, None] * taps).reshape(
+        n_down, n_across, k * k
+    )
+    weights = torch.full(
+        (n_down, 1), 2 / period, dtype=torch.float64
+    )  # for the conjugates, which are not kept
     weights[0] = 1 / period
     if period % 2 == 0:
         weights[-1] = 1 / period
@@ -180,9 +199,13 @@ def _transforms(height: int, width: int, k: int, dtype: torch.dtype) -> Transfor
     matrices = Transforms(
         down=torch.stack([angles_y.cos(), -angles_y.sin()], 1).flatten(0, 1),
         across=_factors(torch.cat([cos, sin], 1), torch.cat([-sin, cos], 1)),
-        kernel=_factors(angles_k.cos(), angles_k.sin(), 1).flatten(0, 1),  # the conjugate: this convolution correlates
+        kernel=_factors(angles_k.cos(), angles_k.sin(), 1).flatten(
+            0, 1
+        ),  # the conjugate: this convolution correlates
         back_across=torch.cat([imaginary, real - imaginary, -real - imaginary], 1),
-        back_down=torch.stack([angles_y.cos() * weights, -angles_y.sin() * weights], 1).flatten(0, 1).T.contiguous(),
+        back_down=torch.stack([angles_y.cos() * weights, -angles_y.sin() * weights], 1)
+        .flatten(0, 1)
+        .T.contiguous(),
     )
     return Transforms(*(matrix.to(dtype) for matrix in matrices))
 

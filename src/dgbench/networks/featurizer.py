@@ -78,8 +78,12 @@ class Parts:
     layers: tuple[Stage, ...] = ()
     #: images -> what the first layers give as maps, and the output of the stem; None: both are the same
     first_map: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None
-    has_maps: bool = True  #: whether what comes out of stem and stages can be given away (``maps=True``)
-    mixes_styles: bool = False  #: whether stages give (n, C, H, W), between whose images MixStyle may mix
+    has_maps: bool = (
+        True  #: whether what comes out of stem and stages can be given away (``maps=True``)
+    )
+    mixes_styles: bool = (
+        False  #: whether stages give (n, C, H, W), between whose images MixStyle may mix
+    )
 
 
 class Featurizer(nn.Module):
@@ -115,7 +119,9 @@ class Featurizer(nn.Module):
     def __init__(self, norm: str = "train", dropout: float = 0.0) -> None:
         super().__init__()
         if not 0 <= dropout < 1:
-            raise ConfigError(f"dropout={dropout} on the features is no probability below 1; give one, 0 drops nothing")
+            raise ConfigError(
+                f"dropout={dropout} on the features is no probability below 1; give one, 0 drops nothing"
+            )
         self.norm = norm
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
 
@@ -139,7 +145,9 @@ class Featurizer(nn.Module):
         """Freeze the scales and shifts of normalization if ``norm`` is ``fixed``; call it when all layers exist."""
         if self.norm == "fixed":
             for module in self.modules():
-                if "norm" in type(module).__name__.lower():  # torch's and timm's share no base class
+                if (
+                    "norm" in type(module).__name__.lower()
+                ):  # torch's and timm's share no base class
                     module.requires_grad_(False)
 
     def train(self, mode: bool = True) -> Self:
@@ -174,7 +182,9 @@ class Featurizer(nn.Module):
         """
         parts = self.parts()
         if not parts.has_maps:
-            raise ConfigError(f"{type(self).__name__} has no maps between its layers; choose another backbone")
+            raise ConfigError(
+                f"{type(self).__name__} has no maps between its layers; choose another backbone"
+            )
         if parts.first_map is None:
             h = first = parts.stem.run(x)
         else:
@@ -191,7 +201,9 @@ class Featurizer(nn.Module):
             x = part.run(x)
         return x
 
-    def forward_from(self, h: Tensor, stage: int, styles: Mapping[int, StyleMix] | None = None) -> Tensor:
+    def forward_from(
+        self, h: Tensor, stage: int, styles: Mapping[int, StyleMix] | None = None
+    ) -> Tensor:
         """Map the output of the first ``stage`` stages to (n, m) features; ``styles`` as in :meth:`forward`."""
         for number, part in enumerate(self.stages()[stage:], start=stage + 1):
             h = part.run(h)

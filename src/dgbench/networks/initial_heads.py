@@ -37,7 +37,9 @@ class RandomHead:
         Tensors of the classifier may be on the meta device.
         """
 
-    def set(self, classifier: nn.Module, weights: Any, classes: Sequence[str], unit_length: bool) -> None:
+    def set(
+        self, classifier: nn.Module, weights: Any, classes: Sequence[str], unit_length: bool
+    ) -> None:
         """Set the initial values of the classifier.
 
         Args:
@@ -58,7 +60,9 @@ class ZeroHead(RandomHead):
     def check(self, classifier: nn.Module, weights: Any, unit_length: bool) -> None:
         linear(classifier, self.name)
 
-    def set(self, classifier: nn.Module, weights: Any, classes: Sequence[str], unit_length: bool) -> None:
+    def set(
+        self, classifier: nn.Module, weights: Any, classes: Sequence[str], unit_length: bool
+    ) -> None:
         layer = linear(classifier, self.name)
         with torch.no_grad():
             layer.weight.zero_()
@@ -126,7 +130,9 @@ class ZeroShotHead(RandomHead):
             )
         _open_clip_name(model)
 
-    def set(self, classifier: nn.Module, weights: Any, classes: Sequence[str], unit_length: bool) -> None:
+    def set(
+        self, classifier: nn.Module, weights: Any, classes: Sequence[str], unit_length: bool
+    ) -> None:
         self.check(classifier, weights, unit_length)
         unknown = sorted(self.class_names.keys() - set(classes))
         if unknown:
@@ -174,12 +180,19 @@ def class_texts(file: Path, model: str, texts: tuple[tuple[str, ...], ...]) -> C
             f"{file} does not hold the text encoder of {model} ({problems}); give the file of both encoders with "
             "init.path, or its model with head.model"
         )
-    encoder.load_state_dict({name: tensors[name].float() for name in expected if name in tensors}, strict=False)
+    encoder.load_state_dict(
+        {name: tensors[name].float() for name in expected if name in tensors}, strict=False
+    )
     with torch.no_grad():
-        rows = [encoder.encode_text(tokenizer(list(prompts)), normalize=True).mean(0) for prompts in texts]
+        rows = [
+            encoder.encode_text(tokenizer(list(prompts)), normalize=True).mean(0)
+            for prompts in texts
+        ]
         embeddings = F.normalize(torch.stack(rows), dim=1)
         bias = getattr(encoder, "logit_bias", None)
-        return ClassTexts(embeddings, float(encoder.logit_scale.exp()), 0.0 if bias is None else float(bias))
+        return ClassTexts(
+            embeddings, float(encoder.logit_scale.exp()), 0.0 if bias is None else float(bias)
+        )
 
 
 def _open_clip_name(model: str) -> str:
@@ -191,14 +204,18 @@ def _open_clip_name(model: str) -> str:
     try:
         import open_clip
     except ImportError as error:
-        raise ConfigError("head=zero_shot needs OpenCLIP's text encoder; pip install 'dgbench[clip]'") from error
+        raise ConfigError(
+            "head=zero_shot needs OpenCLIP's text encoder; pip install 'dgbench[clip]'"
+        ) from error
     name = model
     if model.endswith(".json"):
         name, file = Path(model).stem, Path(model).expanduser()
         try:
             json.loads(file.read_text())
         except (OSError, ValueError) as error:
-            raise ConfigError(f"head.model={model} is no JSON file with a model of OpenCLIP; correct it") from error
+            raise ConfigError(
+                f"head.model={model} is no JSON file with a model of OpenCLIP; correct it"
+            ) from error
         open_clip.add_model_config(file)
     if open_clip.get_model_config(name) is None:
         raise ConfigError(f"head.model={model} is unknown to OpenCLIP; see open_clip.list_models()")
@@ -212,7 +229,9 @@ def _open_clip(model: str) -> tuple[Any, Any]:
     name = _open_clip_name(model)
     try:
         with torch.random.fork_rng(devices=[]), _without_warnings():
-            return open_clip.create_model(name, pretrained=None).eval(), open_clip.get_tokenizer(name)
+            return open_clip.create_model(name, pretrained=None).eval(), open_clip.get_tokenizer(
+                name
+            )
     except Exception as error:  # tokenizers of some models come from the hub
         raise ConfigError(
             f"head.model={model}: OpenCLIP cannot build the text encoder ({one_line(error)}); install what it "

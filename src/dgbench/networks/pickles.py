@@ -81,7 +81,9 @@ class Inert:
     extend = add = append
 
 
-def _tensor(values: Tensor, offset: int, size: Sequence[int], stride: Sequence[int], *_: object) -> Tensor:
+def _tensor(
+    values: Tensor, offset: int, size: Sequence[int], stride: Sequence[int], *_: object
+) -> Tensor:
     return values.as_strided(size, stride, offset)
 
 
@@ -139,8 +141,14 @@ _KNOWN: Mapping[str, Callable[..., Any]] = {
     "collections.OrderedDict": OrderedDict,
     "collections.defaultdict": lambda *_: {},
     "_codecs.encode": _encoded,
-    **{f"builtins.{kind.__name__}": kind for kind in (set, frozenset, list, tuple, dict, int, float, complex, bool)},
-    **{f"__builtin__.{kind.__name__}": kind for kind in (set, frozenset, list, tuple, dict, int, float, complex)},
+    **{
+        f"builtins.{kind.__name__}": kind
+        for kind in (set, frozenset, list, tuple, dict, int, float, complex, bool)
+    },
+    **{
+        f"__builtin__.{kind.__name__}": kind
+        for kind in (set, frozenset, list, tuple, dict, int, float, complex)
+    },
     **{f"numpy.{core}.multiarray.scalar": _number for core in ("core", "_core")},
     **{f"numpy.{core}.multiarray._reconstruct": lambda *_: _Array() for core in ("core", "_core")},
     "numpy.dtype": _number_type,
@@ -160,7 +168,9 @@ class _Reader(pickle.Unpickler):
         if module == "torch" and isinstance(dtype := getattr(torch, name, None), torch.dtype):
             return dtype
         path = f"{module}.{name}"
-        if known := _KNOWN.get(path):  # a new function each time: a file may set attributes of what it finds
+        if known := _KNOWN.get(
+            path
+        ):  # a new function each time: a file may set attributes of what it finds
             return known if isinstance(known, type) else lambda *args: known(*args)
         return type("Inert", (Inert,), {"origin": path})
 
@@ -216,14 +226,20 @@ def _read_archive(file: Path) -> Any:
 
 
 def _values(content: bytes, dtype: torch.dtype) -> Tensor:
-    return torch.frombuffer(bytearray(content), dtype=dtype) if content else torch.empty(0, dtype=dtype)
+    return (
+        torch.frombuffer(bytearray(content), dtype=dtype)
+        if content
+        else torch.empty(0, dtype=dtype)
+    )
 
 
 def _read_legacy(handle: IO[bytes]) -> Any:
     """Read what follows the magic number of a file of torch before 1.6: storages come behind what refers to them."""
     version, machine = (_Reader(handle, _no_storage).load() for _ in range(2))
     if not isinstance(machine, Mapping) or not machine.get("little_endian", True):
-        raise pickle.UnpicklingError(f"a file of version {version} with numbers in another byte order")
+        raise pickle.UnpicklingError(
+            f"a file of version {version} with numbers in another byte order"
+        )
     position = handle.tell()
     left = handle.seek(0, io.SEEK_END) - position
     handle.seek(position)
@@ -266,10 +282,14 @@ def tensors_of_torchscript(file: Path) -> dict[str, Tensor]:
     return dict(tensors_of_module(read_pickle(file)))
 
 
-def tensors_of_module(module: Inert, prefix: str = "", deepest: int = DEEPEST) -> Iterator[tuple[str, Tensor]]:
+def tensors_of_module(
+    module: Inert, prefix: str = "", deepest: int = DEEPEST
+) -> Iterator[tuple[str, Tensor]]:
     """Iterate over the tensors of a module that was pickled whole, named as in its ``state_dict``."""
     attributes = vars(module)
-    if isinstance(attributes.get("_modules"), Mapping):  # of nn.Module; a TorchScript program has them as attributes
+    if isinstance(
+        attributes.get("_modules"), Mapping
+    ):  # of nn.Module; a TorchScript program has them as attributes
         parts = [attributes.get(name) for name in ("_parameters", "_buffers", "_modules")]
         members = [item for part in parts if isinstance(part, Mapping) for item in part.items()]
         hidden = attributes.get("_non_persistent_buffers_set") or ()

@@ -36,10 +36,16 @@ class MLPFeaturizer(Featurizer):
     def __init__(self, image: tuple[int, ...], width: int = 390) -> None:
         super().__init__()
         if type(width) is not int or width < 1:
-            raise ConfigError(f"backbone.width={width} is not a positive number of units; 390 is the published width")
+            raise ConfigError(
+                f"backbone.width={width} is not a positive number of units; 390 is the published width"
+            )
         self.n_features = width
         self.layers = nn.Sequential(
-            nn.Flatten(), nn.Linear(math.prod(image), width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()
+            nn.Flatten(),
+            nn.Linear(math.prod(image), width),
+            nn.ReLU(),
+            nn.Linear(width, width),
+            nn.ReLU(),
         )
         for layer in self.layers:
             if isinstance(layer, nn.Linear):
@@ -48,7 +54,9 @@ class MLPFeaturizer(Featurizer):
 
     def parts(self) -> Parts:
         flatten, first, relu, second, last_relu = self.layers
-        return Parts(Stage.of(flatten, first), (Stage.of(relu), Stage.of(second, last_relu)), Stage.of())
+        return Parts(
+            Stage.of(flatten, first), (Stage.of(relu), Stage.of(second, last_relu)), Stage.of()
+        )
 
 
 class MNISTCNN(Featurizer):
@@ -79,7 +87,12 @@ class MNISTCNN(Featurizer):
                 f"backbone.width={width} is not a multiple of 8 (GroupNorm has 8 groups); 64 is published"
             )
         self.n_features = 2 * width
-        shapes = [(channels, width, 1), (width, 2 * width, 2), (2 * width, 2 * width, 1), (2 * width, 2 * width, 1)]
+        shapes = [
+            (channels, width, 1),
+            (width, 2 * width, 2),
+            (2 * width, 2 * width, 1),
+            (2 * width, 2 * width, 1),
+        ]
         self.convs = nn.ModuleList(nn.Conv2d(i, o, 3, stride=s, padding=1) for i, o, s in shapes)
         self.norms = nn.ModuleList(nn.GroupNorm(8, o) for _, o, _ in shapes)
 
@@ -117,7 +130,10 @@ class WideResNet(Featurizer):
         self.conv = nn.Conv2d(image[0], WIDTHS[0], 3, padding=1)
         self.groups = nn.ModuleList(
             nn.Sequential(
-                *(_Block(n_in if i == 0 else n_out, n_out, stride if i == 0 else 1) for i in range(BLOCKS_PER_GROUP))
+                *(
+                    _Block(n_in if i == 0 else n_out, n_out, stride if i == 0 else 1)
+                    for i in range(BLOCKS_PER_GROUP)
+                )
             )
             for n_in, n_out, stride in zip(WIDTHS, WIDTHS[1:], (1, 2, 2), strict=False)
         )
@@ -178,7 +194,10 @@ class LinearFeaturizer(Featurizer):
     def __init__(self, image: tuple[int, ...], normalize: str = "batch") -> None:
         super().__init__()
         (self.n_features,) = image
-        self.normalize, self.why_not_frozen = normalization(normalize, self.n_features), FROZEN[normalize]
+        self.normalize, self.why_not_frozen = (
+            normalization(normalize, self.n_features),
+            FROZEN[normalize],
+        )
 
     def parts(self) -> Parts:
         return Parts(Stage.of(), (Stage.of(self.normalize),), Stage.of())
@@ -199,11 +218,15 @@ class FeatureMLP(Featurizer):
 
     takes = ("vectors",)
 
-    def __init__(self, image: tuple[int, ...], width: int = 128, depth: int = 2, normalize: str = "batch") -> None:
+    def __init__(
+        self, image: tuple[int, ...], width: int = 128, depth: int = 2, normalize: str = "batch"
+    ) -> None:
         super().__init__()
         for key, value in (("width", width), ("depth", depth)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigError(f"backbone.{key}={value} is not a positive integer; give 1 or more")
+                raise ConfigError(
+                    f"backbone.{key}={value} is not a positive integer; give 1 or more"
+                )
         (d,) = image
         self.n_features = width
         self.normalize, self.why_not_frozen = normalization(normalize, d), FROZEN[normalize]

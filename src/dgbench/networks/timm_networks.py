@@ -20,7 +20,10 @@ from dgbench.networks.featurizer import Featurizer, Parts, Stage
 TRANSFORMER_STAGES = 4
 RGB = 3
 STYLE_STAGES = (1, 2, 3)
-CONVERTERS = ("checkpoint_filter_fn", "_filter_fn")  # timm's, in the module of a network: published names -> its own
+CONVERTERS = (
+    "checkpoint_filter_fn",
+    "_filter_fn",
+)  # timm's, in the module of a network: published names -> its own
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,9 @@ class Family:
     kind: str  #: what a message calls them
     needs: tuple[str, ...]  #: parts of timm's module by which they are known
     cut: Callable[[Any], Parts]  #: timm's module -> its parts
-    needs_size: bool = False  #: the constructor takes ``img_size``; images of another size do not fit
+    needs_size: bool = (
+        False  #: the constructor takes ``img_size``; images of another size do not fit
+    )
     min_side: int = 1  #: least side of an image, pixels
     why_not_stackable: str | None = None  #: see :class:`~dgbench.networks.featurizer.Featurizer`
 
@@ -42,7 +47,11 @@ def _convolutional(
 
     def cut(body: Any) -> Parts:
         first = Stage.of(*(getattr(body, name) for name in stem))
-        modules = [getattr(body, name) for name in stages] if len(stages) > 1 else getattr(body, stages[0])
+        modules = (
+            [getattr(body, name) for name in stages]
+            if len(stages) > 1
+            else getattr(body, stages[0])
+        )
         blocks = [Stage.of(module) for module in modules]
         end = Stage.of(*(getattr(body, name) for name in last))
         return Parts(first, tuple(blocks), end, (first, *blocks), mixes_styles=True)
@@ -53,7 +62,11 @@ def _convolutional(
 def _transformer(body: Any) -> Parts:
     """Cut a transformer into 4 stages or fewer of ceil(n / 4) of n blocks; each block computes its rotary embedding."""
     rotary = hasattr(body, "rope")  # timm's Eva: positions go to every block, if there are any
-    embedding = [m for m in (body.patch_embed, body.pos_drop, body.patch_drop, body.norm_pre) if m is not None]
+    embedding = [
+        m
+        for m in (body.patch_embed, body.pos_drop, body.patch_drop, body.norm_pre)
+        if m is not None
+    ]
     tokens = tuple(p for p in (body.cls_token, body.reg_token, body.pos_embed) if p is not None)
 
     def positions(patches: Tensor) -> Tensor:
@@ -75,7 +88,13 @@ def _transformer(body: Any) -> Parts:
     groups = [blocks[i : i + size] for i in range(0, len(blocks), size)]
     rope = (body.rope,) if rotary and body.rope is not None else ()
     stem = Stage(lambda x: positions(body.patch_embed(x)), (*embedding, *rope), tokens)
-    return Parts(stem, tuple(Stage.joined(*group) for group in groups), Stage.of(body.norm), (stem, *blocks), first_map)
+    return Parts(
+        stem,
+        tuple(Stage.joined(*group) for group in groups),
+        Stage.of(body.norm),
+        (stem, *blocks),
+        first_map,
+    )
 
 
 def _rotation(body: Any, number: int) -> Tensor | None:
@@ -83,7 +102,11 @@ def _rotation(body: Any, number: int) -> Tensor | None:
     rope = body.rope
     if rope is None:
         return None
-    rotation: Tensor = rope.get_embed() if hasattr(rope, "feat_shape") else rope.get_embed(body.patch_embed.grid_size)
+    rotation: Tensor = (
+        rope.get_embed()
+        if hasattr(rope, "feat_shape")
+        else rope.get_embed(body.patch_embed.grid_size)
+    )
     return rotation[number] if getattr(body, "rope_mixed", False) else rotation
 
 
@@ -166,11 +189,15 @@ class TimmFeaturizer(Featurizer):
         self.family = family_of(self.body)
         self._check(image)
         self.input_layer: str = self.body.pretrained_cfg["first_conv"]
-        self.n_features: int = getattr(self.body, "head_hidden_size", None) or self.body.num_features
+        self.n_features: int = (
+            getattr(self.body, "head_hidden_size", None) or self.body.num_features
+        )
         self.projected = projection is not None
         if projection is not None:
             self._project(projection)
-        self.one_image_size = self.family.needs_size or bool(self.body.pretrained_cfg.get("fixed_input_size"))
+        self.one_image_size = self.family.needs_size or bool(
+            self.body.pretrained_cfg.get("fixed_input_size")
+        )
         self.why_not_stackable = self.family.why_not_stackable
         parts = self.family.cut(self.body)
         self.style_stages = STYLE_STAGES if parts.mixes_styles else ()
@@ -223,11 +250,23 @@ class TimmFeaturizer(Featurizer):
         expected = self.body.state_dict()
         adapted = self._square_positions(self._converted(dict(tensors)), tensors)
         classifier = self.body.pretrained_cfg.get("classifier") or ()
-        heads = ("fc.", "head.", *(f"{n}." for n in ([classifier] if isinstance(classifier, str) else classifier)))
-        adapted = {name: value for name, value in adapted.items() if name in expected or not name.startswith(heads)}
+        heads = (
+            "fc.",
+            "head.",
+            *(f"{n}." for n in ([classifier] if isinstance(classifier, str) else classifier)),
+        )
+        adapted = {
+            name: value
+            for name, value in adapted.items()
+            if name in expected or not name.startswith(heads)
+        }
         name = f"{self.input_layer}.weight"
         channels = expected[name].shape[1] if name in expected else RGB
-        if name in adapted and adapted[name].dim() == 4 and adapted[name].shape[1] == RGB != channels:
+        if (
+            name in adapted
+            and adapted[name].dim() == 4
+            and adapted[name].shape[1] == RGB != channels
+        ):
             adapted[name] = adapted[name][:, [i % RGB for i in range(channels)]]
         return adapted
 
@@ -238,10 +277,14 @@ class TimmFeaturizer(Featurizer):
             return tensors
         with contextlib.redirect_stdout(io.StringIO()):  # one of timm's prints what it leaves out
             takes_model = convert.__code__.co_argcount > 1
-            converted: dict[str, Tensor] = convert(tensors, self.body) if takes_model else convert(tensors)
+            converted: dict[str, Tensor] = (
+                convert(tensors, self.body) if takes_model else convert(tensors)
+            )
         return converted
 
-    def _square_positions(self, converted: dict[str, Tensor], published: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _square_positions(
+        self, converted: dict[str, Tensor], published: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
         """Interpolate published position embeddings, of a square grid, also for as many patches in another grid.
 
         timm compares the number of patches alone.
@@ -256,14 +299,26 @@ class TimmFeaturizer(Featurizer):
         side = math.isqrt(positions.shape[1] - prefix)
         if grid[0] == grid[1] or side * side + prefix != positions.shape[1]:
             return converted
-        if any(v.numel() == positions.numel() and v.equal(positions.view_as(v)) for v in published.values()):
-            converted["pos_embed"] = resample_abs_pos_embed(positions, grid, [side, side], num_prefix_tokens=prefix)
+        if any(
+            v.numel() == positions.numel() and v.equal(positions.view_as(v))
+            for v in published.values()
+        ):
+            converted["pos_embed"] = resample_abs_pos_embed(
+                positions, grid, [side, side], num_prefix_tokens=prefix
+            )
         return converted
 
     def _outside(self, parts: Parts) -> tuple[str, ...]:
         """List the names of the body's modules that belong to no part: those that pool and project."""
-        used = {m for part in (parts.stem, *parts.stages, parts.end) for top in part.modules for m in top.modules()}
-        return tuple(name for name, child in self.body.named_children() if used.isdisjoint(child.modules()))
+        used = {
+            m
+            for part in (parts.stem, *parts.stages, parts.end)
+            for top in part.modules
+            for m in top.modules()
+        }
+        return tuple(
+            name for name, child in self.body.named_children() if used.isdisjoint(child.modules())
+        )
 
     def decay_layers(self) -> list[list[nn.Parameter]]:
         return [list(layer.parameters()) for layer in self.parts().layers]
@@ -291,7 +346,9 @@ class VisionTransformer(TimmFeaturizer):
 
     wanted = TRANSFORMER
 
-    def __init__(self, image: tuple[int, int, int], arch: str, dropout: float = 0.0, **options: Any) -> None:
+    def __init__(
+        self, image: tuple[int, int, int], arch: str, dropout: float = 0.0, **options: Any
+    ) -> None:
         super().__init__(image, arch, dropout=dropout, **options)
 
 
@@ -300,7 +357,9 @@ def _created(arch: str, image: tuple[int, int, int]) -> Any:
     import timm  # seconds
 
     if arch is None:
-        raise ConfigError("backbone.arch is not set; give timm's name of a network, e.g. backbone.arch=convnext_tiny")
+        raise ConfigError(
+            "backbone.arch is not set; give timm's name of a network, e.g. backbone.arch=convnext_tiny"
+        )
     if not isinstance(arch, str) or not timm.is_model(arch):
         close = get_close_matches(arch, timm.list_models(), n=3)
         meant = f"did you mean {' or '.join(close)}? " if close else ""
@@ -311,7 +370,9 @@ def _created(arch: str, image: tuple[int, int, int]) -> Any:
     ]  # fmt: skip
     for options in choices:  # constructors of other families have other options
         try:
-            return timm.create_model(arch, pretrained=False, num_classes=0, in_chans=image[0], **options)
+            return timm.create_model(
+                arch, pretrained=False, num_classes=0, in_chans=image[0], **options
+            )
         except TypeError:
             continue
         except (AssertionError, ValueError, RuntimeError, ZeroDivisionError) as error:
@@ -320,4 +381,6 @@ def _created(arch: str, image: tuple[int, int, int]) -> Any:
                 f"backbone.arch={arch} cannot be built for images of {image[1]} x {image[2]} ({reason}); set "
                 "dataset.image_size, or choose another arch"
             ) from error
-    raise ConfigError(f"backbone.arch={arch} cannot be built by timm.create_model; choose another arch")
+    raise ConfigError(
+        f"backbone.arch={arch} cannot be built by timm.create_model; choose another arch"
+    )

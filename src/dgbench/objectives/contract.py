@@ -38,7 +38,14 @@ from torch import Tensor
 from dgbench.containers import Networks
 from dgbench.errors import ConfigError
 from dgbench.network_specs import FeaturizerSpec, LinearSpec, NetworkSpec, Sizes
-from dgbench.objectives.step import Outcome, Prediction, RandomInputs, Step, Surveyed, UpdateFunction
+from dgbench.objectives.step import (
+    Outcome,
+    Prediction,
+    RandomInputs,
+    Step,
+    Surveyed,
+    UpdateFunction,
+)
 
 Choices = Mapping[str, tuple[Any, ...]]  # allowed values by hyperparameter
 
@@ -52,12 +59,16 @@ class ParamGroup:
     #: ``adamw``
     lr: str = "lr"
     weight_decay: str = "weight_decay"
-    beta1: str | float = 0.9  #: name of the hyperparameter that holds Adam's beta1, or the number itself
+    beta1: str | float = (
+        0.9  #: name of the hyperparameter that holds Adam's beta1, or the number itself
+    )
     beta2: float = 0.999  #: Adam's beta2
     #: name of the hyperparameter p that pulls the networks back; after the last update of a step their parameters and
     #: buffers become v0 + p (v - v0), v0 being what they were at the start of the step
     pull: str | None = None
-    optimizer: str = "adam"  #: ``adam``; ``adamw``, with decoupled weight decay; or ``sgd`` with momentum 0.9
+    optimizer: str = (
+        "adam"  #: ``adam``; ``adamw``, with decoupled weight decay; or ``sgd`` with momentum 0.9
+    )
     nesterov: bool = False  #: Nesterov's momentum, for ``sgd``
 
 
@@ -146,7 +157,9 @@ class Algorithm:
         for key, allowed in cls.choices.items():
             if hparams[key] not in allowed:
                 options = ", ".join(str(value) for value in allowed)
-                raise ConfigError(f"hparams.{key}={hparams[key]} is unknown; choose one of {options}")
+                raise ConfigError(
+                    f"hparams.{key}={hparams[key]} is unknown; choose one of {options}"
+                )
 
     @classmethod
     def caution(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> str:
@@ -162,7 +175,10 @@ class Algorithm:
     def featurizers(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> tuple[str, ...]:
         """Name the featurizer and the further featurizers that :meth:`networks_needed` lists."""
         needed = cls.networks_needed(sizes, hparams)
-        return ("featurizer", *(name for name, spec in needed.items() if isinstance(spec, FeaturizerSpec)))
+        return (
+            "featurizer",
+            *(name for name, spec in needed.items() if isinstance(spec, FeaturizerSpec)),
+        )
 
     @classmethod
     def resets(cls) -> tuple[str, ...]:

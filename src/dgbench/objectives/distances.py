@@ -13,7 +13,9 @@ from torch.nn import functional as F
 from dgbench.batches import EnvBatch
 from dgbench.objectives.step import Integers, Outcome, RandomInputs, Step, penalized
 
-LOWEST = -87.0  # exp of less is below 1e-38, and slower by a factor of a hundred where floats are denormal
+LOWEST = (
+    -87.0
+)  # exp of less is below 1e-38, and slower by a factor of a hundred where floats are denormal
 LEAST = 1e-30  # squares below are raised to it and have no gradient (DomainBed)
 BANDWIDTHS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 
@@ -37,12 +39,21 @@ class MeanKernel(torch.autograd.Function):
         """
         runs, n = z.view(-1, *z.shape[-2:]), z.shape[-2]
         shares = weights.expand(len(runs), *weights.shape[-2:])
-        means, slopes = z.new_empty(len(runs), *2 * (weights.shape[-2],)), z.new_zeros(len(runs), n, n)
+        means, slopes = (
+            z.new_empty(len(runs), *2 * (weights.shape[-2],)),
+            z.new_zeros(len(runs), n, n),
+        )
         size = 1 if z.device.type == "cpu" else len(runs)
-        parts = zip(*(torch.split(values, size) for values in (runs, shares, means, slopes)), strict=True)
+        parts = zip(
+            *(torch.split(values, size) for values in (runs, shares, means, slopes)), strict=True
+        )
         for x, share, mean, slope in parts:
             norms = x.square().sum(2)
-            squares = torch.baddbmm(norms[:, None], x, x.mT, alpha=-2).add_(norms[:, :, None]).clamp_min_(LEAST)
+            squares = (
+                torch.baddbmm(norms[:, None], x, x.mT, alpha=-2)
+                .add_(norms[:, :, None])
+                .clamp_min_(LEAST)
+            )
             total, term = torch.zeros_like(squares), torch.empty_like(squares)
             for g in bandwidths:
                 torch.mul(squares, -g, out=term).clamp_min_(LOWEST).exp_()
@@ -69,7 +80,11 @@ class MeanKernel(torch.autograd.Function):
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[int | None, ...], z: Tensor, weights: Tensor, bandwidths: tuple[float, ...]
+        info: Any,
+        in_dims: tuple[int | None, ...],
+        z: Tensor,
+        weights: Tensor,
+        bandwidths: tuple[float, ...],
     ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
         """Evaluate all runs in one call."""
         assert in_dims[0] is not None
@@ -90,7 +105,9 @@ def mean_kernels(z: Tensor, weights: Tensor, bandwidths: tuple[float, ...] = BAN
     return means
 
 
-def kernel_distance(z: Tensor, weights: Tensor, bandwidths: tuple[float, ...] = BANDWIDTHS) -> Tensor:
+def kernel_distance(
+    z: Tensor, weights: Tensor, bandwidths: tuple[float, ...] = BANDWIDTHS
+) -> Tensor:
     """Compute the squared MMD of two groups of rows, K_aa + K_bb - 2 K_ab; ``weights`` is (2, N)."""
     kernel = mean_kernels(z, weights, bandwidths)
     return kernel[0, 0] + kernel[1, 1] - 2 * kernel[0, 1]
@@ -153,7 +170,8 @@ def moment_distance(z: Tensor, member: Tensor) -> Tensor:
     count = member.sum(1).clamp_min(2)
     centers = member @ z / count[:, None]
     centered = [
-        (z - center) * row_mask[:, None] for center, row_mask in zip(centers.unbind(), member.unbind(), strict=True)
+        (z - center) * row_mask[:, None]
+        for center, row_mask in zip(centers.unbind(), member.unbind(), strict=True)
     ]
     a, b = (u.T @ u / (n - 1) for u, n in zip(centered, count.unbind(), strict=True))
     return (centers[0] - centers[1]).square().mean() + (a - b).square().mean()
@@ -175,7 +193,11 @@ def _variances(x: Tensor) -> Tensor:
 def cuts(sizes: tuple[int, ...]) -> RandomInputs:
     """Describe the random inputs of :func:`two_groups`: one cut of each minibatch."""
     shape = (len(sizes),)
-    return {"cuts": Integers(shape, "first row of the second group in each minibatch", below=tuple(sizes))}
+    return {
+        "cuts": Integers(
+            shape, "first row of the second group in each minibatch", below=tuple(sizes)
+        )
+    }
 
 
 def two_groups(s: Step) -> Tensor:

@@ -49,13 +49,18 @@ def risk_and_gradient(
             is thrown away, as with a copy of the networks.
         differentiable: the gradient may be differentiated again, which takes a slower backward pass.
     """
-    result, backward, _ = _differentiable(nets, params, lambda bound: (risk(bound), {}), keep_statistics)
+    result, backward, _ = _differentiable(
+        nets, params, lambda bound: (risk(bound), {}), keep_statistics
+    )
     (gradient,) = backward(torch.ones_like(result), create_graph=differentiable)
     return result, gradient
 
 
 def outcome_and_gradient(
-    nets: AnyNetworks, params: Tensors, objective: Callable[[BoundNetworks], Outcome], keep_statistics: bool = True
+    nets: AnyNetworks,
+    params: Tensors,
+    objective: Callable[[BoundNetworks], Outcome],
+    keep_statistics: bool = True,
 ) -> tuple[Outcome, dict[str, Tensor]]:
     """Evaluate an objective on the networks; return its outcome, detached, and the gradient of its loss.
 
@@ -70,7 +75,9 @@ def outcome_and_gradient(
 
     loss, backward, extras = _differentiable(nets, params, parts, keep_statistics)
     (gradient,) = backward(torch.ones_like(loss), create_graph=False)
-    return Outcome(loss.detach(), detached(extras["logs"]), detached(extras["state"])), detached(gradient)
+    return Outcome(loss.detach(), detached(extras["logs"]), detached(extras["state"])), detached(
+        gradient
+    )
 
 
 def environment_gradients(
@@ -100,7 +107,9 @@ def environment_gradients(
     return torch.stack([risk for risk, _ in results]), _stack([gradient for _, gradient in results])
 
 
-def masked_outcome(s: Step, masked: Callable[[Tensor], tuple[Tensor, Tensor]], together: bool = False) -> Outcome:
+def masked_outcome(
+    s: Step, masked: Callable[[Tensor], tuple[Tensor, Tensor]], together: bool = False
+) -> Outcome:
     """Compute the mean risk, and gradients that are masked where environments disagree.
 
     Args:
@@ -113,7 +122,9 @@ def masked_outcome(s: Step, masked: Callable[[Tensor], tuple[Tensor, Tensor]], t
     results = {key: masked(g) for key, g in gradients.items()}
     n = sum(g.numel() for g, _ in results.values())
     agreeing = torch.stack([share * (g.numel() / n) for g, share in results.values()]).sum()
-    return Outcome(risks.mean(), {"agreeing": agreeing}, grads={key: g for key, (g, _) in results.items()})
+    return Outcome(
+        risks.mean(), {"agreeing": agreeing}, grads={key: g for key, (g, _) in results.items()}
+    )
 
 
 def _risk(bound: BoundNetworks, x: Tensor, y: Tensor) -> Tensor:
@@ -166,8 +177,13 @@ def with_saved(nets: AnyNetworks, name: str, state: Tensors) -> AnyNetworks:
 
 
 def _tensors(nets: AnyNetworks, name: str) -> dict[str, Tensor]:
-    statistics = {key: value for key, value in nets.statistics().items() if key.startswith(f"{name}.")}
-    return {**nets.params(name), **{key: value for key, value in statistics.items() if value.is_floating_point()}}
+    statistics = {
+        key: value for key, value in nets.statistics().items() if key.startswith(f"{name}.")
+    }
+    return {
+        **nets.params(name),
+        **{key: value for key, value in statistics.items() if value.is_floating_point()},
+    }
 
 
 def _entry(key: str) -> str:

@@ -26,7 +26,9 @@ class SAM:
 
     rho: Tensor | float = 0.05  #: length of the climb from theta to theta'
 
-    reports_above: ClassVar[bool] = True  #: the loss is that at theta', whose pass moves running statistics too
+    reports_above: ClassVar[bool] = (
+        True  #: the loss is that at theta', whose pass moves running statistics too
+    )
 
     def length(self, norm: Tensor) -> Tensor:
         """Compute the factor of g in the step to theta' from the norm of g."""
@@ -93,15 +95,28 @@ class Sharpened:
         norm = inner_product(g, g).sqrt()
         length = self.method.length(norm)
         above = {key: value + length * g[key] for key, value in params.items()}
-        outcome_above, g_above = self._pass(s, nets, above, self.objective, self.method.reports_above)
-        logs = {**outcome.logs, "sharpness": outcome_above.loss - outcome.loss, "gradient_norm": norm}
+        outcome_above, g_above = self._pass(
+            s, nets, above, self.objective, self.method.reports_above
+        )
+        logs = {
+            **outcome.logs,
+            "sharpness": outcome_above.loss - outcome.loss,
+            "gradient_norm": norm,
+        }
         loss = outcome_above.loss if self.method.reports_above else outcome.loss
         return Outcome(loss, logs, outcome.state, grads=self.method.direction(g, g_above))
 
     @staticmethod
     def _pass(
-        s: Step, nets: AnyNetworks, params: Tensors, objective: UpdateFunction, keep_statistics: bool = True
+        s: Step,
+        nets: AnyNetworks,
+        params: Tensors,
+        objective: UpdateFunction,
+        keep_statistics: bool = True,
     ) -> tuple[Outcome, dict[str, Tensor]]:
         return outcome_and_gradient(
-            nets, params, lambda bound: objective(replace(s, networks=bound)), keep_statistics=keep_statistics
+            nets,
+            params,
+            lambda bound: objective(replace(s, networks=bound)),
+            keep_statistics=keep_statistics,
         )

@@ -24,11 +24,15 @@ from dgbench.errors import ConfigError
 class Hyperparameters(dict[str, Tensor]):
     """0-dimensional tensors by name: ``hp.vrex_lambda``, or ``hp["lambda"]`` where a name is no identifier."""
 
-    def __getattr__(self, name: str) -> Tensor:  # a name that dict itself has is reached by hp["values"] only
+    def __getattr__(
+        self, name: str
+    ) -> Tensor:  # a name that dict itself has is reached by hp["values"] only
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"there is no hyperparameter {name}; known: {', '.join(self)}") from None
+            raise AttributeError(
+                f"there is no hyperparameter {name}; known: {', '.join(self)}"
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -39,13 +43,17 @@ class Outcome:
     #: detached scalars worth watching, which loggers show; never used for selection. Where none is on they are dropped,
     #: so they must come out of what is computed anyway.
     logs: Tensors = field(default_factory=dict)
-    state: Tensors = field(default_factory=dict)  #: the algorithm's new state; keys left out keep their value
+    state: Tensors = field(
+        default_factory=dict
+    )  #: the algorithm's new state; keys left out keep their value
     #: gradients by parameter name, for methods whose update is no gradient of one scalar; replaces the differentiation
     #: of ``loss``
     grads: Tensors | None = None
 
 
-def penalized(risk: Tensor, weight: Tensor, penalty: Tensor, state: Tensors | None = None) -> Outcome:
+def penalized(
+    risk: Tensor, weight: Tensor, penalty: Tensor, state: Tensors | None = None
+) -> Outcome:
     """Add a weighted penalty to a risk; both weight and penalty are logged."""
     logs = {"penalty": penalty.detach(), "penalty_weight": weight}
     return Outcome(risk + weight * penalty, logs, state or {})
@@ -96,7 +104,9 @@ class Step:
             ConfigError: the images have no numbers, as in a trainer with loaders of one's own.
         """
         if self.batch.index is None:
-            raise ConfigError("the algorithm keeps something for each training image; give EnvBatch an index")
+            raise ConfigError(
+                "the algorithm keeps something for each training image; give EnvBatch an index"
+            )
         return self.batch.index
 
     def split(self, values: Tensor) -> tuple[Tensor, ...]:
@@ -158,7 +168,9 @@ class Surveyed:
     index: Tensor  #: (M,) numbers of the images
     state: Tensors  #: the algorithm's own memory
     step: int  #: number of the step that follows
-    rng: np.random.Generator  #: for whatever is drawn; a function of the run's seed and the step alone
+    rng: (
+        np.random.Generator
+    )  #: for whatever is drawn; a function of the run's seed and the step alone
 
 
 UpdateFunction = Callable[[Step], Outcome]

@@ -54,7 +54,8 @@ def discrimination_loss(discriminator: Discriminator, fake: Tensor, real: Tensor
 
     sums, backward, outputs = torch.func.vjp(totals, real, has_aux=True)  # type: ignore[misc]
     slopes = [
-        backward(row, create_graph=True)[0] for row in torch.eye(len(outputs), dtype=sums.dtype, device=sums.device)
+        backward(row, create_graph=True)[0]
+        for row in torch.eye(len(outputs), dtype=sums.dtype, device=sums.device)
     ]
     return torch.stack([
         d_fake.square().mean() + (d_real - 1).square().mean()
@@ -65,7 +66,12 @@ def discrimination_loss(discriminator: Discriminator, fake: Tensor, real: Tensor
 
 def deception_loss(discriminator: Discriminator, fakes: Sequence[Tensor]) -> Tensor:
     """Sum over batches of images and over scales 2 mean (D(fake) - 1)^2."""
-    return 2 * torch.stack([(output - 1).square().mean() for fake in fakes for output in discriminator(fake)]).sum()
+    return (
+        2
+        * torch.stack(
+            [(output - 1).square().mean() for fake in fakes for output in discriminator(fake)]
+        ).sum()
+    )
 
 
 def swapped(
@@ -83,14 +89,21 @@ def swapped(
     """
     v = [nets.translator(gray(x), evaluate=evaluate) for x in (a, b)]
     f = [semantics(nets.initial_featurizer, x, parts)[1] for x in (a, b)]
-    return nets.translator(v[1], f[0], evaluate=evaluate), nets.translator(v[0], f[1], evaluate=evaluate), v, f
+    return (
+        nets.translator(v[1], f[0], evaluate=evaluate),
+        nets.translator(v[0], f[1], evaluate=evaluate),
+        v,
+        f,
+    )
 
 
 def late_weight(update: Tensor, begin: Tensor, first: Tensor, slope: Tensor, top: Tensor) -> Tensor:
     """Compute a weight in update 1, 2, ...: ``first``, rising after ``begin`` to ``top``; 0 if 0 one update before."""
 
     def weight(k: Tensor) -> Tensor:
-        return torch.where(k > begin, torch.minimum(first + slope * (k - begin.floor()), top), first)
+        return torch.where(
+            k > begin, torch.minimum(first + slope * (k - begin.floor()), top), first
+        )
 
     return torch.where(weight(update - 1) == 0, 0.0, weight(update))
 
@@ -115,8 +128,12 @@ def cycled(
         before = nets.statistics()
         moved, fixed = copied(before), copied(before)
         live = nets.bind(moved).translator(gray(varied.detach()))
-        constant = nets.bind({**fixed, **detached(nets.params("translator"))}).translator(gray(varied), evaluate=True)
-        nets = nets.bind({key: torch.where(learns, moved[key], value) for key, value in before.items()})
+        constant = nets.bind({**fixed, **detached(nets.params("translator"))}).translator(
+            gray(varied), evaluate=True
+        )
+        nets = nets.bind(
+            {key: torch.where(learns, moved[key], value) for key, value in before.items()}
+        )
         f = semantics(nets.initial_featurizer, semantic.detach(), parts)[1]
         images.append(nets.translator(torch.where(learns, live, constant), f))
     return images, nets

@@ -47,9 +47,14 @@ def build(config: Any, group: str, **extra: Any) -> Any:
             raise cause from cause.__cause__
         if cause is not None and is_out_of_memory(cause):
             raise cause from None
-        if located := re.match(r"Error locating target '(.+)', set env.*(?:\nfull_key: (\S+))?", str(error)):
+        if located := re.match(
+            r"Error locating target '(.+)', set env.*(?:\nfull_key: (\S+))?", str(error)
+        ):
             key = located[2] or group  # of the whole configuration, or within the group
-            imported(located[1], f"{key}._target_" if key.startswith(group) else f"{group}.{key}._target_")
+            imported(
+                located[1],
+                f"{key}._target_" if key.startswith(group) else f"{group}.{key}._target_",
+            )
         raise _not_built(group, cause or str(error).splitlines()[0]) from error
 
 
@@ -60,8 +65,12 @@ def _not_built(group: str, reason: BaseException | str) -> ConfigError:
     key = unexpected[1] if unexpected else ""
     owners = owners_of(group, key) if key else []
     if owners:
-        return ConfigError(f"the {group} that was chosen has no key {key}; name one that has: {', '.join(owners)}")
-    return ConfigError(f"{group} cannot be built: {' '.join(text.split())}; see the keys in conf/{group}")
+        return ConfigError(
+            f"the {group} that was chosen has no key {key}; name one that has: {', '.join(owners)}"
+        )
+    return ConfigError(
+        f"{group} cannot be built: {' '.join(text.split())}; see the keys in conf/{group}"
+    )
 
 
 def build_plain(keys: Mapping[str, Any], group: str) -> Any:
@@ -144,7 +153,11 @@ def is_small(config: Mapping[str, Any], image: Sequence[int]) -> bool:
     """Return whether no check with torch is needed: a small network, random weights, and device ``auto`` or ``cpu``."""
     trainer = config["trainer"]
     runs_anywhere = trainer["device"] in ("auto", "cpu") and trainer["precision"] == "32-true"
-    return has_small_network(config, image) and runs_anywhere and config["init"] == conf_of("init", "random")
+    return (
+        has_small_network(config, image)
+        and runs_anywhere
+        and config["init"] == conf_of("init", "random")
+    )
 
 
 def has_small_network(config: Mapping[str, Any], image: Sequence[int]) -> bool:
@@ -155,7 +168,9 @@ def has_small_network(config: Mapping[str, Any], image: Sequence[int]) -> bool:
     if type(width) is not int or not 0 < width <= WIDEST:
         return False
     return any(
-        backbone == {**conf_of("backbone", name), **changed} and side >= least and width % multiple == 0
+        backbone == {**conf_of("backbone", name), **changed}
+        and side >= least
+        and width % multiple == 0
         for name, (least, multiple) in SMALL.items()
     )
 
@@ -177,7 +192,9 @@ class InitialWeights(Protocol):
         """The identity for a plan: a file that is not on disk is not fetched for it, and named as absent."""
 
     images: Any  #: :class:`dgbench.networks.weights.ImageRecord`: mean, deviation and size of its training images
-    text_model: str | None  #: OpenCLIP's name of the model whose text encoder the file holds, if it holds one
+    text_model: (
+        str | None
+    )  #: OpenCLIP's name of the model whose text encoder the file holds, if it holds one
     #: how much of the network came from a file, :class:`dgbench.networks.checkpoint_layouts.Arrival`; None: nothing yet
     arrival: Any
 
@@ -241,7 +258,9 @@ def dataset_options(dataset: Mapping[str, Any]) -> DatasetOptions:
     return options
 
 
-def described(options: DatasetOptions, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
+def described(
+    options: DatasetOptions, *, absent_ok: bool = False, download: bool = False
+) -> DatasetInfo:
     """Describe the dataset in names and numbers, without decoding an image; see :class:`DatasetOptions`.
 
     Raises:
@@ -266,4 +285,6 @@ def _one_line(call: Callable[[], T]) -> T:
     except DgbenchError:
         raise
     except Exception as error:  # a user's reader or painter may raise anything
-        raise ConfigError(f"dataset cannot be built: {one_line(error, None)}; see the keys in conf/dataset") from error
+        raise ConfigError(
+            f"dataset cannot be built: {one_line(error, None)}; see the keys in conf/dataset"
+        ) from error

@@ -52,7 +52,9 @@ def user_code(content: Any) -> dict[str, str]:
         Import path -> 12 digits of its module's text, in which comments, docstrings and layout do not count; empty
         digits where the module has no file, e.g. in a notebook.
     """
-    named_paths = {item for key, item in _items(content) if key in CODE_KEYS and isinstance(item, str)}
+    named_paths = {
+        item for key, item in _items(content) if key in CODE_KEYS and isinstance(item, str)
+    }
     paths = {path for path in named_paths if path.partition(".")[0] not in LIBRARIES}
     return {path: _text_digest(path) for path in sorted(paths)}
 
@@ -64,7 +66,10 @@ def present_paths(content: Any) -> Any:
 
 def _replaced(content: Any, replace: Callable[[Any], Any]) -> Any:
     if isinstance(content, Mapping):
-        return {key: replace(item) if key in CODE_KEYS else _replaced(item, replace) for key, item in content.items()}
+        return {
+            key: replace(item) if key in CODE_KEYS else _replaced(item, replace)
+            for key, item in content.items()
+        }
     return [_replaced(item, replace) for item in content] if isinstance(content, list) else content
 
 
@@ -72,7 +77,10 @@ def present_path(path: Any) -> Any:
     """Map a former import path of a class of dgbench to the one it has today; return any other value as it is."""
     if not isinstance(path, str) or not path.startswith("dgbench.") or path in _registered("**"):
         return path
-    name, ours = _last_name(path), (present for present in _registered("**") if present.startswith("dgbench."))
+    name, ours = (
+        _last_name(path),
+        (present for present in _registered("**") if present.startswith("dgbench.")),
+    )
     return next((present for present in ours if _last_name(present) == name), path)
 
 
@@ -83,8 +91,14 @@ def raised_at(error: BaseException) -> str:
     """
     if isinstance(error, SyntaxError):
         return f"{error.filename}, line {error.lineno}"
-    lines = [(Path(line.filename), line.lineno) for line in traceback.extract_tb(error.__traceback__)]
-    users = [f"{file}, line {number}" for file, number in lines if file.is_absolute() and not _is_library(file)]
+    lines = [
+        (Path(line.filename), line.lineno) for line in traceback.extract_tb(error.__traceback__)
+    ]
+    users = [
+        f"{file}, line {number}"
+        for file, number in lines
+        if file.is_absolute() and not _is_library(file)
+    ]
     return users[-1] if users else ""
 
 
@@ -123,7 +137,9 @@ def allowed_code(group: str) -> frozenset[str]:
 
     That are classes, and the functions of :data:`FUNCTIONS`, none of which imports what an argument names.
     """
-    return frozenset(path for path in _registered(group) if _is_class(path) or path.startswith(FUNCTIONS))
+    return frozenset(
+        path for path in _registered(group) if _is_class(path) or path.startswith(FUNCTIONS)
+    )
 
 
 def _is_class(path: str) -> bool:
@@ -189,7 +205,9 @@ def _module_file(path: str) -> Path | None:
             spec = importlib.util.find_spec(".".join(parts[:length]))
         except (ImportError, AttributeError, ValueError):  # the parent is no package
             continue
-        except Exception:  # a package of the user's own that fails as it is imported: whoever builds it says why
+        except (
+            Exception
+        ):  # a package of the user's own that fails as it is imported: whoever builds it says why
             return None
         if spec is not None:
             return Path(spec.origin) if spec.origin and spec.has_location else None
@@ -212,4 +230,8 @@ def _lines(node: ast.AST, depth: int) -> Iterator[str]:
 
 
 def _is_docstring(node: Any) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )

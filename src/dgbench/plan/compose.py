@@ -25,7 +25,9 @@ from dgbench.records.spec import digest
 
 KEPT = 4096  # contents that are remembered
 #: how a command runs: it plans the same runs whatever stands there
-HOW = frozenset({"hydra", "paths", "logger", "selection", "execution", "plan", "retry", "wait", "sweep", "card"})
+HOW = frozenset(
+    {"hydra", "paths", "logger", "selection", "execution", "plan", "retry", "wait", "sweep", "card"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,9 @@ class Composed:
     @staticmethod
     def of_config(config: DictConfig, parent: str) -> Composed:
         """Resolve a configuration that Hydra composed."""
-        return Composed.of_plain({top: resolved(config, top) for top in map(str, config) if top != "hydra"}, parent)
+        return Composed.of_plain(
+            {top: resolved(config, top) for top in map(str, config) if top != "hydra"}, parent
+        )
 
     def __getitem__(self, top: str) -> Any:
         return self.contents[top].resolved
@@ -77,7 +81,9 @@ class Composed:
     @property
     def key(self) -> str:
         """Digest that is equal for configurations that plan the same runs, as long as the files that they read stay."""
-        return digest({top: content.text for top, content in self.contents.items() if top not in HOW})
+        return digest(
+            {top: content.text for top, content in self.contents.items() if top not in HOW}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +129,23 @@ class Composer:
             config = self._ready[tuple(words)]
             return Composed.of_config(config, str(config.paths.output_dir))
         overrides = [self._overrides.get(word) or self._read(word) for word in words]
-        ordered = {override.top for override in overrides if not override.key}  # Hydra applies all of these in turn
-        values = [override for override in overrides if override.key and override.top not in ordered]
-        choices = tuple(override.typed for override in overrides if not override.key or override.top in ordered)
+        ordered = {
+            override.top for override in overrides if not override.key
+        }  # Hydra applies all of these in turn
+        values = [
+            override for override in overrides if override.key and override.top not in ordered
+        ]
+        choices = tuple(
+            override.typed for override in overrides if not override.key or override.top in ordered
+        )
         kind = choices, tuple(override.key for override in values)
         try:
             if kind not in self._templates:
                 if choices not in self._choices:
                     self._choices[choices] = _Template(self.load(list(choices)))
-                self._templates[kind] = self._choices[choices].of([override.key for override in values])
+                self._templates[kind] = self._choices[choices].of(
+                    [override.key for override in values]
+                )
             return self._templates[kind].with_values(values)
         except OmegaConfBaseException:  # Hydra says what is wrong in the words that were typed
             return _Template(self.load(list(words))).with_values([])
@@ -139,7 +153,10 @@ class Composer:
     def _read(self, word: str) -> Override:
         parsed = self._parser.parse_override(word)
         key = parsed.key_or_group
-        sets = parsed.type in (OverrideType.CHANGE, OverrideType.FORCE_ADD) and not parsed.is_sweep_override()
+        sets = (
+            parsed.type in (OverrideType.CHANGE, OverrideType.FORCE_ADD)
+            and not parsed.is_sweep_override()
+        )
         if self._is_group(key) or parsed.package is not None:
             override = Override(word)
         elif not sets or key.startswith("hydra.") or "[" in key or not _is_plain(parsed.value()):
@@ -162,32 +179,46 @@ class _Template:
         self.contents = {top: Content.of(content) for top, content in raw.items()}
         self.values: Sequence[Override] = ()
         self._kept: dict[str, Content] = {}
-        self.interpolated = {top: content.text for top, content in self.contents.items() if "${" in content.text}
+        self.interpolated = {
+            top: content.text for top, content in self.contents.items() if "${" in content.text
+        }
         self._resolve(set(self.interpolated))
 
     def of(self, keys: Sequence[str]) -> _Template:
         """Copy the template, before any values are set, for values of these keys in this order."""
         template = copy(self)
         template.config, template.contents = deepcopy(self.config), dict(self.contents)
-        template.nested = any(f"{key}.".startswith(f"{parent}.") for key, parent in permutations(keys, 2))
+        template.nested = any(
+            f"{key}.".startswith(f"{parent}.") for key, parent in permutations(keys, 2)
+        )
         return template
 
     def with_values(self, values: Sequence[Override]) -> Composed:
         """Resolve the composition with these values."""
         changed = values
-        if self.values and not self.nested:  # where one key lies under another, the later replaces what the first set
+        if (
+            self.values and not self.nested
+        ):  # where one key lies under another, the later replaces what the first set
             changed = [new for new, old in zip(values, self.values, strict=True) if new != old]
         self.values = ()  # an error leaves some of them set
         for override in changed:
-            OmegaConf.update(self.config, override.key, override.value, force_add=override.typed.startswith("++"))
+            OmegaConf.update(
+                self.config, override.key, override.value, force_add=override.typed.startswith("++")
+            )
         self._resolve({override.top for override in changed})
         self.values = values
-        folder = self.config.hydra.sweep.dir if "hydra" in self.config else self.config.paths.output_dir
+        folder = (
+            self.config.hydra.sweep.dir if "hydra" in self.config else self.config.paths.output_dir
+        )
         return Composed(dict(self.contents), str(folder))
 
     def _resolve(self, changed: set[str]) -> None:
         """Resolve the contents under these top-level keys, and under those that refer to them."""
-        while more := {top for top, text in self.interpolated.items() if top not in changed and _refers(text, changed)}:
+        while more := {
+            top
+            for top, text in self.interpolated.items()
+            if top not in changed and _refers(text, changed)
+        }:
             changed |= more
         for top in changed:
             self.contents[top] = self._shared(Content.of(resolved(self.config, top)))

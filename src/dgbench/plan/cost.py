@@ -32,7 +32,10 @@ class Cost:
         flops, minibatches = self.kept * sum(sum(counts.values()) for counts in images.values()), 0
         for fold in study.folds:
             trained = sum(images[env]["train"] for env in fold.training)
-            scored = sum(_scored(images[env], env in fold.training, trainer["eval_subsets"]) for env in fold.scored)
+            scored = sum(
+                _scored(images[env], env in fold.training, trainer["eval_subsets"])
+                for env in fold.scored
+            )
             n_envs = trainer.get("environments_per_step") or len(fold.training)
             flops += trainer["steps"] * self.step * n_envs / self.n_envs
             flops += self.image * (evaluations * scored + self.surveys * trained)

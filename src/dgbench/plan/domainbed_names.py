@@ -13,10 +13,22 @@ DATASETS: Mapping[str, tuple[str, Sequence[str]]] = {
     "VLCS": ("vlcs", ("Caltech101", "LabelMe", "SUN09", "VOC2007")),
     "PACS": ("pacs", ("art_painting", "cartoon", "photo", "sketch")),
     "OfficeHome": ("office_home", ("Art", "Clipart", "Product", "Real World")),
-    "TerraIncognita": ("terra_incognita", ("location_100", "location_38", "location_43", "location_46")),
-    "DomainNet": ("domain_net", ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")),
-    "SVIRO": ("sviro", ("aclass", "escape", "hilux", "i3", "lexus", "tesla", "tiguan", "tucson", "x5", "zoe")),
+    "TerraIncognita": (
+        "terra_incognita",
+        ("location_100", "location_38", "location_43", "location_46"),
+    ),
+    "DomainNet": (
+        "domain_net",
+        ("clipart", "infograph", "painting", "quickdraw", "real", "sketch"),
+    ),
+    "SVIRO": (
+        "sviro",
+        ("aclass", "escape", "hilux", "i3", "lexus", "tesla", "tiguan", "tucson", "x5", "zoe"),
+    ),
     "WILDSCamelyon": ("camelyon17_wilds", [f"hospital_{i}" for i in range(5)]),
     "WILDSFMoW": ("fmow", [f"region_{i}" for i in range(6)]),
-    **{f"Spawrious{kind}": (f"spawrious_{kind.lower()}", ("Test", "SC_group_1", "SC_group_2")) for kind in SPAWRIOUS},
+    **{
+        f"Spawrious{kind}": (f"spawrious_{kind.lower()}", ("Test", "SC_group_1", "SC_group_2"))
+        for kind in SPAWRIOUS
+    },
 }

@@ -26,7 +26,10 @@ SEE = "see docs/reference/configuration.md"
 
 #: choice that an earlier version had -> what to use
 LEFT = {
-    ("report", "reproduce"): "identity.json of a run has the command that made it, see docs/how_to/search.md",
+    (
+        "report",
+        "reproduce",
+    ): "identity.json of a run has the command that made it, see docs/how_to/search.md",
 }
 
 
@@ -36,7 +39,9 @@ def explain(error: BaseException, config_name: str, words: Sequence[str] = ()) -
         error = error.__cause__  # raised where Hydra makes an object
     if isinstance(error, DgbenchError) or is_out_of_memory(error):
         return reason_of(error, less_memory(config_name))
-    if isinstance(error, OSError) and not isinstance(error, HydraException):  # some of Hydra's are both
+    if isinstance(error, OSError) and not isinstance(
+        error, HydraException
+    ):  # some of Hydra's are both
         fault = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return f"{fault}; free some space and start the same command again"
@@ -80,7 +85,10 @@ def less_memory(config_name: str) -> str:
 def _key_of(file: str, words: Sequence[str]) -> str:
     """Find the typed key whose value is a folder above a file; ``paths.output_dir`` where none is."""
     typed = (word.partition("=") for word in words)
-    return next((key for key, _, place in typed if place and Path(file).is_relative_to(place)), "paths.output_dir")
+    return next(
+        (key for key, _, place in typed if place and Path(file).is_relative_to(place)),
+        "paths.output_dir",
+    )
 
 
 def _meant(word: str, root: str) -> str:
@@ -88,7 +96,11 @@ def _meant(word: str, root: str) -> str:
     if "=" in word:
         return ""
     choices = [in_our_names([f"{group}={word}"])[0] for group in groups(root)]
-    chosen = [choice for choice in choices if choice.partition("=")[2] in options(choice.partition("=")[0])]
+    chosen = [
+        choice
+        for choice in choices
+        if choice.partition("=")[2] in options(choice.partition("=")[0])
+    ]
     read = []
     if root == "report" and Path(word).is_dir():
         read = [quoted_word(f"runs=[{word}]")]
@@ -131,7 +143,9 @@ def _from_elsewhere(group: str, name: str, words: Sequence[str]) -> str:
 
 def _several(word: str, *_: object) -> str:
     key, values = word.split("=", 1)
-    as_list, as_text = (quoted_word(f"{key}={written}") for written in (f"[{values}]", quoted(values)))
+    as_list, as_text = (
+        quoted_word(f"{key}={written}") for written in (f"[{values}]", quoted(values))
+    )
     return (
         f"{word} names several values; add -m to sweep over them, write {quoted_word(f'grid.{key}=[{values}]')} to "
         f"train all in one job, {as_list} for a list, or {as_text} for one text"
@@ -147,9 +161,7 @@ def _gone(key: str, config_name: str, words: Sequence[str]) -> str:
 
 
 def _unset(variable: str, *_: object) -> str:
-    return (
-        f"the environment variable {variable} is not set; set it, or write ${{oc.env:{variable},VALUE}} with a default"
-    )
+    return f"the environment variable {variable} is not set; set it, or write ${{oc.env:{variable},VALUE}} with a default"
 
 
 def _endless(*_: object) -> str:
@@ -169,10 +181,10 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
     keys = [*nested_keys(config, ""), *_hyperparameters(config)]
     group, _, sub = key.partition(".")
     if options(group) and group not in groups(root):
-        return (
-            f"{group} is no group of {' '.join(command_words(root))}; its groups are {', '.join(sorted(groups(root)))}"
-        )
-    table = [word for word in words if word.startswith("import.path=") and word.endswith(TABLE_ENDINGS)]
+        return f"{group} is no group of {' '.join(command_words(root))}; its groups are {', '.join(sorted(groups(root)))}"
+    table = [
+        word for word in words if word.startswith("import.path=") and word.endswith(TABLE_ENDINGS)
+    ]
     if key == "import.path" and table:
         return f"{table[0]} needs to know what the file is; did you mean import=table {quoted_word(table[0])}?"
     listed = "" if owners_of(group, sub) else _listed_siblings(key, keys)
@@ -187,8 +199,16 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
         return f"the {group} that was chosen has no key {sub}; name one that has: {', '.join(owners) or SEE}"
     if close and not owners:
         return f"key {key} is unknown; did you mean {group}.{close[0]}? {SEE}"
-    alike = [] if owners else [entry for entry in keys if entry.rpartition(".")[2] == key.rpartition(".")[2]]
-    elsewhere = [f"{package_of(file)}.{sub}" for file in (CONF / group).glob("*.yaml") if sub in keys_of_file(file)]
+    alike = (
+        []
+        if owners
+        else [entry for entry in keys if entry.rpartition(".")[2] == key.rpartition(".")[2]]
+    )
+    elsewhere = [
+        f"{package_of(file)}.{sub}"
+        for file in (CONF / group).glob("*.yaml")
+        if sub in keys_of_file(file)
+    ]
     moved = [entry for entry in elsewhere if entry != key]
     meant = f"did you mean {(moved or alike)[0]}? " if moved or alike else ""
     names = [name for name in subkeys if "." not in name and not name.startswith("_")]
@@ -208,15 +228,23 @@ def _listed_siblings(key: str, keys: Sequence[str]) -> str:
     if "." not in parent or not names:
         return ""
     close = get_close_matches(last, names, n=1)
-    return f"did you mean {prefix}{close[0]}? {SEE}" if close else f"the keys of {parent} are {', '.join(names)}"
+    return (
+        f"did you mean {prefix}{close[0]}? {SEE}"
+        if close
+        else f"the keys of {parent} are {', '.join(names)}"
+    )
 
 
 def _similar_key_question(key: str, keys: Sequence[str]) -> str:
     """Ask whether a key is meant that ends like this one, or looks like it; empty where there is none."""
     last = key.rpartition(".")[2]
-    same_ending = [candidate for candidate in keys if candidate.rpartition(".")[2] == last and candidate != key]
+    same_ending = [
+        candidate for candidate in keys if candidate.rpartition(".")[2] == last and candidate != key
+    ]
     shallow = sorted(same_ending, key=lambda candidate: candidate.count("."))[:2]
-    close = shallow or get_close_matches(key, [candidate for candidate in keys if candidate != key], n=1)
+    close = shallow or get_close_matches(
+        key, [candidate for candidate in keys if candidate != key], n=1
+    )
     if not close:
         by_last = {candidate.rpartition(".")[2]: candidate for candidate in reversed(keys)}
         close = [by_last[name] for name in get_close_matches(last, list(by_last), n=1, cutoff=0.7)]
@@ -235,12 +263,18 @@ def _composed(root: str, words: Sequence[str], key: str) -> tuple[dict[str, Any]
             continue
         if chosen := [name for name in names.split(",") if name in options(group)]:
             lacking = [
-                name for name in chosen if key.partition(".")[2] not in keys_of_file(CONF / group / f"{name}.yaml")
+                name
+                for name in chosen
+                if key.partition(".")[2] not in keys_of_file(CONF / group / f"{name}.yaml")
             ]
-            choices[group] = (lacking or chosen)[0]  # of a sweep over several, one that has no such key
+            choices[group] = (lacking or chosen)[
+                0
+            ]  # of a sweep over several, one that has no such key
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        config: Any = compose(root, [f"{g}={name}" for g, name in choices.items()], return_hydra_config=True)
+        config: Any = compose(
+            root, [f"{g}={name}" for g, name in choices.items()], return_hydra_config=True
+        )
     chosen_by_group = dict(config.hydra.runtime.choices)
     content: Any = OmegaConf.to_container(config, resolve=False)
     content["hydra"] = {"launcher": content["hydra"]["launcher"]}

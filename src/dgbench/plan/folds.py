@@ -32,8 +32,12 @@ Part = Mapping[int, int | None]
 class Membership:
     """Which classes of which environments a model trains on and is tested on, where that differs between classes."""
 
-    training: Mapping[str, Part]  #: environment -> its classes in training (and in its ``train`` and ``val`` subsets)
-    tested: Mapping[str, Part]  #: environment -> its classes in its ``test`` subset; never one that it trains on
+    training: Mapping[
+        str, Part
+    ]  #: environment -> its classes in training (and in its ``train`` and ``val`` subsets)
+    tested: Mapping[
+        str, Part
+    ]  #: environment -> its classes in its ``test`` subset; never one that it trains on
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,11 @@ class Fold:
             "validation": list(self.validation),
             "membership": None if self.membership is None else asdict(self.membership),
         }
-        plain = {"name": self.name, "training": list(self.training), "held_out": list(self.held_out)}
+        plain = {
+            "name": self.name,
+            "training": list(self.training),
+            "held_out": list(self.held_out),
+        }
         return {**plain, **{name: value for name, value in extra.items() if value}}
 
 
@@ -94,7 +102,8 @@ class Protocol(Checked, ABC):
 
     name: FileName
     folds: Annotated[
-        list[str | int] | str | int | None, Refusal("is no list of folds", "name some, e.g. [0,2], or null for all")
+        list[str | int] | str | int | None,
+        Refusal("is no list of folds", "name some, e.g. [0,2], or null for all"),
     ] = None
 
     @abstractmethod
@@ -114,12 +123,16 @@ class Protocol(Checked, ABC):
         planned = self.plan(given, n_classes)
         if self.folds is None:
             return planned
-        typed = self.folds if isinstance(self.folds, list) else [self.folds]  # protocol.folds=full has no brackets
+        typed = (
+            self.folds if isinstance(self.folds, list) else [self.folds]
+        )  # protocol.folds=full has no brackets
         typed_names = set(map(str, typed))
         unknown = sorted(typed_names - {fold.name for fold in planned})
         if unknown or not typed_names:
             names = ", ".join(fold.name for fold in planned)
-            raise ConfigError(f"protocol.folds={shown(typed)} has no fold {unknown[:1] or '[]'}; choose from {names}")
+            raise ConfigError(
+                f"protocol.folds={shown(typed)} has no fold {unknown[:1] or '[]'}; choose from {names}"
+            )
         return [fold for fold in planned if fold.name in typed_names]
 
 
@@ -130,8 +143,12 @@ class LeaveOneOut(Protocol):
 
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         if len(given) < 2:
-            raise ConfigError(f"leave-one-out needs at least 2 given environments, these are {len(given)}; give more")
-        planned = [Fold(str(i), tuple(e for e in given if e != out), (out,)) for i, out in enumerate(given)]
+            raise ConfigError(
+                f"leave-one-out needs at least 2 given environments, these are {len(given)}; give more"
+            )
+        planned = [
+            Fold(str(i), tuple(e for e in given if e != out), (out,)) for i, out in enumerate(given)
+        ]
         return [*planned, Fold(FULL, tuple(given), ())]
 
 
@@ -142,8 +159,13 @@ class SingleSource(Protocol):
 
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         if len(given) < 2:
-            raise ConfigError(f"single-source needs at least 2 given environments, these are {len(given)}; give more")
-        return [Fold(str(i), (source,), tuple(e for e in given if e != source)) for i, source in enumerate(given)]
+            raise ConfigError(
+                f"single-source needs at least 2 given environments, these are {len(given)}; give more"
+            )
+        return [
+            Fold(str(i), (source,), tuple(e for e in given if e != source))
+            for i, source in enumerate(given)
+        ]
 
 
 def tested_by_fold(identity: Mapping[str, Any]) -> list[list[str]] | None:
@@ -178,7 +200,9 @@ def planned_folds(protocol: Mapping[str, Any], info: DatasetInfo) -> list[Fold]:
     """
     planned: list[Fold] = build_plain(protocol, "protocol")(list(info.given), info.n_classes)
     asked = info.beyond or protocol.get("folds") is not None
-    return [without_small(fold, info.only_tested) for fold in planned if asked or not fold.everywhere]
+    return [
+        without_small(fold, info.only_tested) for fold in planned if asked or not fold.everywhere
+    ]
 
 
 def without_small(fold: Fold, only_tested: Collection[str]) -> Fold:

@@ -88,7 +88,9 @@ def checked(name: str, value: Any, entry: Entry) -> Any:
     if options := _options(allowed):
         written = str(value).lower() if isinstance(value, bool) else str(value)
         if written not in options:
-            raise ConfigError(f"hparams.{name}={value} is unknown; choose one of {', '.join(options)}{meaning}")
+            raise ConfigError(
+                f"hparams.{name}={value} is unknown; choose one of {', '.join(options)}{meaning}"
+            )
         return options[written]
     if allowed and not _holds(allowed, value):
         article = "an" if allowed.startswith("i") else "a"
@@ -119,7 +121,11 @@ def _numeric(allowed: str) -> tuple[bool, list[tuple[str, float]]]:
         )
     kind, *parts = match.groups()
     try:
-        bounds = [(sign, float(bound)) for sign, bound in zip(parts[::2], parts[1::2], strict=True) if sign]
+        bounds = [
+            (sign, float(bound))
+            for sign, bound in zip(parts[::2], parts[1::2], strict=True)
+            if sign
+        ]
     except ValueError as error:
         raise ConfigError(f"range {allowed!r} has a bound that is no number; correct it") from error
     return kind == "integer", bounds
@@ -139,12 +145,16 @@ def seed_hash(*args: Any) -> int:
 DISTRIBUTIONS: dict[str, Sampler] = {
     "uniform": lambda rng, args: float(rng.uniform(*args)),
     "log10_uniform": lambda rng, args: float(10 ** rng.uniform(*args)),
-    "log_uniform": lambda rng, args: float(10 ** rng.uniform(math.log10(args[0]), math.log10(args[1]))),
+    "log_uniform": lambda rng, args: float(
+        10 ** rng.uniform(math.log10(args[0]), math.log10(args[1]))
+    ),
     "int_uniform": lambda rng, args: int(rng.uniform(*args)),
     "int_log10_uniform": lambda rng, args: int(10 ** rng.uniform(*args)),
     "int_log2_uniform": lambda rng, args: int(2 ** rng.uniform(*args)),
     "randint": lambda rng, args: int(rng.randint(*args)),
-    "choice": lambda rng, values: values[int(rng.choice(len(values)))],  # by position: a draw keeps its Python type
+    "choice": lambda rng, values: values[
+        int(rng.choice(len(values)))
+    ],  # by position: a draw keeps its Python type
 }
 
 
@@ -204,15 +214,21 @@ def resolve(
     _check_option("dataset.image_kind", kind, KINDS)
     _check_option("hparams.space", space, list(shared["search"]))
     entries = {
-        name: entry_of(declared, name) for name, declared in {**shared["hparams"], **algorithm["hparams"]}.items()
+        name: entry_of(declared, name)
+        for name, declared in {**shared["hparams"], **algorithm["hparams"]}.items()
     }
     values = _for_kind({name: entry.default for name, entry in entries.items()}, kind, dataset)
     for name in sorted(set(algorithm["search"].get(space) or {}) - set(values)):
-        raise ConfigError(f"algorithm.search.{space}.{name} has no default; add it to algorithm.hparams")
+        raise ConfigError(
+            f"algorithm.search.{space}.{name} has no default; add it to algorithm.hparams"
+        )
     if number:
         searched = [owner["search"].get(space) or {} for owner in (shared, algorithm)]
         common, special = (_for_kind(distributions, kind, dataset) for distributions in searched)
-        drawn = [*common.items(), *((name, dist) for name, dist in special.items() if common.get(name) != dist)]
+        drawn = [
+            *common.items(),
+            *((name, dist) for name, dist in special.items() if common.get(name) != dist),
+        ]
         base: Callable[[int, int], int] = _BASES.get(space, seed_hash)
         generator = RNGS[rng](base(number, trial))
         values |= {name: _sample(name, dist, generator(name)) for name, dist in drawn}
@@ -222,8 +238,14 @@ def resolve(
         if name not in names:
             close = get_close_matches(name, names, n=1)
             meant = f"did you mean {close[0]}? " if close else ""
-            raise ConfigError(f"hparams.{name} is read by nothing in this study; {meant}choose from {', '.join(names)}")
-    return {name: checked(name, value, entries[name]) for name, value in {**values, **chosen}.items() if name in names}
+            raise ConfigError(
+                f"hparams.{name} is read by nothing in this study; {meant}choose from {', '.join(names)}"
+            )
+    return {
+        name: checked(name, value, entries[name])
+        for name, value in {**values, **chosen}.items()
+        if name in names
+    }
 
 
 def _for_kind(entries: Mapping[str, Any], kind: str, dataset: str) -> dict[str, Any]:
@@ -241,7 +263,9 @@ def _for_kind(entries: Mapping[str, Any], kind: str, dataset: str) -> dict[str, 
 
 def _sample(name: str, declared: Any, rng: RandomState) -> Any:
     if not isinstance(declared, Mapping) or len(declared) != 1:
-        raise ConfigError(f"search of {name}: {declared} is no distribution; write one as {{uniform: [0, 1]}}")
+        raise ConfigError(
+            f"search of {name}: {declared} is no distribution; write one as {{uniform: [0, 1]}}"
+        )
     [(distribution, args)] = declared.items()
     _check_option(f"distribution of {name}", distribution, list(DISTRIBUTIONS))
     return DISTRIBUTIONS[distribution](rng, args)
@@ -268,16 +292,25 @@ def without_effect(config: Mapping[str, Any], values: Mapping[str, Any]) -> Iter
             "it, or train longer"
         )
     if config["tuning"].get("freeze_stages") == "all":
-        named = " and ".join(f"hparams.{name}" for name, entry in entries.items() if entry.of_features)
+        named = " and ".join(
+            f"hparams.{name}" for name, entry in entries.items() if entry.of_features
+        )
         if named:
             yield f"{named} weighs a loss of features alone, which stand still, in vain; train the featurizer too"
 
 
-SHARED = ("lr", "weight_decay", "batch_size")  #: what an algorithm reads of the shared ones unless it says otherwise
+SHARED = (
+    "lr",
+    "weight_decay",
+    "batch_size",
+)  #: what an algorithm reads of the shared ones unless it says otherwise
 
 
 def hyperparameters(
-    config: Mapping[str, Any], settings: TrainerSettings, smallest: int, images: Mapping[str, int] | None = None
+    config: Mapping[str, Any],
+    settings: TrainerSettings,
+    smallest: int,
+    images: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Resolve every hyperparameter that a study reads; :func:`resolve` says which value wins.
 
@@ -299,7 +332,9 @@ def hyperparameters(
     typed = {
         key: value
         for key, value in asked.items()
-        if key not in SEARCH_KEYS and value is not None and (key in declared or key in read or key not in SHARED)
+        if key not in SEARCH_KEYS
+        and value is not None
+        and (key in declared or key in read or key not in SHARED)
     }
     values = resolve(
         asked["shared"],

@@ -100,11 +100,16 @@ CODE_GROUPS = (
 )  # fmt: skip
 
 
-def shared_parts(config: Mapping[str, Any], info: DatasetInfo, settings: TrainerSettings) -> dict[str, dict[str, Any]]:
+def shared_parts(
+    config: Mapping[str, Any], info: DatasetInfo, settings: TrainerSettings
+) -> dict[str, dict[str, Any]]:
     """Build the parts of a specification that studies share whatever their algorithm, hyperparameters and seed."""
     backbone = config["backbone"]
     return {
-        "dataset": {"class": class_name(config["dataset"]["_target_"]), **_dataset(config["dataset"], info)},
+        "dataset": {
+            "class": class_name(config["dataset"]["_target_"]),
+            **_dataset(config["dataset"], info),
+        },
         "network": {"class": class_name(backbone["_target_"]), **_counting("backbone", backbone)},
         "tuning": _counting("tuning", config["tuning"]),
         "averaging": _counting("averaging", config["averaging"]),
@@ -151,14 +156,31 @@ def study_spec(
 def folder_name(spec: StudySpec, dataset: str) -> str:
     """Name a study's folder, e.g. ``sr_cmnist-vrex-mlp-390-s0-0123456789ab``; ``s0-draw3-trial1`` in a search."""
     init, tuning = spec.init.partition(":")[0], str(spec.tuning["name"])
-    usual = {init: "random", spec.head.get("name", "random"): "random", tuning: "ft"}  # named where it is another
-    parts = [dataset, spec.algorithm, spec.backbone, *(name for name, usually in usual.items() if name != usually)]
-    labels = [f"{key}{value}" for key, value in (("draw", spec.draw), ("trial", spec.trial)) if value]
+    usual = {
+        init: "random",
+        spec.head.get("name", "random"): "random",
+        tuning: "ft",
+    }  # named where it is another
+    parts = [
+        dataset,
+        spec.algorithm,
+        spec.backbone,
+        *(name for name, usually in usual.items() if name != usually),
+    ]
+    labels = [
+        f"{key}{value}" for key, value in (("draw", spec.draw), ("trial", spec.trial)) if value
+    ]
     return "-".join([*parts, f"s{spec.seed}", *labels, spec.digest])
 
 
 #: callbacks of Lightning that watch
-PASSIVE = ("LearningRateMonitor", "DeviceStatsMonitor", "ThroughputMonitor", "TQDMProgressBar", "RichProgressBar")
+PASSIVE = (
+    "LearningRateMonitor",
+    "DeviceStatsMonitor",
+    "ThroughputMonitor",
+    "TQDMProgressBar",
+    "RichProgressBar",
+)
 
 
 def changing_callbacks(callbacks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -169,7 +191,9 @@ def changing_callbacks(callbacks: Mapping[str, Mapping[str, Any]]) -> dict[str, 
     watching = {f"pytorch_lightning.callbacks.{kind}" for kind in PASSIVE}
     changing = {}
     for name, content in callbacks.items():
-        keys = dict(content) if isinstance(content, Mapping) else {"_target_": content}  # refused before training
+        keys = (
+            dict(content) if isinstance(content, Mapping) else {"_target_": content}
+        )  # refused before training
         if not keys.pop("passive", False) and keys.get("_target_") not in watching:
             changing[name] = keys
     return changing
@@ -195,7 +219,10 @@ def _head(content: dict[str, Any]) -> dict[str, Any]:
     """Replace the path of a text encoder's configuration file, in the settings of the head, by a hash of the file."""
     model = content.get("model")
     if isinstance(model, str) and model.endswith(".json") and Path(model).expanduser().is_file():
-        content = {**content, "model": hashlib.sha256(Path(model).expanduser().read_bytes()).hexdigest()[:12]}
+        content = {
+            **content,
+            "model": hashlib.sha256(Path(model).expanduser().read_bytes()).hexdigest()[:12],
+        }
     return content
 
 
@@ -209,4 +236,8 @@ def _dataset(dataset: Mapping[str, Any], info: DatasetInfo) -> dict[str, Any]:
     variant = {key: value for key, value in info.variant.items() if key not in ("images", "files")}
     facts = {**info.facts(), "variant": {**options, **variant, "augmentation": augmentation}}
     variant = {key: value for key, value in facts["variant"].items() if key not in facts}
-    return {**facts, "variant": variant, "listed": dataset.get("given")}  # names of given environments are rounded
+    return {
+        **facts,
+        "variant": variant,
+        "listed": dataset.get("given"),
+    }  # names of given environments are rounded

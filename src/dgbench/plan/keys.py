@@ -40,7 +40,9 @@ def package_of(file: Path) -> str:
 def keys_of_file(file: Path) -> frozenset[str]:
     """List the dotted keys of a file and of the files in its folder that its defaults name."""
     content = content_of_file(file)
-    names = frozenset(nested_keys({key: value for key, value in content.items() if key != "defaults"}, ""))
+    names = frozenset(
+        nested_keys({key: value for key, value in content.items() if key != "defaults"}, "")
+    )
     for base in content.get("defaults") or []:
         if isinstance(base, str) and base != "_self_":
             names |= keys_of_file(file.with_name(f"{base}.yaml"))

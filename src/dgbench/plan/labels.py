@@ -31,15 +31,29 @@ def check_labels(config: Mapping[str, Any], trainer: TrainerSettings) -> None:
             f"algorithm={name}, or give an algorithm.name of its own"
         )
     if config["sharpness"]["name"] == "gsam" and config["sharpness"].get("alpha") == 0:
-        raise ConfigError("sharpness.alpha=0 leaves nothing of sharpness=gsam but SAM; choose sharpness=sam")
+        raise ConfigError(
+            "sharpness.alpha=0 leaves nothing of sharpness=gsam but SAM; choose sharpness=sam"
+        )
     _check_tuning(config["tuning"], trainer.steps)
     if trainer.steps:
         _check_averaging(config["averaging"].get("rule", {}), trainer)
 
 
 def _check_tuning(tuning: Mapping[str, Any], steps: int) -> None:
-    name, frozen, head_steps = tuning["name"], tuning.get("freeze_stages", 0), tuning.get("head_steps", 0)
-    true = "lp" if frozen == "all" else f"freeze{frozen}" if frozen else "lp_ft" if head_steps else "ft"
+    name, frozen, head_steps = (
+        tuning["name"],
+        tuning.get("freeze_stages", 0),
+        tuning.get("head_steps", 0),
+    )
+    true = (
+        "lp"
+        if frozen == "all"
+        else f"freeze{frozen}"
+        if frozen
+        else "lp_ft"
+        if head_steps
+        else "ft"
+    )
     if name != true and re.fullmatch(r"ft|lp|lp_ft|freeze\d+", name):
         raise ConfigError(
             f"tuning.name={name} is not what tuning.freeze_stages={frozen} with tuning.head_steps={head_steps} trains, "

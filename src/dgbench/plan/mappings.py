@@ -16,7 +16,9 @@ VALUES = (
 #: mappings from names of the user's choice to mappings
 TABLES = ("callbacks", "dataset.augmentations")
 
-_QUOTED = re.compile(r"""(?P<quote>["'])(?P<text>(?:\\.|(?!(?P=quote))[^\\])*)(?P=quote)(?P<colon>\s*:)?""")
+_QUOTED = re.compile(
+    r"""(?P<quote>["'])(?P<text>(?:\\.|(?!(?P=quote))[^\\])*)(?P=quote)(?P<colon>\s*:)?"""
+)
 _SPECIAL = re.compile(r"[\\()\[\]{}:=, \t]")
 
 

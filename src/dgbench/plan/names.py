@@ -47,7 +47,11 @@ def our_name(name: str) -> str:
 
 @cache
 def ours_by_name() -> Mapping[str, str]:
-    return {letters_of(alias): ours for ours, names in algorithm_names().items() for alias in (ours, *names.values())}
+    return {
+        letters_of(alias): ours
+        for ours, names in algorithm_names().items()
+        for alias in (ours, *names.values())
+    }
 
 
 def letters_of(name: str) -> str:
@@ -64,10 +68,19 @@ _BETWEEN = "\0"  # words of a command, of which none holds it
 _OPTION = re.compile(rf"(?<![^\0])--({'|'.join(_OPTIONS)})(?:[\0=]|$)")
 _AGENT_HINT = "in the file of a W&B sweep, command: ends with ${args_no_hyphens} instead of ${args}"
 _DASHED_KEY = re.compile(r"--([\w.@/]+)(=.*)")
-_HYDRAS = ("cfg", "info", "package", "run", "multirun", "resolve")  # options of Hydra whose names are single words
+_HYDRAS = (
+    "cfg",
+    "info",
+    "package",
+    "run",
+    "multirun",
+    "resolve",
+)  # options of Hydra whose names are single words
 _NAMED = ("algorithm", "dataset", "grid.algorithm", "grid.dataset")
 _SEARCHES = ("--config-dir", "-cd", "hydra.searchpath")
-_NAME = re.compile(r"""[^,\[\](){}*?!'"\s=]+""")  # whole also in choice(A,B) and glob(A*), of Hydra's grammar
+_NAME = re.compile(
+    r"""[^,\[\](){}*?!'"\s=]+"""
+)  # whole also in choice(A,B) and glob(A*), of Hydra's grammar
 
 
 def in_our_names(words: Sequence[str]) -> list[str]:
@@ -98,7 +111,9 @@ def _refuse_dashes(word: str) -> None:
     """
     match = _DASHED_KEY.match(word)
     if match and match[1] not in _OPTIONS and match[1] not in _HYDRAS:
-        raise ConfigError(f"{word}: keys are written without dashes, {match[1]}{match[2]}; {_AGENT_HINT}")
+        raise ConfigError(
+            f"{word}: keys are written without dashes, {match[1]}{match[2]}; {_AGENT_HINT}"
+        )
 
 
 def refuse_options(words: Sequence[str], command: str) -> None:

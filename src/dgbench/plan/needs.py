@@ -60,7 +60,10 @@ def _default_of_protocol(key: str, config: Config, _: Dataset) -> bool:
     part = key.removeprefix("dataset.split").removeprefix(".")
     parts = [part] if part else ["train", "val", "test"]
     split = value_at(config, "dataset.split") or {}
-    return any(split.get(name) is not None and config["protocol"].get(name) == split[name] for name in parts)
+    return any(
+        split.get(name) is not None and config["protocol"].get(name) == split[name]
+        for name in parts
+    )
 
 
 def _default_of_groups(_: str, config: Config, __: Dataset) -> bool:
@@ -127,9 +130,13 @@ def never(*_: Any) -> bool:
 
 _OF_RATIO = "dataset.given says which environments are given; leave one of the two out"
 _SAID_BY_LIST = "the list of the dataset says which images validate; leave it out, or set dataset.subset_column=none"
-_BY_FIXED = "protocol=fixed reads it where protocol.train, val and test are not set; add protocol=fixed"
+_BY_FIXED = (
+    "protocol=fixed reads it where protocol.train, val and test are not set; add protocol=fixed"
+)
 _BY_GROUPS = "protocol=multi_test and target_oracle read it where protocol.groups and k are null; add one of them"
-_NO_SUCH_DEFAULT = "it is what backbone.{} is unless typed, and this backbone has no such key, or it was typed"
+_NO_SUCH_DEFAULT = (
+    "it is what backbone.{} is unless typed, and this backbone has no such key, or it was typed"
+)
 
 _none_given = where("dataset.given", lambda given: given is None)
 
@@ -139,21 +146,35 @@ OF_DATASETS: Mapping[str, Need] = {
     "dataset.scale": Need(_none_given, _OF_RATIO),
     "dataset.split": Need(_default_of_protocol, _BY_FIXED),
     "dataset.test_groups": Need(_default_of_groups, _BY_GROUPS),
-    "dataset.fetch": Need(never, "dgbench fetch alone reads it, from the file of the dataset; leave it out"),
+    "dataset.fetch": Need(
+        never, "dgbench fetch alone reads it, from the file of the dataset; leave it out"
+    ),
     "dataset.val_fraction": Need(_is_cut, _SAID_BY_LIST, misleads=False),
     "dataset.split_seed": Need(_is_cut, _SAID_BY_LIST, misleads=False),
-    "dataset.resolution": Need(_has_files, "dataset.base=digits has 8 x 8 pixels; leave it out", misleads=False),
-    "dataset.data_dir": Need(_has_files, "dataset.base=digits comes with a package; leave it out", misleads=False),
+    "dataset.resolution": Need(
+        _has_files, "dataset.base=digits has 8 x 8 pixels; leave it out", misleads=False
+    ),
+    "dataset.data_dir": Need(
+        _has_files, "dataset.base=digits comes with a package; leave it out", misleads=False
+    ),
     "paths.data_dir": Need(
         _holds_data,
         "no image of this dataset is looked for there; leave it out, or see dataset.root",
         misleads=False,
     ),
-    "head.unit_length": Need(default_of("backbone.unit_length"), _NO_SUCH_DEFAULT.format("unit_length")),
+    "head.unit_length": Need(
+        default_of("backbone.unit_length"), _NO_SUCH_DEFAULT.format("unit_length")
+    ),
     "init.norm": Need(default_of("backbone.norm"), _NO_SUCH_DEFAULT.format("norm")),
-    "init.mean": Need(_fills_images, "it is what dataset.normalize.mean is unless typed; leave it out"),
-    "init.std": Need(_fills_images, "it is what dataset.normalize.std is unless typed; leave it out"),
-    "init.version": Need(_takes_published, "init.path and init.url name a file; leave one of the two out"),
+    "init.mean": Need(
+        _fills_images, "it is what dataset.normalize.mean is unless typed; leave it out"
+    ),
+    "init.std": Need(
+        _fills_images, "it is what dataset.normalize.std is unless typed; leave it out"
+    ),
+    "init.version": Need(
+        _takes_published, "init.path and init.url name a file; leave one of the two out"
+    ),
     "init.timeout": Need(
         where("init.path", lambda path: path is None),
         "init.path is not downloaded; leave it out",
@@ -163,7 +184,9 @@ OF_DATASETS: Mapping[str, Need] = {
         where("protocol.setting", lambda setting: setting == "compositional"),
         "add protocol.setting=compositional",
     ),
-    "protocol.minor_images": Need(where("protocol.minor"), "protocol.minor=0 has no such environments; leave it out"),
+    "protocol.minor_images": Need(
+        where("protocol.minor"), "protocol.minor=0 has no such environments; leave it out"
+    ),
     "protocol.default_groups": Need(
         _default_of_groups, "protocol.groups and protocol.k stand before it; leave them out"
     ),
@@ -205,7 +228,9 @@ OF_TRAINING: Mapping[str, Need] = {
         misleads=False,
     ),
     "tuning.head_lr": Need(
-        where("tuning.head_steps"), "tuning.head_steps=0 has no such steps; leave it out", misleads=False
+        where("tuning.head_steps"),
+        "tuning.head_steps=0 has no such steps; leave it out",
+        misleads=False,
     ),
     "tuning.cache_gb": Need(where("tuning.cache_features"), _CACHED, misleads=False),
     "tuning.cache_dir": Need(where("tuning.cache_features"), _CACHED, misleads=False),

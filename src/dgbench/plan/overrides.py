@@ -91,9 +91,15 @@ def _texts(value: str) -> Iterator[str]:
     if value.startswith("[") and value.endswith("]"):
         entries = value[1:-1].split(",")
         if not any(_STRUCTURE.search(entry) for entry in entries):
-            yield "[" + ",".join(entry if _reads(f"k={entry}") else quoted(entry) for entry in entries) + "]"
+            yield (
+                "["
+                + ",".join(entry if _reads(f"k={entry}") else quoted(entry) for entry in entries)
+                + "]"
+            )
         return
-    nested = value.startswith("${") and value.count("${") == value.count("}")  # ${oc.decode:${oc.env:STEPS}}
+    nested = value.startswith("${") and value.count("${") == value.count(
+        "}"
+    )  # ${oc.decode:${oc.env:STEPS}}
     if nested or (value[0] not in "[{'\"$" and "," not in value and not _FUNCTION.match(value)):
         yield quoted(value)
 
@@ -120,7 +126,12 @@ def options(group: str) -> list[str]:
 def groups(root: str) -> dict[str, str | None]:
     """Map each group that a command has to its default choice; None where that is no choice."""
     defaults = yaml.safe_load((CONF / f"{root}.yaml").read_text())["defaults"]
-    choices = {str(key): name for entry in defaults if isinstance(entry, dict) for key, name in entry.items()}
+    choices = {
+        str(key): name
+        for entry in defaults
+        if isinstance(entry, dict)
+        for key, name in entry.items()
+    }
     return {key: name for key, name in choices.items() if not key.startswith("override ")}
 
 
@@ -129,7 +140,10 @@ def _tops() -> frozenset[str]:
     """List everything that may stand before the first dot of a key."""
     roots = [yaml.safe_load(path.read_text()) for path in CONF.glob("*.yaml")]
     groups = [path.name for path in CONF.iterdir() if path.is_dir()]
-    return frozenset({"per_dataset", "per_algorithm", *groups, *(key for root in roots for key in root)} - {"defaults"})
+    return frozenset(
+        {"per_dataset", "per_algorithm", *groups, *(key for root in roots for key in root)}
+        - {"defaults"}
+    )
 
 
 def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -161,7 +175,8 @@ def _open(word: str, command: str) -> str:
     _check_word(word, key)
     word = readable(_HOME.sub(lambda _: os.path.expanduser("~"), word))
     new_key = MOVED.get(key) or next(
-        (new + key.removeprefix(old) for old, new in MOVED_GROUPS.items() if key.startswith(old)), None
+        (new + key.removeprefix(old) for old, new in MOVED_GROUPS.items() if key.startswith(old)),
+        None,
     )
     if key in ("hparams.set", "algorithm.hparams"):
         new_key = "hparams.NAME"
@@ -183,16 +198,22 @@ def _check_word(word: str, key: str) -> None:
     if value.startswith("="):
         raise ConfigError(f"{word} has two equal signs; write {word.replace('==', '=', 1)}")
     if choices and word.startswith("~"):
-        raise ConfigError(f"{word} takes out a group that every command has; choose another with {key}=NAME")
+        raise ConfigError(
+            f"{word} takes out a group that every command has; choose another with {key}=NAME"
+        )
     if choices and word.startswith("+") and not is_mapping(value):
-        raise ConfigError(f"{word} adds a group that is there already; write {key}={value} without +")
+        raise ConfigError(
+            f"{word} adds a group that is there already; write {key}={value} without +"
+        )
     if choices and "=" in word and (not value or (value.startswith("[") and key not in SEVERAL)):
         names = "no choice" if not value else "several choices"
         one_job = f", or several in one job with grid.{key}={value}" if value else ""
         raise ConfigError(f"{word} names {names}; give one of {', '.join(choices)}{one_job}")
     top, _, inner = key.partition(".")
     if inner == "name" and top in LABELS and value in options(top):
-        raise ConfigError(f"{word} only changes what rows call it; choose {top}={value}, or give a name of your own")
+        raise ConfigError(
+            f"{word} only changes what rows call it; choose {top}={value}, or give a name of your own"
+        )
     if word.startswith("~") and key in _tops():
         raise ConfigError(f"{word} takes out a key that every command has; set it with {key}=VALUE")
     if word.startswith("+") and top not in _tops() and "/" not in top and "@" not in top:
@@ -201,7 +222,9 @@ def _check_word(word: str, key: str) -> None:
         )
 
 
-_PLAIN = re.compile(r"[A-Za-z_][\w./-]*(?: [\w./-]+)*")  # one way to match: with a choice it would try them all
+_PLAIN = re.compile(
+    r"[A-Za-z_][\w./-]*(?: [\w./-]+)*"
+)  # one way to match: with a choice it would try them all
 _WORDS = {"null", "true", "false", "on", "off", "yes", "no", "inf", "nan"}
 
 

@@ -18,13 +18,18 @@ from dgbench.plan.settings import FileName
 from dgbench.seeding import derive
 from dgbench.validation import Refusal
 
-Names = Annotated[list[str | int | float] | str | int | float | None, Refusal("is no list of names", "name some")]
+Names = Annotated[
+    list[str | int | float] | str | int | float | None, Refusal("is no list of names", "name some")
+]
 Groups = Annotated[
     Sequence[Sequence[str | int | float]] | None,
     Refusal("is no list of lists of names", "write e.g. [[a],[b,c]]"),
 ]
 Many = Annotated[int, Field(ge=1), Refusal("is not an integer >= 1", "give one")]
-Limit = Annotated[Annotated[int, Field(ge=1)] | None, Refusal("is not an integer >= 1", "give one, or null for all")]
+Limit = Annotated[
+    Annotated[int, Field(ge=1)] | None,
+    Refusal("is not an integer >= 1", "give one, or null for all"),
+]
 AtLeast0 = Annotated[int, Field(ge=0), Refusal("is not an integer >= 0", "give one")]
 
 
@@ -51,9 +56,13 @@ def environments(key: str, typed: Any, given: Sequence[str]) -> list[str]:
         typed = [typed]  # protocol.test=a has no brackets
     names = []
     for name in typed:
-        match = [env for env in given if env == str(name)] or [env for env in given if _number(env) == _number(name)]
+        match = [env for env in given if env == str(name)] or [
+            env for env in given if _number(env) == _number(name)
+        ]
         if not match:
-            raise ConfigError(f"{key} names {name}, which is no given environment; choose from {', '.join(given)}")
+            raise ConfigError(
+                f"{key} names {name}, which is no given environment; choose from {', '.join(given)}"
+            )
         if match[0] in names:
             raise ConfigError(f"{key} holds {match[0]} twice; name each environment once")
         names.append(match[0])
@@ -74,7 +83,9 @@ class Grouped(Protocol):
     """
 
     groups: Groups = None
-    k: Annotated[Annotated[int, Field(ge=1)] | None, Refusal("is not an integer >= 1", "give one, or null")] = None
+    k: Annotated[
+        Annotated[int, Field(ge=1)] | None, Refusal("is not an integer >= 1", "give one, or null")
+    ] = None
     default_groups: Groups = None
 
     @model_validator(mode="after")
@@ -190,7 +201,9 @@ class Fixed(Protocol):
             ("val", "test", {*val} & {*test}),
         ):
             if names:
-                raise ConfigError(f"protocol.{first} and protocol.{second} both name {min(names)}; keep it in one")
+                raise ConfigError(
+                    f"protocol.{first} and protocol.{second} both name {min(names)}; keep it in one"
+                )
         if not train:
             raise ConfigError(
                 "protocol.test and protocol.val hold out all given environments, so nothing is left to train on; "
@@ -229,8 +242,12 @@ class Flexible(Protocol):
 
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         self._check(given, n_classes)
-        draw = np.random.default_rng(derive(self.seed, "flexible", "exclusive")).permutation(len(given))
-        exclusive = [given[i] for i in draw[: self.exclusive]] if self.setting == "compositional" else []
+        draw = np.random.default_rng(derive(self.seed, "flexible", "exclusive")).permutation(
+            len(given)
+        )
+        exclusive = (
+            [given[i] for i in draw[: self.exclusive]] if self.setting == "compositional" else []
+        )
         training: dict[str, dict[int, int | None]] = {env: {} for env in given}
         tested: dict[str, dict[int, int | None]] = {env: {} for env in given}
         for label in range(n_classes):
@@ -246,14 +263,17 @@ class Flexible(Protocol):
             for env in rest[self.minor : self.minor + self.test]:
                 tested[env][label] = self.test_images
         membership = Membership(
-            {env: part for env, part in training.items() if part}, {env: part for env, part in tested.items() if part}
+            {env: part for env, part in training.items() if part},
+            {env: part for env, part in tested.items() if part},
         )
         judged = tuple(membership.tested)
         return [Fold("0", tuple(membership.training), judged, (judged,), membership=membership)]
 
     def _check(self, given: Sequence[str], n_classes: int) -> None:
         if n_classes < 1:
-            raise ConfigError("protocol=flexible needs the number of classes; use a dataset that has it")
+            raise ConfigError(
+                "protocol=flexible needs the number of classes; use a dataset that has it"
+            )
         if self.setting == "random":
             needed, n_given = self.dominant + self.minor + self.test, len(given)
             if needed > n_given:

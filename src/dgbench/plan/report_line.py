@@ -38,7 +38,9 @@ def selecting_report_line(selection: Selection, folders: Sequence[Path | str]) -
         return report_line(folders)
     if name in options("selection"):
         return report_line(folders, [f"selection={name}", *_parameters(selection)])
-    typed = [word for word in sys.argv[1:] if word.lstrip("+").startswith(("selection=", "selection."))]
+    typed = [
+        word for word in sys.argv[1:] if word.lstrip("+").startswith(("selection=", "selection."))
+    ]
     line = report_line(folders, [*config_options(sys.argv[1:]), *typed])
     return with_python_path(line, python_path())
 

@@ -46,8 +46,12 @@ class Scheme(Checked):
 
     draws: Numbers
     trials: Numbers
-    repeats: Annotated[int, Field(ge=0), Refusal("is not an integer >= 0", "0 trains nothing again")]
-    varies: Annotated[list[str], Refusal("is no list of keys", "name keys of integers, e.g. [seed]")]
+    repeats: Annotated[
+        int, Field(ge=0), Refusal("is not an integer >= 0", "0 trains nothing again")
+    ]
+    varies: Annotated[
+        list[str], Refusal("is no list of keys", "name keys of integers, e.g. [seed]")
+    ]
     chosen_by: Annotated[Any, Refusal("is no selection", "name a class of conf/selection")]
 
     @model_validator(mode="after")
@@ -77,7 +81,11 @@ class Scheme(Checked):
     def studies(self, base: Mapping[str, int]) -> list[Settings]:
         """List what each study of the search sets, trial by trial, from the values of the keys that vary."""
         return [
-            {"hparams.draw": draw, "hparams.trial": trial, **{key: base[key] + trial for key in self.varies}}
+            {
+                "hparams.draw": draw,
+                "hparams.trial": trial,
+                **{key: base[key] + trial for key in self.varies},
+            }
             for trial in _numbers(self.trials)
             for draw in _numbers(self.draws)
         ]
@@ -86,7 +94,11 @@ class Scheme(Checked):
         """List the settings of the studies that train the chosen draw with more seeds."""
         trial = _numbers(self.trials)[0]
         return [
-            {"hparams.draw": draw, "hparams.trial": trial, **{key: base[key] + trial + n for key in self.varies}}
+            {
+                "hparams.draw": draw,
+                "hparams.trial": trial,
+                **{key: base[key] + trial + n for key in self.varies},
+            }
             for n in range(1, self.repeats + 1)
         ]
 
@@ -105,7 +117,9 @@ class Halving(Scheme):
     """
 
     reduction: Annotated[int, Field(ge=2), Refusal("is not an integer >= 2", "give one, e.g. 3")]
-    rungs: Annotated[int, Field(ge=2), Refusal("is not an integer >= 2", "give one; hparams=search has no rungs")]
+    rungs: Annotated[
+        int, Field(ge=2), Refusal("is not an integer >= 2", "give one; hparams=search has no rungs")
+    ]
 
     @model_validator(mode="after")
     def _honest(self) -> Self:
@@ -135,9 +149,15 @@ class Halving(Scheme):
             raise ConfigError(
                 "hparams=halving has no rungs in trainer.steps=0; set trainer.steps, or take hparams=search"
             )
-        rungs = min(self.rungs - 1, steps.bit_length())  # earlier ones would end at the first step, too
+        rungs = min(
+            self.rungs - 1, steps.bit_length()
+        )  # earlier ones would end at the first step, too
         parts = (-(-steps // self.reduction**n) for n in range(rungs, 0, -1))
-        return [end for end in dict.fromkeys(-(-part // interval) * interval for part in parts) if end < steps]
+        return [
+            end
+            for end in dict.fromkeys(-(-part // interval) * interval for part in parts)
+            if end < steps
+        ]
 
     def going_on(self, draws: int) -> int:
         """Return how many of the ``draws`` draws of a rung train on."""
@@ -173,7 +193,9 @@ def scheme_of(config: Composed) -> Scheme | None:
             )
     scheme = build({"hparams.scheme": hparams["scheme"]}, "hparams.scheme", _convert_="all")
     if not isinstance(scheme, Scheme):
-        raise ConfigError(f"hparams.scheme={shown(hparams['scheme'])} is no scheme of a search; choose hparams=search")
+        raise ConfigError(
+            f"hparams.scheme={shown(hparams['scheme'])} is no scheme of a search; choose hparams=search"
+        )
     return scheme
 
 
@@ -189,6 +211,8 @@ def base_values(config: Composed, scheme: Scheme) -> Settings:
         for part in key.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
         if not isinstance(value, int) or isinstance(value, bool):
-            raise ConfigError(f"hparams.scheme.varies: {key}={value} is no integer; name keys that are, e.g. [seed]")
+            raise ConfigError(
+                f"hparams.scheme.varies: {key}={value} is no integer; name keys that are, e.g. [seed]"
+            )
         base[key] = value
     return base

@@ -47,8 +47,12 @@ FileName = Annotated[
 ]
 N = TypeVar("N")
 Channels = Annotated[list[N], Field(min_length=3, max_length=3)]
-Norm = Annotated[Literal["train", "frozen", "fixed"], Refusal("is unknown", "choose train, frozen or fixed")]
-Patterns = Annotated[list[NonBlank], Refusal("is no list of patterns", 'give one, e.g. ["fc.*"], or []')]
+Norm = Annotated[
+    Literal["train", "frozen", "fixed"], Refusal("is unknown", "choose train, frozen or fixed")
+]
+Patterns = Annotated[
+    list[NonBlank], Refusal("is no list of patterns", 'give one, e.g. ["fc.*"], or []')
+]
 
 _ONE_OR_NULL = Refusal("is not an integer >= 1", "give one, or null")
 
@@ -58,11 +62,14 @@ class TrainerSettings(Checked):
 
     key = "trainer"
 
-    steps: Annotated[AtLeast0, Refusal("is not an integer >= 0 (below 2^63)", "0 evaluates the initial weights")] = 5000
+    steps: Annotated[
+        AtLeast0, Refusal("is not an integer >= 0 (below 2^63)", "0 evaluates the initial weights")
+    ] = 5000
     schedule: Literal["constant", "cosine"] = "constant"
     warmup_steps: Count0 = 0
     gradient_clip: Annotated[
-        Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Refusal("is not a norm > 0", "give one, or null")
+        Annotated[float, Field(gt=0, allow_inf_nan=False)] | None,
+        Refusal("is not a norm > 0", "give one, or null"),
     ] = None
     accumulate: Count1 = 1
     environments_per_step: Annotated[
@@ -71,7 +78,8 @@ class TrainerSettings(Checked):
     small_environments: Literal["refuse", "repeat"] = "refuse"
     eval_every: Count1 = 500
     eval_subsets: Annotated[
-        list[Literal["train", "val", "test"]], Refusal("is not a list of val and test", "it may add train")
+        list[Literal["train", "val", "test"]],
+        Refusal("is not a list of val and test", "it may add train"),
     ] = Field(default=["val", "test"])
     eval_test: Literal["always", "best"] = "always"
     predictions: Literal["none", "last", "best"] = "none"
@@ -161,13 +169,18 @@ class TuningSettings(Checked):
     ] = 0  # fmt: skip
     cache_features: Switch = False
     cache_gb: Annotated[Positive, Refusal("is not a number > 0", "give one, in gigabytes")] = 4.0
-    cache_dir: Annotated[NonBlank | None, Refusal("is no folder", "give its path, or null for memory")] = None
-    head_steps: Annotated[AtLeast0, Refusal("is not an integer >= 0", "0 has no steps of the head")] = 0
+    cache_dir: Annotated[
+        NonBlank | None, Refusal("is no folder", "give its path, or null for memory")
+    ] = None
+    head_steps: Annotated[
+        AtLeast0, Refusal("is not an integer >= 0", "0 has no steps of the head")
+    ] = 0
     head_lr: Annotated[
         Positive | None, Refusal("is not a number > 0", "give one, or null for the algorithm's lr")
     ] = None  # fmt: skip
     layer_decay: Annotated[
-        Annotated[Positive, Field(le=1)] | None, Refusal("is not in (0, 1]", "give e.g. 0.65, or null for none")
+        Annotated[Positive, Field(le=1)] | None,
+        Refusal("is not in (0, 1]", "give e.g. 0.65, or null for none"),
     ] = None
 
     @model_validator(mode="before")
@@ -180,7 +193,9 @@ class Open(Keys):
     """Keys of a group whose class may be a user's own and have others."""
 
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, Any] = Field(init=False)  # or the documentation cannot import the class
+    __pydantic_extra__: dict[str, Any] = Field(
+        init=False
+    )  # or the documentation cannot import the class
 
 
 class Named(Open):
@@ -194,12 +209,17 @@ class Rule(Open):
 
     start: Annotated[AtLeast1, Refusal("is not a step", "give 1 or more, 100 is published")] = 100
     flavor: Annotated[
-        Literal["state", "parameters", "renewed"], Refusal("is unknown", "choose state, parameters or renewed")
+        Literal["state", "parameters", "renewed"],
+        Refusal("is unknown", "choose state, parameters or renewed"),
     ] = "state"
     n_converge: Count1 = 3
     n_tolerance: Count1 = 6
-    tolerance_ratio: Annotated[NotNegative, Refusal("is not a number >= 0", "give one, 0.3 is published")] = 0.3
-    batchnorm_batches: Annotated[AtLeast0, Refusal("is not an integer >= 0", "give one, 500 is published")] = 500
+    tolerance_ratio: Annotated[
+        NotNegative, Refusal("is not a number >= 0", "give one, 0.3 is published")
+    ] = 0.3
+    batchnorm_batches: Annotated[
+        AtLeast0, Refusal("is not an integer >= 0", "give one, 500 is published")
+    ] = 500
 
 
 class Averaging(Named):
@@ -211,14 +231,18 @@ class Averaging(Named):
 class Sharpness(Named):
     """Keys of ``conf/sharpness``."""
 
-    rho: Annotated[Positive, Refusal("is not a number > 0", "0.05 is published; sharpness=none does not climb")] = 0.05
+    rho: Annotated[
+        Positive, Refusal("is not a number > 0", "0.05 is published; sharpness=none does not climb")
+    ] = 0.05
     alpha: Annotated[NotNegative, Refusal("is not a number >= 0", "give one")] = 0.1
 
 
 class Algorithm(Named):
     """Keys of ``conf/algorithm``, less its hyperparameters."""
 
-    objective: Annotated[NonBlank, Refusal("is no class", "give the import path of an Algorithm")] = "class"
+    objective: Annotated[
+        NonBlank, Refusal("is no class", "give the import path of an Algorithm")
+    ] = "class"
     shared: Annotated[
         list[NonBlank], Refusal("is no list of names", "name the shared hyperparameters that are read")
     ] = Field([])  # fmt: skip
@@ -244,14 +268,19 @@ class Head(Named):
     prompts: Annotated[
         list[Annotated[str, Field(pattern=r"\{\}")]],
         Field(min_length=1),
-        Refusal("is no list of texts with {} where the class stands", 'write e.g. ["a photo of a {}."]'),
+        Refusal(
+            "is no list of texts with {} where the class stands", 'write e.g. ["a photo of a {}."]'
+        ),
     ] = Field(["{}"])
     class_names: Annotated[
         Mapping[str | int, str], Refusal("is no mapping of names by class", "write e.g. {dog: puppy}")
     ] = Field({})  # fmt: skip
-    scale: Annotated[Positive | None, Refusal("is not a number > 0", "give one, or null for the encoder's own")] = None
+    scale: Annotated[
+        Positive | None, Refusal("is not a number > 0", "give one, or null for the encoder's own")
+    ] = None
     model: Annotated[
-        NonBlank | None, Refusal("is no name of a model of OpenCLIP", "give one, or null for what init says")
+        NonBlank | None,
+        Refusal("is no name of a model of OpenCLIP", "give one, or null for what init says"),
     ] = None
 
 
@@ -265,15 +294,25 @@ class Init(Named):
         Annotated[str, Field(pattern=r"^[0-9a-fA-F]{8,64}$")] | None,
         Refusal("is no sha256", "give its first 8 to 64 hexadecimal digits, or null"),
     ] = None
-    mean: Annotated[Channels[Number] | None, Refusal("is not three numbers", "null takes the weights' own")] = None
-    std: Annotated[Channels[Positive] | None, Refusal("is not three numbers > 0", "null takes the weights' own")] = None
-    version: Annotated[NonBlank | None, Refusal("is no name of published weights", "give one, or null")] = None
+    mean: Annotated[
+        Channels[Number] | None, Refusal("is not three numbers", "null takes the weights' own")
+    ] = None
+    std: Annotated[
+        Channels[Positive] | None,
+        Refusal("is not three numbers > 0", "null takes the weights' own"),
+    ] = None
+    version: Annotated[
+        NonBlank | None, Refusal("is no name of published weights", "give one, or null")
+    ] = None
     timeout: Annotated[Positive, Refusal("is not a number of seconds > 0", "give one")] = 5.0
     cache_dir: Folder = "cache"
     key: Annotated[
-        NonBlank | None, Refusal("is no name of a mapping in the file", "give one, e.g. teacher, or null")
+        NonBlank | None,
+        Refusal("is no name of a mapping in the file", "give one, e.g. teacher, or null"),
     ] = None
-    prefix: Annotated[NonBlank | None, Refusal("is no beginning of names", "give one, e.g. net., or null")] = None
+    prefix: Annotated[
+        NonBlank | None, Refusal("is no beginning of names", "give one, e.g. net., or null")
+    ] = None
     allow_missing: Patterns = Field([])
     allow_unexpected: Patterns = Field([])
 
@@ -290,10 +329,14 @@ class Hparams(Open):
 class Execution(Keys):
     """Keys of ``conf/execution``."""
 
-    mode: Annotated[Literal["auto", "single", "stacked"], Refusal("is unknown", "choose auto, single or stacked")]
+    mode: Annotated[
+        Literal["auto", "single", "stacked"],
+        Refusal("is unknown", "choose auto, single or stacked"),
+    ]
     max_runs: Annotated[AtLeast1 | None, _ONE_OR_NULL] = None
     memory_gb: Annotated[
-        Positive | None, Refusal("is not a number > 0", "give one, or null for half of the device's memory")
+        Positive | None,
+        Refusal("is not a number > 0", "give one, or null for half of the device's memory"),
     ] = None
 
 
@@ -360,8 +403,12 @@ class Logger(Open):
         Literal["online", "offline", "disabled"] | None,
         Refusal("is unknown", "choose online, offline, disabled or null"),
     ] = None
-    group: Annotated[NonBlank | None, Refusal("is no name", "give one, or null for the study's folder")] = None
-    name: Annotated[NonBlank | None, Refusal("is no name", "give one, or null for the study's folder")] = None
+    group: Annotated[
+        NonBlank | None, Refusal("is no name", "give one, or null for the study's folder")
+    ] = None
+    name: Annotated[
+        NonBlank | None, Refusal("is no name", "give one, or null for the study's folder")
+    ] = None
     tags: Annotated[
         list[NonBlank] | None, Refusal("is no list of names", "write e.g. logger.tags=[first]")
     ] = None  # fmt: skip
@@ -372,10 +419,13 @@ class Configuration(Keys):
 
     model_config = ConfigDict(extra="ignore")
 
-    seed: Annotated[AtLeast0, Refusal("is not an integer >= 0 (below 2^63)", "0 is a seed like any other")] = 0
+    seed: Annotated[
+        AtLeast0, Refusal("is not an integer >= 0 (below 2^63)", "0 is a seed like any other")
+    ] = 0
     seed_moves: Moved = ALL
     plan: Annotated[
-        bool | Literal["probe"], Refusal("is unknown", "write plan=true, or plan=probe to clock what never ran")
+        bool | Literal["probe"],
+        Refusal("is unknown", "write plan=true, or plan=probe to clock what never ran"),
     ] = False
     retry: Literal["all", "failed", "none"] = "all"
     wait: Switch = True

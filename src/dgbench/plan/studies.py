@@ -16,7 +16,14 @@ from omegaconf import DictConfig
 from dgbench.data.datasets.small_environments import TooFewImagesError, with_batch_refusal
 from dgbench.data.description import DatasetInfo, need_training_images
 from dgbench.errors import ConfigError, DgbenchError, RunsFailedError
-from dgbench.plan.building import InitialWeights, conf_of, dataset_options, described, filled_dataset, named_weights
+from dgbench.plan.building import (
+    InitialWeights,
+    conf_of,
+    dataset_options,
+    described,
+    filled_dataset,
+    named_weights,
+)
 from dgbench.plan.compose import HOW, Composed, Composer
 from dgbench.plan.folds import Fold, planned_folds
 from dgbench.plan.hyperparameters import hyperparameters
@@ -36,7 +43,10 @@ from dgbench.validation import shown
 T = TypeVar("T")
 KEPT = 256  # sets of hyperparameters that are remembered
 TABLES = 4  # more studies in one job than this get a line each
-ALIKE = HOW - {"paths"} | {"grid", "paths.output_dir"}  #: what the studies of a command have in common
+ALIKE = HOW - {"paths"} | {
+    "grid",
+    "paths.output_dir",
+}  #: what the studies of a command have in common
 
 
 def grid_lists(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -51,9 +61,13 @@ def grid_lists(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
     lists = {key: values for key, values in dict(leaves(grid)).items() if values not in (None, {})}
     for key, values in lists.items():
         if {key, key.partition(".")[0]} & ALIKE:
-            raise ConfigError(f"grid.{key} sets what all studies of a command have in common; write {key}=VALUE")
+            raise ConfigError(
+                f"grid.{key} sets what all studies of a command have in common; write {key}=VALUE"
+            )
         if not isinstance(values, list) or not values:
-            raise ConfigError(f"grid.{key}={shown(values)} is no list; write grid.{key}=[...], or null to leave it out")
+            raise ConfigError(
+                f"grid.{key}={shown(values)} is no list; write grid.{key}=[...], or null to leave it out"
+            )
     return lists
 
 
@@ -168,7 +182,9 @@ class Planner:
         whole = self.checked(words)
         lists = grid_lists(whole.plain().get("grid") or {})  # a shift has none
         for values in product(*lists.values()):
-            combination = [f"{key}={grammar(value)}" for key, value in zip(lists, values, strict=True)]
+            combination = [
+                f"{key}={grammar(value)}" for key, value in zip(lists, values, strict=True)
+            ]
             study_words = [*words, *open_keys(combination)]
             yield study_words, self.checked(study_words) if combination else whole
 
@@ -204,7 +220,11 @@ class Planner:
             described(planned[0].options, absent_ok=False, download=True)
 
     def study(
-        self, words: Sequence[str], composed: Composed, repeats: int = 0, search: PlannedSearch | None = None
+        self,
+        words: Sequence[str],
+        composed: Composed,
+        repeats: int = 0,
+        search: PlannedSearch | None = None,
     ) -> PlannedStudy:
         """Plan the study of a configuration whose values were checked.
 
@@ -223,11 +243,21 @@ class Planner:
                 need_training_images(env, dataset.info.counts.get(env, {}).get("train", 1))
             return folds
 
-        folds = self._once("folds", composed.text("dataset", "init", "backbone", "protocol"), planned)
+        folds = self._once(
+            "folds", composed.text("dataset", "init", "backbone", "protocol"), planned
+        )
         check_validation(composed["selection"].get("environments"), dataset.info.given)
         config = {**composed.plain(), "dataset": dataset.keys}
         alike = composed.text(
-            "dataset", "init", "backbone", "tuning", "averaging", "sharpness", "head", "callbacks", "trainer"
+            "dataset",
+            "init",
+            "backbone",
+            "tuning",
+            "averaging",
+            "sharpness",
+            "head",
+            "callbacks",
+            "trainer",
         )
         settings = self._once("settings", alike, lambda: TrainerSettings(**config["trainer"]))
         check_labels(config, settings)
@@ -236,11 +266,17 @@ class Planner:
             self._made["hparams"].clear()
         asked = f"{alike}\n{composed.text('hparams', 'algorithm', 'protocol')}"
         trained_on = dict.fromkeys(env for fold in folds for env in fold.training)
-        images = {env: dataset.info.counts[env]["train"] for env in trained_on if env in dataset.info.counts}
+        images = {
+            env: dataset.info.counts[env]["train"]
+            for env in trained_on
+            if env in dataset.info.counts
+        }
         for fold in folds:
             settings.minibatches(len(fold.training))  # refuses more than there are
         smallest = dataset.info.smallest_training
-        hparams = self._once("hparams", asked, lambda: hyperparameters(config, settings, smallest, images))
+        hparams = self._once(
+            "hparams", asked, lambda: hyperparameters(config, settings, smallest, images)
+        )
         if self.fetch_weights and weights.to_fetch() is not None:
             # before a download that images which are not there would make useless
             described(dataset.options, absent_ok=False, download=self.download)
@@ -259,13 +295,17 @@ class Planner:
         )
 
     def _weights_of(self, composed: Composed) -> InitialWeights:
-        return self._once("weights", composed.text("init", "backbone"), lambda: named_weights(composed.plain()))
+        return self._once(
+            "weights", composed.text("init", "backbone"), lambda: named_weights(composed.plain())
+        )
 
     def _dataset(self, composed: Composed) -> PlannedDataset:
         def make() -> PlannedDataset:
             keys = filled_dataset(self._weights_of(composed).images, composed["dataset"])
             options = dataset_options(keys)
-            return PlannedDataset(keys, options, described(options, absent_ok=True, download=self.download))
+            return PlannedDataset(
+                keys, options, described(options, absent_ok=True, download=self.download)
+            )
 
         return self._once("dataset", composed.text("dataset", "init", "backbone"), make)
 
@@ -291,7 +331,11 @@ def _with_batch(error: TooFewImagesError, composed: Composed) -> TooFewImagesErr
 
 def planned_again(config: Mapping[str, Any], parent: Path) -> PlannedStudy:
     """Plan the study of a run folder, from the configuration written there; it may lack keys that are newer."""
-    newer = {"sharpness": conf_of("sharpness", "none"), "head": conf_of("head", "random"), "callbacks": {}}
+    newer = {
+        "sharpness": conf_of("sharpness", "none"),
+        "head": conf_of("head", "random"),
+        "callbacks": {},
+    }
     complete = {**newer, "seed_moves": ALL, **config}
     check_configuration(complete)
     return Planner(None, parent, download=True).study([], Composed.of_plain(complete, str(parent)))
@@ -306,11 +350,15 @@ class Command:
     composer: Composer  #: composes other overrides
     parent: Path  #: folder that the studies go to
     chooses_threads: bool = False  #: a command does; a Python caller may have set torch's number
-    prints_plan: bool = True  #: a command of several studies shows its plan first; jobs of a sweep do not
+    prints_plan: bool = (
+        True  #: a command of several studies shows its plan first; jobs of a sweep do not
+    )
 
     def __post_init__(self) -> None:
         if self.prints_plan and self.config.wait is False:
-            raise ConfigError("wait=false submits a sweep to a queue; add -m and hydra/launcher=slurm, or leave it out")
+            raise ConfigError(
+                "wait=false submits a sweep to a queue; add -m and hydra/launcher=slurm, or leave it out"
+            )
 
     @staticmethod
     def of_hydra(config: DictConfig) -> Command:
@@ -325,16 +373,23 @@ class Command:
         from hydra.types import RunMode
 
         hydra = HydraConfig.get()
-        sweeps, launcher = hydra.mode is RunMode.MULTIRUN, hydra.runtime.choices.get("hydra/launcher", "basic")
+        sweeps, launcher = (
+            hydra.mode is RunMode.MULTIRUN,
+            hydra.runtime.choices.get("hydra/launcher", "basic"),
+        )
         if not sweeps and launcher != "basic":
-            raise ConfigError(f"hydra/launcher={launcher} starts the jobs of a sweep; add -m, or leave it out")
+            raise ConfigError(
+                f"hydra/launcher={launcher} starts the jobs of a sweep; add -m, or leave it out"
+            )
         typed = [*map(str, hydra.overrides.task), *map(str, hydra.overrides.hydra)]
         refuse_unread(typed, UNREAD_IN_SWEEPS if sweeps else UNREAD_ALONE)
         parent = hydra.sweep.dir if sweeps else config.paths.output_dir
         name = str(hydra.job.config_name)
         words = [str(word) for word in hydra.overrides.task]
         loader = GlobalHydra.instance().config_loader()
-        composer = Composer(loader, lambda overrides: compose(name, overrides), {tuple(words): config})
+        composer = Composer(
+            loader, lambda overrides: compose(name, overrides), {tuple(words): config}
+        )
         return Command(config, words, composer, Path(str(parent)), True, prints_plan=not sweeps)
 
     def planner(self) -> Planner:
@@ -345,7 +400,9 @@ class Command:
         """Return where the command keeps its records as a job of a sweep."""
         return JobPlace(self.parent, self.planner().key(Composed.of_config(self.config, "")))
 
-    def check_words(self, tell: Callable[[str], None], needs: Mapping[str, Need] = OF_TRAINING) -> None:
+    def check_words(
+        self, tell: Callable[[str], None], needs: Mapping[str, Need] = OF_TRAINING
+    ) -> None:
         """Refuse typed words that nothing reads, or name them; a sweep did so for all of its jobs.
 
         Raises:
@@ -368,11 +425,17 @@ def planned_studies(command: Command) -> list[PlannedStudy]:
         ConfigError, DataError, WeightsError: one that cannot work.
     """
     planner = command.planner()
-    studies = list(planner.studies(command.words))  # wrong values are refused before anything is downloaded
+    studies = list(
+        planner.studies(command.words)
+    )  # wrong values are refused before anything is downloaded
     datasets = {id(study.dataset): study for study in studies}.values()
-    if any(described(study.dataset, absent_ok=True, download=True) != study.info for study in datasets):
+    if any(
+        described(study.dataset, absent_ok=True, download=True) != study.info for study in datasets
+    ):
         studies = list(replace(planner, download=True).studies(command.words))
-    return list({(study.folder, *(fold.name for fold in study.folds)): study for study in studies}.values())
+    return list(
+        {(study.folder, *(fold.name for fold in study.folds)): study for study in studies}.values()
+    )
 
 
 @dataclass(frozen=True)

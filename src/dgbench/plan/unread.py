@@ -123,7 +123,9 @@ def keys_of(word: str) -> Iterator[str]:
         yield key
 
 
-def without_misleading(words: Iterable[str], config: Config, needs: Mapping[str, Need]) -> list[str]:
+def without_misleading(
+    words: Iterable[str], config: Config, needs: Mapping[str, Need]
+) -> list[str]:
     """Leave out words that :func:`check_needs` would refuse of this configuration; no hash depends on them."""
 
     def misleads(key: str) -> bool:
@@ -176,4 +178,6 @@ def check_needs(
         if not count:
             tell(f"{shown_word} changes nothing here{within}: {need.fix}")
         elif count < n and need.misleads:
-            tell(f"{shown_word} counts in {count} of {n} studies{within}; in the others: {need.fix}")
+            tell(
+                f"{shown_word} counts in {count} of {n} studies{within}; in the others: {need.fix}"
+            )

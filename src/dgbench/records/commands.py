@@ -54,7 +54,10 @@ class JobPlace(NamedTuple):
             return True
         if retry == "failed":
             return any(read_status(run).word == FAILED for run in runs)
-        return any(not is_done(run) and not (retry == "none" and read_status(run).word == FAILED) for run in runs)
+        return any(
+            not is_done(run) and not (retry == "none" and read_status(run).word == FAILED)
+            for run in runs
+        )
 
     def keep_parts(self, parts: Sequence[Sequence[str]]) -> None:
         """Remember the split of the job, and what each part adds to its overrides: the same command has the same parts.
@@ -96,7 +99,9 @@ def expect_jobs(places: Iterable[JobPlace], command: str) -> None:
 def forget_jobs(parents: Iterable[Path], command: str) -> None:
     """Forget the jobs of a command, as typed, in these folders, once it has told how each of them ended."""
     for parent in parents:
-        with suppress(OSError):  # a full disk: they stay expected, and the same command finds them done
+        with suppress(
+            OSError
+        ):  # a full disk: they stay expected, and the same command finds them done
             _replace(parent, [], command)
 
 
@@ -107,10 +112,15 @@ def _replace(parent: Path, keys: list[str], command: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with exclusive(folder / f".{EXPECTED_FILE}.lock"):
         try:
-            other_jobs = {key: typed for key, typed in unended_jobs(parent).items() if typed != command}
+            other_jobs = {
+                key: typed for key, typed in unended_jobs(parent).items() if typed != command
+            }
         except (OSError, ValueError):  # none yet, or cut short
             other_jobs = {}
-        write_whole(folder / EXPECTED_FILE, json.dumps({**other_jobs, **dict.fromkeys(keys, command)}, indent=1) + "\n")
+        write_whole(
+            folder / EXPECTED_FILE,
+            json.dumps({**other_jobs, **dict.fromkeys(keys, command)}, indent=1) + "\n",
+        )
 
 
 def unended_jobs(parent: Path) -> dict[str, str]:
@@ -124,7 +134,9 @@ def unended_jobs(parent: Path) -> dict[str, str]:
     if not (isinstance(jobs, dict) and all(isinstance(typed, str) for typed in jobs.values())):
         raise ValueError("no list of jobs")
     # a job that was split ends when its parts do, which are expected themselves
-    ended = {name.removesuffix(".json").removesuffix(".parts") for name in os.listdir(parent / JOBS)}
+    ended = {
+        name.removesuffix(".json").removesuffix(".parts") for name in os.listdir(parent / JOBS)
+    }
     return {key: command for key, command in jobs.items() if key not in ended}
 
 

@@ -29,9 +29,13 @@ class Evaluations(BaseModel):
     steps: Count | None = None  #: optimizer steps in all; None where that is not known
     #: steps between two evaluations; 0 where the last one alone leaves rows, None where that is not known
     every: Count | None = None
-    test_always: bool = False  #: every evaluation scores ``test``; False: the last one does, and others may
+    test_always: bool = (
+        False  #: every evaluation scores ``test``; False: the last one does, and others may
+    )
     may_end_early: bool = False  #: averaging or a callback may end training before its last step
-    scored: Mapping[str, list[Printable]] | None = None  #: subset -> environments; None: whatever some one scored
+    scored: Mapping[str, list[Printable]] | None = (
+        None  #: subset -> environments; None: whatever some one scored
+    )
 
     @staticmethod
     def recorded(document: Any, identity: Mapping[str, Any]) -> Evaluations:
@@ -42,9 +46,13 @@ class Evaluations(BaseModel):
             identity: of its rows, which tell how many steps a run has whose ``identity.json`` is lost.
         """
         if isinstance(document, Mapping) and document.get("run") == identity["run"]:
-            if stated := _stated(document.get("evaluations")) or Evaluations.specified(document.get("spec")):
+            if stated := _stated(document.get("evaluations")) or Evaluations.specified(
+                document.get("spec")
+            ):
                 return stated
-            if "evaluated" in document:  # by an earlier version: a trained model as it was at any step
+            if (
+                "evaluated" in document
+            ):  # by an earlier version: a trained model as it was at any step
                 return Evaluations()
         hparams = identity["hparams"]
         spec = {
@@ -79,7 +87,11 @@ class Evaluations(BaseModel):
         steps, scored = set(map(itemgetter(0), rows)), set(map(itemgetter(1, 2), rows))
         expected = scored
         if self.scored is not None:
-            expected = {(env, subset) for subset, environments in self.scored.items() for env in environments}
+            expected = {
+                (env, subset)
+                for subset, environments in self.scored.items()
+                for env in environments
+            }
         last = max(steps, default=0) if self.steps is None else self.steps
         if self.may_end_early:
             last = max(steps | {reached})
@@ -91,7 +103,11 @@ class Evaluations(BaseModel):
         for step in self._evaluated(steps, last):
             scored_at_step = by_step.get(step, set())
             missing = expected - scored_at_step
-            if not (self.test_always or step == last or any(subset == "test" for _, subset in scored_at_step)):
+            if not (
+                self.test_always
+                or step == last
+                or any(subset == "test" for _, subset in scored_at_step)
+            ):
                 missing = {place for place in missing if place[1] != "test"}
             if missing or not steps:
                 return _words(step, missing, max(steps, default=None), last)
@@ -113,7 +129,9 @@ def _words(step: int, missing: set[tuple[str, str]], latest: int | None, last: i
         return f"its rows end at step {latest} of {last}"
     env, subset = min(missing)
     count = "1 row" if len(missing) == 1 else f"{len(missing)} rows"
-    return f"{count} of step {step} missing, {subset} of {env}{' first' if len(missing) > 1 else ''}"
+    return (
+        f"{count} of step {step} missing, {subset} of {env}{' first' if len(missing) > 1 else ''}"
+    )
 
 
 def _stated(values: Any) -> Evaluations | None:

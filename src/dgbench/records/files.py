@@ -129,7 +129,9 @@ def check_unpacked(name: str | os.PathLike[str], packed: int, size: int) -> None
     """
     limit = min(MOST, max(ALWAYS, EXPANSION * packed))
     if size > limit:
-        raise RecordError(f"{name} expands to more than {limit / 1e6:.0f} MB, which is not read; write it anew")
+        raise RecordError(
+            f"{name} expands to more than {limit / 1e6:.0f} MB, which is not read; write it anew"
+        )
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -145,13 +147,22 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
     name, content, size = "it", {}, 0
     with open_regular(path) as handle:
         try:
-            with zipfile.ZipFile(handle) as archive:  # what is no archive may be an array, or a pickle
+            with zipfile.ZipFile(
+                handle
+            ) as archive:  # what is no archive may be an array, or a pickle
                 size = sum(part.file_size for part in archive.infolist())
                 check_expansion(path, size)
             with np.load(handle, allow_pickle=False) as arrays:
                 for name in arrays.files:
                     content[name] = arrays[name]
-        except (zipfile.BadZipFile, zlib.error, EOFError, MemoryError, NotImplementedError, ValueError) as error:
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            EOFError,
+            MemoryError,
+            NotImplementedError,
+            ValueError,
+        ) as error:
             if isinstance(error, MemoryError) and getattr(error, "_total_size", 0) <= size:
                 raise  # no header that claims more than there is
             raise ValueError(f"{name} is damaged, or holds Python objects: {error}") from None
@@ -191,13 +202,17 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
         for event in yaml.parse(content, Loader=loader):
             if isinstance(event, yaml.AliasEvent):
                 raise ValueError(f"*{event.anchor} repeats a part; write it out")
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(
+                event, yaml.CollectionEndEvent
+            )
             if depth > DEEPEST_YAML:
                 raise ValueError(f"more than {DEEPEST_YAML} lists and mappings inside one another")
         return yaml.load(content, Loader=loader)
     except ValueError:
         raise
-    except Exception as error:  # of a document that is no YAML, the parser raises whatever its parts raise
+    except (
+        Exception
+    ) as error:  # of a document that is no YAML, the parser raises whatever its parts raise
         raise ValueError(" ".join(str(error).split())) from None
 
 

@@ -76,7 +76,12 @@ class RunLocks:
     def __enter__(self) -> RunLocks:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         for lock in self._locked:
             lock.release()
         self._locked, self._first, self._word = [], None, uuid4().hex
@@ -190,5 +195,9 @@ def _acquired(lock: FileLock, path: Path) -> bool:
 
 def _holder(environment: Mapping[str, str]) -> str:
     job = environment.get("SLURM_ARRAY_JOB_ID")
-    job = f"{job}_{environment.get('SLURM_ARRAY_TASK_ID')}" if job else environment.get("SLURM_JOB_ID")
+    job = (
+        f"{job}_{environment.get('SLURM_ARRAY_TASK_ID')}"
+        if job
+        else environment.get("SLURM_JOB_ID")
+    )
     return f"{socket.gethostname()} process {os.getpid()}" + (f" job {job}" if job else "")

@@ -37,7 +37,9 @@ def read_metrics(path: Path) -> Lines:
                 continue
             try:
                 step = int(row.pop("step"))
-                lines.setdefault(step, {}).update({name: float(cell) for name, cell in row.items() if cell})
+                lines.setdefault(step, {}).update(
+                    {name: float(cell) for name, cell in row.items() if cell}
+                )
             except (KeyError, ValueError):
                 continue
     except csv.Error:  # no text

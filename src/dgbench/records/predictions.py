@@ -38,7 +38,9 @@ PREDICTION_FILE = "predictions.parquet"
 TOP = 10
 ATTRIBUTE = "attribute."  #: beginning of the names of further columns
 MOST_VALUES = 50  #: of an attribute; one with more, as a file's number, makes no groups
-TrainingGroups = dict[str, dict[str, dict[str, int]]]  #: attribute -> value -> class -> training images
+TrainingGroups = dict[
+    str, dict[str, dict[str, int]]
+]  #: attribute -> value -> class -> training images
 _KEY, _FORMAT = b"dgbench", 1
 
 
@@ -49,7 +51,9 @@ def need_pyarrow(key: str) -> None:
         ConfigError: pyarrow is not installed.
     """
     if importlib.util.find_spec("pyarrow") is None:
-        raise ConfigError(f"{key} needs pyarrow, which is not installed; pip install 'dgbench[parquet]'")
+        raise ConfigError(
+            f"{key} needs pyarrow, which is not installed; pip install 'dgbench[parquet]'"
+        )
 
 
 def schema(about: Mapping[str, Any], attributes: Sequence[str] = ()) -> pyarrow.Schema:
@@ -92,7 +96,15 @@ def about_predictions(path: Path) -> dict[str, Any]:
             content = json.loads((pq.read_schema(file).metadata or {})[_KEY])
         if content.pop("format") != _FORMAT:
             raise ValueError("another format")
-    except (OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError, pa.ArrowException) as error:
+    except (
+        OSError,
+        KeyError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        pa.ArrowException,
+    ) as error:
         raise RecordError(f"{path} holds no predictions of dgbench ({error}); delete it") from error
     description: dict[str, Any] = content
     return description
@@ -183,7 +195,9 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Ta
         check_expansion(path, parquet_size(file))
         parts = _parts(file)
         strings = {column.name for column in file.schema_arrow if pa.types.is_string(column.type)}
-        texts = {part.path_in_schema for part in parts if "RLE_DICTIONARY" in part.encodings} & strings
+        texts = {
+            part.path_in_schema for part in parts if "RLE_DICTIONARY" in part.encodings
+        } & strings
         return pq.read_table(
             handle,
             columns=columns,

@@ -22,7 +22,9 @@ ROW_FILE = "errors.jsonl"
 SHIFT_FILE = "shifts.jsonl"  # rows of another kind, see ``dgbench.records.shift_rows``
 PLAN_FILE = "planned.json"  # in a job's folder: the run folders that it means to fill
 FEATURE_FILE = "features.npz"  # of an evaluated run: features of some images
-EVALUATED = "evaluated"  # backbone, initial weights and tuning of a model that dgbench did not train
+EVALUATED = (
+    "evaluated"  # backbone, initial weights and tuning of a model that dgbench did not train
+)
 IDENTITY_FILE = "identity.json"  # of what code, packages, machine and data a run is made
 
 SUBSETS = ("train", "val", "test")
@@ -56,15 +58,21 @@ class RunIdentity:
     dataset: Annotated[str, Role.DATASET]  #: name of the dataset, e.g. ``sr_cmnist``
     #: what distinguishes this form of the dataset (ratio, scale, resolution, ...)
     variant: Annotated[dict[str, Any], Role.FORM]
-    base: Annotated[str, Role.DATASET]  #: base images, e.g. ``mnist`` or ``digits``; reports never mix two
+    base: Annotated[
+        str, Role.DATASET
+    ]  #: base images, e.g. ``mnist`` or ``digits``; reports never mix two
     evaluation: Annotated[str, Role.DATASET]  #: ``exact`` or ``sampled`` errors
-    data_seed: Annotated[int, Role.DATA_SEED]  #: which images an environment gets, label noise, spurious features
+    data_seed: Annotated[
+        int, Role.DATA_SEED
+    ]  #: which images an environment gets, label noise, spurious features
     split_seed: Annotated[int, Role.DATA_SEED]  #: train/val split
     given: Annotated[list[str], Role.FORM]  #: names of the given environments, in order
     algorithm: Annotated[str, Role.TRAINING]  #: name of the algorithm, e.g. ``vrex``
     #: what is read of hyperparameters, and settings of training that are not the default
     hparams: Annotated[dict[str, Any], Role.TRAINING]
-    draw: Annotated[int, Role.SEARCH] = 0  #: number of the hyperparameter draw; 0 is the default set
+    draw: Annotated[int, Role.SEARCH] = (
+        0  #: number of the hyperparameter draw; 0 is the default set
+    )
     space: Annotated[str, Role.SEARCH] = "domainbed"  #: search space that the draw is from
     trial: Annotated[int, Role.SEARCH] = 0  #: repetition of the search that the draw is from
     backbone: Annotated[str, Role.NETWORK]  #: name of the network, e.g. ``resnet50-bn_frozen``
@@ -76,7 +84,9 @@ class RunIdentity:
     #: of all networks together; None in rows older than the key
     n_parameters: Annotated[int | None, Role.FACT] = None
     n_trainable: Annotated[int | None, Role.FACT] = None  #: of them, those that training changes
-    n_classes: Annotated[int | None, Role.FACT] = None  #: K of the dataset; None in rows older than the key
+    n_classes: Annotated[int | None, Role.FACT] = (
+        None  #: K of the dataset; None in rows older than the key
+    )
     #: which part of its chance the seed draws, ``all``, ``order``, ``weights``, ``inputs`` or ``nothing``
     seed_moves: Annotated[str, Role.NETWORK] = "all"
     protocol: Annotated[str, Role.PROTOCOL]  #: name of the protocol, e.g. ``loo``
@@ -85,7 +95,9 @@ class RunIdentity:
     held_out: Annotated[list[str], Role.FOLD]
     #: tested environments of every fold; None: one each (loo) or all others
     folds: Annotated[list[list[str]] | None, Role.FOLDS] = None
-    seed: Annotated[int, Role.SEED]  #: initial weights, order of minibatches, random inputs of the algorithm
+    seed: Annotated[
+        int, Role.SEED
+    ]  #: initial weights, order of minibatches, random inputs of the algorithm
     #: what averages the weights over steps, ``none``, ``swad``, ``eoa``, ...
     averaging: Annotated[str, Role.TRAINING] = "none"
     #: whether environments besides the given ones exist, as the ideal measure needs
@@ -99,7 +111,9 @@ class RunIdentity:
     content: Annotated[str, Role.FACT] = ""
     #: import path of a user's class or function -> hash of its module's text
     user_code: Annotated[dict[str, str], Role.CODE] = field(default_factory=dict)
-    code: Annotated[str, Role.CODE]  #: version of dgbench that wrote the row, with the commit where it is known
+    code: Annotated[
+        str, Role.CODE
+    ]  #: version of dgbench that wrote the row, with the commit where it is known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +128,9 @@ class Row:
     seen: int  #: images scored
     wrong: float  #: images misclassified; the expected count when the evaluation is exact
     loss: float  #: mean cross entropy in nats
-    together: int | None = None  #: runs that trained together when it was written; None in rows older than the key
+    together: int | None = (
+        None  #: runs that trained together when it was written; None in rows older than the key
+    )
     #: of the scored images, those that a classifier gets wrong that always says the most frequent class of the run's
     #: training images, counted as ``wrong`` is; None in rows older than the key
     majority_wrong: float | None = None
@@ -150,7 +166,9 @@ class ParsedRow(NamedTuple):
     """A good line of a row file."""
 
     line: int  #: 1-based
-    identity: dict[str, Any]  #: its keys of a :class:`RunIdentity`; the same object in lines that agree in all of them
+    identity: dict[
+        str, Any
+    ]  #: its keys of a :class:`RunIdentity`; the same object in lines that agree in all of them
     own: dict[str, Any]  #: its other keys
 
 
@@ -329,7 +347,10 @@ class RowParser:
             and 1 <= seen <= LARGEST_COUNT
             and (type(wrong) is float or type(wrong) is int)
             and 0 <= wrong <= seen
-            and (majority is None or ((type(majority) is float or type(majority) is int) and 0 <= majority <= seen))
+            and (
+                majority is None
+                or ((type(majority) is float or type(majority) is int) and 0 <= majority <= seen)
+            )
             and type(values["loss"]) is float
             and values["loss"] == values["loss"]
             and type(values["env_held_out"]) is bool
@@ -389,7 +410,8 @@ class RowParser:
         except RecordError:
             return False
         return (
-            head.keys().isdisjoint(ROW_CHECKS) and {k: v for k, v in head.items() if k in IDENTITY_CHECKS} == identity
+            head.keys().isdisjoint(ROW_CHECKS)
+            and {k: v for k, v in head.items() if k in IDENTITY_CHECKS} == identity
         )
 
 
@@ -416,7 +438,9 @@ def _fault(values: Mapping[str, Any]) -> str:
     return ""
 
 
-Check = Callable[[Any], str]  # "" for a good value, else what is wrong with it, e.g. "is 1.5, not a whole number"
+Check = Callable[
+    [Any], str
+]  # "" for a good value, else what is wrong with it, e.g. "is 1.5, not a whole number"
 
 LONGEST = 1000  # characters of a text
 DEEPEST = 8  # lists inside one another
@@ -430,7 +454,9 @@ def printable_text(value: Any) -> str:
         return f"is {shown(value)}, not text"
     if len(value) > LONGEST:
         return f"is {len(value)} characters long"
-    return "" if value.isprintable() else f"holds a character that cannot be printed: {shown(value)}"
+    return (
+        "" if value.isprintable() else f"holds a character that cannot be printed: {shown(value)}"
+    )
 
 
 # a file has millions of values: each check is one call where the value is good
@@ -495,7 +521,14 @@ def mapping_of(check: Check) -> Check:
             return f"is {shown(value)}, not a mapping"
         if wrong := next(filter(None, map(printable_text, value)), ""):
             return f"has a name that {wrong}"
-        return next((f"has {name}, which {wrong}" for name, item in value.items() if (wrong := check(item))), "")
+        return next(
+            (
+                f"has {name}, which {wrong}"
+                for name, item in value.items()
+                if (wrong := check(item))
+            ),
+            "",
+        )
 
     return check_mapping
 
@@ -507,7 +540,10 @@ def plain_mapping(value: Any) -> str:
 
 def _plain(value: Any, deepest: int) -> str:
     if type(value) is list and deepest:
-        return next((f"has an item that {wrong}" for item in value if (wrong := _plain(item, deepest - 1))), "")
+        return next(
+            (f"has an item that {wrong}" for item in value if (wrong := _plain(item, deepest - 1))),
+            "",
+        )
     if type(value) is float:  # an infinite limit is no limit, and a hyperparameter may have none
         return "is NaN" if math.isnan(value) else ""
     if type(value) is int:
@@ -548,7 +584,14 @@ ROW_CHECKS: dict[str, Check] = {
 
 def first_fault(values: Mapping[str, Any], checks: Mapping[str, Check]) -> str:
     """Say which value first fails its check, and how; empty where all pass. Keys that are absent are passed over."""
-    return next((f"{key} {wrong}" for key in checks if key in values and (wrong := checks[key](values[key]))), "")
+    return next(
+        (
+            f"{key} {wrong}"
+            for key in checks
+            if key in values and (wrong := checks[key](values[key]))
+        ),
+        "",
+    )
 
 
 def misfit(identity: Mapping[str, Any]) -> str:
@@ -584,7 +627,8 @@ IDENTITY_CHECKS = {name: BY_TYPE[kind] for name, kind in get_type_hints(RunIdent
 #: keys that no line lacks, however old
 NEEDED = frozenset((*IDENTITY_CHECKS, *ROW_CHECKS)) - DEFAULTS.keys() - _defaults(Row).keys()
 _ROLES: dict[str, Role] = {
-    name: kind.__metadata__[0] for name, kind in get_type_hints(RunIdentity, include_extras=True).items()
+    name: kind.__metadata__[0]
+    for name, kind in get_type_hints(RunIdentity, include_extras=True).items()
 }
 
 
@@ -604,7 +648,9 @@ def identity_key(identity: Mapping[str, Any], names: Sequence[str]) -> str:
     return json.dumps([identity.get(name) for name in names], sort_keys=True, default=str)
 
 
-def identity_keys(identities: Iterable[Mapping[str, Any]], names: Sequence[str]) -> list[tuple[str, ...]]:
+def identity_keys(
+    identities: Iterable[Mapping[str, Any]], names: Sequence[str]
+) -> list[tuple[str, ...]]:
     """Make a key of each identity, equal for those that agree in all those keys of theirs.
 
     Many runs share long values, such as thousands of environments: each is formatted once, and keys share its text.
@@ -612,7 +658,11 @@ def identity_keys(identities: Iterable[Mapping[str, Any]], names: Sequence[str])
     texts: dict[Any, str] = {}
 
     def text(value: Any) -> str:
-        key = (type(value), value) if value is None or isinstance(value, str | int | float) else id(value)
+        key = (
+            (type(value), value)
+            if value is None or isinstance(value, str | int | float)
+            else id(value)
+        )
         if key not in texts:
             texts[key] = json.dumps(value, sort_keys=True, default=str)
         return texts[key]

@@ -60,9 +60,15 @@ class ShiftRow:
     classes: list[str]  #: classes that count
     dropped: dict[str, list[int]]  #: classes left out, each with its images in p and in q
     values: dict[str, float]  #: the estimate; empty where it was refused
-    diagnostics: dict[str, float]  #: how well the estimator did its work, e.g. accuracy of a classifier
-    exact: dict[str, float] = field(default_factory=dict)  #: true values, where the dataset's construction tells them
-    flags: list[str] = field(default_factory=list)  #: what a reader must know of this estimate, one line each
+    diagnostics: dict[
+        str, float
+    ]  #: how well the estimator did its work, e.g. accuracy of a classifier
+    exact: dict[str, float] = field(
+        default_factory=dict
+    )  #: true values, where the dataset's construction tells them
+    flags: list[str] = field(
+        default_factory=list
+    )  #: what a reader must know of this estimate, one line each
     refused: str = ""  #: why there are no values, in one line; empty where there are
     seconds: float  #: of computation, its part of what was computed together
     together: int = 1  #: classifiers that trained as one stack
@@ -125,7 +131,10 @@ def _row(flat: Any) -> ShiftRow:
         raise ValueError(wrong)
     values = {name: flat[name] for name in _CHECKS.keys() & flat.keys()}
     identity = ShiftIdentity(**{name: value for name, value in values.items() if name in _IDENTITY})
-    row = ShiftRow(identity=identity, **{name: value for name, value in values.items() if name not in _IDENTITY})
+    row = ShiftRow(
+        identity=identity,
+        **{name: value for name, value in values.items() if name not in _IDENTITY},
+    )
     if row.kind not in KINDS or row.null not in NULLS or row.number < 0:
         raise ValueError(f"kind={row.kind}, null={row.null}, number={row.number}")
     return row

@@ -39,10 +39,14 @@ _HASHED: dict[int, tuple[Any, str]] = {}
 class StudySpec:
     """What all runs of a study share: one dataset, algorithm, set of hyperparameters and seed."""
 
-    dataset: dict[str, Any]  #: facts that the dataset tells of itself (``DatasetInfo.facts``), and its options
+    dataset: dict[
+        str, Any
+    ]  #: facts that the dataset tells of itself (``DatasetInfo.facts``), and its options
     algorithm: str
     objective: str  #: name of dgbench's class that computes the objective, or the import path of a user's own
-    user_code: dict[str, str]  #: import path of a user's own -> digest of its module's text, see ``dgbench.plan.code``
+    user_code: dict[
+        str, str
+    ]  #: import path of a user's own -> digest of its module's text, see ``dgbench.plan.code``
     hparams: dict[str, Any]  #: resolved values of exactly the hyperparameters that are read
     backbone: str
     network: dict[str, Any]  #: arguments of the featurizer
@@ -75,12 +79,16 @@ class StudySpec:
 class RunSpec(StudySpec):
     """One model to train: a study and what it is trained on."""
 
-    fold: dict[str, Any]  #: name, environments trained on and held out, and what else tells it from other folds
+    fold: dict[
+        str, Any
+    ]  #: name, environments trained on and held out, and what else tells it from other folds
 
     @staticmethod
     def of(study: StudySpec, fold: Mapping[str, Any]) -> RunSpec:
         """Build the specification of the run of one fold of a study."""
-        return RunSpec(**{f.name: getattr(study, f.name) for f in fields(StudySpec)}, fold=dict(fold))
+        return RunSpec(
+            **{f.name: getattr(study, f.name) for f in fields(StudySpec)}, fold=dict(fold)
+        )
 
 
 def canonical(value: Any) -> Any:
@@ -135,7 +143,9 @@ def code_version() -> str:
     described = _git("describe", "--always", "--dirty", "--exclude", "*")
     if described is None:
         return __version__
-    if not described.endswith(DIRTY) and _git("ls-files", "--others", "--exclude-standard", "--", *SOURCES):
+    if not described.endswith(DIRTY) and _git(
+        "ls-files", "--others", "--exclude-standard", "--", *SOURCES
+    ):
         described += DIRTY
     return f"{__version__}+{described}"
 
@@ -153,11 +163,15 @@ def _git(*words: str) -> str | None:
     Asked again where a signal ended git or it took too long: a queue that ends a job signals every process in it, and
     the version that the job then writes must be the one that the next job writes.
     """
-    if not (ROOT / ".git").exists():  # never the commit of a repository that merely surrounds an installed package
+    if not (
+        ROOT / ".git"
+    ).exists():  # never the commit of a repository that merely surrounds an installed package
         return None
     for _ in range(ATTEMPTS):
         try:
-            answer = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+            answer = subprocess.run(
+                ["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS
+            )
         except subprocess.TimeoutExpired:
             continue
         except OSError:

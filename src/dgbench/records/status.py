@@ -31,7 +31,9 @@ from dgbench.records.rows import IDENTITY_FILE, ROW_FILE, SHIFT_FILE, parse_rows
 STATUS_FILE = "status"
 
 RUNNING, DONE, FAILED = "RUNNING", "DONE", "FAILED"
-INTERRUPTED = "INTERRUPTED"  # by a signal, or between the rungs of its search: to be continued, not failed
+INTERRUPTED = (
+    "INTERRUPTED"  # by a signal, or between the rungs of its search: to be continued, not failed
+)
 STOPPED = "STOPPED"  # by its search, which continues with other draws
 NO_ROWS = f"{ROW_FILE} is missing or holds no rows"
 WORDS = (RUNNING, DONE, FAILED, INTERRUPTED, STOPPED)
@@ -42,7 +44,9 @@ class Status:
     """How a run stands, as it says itself."""
 
     word: str = ""  #: one of :data:`WORDS`; empty where the run was never begun or its file says something else
-    reason: str = ""  #: the rest of the line: why it failed, where it ended, or what else the file says
+    reason: str = (
+        ""  #: the rest of the line: why it failed, where it ended, or what else the file says
+    )
 
     @property
     def last_step(self) -> int:
@@ -69,7 +73,11 @@ def read_status(folder: Path) -> Status:
     except OSError:
         return Status()
     word, _, reason = " ".join(text.split()).partition(" ")
-    return Status(word, reason) if word in WORDS else Status("", f"status file says {text.strip()[:60]!r}")
+    return (
+        Status(word, reason)
+        if word in WORDS
+        else Status("", f"status file says {text.strip()[:60]!r}")
+    )
 
 
 def is_done(folder: Path, evaluations: Evaluations | None = None) -> bool:
@@ -116,7 +124,10 @@ def trained_again(lacking: str) -> str:
 
 
 def lacking_of(
-    folder: Path, identity: Mapping[str, Any], rows: Collection[RowKey], evaluations: Evaluations | None = None
+    folder: Path,
+    identity: Mapping[str, Any],
+    rows: Collection[RowKey],
+    evaluations: Evaluations | None = None,
 ) -> str:
     """Say what :func:`lacking_rows` says, of a run whose row file has been read.
 
@@ -139,7 +150,11 @@ def lacking_of(
     if lacking := evaluations.lacking(rows, reached):
         return lacking
     # where it is lost what was to be evaluated, the count still says that something is missing
-    return f"{status.rows - len(rows)} of its {status.rows} rows are missing" if len(rows) < status.rows else ""
+    return (
+        f"{status.rows - len(rows)} of its {status.rows} rows are missing"
+        if len(rows) < status.rows
+        else ""
+    )
 
 
 def write_status(folder: Path, word: str, reason: str = "") -> None:
@@ -189,7 +204,9 @@ def finish(folder: Path, failure: str | None = None, step: int | None = None) ->
         try:
             rows = folder / ROW_FILE  # estimates of shift have none
             count = f"{len(rows.read_bytes().splitlines())} rows" if rows.exists() else ""
-            ended = Status(DONE, ", ".join(filter(None, ("" if step is None else f"at step {step}", count))))
+            ended = Status(
+                DONE, ", ".join(filter(None, ("" if step is None else f"at step {step}", count)))
+            )
             write_status(folder, ended.word, ended.reason)
             return ended
         except OSError as error:
@@ -213,9 +230,13 @@ class Beat(BaseModel):
 
     step: int = Field(ge=0)  #: optimizer steps done
     steps: int = Field(le=_MOST)  #: of so many
-    steps_per_s: float | None = Field(ge=0, allow_inf_nan=False)  #: since it began or was resumed; None at first
+    steps_per_s: float | None = Field(
+        ge=0, allow_inf_nan=False
+    )  #: since it began or was resumed; None at first
     runs: int = Field(default=1, gt=0, le=_MOST)  #: runs that train together
-    time: float = Field(default_factory=lambda: round(time.time(), 1), ge=-(_MOST**2), le=_MOST**2)  #: Unix time
+    time: float = Field(
+        default_factory=lambda: round(time.time(), 1), ge=-(_MOST**2), le=_MOST**2
+    )  #: Unix time
     pid: int = Field(default_factory=os.getpid, gt=0, le=_MOST)
     host: Annotated[str, Predicate(str.isprintable)] = Field(default_factory=socket.gethostname)
 

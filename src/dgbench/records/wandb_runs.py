@@ -70,7 +70,9 @@ def connection(settings: Mapping[str, Any]) -> dict[str, Any]:
         settings: those that the installed version of W&B knows.
     """
     asked = {name for name in PATIENCE if f"WANDB_{name.upper()}" in os.environ}
-    chosen: dict[str, Any] = {name: seconds for name, seconds in PATIENCE.items() if name not in asked}
+    chosen: dict[str, Any] = {
+        name: seconds for name, seconds in PATIENCE.items() if name not in asked
+    }
     chosen |= {"finish_timeout_raises": True, "console": "off", "silent": True}
     return {name: value for name, value in chosen.items() if name in settings}
 
@@ -94,7 +96,13 @@ def comparison(identity: Mapping[str, Any], selection: str) -> str:
     form = "".join(f" {name}={value}" for name, value in identity["variant"].items())
     network = f"{identity['backbone']} {identity['init']} {identity['tuning']}"
     shared = identity_key(identity, keys(Role.SETTING | Role.TRAINING | Role.CODE))
-    words = [algorithm, f"{identity['dataset']} {identity['base']}{form}", network, identity["protocol"], selection]
+    words = [
+        algorithm,
+        f"{identity['dataset']} {identity['base']}{form}",
+        network,
+        identity["protocol"],
+        selection,
+    ]
     return f"{' | '.join(word for word in words if word)} #{digest(shared)[:4]}"
 
 

@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from dgbench.reports.api import selected as selected
 
 # no module of this package may have one of these names: importing it would hide the function
-__all__ = ["certainty", "correlation", "differences", "held_out_errors", "leaderboard", "measures", "seeds", "selected"]
+__all__ = [
+    "certainty",
+    "correlation",
+    "differences",
+    "held_out_errors",
+    "leaderboard",
+    "measures",
+    "seeds",
+    "selected",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -38,7 +38,9 @@ Settings = InstanceOf[Statistics]
 
 
 @checked
-def leaderboard(frame: pd.DataFrame, spread: str = "domainbed", split_by: str | None = None) -> pd.DataFrame:
+def leaderboard(
+    frame: pd.DataFrame, spread: str = "domainbed", split_by: str | None = None
+) -> pd.DataFrame:
     """Rank algorithms by test accuracy: on every dataset, on average, and their place, best first.
 
     Args:
@@ -52,9 +54,17 @@ def leaderboard(frame: pd.DataFrame, spread: str = "domainbed", split_by: str | 
     """
     chosen = selected_of_frame(frame)
     if chosen.published:
-        return _joined({paper.title: standing_table(paper) for paper in chosen.published}, frame, chosen.problems)
-    settings, problems = leaderboards(chosen, frame.attrs.get("validation_environments", ()), split_by)
-    return _joined({setting.title: leaderboard_table(setting, spread) for setting in settings}, frame, problems)
+        return _joined(
+            {paper.title: standing_table(paper) for paper in chosen.published},
+            frame,
+            chosen.problems,
+        )
+    settings, problems = leaderboards(
+        chosen, frame.attrs.get("validation_environments", ()), split_by
+    )
+    return _joined(
+        {setting.title: leaderboard_table(setting, spread) for setting in settings}, frame, problems
+    )
 
 
 @checked
@@ -108,7 +118,9 @@ def certainty(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
 
 
 @checked
-def differences(frame: pd.DataFrame, statistics: Settings | None = None, split_by: str | None = None) -> pd.DataFrame:
+def differences(
+    frame: pd.DataFrame, statistics: Settings | None = None, split_by: str | None = None
+) -> pd.DataFrame:
     """Compute the difference of every pair of algorithms with its bootstrap interval.
 
     Args:
@@ -121,22 +133,30 @@ def differences(frame: pd.DataFrame, statistics: Settings | None = None, split_b
         ConfigError: ``split_by`` is no column.
     """
     settings = statistics or Statistics()
-    return _for_each_setting(frame, lambda evaluation: difference_table(evaluation, settings), split_by)
+    return _for_each_setting(
+        frame, lambda evaluation: difference_table(evaluation, settings), split_by
+    )
 
 
-def _for_each_setting(frame: pd.DataFrame, make: Callable[[Evaluation], Table], split_by: str | None) -> pd.DataFrame:
+def _for_each_setting(
+    frame: pd.DataFrame, make: Callable[[Evaluation], Table], split_by: str | None
+) -> pd.DataFrame:
     evaluation = evaluate(selected_of_frame(frame), split_by)
     parts = {setting.title: make(evaluation.of(setting.title)) for setting in evaluation.settings}
     joined = _joined(parts, frame, evaluation.problems)
     joined.attrs["chance"] = {
-        setting.title: {reference.name: dict(reference.measures) for reference in setting.chance.references}
+        setting.title: {
+            reference.name: dict(reference.measures) for reference in setting.chance.references
+        }
         for setting in evaluation.settings
         if setting.chance
     }
     return joined
 
 
-def _joined(parts: Mapping[str, Table], frame: pd.DataFrame, problems: Iterable[Problem]) -> pd.DataFrame:
+def _joined(
+    parts: Mapping[str, Table], frame: pd.DataFrame, problems: Iterable[Problem]
+) -> pd.DataFrame:
     """Join the tables of several settings in one frame; its ``attrs`` hold title, notes, selection, problems.
 
     Args:
@@ -155,7 +175,9 @@ def _joined(parts: Mapping[str, Table], frame: pd.DataFrame, problems: Iterable[
             shared = all(note in other.notes for other in tables)
             notes[note if shared else f"{setting}: {note}"] = None
     lines = [
-        {"setting": setting, **line} for setting, table in parts.items() for line in table.frame.to_dict("records")
+        {"setting": setting, **line}
+        for setting, table in parts.items()
+        for line in table.frame.to_dict("records")
     ]
     joined = pd.DataFrame(lines, columns=None if lines else columns)
     joined = joined[[*columns, *(c for c in joined.columns if c not in columns and c != "setting")]]

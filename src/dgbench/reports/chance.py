@@ -38,7 +38,9 @@ class Reference:
     name: str
     measures: Mapping[str, float]  #: by name, those that some study has too
     held_out: Mapping[str, float]  #: tested environment -> error
-    everywhere: Mapping[str, float]  #: environment -> error beside models trained on all given environments
+    everywhere: Mapping[
+        str, float
+    ]  #: environment -> error beside models trained on all given environments
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,9 @@ class Chance:
 
     n_classes: int  #: K
     by_name: bool  #: no row says K: it is that of the dataset's name
-    references: tuple[Reference, ...]  #: the blind guess, and the most frequent class where it differs
+    references: tuple[
+        Reference, ...
+    ]  #: the blind guess, and the most frequent class where it differs
 
     @property
     def error(self) -> float:
@@ -61,7 +65,9 @@ class Chance:
             f"Blind guess: right once in K = {self.n_classes} classes, in every environment; a reference, not ranked."
         ]
         if self.by_name:
-            lines[0] = f"{lines[0][:-1]} (K by the name of the dataset: these rows are older than n_classes)."
+            lines[0] = (
+                f"{lines[0][:-1]} (K by the name of the dataset: these rows are older than n_classes)."
+            )
         if len(self.references) > 1:
             lines.append(
                 "Most frequent class: always says that of a run's training images; a reference, mean over seeds."
@@ -107,7 +113,9 @@ def chance_of(
         return None
     error = 1 - 1 / n_classes
     same = {name: 0.0 if name == "gap" else error for name in MEASURES if name in measures}
-    blind = Reference(BLIND_GUESS, same, dict.fromkeys(held_out, error), dict.fromkeys(everywhere, error))
+    blind = Reference(
+        BLIND_GUESS, same, dict.fromkeys(held_out, error), dict.fromkeys(everywhere, error)
+    )
     references = [blind]
     frequent = _most_frequent(tests, held_out, everywhere, measures)
     if frequent and _differ(frequent, error):
@@ -123,7 +131,10 @@ def _differ(reference: Reference, error: float) -> bool:
 
 
 def _most_frequent(
-    tests: pd.DataFrame, held_out: Collection[str], everywhere: Collection[str], measures: Collection[str]
+    tests: pd.DataFrame,
+    held_out: Collection[str],
+    everywhere: Collection[str],
+    measures: Collection[str],
 ) -> Reference | None:
     """Average the most frequent class's errors and measures over seeds; None where no row says them.
 
@@ -144,8 +155,12 @@ def _most_frequent(
         of_seed = Measures.of(
             errors["held_out"],
             errors["everywhere"],
-            no_held_out="" if set(held_out) <= errors["held_out"].keys() else "an environment is missing",
-            no_everywhere="" if set(everywhere) <= errors["everywhere"].keys() else "an environment is missing",
+            no_held_out=""
+            if set(held_out) <= errors["held_out"].keys()
+            else "an environment is missing",
+            no_everywhere=""
+            if set(everywhere) <= errors["everywhere"].keys()
+            else "an environment is missing",
         )
         for name, of_measure in values.items():
             if (value := of_seed.value(name)) is not None:
@@ -202,15 +217,26 @@ def accuracy_note(levels: Mapping[str, Mapping[str, float]]) -> list[str]:
         levels: dataset -> reference -> mean accuracy.
     """
     sentences = []
-    for name, title in ((BLIND_GUESS, "A blind guess"), (MOST_FREQUENT, "Always saying the most frequent class")):
-        known = {dataset: of_dataset[name] for dataset, of_dataset in levels.items() if name in of_dataset}
+    for name, title in (
+        (BLIND_GUESS, "A blind guess"),
+        (MOST_FREQUENT, "Always saying the most frequent class"),
+    ):
+        known = {
+            dataset: of_dataset[name]
+            for dataset, of_dataset in levels.items()
+            if name in of_dataset
+        }
         if known:
-            where = " and ".join(f"{percent(value)}% on {dataset}" for dataset, value in known.items())
+            where = " and ".join(
+                f"{percent(value)}% on {dataset}" for dataset, value in known.items()
+            )
             sentences.append(f"{title} has an accuracy of {where} (a reference, not ranked).")
     return sentences
 
 
-def beaten(level: Mapping[str, float], references: Mapping[str, float], measure: str, highest: bool = False) -> str:
+def beaten(
+    level: Mapping[str, float], references: Mapping[str, float], measure: str, highest: bool = False
+) -> str:
     """Say that the leader does no better than a reference, with both numbers; an empty text where it beats all.
 
     Args:

@@ -15,7 +15,15 @@ from dgbench.analysis.selection import Selection
 from dgbench.plan.folds import tested
 from dgbench.plan.settings import FileName, Name
 from dgbench.records.metrics import METRICS_FILE, read_metrics
-from dgbench.reports.document import Document, Figure, Report, Section, check_algorithm, leads, problem_table
+from dgbench.reports.document import (
+    Document,
+    Figure,
+    Report,
+    Section,
+    check_algorithm,
+    leads,
+    problem_table,
+)
 from dgbench.reports.labels import setting_labels, slug
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.row_files import Run
@@ -47,7 +55,9 @@ class CurvesReport(Report):
     baseline: Name = "erm"
     unread = ("selection",)
 
-    def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
+    def __call__(
+        self, collection: Collection, selection: Selection, split_by: str | None = None
+    ) -> Document:
         check_key(split_by)
         curves = step_curves(collection, split_by)
         check_algorithm(self, "baseline", list(curves["algorithm"].unique()))
@@ -58,7 +68,9 @@ class CurvesReport(Report):
             figures = [self._figure(setting, means, quantity) for quantity in ("error", "loss")]
             values = logged[logged["setting"] == setting]
             names = sorted(set(values["name"]), key=lambda name: (name != "loss", name))
-            figures += [self._logged_figure(setting, name, values[values["name"] == name]) for name in names]
+            figures += [
+                self._logged_figure(setting, name, values[values["name"] == name]) for name in names
+            ]
             drawn = [figure for figure in figures if figure]
             sections.append(Section(slug(setting), setting, [curve_table(means)], drawn))
         runs = len(collection.runs)
@@ -67,7 +79,9 @@ class CurvesReport(Report):
             selection="",
             sections=sections,
             problems=problem_table(collection.problems),
-            lead=leads(f"{runs} run{'s' * (runs != 1)}, unfinished ones included", collection.problems),
+            lead=leads(
+                f"{runs} run{'s' * (runs != 1)}, unfinished ones included", collection.problems
+            ),
         )
 
     def _figure(self, setting: str, means: pd.DataFrame, quantity: str) -> Figure | None:
@@ -103,7 +117,10 @@ class CurvesReport(Report):
         """Draw one logged quantity: its mean over folds, then over repetitions."""
         means = _means(values, ["algorithm", "step"], ["value"]).reset_index()
         last = means.groupby("algorithm")["value"].last().sort_values()
-        colors = colored(list(dict.fromkeys(map(str, values["algorithm"]))), [self.baseline, *map(str, last.index)])
+        colors = colored(
+            list(dict.fromkeys(map(str, values["algorithm"]))),
+            [self.baseline, *map(str, last.index)],
+        )
         key = slug(f"train_{name}_{setting}")
         with canvas(key, 4.2, 3.4) as drawn:
             axes = drawn.add_subplot()
@@ -132,7 +149,11 @@ def step_curves(collection: Collection, split_by: str | None = None) -> pd.DataF
     roles = _roles(collection)
     rows = collection.rows.assign(role=roles)[roles != ""]
     sums = rows.assign(loss=rows["loss"] * rows["seen"])
-    totals = sums.groupby(["run", "role", "step"], sort=True)[["seen", "wrong", "loss"]].sum(min_count=1).reset_index()
+    totals = (
+        sums.groupby(["run", "role", "step"], sort=True)[["seen", "wrong", "loss"]]
+        .sum(min_count=1)
+        .reset_index()
+    )
     labels = pd.DataFrame(run_labels(collection, split_by))
     values = {
         "role": totals["role"],
@@ -148,7 +169,9 @@ def run_labels(collection: Collection, split_by: str | None = None) -> list[dict
     identities = [run.identity for run in collection.runs]
     return [
         {"setting": title, "algorithm": algorithm, **{name: identity[name] for name in _OF_RUN}}
-        for identity, (title, algorithm) in zip(identities, setting_labels(identities, split_by), strict=True)
+        for identity, (title, algorithm) in zip(
+            identities, setting_labels(identities, split_by), strict=True
+        )
     ]
 
 
@@ -157,8 +180,12 @@ def _roles(collection: Collection) -> NDArray[np.str_]:
     rows, tests = collection.rows, [tested(run.identity) for run in collection.runs]
     run, subset = rows["run"].to_numpy(), rows["subset"].astype(str).to_numpy()
     everywhere = np.array([not environments for environments in tests])[run]
-    test_roles = np.where(everywhere, "everywhere", np.where(in_environments(rows, tests), "test", ""))
-    return np.where(subset == "test", test_roles, np.where(rows["env_held_out"].to_numpy(), "", subset))
+    test_roles = np.where(
+        everywhere, "everywhere", np.where(in_environments(rows, tests), "test", "")
+    )
+    return np.where(
+        subset == "test", test_roles, np.where(rows["env_held_out"].to_numpy(), "", subset)
+    )
 
 
 def logged_values(runs: Sequence[Run], labels: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -178,9 +205,15 @@ def logged_values(runs: Sequence[Run], labels: Sequence[Mapping[str, Any]]) -> p
         except (OSError, ValueError):  # a name that was made printable is none of a file
             continue
         for step, metrics in lines.items():
-            logged = {name.removeprefix(_LOGGED): v for name, v in metrics.items() if name.startswith(_LOGGED)}
+            logged = {
+                name.removeprefix(_LOGGED): v
+                for name, v in metrics.items()
+                if name.startswith(_LOGGED)
+            }
             values += [
-                {**label, "name": name, "step": step, "value": v} for name, v in logged.items() if np.isfinite(v)
+                {**label, "name": name, "step": step, "value": v}
+                for name, v in logged.items()
+                if np.isfinite(v)
             ]
     return pd.DataFrame(values, columns=[*(labels[0] if labels else ()), "name", "step", "value"])
 
@@ -234,7 +267,14 @@ def _draw(axes: Any, means: pd.DataFrame, quantity: str, colors: Mapping[str, st
             continue
         middle, deviation = line[quantity], line[f"{quantity}.std"].fillna(0.0)
         axes.plot(line["step"], middle, color=color, linewidth=2, marker="o" if alone else "")
-        axes.fill_between(line["step"], middle - deviation, middle + deviation, color=color, alpha=0.15, linewidth=0)
+        axes.fill_between(
+            line["step"],
+            middle - deviation,
+            middle + deviation,
+            color=color,
+            alpha=0.15,
+            linewidth=0,
+        )
     axes.locator_params(axis="x", nbins=4)
     axes.set_xlabel("optimizer step")
     grid(axes)

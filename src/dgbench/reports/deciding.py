@@ -44,7 +44,9 @@ def undecided(values: pd.DataFrame, pairs: Sequence[Pair], needed: float) -> lis
     return [str(name) for index, name in enumerate(values.index) if index and index not in apart]
 
 
-def assumptions(values: pd.DataFrame, pairs: Sequence[Pair], needed: float, bound: float) -> list[str]:
+def assumptions(
+    values: pd.DataFrame, pairs: Sequence[Pair], needed: float, bound: float
+) -> list[str]:
     """Say what a decided lead takes differences over seeds to be.
 
     Args:
@@ -71,7 +73,9 @@ def verdict(pair: Pair, needed: float, bound: float) -> str:
     return "decided, if differences are about normal" if pair.evidence >= needed else "undecided"
 
 
-def pair_table(values: pd.DataFrame, pairs: Sequence[Pair], needed: float, bound: float, title: str) -> Table:
+def pair_table(
+    values: pd.DataFrame, pairs: Sequence[Pair], needed: float, bound: float, title: str
+) -> Table:
     """Build the table of every two algorithms: difference, evidence by what it assumes, and verdict.
 
     Args:
@@ -84,12 +88,18 @@ def pair_table(values: pd.DataFrame, pairs: Sequence[Pair], needed: float, bound
     columns = [
         Column("lower", key=True),
         Column("higher", key=True),
-        Column("difference", unit="points", help=f"of {title}, mean ± standard deviation over the seeds of both"),
+        Column(
+            "difference",
+            unit="points",
+            help=f"of {title}, mean ± standard deviation over the seeds of both",
+        ),
         Column("seeds", unit="count"),
         Column("evidence", "evidence, if about normal", "rank", help=OF_EVIDENCE["evidence"]),
         Column("without", "without that", "rank", help=OF_EVIDENCE["without that"]),
         Column("verdict"),
-        Column("lower in", unit="count", help="seeds in which the first algorithm is strictly lower"),
+        Column(
+            "lower in", unit="count", help="seeds in which the first algorithm is strictly lower"
+        ),
         Column("more often", "more often lower", "rank", help=OF_EVIDENCE["more often lower"]),
     ]
     lines: list[dict[str, Any]] = []

@@ -40,7 +40,9 @@ class Figure:
     name: str
     title: str
     caption: str
-    pictures: Callable[[], tuple[str, bytes, bytes]]  #: inline SVG without prolog, PNG and PDF, once they are saved
+    pictures: Callable[
+        [], tuple[str, bytes, bytes]
+    ]  #: inline SVG without prolog, PNG and PDF, once they are saved
     size: str = ""  #: limits of its width, in CSS
     detail: bool = False  #: folded away where the renderer can
 
@@ -68,7 +70,9 @@ class Section:
     title: str
     tables: Sequence[Table] = ()
     figures: Sequence[Figure] = ()
-    answer: Sequence[str] = ()  #: what the section shows, and what cannot be concluded, in a sentence or two
+    answer: Sequence[
+        str
+    ] = ()  #: what the section shows, and what cannot be concluded, in a sentence or two
     facts: Sequence[tuple[str, str]] = ()
     folded: bool = False  #: folded away where the renderer can, one line on the terminal
 
@@ -83,7 +87,9 @@ class Report(Checked):
     key = "report"
     of_means: ClassVar[bool] = False  #: whether it takes tables of means without seeds
     unread: ClassVar[Sequence[str]] = ()  #: keys of ``conf/report.yaml`` that it does not read
-    needs: ClassVar[Mapping[str, Need]] = {}  #: its own keys that it reads only beside others -> what these are
+    needs: ClassVar[
+        Mapping[str, Need]
+    ] = {}  #: its own keys that it reads only beside others -> what these are
 
     name: FileName
 
@@ -91,7 +97,9 @@ class Report(Checked):
 def _no_file(output: str) -> str:
     if Path(output).suffix in FILE_ENDINGS:
         stem = Path(output).with_suffix("")
-        raise ValueError(f"is called as a file, and a report is a folder of them; write e.g. output={stem}")
+        raise ValueError(
+            f"is called as a file, and a report is a folder of them; write e.g. output={stem}"
+        )
     return output
 
 
@@ -107,8 +115,12 @@ class ReportKeys(Checked):
         NonBlank | Annotated[list[NonBlank], Field(min_length=1)] | None,
         Refusal("is no list of names", "write e.g. only=[measures], or null for all"),
     ]
-    split_by: Annotated[NonBlank | None, Refusal("is no identity key", "give one, e.g. code, or null")]
-    same_code: Annotated[list[NonBlank], Refusal("is no list of code versions", "write e.g. ['0.1','0.2']")]
+    split_by: Annotated[
+        NonBlank | None, Refusal("is no identity key", "give one, e.g. code, or null")
+    ]
+    same_code: Annotated[
+        list[NonBlank], Refusal("is no list of code versions", "write e.g. ['0.1','0.2']")
+    ]
 
 
 def check_algorithm(report: Any, key: str, algorithms: Names[str]) -> None:
@@ -139,9 +151,13 @@ class Document:
     problems: Table
     warnings: Sequence[str] = ()  #: what a reader must know before any number
     lead: Sequence[str] = ()  #: what went into the report
-    words: Mapping[str, str] = field(default_factory=dict)  #: term -> one sentence, shown where it first stands
+    words: Mapping[str, str] = field(
+        default_factory=dict
+    )  #: term -> one sentence, shown where it first stands
     files: Mapping[str, str] = field(default_factory=dict)  #: further files: name -> text
-    command: str = ""  #: what makes the whole document again; :func:`remake` narrows it to one table or figure
+    command: str = (
+        ""  #: what makes the whole document again; :func:`remake` narrows it to one table or figure
+    )
 
 
 def title_of(item: Table | Figure, document: Document) -> str:
@@ -174,14 +190,23 @@ def keep(document: Document, names: Names[str]) -> Document:
         kept_tables = [item for item in section.tables if item.name in names]
         kept_figures = [figure for figure in section.figures if figure.name in names]
         if kept_tables or kept_figures:
-            sections.append(replace(section, tables=kept_tables, figures=kept_figures, folded=False))
+            sections.append(
+                replace(section, tables=kept_tables, figures=kept_figures, folded=False)
+            )
     return replace(document, sections=sections)
 
 
 def problem_table(problems: Sequence[Problem]) -> Table:
     """Build the table of everything that was left out or assumed, and why."""
-    lines = [{"problem": problem.kind, "where": problem.where, "reason": problem.reason} for problem in problems]
-    notes = [] if lines else ["Nothing was left out: every run found is finished and in the tables above."]
+    lines = [
+        {"problem": problem.kind, "where": problem.where, "reason": problem.reason}
+        for problem in problems
+    ]
+    notes = (
+        []
+        if lines
+        else ["Nothing was left out: every run found is finished and in the tables above."]
+    )
     columns = [Column("problem", key=True), Column("where"), Column("reason")]
     return table(lines, "problems", "Runs and rows left out, and what is missing", columns, notes)
 
@@ -193,7 +218,9 @@ def selection_text(selection: Selection, collection: Collection) -> str:
     return describe(selection)
 
 
-def warnings(selection: Selection, collection: Collection, trained_on_tested: bool = False) -> list[str]:
+def warnings(
+    selection: Selection, collection: Collection, trained_on_tested: bool = False
+) -> list[str]:
     """List what a reader must know before any number; empty where there is nothing.
 
     Args:
@@ -252,7 +279,10 @@ def others(section: Section) -> list[Table | Figure]:
     """List everything else in a section: tables, figures, then details of both kinds."""
     table, figure = main_table(section), main_figure(section)
     items: list[Table | Figure] = [*section.tables, *section.figures]
-    return sorted((item for item in items if item is not table and item is not figure), key=lambda item: item.detail)
+    return sorted(
+        (item for item in items if item is not table and item is not figure),
+        key=lambda item: item.detail,
+    )
 
 
 def in_order(section: Section) -> Sequence[Table | Figure]:

@@ -58,11 +58,15 @@ class Setting:
     """What the studies of one table share."""
 
     title: str
-    identity: Mapping[str, Any]  #: its keys of :attr:`Role.SETTING`, and what the report is split by
+    identity: Mapping[
+        str, Any
+    ]  #: its keys of :attr:`Role.SETTING`, and what the report is split by
     codes: tuple[str, ...]  #: code versions of the runs that count: one, or none where no run does
     #: what its results must beat; None where the number of classes is not known
     chance: Chance | None = field(default=None, compare=False)
-    notes: tuple[str, ...] = field(default=(), compare=False)  #: on classes that no model could learn
+    notes: tuple[str, ...] = field(
+        default=(), compare=False
+    )  #: on classes that no model could learn
 
     @property
     def name(self) -> str:
@@ -82,7 +86,11 @@ def repeats(identity: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """
     if identity["seed_moves"] != ALL or other["seed_moves"] == ALL:
         return False
-    return all(other[key] == value for key, value in identity.items() if key != "seed_moves" and value != BY_SEED)
+    return all(
+        other[key] == value
+        for key, value in identity.items()
+        if key != "seed_moves" and value != BY_SEED
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,8 +121,12 @@ class Evaluation:
 
     def repetitions(self, setting: Setting) -> dict[str, pd.DataFrame]:
         """Map ``seed_moves`` -> studies of the settings that repeat one, see :func:`repeats`."""
-        repeating = {s.title: s.identity for s in self.settings if repeats(setting.identity, s.identity)}
-        return {identity["seed_moves"]: self.of(title).studies for title, identity in repeating.items()}
+        repeating = {
+            s.title: s.identity for s in self.settings if repeats(setting.identity, s.identity)
+        }
+        return {
+            identity["seed_moves"]: self.of(title).studies for title, identity in repeating.items()
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +169,9 @@ def groups_of(selected: Selected, split_by: str | None = None, ideal: bool = Tru
     names = keys(Role.SETTING, split_by)
     placed: dict[tuple[str, ...], list[tuple[int, SelectedRun]]] = defaultdict(list)
     numbered = beside_trained([run.identity for run in selected.runs])
-    for (number, identity), key in zip(numbered, identity_keys([i for _, i in numbered], names), strict=True):
+    for (number, identity), key in zip(
+        numbered, identity_keys([i for _, i in numbered], names), strict=True
+    ):
         if ideal or tested(identity):
             run = selected.runs[number]
             run = run if identity is run.identity else replace(run, identity=identity)
@@ -166,7 +180,9 @@ def groups_of(selected: Selected, split_by: str | None = None, ideal: bool = Tru
     for _, of_setting in sorted(placed.items()):
         runs = [run for _, run in of_setting]
         identity = {key: runs[0].identity[key] for key in names}
-        counted = selected.tests["run"].isin([number for number, run in of_setting if not run.reason])
+        counted = selected.tests["run"].isin(
+            [number for number, run in of_setting if not run.reason]
+        )
         tests = selected.tests if counted.all() else selected.tests[counted]
         groups.append(Group(identity, runs, one_code(runs, identity), tests))
     return groups
@@ -179,13 +195,17 @@ class Study:
     run: SelectedRun  #: any of its runs
     algorithm: str  #: as tables name it
     seed: int
-    held_out: dict[str, float]  #: tested environment -> error there, mean over the runs tested there
+    held_out: dict[
+        str, float
+    ]  #: tested environment -> error there, mean over the runs tested there
     everywhere: dict[str, float]  #: environment -> error of the run trained on all given ones
     steps: dict[str, int]  #: fold -> selected step
     missing: dict[str, str]  #: expected fold -> why it has no errors
     measures: Measures
     tests: pd.DataFrame  #: lines of :class:`Group` that they are made of
-    trained_on_tested: bool  #: some tested environment was not held out: no estimate of unseen performance
+    trained_on_tested: (
+        bool  #: some tested environment was not held out: no estimate of unseen performance
+    )
     sampled: bool  #: errors among exact ones that had to be sampled, see ``RunIdentity.grouped``
 
 
@@ -205,7 +225,9 @@ def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
     settings: list[tuple[Setting, Group]] = []
     lines: list[dict[str, Any]] = []
     errors = _ErrorLines()
-    titles = iter(setting_titles([group.identity for group in groups if group.identity["protocol"] != PAIRS]))
+    titles = iter(
+        setting_titles([group.identity for group in groups if group.identity["protocol"] != PAIRS])
+    )
     for group in tracked(groups, "evaluating studies", len(groups), "settings"):
         if group.identity["protocol"] == PAIRS:
             place = f"{variant_text(group.identity)}, {len(group.runs)} runs"
@@ -223,11 +245,26 @@ def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
         problems += coverage.problems()
     # both frames keep names as Python's strings: tables read them by the thousand, Arrow's make that ten times slower
     study_columns = ["setting", "algorithm", "seed"]
-    names = [*study_columns, *MEASURES, "ideal_env", "steps", "missing", "trained_on_tested", "sampled"]
-    study_frame = pd.DataFrame(lines).reindex(columns=[*names, *(f"{name}.reason" for name in MEASURES)])
-    study_frame = study_frame.astype({**dict.fromkeys(MEASURES, "float64"), "setting": object, "algorithm": object})
+    names = [
+        *study_columns,
+        *MEASURES,
+        "ideal_env",
+        "steps",
+        "missing",
+        "trained_on_tested",
+        "sampled",
+    ]
+    study_frame = pd.DataFrame(lines).reindex(
+        columns=[*names, *(f"{name}.reason" for name in MEASURES)]
+    )
+    study_frame = study_frame.astype(
+        {**dict.fromkeys(MEASURES, "float64"), "setting": object, "algorithm": object}
+    )
     error_frame = errors.frame()
-    noted = tuple(replace(setting, notes=_on_classes(group, setting, error_frame)) for setting, group in settings)
+    noted = tuple(
+        replace(setting, notes=_on_classes(group, setting, error_frame))
+        for setting, group in settings
+    )
     return Evaluation(noted, study_frame, error_frame, tuple(problems))
 
 
@@ -248,7 +285,11 @@ class _ErrorLines:
         any_fold = {env for tests in planned or [setting.given] for env in tests}
         held_out = [env for env in setting.given if env in any_fold]
         for env in held_out:
-            reasons = (reason for fold, reason in study.missing.items() if env in planned_tests(fold, planned))
+            reasons = (
+                reason
+                for fold, reason in study.missing.items()
+                if env in planned_tests(fold, planned)
+            )
             self._errors.append(study.held_out.get(env, math.nan))
             self._reasons.append(None if env in study.held_out else next(reasons, None))
         self._errors.extend(study.everywhere.values())
@@ -260,7 +301,9 @@ class _ErrorLines:
 
     def frame(self) -> pd.DataFrame:
         """Build the frame; names stay Python's strings, see :func:`evaluate`."""
-        settings, algorithms, seeds = zip(*self._studies, strict=True) if self._studies else ((), (), ())
+        settings, algorithms, seeds = (
+            zip(*self._studies, strict=True) if self._studies else ((), (), ())
+        )
 
         def per_line(names: Sequence[str]) -> pd.Series[Any]:
             return name_column(np.repeat(np.array(names, dtype=object), self._counts))
@@ -329,7 +372,9 @@ def _on_classes(group: Group, setting: Setting, errors: pd.DataFrame) -> tuple[s
 
 
 def evaluate_study(
-    rows: Sequence[Mapping[str, Any]], selection: Selection, unusable: Mapping[str, str] | None = None
+    rows: Sequence[Mapping[str, Any]],
+    selection: Selection,
+    unusable: Mapping[str, str] | None = None,
 ) -> Study:
     """Select a step in each run of one study and read off its errors.
 
@@ -388,19 +433,29 @@ def _study(
         elif lacking := [env for env in planned_tests(fold, planned) if env not in present]:
             missing[fold] = _lacks(lacking, steps[fold])
     expected = expected_folds(identity, [*counting, *missing])
-    missing |= {fold: "no rows" for fold in expected if fold not in counting and fold not in missing}
-    plan = planned if planned is not None else [present for fold, present in tested_in.items() if fold != FULL]
+    missing |= {
+        fold: "no rows" for fold in expected if fold not in counting and fold not in missing
+    }
+    plan = (
+        planned
+        if planned is not None
+        else [present for fold, present in tested_in.items() if fold != FULL]
+    )
     one_each = sorted(map(list, plan)) == sorted([env] for env in given)
     measures = Measures.of(
         held_out,
         everywhere,
-        no_held_out=grouped_reasons({fold: reason for fold, reason in missing.items() if fold != FULL}),
+        no_held_out=grouped_reasons(
+            {fold: reason for fold, reason in missing.items() if fold != FULL}
+        ),
         no_worst_gap="" if honest and one_each else _NO_WORST_GAP.format(identity["protocol"]),
         no_everywhere=_no_ideal(identity, everywhere, environments, missing, steps),
     )
     sampled = bool(identity.get("grouped")) and identity["evaluation"] == "exact"
     study_key = runs[0], runs[0].label, identity["seed"]
-    return Study(*study_key, held_out, everywhere, steps, missing, measures, tests, not honest, sampled)
+    return Study(
+        *study_key, held_out, everywhere, steps, missing, measures, tests, not honest, sampled
+    )
 
 
 def _counting(runs: Sequence[SelectedRun]) -> dict[str, SelectedRun]:
@@ -422,7 +477,9 @@ def _counting(runs: Sequence[SelectedRun]) -> dict[str, SelectedRun]:
 
 
 def _unusable(
-    runs: Sequence[SelectedRun], counting: Mapping[str, SelectedRun], without_rows: Mapping[Path, Mapping[str, str]]
+    runs: Sequence[SelectedRun],
+    counting: Mapping[str, SelectedRun],
+    without_rows: Mapping[Path, Mapping[str, str]],
 ) -> dict[str, str]:
     """Map fold -> why its errors must not be used."""
     unusable = {
@@ -432,9 +489,15 @@ def _unusable(
     }
     present = {run.identity["fold"] for run in runs}
     for parent in {Path(run.folder).parent for run in runs}:
-        unusable |= {fold: reason for fold, reason in without_rows.get(parent, {}).items() if fold not in present}
+        unusable |= {
+            fold: reason
+            for fold, reason in without_rows.get(parent, {}).items()
+            if fold not in present
+        }
     if FULL not in present and str(runs[0].identity["code"]).startswith(IMPORTED):
-        unusable.setdefault(FULL, "imported runs have no model of all environments, so the ideal is not known")
+        unusable.setdefault(
+            FULL, "imported runs have no model of all environments, so the ideal is not known"
+        )
     return unusable
 
 
@@ -450,7 +513,11 @@ def _no_ideal(
     all_environments = {*given, *environments}
     if not identity.get("beyond", True) or (everywhere and all_environments <= set(given)):
         return "only the given environments exist, so the ideal is not known"
-    if tested_by_fold(identity) is not None and FULL not in expected_folds(identity, ()) and not everywhere:
+    if (
+        tested_by_fold(identity) is not None
+        and FULL not in expected_folds(identity, ())
+        and not everywhere
+    ):
         return f"protocol={identity['protocol']} trains no model on all given environments; use protocol=loo"
     if everywhere and (lacking := sorted(all_environments - everywhere.keys())):
         return f"fold {FULL}: {_lacks(lacking, steps[FULL])}"
@@ -502,9 +569,15 @@ def _missing_problems(study: Study) -> list[Problem]:
         return []
     text = grouped_reasons(study.missing)
     if len(study.missing) <= _MOST_NAMED:
-        planned, role = tested_by_fold(run.identity), "tested" if run.identity.get("folds") else "held out"
+        planned, role = (
+            tested_by_fold(run.identity),
+            "tested" if run.identity.get("folds") else "held out",
+        )
         tests = {fold: ", ".join(planned_tests(fold, planned)) for fold in study.missing}
-        named = {fold: f"fold {fold}" + (f" ({envs} {role})" if envs else "") for fold, envs in tests.items()}
+        named = {
+            fold: f"fold {fold}" + (f" ({envs} {role})" if envs else "")
+            for fold, envs in tests.items()
+        }
         text = "; ".join(f"{named[fold]}: {reason}" for fold, reason in study.missing.items())
     advice = "run it where the sweep was made and import the folder again"
     fill = advice if imported else filling_command(Path(run.folder), list(study.missing))
@@ -537,13 +610,16 @@ def grouped_reasons(missing: Mapping[str, str]) -> str:
     for fold, reason in missing.items():
         by_reason[reason].append(fold)
     return "; ".join(
-        f"fold{'s' * (len(folds) > 1)} {fold_ranges(folds)}: {reason}" for reason, folds in by_reason.items()
+        f"fold{'s' * (len(folds) > 1)} {fold_ranges(folds)}: {reason}"
+        for reason, folds in by_reason.items()
     )
 
 
 def fold_ranges(folds: Sequence[str]) -> str:
     """Format ``0-2, 5, full``: three or more consecutive numbers as a range, then what is no number."""
     numbers = enumerate(sorted(int(fold) for fold in folds if fold.isdecimal()))
-    runs = [[number for _, number in run] for _, run in groupby(numbers, lambda pair: pair[1] - pair[0])]
+    runs = [
+        [number for _, number in run] for _, run in groupby(numbers, lambda pair: pair[1] - pair[0])
+    ]
     words = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
     return ", ".join([*words, *sorted(fold for fold in folds if not fold.isdecimal())])

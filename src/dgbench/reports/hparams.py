@@ -19,7 +19,15 @@ from dgbench.analysis.selection import Selection
 from dgbench.plan.folds import tested
 from dgbench.plan.settings import FileName
 from dgbench.records.rows import Role, identity_key, keys
-from dgbench.reports.document import Document, Report, Section, leads, problem_table, selection_text, warnings
+from dgbench.reports.document import (
+    Document,
+    Report,
+    Section,
+    leads,
+    problem_table,
+    selection_text,
+    warnings,
+)
 from dgbench.reports.labels import setting_titles, sortable, variant_text
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
@@ -27,7 +35,11 @@ from dgbench.reports.reading.selected import Selected, SelectedRun, select_runs
 from dgbench.reports.tables import Column, Table, entry, table
 
 #: what must be equal for choices to share a table, besides the dataset and its variant
-SETTING = tuple(key for key in keys(Role.DATA | Role.NETWORK | Role.PROTOCOL) if key not in ("dataset", "variant"))
+SETTING = tuple(
+    key
+    for key in keys(Role.DATA | Role.NETWORK | Role.PROTOCOL)
+    if key not in ("dataset", "variant")
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +48,9 @@ class Choice:
 
     dataset: str
     variant: dict[str, Any]
-    setting: dict[str, Any]  #: what else must be equal for choices to share a table: base images, network, ...
+    setting: dict[
+        str, Any
+    ]  #: what else must be equal for choices to share a table: base images, network, ...
     algorithm: str  #: as tables name it
     fold: str
     held_out: list[str]
@@ -67,7 +81,9 @@ def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
     for run in selected.runs:
         searches[run.label, identity_key(run.identity, names)].append(run)
     by_run = selected.tests.groupby("run", sort=False)
-    tests: dict[Any, Any] = {run: zip(lines["env"], lines["accuracy"], strict=True) for run, lines in by_run}
+    tests: dict[Any, Any] = {
+        run: zip(lines["env"], lines["accuracy"], strict=True) for run, lines in by_run
+    }
     chosen = []
     for index, run in enumerate(selected.runs):
         if run.reason:
@@ -87,7 +103,10 @@ def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
         ]
         chosen.append(
             Choice(
-                **{key: identity[key] for key in ("dataset", "fold", "space", "trial", "seed", "draw", "run")},
+                **{
+                    key: identity[key]
+                    for key in ("dataset", "fold", "space", "trial", "seed", "draw", "run")
+                },
                 variant=dict(identity["variant"]),
                 setting={key: identity[key] for key in SETTING},
                 algorithm=run.label,
@@ -101,8 +120,12 @@ def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
             )
         )
 
-    chosen.sort(key=lambda choice: (choice.algorithm, choice.trial, choice.seed, sortable(choice.fold)))
-    return sorted(chosen, key=lambda choice: (choice.dataset, str(choice.variant), str(choice.setting)))
+    chosen.sort(
+        key=lambda choice: (choice.algorithm, choice.trial, choice.seed, sortable(choice.fold))
+    )
+    return sorted(
+        chosen, key=lambda choice: (choice.dataset, str(choice.variant), str(choice.setting))
+    )
 
 
 def _number(value: float) -> float | None:
@@ -117,12 +140,17 @@ def choices_table(chosen: Sequence[Choice]) -> Table:
         Column("seed", key=True),
         Column("fold", key=True),
         Column("held out", key=True),
-        Column("draw", unit="count", help="number of the hyperparameter draw, 0 is the default set"),
+        Column(
+            "draw", unit="count", help="number of the hyperparameter draw, 0 is the default set"
+        ),
         Column("of", unit="count", help="draws that it was chosen among"),
         Column("step", unit="count", help="optimizer updates done at the chosen evaluation"),
         Column("validation", unit="percent", help="validation accuracy that spoke for it"),
         Column("test", unit="percent", help="mean accuracy over the held-out environments"),
-        Column("run", help="hash in the name of its folder, whose identity.json has the command that made it"),
+        Column(
+            "run",
+            help="hash in the name of its folder, whose identity.json has the command that made it",
+        ),
         Column("hyperparameters"),
     ]
     lines = [
@@ -149,7 +177,8 @@ def choices_table(chosen: Sequence[Choice]) -> Table:
 def hparams_text(hparams: dict[str, Any]) -> str:
     """Format hyperparameters as ``lr=0.0001, vrex_lambda=10``, to four significant digits."""
     return ", ".join(
-        f"{key}={f'{value:.4g}' if isinstance(value, float) else value}" for key, value in sorted(hparams.items())
+        f"{key}={f'{value:.4g}' if isinstance(value, float) else value}"
+        for key, value in sorted(hparams.items())
     )
 
 
@@ -158,20 +187,33 @@ class HparamsReport(Report):
 
     name: FileName = "hparams"
 
-    def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
+    def __call__(
+        self, collection: Collection, selection: Selection, split_by: str | None = None
+    ) -> Document:
         selected = select_runs(collection, selection, split_by)
         chosen = choices(selected, selection.validation_environments)
-        by_setting = groupby(chosen, lambda c: {"dataset": c.dataset, "variant": c.variant, **c.setting})
+        by_setting = groupby(
+            chosen, lambda c: {"dataset": c.dataset, "variant": c.variant, **c.setting}
+        )
         settings = [(identity, list(members)) for identity, members in by_setting]
         titles = setting_titles([identity for identity, _ in settings])
         sections: list[Section] = []
         for title, (identity, section_choices) in zip(titles, settings, strict=True):
             facts = [("dataset", variant_text(identity))]
             facts += [
-                (key, ", ".join(map(str, identity[key])) if isinstance(identity[key], list) else str(identity[key]))
+                (
+                    key,
+                    ", ".join(map(str, identity[key]))
+                    if isinstance(identity[key], list)
+                    else str(identity[key]),
+                )
                 for key in SETTING
             ]
-            sections.append(Section(f"setting_{len(sections)}", title, [choices_table(section_choices)], facts=facts))
+            sections.append(
+                Section(
+                    f"setting_{len(sections)}", title, [choices_table(section_choices)], facts=facts
+                )
+            )
         # failed and unfinished runs are problems of the collection
         problems = collection.problems + [
             Problem("no choice", run.folder, run.reason)

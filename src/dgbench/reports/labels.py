@@ -32,7 +32,9 @@ def network_text(identity: Mapping[str, Any]) -> str:
     return f"{identity['backbone']}, {identity['init']} init{head}, {identity['tuning']}{moves}"
 
 
-def algorithm_labels(identities: Sequence[Mapping[str, Any]], *, searches: bool = False) -> list[str]:
+def algorithm_labels(
+    identities: Sequence[Mapping[str, Any]], *, searches: bool = False
+) -> list[str]:
     """Label runs by algorithm, and by draw of a search or hyperparameters where it occurs with several of them.
 
     A random draw has other hyperparameters for every trial, so the number of the draw stands for them, unless one draw
@@ -51,7 +53,9 @@ def algorithm_labels(identities: Sequence[Mapping[str, Any]], *, searches: bool 
     for identity, name, values, text in zip(identities, names, flat, texts, strict=True):
         sets[name][text] = values
         draw = identity["draw"]
-        place = (name, draw, tuple(identity["held_out"]), identity["seed"]) if draw else (name, draw)
+        place = (
+            (name, draw, tuple(identity["held_out"]), identity["seed"]) if draw else (name, draw)
+        )
         if places.setdefault(place, text) != text:
             muddled.add(name)
     extra: dict[str, dict[str, str]] = {}
@@ -61,7 +65,10 @@ def algorithm_labels(identities: Sequence[Mapping[str, Any]], *, searches: bool 
             extra[name] = _differing(variants)
         elif not searches and len(drawn) > 1:
             extra[name] = {text: f"draw={values['draw']}" for text, values in variants.items()}
-    return [_with_addition(name, extra.get(name, {}).get(text, "")) for name, text in zip(names, texts, strict=True)]
+    return [
+        _with_addition(name, extra.get(name, {}).get(text, ""))
+        for name, text in zip(names, texts, strict=True)
+    ]
 
 
 def _hyperparameters(identity: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,11 +88,19 @@ def _search_names(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     for identity, name in zip(identities, names, strict=True):
         spaces[name].add(identity["space"])
         trials[name][identity["seed"]].add(identity["trial"])
-    apart = {name for name, seeds in trials.items() if any(len(of_seed) > 1 for of_seed in seeds.values())}
+    apart = {
+        name
+        for name, seeds in trials.items()
+        if any(len(of_seed) > 1 for of_seed in seeds.values())
+    }
     labels = []
     for identity, name in zip(identities, names, strict=True):
-        with_space = _with_addition(name, f"space={identity['space']}" if len(spaces[name]) > 1 else "")
-        labels.append(_with_addition(with_space, f"trial={identity['trial']}" if name in apart else ""))
+        with_space = _with_addition(
+            name, f"space={identity['space']}" if len(spaces[name]) > 1 else ""
+        )
+        labels.append(
+            _with_addition(with_space, f"trial={identity['trial']}" if name in apart else "")
+        )
     return labels
 
 
@@ -99,8 +114,13 @@ def _with_addition(name: str, extra: str) -> str:
 def _differing(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Format what differs, ``trainer.precision=bf16-mixed`` or ``=default``: rows leave out what is at its default."""
     names = sorted({name for values in variants.values() for name in values})
-    differing = [n for n in names if len({str(values.get(n, "default")) for values in variants.values()}) > 1]
-    return {text: ", ".join(f"{n}={values.get(n, 'default')}" for n in differing) for text, values in variants.items()}
+    differing = [
+        n for n in names if len({str(values.get(n, "default")) for values in variants.values()}) > 1
+    ]
+    return {
+        text: ", ".join(f"{n}={values.get(n, 'default')}" for n in differing)
+        for text, values in variants.items()
+    }
 
 
 def setting_titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -125,23 +145,48 @@ def dataset_titles(
     """
     flat: list[dict[str, Any]] = []
     for identity in identities:
-        form = {key: value for key, value in identity.items() if key in keys and key not in ("dataset", "variant")}
+        form = {
+            key: value
+            for key, value in identity.items()
+            if key in keys and key not in ("dataset", "variant")
+        }
         values = {**form, **identity.get("variant", {})}
-        flat.append({"dataset": identity["dataset"], **(dict(sorted(values.items())) if shown_keys else values)})
+        flat.append(
+            {
+                "dataset": identity["dataset"],
+                **(dict(sorted(values.items())) if shown_keys else values),
+            }
+        )
     titles = []
     for dataset in flat:
-        peers = [peer for peer in flat if peer["dataset"] == dataset["dataset"] and peer is not dataset]
+        peers = [
+            peer for peer in flat if peer["dataset"] == dataset["dataset"] and peer is not dataset
+        ]
         differing = [
-            key for key in dataset if key not in shown_keys and any(peer.get(key) != dataset[key] for peer in peers)
+            key
+            for key in dataset
+            if key not in shown_keys and any(peer.get(key) != dataset[key] for peer in peers)
         ]
         named = [key for key in differing if key not in _LONG]
-        if any(all(peer.get(key) == dataset[key] for key in (*shown_keys, *named)) for peer in peers):
-            named = [*named, *(key for key in _LONG if key in differing)][: len(named) + 1] if shown_keys else differing
-        titles.append(" ".join([str(dataset["dataset"]), *(f"{key}={words_of(dataset[key])}" for key in named)]))
+        if any(
+            all(peer.get(key) == dataset[key] for key in (*shown_keys, *named)) for peer in peers
+        ):
+            named = (
+                [*named, *(key for key in _LONG if key in differing)][: len(named) + 1]
+                if shown_keys
+                else differing
+            )
+        titles.append(
+            " ".join(
+                [str(dataset["dataset"]), *(f"{key}={words_of(dataset[key])}" for key in named)]
+            )
+        )
     return titles
 
 
-def setting_labels(identities: Sequence[Mapping[str, Any]], split_by: str | None = None) -> list[tuple[str, str]]:
+def setting_labels(
+    identities: Sequence[Mapping[str, Any]], split_by: str | None = None
+) -> list[tuple[str, str]]:
     """List title of the setting and label of the algorithm of every run, in the order of the runs.
 
     Args:
@@ -152,10 +197,14 @@ def setting_labels(identities: Sequence[Mapping[str, Any]], split_by: str | None
     groups: dict[str, list[int]] = defaultdict(list)
     for index, identity in enumerate(identities):
         groups[identity_key(identity, names)].append(index)
-    titles = setting_titles([{key: identities[group[0]][key] for key in names} for group in groups.values()])
+    titles = setting_titles(
+        [{key: identities[group[0]][key] for key in names} for group in groups.values()]
+    )
     labels = {}
     for title, group in zip(titles, groups.values(), strict=True):
-        for index, algorithm in zip(group, algorithm_labels([identities[index] for index in group]), strict=True):
+        for index, algorithm in zip(
+            group, algorithm_labels([identities[index] for index in group]), strict=True
+        ):
             labels[index] = title, algorithm
     return [labels[index] for index in range(len(identities))]
 

@@ -62,11 +62,16 @@ def by_seed(lines: pd.DataFrame, value: str) -> pd.DataFrame:
     """
     names, seeds = algorithms_of(lines), seeds_of(lines)
     row, column = ({key: index for index, key in enumerate(keys)} for keys in (names, seeds))
-    index = [row[name] for name in lines["algorithm"].tolist()], [column[seed] for seed in lines["seed"].tolist()]
+    index = (
+        [row[name] for name in lines["algorithm"].tolist()],
+        [column[seed] for seed in lines["seed"].tolist()],
+    )
     values = np.full((len(names), len(seeds)), np.nan)
     values[index] = lines[value].to_numpy(dtype="float64")
     has_value = ~np.isnan(values).all(axis=1)
-    return pd.DataFrame(values[has_value], index=pd.Index(names, dtype=object)[has_value], columns=seeds)
+    return pd.DataFrame(
+        values[has_value], index=pd.Index(names, dtype=object)[has_value], columns=seeds
+    )
 
 
 def line_values(values: pd.DataFrame, name: str) -> list[float]:
@@ -90,7 +95,11 @@ def reasons(lines: pd.DataFrame, value: str) -> dict[str, str]:
 
 
 def over_seeds(
-    name: str, values: Sequence[float], seeds: int, reason: str = "", bar: str = "standard_deviation"
+    name: str,
+    values: Sequence[float],
+    seeds: int,
+    reason: str = "",
+    bar: str = "standard_deviation",
 ) -> dict[str, Any]:
     """Make mean ± error bar over seeds part of a line, marked where other than ``seeds`` seeds stand behind it.
 
@@ -132,7 +141,8 @@ def seed_columns(
     """
     best = leader(values, highest) if set(order) <= set(values.index) else None
     cells = [
-        over_seeds(name, line_values(values, line), seeds.get(line, 0), reasons.get(line, ""), bar) for line in order
+        over_seeds(name, line_values(values, line), seeds.get(line, 0), reasons.get(line, ""), bar)
+        for line in order
     ]
     columns = pd.DataFrame(cells, index=list(order))
     columns[f"{name}.best"] = [line == best for line in order]
@@ -148,7 +158,10 @@ def side_by_side(order: Sequence[str], parts: Iterable[pd.DataFrame]) -> pd.Data
 
 def seed_counts(lines: pd.DataFrame) -> dict[str, int]:
     """Count, for each algorithm, the seeds with at least one run."""
-    return {str(name): int(count) for name, count in lines.groupby("algorithm")["seed"].nunique().items()}
+    return {
+        str(name): int(count)
+        for name, count in lines.groupby("algorithm")["seed"].nunique().items()
+    }
 
 
 def comparable(values: pd.DataFrame) -> pd.DataFrame:
@@ -219,7 +232,9 @@ class Ranking:
     @property
     def firsts(self) -> str:
         """``a``, or ``a = b`` where these share the lowest mean rank."""
-        return " = ".join(name for name in self.order if math.isclose(self.ranks[name], self.ranks[self.first]))
+        return " = ".join(
+            name for name in self.order if math.isclose(self.ranks[name], self.ranks[self.first])
+        )
 
     @property
     def separated(self) -> int:
@@ -236,13 +251,21 @@ class Ranking:
 
 def ranked_by(studies: pd.DataFrame) -> tuple[str, str]:
     """Choose the measure that ranks algorithms, and its name in prose: the average where no study has worst+gap."""
-    return ("worst_gap", "worst+gap") if studies["worst_gap"].notna().any() else ("average", "average error")
+    return (
+        ("worst_gap", "worst+gap")
+        if studies["worst_gap"].notna().any()
+        else ("average", "average error")
+    )
 
 
 def complete(studies: pd.DataFrame, measures: Sequence[str]) -> dict[str, pd.DataFrame]:
     """Map measure -> matrix, of the algorithms that have every one of these measures for every seed."""
     values = {measure: by_seed(studies, measure).dropna() for measure in measures}
-    names = [name for name in algorithms_of(studies) if all(name in matrix.index for matrix in values.values())]
+    names = [
+        name
+        for name in algorithms_of(studies)
+        if all(name in matrix.index for matrix in values.values())
+    ]
     return {measure: matrix.loc[names] for measure, matrix in values.items()}
 
 
@@ -250,8 +273,12 @@ def complete(studies: pd.DataFrame, measures: Sequence[str]) -> dict[str, pd.Dat
 class Chosen:
     """What a measure selects."""
 
-    names: tuple[str, ...] = ()  #: the algorithms with the lowest value, all that tie; none where there is no choice
-    cost: float | None = None  #: ideal error of the first one less the lowest, a fraction; None where it is not known
+    names: tuple[
+        str, ...
+    ] = ()  #: the algorithms with the lowest value, all that tie; none where there is no choice
+    cost: float | None = (
+        None  #: ideal error of the first one less the lowest, a fraction; None where it is not known
+    )
 
 
 def candidates(studies: pd.DataFrame) -> dict[int | None, list[str]]:
@@ -270,17 +297,23 @@ def candidates(studies: pd.DataFrame) -> dict[int | None, list[str]]:
     return {seed: pool if len(pool) > 1 or len(names) == 1 else [] for seed, pool in pools.items()}
 
 
-def selections(studies: pd.DataFrame, measures: Sequence[str]) -> dict[tuple[str, int | None], Chosen]:
+def selections(
+    studies: pd.DataFrame, measures: Sequence[str]
+) -> dict[tuple[str, int | None], Chosen]:
     """Map measure and seed (None: the mean over seeds) -> what it selects among the candidates, and what that costs."""
     pools = candidates(studies)
     levels = {}
     for measure in {*measures, "ideal"}:
         values = by_seed(studies, measure)
         lines = dict(zip(values.index, values.to_numpy().tolist(), strict=True))
-        for column, (seed, pool) in enumerate(pools.items()):  # seeds in the order of the columns, then their mean
+        for column, (seed, pool) in enumerate(
+            pools.items()
+        ):  # seeds in the order of the columns, then their mean
             place = slice(None) if seed is None else slice(column, column + 1)
             values_of = {name: lines[name][place] for name in pool if name in lines}
-            levels[measure, seed] = {n: mean(line) for n, line in values_of.items() if not any(map(math.isnan, line))}
+            levels[measure, seed] = {
+                n: mean(line) for n, line in values_of.items() if not any(map(math.isnan, line))
+            }
     chosen = {}
     for measure in measures:
         for seed in pools:
@@ -291,7 +324,9 @@ def selections(studies: pd.DataFrame, measures: Sequence[str]) -> dict[tuple[str
     return chosen
 
 
-def correlations(studies: pd.DataFrame, measure: str, coefficient: str) -> tuple[dict[int, float], dict[int, str]]:
+def correlations(
+    studies: pd.DataFrame, measure: str, coefficient: str
+) -> tuple[dict[int, float], dict[int, str]]:
     """Compute the rank correlation of a measure with the ideal over the algorithms that have both.
 
     Returns:
@@ -305,7 +340,9 @@ def correlations(studies: pd.DataFrame, measure: str, coefficient: str) -> tuple
     for column, seed in enumerate(seeds_of(studies)):
         usable = ~np.isnan(first[:, column] + second[:, column])
         try:
-            rho[seed] = COEFFICIENTS[coefficient](first[usable, column].tolist(), second[usable, column].tolist())
+            rho[seed] = COEFFICIENTS[coefficient](
+                first[usable, column].tolist(), second[usable, column].tolist()
+            )
         except MeasureError as problem:
             reason_of[seed] = str(problem)
     return rho, reason_of

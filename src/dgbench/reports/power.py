@@ -93,7 +93,9 @@ class Pilot:
 
     def seeds(self, points: float, power: float) -> Interval:
         """Compute how many seeds find a difference, and between which numbers they lie."""
-        return self._at_each_end(lambda spread: seeds_needed(100 * spread, points, self.algorithms, power=power))
+        return self._at_each_end(
+            lambda spread: seeds_needed(100 * spread, points, self.algorithms, power=power)
+        )
 
     def finds(self, seeds: int, power: float) -> Interval:
         """Compute the smallest difference that so many seeds find; a fraction."""
@@ -102,7 +104,9 @@ class Pilot:
 
     def _at_each_end(self, function: Callable[[float], float]) -> Interval:
         spread = self.deviation
-        return Interval(function(spread.estimate), function(spread.low), function(spread.high), spread.level)
+        return Interval(
+            function(spread.estimate), function(spread.low), function(spread.high), spread.level
+        )
 
 
 def pilot_of(title: str, values: pd.DataFrame) -> Pilot | None:
@@ -112,7 +116,9 @@ def pilot_of(title: str, values: pd.DataFrame) -> Pilot | None:
     if not any(deviations):
         return None
     deviation = deviation_of(deviations, [pair.seeds for pair in comparisons])
-    return Pilot(title, deviation, len(comparisons), len(values)) if deviation.estimate > 0 else None
+    return (
+        Pilot(title, deviation, len(comparisons), len(values)) if deviation.estimate > 0 else None
+    )
 
 
 def smallest_found(values: pd.DataFrame) -> Interval | None:
@@ -143,12 +149,16 @@ def resolution(values: pd.DataFrame, quantity: str, power: float = 0.8) -> list[
         return []
     pilot = pilot_of(quantity, judged)
     if pilot is None:
-        return [f"Resolution: not known, since the differences of {quantity} are the same in all {seeds} seeds."]
+        return [
+            f"Resolution: not known, since the differences of {quantity} are the same in all {seeds} seeds."
+        ]
     smallest, deviation = pilot.finds(seeds, power), pilot.deviation.estimate
     among, named_pair = "", ""
     if algorithms > 3:  # of three, each pair is tested as two alone are
         among = f" among {algorithms} algorithms"
-        named_pair = f", {percent(detectable(deviation, seeds, power=power))} between two named beforehand"
+        named_pair = (
+            f", {percent(detectable(deviation, seeds, power=power))} between two named beforehand"
+        )
     takes = (seeds_needed(100 * deviation, points, algorithms, power=power) for points in _WORTH)
     five, two, one = (f"{count:,.0f}" for count in takes)
     return [
@@ -163,11 +173,16 @@ def no_verdict(identity: Mapping[str, Any]) -> list[str]:
     moves = identity["seed_moves"]
     if moves == ALL:
         return []
-    return [f"Seeds move {NOISE[moves]} alone: deviations are its noise, and no verdict on algorithms follows."]
+    return [
+        f"Seeds move {NOISE[moves]} alone: deviations are its noise, and no verdict on algorithms follows."
+    ]
 
 
 def below_noise(
-    values: pd.DataFrame, repetitions: Mapping[str, pd.DataFrame], quantity: str, highest: bool = False
+    values: pd.DataFrame,
+    repetitions: Mapping[str, pd.DataFrame],
+    quantity: str,
+    highest: bool = False,
 ) -> list[str]:
     """Say which part of a seed's randomness alone makes leads larger than that of the first algorithm, if any does.
 
@@ -205,7 +220,11 @@ def published_pilots(theirs: Published) -> list[Pilot]:
     """Estimate a pilot from each column of a published table; algorithms count as independent: no seed is known."""
     pilots = []
     for column in theirs.columns if theirs.bar else ():
-        bars = [v.error / 100 for line in theirs.values.values() if (v := line.get(column)) and v.error is not None]
+        bars = [
+            v.error / 100
+            for line in theirs.values.values()
+            if (v := line.get(column)) and v.error is not None
+        ]
         spreads = [deviation_behind(bar, theirs.seeds, theirs.bar) for bar in bars]
         deviations = [math.hypot(first, second) for first, second in combinations(spreads, 2)]
         if deviations:
@@ -228,9 +247,15 @@ class PowerReport(Report):
     of_means = True
 
     name: FileName = "power"
-    differences: Annotated[Points, Refusal("is no list of percentage points", "write e.g. [5,2,1]")] = Field([5, 2, 1])
-    power: Annotated[Number, Field(gt=0.05, le=0.999), Refusal("is not in (0.05, 0.999]", "0.8 is usual")] = 0.8
-    seeds: Annotated[Seeds, Refusal("is no list of seeds from 2 on", "write e.g. [3,5,10]")] = Field([3, 5, 10, 20, 30])
+    differences: Annotated[
+        Points, Refusal("is no list of percentage points", "write e.g. [5,2,1]")
+    ] = Field([5, 2, 1])
+    power: Annotated[
+        Number, Field(gt=0.05, le=0.999), Refusal("is not in (0.05, 0.999]", "0.8 is usual")
+    ] = 0.8
+    seeds: Annotated[Seeds, Refusal("is no list of seeds from 2 on", "write e.g. [3,5,10]")] = (
+        Field([3, 5, 10, 20, 30])
+    )
     batch: Count1 = 2
     published: Name | None = None
     needs: ClassVar[Mapping[str, Need]] = {
@@ -245,19 +270,27 @@ class PowerReport(Report):
     def unread(self) -> Sequence[str]:  # type: ignore[override]
         return OF_RUNS if self.published else ()
 
-    def __call__(self, collection: Collection | None, selection: Selection, split_by: str | None = None) -> Document:
+    def __call__(
+        self, collection: Collection | None, selection: Selection, split_by: str | None = None
+    ) -> Document:
         title = "How many seeds a study needs"
         if collection is None or collection.published:
             papers = collection.published if collection else [published(str(self.published))]
             if collection and not papers[0].seeds:
-                raise RecordError(f"how many seeds are behind {papers[0].source} is not known; add import.seeds=N")
+                raise RecordError(
+                    f"how many seeds are behind {papers[0].source} is not known; add import.seeds=N"
+                )
             papers[0].accuracies()
             problems = collection.problems if collection else []
             sections = [self._published_section(paper) for paper in papers]
-            return Document(title, "", sections, problem_table(problems), lead=[papers[0].source], words=WORDS)
+            return Document(
+                title, "", sections, problem_table(problems), lead=[papers[0].source], words=WORDS
+            )
         selected = select_runs(collection, selection, split_by)
         evaluation = evaluate(selected, split_by)
-        groups = [group for group in groups_of(selected, split_by) if group.identity["protocol"] != PAIRS]
+        groups = [
+            group for group in groups_of(selected, split_by) if group.identity["protocol"] != PAIRS
+        ]
         pilots = list(zip(evaluation.settings, groups, strict=True))
         sections = [
             self._section(evaluation.of(setting.title), group)
@@ -270,7 +303,10 @@ class PowerReport(Report):
             sections,
             problem_table(problems),
             warnings(selection, collection, bool(evaluation.studies["trained_on_tested"].any())),
-            leads(f"{len(collection.runs)} runs in {len(sections)} setting{'s' * (len(sections) != 1)}", problems),
+            leads(
+                f"{len(collection.runs)} runs in {len(sections)} setting{'s' * (len(sections) != 1)}",
+                problems,
+            ),
             WORDS,
         )
 
@@ -278,7 +314,9 @@ class PowerReport(Report):
         pilots = published_pilots(theirs)
         if not pilots:
             having = [name for name in boards() if published_pilots(published(name))]
-            raise ConfigError(f"report.published={theirs.name} has no error bars; choose one of {', '.join(having)}")
+            raise ConfigError(
+                f"report.published={theirs.name} has no error bars; choose one of {', '.join(having)}"
+            )
         unsaid = " (an assumption: the paper does not say)" if theirs.assumed_bar else ""
         note = (
             f"± of {theirs.name} read as {SPREADS[theirs.bar]}, over {theirs.seeds} seeds{unsaid}; two algorithms are "
@@ -318,7 +356,9 @@ class PowerReport(Report):
         ]
         points = self.differences[0]
         takes = main.seeds(points, self.power)
-        answer = [f"{takes.estimate:,.0f} seeds find {points:g} points of {ranked_title}; {judged.shape[1]} are there."]
+        answer = [
+            f"{takes.estimate:,.0f} seeds find {points:g} points of {ranked_title}; {judged.shape[1]} are there."
+        ]
         verdict = replace(
             by_test,
             open_to=frozenset([*open_names, *(by_test.open_to - {*judged.index})]),
@@ -333,7 +373,14 @@ class PowerReport(Report):
             answer += [f"Seeds for these alone: {text}" for text in more]
         answer += resolution(values[ranked], ranked_title, self.power)
         methods = [("for a methods section", self._methods(main))]
-        return Section(setting.name, setting.title, tables, [self._figure(pilots, setting.name)], answer, methods)
+        return Section(
+            setting.name,
+            setting.title,
+            tables,
+            [self._figure(pilots, setting.name)],
+            answer,
+            methods,
+        )
 
     def _tables(self, pilots: Sequence[Pilot], *notes: str) -> list[Table]:
         """Build the tables of seeds by difference, and of difference by seeds."""
@@ -343,7 +390,12 @@ class PowerReport(Report):
         by_seeds = [f"{seeds} seeds" for seeds in self.seeds]
         needed, smallest = [], []
         for pilot in pilots:
-            needed.append({"quantity": pilot.title, **interval_entry("deviation", pilot.deviation, pilot.pairs)})
+            needed.append(
+                {
+                    "quantity": pilot.title,
+                    **interval_entry("deviation", pilot.deviation, pilot.pairs),
+                }
+            )
             smallest.append({"quantity": pilot.title})
             for name, points in zip(by_difference, self.differences, strict=True):
                 needed[-1] |= interval_entry(name, pilot.seeds(points, self.power))
@@ -376,15 +428,29 @@ class PowerReport(Report):
         unknown = "no run folder tells its speed"
         for points in self.differences:
             seeds = pilot.seeds(points, self.power).estimate
-            line = {"difference": f"{points:g} points of {pilot.title}", "seeds": seeds, "models": seeds * models}
-            lines.append(line | entry("hours", None if hours is None else seeds * models * hours, reason=unknown))
+            line = {
+                "difference": f"{points:g} points of {pilot.title}",
+                "seeds": seeds,
+                "models": seeds * models,
+            }
+            lines.append(
+                line
+                | entry("hours", None if hours is None else seeds * models * hours, reason=unknown)
+            )
         columns = [
             Column("difference", key=True),
             Column("seeds", unit="count"),
-            Column("models", unit="count", help=f"{models} for each seed: folds, times draws where there is a search"),
+            Column(
+                "models",
+                unit="count",
+                help=f"{models} for each seed: folds, times draws where there is a search",
+            ),
             Column("hours", unit="rank", help="of one device, at the pilot's speed"),
         ]
-        notes = [f"{models} models a seed.", *([] if hours else [f"Hours are not known: {unknown}."])]
+        notes = [
+            f"{models} models a seed.",
+            *([] if hours else [f"Hours are not known: {unknown}."]),
+        ]
         return table(lines, "cost", "What that costs", columns, notes)
 
     def _more(self, group: Group, names: Sequence[str]) -> list[str]:
@@ -396,10 +462,16 @@ class PowerReport(Report):
         highest = max(number for numbers in have.values() for number in numbers)
         targets = set().union(*have.values(), range(highest + 1, highest + 1 + self.batch))
         if str(runs[names[0]][0].identity["code"]).startswith(IMPORTED):
-            lacking = (f"{name} {', '.join(map(str, sorted(targets - have[name])))}" for name in names)
+            lacking = (
+                f"{name} {', '.join(map(str, sorted(targets - have[name])))}" for name in names
+            )
             return [f"train them where these were trained: {'; '.join(lacking)}"]
         return adding_commands(
-            (str(runs[name][0].identity["algorithm"]), Path(runs[name][0].folder), sorted(targets - have[name]))
+            (
+                str(runs[name][0].identity["algorithm"]),
+                Path(runs[name][0].folder),
+                sorted(targets - have[name]),
+            )
             for name in names
         )
 
@@ -424,10 +496,17 @@ class PowerReport(Report):
             for pilot in pilots:
                 smallest = [pilot.finds(seeds, self.power) for seeds in _DRAWN]
                 line = [100 * value.estimate for value in smallest]
-                axes.plot(_DRAWN, line, color=colors.get(pilot.title), linewidth=2, label=pilot.title)
+                axes.plot(
+                    _DRAWN, line, color=colors.get(pilot.title), linewidth=2, label=pilot.title
+                )
                 if pilot is pilots[0]:
-                    low, high = [100 * value.low for value in smallest], [100 * value.high for value in smallest]
-                    axes.fill_between(_DRAWN, low, high, color=colors.get(pilot.title), alpha=0.15, linewidth=0)
+                    low, high = (
+                        [100 * value.low for value in smallest],
+                        [100 * value.high for value in smallest],
+                    )
+                    axes.fill_between(
+                        _DRAWN, low, high, color=colors.get(pilot.title), alpha=0.15, linewidth=0
+                    )
             axes.set_xscale("log")
             axes.set_yscale("log")
             axes.set_xticks([3, 5, 10, 20, 50], ["3", "5", "10", "20", "50"])
@@ -452,12 +531,20 @@ def repetitions(runs: Sequence[SelectedRun]) -> set[int]:
 
 def models_of_seed(runs: Sequence[SelectedRun]) -> int:
     """Count the models of one seed: the folds of every algorithm, times the draws of a search."""
-    counts = pd.Series([run.identity["seed"] for run in runs]).groupby([run.label for run in runs]).value_counts()
+    counts = (
+        pd.Series([run.identity["seed"] for run in runs])
+        .groupby([run.label for run in runs])
+        .value_counts()
+    )
     return int(counts.groupby(level=0).max().sum())
 
 
 def hours_of(runs: Sequence[SelectedRun]) -> float | None:
     """Average the hours that one model trains, by the last sign of life of runs whose folder has one; None without."""
     beats = [read_beat(Path(run.folder)) for run in runs]
-    hours = [beat.steps / beat.steps_per_s / beat.runs / 3600 for beat in beats if beat and beat.steps_per_s]
+    hours = [
+        beat.steps / beat.steps_per_s / beat.runs / 3600
+        for beat in beats
+        if beat and beat.steps_per_s
+    ]
     return float(np.mean(hours)) if hours else None

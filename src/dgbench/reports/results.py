@@ -39,7 +39,9 @@ _IN_COLUMNS = ("variant", "hparams", "user_code", "unlearnable")
 @checked
 def results(
     source: Places = "multirun",
-    selection: Annotated[str | Selection, Refusal("is no selection", "name a file of conf/selection")] = "last",
+    selection: Annotated[
+        str | Selection, Refusal("is no selection", "name a file of conf/selection")
+    ] = "last",
     split_by: str | None = None,
 ) -> pd.DataFrame:
     """Collect every error of the runs that count, at the step that the selection chose.
@@ -76,15 +78,21 @@ def results(
     method = selection_named(selection) if isinstance(selection, str) else selection
     tables = [place for place in places if is_table(place)]
     if tables and len(tables) < len(places):
-        raise ConfigError(f"source names tables ({tables[0]}) and folders of runs; read them one after the other")
+        raise ConfigError(
+            f"source names tables ({tables[0]}) and folders of runs; read them one after the other"
+        )
     collection = read_table(tables) if tables else collect(places)
     if not collection.runs:
-        raise RecordError(f"no run under {', '.join(map(str, places))} has rows; {collection.problems[0].reason}")
+        raise RecordError(
+            f"no run under {', '.join(map(str, places))} has rows; {collection.problems[0].reason}"
+        )
     selected = select_runs(collection, method, split_by)
     frame = _frame(collection, selected)
     frame.attrs["selection"] = describe(method)
     left_out = [f"not used: {run.folder}: {run.reason}" for run in selected.runs if run.reason]
-    problems = [f"{problem.kind}: {problem.where}: {problem.reason}" for problem in collection.problems]
+    problems = [
+        f"{problem.kind}: {problem.where}: {problem.reason}" for problem in collection.problems
+    ]
     frame.attrs["problems"] = problems + left_out
     frame.attrs["validation_environments"] = tuple(method.validation_environments)
     return frame
@@ -112,16 +120,25 @@ def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
     """
     chosen = selected_of_frame(frame)
     evaluation = evaluate(chosen, split_by)
-    identities = [{"setting": setting.title, **_flat(setting.identity)} for setting in evaluation.settings]
+    identities = [
+        {"setting": setting.title, **_flat(setting.identity)} for setting in evaluation.settings
+    ]
     settings = pd.DataFrame(identities or [{"setting": ""}])
     names = [str(name) for name in settings.columns if name != "setting"]
     columns = [*names, "label", "seed", *MEASURES, "ideal_env", "trained_on_tested", "missing"]
     studies = evaluation.studies.rename(columns={"algorithm": "label"})
     reasons = studies[[f"{name}.reason" for name in MEASURES]].to_numpy()
-    texts = ["; ".join(dict.fromkeys(reason for reason in line if isinstance(reason, str))) for line in reasons]
-    studies = studies.assign(missing=[folds or text for folds, text in zip(studies["missing"], texts, strict=True)])
+    texts = [
+        "; ".join(dict.fromkeys(reason for reason in line if isinstance(reason, str)))
+        for line in reasons
+    ]
+    studies = studies.assign(
+        missing=[folds or text for folds, text in zip(studies["missing"], texts, strict=True)]
+    )
     lines = studies.merge(settings, on="setting")[columns]
-    new_problems = [f"{problem.kind}: {problem.where}: {problem.reason}" for problem in chosen.problems]
+    new_problems = [
+        f"{problem.kind}: {problem.where}: {problem.reason}" for problem in chosen.problems
+    ]
     lines.attrs = {**frame.attrs, "problems": [*frame.attrs.get("problems", ()), *new_problems]}
     return lines
 
@@ -136,11 +153,27 @@ def selected_of_frame(frame: pd.DataFrame) -> Selected:
     if not {"folder", "label"} & {*frame}:
         collection = read_table(frame)
         if collection.published:
-            return Selected([], collection.rows, published=collection.published, problems=collection.problems)
+            return Selected(
+                [], collection.rows, published=collection.published, problems=collection.problems
+            )
         return replace(select_runs(collection, Last()), problems=collection.problems)
-    needed = ("folder", "label", *IDENTITY_KEYS, "step", "subset", "env", "env_held_out", "seen", "wrong")
-    if absent := [name for name in needed if name not in frame and name not in (*_IN_COLUMNS, *_LATER)]:
-        raise ConfigError(f"frame has no column {absent[0]}; give one of dgbench.results, or some of its lines")
+    needed = (
+        "folder",
+        "label",
+        *IDENTITY_KEYS,
+        "step",
+        "subset",
+        "env",
+        "env_held_out",
+        "seen",
+        "wrong",
+    )
+    if absent := [
+        name for name in needed if name not in frame and name not in (*_IN_COLUMNS, *_LATER)
+    ]:
+        raise ConfigError(
+            f"frame has no column {absent[0]}; give one of dgbench.results, or some of its lines"
+        )
     _check_errors(frame)
     rows = frame.assign(run=frame.groupby(["run", "folder"], sort=False).ngroup().to_numpy())
     tests = rows[rows["subset"] == "test"]
@@ -148,7 +181,11 @@ def selected_of_frame(frame: pd.DataFrame) -> Selected:
     runs = []
     for number, line in enumerate(frame.drop_duplicates(["run", "folder"]).to_dict("records")):
         identity = _identity_of(line)
-        label, folder, step = str(identity.pop("label")), str(identity.pop("folder")), int(line["step"])
+        label, folder, step = (
+            str(identity.pop("label")),
+            str(identity.pop("folder")),
+            int(line["step"]),
+        )
         everywhere = tested_by.get(number, frozenset()) if identity["fold"] == FULL else frozenset()
         runs.append(SelectedRun(identity, label, folder, step, environments=everywhere))
     return Selected(runs, tests_of(runs, rows), partial=True)
@@ -161,7 +198,9 @@ def _check_errors(frame: pd.DataFrame) -> None:
         ConfigError: there is one.
     """
     seen, wrong = (frame[name].to_numpy(dtype="float64") for name in ("seen", "wrong"))
-    impossible = (seen < 1) | (wrong < 0) | (wrong > seen * (1 + ROUNDING))  # what is missing is NaN
+    impossible = (
+        (seen < 1) | (wrong < 0) | (wrong > seen * (1 + ROUNDING))
+    )  # what is missing is NaN
     if impossible.any():
         row = int(impossible.argmax())
         raise ConfigError(
@@ -185,25 +224,33 @@ def selection_named(name: str) -> Selection:
     """
     files = {file.stem: file for file in sorted((CONF / "selection").glob("*.yaml"))}
     if name not in files:
-        raise ConfigError(f"selection={name} is unknown; choose from {', '.join(files)}, or pass a selection")
+        raise ConfigError(
+            f"selection={name} is unknown; choose from {', '.join(files)}, or pass a selection"
+        )
     selection: Selection = instantiate(yaml.safe_load(files[name].read_text(encoding="utf-8")))
     return selection
 
 
 def _frame(collection: Collection, selected: Selected) -> pd.DataFrame:
     steps = np.array([-1 if run.reason else run.step for run in selected.runs])
-    rows = collection.rows[collection.rows["step"].to_numpy() == steps[collection.rows["run"].to_numpy()]]
+    rows = collection.rows[
+        collection.rows["step"].to_numpy() == steps[collection.rows["run"].to_numpy()]
+    ]
     lines = [{**run.identity, "folder": run.folder, "label": run.label} for run in selected.runs]
     runs = pd.DataFrame([_flat(line) for line in lines])
     position = rows["run"].to_numpy()
     columns = sorted((str(name) for name in runs.columns), key=_place)
     identities = runs[columns].take(position).reset_index(drop=True)
-    evaluations = rows.drop(columns="run").reset_index(drop=True).astype({"env": str, "subset": str})
+    evaluations = (
+        rows.drop(columns="run").reset_index(drop=True).astype({"env": str, "subset": str})
+    )
     evaluations["error"] = evaluations["wrong"] / evaluations["seen"]
     if "majority_wrong" not in evaluations:
         evaluations["majority_wrong"] = np.nan
     evaluations["code"] = identities.pop("code")
-    evaluations["together"] = pd.array([run.together for run in collection.runs], dtype="Int64").take(position)
+    evaluations["together"] = pd.array(
+        [run.together for run in collection.runs], dtype="Int64"
+    ).take(position)
     frame: pd.DataFrame = pd.concat([identities, evaluations[list(EVALUATION)]], axis=1)
     return frame
 

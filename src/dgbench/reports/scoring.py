@@ -36,7 +36,9 @@ def score(
     y_pred: Any = None,
     environments: Any = None,
     *,
-    given: Annotated[Several[str | float] | None, Refusal("is no list of environments", "write e.g. ['photo']")] = None,
+    given: Annotated[
+        Several[str | float] | None, Refusal("is no list of environments", "write e.g. ['photo']")
+    ] = None,
     groups: Any = None,
     training_groups: Annotated[
         Mapping[str, NotNegative] | None,
@@ -74,7 +76,9 @@ def score(
     """
     if isinstance(y_true, str | Path):
         if y_pred is not None or environments is not None:
-            raise ConfigError(f"y_true={y_true} is a file, which has predictions and environments; leave these out")
+            raise ConfigError(
+                f"y_true={y_true} is a file, which has predictions and environments; leave these out"
+            )
         path, names = Path(y_true), groups
         y_true, y_pred, environments, groups, given = _read(path, names, given)
         training_groups = _training_of(path, names) if training_groups is None else training_groups
@@ -83,10 +87,14 @@ def score(
     labels = {} if groups is None else {"groups": _groups(groups)}
     _check_lengths({"y_true": true, "y_pred": predicted, "environments": env_names, **labels})
     if (true.dtype.kind == "U") != (predicted.dtype.kind == "U"):
-        raise ConfigError("one of y_true and y_pred has names of classes, the other numbers; give both alike")
+        raise ConfigError(
+            "one of y_true and y_pred has names of classes, the other numbers; give both alike"
+        )
     wrong = true != predicted
     if training_groups is not None and not labels:
-        raise ConfigError("training_groups names images of groups, and there are no groups; give groups too")
+        raise ConfigError(
+            "training_groups names images of groups, and there are no groups; give groups too"
+        )
     trained_on = None if given is None else list(map(str, given))
     seen_names = set(trained_on or ())
     env_lines = _lines(env_names, wrong)
@@ -99,7 +107,10 @@ def score(
         group_lines = _lines(label, wrong)
         lines |= {("group", name): line for name, line in group_lines.items()}
         worst = max(group_lines, key=lambda name: group_lines[name]["error"])
-        measures["worst_group"] = {**_counted(wrong[label == worst], 1 - 0.05 / len(group_lines)), "where": worst}
+        measures["worst_group"] = {
+            **_counted(wrong[label == worst], 1 - 0.05 / len(group_lines)),
+            "where": worst,
+        }
         if len(group_lines) > 1:
             notes.append(_OF_THE_WORST.format(len(group_lines), len(group_lines)))
         if training_groups is not None:
@@ -115,7 +126,9 @@ def score(
     return frame
 
 
-def _measures(environments: Mapping[str, Mapping[str, Any]], given: list[str] | None) -> dict[str, dict[str, Any]]:
+def _measures(
+    environments: Mapping[str, Mapping[str, Any]], given: list[str] | None
+) -> dict[str, dict[str, Any]]:
     """Compute the measures over environments, or say why there are none."""
     errors = {name: float(line["error"]) for name, line in environments.items()}
     trained_on = set(given or ())
@@ -126,16 +139,27 @@ def _measures(environments: Mapping[str, Mapping[str, Any]], given: list[str] | 
         errors,
         no_held_out="" if held_out else "every environment was trained on, so none is held out",
         no_worst_gap="" if given is None else _ONE_MODEL.format(", ".join(given)),
-        no_everywhere=_NO_GIVEN if given is None else (untested and f"not tested in {', '.join(untested)}") or "",
+        no_everywhere=_NO_GIVEN
+        if given is None
+        else (untested and f"not tested in {', '.join(untested)}") or "",
     )
-    env_of = {"worst": max(held_out, key=held_out.__getitem__, default=None), "ideal": measures.ideal_env}
+    env_of = {
+        "worst": max(held_out, key=held_out.__getitem__, default=None),
+        "ideal": measures.ideal_env,
+    }
     return {
-        name: {"error": measures.value(name), "where": env_of.get(name), "reason": measures.reasons.get(name)}
+        name: {
+            "error": measures.value(name),
+            "where": env_of.get(name),
+            "reason": measures.reasons.get(name),
+        }
         for name in MEASURES
     }
 
 
-def _adjusted(lines: Mapping[str, Mapping[str, Any]], training: Mapping[str, float]) -> dict[str, Any]:
+def _adjusted(
+    lines: Mapping[str, Mapping[str, Any]], training: Mapping[str, float]
+) -> dict[str, Any]:
     """Average the errors of groups by their shares of the training images, or say why that cannot be.
 
     Raises:
@@ -185,13 +209,23 @@ def _read(path: Path, groups: Any, given: Any) -> tuple[Any, Any, Any, Any, Any]
     frame = read_predictions(path).to_pandas()
     frame = frame[frame["subset"] == "test"]
     if frame.empty:
-        raise ConfigError(f"{path} has no test images of a single environment; exact evaluation mixes environments")
+        raise ConfigError(
+            f"{path} has no test images of a single environment; exact evaluation mixes environments"
+        )
     if groups is not None:
         names = [groups] if isinstance(groups, str) else list(groups)
         if unknown := [name for name in names if name not in frame]:
-            raise ConfigError(f"groups={shown(unknown)} is no column of {path}; choose from {', '.join(frame)}")
+            raise ConfigError(
+                f"groups={shown(unknown)} is no column of {path}; choose from {', '.join(frame)}"
+            )
         groups = frame[names]
-    return frame["label"], frame["predicted"], frame["env"], groups, training if given is None else given
+    return (
+        frame["label"],
+        frame["predicted"],
+        frame["env"],
+        groups,
+        training if given is None else given,
+    )
 
 
 def _training_of(path: Path, names: Any) -> dict[str, float] | None:
@@ -199,7 +233,11 @@ def _training_of(path: Path, names: Any) -> dict[str, float] | None:
     about = about_predictions(path)
     known = about.get("training_groups") or {}
     columns = [] if names is None or isinstance(names, str) else list(map(str, names))
-    attributes = [name for name in columns if name.removeprefix(ATTRIBUTE) in known and name.startswith(ATTRIBUTE)]
+    attributes = [
+        name
+        for name in columns
+        if name.removeprefix(ATTRIBUTE) in known and name.startswith(ATTRIBUTE)
+    ]
     if len(columns) != 2 or len(attributes) != 1 or "label" not in columns:
         return None
     number = {str(name): k for k, name in enumerate(about["classes"])}
@@ -222,7 +260,9 @@ def _array(name: str, values: Any) -> NDArray[Any]:
         hint = f", e.g. the class of each line, {name}.argmax(1)" if array.ndim == 2 else ""
         raise ConfigError(f"{name} is of shape {array.shape}; give one value for every image{hint}")
     if (n_missing := int(pd.isna(array).sum())) > 0:
-        raise ConfigError(f"{name} holds no value for {n_missing} of {len(array)} images; leave these out")
+        raise ConfigError(
+            f"{name} holds no value for {n_missing} of {len(array)} images; leave these out"
+        )
     return array
 
 
@@ -249,11 +289,18 @@ def _groups(groups: Any) -> NDArray[np.str_]:
     if not isinstance(groups, Mapping | pd.DataFrame):
         return _names("groups", groups)
     if not len(groups):
-        raise ConfigError("groups={} names no list; give one value for every image, or several lists by name")
+        raise ConfigError(
+            "groups={} names no list; give one value for every image, or several lists by name"
+        )
     columns = {str(key): _names(f"groups[{key!r}]", groups[key]) for key in groups}
     _check_lengths(columns)
     named = zip(*columns.values(), strict=True)
-    return np.array([", ".join(f"{key}={value}" for key, value in zip(columns, line, strict=True)) for line in named])
+    return np.array(
+        [
+            ", ".join(f"{key}={value}" for key, value in zip(columns, line, strict=True))
+            for line in named
+        ]
+    )
 
 
 def _check_lengths(arrays: Mapping[str, NDArray[Any]]) -> None:

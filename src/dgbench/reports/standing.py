@@ -58,7 +58,9 @@ class Leaders:
         """``coral``, ``coral and erm``, ``coral, erm and vrex``."""
         return listed(self.names)
 
-    def sentence(self, quantity: str, results: pd.DataFrame, value: str, trained_on_one: bool) -> str:
+    def sentence(
+        self, quantity: str, results: pd.DataFrame, value: str, trained_on_one: bool
+    ) -> str:
         """Say ``coral and erm tie for the lowest average error``, or that they are equal throughout.
 
         Args:
@@ -69,7 +71,9 @@ class Leaders:
         """
         if len(self.names) == 1:
             return f"{self.text} has the {quantity}"
-        places = [name for name in results if name != "algorithm" and not str(name).startswith(value)]
+        places = [
+            name for name in results if name != "algorithm" and not str(name).startswith(value)
+        ]
         table = results.pivot_table(index="algorithm", columns=places, values=value, observed=True)
         lines = table.reindex(list(self.names)).to_numpy(dtype="float64")
         if not np.allclose(lines, lines[:1], rtol=ROUNDING, atol=0, equal_nan=True):
@@ -143,9 +147,13 @@ class Verdict:
         difference = self.comparisons[second].difference if second else None
         if second is None or difference is None:
             return text
-        behind = difference.estimate < 0  # of another seed more, which the rival lacks, the leader was better
+        behind = (
+            difference.estimate < 0
+        )  # of another seed more, which the rival lacks, the leader was better
         side = "above" if above != behind else "below"
-        low, high = (-difference.high, -difference.low) if behind else (difference.low, difference.high)
+        low, high = (
+            (-difference.high, -difference.low) if behind else (difference.low, difference.high)
+        )
         shared = f" over {self.comparisons[second].seeds} seeds" if second in self.remarks else ""
         return (
             f"{text}, {percent(abs(difference.estimate))} points {side} {second}{shared} "
@@ -205,7 +213,9 @@ class Verdict:
         return listed([*whole, *partial]).removesuffix(",")
 
 
-def judge(values: pd.DataFrame, highest: bool = False, absent: Iterable[str] = ()) -> Verdict | None:
+def judge(
+    values: pd.DataFrame, highest: bool = False, absent: Iterable[str] = ()
+) -> Verdict | None:
     """Find who leads a table, and whom its seeds separate from the leader.
 
     Args:
@@ -230,7 +240,11 @@ def judge(values: pd.DataFrame, highest: bool = False, absent: Iterable[str] = (
     ordered = sorted(comparisons.keys() - ties, key=lambda name: (sign * level[name], name))
     lacking = sorted(set(map(str, absent)) - set(names))
     rivals = (*ordered, *lacking)
-    remarks = {name: f"{comparisons[name].seeds} of {outcome.seeds} seeds" for name in ordered if name not in full}
+    remarks = {
+        name: f"{comparisons[name].seeds} of {outcome.seeds} seeds"
+        for name in ordered
+        if name not in full
+    }
     remarks |= dict.fromkeys(lacking, "no complete seed")
     open_to = {name for name in ordered if not comparisons[name].separated} | set(lacking)
     beaten = {names[position] for position in outcome.not_best}

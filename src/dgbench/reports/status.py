@@ -67,7 +67,9 @@ class RunState:
 
     folder: Path
     state: str  #: one of :data:`STATES`
-    reason: str = ""  #: why it failed, is stuck or waits though it was begun, and where it was interrupted
+    reason: str = (
+        ""  #: why it failed, is stuck or waits though it was begun, and where it was interrupted
+    )
     beat: Beat | None = None
 
     def command(self) -> str | None:
@@ -77,7 +79,10 @@ class RunState:
             words = session["typed"]
         except (OSError, ValueError, KeyError, TypeError, IndexError):
             return None
-        if not (isinstance(words, list) and all(isinstance(word, str) and word.isprintable() for word in words)):
+        if not (
+            isinstance(words, list)
+            and all(isinstance(word, str) and word.isprintable() for word in words)
+        ):
             return None
         path = session.get("python_path", "")
         is_path = isinstance(path, str) and path.isprintable()
@@ -108,13 +113,19 @@ def run_states(
         for folder in tracked(folders, "looking at runs", len(folders), "runs")
     ]
     begun = {os.path.realpath(state.folder) for state in states}
-    waiting = {os.path.realpath(folder): folder for root in roots for folder in _planned(root, problems)}
+    waiting = {
+        os.path.realpath(folder): folder for root in roots for folder in _planned(root, problems)
+    }
     states += [RunState(folder, "waiting") for real, folder in waiting.items() if real not in begun]
     return sorted(states, key=lambda state: str(state.folder)), problems
 
 
 def _state(
-    folder: RunFolder, now: float, stuck_after: float, is_locked: Callable[[Path], bool], problems: list[Problem]
+    folder: RunFolder,
+    now: float,
+    stuck_after: float,
+    is_locked: Callable[[Path], bool],
+    problems: list[Problem],
 ) -> RunState:
     if folder.status == DONE:
         if not (lacking := _lacking(folder.path, *_changed(folder.path / ROW_FILE))):
@@ -159,7 +170,11 @@ def _changed(file: Path) -> tuple[int, int]:
 
 
 def _why_stuck(
-    folder: Path, beat: Beat | None, age: float, stuck_after: float, is_locked: Callable[[Path], bool]
+    folder: Path,
+    beat: Beat | None,
+    age: float,
+    stuck_after: float,
+    is_locked: Callable[[Path], bool],
 ) -> str:
     position = _where(beat)
     if beat and beat.host == socket.gethostname() and not _alive(beat.pid):
@@ -167,7 +182,11 @@ def _why_stuck(
     if -AHEAD <= age <= FRESH:
         return ""
     if not is_locked(folder):
-        ago = f"{duration(age)} after its last sign of life" if age > 0 else "whose clock is ahead of this one"
+        ago = (
+            f"{duration(age)} after its last sign of life"
+            if age > 0
+            else "whose clock is ahead of this one"
+        )
         return f"no process holds its lock{position}, {ago}; the same command resumes it"
     if age > stuck_after:
         process = f", process {beat.pid} on {beat.host}" if beat else ""
@@ -203,7 +222,10 @@ def expected_jobs(roots: Sequence[Path]) -> tuple[dict[tuple[str, str], str], li
         for file in _below(root, f"{JOBS}/{EXPECTED_FILE}"):
             parent = file.parent.parent
             try:
-                jobs |= {(os.path.realpath(parent), key): typed for key, typed in unended_jobs(parent).items()}
+                jobs |= {
+                    (os.path.realpath(parent), key): typed
+                    for key, typed in unended_jobs(parent).items()
+                }
             except (OSError, ValueError) as error:
                 reason = getattr(error, "strerror", None) or "it is no list of jobs"
                 text = f"{reason}; jobs that have not begun are not counted"
@@ -218,7 +240,10 @@ def _planned(root: Path, problems: list[Problem]) -> list[Path]:
         try:
             plan = read_json(file)
             runs = plan["runs"] if "runs" in plan else plan["members"]  # as older versions wrote it
-            if not (isinstance(runs, list) and all(isinstance(run, str) and run.isprintable() for run in runs)):
+            if not (
+                isinstance(runs, list)
+                and all(isinstance(run, str) and run.isprintable() for run in runs)
+            ):
                 raise ValueError
         except (OSError, ValueError, KeyError, TypeError) as error:
             reason = getattr(error, "strerror", None) or "it is no list of run folders"
@@ -231,7 +256,11 @@ def _planned(root: Path, problems: list[Problem]) -> list[Path]:
 
 def _below(root: Path, name: str) -> list[Path]:
     """Find the files of a name in a folder and down to two levels below it."""
-    return [file for pattern in (name, f"*/{name}", f"*/*/{name}") for file in sorted(root.glob(pattern))]
+    return [
+        file
+        for pattern in (name, f"*/{name}", f"*/*/{name}")
+        for file in sorted(root.glob(pattern))
+    ]
 
 
 class StatusReport(Report):
@@ -270,20 +299,29 @@ class StatusReport(Report):
             jobs, unreadable = expected_jobs(searched)
             problems += unreadable
             if not states and not jobs:
-                raise RecordError(f"{nothing_found(searched, problems)}; name folders with runs=[DIR]")
+                raise RecordError(
+                    f"{nothing_found(searched, problems)}; name folders with runs=[DIR]"
+                )
             clear = _CLEAR if self.every and sys.stdout.isatty() else ""
             print(clear + status_text(states, problems, self.most, list(jobs.values())), flush=True)
             standing = {state.state for state in states}
             if not self.every or "running" not in standing:
                 if standing & {"failed", "stuck"}:
                     return BROKEN
-                return ALL_DONE if standing == {"done"} and not jobs and not _hiding(problems) else UNFINISHED
+                return (
+                    ALL_DONE
+                    if standing == {"done"} and not jobs and not _hiding(problems)
+                    else UNFINISHED
+                )
             time.sleep(self.every)
             print(flush=True)
 
 
 def status_text(
-    states: Sequence[RunState], problems: Sequence[Problem] = (), most: int = 20, jobs: Sequence[str] = ()
+    states: Sequence[RunState],
+    problems: Sequence[Problem] = (),
+    most: int = 20,
+    jobs: Sequence[str] = (),
 ) -> str:
     """Format the whole status as text.
 
@@ -297,13 +335,19 @@ def status_text(
     listed = {"running": _running([state for state in states if state.state == "running"])}
     for title in ("interrupted", "waiting", "failed", "stuck"):
         listed[title] = [
-            f"{s.folder}: {s.reason}" for s in states if s.state == title and (s.reason or title != "waiting")
+            f"{s.folder}: {s.reason}"
+            for s in states
+            if s.state == title and (s.reason or title != "waiting")
         ]
-    listed["problems"] = [f"{problem.kind} {problem.where}: {problem.reason}" for problem in problems]
+    listed["problems"] = [
+        f"{problem.kind} {problem.where}: {problem.reason}" for problem in problems
+    ]
     for title, lines in listed.items():
         if lines:
             remainder = [f"  and {len(lines) - most} more"] if len(lines) > most else []
-            parts.append("\n".join([f"\n{title}", *(f"  {line}" for line in lines[:most]), *remainder]))
+            parts.append(
+                "\n".join([f"\n{title}", *(f"  {line}" for line in lines[:most]), *remainder])
+            )
     return "\n".join(parts)
 
 
@@ -316,9 +360,14 @@ def _groups(states: Sequence[RunState], hiding: bool, jobs: Sequence[str]) -> st
     for state in states:
         groups[state.group].append(state)
     lines = [["runs of", "all", *STATES, "steps/s", "time left"]]
-    for name, group in [*sorted(groups.items()), *([("all", list(states))] if len(groups) > 1 else [])]:
+    for name, group in [
+        *sorted(groups.items()),
+        *([("all", list(states))] if len(groups) > 1 else []),
+    ]:
         counts = Counter(state.state for state in group)
-        lines.append([name, str(len(group)), *(str(counts[state]) for state in STATES), *_pace(group)])
+        lines.append(
+            [name, str(len(group)), *(str(counts[state]) for state in STATES), *_pace(group)]
+        )
     numeric = [False] + [True] * (len(lines[0]) - 2) + [False]
     notes = [f"  {note}" for note in _notes(states, hiding, jobs)]
     return "\n".join([f"{len(states)} runs", *(aligned(lines, numeric) if states else []), *notes])
@@ -326,7 +375,11 @@ def _groups(states: Sequence[RunState], hiding: bool, jobs: Sequence[str]) -> st
 
 def _pace(states: Sequence[RunState]) -> list[str]:
     """Compute steps per second of all that runs, and the time that what runs and waits takes at that pace."""
-    beats = [state.beat for state in states if state.state == "running" and state.beat and state.beat.steps_per_s]
+    beats = [
+        state.beat
+        for state in states
+        if state.state == "running" and state.beat and state.beat.steps_per_s
+    ]
     rate = sum(beat.steps_per_s or 0.0 for beat in beats)
     if not beats or not rate:
         return ["-", ""]
@@ -345,7 +398,11 @@ def _running(states: Sequence[RunState]) -> list[str]:
             together[beat.host, beat.pid, beat.step, beat.steps].append(state)
     lines = []
     for (host, pid, step, steps), stack in sorted(together.items()):
-        label = str(stack[0].folder) if len(stack) == 1 else f"{len(stack)} models together, e.g. {stack[0].folder}"
+        label = (
+            str(stack[0].folder)
+            if len(stack) == 1
+            else f"{len(stack)} models together, e.g. {stack[0].folder}"
+        )
         beat, speed = stack[0].beat, ""
         if beat and beat.seconds_left is not None:
             speed = f", {beat.steps_per_s:.1f} steps/s, {duration(beat.seconds_left)} left"

@@ -32,10 +32,29 @@ if TYPE_CHECKING:
     from dgbench.analysis.intervals import Interval
 
 
-Unit = Literal["percent", "points", "correlation", "probability", "loss", "distance", "rank", "count", "signed", "text"]
+Unit = Literal[
+    "percent",
+    "points",
+    "correlation",
+    "probability",
+    "loss",
+    "distance",
+    "rank",
+    "count",
+    "signed",
+    "text",
+]
 BESIDE = ("std", "n", "low", "high", "best", "flag", "reason")
 REFERENCE = "reference"
-_PLACES = {"percent": 1, "points": 1, "correlation": 2, "probability": 2, "loss": 3, "distance": 3, "rank": 1}
+_PLACES = {
+    "percent": 1,
+    "points": 1,
+    "correlation": 2,
+    "probability": 2,
+    "loss": 3,
+    "distance": 3,
+    "rank": 1,
+}
 
 
 @dataclass(frozen=True)
@@ -116,7 +135,9 @@ def table(
     return Table(frame, name, title, tuple(columns), tuple(notes), detail)
 
 
-def with_lines(table: Table, lines: Sequence[Mapping[str, Any]], notes: Iterable[str] = ()) -> Table:
+def with_lines(
+    table: Table, lines: Sequence[Mapping[str, Any]], notes: Iterable[str] = ()
+) -> Table:
     """Append lines of references to a table; their cells that are missing stay empty."""
     import pandas as pd
 
@@ -128,7 +149,9 @@ def with_lines(table: Table, lines: Sequence[Mapping[str, Any]], notes: Iterable
         if pd.api.types.is_bool_dtype(kind):
             frame[name] = frame[name].map(lambda value: value is True)
         else:  # whole numbers stay whole beside cells that are empty
-            frame[name] = frame[name].astype("Int64" if pd.api.types.is_integer_dtype(kind) else kind)
+            frame[name] = frame[name].astype(
+                "Int64" if pd.api.types.is_integer_dtype(kind) else kind
+            )
     return replace(table, frame=frame, notes=(*table.notes, *notes))
 
 
@@ -149,7 +172,11 @@ def entry(
     The reason is why there is no value: it counts where there is none.
     """
     values = (std, n, low, high, best, flag or None, reason or None if value is None else None)
-    extras = {f"{name}.{kind}": value for kind, value in zip(BESIDE, values, strict=True) if value is not None}
+    extras = {
+        f"{name}.{kind}": value
+        for kind, value in zip(BESIDE, values, strict=True)
+        if value is not None
+    }
     return {name: value, **extras}
 
 
@@ -170,16 +197,24 @@ def cells(table: Table) -> list[list[Cell]]:
 
 
 def _cells(frame: pd.DataFrame, column: Column) -> list[Cell]:
-    extras = {kind: _values(frame[f"{column.name}.{kind}"]) for kind in BESIDE if f"{column.name}.{kind}" in frame}
+    extras = {
+        kind: _values(frame[f"{column.name}.{kind}"])
+        for kind in BESIDE
+        if f"{column.name}.{kind}" in frame
+    }
     column_cells = []
     for index, value in enumerate(_values(frame[column.name])):
-        beside = {kind: values[index] for kind, values in extras.items() if values[index] is not None}
+        beside = {
+            kind: values[index] for kind, values in extras.items() if values[index] is not None
+        }
         if "n" in beside:
             beside["n"] = int(beside["n"])
         if value is not None and column.numeric and not isinstance(value, str):
             value = float(value)
         elif value is not None and not isinstance(value, str):
-            value = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+            value = (
+                str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+            )
         column_cells.append(Cell(value, **beside))
     return column_cells
 
@@ -187,7 +222,10 @@ def _cells(frame: pd.DataFrame, column: Column) -> list[Cell]:
 def _values(column: pd.Series[Any]) -> list[Any]:
     """Convert a column to Python's values, None where there is none."""
     pairs = zip(column.tolist(), column.isna().tolist(), strict=True)
-    return [None if absent else value.item() if hasattr(value, "item") else value for value, absent in pairs]
+    return [
+        None if absent else value.item() if hasattr(value, "item") else value
+        for value, absent in pairs
+    ]
 
 
 def is_negative(cell: Cell, unit: Unit) -> bool:
@@ -238,5 +276,8 @@ def aligned(lines: Sequence[Sequence[str]], numeric: Sequence[bool]) -> list[str
     """
     widths = [max(len(line[column]) for line in lines) for column in range(len(numeric))]
     pads = [str.rjust if right else str.ljust for right in numeric]
-    padded = ([pad(text, width) for pad, text, width in zip(pads, line, widths, strict=True)] for line in lines)
+    padded = (
+        [pad(text, width) for pad, text, width in zip(pads, line, widths, strict=True)]
+        for line in lines
+    )
     return ["  " + "  ".join(line).rstrip() for line in padded]

@@ -19,7 +19,15 @@ from dgbench.analysis.accuracy import mean
 from dgbench.analysis.selection import Selection
 from dgbench.plan.folds import FULL, tested
 from dgbench.plan.settings import FileName
-from dgbench.reports.document import Document, Report, Section, leads, problem_table, selection_text, warnings
+from dgbench.reports.document import (
+    Document,
+    Report,
+    Section,
+    leads,
+    problem_table,
+    selection_text,
+    warnings,
+)
 from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.labels import setting_labels, sortable
 from dgbench.reports.reading.collect import Collection
@@ -73,7 +81,9 @@ def errors_everywhere(
     if identity["evaluation"] != "exact" or identity["grouped"] or len(errors) < 3:
         return {}
     try:
-        tested_in, all_of_them = (np.array([*map(float, names)]) for names in (errors, environments))
+        tested_in, all_of_them = (
+            np.array([*map(float, names)]) for names in (errors, environments)
+        )
     except ValueError:
         return {}
     values = np.array([*errors.values()])
@@ -83,7 +93,11 @@ def errors_everywhere(
 
 
 def checks_of(
-    collection: Collection, selected: Selected, evaluation: Evaluation, shifts: Shifts, split_by: str | None = None
+    collection: Collection,
+    selected: Selected,
+    evaluation: Evaluation,
+    shifts: Shifts,
+    split_by: str | None = None,
 ) -> pd.DataFrame:
     """Check every statement in every case.
 
@@ -101,7 +115,9 @@ def checks_of(
         Theorem 4.2), ``slack``.
     """
     lines = [*_check_studies(evaluation), *_check_models(collection, selected, shifts, split_by)]
-    checks = pd.DataFrame(lines, columns=list(_COLUMNS)).astype({"left": "float64", "right": "float64"})
+    checks = pd.DataFrame(lines, columns=list(_COLUMNS)).astype(
+        {"left": "float64", "right": "float64"}
+    )
     return checks.assign(slack=checks["right"] - checks["left"])
 
 
@@ -109,9 +125,22 @@ def _check_studies(evaluation: Evaluation) -> Iterator[dict[str, Any]]:
     """Check equation 39, with and without its gap term, for every study."""
     for study in evaluation.studies.to_dict("records"):
         for statement, measure in ((IDEAL, "worst_gap"), (WORST, "worst")):
-            reason = next((text for name in ("ideal", measure) if isinstance(text := study[f"{name}.reason"], str)), "")
+            reason = next(
+                (
+                    text
+                    for name in ("ideal", measure)
+                    if isinstance(text := study[f"{name}.reason"], str)
+                ),
+                "",
+            )
             case = {key: study[key] for key in ("setting", "algorithm", "seed")}
-            yield {"statement": statement, **case, "left": study["ideal"], "right": study[measure], "reason": reason}
+            yield {
+                "statement": statement,
+                **case,
+                "left": study["ideal"],
+                "right": study[measure],
+                "reason": reason,
+            }
 
 
 def _check_models(
@@ -122,31 +151,49 @@ def _check_models(
     steps = np.array([run.step if not run.reason else -1 for run in selected.runs])
     rows = rows[rows["step"].to_numpy() == steps[rows["run"].to_numpy()]]
     errors: dict[tuple[int, str], dict[str, float]] = defaultdict(dict)
-    for number, subset, env, error in zip(*(rows[name] for name in ("run", "subset", "env", "error")), strict=True):
+    for number, subset, env, error in zip(
+        *(rows[name] for name in ("run", "subset", "env", "error")), strict=True
+    ):
         errors[number, subset][str(env)] = error
     studies: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     environments: dict[str, frozenset[str]] = defaultdict(frozenset)
-    for number, (title, _) in enumerate(setting_labels([run.identity for run in selected.runs], split_by)):
+    for number, (title, _) in enumerate(
+        setting_labels([run.identity for run in selected.runs], split_by)
+    ):
         run = selected.runs[number]
-        if not run.environments <= {*run.identity["given"]}:  # else it is not known what an unseen one would do
+        if not run.environments <= {
+            *run.identity["given"]
+        }:  # else it is not known what an unseen one would do
             environments[title] |= run.environments | {*run.identity["given"]}
         if not run.reason:
             studies[title, run.label, run.identity["seed"]].append(number)
     for (title, algorithm, seed), numbers in studies.items():
         everywhere = {
-            number: errors_everywhere(selected.runs[number].identity, errors[number, "test"], environments[title])
+            number: errors_everywhere(
+                selected.runs[number].identity, errors[number, "test"], environments[title]
+            )
             for number in numbers
         }
-        full = next((number for number in numbers if selected.runs[number].identity["fold"] == FULL), None)
+        full = next(
+            (number for number in numbers if selected.runs[number].identity["fold"] == FULL), None
+        )
         ideal = everywhere[full] if full is not None else {}
         for number in numbers:
-            identity, case = selected.runs[number].identity, {"setting": title, "algorithm": algorithm, "seed": seed}
+            identity, case = (
+                selected.runs[number].identity,
+                {"setting": title, "algorithm": algorithm, "seed": seed},
+            )
             if number == full or identity["held_out"]:
-                yield from ({**case, **line} for line in _theorem(identity["given"], everywhere[number]))
+                yield from (
+                    {**case, **line} for line in _theorem(identity["given"], everywhere[number])
+                )
             if number != full and identity["held_out"]:
                 case["env"] = "+".join(tested(identity))
                 yield {**case, **_added(ideal, everywhere[number])}
-                yield {**case, **_shifted(identity, errors[number, "test"], errors[number, "val"], shifts)}
+                yield {
+                    **case,
+                    **_shifted(identity, errors[number, "test"], errors[number, "val"], shifts),
+                }
 
 
 def _theorem(given: Sequence[str], errors: Mapping[str, float]) -> Iterator[dict[str, Any]]:
@@ -178,13 +225,26 @@ def _shifted(
     held_out = frozenset(tested(identity))
     training = frozenset(identity["given"]) - held_out - frozenset(identity["held_out"])
     estimate = shifts.get((form_of(identity), training, held_out))
-    unseen = {env: tests[env] if env in tests else validation[env] for env in training if env in {*tests, *validation}}
+    unseen = {
+        env: tests[env] if env in tests else validation[env]
+        for env in training
+        if env in {*tests, *validation}
+    }
     if estimate is None or not held_out <= tests.keys() or unseen.keys() != training:
-        reason = "no estimate of M_cov and M_cpt for these environments" if estimate is None else "an error is missing"
+        reason = (
+            "no estimate of M_cov and M_cpt for these environments"
+            if estimate is None
+            else "an error is missing"
+        )
         return {"statement": SHIFT, "reason": reason}
     terms = mean([*unseen.values()]), *estimate
     left = mean([tests[env] for env in held_out])
-    return {"statement": SHIFT, "left": left, "right": sum(terms), **dict(zip(_TERMS, terms, strict=True))}
+    return {
+        "statement": SHIFT,
+        "left": left,
+        "right": sum(terms),
+        **dict(zip(_TERMS, terms, strict=True)),
+    }
 
 
 def shifts_of(folders: Any) -> tuple[Shifts, list[Problem]]:
@@ -237,12 +297,18 @@ def statement_table(checks: pd.DataFrame) -> Table:
     for statement, (place, says) in STATEMENTS.items():
         cases = checks[checks["statement"] == statement]
         lines.append({"statement": place, "says": says} | _holds(cases) | _slacks(cases))
-    columns = [Column("statement", key=True), Column("holds", unit="percent", help="of known cases"), *_SLACKS]
+    columns = [
+        Column("statement", key=True),
+        Column("holds", unit="percent", help="of known cases"),
+        *_SLACKS,
+    ]
     notes = [
         "Cases: models (Theorem 3.4), models that lack an environment (section 3.3.3, Theorem 4.2), algorithms x seeds "
         "(eq. 39). They share seeds, images and environments, so a share is a description and has no interval."
     ]
-    return table(lines, "statements", "How often each statement holds", [*columns, Column("says")], notes)
+    return table(
+        lines, "statements", "How often each statement holds", [*columns, Column("says")], notes
+    )
 
 
 def held_out_table(checks: pd.DataFrame) -> Table:
@@ -250,7 +316,10 @@ def held_out_table(checks: pd.DataFrame) -> Table:
     added = checks[checks["statement"] == ADDED]
     by_env = sorted(added.groupby("env"), key=lambda group: sortable(str(group[0])))
     lines = [{"env": env} | _holds(cases) | _slacks(cases) for env, cases in by_env]
-    columns = [Column("env", "held out", key=True), Column("holds", "not raised", "percent", STATEMENTS[ADDED][1])]
+    columns = [
+        Column("env", "held out", key=True),
+        Column("holds", "not raised", "percent", STATEMENTS[ADDED][1]),
+    ]
     title = "Largest error with an environment added to training against that without it"
     return table(lines, "added_environment", title, [*columns, *_SLACKS])
 
@@ -260,7 +329,10 @@ def shift_table(checks: pd.DataFrame) -> Table:
     bounded = checks[(checks["statement"] == SHIFT) & checks["slack"].notna()]
     lines = []
     for (title, env), cases in bounded.groupby(["setting", "env"], sort=False):
-        means = {name: float(cases[name].mean()) for name in ("training", "covariate", "concept", "right", "left")}
+        means = {
+            name: float(cases[name].mean())
+            for name in ("training", "covariate", "concept", "right", "left")
+        }
         lines.append({"setting": title, "env": env} | means | _holds(cases) | _slacks(cases))
     columns = [
         Column("setting", key=True),
@@ -283,7 +355,9 @@ def shift_table(checks: pd.DataFrame) -> Table:
 def theory_answer(checks: pd.DataFrame) -> list[str]:
     """Say whether worst+gap bounds the ideal error, on what assumption, and in one sentence what cannot be told."""
     complete = checks.dropna(subset="slack")
-    cases_of: dict[str, pd.DataFrame] = {str(name): cases for name, cases in complete.groupby("statement")}
+    cases_of: dict[str, pd.DataFrame] = {
+        str(name): cases for name, cases in complete.groupby("statement")
+    }
     sentences = []
     if IDEAL in cases_of:
         with_gap, without = cases_of[IDEAL], cases_of[WORST]
@@ -321,7 +395,10 @@ def _count(cases: pd.DataFrame) -> str:
 
 
 def _reason(cases: pd.DataFrame) -> str:
-    return next((text for text in cases["reason"] if isinstance(text, str) and text), "there is no such model")
+    return next(
+        (text for text in cases["reason"] if isinstance(text, str) and text),
+        "there is no such model",
+    )
 
 
 class TheoryReport(Report):
@@ -334,16 +411,22 @@ class TheoryReport(Report):
     name: FileName = "theory"
     shifts_from: Folders | None = None
 
-    def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
+    def __call__(
+        self, collection: Collection, selection: Selection, split_by: str | None = None
+    ) -> Document:
         shifts, shift_problems = shifts_of(self.shifts_from)
         selected = select_runs(collection, selection, split_by)
         evaluation = evaluate(selected, split_by)
         checks = checks_of(collection, selected, evaluation, shifts, split_by)
         if not shifts:
-            checks.loc[checks["statement"] == SHIFT, "reason"] = "name estimates with report.shifts_from=[DIR]"
+            checks.loc[checks["statement"] == SHIFT, "reason"] = (
+                "name estimates with report.shifts_from=[DIR]"
+            )
         tables = [statement_table(checks), held_out_table(checks), shift_table(checks)]
         title = "What the theorems say of these models"
-        section = Section("theory", title, [item for item in tables if len(item)], answer=theory_answer(checks))
+        section = Section(
+            "theory", title, [item for item in tables if len(item)], answer=theory_answer(checks)
+        )
         problems = [*collection.problems, *evaluation.problems, *shift_problems]
         used, count = sum(not run.reason for run in selected.runs), len(evaluation.settings)
         return Document(
@@ -351,7 +434,9 @@ class TheoryReport(Report):
             selection=selection_text(selection, collection),
             sections=[section],
             problems=problem_table(problems),
-            warnings=warnings(selection, collection, bool(evaluation.studies["trained_on_tested"].any())),
+            warnings=warnings(
+                selection, collection, bool(evaluation.studies["trained_on_tested"].any())
+            ),
             lead=leads(f"{used} models in {count} setting{'s' * (count != 1)}", problems),
             words=WORDS,
         )

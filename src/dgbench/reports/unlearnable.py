@@ -22,7 +22,11 @@ def shares_in(identity: Mapping[str, Any], env: str) -> dict[str, float]:
     """Look up the classes that a run could not learn, with their shares of an environment's tested images."""
     beginning = f"{env}: "
     recorded: Mapping[str, float] = identity.get("unlearnable") or {}
-    return {key.removeprefix(beginning): share for key, share in recorded.items() if key.startswith(beginning)}
+    return {
+        key.removeprefix(beginning): share
+        for key, share in recorded.items()
+        if key.startswith(beginning)
+    }
 
 
 def notes_of_study(identities: Iterable[Mapping[str, Any]], held_out: pd.DataFrame) -> list[str]:
@@ -34,10 +38,14 @@ def notes_of_study(identities: Iterable[Mapping[str, Any]], held_out: pd.DataFra
     """
     by_fold = {identity["fold"]: identity for identity in identities}
     notes = []
-    for fold, env, error in zip(held_out["fold"], held_out["env"], held_out["error"].astype(float), strict=True):
+    for fold, env, error in zip(
+        held_out["fold"], held_out["env"], held_out["error"].astype(float), strict=True
+    ):
         shares = shares_in(by_fold.get(fold, {}), env)
         if shares:
-            notes.append(f"fold {fold}: {_sentence(env, shares, '')} {_bound(sum(shares.values()), [error])}")
+            notes.append(
+                f"fold {fold}: {_sentence(env, shares, '')} {_bound(sum(shares.values()), [error])}"
+            )
     return _first(notes, "folds or environments")
 
 

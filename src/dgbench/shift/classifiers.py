@@ -52,7 +52,11 @@ class TargetClassifier(ShiftClassifier):
     @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:
         n, m, hidden = cls.n_targets(sizes), sizes.n_features, hparams["hidden"]
-        return {"classifier": MLPSpec(m, n, hparams["width"], hidden + 1) if hidden else LinearSpec(m, n)}
+        return {
+            "classifier": MLPSpec(m, n, hparams["width"], hidden + 1)
+            if hidden
+            else LinearSpec(m, n)
+        }
 
     def param_groups(self) -> dict[str, ParamGroup]:
         return {"model": ParamGroup(("featurizer", "classifier"), optimizer="adamw")}

@@ -52,7 +52,9 @@ def discrepancy(on_p: Ints, on_q: Ints, rng: np.random.Generator) -> float:
     half_p, half_q = on_p.shape[1] // 2, on_q.shape[1] // 2
     differences = _all_disagreements(on_p[:, :half_p]) - _all_disagreements(on_q[:, :half_q])
     a, b = np.unravel_index(np.abs(differences).argmax(), differences.shape)
-    value = disagreement(on_p[a, half_p:], on_p[b, half_p:]) - disagreement(on_q[a, half_q:], on_q[b, half_q:])
+    value = disagreement(on_p[a, half_p:], on_p[b, half_p:]) - disagreement(
+        on_q[a, half_q:], on_q[b, half_q:]
+    )
     return float(np.sign(differences[a, b]) * value)
 
 
@@ -89,18 +91,33 @@ class ConceptEstimator(Estimator):
         rows, judged = self._parts(sample)
         rows_p, rows_q = (rows[sample.sides[rows] == side] for side in (0, 1))
         first, second = held_out_split(sample.groups[rows], 0.5, sample.rng("noise"))
-        fitted_on = {"f_tr": (rows_p,), "f_te": (rows_q,), "first": (rows[first],), "second": (rows[second],)}
+        fitted_on = {
+            "f_tr": (rows_p,),
+            "f_te": (rows_q,),
+            "first": (rows[first],),
+            "second": (rows[second],),
+        }
         return [
-            *(self._fitting(sample, LabelClassifier, sides, judged, name) for name, sides in fitted_on.items()),
+            *(
+                self._fitting(sample, LabelClassifier, sides, judged, name)
+                for name, sides in fitted_on.items()
+            ),
             self._fitting(sample, SideClassifier, (rows_p, rows_q), judged, "side"),
         ]
 
     def _fitting(
-        self, sample: Sample, kind: type[TargetClassifier], sides: Sequence[np.ndarray], judged: np.ndarray, name: str
+        self,
+        sample: Sample,
+        kind: type[TargetClassifier],
+        sides: Sequence[np.ndarray],
+        judged: np.ndarray,
+        name: str,
     ) -> Fitting:
         train, validation = [], []
         for number, rows in enumerate(sides):
-            kept, held_out = held_out_split(sample.labels[rows], self.val_fraction, sample.rng("split", name, number))
+            kept, held_out = held_out_split(
+                sample.labels[rows], self.val_fraction, sample.rng("split", name, number)
+            )
             if not len(held_out) or not len(kept):
                 raise DataError(
                     "too few images of every class to choose a step with; raise min_per_class, or add images"
@@ -117,16 +134,23 @@ class ConceptEstimator(Estimator):
     def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
         _, judged = self._parts(sample)
         sides = sample.sides[judged]
-        predictions = np.stack([classifier.outputs.argmax(1) for classifier in fitted])  # (5, n): four of labels
+        predictions = np.stack(
+            [classifier.outputs.argmax(1) for classifier in fitted]
+        )  # (5, n): four of labels
         on_p, on_q = predictions[:4, sides == 0], predictions[:4, sides == 1]
-        accuracy = float(np.mean([(predictions[4, sides == side] == side).mean() for side in (0, 1)]))
+        accuracy = float(
+            np.mean([(predictions[4, sides == side] == side).mean() for side in (0, 1)])
+        )
         values = {
             **concept(on_p[0], on_p[1], on_q[0], on_q[1]),
             "noise": disagreement(predictions[2], predictions[3]),
             "tv": max(0.0, 2 * accuracy - 1),
             "disc": discrepancy(on_p, on_q, sample.rng("discrepancy")),
         }
-        diagnostics = {"accuracy": accuracy, "error_on_own": float(np.mean([fitted[0].error, fitted[1].error]))}
+        diagnostics = {
+            "accuracy": accuracy,
+            "error_on_own": float(np.mean([fitted[0].error, fitted[1].error])),
+        }
         flags = []
         if values["max"] - values["min"] > values["tv"] + 0.05:
             flags.append("max - min is above tv, which therefore underestimates covariate shift")

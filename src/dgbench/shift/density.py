@@ -29,7 +29,10 @@ CLASS_WEIGHTS: Mapping[str, Callable[[Floats], Floats]] = {
 }
 MIXTURE = "mixture"
 
-LOW, HIGH = 0.005, 0.01  # what null pairs should show on average, of diversity and of correlation shift
+LOW, HIGH = (
+    0.005,
+    0.01,
+)  # what null pairs should show on average, of diversity and of correlation shift
 LARGEST = (1e-6, 1.0)  # ends of the ranges that are bisected, from 0: eps_div, eps_cor
 RISING = (True, False)  # whether the estimate rises with its threshold
 ROUNDS = 20
@@ -63,14 +66,20 @@ class GaussianKDE:
         if not variances[0] > RANK * variances[-1]:
             raise SingularError(f"{n} points in a plane")
         self._root = np.linalg.cholesky(self.covariance)
-        self._center = self.features.mean(axis=0)  # whitened about it: rounding grows with the squared distance from 0
+        self._center = self.features.mean(
+            axis=0
+        )  # whitened about it: rounding grows with the squared distance from 0
         self._whitened = self._white(self.features)
         self._squares = np.square(self._whitened).sum(axis=1)
-        self._constant = math.log(n) + m / 2 * math.log(2 * math.pi) + float(np.log(self._root.diagonal()).sum())
+        self._constant = (
+            math.log(n) + m / 2 * math.log(2 * math.pi) + float(np.log(self._root.diagonal()).sum())
+        )
 
     def log_density(self, points: Floats) -> Floats:
         """Compute the (M,) logarithms of the density at (M, m) points."""
-        return np.concatenate([self._log_density(points[i : i + BLOCK]) for i in range(0, len(points), BLOCK)])
+        return np.concatenate(
+            [self._log_density(points[i : i + BLOCK]) for i in range(0, len(points), BLOCK)]
+        )
 
     def draw(self, n: int, rng: np.random.Generator) -> Floats:
         """Draw n points, (n, m), from this density."""
@@ -111,7 +120,9 @@ def standardized(z_p: Floats, z_q: Floats) -> tuple[Floats, Floats]:
     union = np.concatenate([z_p, z_q]).astype(np.float64)
     union = union[:, np.ptp(union, axis=0) > 0]
     if not union.shape[1]:
-        raise DataError("all images have the same features; use another backbone or other initial weights")
+        raise DataError(
+            "all images have the same features; use another backbone or other initial weights"
+        )
     union = (union - union.mean(axis=0)) / union.std(axis=0)
     variances, directions = np.linalg.eigh(np.atleast_2d(np.cov(union, rowvar=False)))
     varying = variances >= RANK * variances[-1]
@@ -146,11 +157,15 @@ class _Side:
         if self.whole is not None:
             return self.whole.draw(n, rng)
         counts = rng.multinomial(n, self.shares)
-        return np.concatenate([kde.draw(count, rng) for kde, count in zip(self.classes, counts, strict=True)])
+        return np.concatenate(
+            [kde.draw(count, rng) for kde, count in zip(self.classes, counts, strict=True)]
+        )
 
     def log_densities(self, points: Floats) -> tuple[Floats, Floats]:
         """Compute the log densities of the side, (M,), and of its classes, (K', M), at (M, m) points."""
-        classes = np.array([kde.log_density(points) for kde in self.classes]).reshape(-1, len(points))
+        classes = np.array([kde.log_density(points) for kde in self.classes]).reshape(
+            -1, len(points)
+        )
         if self.whole is not None:
             return self.whole.log_density(points), classes
         return np.logaddexp.reduce(classes + np.log(self.shares)[:, None], axis=0), classes
@@ -185,29 +200,46 @@ def densities_at(
     """
     fits, failed = _class_fits(z_p, y_p, z_q, y_q)
     classes = np.array(list(fits), dtype=np.int64)
-    counts = np.array([(y_p == label).sum() + (y_q == label).sum() for label in classes], dtype=np.float64)
+    counts = np.array(
+        [(y_p == label).sum() + (y_q == label).sum() for label in classes], dtype=np.float64
+    )
     shares = CLASS_WEIGHTS[class_weights](counts)
     if density == MIXTURE and not fits:
-        raise DataError("no class has enough images for a density of its features; use more images or density=separate")
+        raise DataError(
+            "no class has enough images for a density of its features; use more images or density=separate"
+        )
     side_p, side_q = (
-        _Side(None if density == MIXTURE else _whole(z, name), [pair[side] for pair in fits.values()], shares)
+        _Side(
+            None if density == MIXTURE else _whole(z, name),
+            [pair[side] for pair in fits.values()],
+            shares,
+        )
         for side, (z, name) in enumerate([(z_p, "p"), (z_q, "q")])
     )
     log_proposal = None
     if grid is not None:
         points, log_proposal = grid[0], np.log(grid[1])
     elif rng is None:
-        raise ValueError("a generator is needed to draw points, or points with the density that they were drawn from")
+        raise ValueError(
+            "a generator is needed to draw points, or points with the density that they were drawn from"
+        )
     elif proposal == MIXTURE:
-        points = np.concatenate([side_p.draw(n_points // 2, rng), side_q.draw(n_points - n_points // 2, rng)])
+        points = np.concatenate(
+            [side_p.draw(n_points // 2, rng), side_q.draw(n_points - n_points // 2, rng)]
+        )
     else:
         union = _whole(np.concatenate([z_p, z_q]), "p and q together")
         points = union.draw(n_points, rng)
         log_proposal = union.log_density(points)
-    (log_p, log_p_class), (log_q, log_q_class) = side_p.log_densities(points), side_q.log_densities(points)
+    (log_p, log_p_class), (log_q, log_q_class) = (
+        side_p.log_densities(points),
+        side_q.log_densities(points),
+    )
     if log_proposal is None:
         log_proposal = np.logaddexp(log_p, log_q) - math.log(2)
-    return DensitiesAtPoints(log_p, log_q, log_proposal, log_p_class, log_q_class, shares, classes, failed)
+    return DensitiesAtPoints(
+        log_p, log_q, log_proposal, log_p_class, log_q_class, shares, classes, failed
+    )
 
 
 def _class_fits(
@@ -266,7 +298,9 @@ def from_densities(d: DensitiesAtPoints, eps_div: float, eps_cor: float) -> Dens
     p, q = np.exp(d.log_p - d.log_proposal), np.exp(d.log_q - d.log_proposal)
     half_ratio = (d.log_q - d.log_p) / 2
     # outside T a ratio of densities may overflow, so those points are left out before the exponential
-    p_class = np.exp(np.where(in_t, d.log_p_class + half_ratio - d.log_proposal, -np.inf))  # p(z | y) sqrt(q / p)
+    p_class = np.exp(
+        np.where(in_t, d.log_p_class + half_ratio - d.log_proposal, -np.inf)
+    )  # p(z | y) sqrt(q / p)
     q_class = np.exp(np.where(in_t, d.log_q_class - half_ratio - d.log_proposal, -np.inf))
     by_class = np.abs(p_class - q_class).mean(axis=1) / 2
     by_class_plus = np.square(np.sqrt(p_class) - np.sqrt(q_class)).mean(axis=1) / 2
@@ -302,12 +336,17 @@ def calibrated_thresholds(nulls: Sequence[DensitiesAtPoints]) -> tuple[float, fl
         DataError: no null pair, or one without any class that has densities.
     """
     if not nulls or not all(len(pair.classes) for pair in nulls):
-        raise DataError("null pairs without densities of classes cannot calibrate; use more images or fixed thresholds")
+        raise DataError(
+            "null pairs without densities of classes cannot calibrate; use more images or fixed thresholds"
+        )
     ranges = [[0.0, largest] for largest in LARGEST]
     for _ in range(ROUNDS):
         eps_div, eps_cor = (sum(ends) / 2 for ends in ranges)
         shifts = [from_densities(pair, eps_div, eps_cor) for pair in nulls]
-        means = np.mean([shift.div_plus for shift in shifts]), np.mean([shift.cor_plus for shift in shifts])
+        means = (
+            np.mean([shift.div_plus for shift in shifts]),
+            np.mean([shift.cor_plus for shift in shifts]),
+        )
         missed = [k for k, mean in enumerate(means) if not LOW <= mean <= HIGH]
         if not missed:
             break

@@ -72,7 +72,9 @@ def kernel_matrix(a: Floats, b: Floats, sigma: float) -> Floats:
     union = np.concatenate([a, b]).astype(np.float64)
     union -= union.mean(axis=0)  # the products below lose digits far from 0
     squares = np.square(union).sum(axis=1)
-    distances = squares[:, None] + squares - 2 * union @ union.T  # one product: ten times as fast as pair by pair
+    distances = (
+        squares[:, None] + squares - 2 * union @ union.T
+    )  # one product: ten times as fast as pair by pair
     return np.asarray(np.exp(distances.clip(0) / (-2 * sigma**2)))
 
 
@@ -110,10 +112,17 @@ def mmd2_of_kernel(kernel: Floats, env: Ints) -> tuple[Floats, Floats]:
     sums_first, sums_second = first @ kernel, second @ kernel  # (R, N)
     n, m = first.sum(axis=1), second.sum(axis=1)
     between = 2 * (sums_first * second).sum(axis=1) / (n * m)
-    within_first, within_second = (sums_first * first).sum(axis=1), (sums_second * second).sum(axis=1)
+    within_first, within_second = (
+        (sums_first * first).sum(axis=1),
+        (sums_second * second).sum(axis=1),
+    )
     same_first, same_second = first @ kernel.diagonal(), second @ kernel.diagonal()
     biased = within_first / n**2 + within_second / m**2 - between
-    unbiased = (within_first - same_first) / (n * (n - 1)) + (within_second - same_second) / (m * (m - 1)) - between
+    unbiased = (
+        (within_first - same_first) / (n * (n - 1))
+        + (within_second - same_second) / (m * (m - 1))
+        - between
+    )
     return biased, unbiased
 
 
@@ -127,7 +136,9 @@ def ni(a: Floats, b: Floats) -> float:
     """
     union = np.concatenate([a, b]).astype(np.float64)
     varying = np.ptp(union, axis=0) > 0
-    difference = (union[: len(a)].mean(axis=0) - union[len(a) :].mean(axis=0))[varying] / union.std(axis=0)[varying]
+    difference = (union[: len(a)].mean(axis=0) - union[len(a) :].mean(axis=0))[varying] / union.std(
+        axis=0
+    )[varying]
     return float(np.linalg.norm(difference))
 
 
@@ -138,12 +149,16 @@ def ni_by_class(a: Floats, y_a: Ints, b: Floats, y_b: Ints) -> tuple[float, dict
         a, b: (n, d), (m, d) features.
         y_a, y_b: (n,), (m,) labels; a class of one side only is left out.
     """
-    values = {int(label): ni(a[y_a == label], b[y_b == label]) for label in np.intersect1d(y_a, y_b)}
+    values = {
+        int(label): ni(a[y_a == label], b[y_b == label]) for label in np.intersect1d(y_a, y_b)
+    }
     counts = [int((y_a == label).sum() + (y_b == label).sum()) for label in values]
     return float(np.average(list(values.values()), weights=counts)), values
 
 
-def permutation_p(kernel: Floats, env: Ints, y: Ints, repeats: int, rng: np.random.Generator) -> float:
+def permutation_p(
+    kernel: Floats, env: Ints, y: Ints, repeats: int, rng: np.random.Generator
+) -> float:
     """Compute the share of permutations with an unbiased discrepancy as large: (1 + #{>= observed}) / (repeats + 1).
 
     Sides are permuted within each class, so that only the features of a class are compared.
@@ -177,20 +192,28 @@ def frechet(a: Floats, b: Floats) -> float:
         a, b: (n, d), (m, d), 2 or more of each.
     """
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    return _squared_distance(a.mean(axis=0), _factor_of_samples(a), b.mean(axis=0), _factor_of_samples(b))
+    return _squared_distance(
+        a.mean(axis=0), _factor_of_samples(a), b.mean(axis=0), _factor_of_samples(b)
+    )
 
 
-def frechet_of_moments(mean_a: Floats, covariance_a: Floats, mean_b: Floats, covariance_b: Floats) -> float:
+def frechet_of_moments(
+    mean_a: Floats, covariance_a: Floats, mean_b: Floats, covariance_b: Floats
+) -> float:
     """Compute the squared Fréchet distance of two Gaussians.
 
     Args:
         mean_a, mean_b: (d,).
         covariance_a, covariance_b: (d, d), divisor n - 1.
     """
-    return _squared_distance(mean_a, _factor_of_covariance(covariance_a), mean_b, _factor_of_covariance(covariance_b))
+    return _squared_distance(
+        mean_a, _factor_of_covariance(covariance_a), mean_b, _factor_of_covariance(covariance_b)
+    )
 
 
-def extrapolated(sizes: Sequence[int] | NDArray[np.int64], distances: Sequence[float] | Floats) -> float:
+def extrapolated(
+    sizes: Sequence[int] | NDArray[np.int64], distances: Sequence[float] | Floats
+) -> float:
     """Estimate d^2 at infinitely many images: intercept of least squares of d^2 on 1 / n (Chong & Forsyth 2020).
 
     Most of the bias is gone, and the value may be negative.
@@ -213,7 +236,9 @@ def _squared_distance(mean_a: Floats, factor_a: Floats, mean_b: Floats, factor_b
 def _factor_of_samples(features: Floats) -> Floats:
     factor = (features - features.mean(axis=0)) / np.sqrt(len(features) - 1)
     n, d = factor.shape
-    return np.asarray(np.linalg.qr(factor, mode="r")) if n > d else factor  # the triangle is smaller, with one product
+    return (
+        np.asarray(np.linalg.qr(factor, mode="r")) if n > d else factor
+    )  # the triangle is smaller, with one product
 
 
 def _factor_of_covariance(covariance: Floats) -> Floats:
@@ -237,7 +262,9 @@ class DistanceEstimator(Estimator):
 
     def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
         rng = sample.rng("images")
-        rows_p, rows_q = (rng.permutation(len(side))[: self.max_images] for side in (sample.p, sample.q))
+        rows_p, rows_q = (
+            rng.permutation(len(side))[: self.max_images] for side in (sample.p, sample.q)
+        )
         a, b = sample.features(sample.p)[rows_p], sample.features(sample.q)[rows_q]
         y_a, y_b = sample.y_p[rows_p], sample.y_q[rows_q]
         union = np.concatenate([a, b])
@@ -250,13 +277,25 @@ class DistanceEstimator(Estimator):
         if self.mean_over_widths:
             biased, unbiased = mmd2_mean_over_widths(a, b, sigma)
         index, by_class = ni_by_class(a, y_a, b, y_b)
-        values = {"emd": emd(a, b), "mmd2": unbiased, "mmd2_biased": biased, "ni": index, "ni_pooled": ni(a, b)}
+        values = {
+            "emd": emd(a, b),
+            "mmd2": unbiased,
+            "mmd2_biased": biased,
+            "ni": index,
+            "ni_pooled": ni(a, b),
+        }
         if self.permutations and sample.null == NO_NULL:
             values["mmd2_p"] = permutation_p(
-                kernel, sides, np.concatenate([y_a, y_b]), self.permutations, sample.rng("permutations")
+                kernel,
+                sides,
+                np.concatenate([y_a, y_b]),
+                self.permutations,
+                sample.rng("permutations"),
             )
         values |= {f"ni:{sample.names[label]}": value for label, value in by_class.items()}
-        return Estimate(values, {"sigma": sigma, "dimensions": float(varies.sum()), "images": float(len(a))})
+        return Estimate(
+            values, {"sigma": sigma, "dimensions": float(varies.sum()), "images": float(len(a))}
+        )
 
 
 class FrechetEstimator(Estimator):
@@ -279,10 +318,13 @@ class FrechetEstimator(Estimator):
     name: str = "frechet"
     reference: str | None = None
     n: Annotated[
-        Annotated[int, Field(gt=FEWEST_IMAGES)] | None, Refusal(f"is not an integer >= {FEWEST_IMAGES + 1}", "give one")
+        Annotated[int, Field(gt=FEWEST_IMAGES)] | None,
+        Refusal(f"is not an integer >= {FEWEST_IMAGES + 1}", "give one"),
     ] = None
 
-    _reference: tuple[Floats, Floats, int] = PrivateAttr()  #: mean (m,) and covariance (m, m), and of how many images
+    _reference: tuple[Floats, Floats, int] = (
+        PrivateAttr()
+    )  #: mean (m,) and covariance (m, m), and of how many images
     _common: int = PrivateAttr()  #: images of every environment that are compared
 
     @model_validator(mode="after")
@@ -293,10 +335,14 @@ class FrechetEstimator(Estimator):
                 "moments, with estimator.frechet.reference=PATH"
             )
         if not Path(self.reference).exists():
-            raise ConfigError(f"estimator.frechet.reference={self.reference} does not exist; give a folder or a file")
+            raise ConfigError(
+                f"estimator.frechet.reference={self.reference} does not exist; give a folder or a file"
+            )
         return self
 
-    def prepared(self, features_of: Callable[[Sequence[Path]], np.ndarray], features: str, smallest: int) -> Self:
+    def prepared(
+        self, features_of: Callable[[Sequence[Path]], np.ndarray], features: str, smallest: int
+    ) -> Self:
         estimator = self.model_copy()
         estimator._common = min(self.n or smallest, smallest)
         estimator._reference = _reference(Path(str(self.reference)), features_of, features)
@@ -306,11 +352,15 @@ class FrechetEstimator(Estimator):
         (mean, cov, n_reference), z = self._reference, sample.features(sample.q)
         n = min(len(z), self._common)
         if n <= FEWEST_IMAGES:
-            raise DataError(f"{n} images are too few for a Fréchet distance; give more than {FEWEST_IMAGES}")
+            raise DataError(
+                f"{n} images are too few for a Fréchet distance; give more than {FEWEST_IMAGES}"
+            )
         rng = sample.rng("images")
         flags = [f"fewer images ({n}) than features ({z.shape[1]})"] if n <= z.shape[1] else []
         if sample.null == HALVES:
-            return Estimate({"d2": frechet(sample.features(sample.p), z)}, {"n": float(len(z))}, tuple(flags))
+            return Estimate(
+                {"d2": frechet(sample.features(sample.p), z)}, {"n": float(len(z))}, tuple(flags)
+            )
         sizes = np.array([round(1 / inverse) for inverse in np.linspace(2 / n, 1 / n, SIZES)])
         order = rng.permutation(len(z))
         distances = [frechet_of_moments(mean, cov, *_moments(z[order[:size]])) for size in sizes]
@@ -324,16 +374,22 @@ def _reference(
     if path.is_dir():
         files = sorted(_pictures_below(path))
         if len(files) <= FEWEST_IMAGES:
-            raise DataError(f"{path} holds {len(files)} images, too few for moments; give more than {FEWEST_IMAGES}")
+            raise DataError(
+                f"{path} holds {len(files)} images, too few for moments; give more than {FEWEST_IMAGES}"
+            )
         z = features_of(files)
         return *_moments(z), len(z)
     try:
         file = read_arrays(path)
         network, mean, cov, n = str(file["features"]), file["mean"], file["cov"], int(file["n"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} holds no moments ({error}); it needs mean, cov, n and features") from error
+        raise DataError(
+            f"{path} holds no moments ({error}); it needs mean, cov, n and features"
+        ) from error
     if network != features:
-        raise DataError(f"{path} holds moments of {network}, and these are features of {features}; make them anew")
+        raise DataError(
+            f"{path} holds moments of {network}, and these are features of {features}; make them anew"
+        )
     return mean, cov, n
 
 

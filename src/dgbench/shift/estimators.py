@@ -25,7 +25,9 @@ LEAST_OVERLAP = 0.01  # share of images where both sides have density, below whi
 EARLY = 100  # steps
 LOOKS_MORE = 5
 
-Share = Annotated[Number, Field(ge=0.01, le=0.9), Refusal("is not a number from 0.01 to 0.9", "give one")]
+Share = Annotated[
+    Number, Field(ge=0.01, le=0.9), Refusal("is not a number from 0.01 to 0.9", "give one")
+]
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,12 @@ class Schedule:
     #: steps between two looks at the validation images; in the first :data:`EARLY` steps, where small samples are
     #: best, a fifth of it
     look_every: int
-    chooses: str | None = None  #: ``loss`` or ``error``: the step where it is lowest counts; None: the last
-    mean_from: int | None = None  #: the mean of the weights after every later step counts; None: it does not
+    chooses: str | None = (
+        None  #: ``loss`` or ``error``: the step where it is lowest counts; None: the last
+    )
+    mean_from: int | None = (
+        None  #: the mean of the weights after every later step counts; None: it does not
+    )
     epochs: bool = False  #: draw minibatches without replacement, epoch by epoch; otherwise uniformly with replacement
 
     @property
@@ -103,7 +109,9 @@ class Sample:
     null: str  #: why there is no shift between the sides, ``none`` where there may be
     #: features of images by the initial weights, (n,) positions -> (n, m) float64
     features: Callable[[np.ndarray], np.ndarray] = field(repr=False)
-    dropped: dict[str, list[int]] = field(default_factory=dict)  #: class that is left out -> its images in p and in q
+    dropped: dict[str, list[int]] = field(
+        default_factory=dict
+    )  #: class that is left out -> its images in p and in q
 
     @property
     def n_classes(self) -> int:
@@ -191,7 +199,9 @@ class Estimator(Checked, ABC):
             )
         return self.nulls if asked else (NO_NULL,)
 
-    def prepared(self, features_of: Callable[[Sequence[Path]], np.ndarray], features: str, smallest: int) -> Self:
+    def prepared(
+        self, features_of: Callable[[Sequence[Path]], np.ndarray], features: str, smallest: int
+    ) -> Self:
         """Return the estimator for one dataset, with the reference that it compares environments with, if any.
 
         Args:
@@ -229,7 +239,9 @@ class Estimator(Checked, ABC):
         """
 
 
-def without_overlap(values: Mapping[str, float], share: float) -> tuple[dict[str, float], list[str]]:
+def without_overlap(
+    values: Mapping[str, float], share: float
+) -> tuple[dict[str, float], list[str]]:
     """Drop the values of correlation shift where the sides hardly overlap, and return a flag that says so.
 
     ``share`` is that of the images where both sides have density.

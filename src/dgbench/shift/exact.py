@@ -30,11 +30,16 @@ def exact_shift(p: Floats, q: Floats) -> dict[str, float]:
     """
     for table in (p, q):
         if not (np.min(table) >= 0 and abs(np.sum(table) - 1) < 1e-9):
-            raise ValueError(f"probabilities that sum to 1 are needed, these sum to {np.sum(table)}")
+            raise ValueError(
+                f"probabilities that sum to 1 are needed, these sum to {np.sum(table)}"
+            )
     p_z, q_z = p.sum(axis=0), q.sum(axis=0)
     common = (p_z > 0) & (q_z > 0)
     root = np.sqrt(p_z * q_z)[common]
-    p_given, q_given = (p / np.where(p_z > 0, p_z, 1))[:, common], (q / np.where(q_z > 0, q_z, 1))[:, common]
+    p_given, q_given = (
+        (p / np.where(p_z > 0, p_z, 1))[:, common],
+        (q / np.where(q_z > 0, q_z, 1))[:, common],
+    )
     roots_apart = np.square(np.sqrt(p_z) - np.sqrt(q_z))
     values = {
         "div": np.abs(p_z - q_z)[~common].sum() / 2,
@@ -90,6 +95,8 @@ def exact_values(
         pooled = [sum(float(e) * size(e) for e in side) / sum(map(size, side)) for side in sides]
     except ValueError:  # environments that are no probabilities
         return {}
-    exact, color_alone = (exact_shift(*(colored_table(e, noise, shape) for e in pooled)) for shape in (True, False))
+    exact, color_alone = (
+        exact_shift(*(colored_table(e, noise, shape) for e in pooled)) for shape in (True, False)
+    )
     values = {name: exact[name] for name in ("div", "cor", "div_plus", "cor_plus")}
     return {**values, "cor_color_alone": color_alone["cor"]}

@@ -56,16 +56,22 @@ def _matrix(setting: ShiftSetting, line: ShiftLine) -> Figure | None:
     side = 0.5 if len(envs) <= _MOST_NUMBERS else 6 / len(envs)
     shown = [label_of(env if len(env) <= _LETTERS else f"{env[: _LETTERS - 1]}…") for env in envs]
     letters = 0.085 * max(map(len, shown))
-    with canvas(name, max(5.0, 0.6 + letters + 2.2 * side * len(envs)), 0.6 + letters + side * len(envs)) as drawn:
+    with canvas(
+        name, max(5.0, 0.6 + letters + 2.2 * side * len(envs)), 0.6 + letters + side * len(envs)
+    ) as drawn:
         panels = drawn.subplots(1, 2, sharey=True)
         written = "{:.2f}".format if len(envs) <= _MOST_NUMBERS else None
-        for axes, matrix, title in zip(panels, values, ("diversity shift", "correlation shift"), strict=True):
+        for axes, matrix, title in zip(
+            panels, values, ("diversity shift", "correlation shift"), strict=True
+        ):
             heat(axes, matrix, written)
             axes.set_xticks(range(len(envs)), shown, rotation=90, fontsize=9)
             axes.set_title(title, fontsize=10)
         panels[0].set_yticks(range(len(envs)), shown, fontsize=9)
         caption = "Mean of the trials of every two environments, the same in both directions. Darker: further apart."
-        return finish(drawn, name, f"Every two environments of {line.title}, {setting.title}", caption)
+        return finish(
+            drawn, name, f"Every two environments of {line.title}, {setting.title}", caption
+        )
 
 
 @dataclass(frozen=True)
@@ -86,8 +92,16 @@ class _Point:
     def along(self) -> list[_Place]:
         """Places along both intervals, which no name may cover."""
         steps = [step / 10 for step in range(11)]
-        across = [(low + step * (high - low), self.cor.value) for low, high in self.div.ends for step in steps]
-        return across + [(self.div.value, low + step * (high - low)) for low, high in self.cor.ends for step in steps]
+        across = [
+            (low + step * (high - low), self.cor.value)
+            for low, high in self.div.ends
+            for step in steps
+        ]
+        return across + [
+            (self.div.value, low + step * (high - low))
+            for low, high in self.cor.ends
+            for step in steps
+        ]
 
 
 def shift_plane(setting: ShiftSetting, source: Published | None = None) -> Figure | None:
@@ -99,13 +113,30 @@ def shift_plane(setting: ShiftSetting, source: Published | None = None) -> Figur
     with canvas(name, 6.4, 5.0) as drawn:
         axes = drawn.add_subplot()
         labels, places = [], list(printed.values())
-        axes.plot(*_coordinates(places), linestyle="", marker="o", color=GRAY, markersize=4, mew=0, zorder=1)
+        axes.plot(
+            *_coordinates(places),
+            linestyle="",
+            marker="o",
+            color=GRAY,
+            markersize=4,
+            mew=0,
+            zorder=1,
+        )
         for number, point in enumerate(datasets):
-            color, marker = COLORS[number % len(COLORS)], _MARKERS[number // len(COLORS) % len(_MARKERS)]
+            color, marker = (
+                COLORS[number % len(COLORS)],
+                _MARKERS[number // len(COLORS) % len(_MARKERS)],
+            )
             _draw(axes, point, color, marker)
-            labels.append(PointLabel(point.name, point.place, {"color": color, "fontsize": 10, "fontweight": "bold"}))
+            labels.append(
+                PointLabel(
+                    point.name, point.place, {"color": color, "fontsize": 10, "fontweight": "bold"}
+                )
+            )
             places += [point.place, *point.pairs, *([point.null] if point.null else [])]
-        labels += [PointLabel(row, place, {"color": GRAY, "fontsize": 8}) for row, place in printed.items()]
+        labels += [
+            PointLabel(row, place, {"color": GRAY, "fontsize": 8}) for row, place in printed.items()
+        ]
         _limits(axes, datasets, places)
         axes.set_xlabel("diversity shift")
         axes.set_ylabel("correlation shift")
@@ -132,7 +163,14 @@ def _point(line: ShiftLine, names: tuple[str, str] | None) -> _Point | None:
 def _draw(axes: Any, point: _Point, color: str, marker: str) -> None:
     x, y = point.place
     axes.plot(
-        *_coordinates(point.pairs), linestyle="", marker=".", color=color, alpha=0.55, markersize=5, mew=0, zorder=2
+        *_coordinates(point.pairs),
+        linestyle="",
+        marker=".",
+        color=color,
+        alpha=0.55,
+        markersize=5,
+        mew=0,
+        zorder=2,
     )
     if point.null:
         axes.plot(*_coordinates([point.null]), linestyle="", marker=marker, markerfacecolor="none", color=color,
@@ -151,7 +189,12 @@ def _coordinates(places: Sequence[tuple[float, float]]) -> tuple[list[float], li
 def _limits(axes: Any, datasets: Sequence[_Point], places: Sequence[tuple[float, float]]) -> None:
     """Set limits with room for every point, for intervals as far as shifts can be, and for names."""
     for axis, setter in ((0, axes.set_xlim), (1, axes.set_ylim)):
-        ends = [end for point in datasets for interval in (point.div, point.cor)[axis].ends for end in interval]
+        ends = [
+            end
+            for point in datasets
+            for interval in (point.div, point.cor)[axis].ends
+            for end in interval
+        ]
         inside = [min(max(end, _LEAST), _MOST) for end in ends] + [place[axis] for place in places]
         low, high = min(0.0, *inside), max(0.25, *inside)
         setter(low - 0.05 * (high - low), high + 0.1 * (high - low))
@@ -163,14 +206,30 @@ def _legend(drawn: Any, datasets: Sequence[_Point], published: bool) -> None:
     look: dict[str, Any] = {"linestyle": "", "color": INK}
     entries = [Line2D([], [], marker="o", markersize=8, label="dataset", **look)]
     if any(point.pairs for point in datasets):
-        entries.append(Line2D([], [], marker=".", markersize=5, alpha=0.55, label="its pairs", **look))
+        entries.append(
+            Line2D([], [], marker=".", markersize=5, alpha=0.55, label="its pairs", **look)
+        )
     if any(point.null for point in datasets):
         entries.append(
-            Line2D([], [], marker="o", markersize=6, markerfacecolor="none", label="no shift (null)", **look)
+            Line2D(
+                [],
+                [],
+                marker="o",
+                markersize=6,
+                markerfacecolor="none",
+                label="no shift (null)",
+                **look,
+            )
         )
     if published:
-        entries.append(Line2D([], [], marker="o", linestyle="", markersize=4, mew=0, color=GRAY, label="published"))
-    drawn.legend(handles=entries, loc="outside lower center", ncols=len(entries), frameon=False, fontsize=9)
+        entries.append(
+            Line2D(
+                [], [], marker="o", linestyle="", markersize=4, mew=0, color=GRAY, label="published"
+            )
+        )
+    drawn.legend(
+        handles=entries, loc="outside lower center", ncols=len(entries), frameon=False, fontsize=9
+    )
 
 
 def _caption(setting: ShiftSetting, datasets: Sequence[_Point], source: Published | None) -> str:
@@ -193,7 +252,9 @@ class PointLabel:
     look: Mapping[str, Any]  #: color, fontsize, fontweight of the text
 
 
-def label_points(axes: Any, labels: Sequence[PointLabel], kept_free: Sequence[_Place] = ()) -> list[Any]:
+def label_points(
+    axes: Any, labels: Sequence[PointLabel], kept_free: Sequence[_Place] = ()
+) -> list[Any]:
     """Write every name, the first ones nearest to their places.
 
     Args:
@@ -219,7 +280,12 @@ def label_points(axes: Any, labels: Sequence[PointLabel], kept_free: Sequence[_P
         text.set_position(([box[0], box[1] + size[1] / 2] - spot) / pixel)
         end = np.clip(spot, box[:2], box[2:]) - spot  # of the name, the point that is nearest
         if np.hypot(*end) > _JOINED * pixel:
-            joint = {"arrowstyle": "-", "color": label.look.get("color"), "linewidth": 0.6, "alpha": 0.7}
+            joint = {
+                "arrowstyle": "-",
+                "color": label.look.get("color"),
+                "linewidth": 0.6,
+                "alpha": 0.7,
+            }
             line = axes.annotate("", label.place, xytext=end / pixel, textcoords="offset points",
                                  annotation_clip=False, arrowprops=joint)  # fmt: skip
             line.set_in_layout(False)
@@ -227,7 +293,9 @@ def label_points(axes: Any, labels: Sequence[PointLabel], kept_free: Sequence[_P
     return texts
 
 
-def _free_box(spot: _Pixels, size: _Pixels, pixel: float, occupied: _Pixels, limits: _Pixels) -> _Pixels:
+def _free_box(
+    spot: _Pixels, size: _Pixels, pixel: float, occupied: _Pixels, limits: _Pixels
+) -> _Pixels:
     """Find the box for a name: the free one nearest to its place, else the one that covers least.
 
     Args:
@@ -242,12 +310,16 @@ def _free_box(spot: _Pixels, size: _Pixels, pixel: float, occupied: _Pixels, lim
     left = np.select([side > 0.2, side < -0.2], [across, across - size[0]], -size[0] / 2)
     corners = spot + np.stack([left, up - size[1] / 2], axis=1)
     boxes = np.hstack([corners, corners + size])
-    covered = _shared(boxes, occupied).sum(axis=1) + 3 * (size.prod() - _shared(boxes, limits[None]).sum(axis=1))
+    covered = _shared(boxes, occupied).sum(axis=1) + 3 * (
+        size.prod() - _shared(boxes, limits[None]).sum(axis=1)
+    )
     free = np.flatnonzero(covered <= 0.5)
     return np.asarray(boxes[free[0] if len(free) else covered.argmin()])
 
 
 def _shared(boxes: _Pixels, others: _Pixels) -> _Pixels:
     """Compute the (n, m) areas that n boxes share with m others."""
-    sides = np.minimum(boxes[:, None, 2:], others[:, 2:]) - np.maximum(boxes[:, None, :2], others[:, :2])
+    sides = np.minimum(boxes[:, None, 2:], others[:, 2:]) - np.maximum(
+        boxes[:, None, :2], others[:, :2]
+    )
     return np.asarray(sides.clip(0).prod(axis=2))

@@ -64,12 +64,20 @@ class SampleStore(Store):
         samples: dict[str, Labeled] = {}
         for i, fitting in enumerate(fittings):
             samples |= {f"{i}/{side}": sample for side, sample in enumerate(fitting.sides)}
-            samples |= {f"{i}/validation/{side}": sample for side, sample in enumerate(fitting.validation)}
-            samples[f"{i}/predicted"] = Labeled(fitting.predicted, np.zeros(len(fitting.predicted), dtype=np.int64))
+            samples |= {
+                f"{i}/validation/{side}": sample for side, sample in enumerate(fitting.validation)
+            }
+            samples[f"{i}/predicted"] = Labeled(
+                fitting.predicted, np.zeros(len(fitting.predicted), dtype=np.int64)
+            )
         ends = np.cumsum([0, *(len(sample.positions) for sample in samples.values())])
         self.rows = {name: np.arange(ends[k], ends[k + 1]) for k, name in enumerate(samples)}
-        self._positions = torch.from_numpy(np.concatenate([sample.positions for sample in samples.values()]))
-        self._labels = torch.from_numpy(np.concatenate([sample.labels for sample in samples.values()]))
+        self._positions = torch.from_numpy(
+            np.concatenate([sample.positions for sample in samples.values()])
+        )
+        self._labels = torch.from_numpy(
+            np.concatenate([sample.labels for sample in samples.values()])
+        )
         table = Table(source.info, {(name, "train"): rows for name, rows in self.rows.items()})
         self.environments = Environments(table, source.catalog, self)
 
@@ -81,7 +89,9 @@ class SampleStore(Store):
         """Return (n,) rows of the images that choose a classifier's step, and their (n,) sides, 0 for p and 1 for q."""
         names = [f"{i}/validation/{side}" for side in (0, 1)]
         parts = [self.rows[name] for name in names if name in self.rows]
-        return np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(rows) for rows in parts])
+        return np.concatenate(parts), np.repeat(
+            np.arange(len(parts)), [len(rows) for rows in parts]
+        )
 
     def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
         rows = indices.to(self._positions.device)
@@ -91,7 +101,9 @@ class SampleStore(Store):
 class EpochOrder(RunOrder):
     """Minibatches without replacement, epoch by epoch; what does not fill one is left out."""
 
-    def __init__(self, environments: Environments, training: Sequence[str], batch_size: int, seed: int) -> None:
+    def __init__(
+        self, environments: Environments, training: Sequence[str], batch_size: int, seed: int
+    ) -> None:
         super().__init__(environments, training, batch_size, seed)
         self.per_epoch = min(len(subset) for subset in self._subsets) // batch_size
         self._epoch: tuple[int, list[np.ndarray]] | None = None
@@ -100,7 +112,9 @@ class EpochOrder(RunOrder):
         epoch, k = divmod(step, self.per_epoch)
         if self._epoch is None or self._epoch[0] != epoch:
             shuffled = [
-                np.random.default_rng(derive(self.order_seed, "epoch", env, epoch)).permutation(subset)
+                np.random.default_rng(derive(self.order_seed, "epoch", env, epoch)).permutation(
+                    subset
+                )
                 for env, subset in zip(self.training, self._subsets, strict=True)
             ]
             self._epoch = (epoch, shuffled)
@@ -131,7 +145,12 @@ class Judge(pl.Callback):
         tell: Callable[[str], None],
     ) -> None:
         assert isinstance(data.environments.store, SampleStore)
-        self.schedule, self.data, self.store, self.n = schedule, data, data.environments.store, len(data.runs)
+        self.schedule, self.data, self.store, self.n = (
+            schedule,
+            data,
+            data.environments.store,
+            len(data.runs),
+        )
         self.checkpoint, self.every, self.tell = checkpoint, every, tell
         self.fitted: list[Fitted] = []
         self._best: list[tuple[float, float, int, Tensors] | None] = [None] * self.n
@@ -171,10 +190,17 @@ class Judge(pl.Callback):
         networks = module.evaluated(i)[0]
         loss, error = self._validated(module, networks, i)
         best = self._best[i]
-        better = best is None or (error < best[1] if self.schedule.chooses == "error" else loss < best[0])
+        better = best is None or (
+            error < best[1] if self.schedule.chooses == "error" else loss < best[0]
+        )
         if better or self.schedule.chooses is None:
             tensors = {**networks.params(), **networks.statistics()}
-            self._best[i] = loss, error, module.steps_done, {k: v.detach().clone() for k, v in tensors.items()}
+            self._best[i] = (
+                loss,
+                error,
+                module.steps_done,
+                {k: v.detach().clone() for k, v in tensors.items()},
+            )
 
     @torch.no_grad()
     def _average(self, module: LightningRuns, done: int) -> None:
@@ -220,7 +246,9 @@ class Judge(pl.Callback):
         renew_statistics(trained, trained.featurizer, images)
         return trained.eval()
 
-    def _validated(self, module: LightningRuns, networks: AnyNetworks, i: int) -> tuple[float, float]:
+    def _validated(
+        self, module: LightningRuns, networks: AnyNetworks, i: int
+    ) -> tuple[float, float]:
         """Compute the mean cross entropy of the validation images, and the fraction of them that is wrong."""
         algorithm: Any = module.runs[i].algorithm
         rows, sides = self.store.validation(i)
@@ -229,12 +257,18 @@ class Judge(pl.Callback):
         wrong = (logits.argmax(1) != target).double().mean()
         return float(F.cross_entropy(logits.double(), target)), float(wrong)
 
-    def _outputs(self, module: LightningRuns, networks: AnyNetworks, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+    def _outputs(
+        self, module: LightningRuns, networks: AnyNetworks, rows: np.ndarray
+    ) -> tuple[Tensor, Tensor]:
         """Map (n,) rows of the store to (n, c) outputs and (n,) labels."""
         algorithm: Any = module.runs[0].algorithm
         assert isinstance(algorithm, ShiftClassifier)
         images = len(self.store.image) > 1
-        size = images_at_once(module.runs[0].activations(self.store.image), module.device) if images else 0
+        size = (
+            images_at_once(module.runs[0].activations(self.store.image), module.device)
+            if images
+            else 0
+        )
         parts = []
         for part in torch.split(torch.from_numpy(rows), size or FEATURES_AT_ONCE):
             x, y = self.store.gather(part)
@@ -245,7 +279,10 @@ class Judge(pl.Callback):
     def _save(self, module: LightningRuns) -> None:
         assert self.checkpoint is not None
         states = {str(i): {**module.run_state(i), "best": self._best[i]} for i in range(self.n)}
-        states["mean"] = {"n": self._averaged, "weights": {name: value.cpu() for name, value in self._mean.items()}}
+        states["mean"] = {
+            "n": self._averaged,
+            "weights": {name: value.cpu() for name, value in self._mean.items()},
+        }
         diverged = {str(i): (step, float(value)) for i, (step, value) in module.diverged.items()}
         Snapshot(module.steps_done, states, diverged).save(self.checkpoint)
         self._saved = time.monotonic()
@@ -274,8 +311,12 @@ class ClassifierTraining:
     #: a network with initial weights for a seed, where it learns too; None where the source holds features
     backbone: Callable[[int], nn.Module] | None = None
     #: features of image files, (n, m), where the source holds features
-    features_of: Callable[[Sequence[Path]], np.ndarray] = field(default=lambda files: np.empty((0, 0)))
-    tell: Callable[[str], None] = field(default=lambda line: None)  #: called with a line of progress
+    features_of: Callable[[Sequence[Path]], np.ndarray] = field(
+        default=lambda files: np.empty((0, 0))
+    )
+    tell: Callable[[str], None] = field(
+        default=lambda line: None
+    )  #: called with a line of progress
     scratch: Path | None = None  #: folder for checkpoints; None keeps none
 
     @property
@@ -317,7 +358,12 @@ class ClassifierTraining:
     def _most(self, fitting: Fitting) -> int:
         if self.max_runs is not None:
             return self.max_runs
-        minibatch = 8 * fitting.schedule.batch_size * len(fitting.sides) * int(np.prod(self.source.store.image))
+        minibatch = (
+            8
+            * fitting.schedule.batch_size
+            * len(fitting.sides)
+            * int(np.prod(self.source.store.image))
+        )
         weights = 5 * sum(p.numel() for p in _module(self, fitting).networks.parameters())
         return max(1, STACK_BYTES // (4 * (minibatch + weights)))
 
@@ -336,7 +382,9 @@ class Standardized(nn.Module):
         super().__init__()
         self.n_features = len(mean)
         self.register_buffer("mean", mean)
-        self.register_buffer("std", torch.where(std > 1e-12 * (1 + mean.abs()), std, torch.full_like(std, torch.inf)))
+        self.register_buffer(
+            "std", torch.where(std > 1e-12 * (1 + mean.abs()), std, torch.full_like(std, torch.inf))
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return (x - self.mean) / self.std
@@ -345,7 +393,9 @@ class Standardized(nn.Module):
 def _train(training: ClassifierTraining, fittings: Sequence[Fitting]) -> list[Fitted | None]:
     schedule, n = fittings[0].schedule, len(fittings)
     modules = [_module(training, fitting) for fitting in fittings]
-    module: LightningRuns = modules[0] if n == 1 and training.mode != "stacked" else StackedRuns(modules)
+    module: LightningRuns = (
+        modules[0] if n == 1 and training.mode != "stacked" else StackedRuns(modules)
+    )
     data = _data(training.source, fittings, stacked=module is not modules[0])
     key = [[schedule.key, f.seed, *(len(side.positions) for side in f.sides)] for f in fittings]
     checkpoint = training.scratch / f"{digest(key)}.ckpt" if training.scratch else None

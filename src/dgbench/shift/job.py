@@ -24,7 +24,14 @@ from dgbench.plan.building import build
 from dgbench.plan.overrides import options
 from dgbench.plan.settings import TrainerSettings
 from dgbench.records.locks import RunLocks, is_locked, lock_holder
-from dgbench.records.shift_rows import HALVES, NO_NULL, TRIAL, ShiftIdentity, ShiftRow, append_shift_rows
+from dgbench.records.shift_rows import (
+    HALVES,
+    NO_NULL,
+    TRIAL,
+    ShiftIdentity,
+    ShiftRow,
+    append_shift_rows,
+)
 from dgbench.records.spec import code_version
 from dgbench.records.status import RUNNING, finish, mark_interrupted, write_status
 from dgbench.shift.estimators import Estimate, Estimator, Fitted, Fitting, Sample
@@ -47,7 +54,9 @@ class _Waiting:
     slot: Slot
     sample: Sample
     fittings: Sequence[Fitting]
-    fitted: dict[int, Fitted | None] = field(default_factory=dict)  #: by their place in ``fittings``; None: it diverged
+    fitted: dict[int, Fitted | None] = field(
+        default_factory=dict
+    )  #: by their place in ``fittings``; None: it diverged
 
     @property
     def ready(self) -> bool:
@@ -62,7 +71,9 @@ class _Waiting:
         return [classifier for _, classifier in sorted(self.fitted.items()) if classifier]
 
 
-def estimate_all(job: PlannedShift, make_training: Callable[[], ClassifierTraining], tell: Tell) -> None:
+def estimate_all(
+    job: PlannedShift, make_training: Callable[[], ClassifierTraining], tell: Tell
+) -> None:
     """Make every row of a job that is not there yet.
 
     Args:
@@ -80,10 +91,14 @@ def estimate_all(job: PlannedShift, make_training: Callable[[], ClassifierTraini
             continue
         with RunLocks() as locks:
             if not is_locked(planned.folder):
-                training = training or make_training()  # before there is a folder: it may be refused
+                training = (
+                    training or make_training()
+                )  # before there is a folder: it may be refused
             if training is None or not locks.take(planned.folder):
                 holder = lock_holder(planned.folder) or "another process"
-                tell(f"{planned.estimator.name}: {planned.folder} is estimated by {holder}; left to it")
+                tell(
+                    f"{planned.estimator.name}: {planned.folder} is estimated by {holder}; left to it"
+                )
                 continue
             planned.file.touch()  # whoever looks for runs knows by it that this is none
             write_status(planned.folder, RUNNING)
@@ -99,7 +114,9 @@ def estimate_all(job: PlannedShift, make_training: Callable[[], ClassifierTraini
             finish(planned.folder)
 
 
-def _estimate(job: PlannedShift, planned: PlannedEstimator, training: ClassifierTraining, tell: Tell) -> None:
+def _estimate(
+    job: PlannedShift, planned: PlannedEstimator, training: ClassifierTraining, tell: Tell
+) -> None:
     estimator, identity, pending = planned.estimator, planned.identity, list(planned.left())
     name = estimator.name
     training.scratch = planned.folder / "checkpoints"
@@ -107,17 +124,26 @@ def _estimate(job: PlannedShift, planned: PlannedEstimator, training: Classifier
     bounds = identity.settings["min_per_class"], identity.settings["max_per_class"]
     pools = Pools(training.source, identity.images, identity.seed, *bounds)
     smallest = min(map(pools.size, training.source.info.given))
-    estimator = estimator.prepared(training.features_of, f"{identity.backbone}/{identity.init}", smallest)
+    estimator = estimator.prepared(
+        training.features_of, f"{identity.backbone}/{identity.init}", smallest
+    )
     pairs = planned.pairs if estimator.balances else []
-    exact = {pair: exact_values(job.dataset, job.info.n_classes, (pair.p, pair.q), pools.size) for pair in pairs}
+    exact = {
+        pair: exact_values(job.dataset, job.info.n_classes, (pair.p, pair.q), pools.size)
+        for pair in pairs
+    }
     begun = time.monotonic()
     last_line = begun + FIRST_SECONDS - LINE_SECONDS
     refusals = set[tuple[str, str]]()
-    for count, row in enumerate(make_estimates(estimator, identity, pending, pools, training, exact), start=1):
+    for count, row in enumerate(
+        make_estimates(estimator, identity, pending, pools, training, exact), start=1
+    ):
         append_shift_rows(planned.file, [row])
         if row.refused and (row.pair, row.refused) not in refusals:
             refusals.add((row.pair, row.refused))
-            tell(f"{name}: {' + '.join(row.p)} against {' + '.join(row.q)} is refused: {row.refused}")
+            tell(
+                f"{name}: {' + '.join(row.p)} against {' + '.join(row.q)} is refused: {row.refused}"
+            )
         if time.monotonic() - last_line > LINE_SECONDS:
             last_line = time.monotonic()
             tell(f"{name}: {count} of {len(pending)} estimates")
@@ -179,7 +205,9 @@ def make_estimates(
             waiting[pair].append(_Waiting(slot, sample, estimator.fittings(sample)))
         except DgbenchError as error:
             yield row(pair, slot, Estimate(refused=str(error)))
-    owners = [(work, k) for works in waiting.values() for work in works for k in range(len(work.fittings))]
+    owners = [
+        (work, k) for works in waiting.values() for work in works for k in range(len(work.fittings))
+    ]
     for trained in chain([{}], training.fit([work.fittings[k] for work, k in owners])):
         for number, fitted in trained.items():
             work, k = owners[number]
@@ -192,12 +220,16 @@ def make_estimates(
             for work in ready:
                 if work.diverged:
                     yield row(pair, work.slot, Estimate(refused=DIVERGED), work.sample)
-            for work, estimate, seconds in _estimates(estimator, [work for work in ready if not work.diverged]):
+            for work, estimate, seconds in _estimates(
+                estimator, [work for work in ready if not work.diverged]
+            ):
                 together = max((classifier.together for classifier in work.classifiers), default=1)
                 yield row(pair, work.slot, estimate, work.sample, seconds, together)
 
 
-def _estimates(estimator: Estimator, works: Sequence[_Waiting]) -> Iterator[tuple[_Waiting, Estimate, float]]:
+def _estimates(
+    estimator: Estimator, works: Sequence[_Waiting]
+) -> Iterator[tuple[_Waiting, Estimate, float]]:
     """Make the estimates of one pair whose classifiers are trained, and measure the seconds that each takes."""
     nulls = [work for work in works if work.slot.kind == TRIAL and work.slot.null == HALVES]
     refused = ""
@@ -208,10 +240,16 @@ def _estimates(estimator: Estimator, works: Sequence[_Waiting]) -> Iterator[tupl
     for work in works:
         begun = time.monotonic()
         try:
-            estimate = Estimate(refused=refused) if refused else estimator.estimate(work.sample, work.classifiers)
+            estimate = (
+                Estimate(refused=refused)
+                if refused
+                else estimator.estimate(work.sample, work.classifiers)
+            )
         except DgbenchError as error:
             estimate = Estimate(refused=str(error))
-        seconds = time.monotonic() - begun + sum(classifier.seconds for classifier in work.classifiers)
+        seconds = (
+            time.monotonic() - begun + sum(classifier.seconds for classifier in work.classifiers)
+        )
         yield work, estimate, seconds
 
 
@@ -254,18 +292,30 @@ def estimate_shift(
         DataError: arrays that do not fit together.
     """
     if estimator not in options("estimator"):
-        raise ConfigError(f"estimator={estimator} is unknown; choose from {', '.join(options('estimator'))}")
+        raise ConfigError(
+            f"estimator={estimator} is unknown; choose from {', '.join(options('estimator'))}"
+        )
     if {x_p.dtype.kind, x_q.dtype.kind} - {*"fiu"} or {y_p.dtype.kind, y_q.dtype.kind} - {*"iu"}:
-        raise DataError("features are no numbers, or labels no integers; convert them, e.g. with y.astype(int)")
-    if x_p.ndim != 2 or x_p.shape[1:] != x_q.shape[1:] or (len(x_p), len(x_q)) != (len(y_p), len(y_q)):
+        raise DataError(
+            "features are no numbers, or labels no integers; convert them, e.g. with y.astype(int)"
+        )
+    if (
+        x_p.ndim != 2
+        or x_p.shape[1:] != x_q.shape[1:]
+        or (len(x_p), len(x_q)) != (len(y_p), len(y_q))
+    ):
         raise DataError(
             f"features of shapes {x_p.shape} and {x_q.shape} with {len(y_p)} and {len(y_q)} labels do not fit; give "
             "(n, m) features with n labels each"
         )
     defaults: Any = OmegaConf.to_container(OmegaConf.load(CONF / "estimator" / f"{estimator}.yaml"))
-    built: Estimator = build({"estimator": {**defaults, **(keys or {})}}, "estimator", _convert_="all")
+    built: Estimator = build(
+        {"estimator": {**defaults, **(keys or {})}}, "estimator", _convert_="all"
+    )
     if built.against_reference:
-        raise ConfigError(f"estimator={estimator} compares with a reference; call dgbench.shift.distances itself")
+        raise ConfigError(
+            f"estimator={estimator} compares with a reference; call dgbench.shift.distances itself"
+        )
     prepare_process()
     source = _environments(np.concatenate([x_p, x_q]), np.concatenate([y_p, y_q]), len(y_p))
     training = ClassifierTraining(source, TrainerSettings.model_validate({"device": device}))
@@ -289,4 +339,6 @@ def _environments(x: np.ndarray, y: np.ndarray, n_p: int) -> Environments:
     )  # fmt: skip
     catalog = Catalog(labels, classes, Preprocessing(x.shape[1:], (), (), pictures=False))
     store = TensorStore(torch.from_numpy(x).to(torch.get_default_dtype()), torch.from_numpy(labels))
-    return Environments(Table(info, {("p", "train"): rows[:n_p], ("q", "train"): rows[n_p:]}), catalog, store)
+    return Environments(
+        Table(info, {("p", "train"): rows[:n_p], ("q", "train"): rows[n_p:]}), catalog, store
+    )

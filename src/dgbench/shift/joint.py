@@ -21,7 +21,16 @@ from dgbench.errors import DataError
 from dgbench.records.shift_rows import HALVES, LABELS, NO_NULL
 from dgbench.seeding import derive
 from dgbench.shift.classifiers import JointClassifier
-from dgbench.shift.estimators import Estimate, Estimator, Fitted, Fitting, Sample, Schedule, Share, without_overlap
+from dgbench.shift.estimators import (
+    Estimate,
+    Estimator,
+    Fitted,
+    Fitting,
+    Sample,
+    Schedule,
+    Share,
+    without_overlap,
+)
 from dgbench.shift.pairs import cross_fit, held_out_split
 from dgbench.validation import Count0, Count1, NotNegative, Number, Refusal
 
@@ -56,14 +65,18 @@ def shift_by_posterior(posterior: Floats, delta: float) -> dict[str, float]:
         "div": novel * apart,
         "cor": ~novel * root * np.abs(conditional[:, 0] - conditional[:, 1]).sum(axis=1),
         "div_plus": novel * np.square(np.sqrt(side[:, 0]) - np.sqrt(side[:, 1])),
-        "cor_plus": ~novel * root * np.square(np.sqrt(conditional[:, 0]) - np.sqrt(conditional[:, 1])).sum(axis=1),
+        "cor_plus": ~novel
+        * root
+        * np.square(np.sqrt(conditional[:, 0]) - np.sqrt(conditional[:, 1])).sum(axis=1),
         "tv": apart,
         "h2": np.square(np.sqrt(joint[:, 0]) - np.sqrt(joint[:, 1])).sum(axis=1),
     }
     return {name: float(value.mean()) for name, value in values.items()}
 
 
-def shift_by_labels(posterior: Floats, env: NDArray[np.int64], y: NDArray[np.int64], delta: float) -> dict[str, float]:
+def shift_by_labels(
+    posterior: Floats, env: NDArray[np.int64], y: NDArray[np.int64], delta: float
+) -> dict[str, float]:
     """Count diversity and correlation shift on points' own sides and labels; the posterior gives sets, signs, weights.
 
     Both are integrals of |f| for a difference f of densities of p and q, and |f| = sign(f) f: the sign is the
@@ -93,8 +106,14 @@ def shift_by_labels(posterior: Floats, env: NDArray[np.int64], y: NDArray[np.int
     sign = signs[np.arange(len(y)), y] - (signs * conditional.mean(axis=1)).sum(axis=1)
     with np.errstate(divide="ignore"):
         weight = np.where(env == 0, np.sqrt(side[:, 1] / r), np.sqrt(r / side[:, 1]))
-    terms = {"div": np.where(novel, np.sign(2 * r - 1), 0.0), "cor": np.where(novel, 0.0, weight * sign)}
-    return {name: float((term[env == 0].mean() - term[env == 1].mean()) / 2) for name, term in terms.items()}
+    terms = {
+        "div": np.where(novel, np.sign(2 * r - 1), 0.0),
+        "cor": np.where(novel, 0.0, weight * sign),
+    }
+    return {
+        name: float((term[env == 0].mean() - term[env == 1].mean()) / 2)
+        for name, term in terms.items()
+    }
 
 
 def balanced_accuracy(posterior: Floats, env: NDArray[np.int64]) -> float:
@@ -116,7 +135,9 @@ def _parts(posterior: Floats) -> tuple[Floats, Floats, Floats]:
     joint = np.asarray(posterior, dtype=np.float64)
     total = joint.sum(axis=1, keepdims=True)
     if joint.shape[1] % 2 or not (joint.min() >= 0 and np.allclose(total, 1, atol=1e-3)):
-        raise ValueError(f"an array {joint.shape} of probabilities of (side, class) is needed, whose rows sum to 1")
+        raise ValueError(
+            f"an array {joint.shape} of probabilities of (side, class) is needed, whose rows sum to 1"
+        )
     joint = (joint / total).reshape(len(joint), 2, -1)
     side = joint.sum(axis=2)
     # where a side has no mass its classes do not matter: the root of r (1 - r) is 0
@@ -143,9 +164,10 @@ class JointEstimator(Estimator):
 
     name: str = "joint"
     delta: Annotated[Threshold, Refusal("is not a number from 0 to 0.5", "give one")] = 0.05
-    deltas: Annotated[list[Threshold], Refusal("is no list of numbers from 0 to 0.5", "give one, e.g. [0.02,0.01]")] = (
-        Field(default=[0.02, 0.01])
-    )
+    deltas: Annotated[
+        list[Threshold],
+        Refusal("is no list of numbers from 0 to 0.5", "give one, e.g. [0.02,0.01]"),
+    ] = Field(default=[0.02, 0.01])
     width: Count1 = 64
     hidden: Count0 = 2
     steps: Count1 = 600
@@ -162,8 +184,12 @@ class JointEstimator(Estimator):
     def _folds(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
         return cross_fit(sample.groups, sample.rng("folds"))
 
-    def _fitting(self, sample: Sample, own_fold: np.ndarray, other_fold: np.ndarray, k: int) -> Fitting:
-        train, validation = held_out_split(sample.groups[own_fold], self.val_fraction, sample.rng("split", k))
+    def _fitting(
+        self, sample: Sample, own_fold: np.ndarray, other_fold: np.ndarray, k: int
+    ) -> Fitting:
+        train, validation = held_out_split(
+            sample.groups[own_fold], self.val_fraction, sample.rng("split", k)
+        )
         if not len(validation):  # no class has enough: a plain random part
             order = sample.rng("split", k).permutation(len(own_fold))
             cut = math.ceil(self.val_fraction * len(own_fold))
@@ -171,10 +197,14 @@ class JointEstimator(Estimator):
         sides = sample.by_side(own_fold[train])
         fewest = min(len(side.positions) for side in sides)
         if fewest < FEWEST:
-            raise DataError(f"{fewest} images of a side to train on are too few; drop the pair, or add images")
+            raise DataError(
+                f"{fewest} images of a side to train on are too few; drop the pair, or add images"
+            )
         hparams = {key: getattr(self, key) for key in ("lr", "weight_decay", "width", "hidden")}
         batch = min(self.batch_size // 2, fewest)
-        schedule = Schedule(JointClassifier, hparams, self.steps, batch, self.look_every, chooses="loss")
+        schedule = Schedule(
+            JointClassifier, hparams, self.steps, batch, self.look_every, chooses="loss"
+        )
         return Fitting(
             schedule, sample.n_classes, sides, sample.by_side(own_fold[validation]), sample.positions[other_fold],
             derive(sample.seed, "classifier", k),
@@ -216,5 +246,7 @@ class JointEstimator(Estimator):
             values |= {f"{name}_{delta:g}": shifts[name] for name in ("div", "cor")}
         values, flags = without_overlap(values, diagnostics["in_t"])
         if values["div"] > 2 * values["accuracy"] - 1 + 0.1:
-            flags.append("the posteriors say that the sides are further apart than the classifier can tell them")
+            flags.append(
+                "the posteriors say that the sides are further apart than the classifier can tell them"
+            )
         return Estimate(values, diagnostics, tuple(flags))

@@ -41,11 +41,18 @@ OF_SHIFT: Mapping[str, Need] = {
     **OF_DATASETS,
     "dataset.augmentations": Need(never, _AS_THEY_ARE),
     "dataset.log2_batch_sizes": Need(never, _NO_DRAWS),
-    **{key: replace(OF_DATASETS[key], met=_of_training_images(OF_DATASETS[key].met), fix=_SPLIT) for key in _OWN_SPLIT},
+    **{
+        key: replace(OF_DATASETS[key], met=_of_training_images(OF_DATASETS[key].met), fix=_SPLIT)
+        for key in _OWN_SPLIT
+    },
     "protocol": Need(_pairs_of_folds, "pairs=folds reads the protocol; add that, or leave it out"),
     "pairs": Need(_compares_environments, "frechet compares with pretraining images; leave it out"),
-    "execution": Need(_trains_classifiers, "these estimators train no classifiers; leave it out", misleads=False),
-    "execution.memory_gb": Need(never, "a shift reads execution.mode and max_runs; leave it out", misleads=False),
+    "execution": Need(
+        _trains_classifiers, "these estimators train no classifiers; leave it out", misleads=False
+    ),
+    "execution.memory_gb": Need(
+        never, "a shift reads execution.mode and max_runs; leave it out", misleads=False
+    ),
     "cache_dir": Need(_keeps_features, _FROZEN, misleads=False),
     "cache_gb": Need(_keeps_features, _FROZEN, misleads=False),
 }

@@ -13,8 +13,22 @@ from dgbench.errors import DataError
 from dgbench.records.shift_rows import NO_NULL
 from dgbench.seeding import derive
 from dgbench.shift.classifiers import BottleneckClassifier
-from dgbench.shift.density import DensitiesAtPoints, calibrated_thresholds, densities_at, from_densities, standardized
-from dgbench.shift.estimators import Estimate, Estimator, Fitted, Fitting, Sample, Schedule, without_overlap
+from dgbench.shift.density import (
+    DensitiesAtPoints,
+    calibrated_thresholds,
+    densities_at,
+    from_densities,
+    standardized,
+)
+from dgbench.shift.estimators import (
+    Estimate,
+    Estimator,
+    Fitted,
+    Fitting,
+    Sample,
+    Schedule,
+    without_overlap,
+)
 from dgbench.shift.pairs import held_out_split
 from dgbench.validation import Count1, NotNegative, Refusal
 
@@ -57,17 +71,38 @@ class DensityEstimator(Estimator):
         sides, validation = sample.by_side(train), sample.by_side(held_out)
         fewest = min(len(side.positions) for side in sides)
         if not all(len(side.positions) for side in validation) or not fewest:
-            raise DataError("too few images of every class to hold some out; raise min_per_class, or add images")
+            raise DataError(
+                "too few images of every class to hold some out; raise min_per_class, or add images"
+            )
         batch = min(BATCH, fewest)
         hparams = {**RECIPES[self.recipe], "bottleneck": self.bottleneck, "decay_steps": 0}
         if self.recipe == "code":
             half = EPOCHS // 2 * (fewest // batch)
             hparams["decay_steps"] = half
-            schedule = Schedule(BottleneckClassifier, hparams, 2 * half, batch, 2 * half, mean_from=half, epochs=True)
+            schedule = Schedule(
+                BottleneckClassifier,
+                hparams,
+                2 * half,
+                batch,
+                2 * half,
+                mean_from=half,
+                epochs=True,
+            )
         else:
-            schedule = Schedule(BottleneckClassifier, hparams, PAPER_STEPS, batch, LOOK_EVERY, chooses="error")
+            schedule = Schedule(
+                BottleneckClassifier, hparams, PAPER_STEPS, batch, LOOK_EVERY, chooses="error"
+            )
         predicted = sample.positions[self._measured(sample)]
-        return [Fitting(schedule, sample.n_classes, sides, validation, predicted, derive(sample.seed, "classifier"))]
+        return [
+            Fitting(
+                schedule,
+                sample.n_classes,
+                sides,
+                validation,
+                predicted,
+                derive(sample.seed, "classifier"),
+            )
+        ]
 
     def _split(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
         """Split rows into training and held out: 20 % of every class and side (``code``), or 10 % of either side."""
@@ -87,7 +122,10 @@ class DensityEstimator(Estimator):
         return self.model_copy(update={"eps_div": eps_div, "eps_cor": eps_cor})
 
     def _densities(
-        self, sample: Sample, fitted: Fitted, labels: Callable[[np.ndarray], np.ndarray] = lambda y: y
+        self,
+        sample: Sample,
+        fitted: Fitted,
+        labels: Callable[[np.ndarray], np.ndarray] = lambda y: y,
     ) -> DensitiesAtPoints:
         """Estimate densities of the measured images' features; ``labels`` maps the labels of a side to those to use."""
         rows = self._measured(sample)
@@ -109,9 +147,13 @@ class DensityEstimator(Estimator):
                 f"the classes with enough images for a density hold {100 * used:.0f} % of them only; use more images "
                 "of a class, or a smaller estimator.ood_bench.bottleneck"
             )
-        logits = classifier.outputs[:, self.bottleneck :].reshape(len(y), -1, 2)[np.arange(len(y)), y]
+        logits = classifier.outputs[:, self.bottleneck :].reshape(len(y), -1, 2)[
+            np.arange(len(y)), y
+        ]
         predicted = softmax(logits, axis=1)[:, 1] > 0.5
-        accuracy = float(np.mean([(predicted[sides == side] == bool(side)).mean() for side in (0, 1)]))
+        accuracy = float(
+            np.mean([(predicted[sides == side] == bool(side)).mean() for side in (0, 1)])
+        )
         diagnostics = {
             "in_s": shift.in_s, "in_t": shift.in_t, "ess": shift.ess, "accuracy": accuracy,
             "eps_div": self.eps_div, "eps_cor": self.eps_cor, "classes_used": len(shift.classes_used),
@@ -127,5 +169,7 @@ class DensityEstimator(Estimator):
             flags.append(f"too few images for a density: {names}")
         flags += [f"{name} {value:.2f} is above 1" for name, value in values.items() if value > 1]
         if values["div"] > 2 * accuracy - 1 + 0.1:
-            flags.append("the densities say that the sides are further apart than the classifier can tell them")
+            flags.append(
+                "the densities say that the sides are further apart than the classifier can tell them"
+            )
         return Estimate(values, diagnostics, tuple(flags))

@@ -30,7 +30,11 @@ class Balanced:
 
 
 def balanced(
-    y_p: Ints, y_q: Ints, min_per_class: int, rng: np.random.Generator, max_per_class: int | None = None
+    y_p: Ints,
+    y_q: Ints,
+    min_per_class: int,
+    rng: np.random.Generator,
+    max_per_class: int | None = None,
 ) -> Balanced:
     """Keep min(n_y of p, n_y of q) images of every class y on either side, at random.
 
@@ -42,7 +46,10 @@ def balanced(
     Raises:
         DataError: no class is left.
     """
-    counts = {int(label): (int((y_p == label).sum()), int((y_q == label).sum())) for label in np.union1d(y_p, y_q)}
+    counts = {
+        int(label): (int((y_p == label).sum()), int((y_q == label).sum()))
+        for label in np.union1d(y_p, y_q)
+    }
     classes = [label for label, numbers in counts.items() if min(numbers) >= max(1, min_per_class)]
     dropped = {label: numbers for label, numbers in counts.items() if label not in classes}
     if not classes:
@@ -52,7 +59,9 @@ def balanced(
         n_kept = min(*counts[label], max_per_class or max(counts[label]))
         p.append(_draw(y_p, label, rng)[:n_kept])
         q.append(_draw(y_q, label, rng)[:n_kept])
-    return Balanced(np.concatenate(p), np.concatenate(q), np.array(classes, dtype=np.int64), dropped)
+    return Balanced(
+        np.concatenate(p), np.concatenate(q), np.array(classes, dtype=np.int64), dropped
+    )
 
 
 def null_pair(y_p: Ints, y_q: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
@@ -99,13 +108,18 @@ def _cut(y: Ints, size: Callable[[int], int], rng: np.random.Generator) -> tuple
     """Draw ``size(n)`` of the n positions of every class at random; return these, and the others."""
 
     drawn = [_draw(y, label, rng) for label in np.unique(y)]
-    first, second = [rows[: size(len(rows))] for rows in drawn], [rows[size(len(rows)) :] for rows in drawn]
+    first, second = (
+        [rows[: size(len(rows))] for rows in drawn],
+        [rows[size(len(rows)) :] for rows in drawn],
+    )
     return np.concatenate(first), np.concatenate(second)
 
 
 def _nothing_left(dropped: dict[int, tuple[int, int]], min_per_class: int) -> str:
     largest = sorted(dropped, key=lambda label: min(dropped[label]), reverse=True)[:5]
-    named = ", ".join(f"class {label}: {dropped[label][0]} and {dropped[label][1]}" for label in largest)
+    named = ", ".join(
+        f"class {label}: {dropped[label][0]} and {dropped[label][1]}" for label in largest
+    )
     suffix = f" and {len(dropped) - len(largest)} others" if len(dropped) > len(largest) else ""
     return (
         f"no class has {min_per_class} images in p and in q ({named or 'no images at all'}{suffix}); "

@@ -24,14 +24,26 @@ from dgbench.plan.building import (
 )
 from dgbench.plan.folds import Fold, planned_folds
 from dgbench.plan.settings import TrainerSettings, check_configuration
-from dgbench.records.shift_rows import HALF, LABELS, SHIFT_FILE, TRIAL, ShiftIdentity, read_shift_rows
+from dgbench.records.shift_rows import (
+    HALF,
+    LABELS,
+    SHIFT_FILE,
+    TRIAL,
+    ShiftIdentity,
+    read_shift_rows,
+)
 from dgbench.records.spec import code_version, digest
 from dgbench.seeding import derive
 from dgbench.shift.estimators import Estimator
 from dgbench.validation import Checked, Count0, Count1, NonBlank, Positive, Refusal, Switch
 
 REFERENCE = "reference"
-USED = ("device", "precision", "matmul", "checkpoint_seconds")  # keys of conf/trainer that count here
+USED = (
+    "device",
+    "precision",
+    "matmul",
+    "checkpoint_seconds",
+)  # keys of conf/trainer that count here
 
 
 @dataclass(frozen=True)
@@ -58,7 +70,9 @@ class Slot:
 
     def seed(self, base: int, pair: Pair) -> int:
         """Derive the seed of everything that is drawn for it."""
-        return derive(base, "shift", pair.pairs, *pair.p, "|", *pair.q, self.kind, self.number, self.null)
+        return derive(
+            base, "shift", pair.pairs, *pair.p, "|", *pair.q, self.kind, self.number, self.null
+        )
 
 
 @dataclass(frozen=True)
@@ -86,7 +100,10 @@ class PlannedEstimator:
         done = {row.key for row in read_shift_rows(self.file)[0]} if self.file.exists() else set()
         for pair in self.pairs:
             pending = [slot for slot in self.slots if slot.key(pair) not in done]
-            yield from ((pair, slot) for slot in (self.slots if pending and self.estimator.whole_pair else pending))
+            yield from (
+                (pair, slot)
+                for slot in (self.slots if pending and self.estimator.whole_pair else pending)
+            )
 
 
 @dataclass(frozen=True)
@@ -125,12 +142,16 @@ def planned_shift(
     settings = TrainerSettings(**config["trainer"])
     for name, keys in config["estimator"].items():
         if "_target_" not in keys:  # a preset's settings of an estimator that other words took away
-            chosen = ",".join(word for word, keys in config["estimator"].items() if "_target_" in keys)
+            chosen = ",".join(
+                word for word, keys in config["estimator"].items() if "_target_" in keys
+            )
             raise ConfigError(
                 f"estimator.{name} has settings ({', '.join(keys)}) and is not chosen; "
                 f"add it, estimator=[{chosen},{name}], or leave it out, ~estimator.{name}"
             )
-    estimators: list[Estimator] = [build(config["estimator"], name, _convert_="all") for name in config["estimator"]]
+    estimators: list[Estimator] = [
+        build(config["estimator"], name, _convert_="all") for name in config["estimator"]
+    ]
     for estimator in estimators:
         if config["features"] not in estimator.kinds:
             raise ConfigError(
@@ -138,7 +159,10 @@ def planned_shift(
             )
     planned = []
     for estimator in estimators:
-        keys = {**dict(estimator), **{key: config[key] for key in ("min_per_class", "max_per_class")}}
+        keys = {
+            **dict(estimator),
+            **{key: config[key] for key in ("min_per_class", "max_per_class")},
+        }
         shared = {
             **info.facts(),
             "init": weights.identity if download else weights.planned_identity,
@@ -185,13 +209,17 @@ class ShiftKeys(Checked):
     min_per_class: Annotated[AtLeast2, Refusal("is not an integer >= 2", "give one")]
     max_per_class: Annotated[AtLeast2 | None, Refusal("is not an integer >= 2", "give one")]
     null: Switch
-    cache_dir: Annotated[NonBlank | None, Refusal("is no folder", "give its path, or null for memory")]
+    cache_dir: Annotated[
+        NonBlank | None, Refusal("is no folder", "give its path, or null for memory")
+    ]
     cache_gb: Annotated[Positive, Refusal("is not a number > 0", "give one, in gigabytes")]
 
     @model_validator(mode="after")
     def _halves_have_a_spread(self) -> Self:
         if self.halves == 1:
-            raise ConfigError("halves=1 has no spread; give 2 or more (8 is the default), or 0 for no interval")
+            raise ConfigError(
+                "halves=1 has no spread; give 2 or more (8 is the default), or 0 for no interval"
+            )
         return self
 
 
@@ -203,16 +231,22 @@ def check_keys(config: Mapping[str, Any], words: Sequence[str]) -> None:
     """
     ShiftKeys(**{key: config[key] for key in ShiftKeys.model_fields})
     if not config.get("estimator"):
-        raise ConfigError("estimator=[] estimates nothing; name files of conf/estimator, e.g. estimator=[joint]")
+        raise ConfigError(
+            "estimator=[] estimates nothing; name files of conf/estimator, e.g. estimator=[joint]"
+        )
     typed = [word.lstrip("+").partition("=")[0] for word in words]
-    if unused := [key for key in typed if key.startswith("trainer.") and key.partition(".")[2] not in USED]:
+    if unused := [
+        key for key in typed if key.startswith("trainer.") and key.partition(".")[2] not in USED
+    ]:
         read = ", ".join(f"trainer.{key}" for key in USED)
         raise ConfigError(
             f"{unused[0]} says how algorithms are trained; a shift reads {read}, and steps, learning rates and the "
             "like are keys of estimators"
         )
     if config["trainer"]["devices"] != 1:
-        raise ConfigError("trainer.devices is 1 for a shift, whose classifiers are small; leave trainer=ddp out")
+        raise ConfigError(
+            "trainer.devices is 1 for a shift, whose classifiers are small; leave trainer=ddp out"
+        )
     if "dataset.augment" in typed:
         raise ConfigError("dataset.augment says how training images change, and shift is estimated on images as they "
                           "are; leave it out")  # fmt: skip
@@ -225,18 +259,26 @@ def pairs_of(pairing: str, folds: Sequence[Fold], given: Sequence[str]) -> list[
         ConfigError: there is no pair of two sides.
     """
     if len(given) < 2:
-        raise ConfigError(f"shift needs at least 2 given environments, these are {len(given)}; give more")
+        raise ConfigError(
+            f"shift needs at least 2 given environments, these are {len(given)}; give more"
+        )
     if pairing == "each":
         return [Pair(pairing, f"{a}|{b}", (a,), (b,)) for a, b in combinations(given, 2)]
     pairs = []
     for fold in folds:
         if fold.membership is not None:
-            raise ConfigError("protocol=flexible has other environments for every class; choose pairs=each or another")
-        unseen = tuple(env for env in fold.tested if env not in fold.training) if fold.held_out else ()
+            raise ConfigError(
+                "protocol=flexible has other environments for every class; choose pairs=each or another"
+            )
+        unseen = (
+            tuple(env for env in fold.tested if env not in fold.training) if fold.held_out else ()
+        )
         if unseen:
             pairs.append(Pair(pairing, fold.name, tuple(fold.training), unseen))
     if not pairs:
-        raise ConfigError("no fold of this protocol holds an environment out; choose protocol=loo, or pairs=each")
+        raise ConfigError(
+            "no fold of this protocol holds an environment out; choose protocol=loo, or pairs=each"
+        )
     return pairs
 
 

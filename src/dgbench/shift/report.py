@@ -72,7 +72,10 @@ class ShiftReport(Report):
     unread = ("import", "same_code", "selection")
 
     def __call__(
-        self, collection: Collection | None, selection: Selection | None, split_by: str | None = None
+        self,
+        collection: Collection | None,
+        selection: Selection | None,
+        split_by: str | None = None,
     ) -> Document:
         source = published_shifts(self.published)
         shifts = read_shifts(self.roots)
@@ -85,7 +88,9 @@ class ShiftReport(Report):
                 sections.append(_section(setting, source))
             else:
                 names = ", ".join(_BUILDERS)
-                problems.append(Problem("unknown estimator", setting.title, f"{estimator}; known are {names}"))
+                problems.append(
+                    Problem("unknown estimator", setting.title, f"{estimator}; known are {names}")
+                )
         datasets = {row.identity.dataset for row in shifts.rows}
         counts = (_count(len(shifts.rows), "estimate"), _count(len(datasets), "dataset"))
         return Document(
@@ -93,7 +98,9 @@ class ShiftReport(Report):
             selection="",
             sections=sections,
             problems=problem_table(problems),
-            lead=leads(f"{' of '.join(counts)} in {_count(len(shifts.folders), 'folder')}", problems),
+            lead=leads(
+                f"{' of '.join(counts)} in {_count(len(shifts.folders), 'folder')}", problems
+            ),
             words=WORDS,
         )
 
@@ -113,13 +120,20 @@ def _plane(setting: ShiftSetting, source: Published | None) -> _Parts:
 
 def _headline(judged: Mapping[str, Verdict]) -> str:
     """Say which shift dominates which datasets, and for how many of them this is undecided."""
-    decided = {kind: [title for title, verdict in judged.items() if verdict.kind == kind] for kind in DOMINANT}
-    parts = [f"{kind} shift dominates {', '.join(titles)}" for kind, titles in decided.items() if titles]
+    decided = {
+        kind: [title for title, verdict in judged.items() if verdict.kind == kind]
+        for kind in DOMINANT
+    }
+    parts = [
+        f"{kind} shift dominates {', '.join(titles)}" for kind, titles in decided.items() if titles
+    ]
     count = sum(map(len, decided.values()))
     if count == len(judged):
         return f"Decided: {'; '.join(parts)}."
     n_undecided = len(judged) - count
-    undecided = next(iter(judged)) if len(judged) == 1 else f"{n_undecided} of {len(judged)} datasets"
+    undecided = (
+        next(iter(judged)) if len(judged) == 1 else f"{n_undecided} of {len(judged)} datasets"
+    )
     return f"Undecided: which shift dominates {undecided}{'; ' if parts else ''}{'; '.join(parts)}."
 
 
@@ -144,12 +158,22 @@ def _facts(setting: ShiftSetting) -> list[tuple[str, str]]:
         ("network", f"{identity['backbone']}, {identity['init']} init"),
         ("features", str(identity["features"])),
         ("images", str(identity["images"])),
-        ("settings", ", ".join(f"{key}={words_of(value)}" for key, value in sorted(identity["settings"].items()))),
+        (
+            "settings",
+            ", ".join(
+                f"{key}={words_of(value)}" for key, value in sorted(identity["settings"].items())
+            ),
+        ),
     ]
     for line in setting.lines:
         environments = f"environments {', '.join(map(str, line.identity['given']))}"
         classes = f"classes {class_text(line)}"
-        facts.append((line.title, "; ".join([variant_text(line.identity), pair_text(line), environments, classes])))
+        facts.append(
+            (
+                line.title,
+                "; ".join([variant_text(line.identity), pair_text(line), environments, classes]),
+            )
+        )
     return [*facts, ("code", ", ".join(setting.codes))]
 
 
@@ -160,13 +184,23 @@ def _distances(setting: ShiftSetting, source: Published | None) -> _Parts:
         estimate, null = line.value("emd"), line.value("emd", HALVES)
         if estimate and null and estimate.ends and null.ends:
             titles[is_above(estimate, null)].append(line.title)
-    tables = [distance_table(setting), class_distance_table(setting), *pair_tables(setting, DISTANCE_TITLES)]
+    tables = [
+        distance_table(setting),
+        class_distance_table(setting),
+        *pair_tables(setting, DISTANCE_TITLES),
+    ]
     sentences = []
     if titles[True]:
-        sentences.append(f"EMD tells from no shift: {', '.join(titles[True])} (95% intervals apart).")
+        sentences.append(
+            f"EMD tells from no shift: {', '.join(titles[True])} (95% intervals apart)."
+        )
     if titles[False]:
         sentences.append(f"EMD does not tell from no shift: {', '.join(titles[False])}.")
-    return tables, sentences or ["EMD has no null or no interval here: estimate with null=true and trials=5."], []
+    return (
+        tables,
+        sentences or ["EMD has no null or no interval here: estimate with null=true and trials=5."],
+        [],
+    )
 
 
 def _concept(setting: ShiftSetting, source: Published | None) -> _Parts:
@@ -182,7 +216,9 @@ def _concept(setting: ShiftSetting, source: Published | None) -> _Parts:
             words = "so there is concept shift besides estimation error"
         else:
             words = "so concept shift cannot be told from estimation error"
-        sentences.append(f"{line.title}: M_cpt min is {low}, without shift {noise} (95% intervals), {words}.")
+        sentences.append(
+            f"{line.title}: M_cpt min is {low}, without shift {noise} (95% intervals), {words}."
+        )
     return [concept_table(setting), *pair_tables(setting, CONCEPT_TITLES)], sentences, []
 
 
@@ -200,7 +236,11 @@ def _frechet(setting: ShiftSetting, source: Published | None) -> _Parts:
         text = f"{line.title}: nearest to the pretraining images is {order[0]} ({distances[order[0]]:.1f})"
         text += f", farthest {order[-1]} ({distances[order[-1]]:.1f})" if len(order) > 1 else ""
         rows = {env: f"{line.identity['dataset']}/{env}".replace(" ", "_") for env in distances}
-        gaps = {env: printed.values[row]["gap"].mean for env, row in rows.items() if row in printed.values}
+        gaps = {
+            env: printed.values[row]["gap"].mean
+            for env, row in rows.items()
+            if row in printed.values
+        }
         if len(gaps) > 2:
             paper, *_, place = printed.source.split(", ")
             try:

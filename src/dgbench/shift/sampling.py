@@ -41,19 +41,28 @@ def prepared(job: PlannedShift, tell: Callable[[str], None]) -> ClassifierTraini
     source = built(job.dataset)
     execution = job.config["execution"]
     make = partial(_network, job, source)
-    training = ClassifierTraining(source, job.settings, execution["mode"], execution["max_runs"], make)
+    training = ClassifierTraining(
+        source, job.settings, execution["mode"], execution["max_runs"], make
+    )
     if job.config["features"] == "trained":
         return training
     tell("computing the features of all images, or reading them")
     network: Any = make(job.config["seed"])
     stages = FirstStages(network, len(network.stages())).to(training.dtype)
-    eval_sets = [EvalSet(torch.from_numpy(own_images(source, env, job.config["images"]))) for env in source.info.given]
+    eval_sets = [
+        EvalSet(torch.from_numpy(own_images(source, env, job.config["images"])))
+        for env in source.info.given
+    ]
     at_once = partial(images_at_once, activations(stages, source.store.image))
     folder = job.config["cache_dir"]
     cache_dir, remedy = Path(folder) if folder else None, "raise cache_gb, or set features=trained"
-    store = CachedFeatures(source, stages, at_once, eval_sets, job.config["cache_gb"], cache_dir, remedy)
+    store = CachedFeatures(
+        source, stages, at_once, eval_sets, job.config["cache_gb"], cache_dir, remedy
+    )
     features_of = partial(_file_features, stages, source.catalog.preprocessing)
-    return replace(training, source=replace(source, store=store), backbone=None, features_of=features_of)
+    return replace(
+        training, source=replace(source, store=store), backbone=None, features_of=features_of
+    )
 
 
 def check_network_of(job: PlannedShift) -> None:
@@ -65,13 +74,17 @@ def check_network_of(job: PlannedShift) -> None:
     network = check_network(job.config, {}, job.info, job.weights)
     reason = getattr(network, "why_not_frozen", None)
     if reason and job.config["features"] == "frozen":
-        raise ConfigError(f"features=frozen cannot freeze this backbone: {reason}, or features=trained")
+        raise ConfigError(
+            f"features=frozen cannot freeze this backbone: {reason}, or features=trained"
+        )
 
 
 def _network(job: PlannedShift, source: Environments, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, "init"))
-        network: nn.Module = build({"backbone": featurizer_keys(job.config, {})}, "backbone", image=source.store.image)
+        network: nn.Module = build(
+            {"backbone": featurizer_keys(job.config, {})}, "backbone", image=source.store.image
+        )
         job.weights.load(network)
     return network
 
@@ -80,7 +93,9 @@ def _network(job: PlannedShift, source: Environments, seed: int) -> nn.Module:
 def _file_features(stages: FirstStages, to: Preprocessing, files: Sequence[Path]) -> np.ndarray:
     """Compute the (n, m) features of image files, preprocessed as the dataset's own images are."""
     like = example_of(stages)
-    return np.concatenate([stages(x.to(like)).double().cpu().numpy() for x in batches(files, to, FILES_AT_ONCE)])
+    return np.concatenate(
+        [stages(x.to(like)).double().cpu().numpy() for x in batches(files, to, FILES_AT_ONCE)]
+    )
 
 
 class Pools:
@@ -97,7 +112,12 @@ class Pools:
     """
 
     def __init__(
-        self, source: Environments, images: str, seed: int, min_per_class: int, max_per_class: int | None
+        self,
+        source: Environments,
+        images: str,
+        seed: int,
+        min_per_class: int,
+        max_per_class: int | None,
     ) -> None:
         self.source, self.labels, self.seed = source, source.catalog.labels, seed
         self.min_per_class, self.max_per_class = min_per_class, max_per_class
@@ -118,7 +138,10 @@ class Pools:
             sample = self._sample_one(pair, slot, seed)
         else:
             sample = self._sample_pair(pair, slot, seed, estimator.balances)
-        if len(self.source.store.image) == 1 and np.ptp(self.features(sample.positions), axis=0).max() < 1e-12:
+        if (
+            len(self.source.store.image) == 1
+            and np.ptp(self.features(sample.positions), axis=0).max() < 1e-12
+        ):
             raise DataError("every image has the same features; choose another backbone or init")
         return sample
 
@@ -126,10 +149,16 @@ class Pools:
         """Look up the (n, m) float64 features of the images at (n,) positions."""
         if len(self.source.store.image) > 1:
             raise ConfigError("features=trained leaves no fixed features; set features=frozen")
-        return np.asarray(self.source.store.gather(torch.from_numpy(positions))[0].double().cpu().numpy())
+        return np.asarray(
+            self.source.store.gather(torch.from_numpy(positions))[0].double().cpu().numpy()
+        )
 
     def _sample_pair(self, pair: Pair, slot: Slot, seed: int, balances: bool) -> Sample:
-        rng, names, y = np.random.default_rng(derive(seed, "sample")), self.source.catalog.classes, self.labels
+        rng, names, y = (
+            np.random.default_rng(derive(seed, "sample")),
+            self.source.catalog.classes,
+            self.labels,
+        )
         p, q = self._pool(pair.p), self._pool(pair.q)
         first = balanced(y[p], y[q], self.min_per_class, rng, self.max_per_class)
         if len(first.classes) < 2:

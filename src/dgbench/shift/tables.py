@@ -18,7 +18,14 @@ from dgbench.records.shift_rows import HALVES, LABELS, NO_NULL
 from dgbench.reports.labels import slug
 from dgbench.reports.over_seeds import over_seeds, standard_deviation
 from dgbench.reports.published import Published, Value, published, shifts
-from dgbench.reports.reading.shifts import ALL_PAIRS, DIAGNOSTIC, VALUE, ShiftLine, ShiftSetting, verdicts
+from dgbench.reports.reading.shifts import (
+    ALL_PAIRS,
+    DIAGNOSTIC,
+    VALUE,
+    ShiftLine,
+    ShiftSetting,
+    verdicts,
+)
 from dgbench.reports.tables import Column, Table, entry, table
 
 DATASET, PAIR, FLAGS = Column("dataset", key=True), Column("pair", key=True), Column("flags")
@@ -48,7 +55,12 @@ _INTERVALS = {
 
 
 def value_cell(
-    line: ShiftLine, column: str, name: str, null: str = NO_NULL, pair: str = ALL_PAIRS, part: str = VALUE
+    line: ShiftLine,
+    column: str,
+    name: str,
+    null: str = NO_NULL,
+    pair: str = ALL_PAIRS,
+    part: str = VALUE,
 ) -> dict[str, Any]:
     """Build the cell of an estimate with its interval, flagged where pairs lack it; without one, of the reason."""
     estimate = line.value(name, null, pair, part)
@@ -59,12 +71,16 @@ def value_cell(
         return entry(column, reason=next((text for text in refused if text), "not estimated"))
     incomplete = pair == ALL_PAIRS and estimate.pairs < len(line.pairs)
     flag = f"({estimate.pairs} of {len(line.pairs)} pairs)" if incomplete else ""
-    return entry(column, estimate.value, low=estimate.low, high=estimate.high, n=estimate.trials, flag=flag)
+    return entry(
+        column, estimate.value, low=estimate.low, high=estimate.high, n=estimate.trials, flag=flag
+    )
 
 
 def with_null(line: ShiftLine, name: str, pair: str = ALL_PAIRS) -> dict[str, Any]:
     """Build the cells of a value and of that of the null pair, in columns ``NAME`` and ``NAME null``."""
-    return value_cell(line, name, name, pair=pair) | value_cell(line, f"{name} null", name, HALVES, pair)
+    return value_cell(line, name, name, pair=pair) | value_cell(
+        line, f"{name} null", name, HALVES, pair
+    )
 
 
 def null_columns(name: str, title: str, meaning: str = "") -> list[Column]:
@@ -77,7 +93,9 @@ def null_columns(name: str, title: str, meaning: str = "") -> list[Column]:
 
 def over_pairs(line: ShiftLine, name: str) -> dict[str, Any]:
     """Compute mean ± sample standard deviation over a dataset's pairs (Zhang et al. 2023); of one pair the interval."""
-    values = [estimate.value for pair in line.pairs.index if (estimate := line.value(name, pair=pair))]
+    values = [
+        estimate.value for pair in line.pairs.index if (estimate := line.value(name, pair=pair))
+    ]
     if len(values) < 2:
         return value_cell(line, name, name)
     return entry(name, mean(values), std=standard_deviation(values), n=len(values))
@@ -107,12 +125,16 @@ def flag_text(line: ShiftLine) -> str:
     """Join the flags of a dataset's pairs, each text once, with the number of pairs that have it if not all do."""
     counts = Counter(flag for text in line.pairs["flags"] for flag in text.split("; ") if flag)
     n_pairs = len(line.pairs)
-    return "; ".join(flag if n == n_pairs else f"{flag} ({n} of {n_pairs} pairs)" for flag, n in counts.items())
+    return "; ".join(
+        flag if n == n_pairs else f"{flag} ({n} of {n_pairs} pairs)" for flag, n in counts.items()
+    )
 
 
 def filled(columns: Sequence[Column], lines: Sequence[Mapping[str, Any]]) -> list[Column]:
     """Drop the columns, other than keys, that have no value in any line."""
-    return [c for c in columns if c.key or any(line.get(c.name) not in (None, "") for line in lines)]
+    return [
+        c for c in columns if c.key or any(line.get(c.name) not in (None, "") for line in lines)
+    ]
 
 
 def interval_words(setting: ShiftSetting, names: Sequence[str]) -> str:
@@ -136,7 +158,9 @@ def published_shifts(name: str | None) -> Published | None:
     if name is None:
         return None
     if name not in shifts():
-        raise ConfigError(f"report.published={name} is no table of shifts; choose one of {', '.join(shifts())}")
+        raise ConfigError(
+            f"report.published={name} is no table of shifts; choose one of {', '.join(shifts())}"
+        )
     return published(name)
 
 
@@ -145,7 +169,9 @@ def other_features(setting: ShiftSetting) -> str:
     return OTHER_FEATURES if setting.identity["features"] == "frozen" else ""
 
 
-def printed(source: Published | None, row: str, column: str, name: str, flag: str = "") -> dict[str, Any]:
+def printed(
+    source: Published | None, row: str, column: str, name: str, flag: str = ""
+) -> dict[str, Any]:
     """Build the cell of a printed value, in column ``name``; it is empty where the paper's table has none.
 
     Rows of papers are datasets, ``DATASET/ENVIRONMENT`` or ``DATASET/PAIR``.
@@ -172,7 +198,11 @@ def shift_table(setting: ShiftSetting, source: Published | None = None) -> Table
         return None
     verdict_of, lines = verdicts(setting), []
     for line in setting.lines:
-        cells: dict[str, Any] = {"dataset": line.title, "pairs": pair_text(line), "classes": class_text(line)}
+        cells: dict[str, Any] = {
+            "dataset": line.title,
+            "pairs": pair_text(line),
+            "classes": class_text(line),
+        }
         # tables of whole datasets are of the folds of a protocol, never of every two environments
         row = str(line.identity["dataset"]) if line.identity["pairs"] == "folds" else ""
         for (axis, _), name in zip(AXES, setting.axes, strict=True):
@@ -184,14 +214,32 @@ def shift_table(setting: ShiftSetting, source: Published | None = None) -> Table
         estimate = line.value(setting.axes[0])
         cells["interval"] = estimate.interval if estimate else None
         verdict = verdict_of[line.title]
-        cells |= {"verdict": verdict.kind} if verdict.kind else {"verdict": "none", "verdict.reason": verdict.reason}
+        cells |= (
+            {"verdict": verdict.kind}
+            if verdict.kind
+            else {"verdict": "none", "verdict.reason": verdict.reason}
+        )
         lines.append(cells | {"flags": flag_text(line)})
-    columns = [DATASET, Column("pairs"), Column("classes", help="that count, in both sides of every pair")]
+    columns = [
+        DATASET,
+        Column("pairs"),
+        Column("classes", help="that count, in both sides of every pair"),
+    ]
     for axis, title in AXES:
         columns += [
             *null_columns(axis, title),
-            Column(f"{axis} exact", f"{title}, exact", "distance", "from the construction of the dataset"),
-            Column(f"{axis} published", f"{title}, published", "distance", source.source if source else ""),
+            Column(
+                f"{axis} exact",
+                f"{title}, exact",
+                "distance",
+                "from the construction of the dataset",
+            ),
+            Column(
+                f"{axis} published",
+                f"{title}, published",
+                "distance",
+                source.source if source else "",
+            ),
         ]
     shuffled = "with labels shuffled on either side, which leaves no correlation shift"
     columns += [
@@ -200,9 +248,15 @@ def shift_table(setting: ShiftSetting, source: Published | None = None) -> Table
         Column("verdict", help="which shift dominates, where intervals tell it from no shift"),
         FLAGS,
     ]
-    notes = [text for kind, text in _INTERVALS.items() if any(cells["interval"] == kind for cells in lines)]
+    notes = [
+        text
+        for kind, text in _INTERVALS.items()
+        if any(cells["interval"] == kind for cells in lines)
+    ]
     notes.append(_NO_SHIFT)
-    if source and any(cells[f"{axis} published"] is not None for cells in lines for axis, _ in AXES):
+    if source and any(
+        cells[f"{axis} published"] is not None for cells in lines for axis, _ in AXES
+    ):
         notes.append(_caution(setting, source))
     title = f"Diversity and correlation shift, mean over pairs [{interval_words(setting, setting.axes)}]"
     return table(lines, "shift", title, filled(columns, lines), notes)
@@ -217,7 +271,11 @@ def _caution(setting: ShiftSetting, source: Published) -> str:
         unlike.append(f"other formulas ({source.formula}, here {setting.formula})")
     if other_features(setting):
         unlike.append("features trained with the estimate, here frozen ones")
-    words = f" They come from {', and '.join(unlike)}: compare the order, not the size." if unlike else ""
+    words = (
+        f" They come from {', and '.join(unlike)}: compare the order, not the size."
+        if unlike
+        else ""
+    )
     return f"Published: {source.source}; {source.note}.{words}"
 
 
@@ -243,10 +301,19 @@ def pair_tables(setting: ShiftSetting, names: Mapping[str, str]) -> list[Table]:
     for line in setting.lines:
         lines = []
         for pair, facts in line.pairs.iterrows():
-            cells = {"pair": pair, "p": facts["p"], "q": facts["q"], "n": facts["n_p"], "of q": facts["n_q"]}
+            cells = {
+                "pair": pair,
+                "p": facts["p"],
+                "q": facts["q"],
+                "n": facts["n_p"],
+                "of q": facts["n_q"],
+            }
             cells["classes"] = f"{facts['classes']} of {facts['of']}"
             # distances are symmetric, so that a pair may be printed under either order
-            rows = [f"{line.identity['dataset']}/{order}" for order in (pair, "|".join(reversed(str(pair).split("|"))))]
+            rows = [
+                f"{line.identity['dataset']}/{order}"
+                for order in (pair, "|".join(reversed(str(pair).split("|"))))
+            ]
             row = next((row for row in rows if row in source.values), "")
             for name in names:
                 cells |= with_null(line, name, str(pair))
@@ -264,7 +331,9 @@ def network_table(setting: ShiftSetting) -> Table | None:
     None for other estimators than theirs, and where no paper has the dataset by network.
     """
     lines = []
-    for line in setting.lines if setting.identity["estimator"] == "ood_bench" and setting.axes else ():
+    for line in (
+        setting.lines if setting.identity["estimator"] == "ood_bench" and setting.axes else ()
+    ):
         dataset, printed_lines = line.identity["dataset"], []
         for source in map(published, NETWORKS):
             rows_by_network: dict[str, list[Mapping[str, Value]]] = defaultdict(list)
@@ -273,7 +342,11 @@ def network_table(setting: ShiftSetting) -> Table | None:
                 if name == dataset:
                     rows_by_network[network].append(values)
             for network, rows in rows_by_network.items():
-                cells: dict[str, Any] = {"dataset": line.title, "network": network, "source": source.source}
+                cells: dict[str, Any] = {
+                    "dataset": line.title,
+                    "network": network,
+                    "source": source.source,
+                }
                 for axis, _ in AXES:
                     splits = [f"{axis}_{split}" for split in range(5)]
                     whole = [split for split in splits if all(split in values for values in rows)]
@@ -281,14 +354,28 @@ def network_table(setting: ShiftSetting) -> Table | None:
                     cells |= over_seeds(axis, means, len(splits), "not readable")
                 printed_lines.append(cells)
         if printed_lines:
-            cells = {"dataset": line.title, "network": setting.identity["backbone"], "source": "ours"}
+            cells = {
+                "dataset": line.title,
+                "network": setting.identity["backbone"],
+                "source": "ours",
+            }
             for (axis, _), name in zip(AXES, setting.axes or (), strict=True):
                 cells |= value_cell(line, axis, name)
             lines += [cells, *printed_lines]
-    columns = [DATASET, Column("network", key=True), *(Column(axis, title, "distance") for axis, title in AXES)]
-    notes = ["Published: mean ± standard deviation over splits, of means over environments; features trained."]
+    columns = [
+        DATASET,
+        Column("network", key=True),
+        *(Column(axis, title, "distance") for axis, title in AXES),
+    ]
+    notes = [
+        "Published: mean ± standard deviation over splits, of means over environments; features trained."
+    ]
     title = "Both shifts by network, ours and published"
-    return table(lines, "networks", title, [*columns, Column("source")], notes, detail=True) if lines else None
+    return (
+        table(lines, "networks", title, [*columns, Column("source")], notes, detail=True)
+        if lines
+        else None
+    )
 
 
 def number_table(setting: ShiftSetting, part: str) -> Table | None:
@@ -311,7 +398,9 @@ def number_table(setting: ShiftSetting, part: str) -> Table | None:
         Column("null", "no shift", "distance"),
         Column("labels", "labels shuffled", "distance"),
     ]
-    name, title = ("diagnostics", "Diagnostics") if part == DIAGNOSTIC else ("values", "Every value")
+    name, title = (
+        ("diagnostics", "Diagnostics") if part == DIAGNOSTIC else ("values", "Every value")
+    )
     return table(lines, name, title, filled(columns, lines), detail=True)
 
 
@@ -323,7 +412,11 @@ def refusal_table(setting: ShiftSetting) -> Table | None:
         for pair, reason in line.pairs["refused"].items()
         if reason
     ]
-    return table(lines, "refused", "Refused estimates", [DATASET, PAIR, Column("refused", "why")]) if lines else None
+    return (
+        table(lines, "refused", "Refused estimates", [DATASET, PAIR, Column("refused", "why")])
+        if lines
+        else None
+    )
 
 
 def distance_table(setting: ShiftSetting) -> Table:
@@ -333,23 +426,40 @@ def distance_table(setting: ShiftSetting) -> Table:
         cells: dict[str, Any] = {"dataset": line.title, "pairs": pair_text(line)}
         for name in DISTANCE_TITLES:
             cells |= with_null(line, name)
-        tests = [test.value for pair in line.pairs.index if (test := line.value("mmd2_p", pair=pair))]
+        tests = [
+            test.value for pair in line.pairs.index if (test := line.value("mmd2_p", pair=pair))
+        ]
         cells |= entry("mmd2_p", max(tests, default=None))
         lines.append(cells | with_null(line, "ni_pooled"))
     columns = [
         DATASET,
         Column("pairs"),
         *null_columns("emd", "EMD", "earth mover's distance, Euclidean"),
-        *null_columns("mmd2", "MMD²", "unbiased, so it may be negative; Gaussian kernel of the median distance"),
-        Column("mmd2_p", "p of MMD², largest", "distance", "permutation test within classes, of the pair least apart"),
-        *null_columns("ni", "NI", "difference of means over deviations, per class, weighted (He et al. 2020, Def. 1)"),
+        *null_columns(
+            "mmd2",
+            "MMD²",
+            "unbiased, so it may be negative; Gaussian kernel of the median distance",
+        ),
+        Column(
+            "mmd2_p",
+            "p of MMD², largest",
+            "distance",
+            "permutation test within classes, of the pair least apart",
+        ),
+        *null_columns(
+            "ni",
+            "NI",
+            "difference of means over deviations, per class, weighted (He et al. 2020, Def. 1)",
+        ),
         *null_columns("ni_pooled", "NI, classes pooled"),
     ]
     notes = [
         "Of standardized features, equally many of either side. EMD and NI are above 0 even without shift and grow "
         "with the number of features: read each beside its null.",
     ]
-    title = f"Distances of features, mean over pairs [{interval_words(setting, [*DISTANCE_TITLES])}]"
+    title = (
+        f"Distances of features, mean over pairs [{interval_words(setting, [*DISTANCE_TITLES])}]"
+    )
     return table(lines, "distances", title, filled(columns, lines), notes)
 
 
@@ -366,8 +476,18 @@ def class_distance_table(setting: ShiftSetting) -> Table | None:
                 lines.append(cells)
     if not lines:
         return None
-    columns = [DATASET, Column("class", key=True), *(Column(n, t, "distance") for n, t in DISTANCE_TITLES.items())]
-    return table(lines, "distances_by_class", "Distances within each class", filled(columns, lines), detail=True)
+    columns = [
+        DATASET,
+        Column("class", key=True),
+        *(Column(n, t, "distance") for n, t in DISTANCE_TITLES.items()),
+    ]
+    return table(
+        lines,
+        "distances_by_class",
+        "Distances within each class",
+        filled(columns, lines),
+        detail=True,
+    )
 
 
 def concept_table(setting: ShiftSetting) -> Table:
@@ -389,9 +509,16 @@ def concept_table(setting: ShiftSetting) -> Table:
         "noise": "the same share between classifiers of two halves of p and q together",
     }
     columns = [DATASET, Column("pairs")]
-    columns += [Column(name, title, "distance", meaning[name]) for name, title in CONCEPT_TITLES.items()]
     columns += [
-        Column(f"{name} published", f"{CONCEPT_TITLES[name].split(',')[0]}, published", "distance", source.source)
+        Column(name, title, "distance", meaning[name]) for name, title in CONCEPT_TITLES.items()
+    ]
+    columns += [
+        Column(
+            f"{name} published",
+            f"{CONCEPT_TITLES[name].split(',')[0]}, published",
+            "distance",
+            source.source,
+        )
         for name in _PRINTED
     ]
     notes = ["Mean ± standard deviation (divisor n-1) over pairs; of one pair, its interval."]
@@ -413,7 +540,9 @@ def concept_table(setting: ShiftSetting) -> Table:
 def _underestimated(line: ShiftLine) -> bool:
     """Return whether M_cpt max - min exceeds M_cov, or the high end of its interval, which the true values cannot."""
     low, high, tv = (line.value(name) for name in ("min", "max", "tv"))
-    return bool(low and high and tv and high.value - low.value > (tv.value if tv.high is None else tv.high))
+    return bool(
+        low and high and tv and high.value - low.value > (tv.value if tv.high is None else tv.high)
+    )
 
 
 def frechet_table(setting: ShiftSetting) -> Table:
@@ -433,10 +562,27 @@ def frechet_table(setting: ShiftSetting) -> Table:
         DATASET,
         Column("environment", key=True),
         Column("n", "images", "count"),
-        Column("d2_inf", "distance, n to infinity", "distance", "intercept of least squares of the distance on 1/n"),
-        Column("d2", "distance at a common n", "distance", "squared, of Gaussians; biased by about c/n"),
-        Column("d2 null", "two halves of one environment", "distance", "the same estimate where the truth is 0"),
-        Column("gap published", "gap, published", "distance", "(linear probing - fine-tuning) / fine-tuning"),
+        Column(
+            "d2_inf",
+            "distance, n to infinity",
+            "distance",
+            "intercept of least squares of the distance on 1/n",
+        ),
+        Column(
+            "d2", "distance at a common n", "distance", "squared, of Gaussians; biased by about c/n"
+        ),
+        Column(
+            "d2 null",
+            "two halves of one environment",
+            "distance",
+            "the same estimate where the truth is 0",
+        ),
+        Column(
+            "gap published",
+            "gap, published",
+            "distance",
+            "(linear probing - fine-tuning) / fine-tuning",
+        ),
         Column("distance published", "distance, published", "distance", source.source),
         FLAGS,
     ]
@@ -446,6 +592,8 @@ def frechet_table(setting: ShiftSetting) -> Table:
         "The scale is that of the features: distances of other networks are not comparable.",
     ]
     if len({cells["n"] for cells in lines}) > 1:
-        notes.append("Environments have different numbers of images: rank the distances for n to infinity alone.")
+        notes.append(
+            "Environments have different numbers of images: rank the distances for n to infinity alone."
+        )
     title = f"Frechet distance, {setting.identity['backbone']}/{setting.identity['init']}"
     return table(lines, "frechet", title, filled(columns, lines), notes)

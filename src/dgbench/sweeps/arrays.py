@@ -87,7 +87,9 @@ class Arrays:
                 size = len(packs) // 2
             except ArrayTooLargeError as error:
                 if len(packs) == 1:
-                    raise ConfigError(f"Slurm refuses the jobs: {error}; see hydra.launcher") from error
+                    raise ConfigError(
+                        f"Slurm refuses the jobs: {error}; see hydra.launcher"
+                    ) from error
                 self.largest = size = len(packs) // 2
                 share = self._share()
             else:

@@ -50,7 +50,9 @@ class LocalKeys(LauncherKeys):
 
     workers: Annotated[
         Annotated[int, Field(ge=1)] | None,
-        Refusal("is not an integer >= 1", "give one, or null for as many as there are cores or GPUs"),
+        Refusal(
+            "is not an integer >= 1", "give one, or null for as many as there are cores or GPUs"
+        ),
     ]
     per_gpu: Count1
     threads: Count1
@@ -60,17 +62,23 @@ class LocalLauncher(Launcher):
     """Worker processes, as many as cores or GPUs allow; ``conf/hydra/launcher/local.yaml`` says what its keys mean."""
 
     in_this_folder = True  #: its workers start in the folder of the command
-    models: Mapping[Path, int] = {}  #: that the jobs have to train, by the folder of their study, as the sweeper counts
+    models: Mapping[
+        Path, int
+    ] = {}  #: that the jobs have to train, by the folder of their study, as the sweeper counts
 
     def __init__(self, workers: int | None, per_gpu: int, threads: int) -> None:
         self.workers, self.per_gpu, self.threads = workers, per_gpu, threads
 
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
         refuse_optimizers(config)
         LocalKeys(**config.hydra.launcher)
         self.config, self.command = config, SweepCommand.of(hydra_context, config, task_function)
 
-    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+    def launch(
+        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
+    ) -> Sequence[JobReturn]:
         """Run the jobs.
 
         Raises:
@@ -80,13 +88,21 @@ class LocalLauncher(Launcher):
 
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
         for name in THREADS:
-            os.environ[name] = str(self.threads)  # what the workers inherit, before they import torch
+            os.environ[name] = str(
+                self.threads
+            )  # what the workers inherit, before they import torch
         devices, names = self._devices(), labels(job_overrides)
         n, failed = len(job_overrides), list[str]()
         progress = SweepProgress(n, self.models)
-        progress.say(f"{n} jobs, {min(len(devices), n)} at a time; what each prints is in .jobs of the sweep's folder")
+        progress.say(
+            f"{n} jobs, {min(len(devices), n)} at a time; what each prints is in .jobs of the sweep's folder"
+        )
         endings = run_jobs(
-            self.command, job_overrides, devices, lambda job: progress.say(f"{names[job]}: starts"), progress.look
+            self.command,
+            job_overrides,
+            devices,
+            lambda job: progress.say(f"{names[job]}: starts"),
+            progress.look,
         )
         try:
             for ended in endings:
@@ -110,8 +126,13 @@ class LocalLauncher(Launcher):
 
 def labels(job_overrides: Sequence[Sequence[str]]) -> list[str]:
     """Label each job by what distinguishes it from the others: its overrides less those that all have."""
-    common = set(job_overrides[0]).intersection(*job_overrides) if len(job_overrides) > 1 else set[str]()
-    return [" ".join(word for word in overrides if word not in common) or "job" for overrides in job_overrides]
+    common = (
+        set(job_overrides[0]).intersection(*job_overrides) if len(job_overrides) > 1 else set[str]()
+    )
+    return [
+        " ".join(word for word in overrides if word not in common) or "job"
+        for overrides in job_overrides
+    ]
 
 
 def raise_failed(failed: Sequence[str], n: int) -> None:

@@ -31,7 +31,12 @@ STATES = ("done", "running", "failed", "stopped", "missing")
 
 
 def print_plan(
-    jobs: Sequence[Sequence[str]], planner: Planner, clock: bool, starts: bool, size: JobSize, folder: Path
+    jobs: Sequence[Sequence[str]],
+    planner: Planner,
+    clock: bool,
+    starts: bool,
+    size: JobSize,
+    folder: Path,
 ) -> None:
     """Print jobs and models by algorithm: done, running, failed, stopped, missing; time and disk for the rest.
 
@@ -50,7 +55,12 @@ def print_plan(
     judged = Judged(remembers=not starts)
     workload = Workload(replace(planner, fetch_weights=False), judged.add)
     left_by_job = [workload.add(words) for words in jobs]
-    speeds = Speeds(clocked_here if clock and size.can_clock else None, folder, size.device, clock and not starts)
+    speeds = Speeds(
+        clocked_here if clock and size.can_clock else None,
+        folder,
+        size.device,
+        clock and not starts,
+    )
     workload.clock(speeds)
     kinds = workload.kinds.values()
     uncounted = [] if starts else list(_count(kinds))
@@ -67,13 +77,28 @@ def print_plan(
         if job_left.runs
         for part in parts(words, job_left, workload, size.splits)
     ]
-    lengths = [_sum(part.seconds for part in to_train[pack.start : pack.stop]) for pack in packed(to_train, size)]
-    print(_jobs(len(jobs), lengths, size, guessed=bool(assumed)) + _explained(clock, starts, _unclocked(kinds)))
+    lengths = [
+        _sum(part.seconds for part in to_train[pack.start : pack.stop])
+        for pack in packed(to_train, size)
+    ]
+    print(
+        _jobs(len(jobs), lengths, size, guessed=bool(assumed))
+        + _explained(clock, starts, _unclocked(kinds))
+    )
     if counted := [kind for kind in kinds if kind.cost]:
         print(_counted_columns(counted))
     needing = workload.needing.values()
-    absent = dict.fromkeys(line for study in needing for line in absent_files(study.config, study.info, study.weights))
-    notes = [*_images(kinds), *_searched(kinds), *absent, *speeds.notes(), *uncounted, *_without_effect(kinds)]
+    absent = dict.fromkeys(
+        line for study in needing for line in absent_files(study.config, study.info, study.weights)
+    )
+    notes = [
+        *_images(kinds),
+        *_searched(kinds),
+        *absent,
+        *speeds.notes(),
+        *uncounted,
+        *_without_effect(kinds),
+    ]
     for note in (*notes, *judged.cautions):
         print(note)
     if clock and not size.can_clock:
@@ -84,7 +109,9 @@ def print_plan(
     sys.stdout.flush()
 
 
-def job_check(planner: Planner, *, on_this_machine: bool) -> Callable[[Sequence[str]], Counter[Path]]:
+def job_check(
+    planner: Planner, *, on_this_machine: bool
+) -> Callable[[Sequence[str]], Counter[Path]]:
     """Make the function that refuses jobs of a sweep, by their overrides, before anything is written.
 
     It raises ConfigError for a value that cannot work, DataError and WeightsError for files that are missing or broken,
@@ -113,7 +140,13 @@ def print_command_plan(command: Command, clock: bool, starts: bool) -> None:
 
 
 #: group -> the file of it that needs no judgment, beside a small network
-PLAIN = {"head": "random", "tuning": "ft", "averaging": "none", "sharpness": "none", "callbacks": "none"}
+PLAIN = {
+    "head": "random",
+    "tuning": "ft",
+    "averaging": "none",
+    "sharpness": "none",
+    "callbacks": "none",
+}
 OURS = ("logger", "selection")  # groups that need none where they name a class of dgbench
 
 
@@ -143,16 +176,25 @@ class Judged:
         if (
             is_small(config, image)
             and all(config[group] == conf_of(group, name) for group, name in PLAIN.items())
-            and all(str(config[group].get("_target_") or "dgbench.").startswith("dgbench.") for group in OURS)
-            and not any(word.startswith(tuple(f"+{group}." for group in OURS)) for word in study.words)
+            and all(
+                str(config[group].get("_target_") or "dgbench.").startswith("dgbench.")
+                for group in OURS
+            )
+            and not any(
+                word.startswith(tuple(f"+{group}." for group in OURS)) for word in study.words
+            )
             and (CONF / "algorithm" / f"{study.spec.objective}.yaml").is_file()
             and trainer["accumulate"] == trainer["devices"] == 1
             and config["execution"]["mode"] != "stacked"
             and config["seed_moves"] != "inputs"
         ):
             return
-        groups = [config[group] for group in ("backbone", "init", "trainer", "execution", *PLAIN, *OURS)]
-        read = [study.spec.hparams[key] for key in (config["backbone"].get("hparams") or {}).values()]
+        groups = [
+            config[group] for group in ("backbone", "init", "trainer", "execution", *PLAIN, *OURS)
+        ]
+        read = [
+            study.spec.hparams[key] for key in (config["backbone"].get("hparams") or {}).values()
+        ]
         key = digest([groups, image, study.spec.objective, read, config["seed_moves"]])
         if key in self._done:
             return
@@ -160,7 +202,9 @@ class Judged:
         passed = Remembered("passed")
         asked = [key, *_facts(study)]
         targets = [str(config[group].get("_target_") or "dgbench.") for group in OURS]
-        keeps = study.weights.to_fetch() is None and all(target.startswith("dgbench.") for target in targets)
+        keeps = study.weights.to_fetch() is None and all(
+            target.startswith("dgbench.") for target in targets
+        )
         if self.remembers and keeps and passed.read(study, asked):
             return
 
@@ -176,7 +220,9 @@ class Judged:
             passed.keep(study, asked, {"passed": True})
 
 
-def absent_files(config: Mapping[str, Any], info: DatasetInfo, weights: InitialWeights) -> Iterator[str]:
+def absent_files(
+    config: Mapping[str, Any], info: DatasetInfo, weights: InitialWeights
+) -> Iterator[str]:
     """List what must be fetched before a job can work, and the command that fetches it."""
     name, dataset = info.name, config["dataset"]
     data = dataset.get("data_dir") or config["paths"]["data_dir"]
@@ -185,7 +231,9 @@ def absent_files(config: Mapping[str, Any], info: DatasetInfo, weights: InitialW
         yield f"not here yet: MNIST; training fetches it, or takes the digits without a network; {fetch}"
     if not info.present:
         root = dataset.get("root")
-        fetch_images = command_into(name, Path(root)) if root else fetching_command(name, Path(data))
+        fetch_images = (
+            command_into(name, Path(root)) if root else fetching_command(name, Path(data))
+        )
         remedy = "put them there, or see docs/how_to/images.md"
         if dataset.get("fetch") and fetch_images:
             remedy = f"first: {fetch_images}"
@@ -204,13 +252,17 @@ def _count(kinds: Iterable[KindLeft]) -> Iterator[str]:
         study = kind.typical_first[0]
         try:
             cost, largest = (_cost(counted, costs) for counted in (study, kind.largest or study))
-        except Exception as error:  # of an algorithm that reads numbers: a plan without costs is still a plan
+        except (
+            Exception
+        ) as error:  # of an algorithm that reads numbers: a plan without costs is still a plan
             yield f"not counted, {kind.algorithm} with {study.spec.backbone}: {reason_of(error)}"
             continue
         kind.cost = replace(cost, memory=largest.memory)
         rate = _card(study).rate(TrainerSettings(**study.config["trainer"]))
         if kind.flops is not None and study.config["trainer"]["device"] != "cpu":
-            launches = LAUNCHES * rate / kind.cost.step if kind.cost.step else 1.0  # a run of 0 steps is only evaluated
+            launches = (
+                LAUNCHES * rate / kind.cost.step if kind.cost.step else 1.0
+            )  # a run of 0 steps is only evaluated
             kind.guess = kind.flops / rate * max(1.0, launches)
 
 
@@ -220,7 +272,12 @@ def _cost(study: PlannedStudy, costs: dict[str, Cost]) -> Cost:
     if not study.spec.user_code:  # which may do other operations at another learning rate
         hparams.pop("lr", None)
     shapes = [study.info.image, len(study.folds[0].training), study.spec.objective, hparams]
-    key = digest([*shapes, *(study.config[group] for group in ("backbone", "tuning", "sharpness", "trainer"))])
+    key = digest(
+        [
+            *shapes,
+            *(study.config[group] for group in ("backbone", "tuning", "sharpness", "trainer")),
+        ]
+    )
     if key not in costs:
         costs[key] = _counted(study, key)
     return costs[key]
@@ -277,7 +334,9 @@ def _counted_columns(counted: Sequence[KindLeft]) -> str:
     """Explain the columns of counted costs."""
     study = counted[0].typical_first[0]
     text = "PFLOP: 10^15 operations, evaluations included; memory: of a step of one model in single precision"
-    images, most = (drawn.spec.hparams["batch_size"] for drawn in (study, counted[0].largest or study))
+    images, most = (
+        drawn.spec.hparams["batch_size"] for drawn in (study, counted[0].largest or study)
+    )
     if most != images:
         text += f";\nPFLOP of the draw nearest the mean ({images} images), memory of the one with the most ({most})"
     return text
@@ -308,7 +367,10 @@ def _searched(kinds: Iterable[KindLeft]) -> Iterator[str]:
     """Explain why draws multiply with trials and seeds, and what stops early, for the first algorithm with a search."""
     for search, kind in ((kind.left[0].search, kind) for kind in kinds if kind.left):
         if search:
-            n_studies, trials = len(search.scheme.studies(search.base)), len(search.scheme.independent()["trials"])
+            n_studies, trials = (
+                len(search.scheme.studies(search.base)),
+                len(search.scheme.independent()["trials"]),
+            )
             seeds = len(kind.seeds)
             factors = [f"{n_studies // trials} draws", f"{trials} trials", f"{seeds} seeds"]
             factors.append(f"{kind.studies // (n_studies * seeds)} settings")
@@ -348,19 +410,28 @@ def _print_table(workload: Workload) -> None:
     print(f"{'algorithm':<{width}}{titles}{costs}", flush=True)
     for name, kinds in (*by_name.items(), ("all", [*workload.kinds.values()])):
         counted = sum((kind.models for kind in kinds), Counter[str]())
-        counts = [sum(kind.studies for kind in kinds), counted.total(), *(counted[state] for state in STATES)]
+        counts = [
+            sum(kind.studies for kind in kinds),
+            counted.total(),
+            *(counted[state] for state in STATES),
+        ]
         numbers = "".join(f"{count:>9}" for count in counts)
         times = [kind.guess if kind.seconds is None else kind.seconds for kind in kinds]
         mark = "~" if any(kind.seconds is None for kind in kinds) else ""
         time, disk = _sum(times), _sum(kind.bytes for kind in kinds)
         costs = f"{'?' if time is None else mark + duration(time):>14}{'?' if disk is None else _size(disk):>10}"
         if counts_costs:
-            memory, flops = max(k.cost.memory for k in kinds if k.cost), _sum(k.flops for k in kinds)
+            memory, flops = (
+                max(k.cost.memory for k in kinds if k.cost),
+                _sum(k.flops for k in kinds),
+            )
             costs += f"{_size(memory):>10}{'?' if flops is None else _peta(flops):>10}"
         print(f"{name:<{width}}{numbers}{costs}", flush=True)
 
 
-def _jobs(n_typed: int, lengths: Sequence[float | None], size: JobSize, guessed: bool = False) -> str:
+def _jobs(
+    n_typed: int, lengths: Sequence[float | None], size: JobSize, guessed: bool = False
+) -> str:
     """Format ``48 jobs of the queue (of 6), 1 h 40 min to 1 h 58 min each, 82 GPU hours in all.``
 
     Args:
@@ -373,10 +444,16 @@ def _jobs(n_typed: int, lengths: Sequence[float | None], size: JobSize, guessed:
     times = [seconds for seconds in lengths if seconds is not None]
     text = typed
     if size.queue:
-        queue_jobs = "1 job of the queue" if len(lengths) == 1 else f"{len(lengths)} jobs of the queue"
+        queue_jobs = (
+            "1 job of the queue" if len(lengths) == 1 else f"{len(lengths)} jobs of the queue"
+        )
         text = f"{queue_jobs} (of {typed})"
     if not times or len(times) < len(lengths):
-        unsized = ", whole until steps are clocked" if guessed else "; how long they take is not known yet"
+        unsized = (
+            ", whole until steps are clocked"
+            if guessed
+            else "; how long they take is not known yet"
+        )
         return f"{text}{unsized if size.by_time else ''}."
     shortest, longest = roughly(min(times)), roughly(max(times))
     length = longest if shortest == longest else f"{shortest} to {longest}"

@@ -41,12 +41,16 @@ class Ended:
 class _Worker:
     """A process, the connection to it, and the job it runs."""
 
-    def __init__(self, context: ForkServerContext, command: SweepCommand, device: str | None) -> None:
+    def __init__(
+        self, context: ForkServerContext, command: SweepCommand, device: str | None
+    ) -> None:
         self.job: int | None = None
         self.device = device
         for attempt in range(STARTS):
             self.connection, theirs = context.Pipe()
-            self.process: ForkServerProcess = context.Process(target=_serve, args=(theirs, command, device))
+            self.process: ForkServerProcess = context.Process(
+                target=_serve, args=(theirs, command, device)
+            )
             try:
                 self.process.start()
                 return
@@ -123,7 +127,9 @@ def run_jobs(
 
 def _end(workers: Sequence[_Worker]) -> None:
     for worker in workers:
-        worker.end(signal.SIGTERM)  # not SIGINT: Ctrl-C in a terminal reaches them too, and twice means at once
+        worker.end(
+            signal.SIGTERM
+        )  # not SIGINT: Ctrl-C in a terminal reaches them too, and twice means at once
     deadline = time.monotonic() + GRACE_SECONDS
     for worker in workers:
         worker.connection.close()
@@ -138,7 +144,9 @@ def _serve(connection: Connection, command: SweepCommand, device: str | None) ->
         signal.signal(number, _interrupted)
     from tqdm import tqdm
 
-    tqdm.set_lock(threading.RLock())  # its own lock is a semaphore of the system, which a killed process leaves behind
+    tqdm.set_lock(
+        threading.RLock()
+    )  # its own lock is a semaphore of the system, which a killed process leaves behind
     threading.Thread(target=_die_with_parent, daemon=True).start()
     if device is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = device  # before this process touches CUDA

@@ -33,7 +33,12 @@ class _Probe(pl.Callback):
         self.begun = time.perf_counter()
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: object, batch: Any, batch_idx: int
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: object,
+        batch: Any,
+        batch_idx: int,
     ) -> None:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
@@ -42,7 +47,9 @@ class _Probe(pl.Callback):
 
     def step_seconds(self) -> float:
         """Compute the mean seconds per step."""
-        steps, seconds = (sum(column) for column in zip(*(self.chunks[1:] or self.chunks), strict=True))
+        steps, seconds = (
+            sum(column) for column in zip(*(self.chunks[1:] or self.chunks), strict=True)
+        )
         average: float = seconds / steps
         return average
 
@@ -55,7 +62,13 @@ class _ScoreProbe(pl.Callback):
         self.begun: float | None = None
 
     def on_validation_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+        self,
+        trainer: Any,
+        pl_module: Any,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
     ) -> None:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
@@ -81,9 +94,13 @@ def minibatches_per_second(planned: Sequence[PlannedStudy]) -> float:
     """
     prepare_process()
     studies = studies_of(planned)
-    groups = plan_groups([run for study in studies for run in study.runs], studies[0].config["execution"])
+    groups = plan_groups(
+        [run for study in studies for run in study.runs], studies[0].config["execution"]
+    )
     largest = max(groups, key=lambda group: len(group.runs))
-    minibatches = sum(run.study.settings.minibatches(len(run.fold.training)) for run in largest.runs)
+    minibatches = sum(
+        run.study.settings.minibatches(len(run.fold.training)) for run in largest.runs
+    )
     return minibatches / _step_seconds(largest)
 
 

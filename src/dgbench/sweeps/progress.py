@@ -11,7 +11,15 @@ from typing import Any
 
 from tqdm import tqdm
 
-from dgbench.records.status import DONE, INTERRUPTED, RUNNING, STATUS_FILE, read_beat, read_status, roughly
+from dgbench.records.status import (
+    DONE,
+    INTERRUPTED,
+    RUNNING,
+    STATUS_FILE,
+    read_beat,
+    read_status,
+    roughly,
+)
 
 LOOK_SECONDS = 5.0  #: between two looks at the models
 LINE_SECONDS = 60.0  #: without another line, after which one says how far they are
@@ -33,7 +41,9 @@ class SweepProgress:
         self._before = self._counted = self._count()
         self._counted_at = self._began
         self._bar: tqdm[Any] = tqdm(
-            total=jobs, disable=not sys.stderr.isatty(), bar_format="{n:.2g}/{total} jobs |{bar:20}|{postfix}"
+            total=jobs,
+            disable=not sys.stderr.isatty(),
+            bar_format="{n:.2g}/{total} jobs |{bar:20}|{postfix}",
         )
 
     def end_job(self, text: str) -> None:
@@ -71,7 +81,9 @@ class SweepProgress:
     def _left(self, done: float, total: float) -> str:
         """Format how long the rest takes at the pace of this command; empty where nothing or all is done."""
         seconds = time.monotonic() - self._began
-        return f", about {roughly(seconds / done * (total - done))} left" if 0 < done < total else ""
+        return (
+            f", about {roughly(seconds / done * (total - done))} left" if 0 < done < total else ""
+        )
 
     def _models(self) -> tuple[int, float, float]:
         """Count the models that this command finished; that it trained, parts included; and all that it trains.
@@ -82,14 +94,24 @@ class SweepProgress:
         if time.monotonic() - self._counted_at >= LOOK_SECONDS:
             self._counted, self._counted_at = self._count(), time.monotonic()
         (done, shares), (done_before, shares_before) = self._counted, self._before
-        return done - done_before, done - done_before + shares - shares_before, self.models - shares_before
+        return (
+            done - done_before,
+            done - done_before + shares - shares_before,
+            self.models - shares_before,
+        )
 
     def _count(self) -> tuple[int, float]:
         """Count the models that are done, and sum the shares of their steps that the others have trained."""
         done, shares = 0, 0.0
-        for file in chain.from_iterable(folder.glob(f"*/{STATUS_FILE}") for folder in self._folders):
+        for file in chain.from_iterable(
+            folder.glob(f"*/{STATUS_FILE}") for folder in self._folders
+        ):
             word = read_status(file.parent).word
             done += word == DONE
-            if word in (RUNNING, INTERRUPTED) and (beat := read_beat(file.parent)) is not None and beat.steps:
+            if (
+                word in (RUNNING, INTERRUPTED)
+                and (beat := read_beat(file.parent)) is not None
+                and beat.steps
+            ):
                 shares += beat.step / beat.steps
         return done, shares

@@ -20,7 +20,15 @@ from dgbench.records.spec import code_version, digest
 from dgbench.sweeps.sizes import gpus
 
 FOLDER = "plans"  #: in the folder of caches
-PACKAGES = ("torch", "torchvision", "timm", "pytorch-lightning", "open-clip-torch", "wandb", "tensorboard")
+PACKAGES = (
+    "torch",
+    "torchvision",
+    "timm",
+    "pytorch-lightning",
+    "open-clip-torch",
+    "wandb",
+    "tensorboard",
+)
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,9 @@ class _Asked:
         }
         if self._requeue:
             handlers |= dict.fromkeys(WARNINGS, self._warn)
-        self._before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        self._before = {
+            number: signal.signal(number, handler) for number, handler in handlers.items()
+        }
         return self
 
     def __exit__(self, *_: object) -> None:

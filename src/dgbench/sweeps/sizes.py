@@ -31,12 +31,22 @@ from dgbench.plan.studies import PlannedStudy, Planner, grid_lists
 from dgbench.records.files import read_json, write_whole
 from dgbench.records.locks import is_locked
 from dgbench.records.spec import digest
-from dgbench.records.status import FAILED, INTERRUPTED, RUNNING, STOPPED, is_done, read_beat, read_status
+from dgbench.records.status import (
+    FAILED,
+    INTERRUPTED,
+    RUNNING,
+    STOPPED,
+    is_done,
+    read_beat,
+    read_status,
+)
 
 SAMPLES = 30  # runs that a mean speed or size is taken from
 SPEEDS = ".jobs/speeds.json"  # in the folder of a sweep; only plans read it
 SAFE = 0.5  # part of a launcher's time limit that a job may be expected to take: a guess can be wrong by a factor
-CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # "QUOTA PERIOD" or "max PERIOD", where a container limits its cores
+CGROUP_LIMIT = Path(
+    "/sys/fs/cgroup/cpu.max"
+)  # "QUOTA PERIOD" or "max PERIOD", where a container limits its cores
 
 Kind = tuple[str, ...]  #: dataset, algorithm, network, tuning, sharpness
 Axes = dict[str, list[Any]]  #: key -> values; a job is their product
@@ -53,12 +63,18 @@ class KindLeft:
     algorithm: str
     studies: int = 0
     models: Counter[str] = field(default_factory=Counter)
-    minibatches_left: int = 0  # of one environment each: what a step costs grows with the environments
-    rates: list[float] = field(default_factory=list)  # minibatches per second, of all models that train together
+    minibatches_left: int = (
+        0  # of one environment each: what a step costs grows with the environments
+    )
+    rates: list[float] = field(
+        default_factory=list
+    )  # minibatches per second, of all models that train together
     sizes: list[int] = field(default_factory=list)  # bytes of a finished run
     again: int = 0  # models that searches train once they have chosen
     seeds: set[int] = field(default_factory=set)  # those of searches, before a trial adds to them
-    left: list[PlannedStudy] = field(default_factory=list)  # some studies with models to train, over the same images
+    left: list[PlannedStudy] = field(
+        default_factory=list
+    )  # some studies with models to train, over the same images
     largest: PlannedStudy | None = None  # of all those studies, one with the largest batch size
     cost: Cost | None = None  # of a model, where it was counted
     guess: float | None = None  # seconds that what is left takes on a card whose speed is assumed
@@ -85,7 +101,11 @@ class KindLeft:
     @property
     def flops(self) -> float | None:
         """Operations that what is left takes, evaluations included; None where they were not counted."""
-        return self.minibatches_left * self.cost.per_minibatch(self.typical_first[0]) if self.cost else None
+        return (
+            self.minibatches_left * self.cost.per_minibatch(self.typical_first[0])
+            if self.cost
+            else None
+        )
 
     @property
     def bytes(self) -> float | None:
@@ -113,7 +133,9 @@ class KindLeft:
                 runs += 1
                 minibatches += max(0, steps - step) * (per_step or len(fold.training))
             elif len(self.sizes) < SAMPLES:
-                self.sizes.append(sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()))
+                self.sizes.append(
+                    sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+                )
             if rate and len(self.rates) < SAMPLES:
                 self.rates.append(rate * (per_step or len(fold.training)))
         self.minibatches_left += minibatches
@@ -123,7 +145,9 @@ class KindLeft:
         if runs and (not self.left or study.dataset is self.left[0].dataset):
             if len(self.left) < SAMPLES:
                 self.left.append(study)
-            self.largest = max(self.largest or study, study, key=lambda study: study.spec.hparams["batch_size"])
+            self.largest = max(
+                self.largest or study, study, key=lambda study: study.spec.hparams["batch_size"]
+            )
         return runs, minibatches
 
 
@@ -140,7 +164,11 @@ def _state(folder: Path, halving: bool) -> tuple[str, int, float | None]:
     elif word == STOPPED:
         state = "done" if halving else "stopped"
     else:
-        state = "done" if is_done(folder) else {FAILED: "failed", INTERRUPTED: "stopped"}.get(word, "missing")
+        state = (
+            "done"
+            if is_done(folder)
+            else {FAILED: "failed", INTERRUPTED: "stopped"}.get(word, "missing")
+        )
     rate = beat.steps_per_s * beat.runs if beat and beat.steps_per_s is not None else None
     return state, beat.step if beat else 0, rate
 
@@ -163,7 +191,9 @@ class Workload:
     """What jobs have left, by kind of model and by job."""
 
     planner: Planner
-    judge: Callable[[PlannedStudy], None] | None = None  #: refuses what cannot work; None believes what was planned
+    judge: Callable[[PlannedStudy], None] | None = (
+        None  #: refuses what cannot work; None believes what was planned
+    )
     kinds: dict[Kind, KindLeft] = field(default_factory=dict)
     #: a study with models to train of each dataset and each file of initial weights
     needing: dict[tuple[int, int], PlannedStudy] = field(default_factory=dict)
@@ -226,7 +256,9 @@ def clocked_here(studies: Sequence[PlannedStudy]) -> float:
 class Speeds:
     """Clocks studies, and remembers what prevents it, as images or weights that are not on this machine."""
 
-    clock: Clock | None  #: minibatches per second of studies of one kind; None takes only what was kept
+    clock: (
+        Clock | None
+    )  #: minibatches per second of studies of one kind; None takes only what was kept
     folder: Path  #: of the sweep, where speeds are kept
     device: str = "cpu"  #: what the jobs train on, ``gpu`` or ``cpu``: each has speeds of its own
     anew: bool = False  #: clock also what was kept
@@ -236,36 +268,55 @@ class Speeds:
         """Look up or measure minibatches of one environment per second, of all models together; None if that fails."""
         key, images = self._key(studies[0]), (studies[0].info.name, studies[0].spec.backbone)
         kept_rate = None if self.anew else self._stored_speeds().get(key)
-        if kept_rate or self.clock is None or images in self._reasons:  # what one algorithm lacks, all lack
+        if (
+            kept_rate or self.clock is None or images in self._reasons
+        ):  # what one algorithm lacks, all lack
             return kept_rate
         try:
             rate = self.clock(studies)
-        except Exception as error:  # a device whose memory is full, say: a plan without times is still a plan
+        except (
+            Exception
+        ) as error:  # a device whose memory is full, say: a plan without times is still a plan
             self._reasons[images] = reason_of(error)
         else:
             with suppress(OSError):  # a folder that cannot be written keeps no speeds
                 (self.folder / SPEEDS).parent.mkdir(parents=True, exist_ok=True)
-                write_whole(self.folder / SPEEDS, json.dumps({**self._stored_speeds(), key: rate}, indent=1) + "\n")
+                write_whole(
+                    self.folder / SPEEDS,
+                    json.dumps({**self._stored_speeds(), key: rate}, indent=1) + "\n",
+                )
             return rate
         return None
 
     def _key(self, study: PlannedStudy) -> str:
         chosen = [study.config[group]["name"] for group in ("algorithm", "tuning")]
         chosen += [study.config["sharpness"]["name"]] if "_target_" in study.spec.sharpness else []
-        shapes = [study.info.name, study.info.image, study.spec.backbone, study.spec.hparams["batch_size"]]
+        shapes = [
+            study.info.name,
+            study.info.image,
+            study.spec.backbone,
+            study.spec.hparams["batch_size"],
+        ]
         trainer = study.config["trainer"]
-        evaluated = [trainer[key] for key in ("steps", "eval_every", "eval_subsets", "eval_batch_size")]
+        evaluated = [
+            trainer[key] for key in ("steps", "eval_every", "eval_subsets", "eval_batch_size")
+        ]
         return digest([self.device, *chosen, *shapes, study.config["execution"], *evaluated])
 
     def _stored_speeds(self) -> dict[str, float]:
         with suppress(OSError, ValueError, TypeError, AttributeError):
-            return {key: float(rate) for key, rate in read_json(self.folder / SPEEDS).items() if rate > 0}
+            return {
+                key: float(rate)
+                for key, rate in read_json(self.folder / SPEEDS).items()
+                if rate > 0
+            }
         return {}
 
     def notes(self) -> list[str]:
         """List a line for every dataset and network that could not be clocked."""
         return [
-            f"not clocked, {dataset} with {network}: {reason}" for (dataset, network), reason in self._reasons.items()
+            f"not clocked, {dataset} with {network}: {reason}"
+            for (dataset, network), reason in self._reasons.items()
         ]
 
 
@@ -274,7 +325,9 @@ class Speeds:
 
 def cores() -> int:
     """Count the CPU cores that this process may use at a time: its affinity mask, and the limit of its container."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     try:
         quota, period = CGROUP_LIMIT.read_text().split()
         return max(1, min(allowed, int(quota) // int(period)))
@@ -314,11 +367,20 @@ class JobSize:
         if "timeout_min" not in launcher:
             device = str(OmegaConf.select(config, "trainer.device"))
             return JobSize.alone(device, launcher.get("per_gpu", 1), launcher.get("threads"))
-        runs, hours = (OmegaConf.select(config, f"sweep.{key}") for key in ("runs_per_job", "hours_per_job"))
+        runs, hours = (
+            OmegaConf.select(config, f"sweep.{key}") for key in ("runs_per_job", "hours_per_job")
+        )
         limit, nodes = launcher["timeout_min"], launcher["nodes"] or 1
         packs = None if hours is None else 3600 * hours
-        splits = packs or (None if limit is None or runs is not None or "sweep" not in config else SAFE * 60 * limit)
-        n_gpus, n_cores = nodes * (launcher["gpus_per_node"] or 0), nodes * (launcher["cpus_per_task"] or 1)
+        splits = packs or (
+            None
+            if limit is None or runs is not None or "sweep" not in config
+            else SAFE * 60 * limit
+        )
+        n_gpus, n_cores = (
+            nodes * (launcher["gpus_per_node"] or 0),
+            nodes * (launcher["cpus_per_task"] or 1),
+        )
         return JobSize(runs, packs, splits, True, n_gpus, n_cores)
 
     @staticmethod
@@ -362,7 +424,9 @@ class Part:
     seconds: float | None = None  #: expected; None where that is not known
 
 
-def parts_of_jobs(jobs: Sequence[Sequence[str]], workload: Workload, size: JobSize, speeds: Speeds) -> list[list[Part]]:
+def parts_of_jobs(
+    jobs: Sequence[Sequence[str]], workload: Workload, size: JobSize, speeds: Speeds
+) -> list[list[Part]]:
     """Split each job into parts: one where it is not expected to take too long, or is refused and fails alone."""
     left_by_job: list[Left | None] = []
     for words in jobs:
@@ -402,7 +466,11 @@ def parts(words: Sequence[str], left: Left, workload: Workload, limit: float | N
         key, values = next(iter(longer.items()))
         n = min(len(values), math.ceil(seconds / limit))
         ends = [round(i * len(values) / n) for i in range(n + 1)]
-        return [part for first, end in pairwise(ends) for part in split({**chosen, key: values[first:end]})]
+        return [
+            part
+            for first, end in pairwise(ends)
+            for part in split({**chosen, key: values[first:end]})
+        ]
 
     return split({})
 
@@ -413,7 +481,9 @@ def _axes(planner: Planner, words: Sequence[str]) -> Axes:
     A search that trains its chosen draw again chooses among all draws of a fold: it is split by folds alone.
     """
     composed = planner.compose(words)
-    axes: Axes = {f"++grid.{key}": list(values) for key, values in grid_lists(composed["grid"]).items()}
+    axes: Axes = {
+        f"++grid.{key}": list(values) for key, values in grid_lists(composed["grid"]).items()
+    }
     if (scheme := scheme_of(composed)) is not None:
         axes |= {f"hparams.scheme.{key}": numbers for key, numbers in scheme.independent().items()}
     folds = {tuple(fold.name for fold in study.folds) for study in planner.studies(words)}
@@ -430,7 +500,10 @@ def packed(jobs: Sequence[Part], size: JobSize) -> list[range]:
     packs: list[range] = []
     first, runs, seconds = 0, 0, 0.0
     for i, job in enumerate(jobs):
-        runs, seconds = runs + job.runs, seconds + (math.inf if job.seconds is None else job.seconds)
+        runs, seconds = (
+            runs + job.runs,
+            seconds + (math.inf if job.seconds is None else job.seconds),
+        )
         too_many = size.runs is not None and runs > size.runs
         too_long = size.packs is not None and seconds > size.packs
         if i > first and (too_many or too_long or not (size.runs or size.packs)):

@@ -33,13 +33,29 @@ from dgbench.sweeps.arrays import Arrays, Pack, refusal
 from dgbench.sweeps.local import labels, raise_failed, refuse_optimizers, tell
 from dgbench.sweeps.queue import QueueError, in_queue, largest_array, last_state
 from dgbench.sweeps.requeue import PATIENCE, until_done
-from dgbench.sweeps.sizes import JobSize, Part, Speeds, Workload, clocked_here, packed, parts_of_jobs
+from dgbench.sweeps.sizes import (
+    JobSize,
+    Part,
+    Speeds,
+    Workload,
+    clocked_here,
+    packed,
+    parts_of_jobs,
+)
 from dgbench.sweeps.slurm_keys import SlurmKeys
 from dgbench.sweeps.submissions import Queued, Submissions, write_result
 from dgbench.sweeps.work import THREADS, SweepCommand
 
 OURS = ("submitit_folder", "max_num_timeout", "resubmit", "poll_seconds", "silence_minutes")
-GENERIC = ("name", "timeout_min", "mem_gb", "nodes", "cpus_per_task", "gpus_per_node", "tasks_per_node")
+GENERIC = (
+    "name",
+    "timeout_min",
+    "mem_gb",
+    "nodes",
+    "cpus_per_task",
+    "gpus_per_node",
+    "tasks_per_node",
+)
 POLLS = 2  # in which a job must be missing from the queue, without a result, to be lost: its files may come late
 TELL_SECONDS = 60.0
 HELD = "held"  # in the reason why a job waits: JobHeldUser, launch failed requeued held
@@ -58,10 +74,13 @@ class SlurmLauncher(Launcher):
     def __init__(self, **params: Any) -> None:
         self.watching = {key: params.pop(key) for key in OURS}
         self.params: dict[str, Any] = {
-            key: OmegaConf.to_container(value) if OmegaConf.is_config(value) else value for key, value in params.items()
+            key: OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+            for key, value in params.items()
         }
 
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
         refuse_optimizers(config)
         keys: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
         SlurmKeys(**keys)
@@ -81,9 +100,13 @@ class SlurmLauncher(Launcher):
         except ImportError as error:
             raise ConfigError(f"{error}; pip install 'dgbench[slurm]'") from error
         except QueueError as error:
-            raise ConfigError(f"no Slurm here ({error}); use hydra/launcher=local, or log in to the cluster") from error
+            raise ConfigError(
+                f"no Slurm here ({error}); use hydra/launcher=local, or log in to the cluster"
+            ) from error
 
-    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+    def launch(
+        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
+    ) -> Sequence[JobReturn]:
         """Submit the jobs that the queue does not hold yet, and wait for all.
 
         Raises:
@@ -95,19 +118,34 @@ class SlurmLauncher(Launcher):
         folder.mkdir(parents=True, exist_ok=True)
         self.submissions, self.size = Submissions(folder), JobSize.asked(self.config)
         places = list(map(self.planner.place, job_overrides))
-        held = {number for job in self.submissions.held(alive, [key for _, key in places]) for number in job.numbers}
+        held = {
+            number
+            for job in self.submissions.held(alive, [key for _, key in places])
+            for number in job.numbers
+        }
         waiting = [Part(words) for i, words in enumerate(job_overrides) if i in held]
-        undone = [i for i, place in enumerate(places) if i not in held and place.is_left(self.config.retry)]  # by now
+        undone = [
+            i
+            for i, place in enumerate(places)
+            if i not in held and place.is_left(self.config.retry)
+        ]  # by now
         self.jobs = [*waiting, *self._in_parts([job_overrides[i] for i in undone])]
         places = [self.planner.place(job.words) for job in self.jobs]
-        expect_jobs(places, typed_command(self.config.hydra.job.name))  # anew: some may be split by now
+        expect_jobs(
+            places, typed_command(self.config.hydra.job.name)
+        )  # anew: some may be split by now
         self.names, self.keys = labels([job.words for job in self.jobs]), [key for _, key in places]
         self.queued = self.submissions.held(alive, self.keys)
-        self.ended: dict[int, str] = {}  # number of a job -> what went wrong, empty where nothing did
+        self.ended: dict[
+            int, str
+        ] = {}  # number of a job -> what went wrong, empty where nothing did
         self.times_lost = Counter[int]()
         self.told_held = False
         self.full = False  # whether it was said that the queue is full
-        self.crowd, self.tried = 0, 0.0  # jobs of this user in the queue when it was full, and when that was
+        self.crowd, self.tried = (
+            0,
+            0.0,
+        )  # jobs of this user in the queue when it was full, and when that was
         parallelism: Any = self.params["array_parallelism"] or len(self.jobs)
         self.arrays = Arrays(self._submit_array, parallelism, largest_array())
         self._tell_before(alive)
@@ -120,9 +158,13 @@ class SlurmLauncher(Launcher):
             self._wait()
         except KeyboardInterrupt:
             if self.queued:
-                tell(f"the jobs stay in the queue: the same command watches them again, {self._cancel()} ends them")
+                tell(
+                    f"the jobs stay in the queue: the same command watches them again, {self._cancel()} ends them"
+                )
             if self.arrays.waiting:
-                tell(f"{len(self.arrays.waiting)} wait here and are not submitted; the same command submits them")
+                tell(
+                    f"{len(self.arrays.waiting)} wait here and are not submitted; the same command submits them"
+                )
             raise
         raise_failed([self.names[n] for n in sorted(self.ended) if self.ended[n]], len(self.jobs))
         return []
@@ -141,22 +183,36 @@ class SlurmLauncher(Launcher):
         if self.size.by_time and unknown:
             location = "" if self.size.can_clock else ", on a machine with a GPU,"
             tell(
-                "; ".join([*speeds.notes(), f"how long {unknown} of {len(sized)} jobs take is not known, so they are "])
+                "; ".join(
+                    [
+                        *speeds.notes(),
+                        f"how long {unknown} of {len(sized)} jobs take is not known, so they are ",
+                    ]
+                )
                 + f"neither split nor packed by time; the same command with plan=probe{location} clocks them"
             )
         cut = [(words, parts) for words, parts in zip(jobs, by_job, strict=True) if len(parts) > 1]
         if cut:
-            subject, n = "1 job is" if len(cut) == 1 else f"{len(cut)} jobs are", sum(len(parts) for _, parts in cut)
-            tell(f"{subject} split into {n}, each expected to take less than {roughly(self.size.splits or 0)}")
+            subject, n = (
+                "1 job is" if len(cut) == 1 else f"{len(cut)} jobs are",
+                sum(len(parts) for _, parts in cut),
+            )
+            tell(
+                f"{subject} split into {n}, each expected to take less than {roughly(self.size.splits or 0)}"
+            )
         for words, parts in cut:
             self.planner.place(words).keep_parts([part.extra for part in parts])
         return sized
 
     def _tell_before(self, alive: Mapping[str, str]) -> None:
         """Print how many jobs of an earlier command are in the queue, and how those that are not done left it."""
-        states = Counter(alive[job.id].partition(" ")[0].lower() for job in self.queued for _ in job.numbers)
+        states = Counter(
+            alive[job.id].partition(" ")[0].lower() for job in self.queued for _ in job.numbers
+        )
         held = {number for job in self.queued for number in job.numbers}
-        ends = self.submissions.ends([key for number, key in enumerate(self.keys) if number not in held])
+        ends = self.submissions.ends(
+            [key for number, key in enumerate(self.keys) if number not in held]
+        )
         listed_ends = ", ".join(f"{n} {end}" for end, n in Counter(ends.values()).items())
         if held:
             subject = "job is" if len(held) == 1 else "jobs are"
@@ -171,9 +227,13 @@ class SlurmLauncher(Launcher):
         ids = [job.id for job in self.queued]
         if not ids:
             return
-        shown = ", ".join(ids[:SHOWN]) + (f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else "")
+        shown = ", ".join(ids[:SHOWN]) + (
+            f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
+        )
         status = report_line([self.config.hydra.sweep.dir], ["report=status"])
-        tell(f"in the queue: {len(ids)} {'job' if len(ids) == 1 else 'jobs'} ({shown}); this command does not wait")
+        tell(
+            f"in the queue: {len(ids)} {'job' if len(ids) == 1 else 'jobs'} ({shown}); this command does not wait"
+        )
         tell(f"watch: {status}")
         tell(f"end: {self._cancel()}")
         tell("the same command again says what is open, and submits what was lost or cancelled")
@@ -213,7 +273,9 @@ class SlurmLauncher(Launcher):
             )
         if self.config.wait and self.arrays.limit and (sent or not self.full):
             n = len(self.arrays.waiting)
-            tell(f"the queue has no room for {n} more ({self.arrays.limit}): they wait here until it has")
+            tell(
+                f"the queue has no room for {n} more ({self.arrays.limit}): they wait here until it has"
+            )
         self.full = bool(self.arrays.limit)
 
     def _submit_array(self, packs: Sequence[Pack], parallelism: int) -> list[str]:
@@ -225,7 +287,9 @@ class SlurmLauncher(Launcher):
         import submitit
 
         folder = self.submissions.folder
-        batches = [{self.keys[number]: self.jobs[number].words for number in pack} for pack in packs]
+        batches = [
+            {self.keys[number]: self.jobs[number].words for number in pack} for pack in packs
+        ]
         params = {**self.params, "array_parallelism": parallelism}
         warned_before: Any = self.params["signal_delay_s"]
         patience = max(1.0, min(PATIENCE, warned_before / 2))
@@ -241,7 +305,10 @@ class SlurmLauncher(Launcher):
                 given = {key: value for key, value in named.items() if value is not None}
                 executor.update_parameters(**given)
                 with executor.batch():
-                    jobs = [executor.submit(Batch(self.command, batch, folder, patience)) for batch in batches]
+                    jobs = [
+                        executor.submit(Batch(self.command, batch, folder, patience))
+                        for batch in batches
+                    ]
         except Exception as error:  # submitit raises whatever sbatch says
             raise refusal(error) from error
         sys.stderr.write(said.getvalue())
@@ -293,7 +360,11 @@ class SlurmLauncher(Launcher):
 
     def _fewer(self, most: int, outcome: str) -> str:
         """Say with which sweep.runs_per_job all jobs are at most ``most`` of the queue; empty where that is open."""
-        if not most or OmegaConf.select(self.config, "sweep") is None or self.size.packs is not None:
+        if (
+            not most
+            or OmegaConf.select(self.config, "sweep") is None
+            or self.size.packs is not None
+        ):
             return ""
         n_runs = sum(job.runs for job in self.jobs)
         for runs in range(max(1, -(-n_runs // most)), n_runs + 1):
@@ -373,7 +444,9 @@ class Batch:
     """
 
     patience = PATIENCE  #: of jobs that an earlier version submitted
-    home: str | None = None  #: folder of the command, in which relative ones are meant; sbatch may be told another
+    home: str | None = (
+        None  #: folder of the command, in which relative ones are meant; sbatch may be told another
+    )
 
     def __init__(
         self,
@@ -393,7 +466,9 @@ class Batch:
             os.chdir(self.home)
         try:
             problems = self._run()
-        except Exception as error:  # submitit gives up; what it writes of that is a pickle, which nobody reads
+        except (
+            Exception
+        ) as error:  # submitit gives up; what it writes of that is a pickle, which nobody reads
             write_result(self.folder, job_of_queue(), {"error": one_line(error, None)})
             raise
         write_result(self.folder, job_of_queue(), {"problems": problems})

@@ -15,12 +15,15 @@ Limit = Annotated[
     Refusal("is not an integer >= 1", "give one, or null for the cluster's own limit"),
 ]
 Usual = Annotated[
-    Annotated[int, Field(ge=1)] | None, Refusal("is not an integer >= 1", "give one, or null for the cluster's default")
+    Annotated[int, Field(ge=1)] | None,
+    Refusal("is not an integer >= 1", "give one, or null for the cluster's default"),
 ]
 Duration = Annotated[Positive, Refusal("is not a number > 0", "give one")]
 
 
-Line = Annotated[Annotated[NonBlank, OneLine], Refusal("is no text of one line", "give some")]  # of the batch script
+Line = Annotated[
+    Annotated[NonBlank, OneLine], Refusal("is no text of one line", "give some")
+]  # of the batch script
 
 
 class SlurmKeys(LauncherKeys):
@@ -33,7 +36,8 @@ class SlurmKeys(LauncherKeys):
     tasks_per_node: Usual
     cpus_per_task: Usual
     gpus_per_node: Annotated[
-        Annotated[int, Field(ge=0)] | None, Refusal("is not an integer >= 0", "give one, or null for none")
+        Annotated[int, Field(ge=0)] | None,
+        Refusal("is not an integer >= 0", "give one, or null for none"),
     ]
     mem_gb: Annotated[
         Positive | None, Refusal("is not a number > 0", "give one, or null for the cluster's default")
@@ -46,7 +50,9 @@ class SlurmKeys(LauncherKeys):
     qos: Line | None
     constraint: Line | None
     exclude: Line | None
-    setup: Annotated[list[Line] | None, Refusal("is no list of shell lines", 'write e.g. ["module load cuda"]')]
+    setup: Annotated[
+        list[Line] | None, Refusal("is no list of shell lines", 'write e.g. ["module load cuda"]')
+    ]
     additional_parameters: Annotated[
         Mapping[Line, Line | int | float | bool | None],
         Refusal("is no mapping of options", "write e.g. {mail-type: END}"),

@@ -54,7 +54,11 @@ class Submissions:
         numbers = {key: number for number, key in enumerate(keys)}
         queued = []
         for job in alive:
-            job_numbers = [numbers[key] for key in self._keys(self.folder / f"{job}_jobs.json") if key in numbers]
+            job_numbers = [
+                numbers[key]
+                for key in self._keys(self.folder / f"{job}_jobs.json")
+                if key in numbers
+            ]
             if job_numbers:
                 queued.append(Queued(job, job_numbers))
         return queued
@@ -77,7 +81,9 @@ class Submissions:
         try:
             content = read_json(file)
         except FileNotFoundError:
-            return self._last_words(job) if (self.folder / f"{job}_0_result.pkl").is_file() else None
+            return (
+                self._last_words(job) if (self.folder / f"{job}_0_result.pkl").is_file() else None
+            )
         except (OSError, ValueError) as error:
             return f"job {job}: its result {file} cannot be read ({one_line(error)})"
         problems = content.get("problems") if isinstance(content, dict) else None

@@ -20,7 +20,14 @@ from hydra.utils import get_method
 from omegaconf import OmegaConf
 
 from dgbench.configuration import typed_command
-from dgbench.errors import ConfigError, DataError, DgbenchError, JobsFailedError, WeightsError, one_line
+from dgbench.errors import (
+    ConfigError,
+    DataError,
+    DgbenchError,
+    JobsFailedError,
+    WeightsError,
+    one_line,
+)
 from dgbench.plan.explain import explain
 from dgbench.plan.overrides import quoted
 from dgbench.plan.search import MOST_STUDIES
@@ -55,7 +62,9 @@ class StudySweeper(BasicSweeper):
         options: of Hydra's own sweeper.
     """
 
-    def __init__(self, closing: str, planning: str, checking: str, needs: str, **options: Any) -> None:
+    def __init__(
+        self, closing: str, planning: str, checking: str, needs: str, **options: Any
+    ) -> None:
         super().__init__(**options)
         self.closing, self.planning, self.checking = closing, planning, checking
         self.needs = needs
@@ -68,7 +77,9 @@ class StudySweeper(BasicSweeper):
             DgbenchError: a job has a value that cannot work, or all lack files; nothing was written.
             JobsFailedError: some failed, or left no finished runs where they were to be.
         """
-        assert self.config is not None and self.hydra_context is not None and self.launcher is not None
+        assert (
+            self.config is not None and self.hydra_context is not None and self.launcher is not None
+        )
         refuse_unread([*arguments, *map(str, self.config.hydra.overrides.hydra)], UNREAD_IN_SWEEPS)
         loader = self.hydra_context.config_loader
         SweepFolder(dir=self.config.hydra.sweep.dir)
@@ -78,36 +89,51 @@ class StudySweeper(BasicSweeper):
         if not ours:  # its workers may start elsewhere
             sweep_dir = sweep_dir.absolute()
             self.config.hydra.overrides.hydra.append(f"hydra.sweep.dir={quoted(str(sweep_dir))}")
-        overrides = OverridesParser.create(config_loader=loader).parse_overrides([*self._parse_config(), *arguments])
+        overrides = OverridesParser.create(config_loader=loader).parse_overrides(
+            [*self._parse_config(), *arguments]
+        )
         for override in overrides:  # before they are listed
             values = override.value()
-            if isinstance(values, RangeSweep) and next(islice(values.range(), MOST_STUDIES, None), None) is not None:
+            if (
+                isinstance(values, RangeSweep)
+                and next(islice(values.range(), MOST_STUDIES, None), None) is not None
+            ):
                 raise ConfigError(
                     f"{override.input_line} has more values than one command plans, {MOST_STUDIES:,}; give fewer"
                 )
         (jobs,) = self.split_arguments(overrides, None)
         if not jobs:
-            raise ConfigError("the sweep has no job: a range among its words is empty; write e.g. seed=0,1,2")
+            raise ConfigError(
+                "the sweep has no job: a range among its words is empty; write e.g. seed=0,1,2"
+            )
         settings: Any = OmegaConf.to_container(
             OmegaConf.masked_copy(self.config, ["plan", "retry", "sweep", "wait"]), resolve=True
         )
         check_configuration(settings)
         queue = getattr(self.launcher, "queue", False)
         if not self.config.wait and not queue:
-            raise ConfigError("wait=false needs a queue whose jobs go on; add hydra/launcher=slurm, or leave it out")
+            raise ConfigError(
+                "wait=false needs a queue whose jobs go on; add hydra/launcher=slurm, or leave it out"
+            )
         planner = Planner.of_sweep(loader, self.config)
         self._check_words(arguments, jobs, planner, queue)
         size = JobSize.asked(self.config)
         jobs = _parts(jobs, planner, sweep_dir)
         if self.config.plan:
             clock = self.config.plan == "probe"
-            get_method(self.planning)(jobs, planner, clock=clock, starts=False, size=size, folder=sweep_dir)
+            get_method(self.planning)(
+                jobs, planner, clock=clock, starts=False, size=size, folder=sweep_dir
+            )
             return []
         places: dict[JobPlace, list[str]] = {}
         for words in jobs:
             places.setdefault(planner.place(words), words)
         logger = self.config.get("logger") or {}  # estimates of shift are not logged
-        open_places = [place for place in places if place.is_left(self.config.retry) or is_unlogged(place, logger)]
+        open_places = [
+            place
+            for place in places
+            if place.is_left(self.config.retry) or is_unlogged(place, logger)
+        ]
         jobs_left = [places[place] for place in open_places]
         if not jobs_left:
             tell(f"nothing to do: all {len(places)} jobs are done (retry={self.config.retry})")
@@ -140,7 +166,9 @@ class StudySweeper(BasicSweeper):
             ended = [planner.place(words) for words in _parts(jobs, planner, sweep_dir)]
             self._close(ended)
             told = {
-                place for place, result in zip(open_places, results, strict=False) if result.status is JobStatus.FAILED
+                place
+                for place, result in zip(open_places, results, strict=False)
+                if result.status is JobStatus.FAILED
             }
             lost = sum(place.is_left(self.config.retry) for place in set(ended) - told)
             if lost:
@@ -161,9 +189,13 @@ class StudySweeper(BasicSweeper):
         check_needs(arguments, readings, resolve_name(self.needs), tell)
         packing = [word for word in arguments if key_of(word).startswith("sweep.")]
         if packing and not queue:
-            tell(f"{packing[0]} changes nothing here: it packs the jobs of a queue; add hydra/launcher=slurm")
+            tell(
+                f"{packing[0]} changes nothing here: it packs the jobs of a queue; add hydra/launcher=slurm"
+            )
 
-    def _refuse(self, jobs: Sequence[Sequence[str]], planner: Planner, on_this_machine: bool) -> Counter[Path]:
+    def _refuse(
+        self, jobs: Sequence[Sequence[str]], planner: Planner, on_this_machine: bool
+    ) -> Counter[Path]:
         """Raise the first error in a value of any job; one whose files are missing does not stop the others.
 
         Returns:
@@ -216,5 +248,11 @@ def _parts(jobs: list[list[str]], planner: Planner, folder: Path) -> list[list[s
     """List the jobs of a sweep in its folder; for one that an earlier command split, its parts."""
     if not any(folder.glob(PARTS)):
         return jobs
-    extra = [[[*words, *part_words] for part_words in planner.place(words).parts()] for words in jobs]
-    return [part for words, cut in zip(jobs, extra, strict=True) for part in _parts(cut, planner, folder) or [words]]
+    extra = [
+        [[*words, *part_words] for part_words in planner.place(words).parts()] for words in jobs
+    ]
+    return [
+        part
+        for words, cut in zip(jobs, extra, strict=True)
+        for part in _parts(cut, planner, folder) or [words]
+    ]

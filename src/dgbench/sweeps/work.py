@@ -43,7 +43,9 @@ class SweepCommand:
             What went wrong, in one line; None where nothing did.
         """
         loader = self.context.config_loader
-        if not GlobalHydra.instance().is_initialized():  # a process that Hydra did not start; a grid composes studies
+        if (
+            not GlobalHydra.instance().is_initialized()
+        ):  # a process that Hydra did not start; a grid composes studies
             GlobalHydra.instance().initialize(Hydra(self.config.hydra.job.name, loader))
         try:
             config = loader.load_sweep_config(self.config, list(overrides))
@@ -54,7 +56,9 @@ class SweepCommand:
             if not place.is_left(config.retry):  # e.g. done before a requeue
                 return None
             module, name = self.task
-            task = importlib.import_module(module).__dict__[name].__wrapped__  # less the handling of its command line
+            task = (
+                importlib.import_module(module).__dict__[name].__wrapped__
+            )  # less the handling of its command line
             with request_first(), _printing_to(place.file("log")):
                 _ = run_job(
                     task_function=task,

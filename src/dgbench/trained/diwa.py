@@ -34,7 +34,17 @@ from dgbench.training.run_folder import MODEL_FILE, ModelRecord
 
 UNIFORM, GREEDY = "diwa_uniform", "diwa_greedy"
 #: keys of an identity in which runs that are averaged may differ
-FREE = ("run", "hparams", "draw", "trial", "space", "n_parameters", "n_trainable", "n_classes", "code")
+FREE = (
+    "run",
+    "hparams",
+    "draw",
+    "trial",
+    "space",
+    "n_parameters",
+    "n_trainable",
+    "n_classes",
+    "code",
+)
 
 log = logging.getLogger("dgbench")
 
@@ -70,11 +80,15 @@ def siblings(models: Sequence[Any], trust: bool = False) -> list[Siblings]:
             log.warning("%s is left out: %s", folder, read_status(folder) or "not started")
             continue
         record = ModelRecord.load(folder, trust)
-        groups.setdefault(digest(_fixed(record)), {}).setdefault(record.identity["run"], (folder, record))
+        groups.setdefault(digest(_fixed(record)), {}).setdefault(
+            record.identity["run"], (folder, record)
+        )
     alone = [next(iter(group.values())) for group in groups.values() if len(group) == 1]
     together = [sorted(group.values(), key=_place) for group in groups.values() if len(group) > 1]
     if not together:
-        raise ConfigError(f"averaging needs two runs or more that started from the same weights; {_differences(alone)}")
+        raise ConfigError(
+            f"averaging needs two runs or more that started from the same weights; {_differences(alone)}"
+        )
     for folder, _ in alone:
         log.warning("%s is left out: no other run here has its fold and initial weights", folder)
     return together
@@ -84,7 +98,9 @@ def _folders(model: Any) -> list[Path]:
     folder = Path(model).expanduser() if isinstance(model, (str, Path)) else None
     if folder is None or not folder.is_dir():
         named = model if folder else type(model).__name__
-        raise ConfigError(f"averaging takes folders of runs, and {named} is none; name those of a search")
+        raise ConfigError(
+            f"averaging takes folders of runs, and {named} is none; name those of a search"
+        )
     return [folder] if (folder / MODEL_FILE).exists() else run_folders(folder)
 
 
@@ -106,7 +122,11 @@ def _differences(alone: Siblings) -> str:
         return f"{first} is the only one here"
     second, second_record = other_runs[0]
     one, two = _fixed(record), _fixed(second_record)
-    differing = [f"{key} ({one[key]}, {two[key]})" for key in one if canonical(one[key]) != canonical(two[key])]
+    differing = [
+        f"{key} ({one[key]}, {two[key]})"
+        for key in one
+        if canonical(one[key]) != canonical(two[key])
+    ]
     return f"{first.name} and {second.name} differ in {', '.join(differing[:3])}"
 
 
@@ -146,8 +166,12 @@ def averaged(
     for folder, record in order:
         model = member(folder)
         if misfit(_weights(carrier), weights := _weights(model)):
-            raise ConfigError(f"{first} and {folder} have different networks, which have no mean; name runs of one")
-        candidate = RunningMean(mean.count, {key: value.clone() for key, value in mean.mean.items()})
+            raise ConfigError(
+                f"{first} and {folder} have different networks, which have no mean; name runs of one"
+            )
+        candidate = RunningMean(
+            mean.count, {key: value.clone() for key, value in mean.mean.items()}
+        )
         candidate.add(weights)
         if kind == GREEDY:
             _put(carrier, candidate.mean)
@@ -190,7 +214,9 @@ def _record(records: Sequence[ModelRecord], kind: str, run: str) -> ModelRecord:
     prefix = "" if identity.averaging == "none" else f"{identity.averaging}+"
     changed = {
         "run": run,
-        "hparams": {key: value for key, value in identity.hparams.items() if key not in first.hparams},
+        "hparams": {
+            key: value for key, value in identity.hparams.items() if key not in first.hparams
+        },
         "draw": 0,
         "trial": trials.pop() if len(trials) == 1 else 0,
         "averaging": f"{prefix}{kind}",

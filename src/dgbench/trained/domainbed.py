@@ -53,7 +53,9 @@ NETWORKS = (
 
 
 Shape = tuple[int, int, int]  # C, H, W
-Renaming = tuple[str, str | Callable[[re.Match[str]], str]]  # a pattern of a name, and what takes its place
+Renaming = tuple[
+    str, str | Callable[[re.Match[str]], str]
+]  # a pattern of a name, and what takes its place
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,9 @@ class DomainBedModel(Predictor):
         classes: Sequence[str] = (),
     ) -> None:
         photographs = image[0] == 3 and image[1] == 224
-        preprocessing = Preprocessing(image, *IMAGENET) if photographs else Preprocessing.unchanged(image)
+        preprocessing = (
+            Preprocessing(image, *IMAGENET) if photographs else Preprocessing.unchanged(image)
+        )
         super().__init__(classes, preprocessing)
         self.networks = networks
         self.title = title
@@ -131,7 +135,9 @@ def is_domainbed(content: Any) -> bool:
     return isinstance(content, Mapping) and content.keys() >= set(PARTS)
 
 
-def domainbed_model(file: Path, content: Any, trust: bool, classes: Sequence[str] = ()) -> DomainBedModel:
+def domainbed_model(
+    file: Path, content: Any, trust: bool, classes: Sequence[str] = ()
+) -> DomainBedModel:
     """Rebuild the model that a ``model.pkl`` holds.
 
     Args:
@@ -148,7 +154,10 @@ def domainbed_model(file: Path, content: Any, trust: bool, classes: Sequence[str
             f"model={file} is no model.pkl of DomainBed, which holds {', '.join(PARTS)}; name a run, a program or "
             "MODULE:FUNCTION"
         )
-    described = [content[name] for name in ("args", "model_hparams", "model_input_shape", "model_num_classes")]
+    described = [
+        content[name]
+        for name in ("args", "model_hparams", "model_input_shape", "model_num_classes")
+    ]
     if any(isinstance(value, Inert) for value in described) or unknown_classes(described):
         names = some_of(unknown_classes(described))
         if not trust:
@@ -164,14 +173,20 @@ def domainbed_model(file: Path, content: Any, trust: bool, classes: Sequence[str
         n_classes = int(content["model_num_classes"])
         algorithm, dataset = str(args["algorithm"]), str(args["dataset"])
         tested = [int(number) for number in args["test_envs"]]
-        state = {str(name): value for name, value in dict(content["model_dict"]).items() if isinstance(value, Tensor)}
+        state = {
+            str(name): value
+            for name, value in dict(content["model_dict"]).items()
+            if isinstance(value, Tensor)
+        }
         if not (0 < n_classes <= MOST_CLASSES and 0 < min(image) <= max(image) <= MOST_SIDE):
             raise ValueError(f"{n_classes} classes of images of {image}")
         for name in (algorithm, dataset):
             if fault := printable_text(name):
                 raise ValueError(f"a name {fault}")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise WeightsError(f"model={file} is no model.pkl of DomainBed ({one_line(error)}); name another") from error
+        raise WeightsError(
+            f"model={file} is no model.pkl of DomainBed ({one_line(error)}); name another"
+        ) from error
     networks = _networks(file, algorithm, image, n_classes, hparams, state)
     title = f"{our_name(algorithm)}@{DATASETS.get(dataset, (dataset,))[0]}"
     return DomainBedModel(networks, image, title, _seen(dataset, tested), classes)
@@ -181,7 +196,9 @@ def _unpickled(file: Path) -> Any:
     try:
         return torch.load(file, map_location="cpu", weights_only=False)
     except Exception as error:  # whatever its code raises
-        raise WeightsError(f"model={file} cannot be unpickled ({one_line(error)}); install what it imports") from error
+        raise WeightsError(
+            f"model={file} cannot be unpickled ({one_line(error)}); install what it imports"
+        ) from error
 
 
 def _seen(dataset: str, tested: Sequence[int]) -> dict[str, list[str]]:
@@ -211,7 +228,9 @@ def _networks(
             f"model={file} sees images of {image}, and networks of DomainBed are rebuilt for sides of "
             f"{', '.join(map(str, FAMILIES))}; give a function that loads it, model=MODULE:FUNCTION"
         )
-    pair = next((pair for pair in NETWORKS if all(any(n.startswith(p) for n in state) for p in pair)), None)
+    pair = next(
+        (pair for pair in NETWORKS if all(any(n.startswith(p) for n in state) for p in pair)), None
+    )
     if pair is None:
         raise WeightsError(
             f"model={file} is of {algorithm} and has no featurizer and classifier ({some_of(sorted(state))}); give a "
@@ -223,7 +242,9 @@ def _networks(
             featurizer: Any = family.build(image, hparams)
             networks = nn.Sequential(featurizer, build_head(kind(featurizer.n_features, n_classes)))
     except Exception as error:  # of a network that is not rebuilt
-        raise WeightsError(f"model={file} has {one_line(error)}; give a function, model=MODULE:FUNCTION") from error
+        raise WeightsError(
+            f"model={file} has {one_line(error)}; give a function, model=MODULE:FUNCTION"
+        ) from error
     tensors = _renamed(state, pair, family)
     if problems := misfit(networks.state_dict(), tensors, may_add=("0.body.fc.*",)):
         raise WeightsError(
@@ -238,7 +259,9 @@ def _networks(
     return networks
 
 
-def _renamed(state: Mapping[str, Tensor], pair: tuple[str, str], family: _Family) -> dict[str, Tensor]:
+def _renamed(
+    state: Mapping[str, Tensor], pair: tuple[str, str], family: _Family
+) -> dict[str, Tensor]:
     """Give the tensors of featurizer and classifier our names, behind ``0.`` and ``1.``."""
     tensors = {}
     featurizer, classifier = pair

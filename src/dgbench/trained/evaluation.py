@@ -87,7 +87,9 @@ class Subject:
     def trained_on(self, info: DatasetInfo) -> bool:
         """Return whether it is a run on this very dataset: environments, images, splits and seeds."""
         record, facts = self.model.record, _plain(info.facts())
-        return record is not None and canonical({key: record.identity[key] for key in facts}) == canonical(facts)
+        return record is not None and canonical(
+            {key: record.identity[key] for key in facts}
+        ) == canonical(facts)
 
     def domains_seen(self, info: DatasetInfo) -> set[str]:
         """List the domains of this dataset's images that a model was trained on.
@@ -103,7 +105,11 @@ class Subject:
 
     def _named_domains(self, info: DatasetInfo) -> set[str]:
         domains = {domain(env) for env in info.everywhere}
-        alike = [seen for dataset, seen in self.model.seen.items() if dataset == info.name or domains >= set(seen)]
+        alike = [
+            seen
+            for dataset, seen in self.model.seen.items()
+            if dataset == info.name or domains >= set(seen)
+        ]
         return {env for seen in alike for env in seen}
 
 
@@ -113,7 +119,8 @@ def weights_digest(module: nn.Module) -> str:
     for name, value in module.state_dict().items():
         if isinstance(value, Tensor):
             content.update(
-                name.encode() + value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+                name.encode()
+                + value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
             )
     return content.hexdigest()[:12]
 
@@ -140,7 +147,11 @@ def folds_of(subject: Subject, planned: Sequence[Fold], info: DatasetInfo) -> li
     """
     record = subject.model.record
     if record is not None and subject.trained_on(info):
-        own_folds = [fold for fold in planned if canonical(_plain(fold.key())) == canonical(_plain(record.fold))]
+        own_folds = [
+            fold
+            for fold in planned
+            if canonical(_plain(fold.key())) == canonical(_plain(record.fold))
+        ]
         if not own_folds:
             raise ConfigError(
                 f"fold {record.identity['fold']} of {record.identity['protocol']} is not among the folds of this "
@@ -148,7 +159,11 @@ def folds_of(subject: Subject, planned: Sequence[Fold], info: DatasetInfo) -> li
             )
         return own_folds
     seen, names = subject.domains_seen(info), info.everywhere
-    unseen = [fold for fold in planned if not seen & {domain(e) for e in (names if fold.everywhere else fold.tested)}]
+    unseen = [
+        fold
+        for fold in planned
+        if not seen & {domain(e) for e in (names if fold.everywhere else fold.tested)}
+    ]
     if seen and not unseen:
         training = record.training if record is not None else sorted(seen)
         raise ConfigError(
@@ -171,11 +186,20 @@ def identity_of(subject: Subject, fold: Fold, info: DatasetInfo, protocol: str) 
     """
     record = subject.model.record
     if record is not None and subject.trained_on(info):
-        return replace(record.identity_of_rows, n_classes=info.n_classes or None, code=code_version())
+        return replace(
+            record.identity_of_rows, n_classes=info.n_classes or None, code=code_version()
+        )
     facts = info.facts()
     identity = {
         **facts,
-        "run": digest({"evaluated": subject.content, "name": subject.name, "dataset": facts, "fold": fold.key()}),
+        "run": digest(
+            {
+                "evaluated": subject.content,
+                "name": subject.name,
+                "dataset": facts,
+                "fold": fold.key(),
+            }
+        ),
         "algorithm": subject.name,
         "protocol": protocol,
         "fold": fold.name,
@@ -190,7 +214,9 @@ def identity_of(subject: Subject, fold: Fold, info: DatasetInfo, protocol: str) 
         return replace(record.identity_of_rows, **identity)
     n_parameters = sum(parameter.numel() for parameter in subject.model.parameters()) or None
     evaluated: dict[str, Any] = dict.fromkeys(("backbone", "init", "tuning"), EVALUATED)
-    return RunIdentity(**identity, **evaluated, hparams={}, n_parameters=n_parameters, n_trainable=0, seed=0)
+    return RunIdentity(
+        **identity, **evaluated, hparams={}, n_parameters=n_parameters, n_trainable=0, seed=0
+    )
 
 
 def evaluate_model(
@@ -235,13 +261,18 @@ def evaluate_model(
     for group in [alike, *([fold] for fold in folds if fold.membership is not None)]:
         if not group:
             continue
-        fold_images = environments_of(group[0], environments)  # a membership has other images in every fold
+        fold_images = environments_of(
+            group[0], environments
+        )  # a membership has other images in every fold
         identities = [identity_of(subject, fold, info, str(protocol["name"])) for fold in group]
         runs = []
         for fold, identity in zip(group, identities, strict=True):
             folders[fold.name] = study / f"fold-{fold.name}-{identity.run}"
             about = {
-                **{key: getattr(identity, key) for key in ("run", "dataset", "algorithm", "seed", "fold", "held_out")},
+                **{
+                    key: getattr(identity, key)
+                    for key in ("run", "dataset", "algorithm", "seed", "fold", "held_out")
+                },
                 "training": list(model.record.training if model.record else fold.training),
                 "classes": list(fold_images.catalog.classes),
                 "root": root,
@@ -253,7 +284,9 @@ def evaluate_model(
             runs.append(PredictedRun(folders[fold.name] / PREDICTION_FILE, about, recipes))
         with prediction_files(runs if predictions else [], model.step, fold_images) as listen:
             all_recipes = [recipe for run in runs for recipe in run.recipes]
-            counts = counted(logits, fold_images, all_recipes, settings, model.group_size, tell, listen)
+            counts = counted(
+                logits, fold_images, all_recipes, settings, model.group_size, tell, listen
+            )
         for fold, identity, run in zip(group, identities, runs, strict=True):
             folder = folders[fold.name]
             if features:
@@ -262,7 +295,9 @@ def evaluate_model(
             evaluated: dict[str, Any] = {"name": subject.name, "content": subject.content}
             if model.averaged:
                 evaluated["averaged"] = list(model.averaged)
-            identity = replace(identity, unlearnable=_unlearnable(subject, identity, fold_images, run.recipes))
+            identity = replace(
+                identity, unlearnable=_unlearnable(subject, identity, fold_images, run.recipes)
+            )
             rows = rows_of_counts(identity, model.step, run.recipes, counts)
             final = Evaluations(steps=model.step, every=0, scored=scored_by(run.recipes))
             about = {"run": identity.run, "evaluated": evaluated, "evaluations": final.model_dump()}
@@ -274,7 +309,10 @@ def evaluate_model(
 
 
 def _unlearnable(
-    subject: Subject, identity: RunIdentity, environments: Environments, recipes: Sequence[ErrorRecipe]
+    subject: Subject,
+    identity: RunIdentity,
+    environments: Environments,
+    recipes: Sequence[ErrorRecipe],
 ) -> dict[str, float]:
     """Find what a model is tested on and was not trained on; its run's own words on its own dataset, where it has any.
 
@@ -289,7 +327,10 @@ def _unlearnable(
 
 
 def validation_accuracy(
-    model: LoadedModel, environments: Environments, protocol: Mapping[str, Any], settings: TrainerSettings
+    model: LoadedModel,
+    environments: Environments,
+    protocol: Mapping[str, Any],
+    settings: TrainerSettings,
 ) -> Accuracy:
     """Compute a run's accuracy on the validation images of its training environments; no other images are looked at.
 
@@ -304,18 +345,30 @@ def validation_accuracy(
         )
     (fold,) = folds_of(subject, planned_folds(protocol, info), info)
     fold_images = environments_of(fold, environments)
-    recipes = [recipe for recipe in _recipes(subject, fold, fold_images, ["val"]) if recipe.env in fold.training]
-    counts = counted(_logits(subject, environments), fold_images, recipes, settings, model.group_size)
-    rows = rows_of_counts(identity_of(subject, fold, info, str(protocol["name"])), model.step, recipes, counts)
+    recipes = [
+        recipe
+        for recipe in _recipes(subject, fold, fold_images, ["val"])
+        if recipe.env in fold.training
+    ]
+    counts = counted(
+        _logits(subject, environments), fold_images, recipes, settings, model.group_size
+    )
+    rows = rows_of_counts(
+        identity_of(subject, fold, info, str(protocol["name"])), model.step, recipes, counts
+    )
     wrong, n = sum(row.wrong for row in rows), sum(row.seen for row in rows)
     return Accuracy(1 - sum(row.error for row in rows) / len(rows), 1 - wrong / n)
 
 
-def _recipes(subject: Subject, fold: Fold, environments: Environments, subsets: Sequence[str]) -> list[ErrorRecipe]:
+def _recipes(
+    subject: Subject, fold: Fold, environments: Environments, subsets: Sequence[str]
+) -> list[ErrorRecipe]:
     """List the errors to record; of a run on another form of these images, only domains it never saw are held out."""
     recipes = recipes_of(fold, environments, subsets, subject.grouped)
     domains = subject.domains_seen(environments.info)
-    return [replace(r, held_out=domain(r.env) not in domains) for r in recipes] if domains else recipes
+    return (
+        [replace(r, held_out=domain(r.env) not in domains) for r in recipes] if domains else recipes
+    )
 
 
 @torch.no_grad()
@@ -388,12 +441,16 @@ class Adapted:
             vectors of another length.
     """
 
-    def __init__(self, model: Predictor, classes: Sequence[str], preprocessing: Preprocessing) -> None:
+    def __init__(
+        self, model: Predictor, classes: Sequence[str], preprocessing: Preprocessing
+    ) -> None:
         self.model, self.classes, self.source = model, list(classes), preprocessing
         inputs = model.preprocessing
         if inputs.vectors != preprocessing.vectors:
             sees, holds = ("vectors", "images") if inputs.vectors else ("images", "vectors")
-            raise ConfigError(f"the model sees {sees}, the dataset holds {holds}; choose another dataset")
+            raise ConfigError(
+                f"the model sees {sees}, the dataset holds {holds}; choose another dataset"
+            )
         if inputs.image[0] != preprocessing.image[0]:
             form = "vectors of {} features" if inputs.vectors else "images of {} channels"
             raise ConfigError(
@@ -413,7 +470,9 @@ class Adapted:
                 "classes=[...], or choose a dataset of its classes"
             )
         aligned = not model.classes or model.classes == tuple(classes)
-        self._columns = None if aligned else torch.tensor([model.classes.index(name) for name in classes])
+        self._columns = (
+            None if aligned else torch.tensor([model.classes.index(name) for name in classes])
+        )
 
     def __call__(self, x: Tensor, name: str, index: int) -> Tensor:
         """Map (n, C, H, W) images as the dataset gives them to (n, K) logits; a batch's (name, index) is unused."""
@@ -435,7 +494,9 @@ class Adapted:
             return x
         plain = x * _channels(source.std, x) + _channels(source.mean, x)
         if inputs.image != source.image:
-            plain = F.interpolate(plain, size=inputs.image[1:], mode="bilinear", antialias=True).clamp(0, 1)
+            plain = F.interpolate(
+                plain, size=inputs.image[1:], mode="bilinear", antialias=True
+            ).clamp(0, 1)
         return (plain - _channels(inputs.mean, x)) / _channels(inputs.std, x)
 
 

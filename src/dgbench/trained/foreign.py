@@ -37,7 +37,10 @@ class Foreign(Predictor):
     """
 
     def __init__(
-        self, function: Callable[[Tensor], Tensor], classes: Sequence[str], preprocessing: Preprocessing
+        self,
+        function: Callable[[Tensor], Tensor],
+        classes: Sequence[str],
+        preprocessing: Preprocessing,
     ) -> None:
         super().__init__(classes, preprocessing)
         self.function = function  # a module becomes a child, with its parameters
@@ -86,7 +89,9 @@ def foreign(
     """
     if not isinstance(model, str):
         if not callable(model):
-            raise ConfigError(f"model={model!r} cannot be called; give a function from images to logits")
+            raise ConfigError(
+                f"model={model!r} cannot be called; give a function from images to logits"
+            )
         return partial(Foreign, model, classes)
     path = Path(model).expanduser()
     if path.suffix in (EXPORTED, PICKLE, *TORCHSCRIPT) and path.exists():
@@ -103,7 +108,9 @@ def foreign(
     return partial(_timm, model, classes, weights)
 
 
-def _load_file(path: Path, classes: Sequence[str], trust: bool, preprocessing: Preprocessing) -> Predictor:
+def _load_file(
+    path: Path, classes: Sequence[str], trust: bool, preprocessing: Preprocessing
+) -> Predictor:
     if path.suffix != EXPORTED and not is_torchscript(path):
         return _of_tensors(path, classes, trust)
     program = _program(path, trust)
@@ -121,7 +128,9 @@ def _of_tensors(path: Path, classes: Sequence[str], trust: bool) -> Predictor:
         return domainbed_model(path, content, trust, classes)
     if not dict(groups_of(content)):
         unknown = some_of(unknown_classes(content)) or "plain values"
-        raise WeightsError(f"model={path} holds no named tensors but {unknown}, which is never run; name another file")
+        raise WeightsError(
+            f"model={path} holds no named tensors but {unknown}, which is never run; name another file"
+        )
     raise WeightsError(
         f"model={path} holds tensors and no network; name the network too, e.g. model=resnet18 weights={path}"
     )
@@ -129,7 +138,9 @@ def _of_tensors(path: Path, classes: Sequence[str], trust: bool) -> Predictor:
 
 def _program(path: Path, trust: bool) -> Callable[[Tensor], Tensor]:
     if not trust:
-        raise ConfigError(f"model={path} is a program, which would run; if you trust whoever made it, add trust=true")
+        raise ConfigError(
+            f"model={path} is a program, which would run; if you trust whoever made it, add trust=true"
+        )
     try:
         if path.suffix == EXPORTED:
             return torch.export.load(path).module()  # type: ignore[no-any-return]
@@ -150,28 +161,42 @@ def _imported(name: str) -> Callable[[Tensor], Tensor]:
     return function  # type: ignore[no-any-return]
 
 
-def _timm(name: str, classes: Sequence[str], weights: str | Path | None, preprocessing: Preprocessing) -> Predictor:
+def _timm(
+    name: str, classes: Sequence[str], weights: str | Path | None, preprocessing: Preprocessing
+) -> Predictor:
     import timm
 
     if preprocessing.vectors:
-        raise ConfigError(f"model={name} of timm sees images, the dataset holds vectors; choose another dataset")
+        raise ConfigError(
+            f"model={name} of timm sees images, the dataset holds vectors; choose another dataset"
+        )
     try:
         if weights is None:
             arch, _, tag = name.partition(".")
             file = TimmWeights(arch=arch, version=tag or None, name=name).file
-            network: Any = timm.create_model(name, pretrained=True, pretrained_cfg_overlay={"file": str(file)})
+            network: Any = timm.create_model(
+                name, pretrained=True, pretrained_cfg_overlay={"file": str(file)}
+            )
         else:
             network = _filled(name, read_tensors(Path(weights).expanduser()), weights)
     except Exception as error:  # timm raises anything
         if weights is not None and isinstance(error, WeightsError):
             raise
-        reason = str(error).partition(";")[0] if isinstance(error, DgbenchError) else reason_of(error)[:120]
+        reason = (
+            str(error).partition(";")[0]
+            if isinstance(error, DgbenchError)
+            else reason_of(error)[:120]
+        )
         raise WeightsError(
             f"model={name} cannot be had ({reason}); give its tensors with weights=FILE, a .pth or .safetensors file"
         ) from error
     pretrained = network.pretrained_cfg
     channels, height, width = pretrained.get("input_size", preprocessing.image)
-    side = preprocessing.image[1:] if not pretrained.get("fixed_input_size", False) else (height, width)
+    side = (
+        preprocessing.image[1:]
+        if not pretrained.get("fixed_input_size", False)
+        else (height, width)
+    )
     inputs = Preprocessing((channels, *side), tuple(pretrained["mean"]), tuple(pretrained["std"]))
     names = list(classes) or list(pretrained.get("label_names") or [])
     return Foreign(network, names, inputs)
@@ -192,9 +217,18 @@ def _filled(name: str, content: Any, weights: str | Path) -> nn.Module:
         if key == last or key.endswith(f".{last}")
     ]
     if not biases:
-        raise WeightsError(f"weights={weights} has no {last}, so it is no {name} with a classifier; give another")
+        raise WeightsError(
+            f"weights={weights} has no {last}, so it is no {name} with a classifier; give another"
+        )
     network: nn.Module = timm.create_model(name, pretrained=False, num_classes=len(biases[0]))
-    question = Question(Path(weights), network.state_dict(), name, dict, may_lack=("*.num_batches_tracked",), option="")
+    question = Question(
+        Path(weights),
+        network.state_dict(),
+        name,
+        dict,
+        may_lack=("*.num_batches_tracked",),
+        option="",
+    )
     tensors, _ = question.answer(content)
     network.load_state_dict(tensors, strict=False)
     return network

@@ -36,7 +36,9 @@ def _usable(device: str | torch.device) -> str | torch.device:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"cannot be used here ({' '.join(str(error).split())}); choose e.g. cpu") from None
+        raise ValueError(
+            f"cannot be used here ({' '.join(str(error).split())}); choose e.g. cpu"
+        ) from None
     return device
 
 
@@ -46,7 +48,9 @@ Device = Annotated[
 
 
 @checked
-def load(run: Places, step: Step = "last", device: Device = "cpu", trust: Switch = False) -> Predictor:
+def load(
+    run: Places, step: Step = "last", device: Device = "cpu", trust: Switch = False
+) -> Predictor:
     """Load a trained model in evaluation mode, without its dataset or configuration.
 
     ``model(x)`` maps (n, C, H, W) normalized images to (n, K) logits, ``model.predict(images)`` takes image files, PIL
@@ -97,9 +101,13 @@ def _weights_of(folder: Path, record: ModelRecord, step: str) -> Path:
         step = "best"  # only the average was evaluated, once, at the end
     file = folder / "checkpoints" / f"{step}.ckpt"
     if not file.is_file():
-        raise RecordError(f"{folder} has no checkpoints/{step}.ckpt ({read_status(folder) or 'not started'}); train it")
+        raise RecordError(
+            f"{folder} has no checkpoints/{step}.ckpt ({read_status(folder) or 'not started'}); train it"
+        )
     if not is_done(folder):
-        log.warning("%s is not finished (%s); these are its weights so far", folder, read_status(folder))
+        log.warning(
+            "%s is not finished (%s); these are its weights so far", folder, read_status(folder)
+        )
     return file
 
 
@@ -141,7 +149,9 @@ def _refuse_larger(record: ModelRecord, file: Path) -> None:
 
     def count(*_: object) -> None:
         if next(parameters) > limit // PARAMETER:
-            raise RecordError(f"{MODEL_FILE} names a network of more layers than {file} can hold; train it again")
+            raise RecordError(
+                f"{MODEL_FILE} names a network of more layers than {file} can hold; train it again"
+            )
 
     hook = register_module_parameter_registration_hook(count)
     try:
@@ -151,7 +161,9 @@ def _refuse_larger(record: ModelRecord, file: Path) -> None:
         hook.remove()
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     if size > limit:
-        raise RecordError(f"{MODEL_FILE} names a network of {size:.3g} bytes, more than {file} holds; train it again")
+        raise RecordError(
+            f"{MODEL_FILE} names a network of {size:.3g} bytes, more than {file} holds; train it again"
+        )
 
 
 def _state(content: Any, record: ModelRecord, file: Path) -> tuple[int, dict[str, Any]]:
@@ -159,11 +171,15 @@ def _state(content: Any, record: ModelRecord, file: Path) -> tuple[int, dict[str
     runs = content.get("runs") if isinstance(content, Mapping) else None
     if runs is None:
         if not isinstance(content, Mapping) or "state_dict" not in content:
-            raise WeightsError(f"{file} is no checkpoint of dgbench; name last.ckpt or best.ckpt of a run")
+            raise WeightsError(
+                f"{file} is no checkpoint of dgbench; name last.ckpt or best.ckpt of a run"
+            )
         return int(content["step"]), dict(content["state_dict"])
     name = record.identity["run"]
     if name not in runs:
-        raise WeightsError(f"{file} is the checkpoint of {', '.join(runs)}, not of {name}; name one of this run")
+        raise WeightsError(
+            f"{file} is the checkpoint of {', '.join(runs)}, not of {name}; name one of this run"
+        )
     state = dict(runs[name]["state_dict"])
     rule = record.averaging_rule()
     if rule is not None and rule.final_only:

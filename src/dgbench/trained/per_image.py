@@ -27,7 +27,11 @@ AT_ONCE = 256
 
 @torch.no_grad()
 def write_features(
-    folder: Path, model: Predictor, environments: Environments, recipes: Sequence[ErrorRecipe], most: int
+    folder: Path,
+    model: Predictor,
+    environments: Environments,
+    recipes: Sequence[ErrorRecipe],
+    most: int,
 ) -> None:
     """Write features of up to ``most`` images of each environment: ``test`` ones if any, else ``val`` ones.
 
@@ -46,17 +50,27 @@ def write_features(
         ConfigError: the model has no features, or no environment has an eval set of its own.
     """
     if not isinstance(model, LoadedModel):
-        raise ConfigError("features= needs a run of dgbench, whose featurizer is known; leave it out for this model")
-    recipe_by_env = {r.env: r for r in sorted(recipes, key=lambda r: SUBSETS.index(r.subset)) if len(r.mixture) == 1}
+        raise ConfigError(
+            "features= needs a run of dgbench, whose featurizer is known; leave it out for this model"
+        )
+    recipe_by_env = {
+        r.env: r
+        for r in sorted(recipes, key=lambda r: SUBSETS.index(r.subset))
+        if len(r.mixture) == 1
+    }
     if not recipe_by_env:
         raise ConfigError(
             "features= needs environments with images of their own; set dataset.evaluation=sampled for painted ones"
         )
-    parts: dict[str, list[np.ndarray]] = {name: [] for name in ("features", "env", "held_out", "label", "predicted")}
+    parts: dict[str, list[np.ndarray]] = {
+        name: [] for name in ("features", "env", "held_out", "label", "predicted")
+    }
     for number, recipe in enumerate(recipe_by_env.values()):
         (name,) = recipe.mixture
         scored = environments.eval_sets([name])[name]
-        order = np.random.default_rng(derive(0, "features", name)).permutation(len(scored.indices))[:most]
+        order = np.random.default_rng(derive(0, "features", name)).permutation(len(scored.indices))[
+            :most
+        ]
         held_out = recipe.never_trained_on(model.record.training)
         for rows in map(torch.from_numpy, np.split(order, range(AT_ONCE, len(order), AT_ONCE))):
             batch = scored.at(rows)
@@ -68,18 +82,24 @@ def write_features(
             parts["predicted"].append(logits.argmax(1).cpu().numpy())
             parts["env"].append(np.full(len(rows), number))
             parts["held_out"].append(np.full(len(rows), held_out))
-    about = json.dumps({"environments": list(recipe_by_env), "classes": list(environments.catalog.classes)})
+    about = json.dumps(
+        {"environments": list(recipe_by_env), "classes": list(environments.catalog.classes)}
+    )
     arrays = {name: np.concatenate(array) for name, array in parts.items()}
     folder.mkdir(parents=True, exist_ok=True)
     save: Callable[..., None] = np.savez_compressed  # its stub takes names for its own options
-    write_whole_with(folder / FEATURE_FILE, lambda file: save(file, about=np.array(about), **arrays))
+    write_whole_with(
+        folder / FEATURE_FILE, lambda file: save(file, about=np.array(about), **arrays)
+    )
 
 
 Listen = Callable[[EvalBatch, Tensor], None]
 
 
 @contextmanager
-def prediction_files(runs: Sequence[PredictedRun], step: int, environments: Environments) -> Iterator[Listen | None]:
+def prediction_files(
+    runs: Sequence[PredictedRun], step: int, environments: Environments
+) -> Iterator[Listen | None]:
     """Yield a listener for every batch and its (n, K) logits; write a file for each run (fold) once all went well.
 
     Raises:

@@ -72,9 +72,15 @@ class Predictor(nn.Module):
     title: str = ""
     seen: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
-    def __init__(self, classes: Sequence[str], preprocessing: Preprocessing, group_size: int = 0) -> None:
+    def __init__(
+        self, classes: Sequence[str], preprocessing: Preprocessing, group_size: int = 0
+    ) -> None:
         super().__init__()
-        self.classes, self.preprocessing, self.group_size = tuple(classes), preprocessing, group_size
+        self.classes, self.preprocessing, self.group_size = (
+            tuple(classes),
+            preprocessing,
+            group_size,
+        )
 
     @torch.no_grad()
     def predict(self, images: Any) -> Predictions:
@@ -93,7 +99,10 @@ class Predictor(nn.Module):
         group = max(1, self.group_size)
         size = group * max(1, AT_ONCE // group)
         like = next(self.parameters(), torch.empty(0))
-        parts = [self(batch.to(like.device, like.dtype)).cpu() for batch in batches(images, self.preprocessing, size)]
+        parts = [
+            self(batch.to(like.device, like.dtype)).cpu()
+            for batch in batches(images, self.preprocessing, size)
+        ]
         return Predictions(torch.cat(parts), self.classes)
 
 
@@ -112,7 +121,11 @@ class LoadedModel(Predictor):
     record: ModelRecord
 
     def __init__(self, module: SingleRun, record: ModelRecord, step: int) -> None:
-        super().__init__(record.classes, record.preprocessing, module.algorithm.group_size(module.algorithm.values))
+        super().__init__(
+            record.classes,
+            record.preprocessing,
+            module.algorithm.group_size(module.algorithm.values),
+        )
         self.run, self.record, self.step = module, record, step
         self.eval()
 
@@ -135,7 +148,9 @@ class LoadedModel(Predictor):
         """
         if self.run.algorithm.extra_channels:
             name = self.record.identity["algorithm"]
-            raise RecordError(f"the featurizer of {name} reads more than an image; choose another algorithm's run")
+            raise RecordError(
+                f"the featurizer of {name} reads more than an image; choose another algorithm's run"
+            )
         features: Tensor = self.run.networks.featurizer(x)
         return features
 
@@ -161,8 +176,12 @@ class Ensemble(Predictor):
                     f"{some_of(first.classes)}, and {some_of(member.classes)}"
                 )
             if member.preprocessing != first.preprocessing:
-                raise RecordError("an ensemble needs models of images of one size and normalization; load them apart")
-        super().__init__(first.classes, first.preprocessing, max(member.group_size for member in members))
+                raise RecordError(
+                    "an ensemble needs models of images of one size and normalization; load them apart"
+                )
+        super().__init__(
+            first.classes, first.preprocessing, max(member.group_size for member in members)
+        )
         self.members = nn.ModuleList(members)
         self.eval()
 
@@ -209,7 +228,9 @@ def pictures_of(images: Any) -> Sequence[Any]:
 
 def as_input(picture: Any, to: Preprocessing) -> Tensor:
     """Convert one picture to (C, H, W), resized and normalized; see :func:`batches`."""
-    mean, std = (torch.tensor(values, dtype=torch.float64).view(-1, 1, 1) for values in (to.mean, to.std))
+    mean, std = (
+        torch.tensor(values, dtype=torch.float64).view(-1, 1, 1) for values in (to.mean, to.std)
+    )
     image = _floating(picture, to)
     return image.sub_(mean.to(image)).div_(std.to(image))
 
@@ -223,7 +244,9 @@ def _floating(picture: Any, to: Preprocessing) -> Tensor:
         values = torch.from_numpy(np.ascontiguousarray(values))
         values = values.movedim(-1, 0) if values.dim() == 3 else values[None]
     if not values.is_floating_point():
-        raise DataError(f"pictures of type {values.dtype} have no known range; give uint8, or numbers in [0, 1]")
+        raise DataError(
+            f"pictures of type {values.dtype} have no known range; give uint8, or numbers in [0, 1]"
+        )
     values = values[None] if values.dim() == 2 else values
     if values.dim() != 3 or values.shape[0] != to.image[0]:
         raise DataError(
@@ -262,11 +285,17 @@ def _pil(picture: Any) -> Image.Image:
             return rgb(picture)
         except Exception as error:  # PIL raises whatever a broken file leads it to
             reason = " ".join(str(error).split())
-            raise DataError(f"{picture} is no picture ({type(error).__name__}: {reason}); leave it out") from error
+            raise DataError(
+                f"{picture} is no picture ({type(error).__name__}: {reason}); leave it out"
+            ) from error
     if isinstance(picture, Tensor):
-        picture = picture.cpu().movedim(0, -1).numpy() if picture.dim() == 3 else picture.cpu().numpy()
+        picture = (
+            picture.cpu().movedim(0, -1).numpy() if picture.dim() == 3 else picture.cpu().numpy()
+        )
     if not isinstance(picture, np.ndarray):
-        raise DataError(f"{type(picture).__name__} is no picture; give files, PIL images, arrays or tensors")
+        raise DataError(
+            f"{type(picture).__name__} is no picture; give files, PIL images, arrays or tensors"
+        )
     if not picture.size:
         raise DataError(f"a picture of shape {picture.shape} is empty; leave it out")
     squeezed = picture[..., 0] if picture.ndim == 3 and picture.shape[2] == 1 else picture
@@ -290,9 +319,13 @@ def vector_batches(vectors: Any, d: int, size: int) -> Iterator[Tensor]:
         DataError: something else, or numbers that are not finite.
     """
     try:
-        rows = torch.as_tensor(vectors if isinstance(vectors, Tensor) else np.asarray(vectors, np.float32))
+        rows = torch.as_tensor(
+            vectors if isinstance(vectors, Tensor) else np.asarray(vectors, np.float32)
+        )
     except (TypeError, ValueError) as error:
-        raise DataError(f"{type(vectors).__name__} holds no rows of numbers; give an array (n, {d})") from error
+        raise DataError(
+            f"{type(vectors).__name__} holds no rows of numbers; give an array (n, {d})"
+        ) from error
     rows = rows[None] if rows.dim() == 1 else rows
     if rows.dim() != 2 or rows.shape[1] != d or not len(rows):
         raise DataError(

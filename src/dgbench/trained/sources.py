@@ -34,8 +34,20 @@ from dgbench.trained.predictor import LoadedModel, Predictor
 from dgbench.training.run_folder import MODEL_FILE, ModelRecord
 from dgbench.validation import Checked, NonBlank, OneLine, Refusal, Switch, Whole0, shown
 
-CHOOSE = ("dataset=", "corruptions=", "+corruptions=")  # a word that names another dataset than that of a run
-PACKED = (".ckpt", ".zip", ".tar", ".tgz", ".gz", ".xz", ".bz2")  # names of files that hold a run, or a part of one
+CHOOSE = (
+    "dataset=",
+    "corruptions=",
+    "+corruptions=",
+)  # a word that names another dataset than that of a run
+PACKED = (
+    ".ckpt",
+    ".zip",
+    ".tar",
+    ".tgz",
+    ".gz",
+    ".xz",
+    ".bz2",
+)  # names of files that hold a run, or a part of one
 
 #: option -> which models read it
 READ_BY = {"step": "only a run with its checkpoints", "weights": "only a model of timm"}
@@ -67,15 +79,21 @@ class Evaluator(Checked):
         Annotated[Name, Predicate(lambda name: "/" not in name)] | None,
         Refusal("is no name", "give printable text without /, which tables and folders carry"),
     ]
-    classes: Annotated[list[NonBlank], Field(strict=False), Refusal("is no list of names", "write e.g. [dog,cat]")]
-    weights: Annotated[NonBlank | InstanceOf[Path] | None, Refusal("is no file", "give its path, or leave it out")]
+    classes: Annotated[
+        list[NonBlank], Field(strict=False), Refusal("is no list of names", "write e.g. [dog,cat]")
+    ]
+    weights: Annotated[
+        NonBlank | InstanceOf[Path] | None, Refusal("is no file", "give its path, or leave it out")
+    ]
     step: Literal["last", "best"] | None
     averaging: Literal["diwa_uniform", "diwa_greedy"] | None
     ensemble: Switch
     features: Whole0
     predictions: Switch
     trust: Switch
-    output: Annotated[Annotated[NonBlank | InstanceOf[Path], Refusal("is no folder", "give its path")], OneLine]
+    output: Annotated[
+        Annotated[NonBlank | InstanceOf[Path], Refusal("is no folder", "give its path")], OneLine
+    ]
     compose: SkipValidation[Callable[[Sequence[str]], dict[str, Any]]]
     tell: SkipValidation[Callable[[str], None]]
     _datasets: dict[str, Environments] = PrivateAttr(default_factory=dict)
@@ -98,8 +116,12 @@ class Evaluator(Checked):
         for option, reader in READ_BY.items():
             value = getattr(self, option)
             if value is not None and all(source.reads != option for source in sources):
-                raise ConfigError(f"{option}={value} says nothing here, {reader} reads it; leave it out")
-        return [folder for source in sources for folder in self._evaluate(source.name, source.load())]
+                raise ConfigError(
+                    f"{option}={value} says nothing here, {reader} reads it; leave it out"
+                )
+        return [
+            folder for source in sources for folder in self._evaluate(source.name, source.load())
+        ]
 
     def _evaluate(self, source: Any, loaded: Model) -> list[Path]:
         model = loaded if isinstance(loaded, Predictor) else None
@@ -129,7 +151,11 @@ class Evaluator(Checked):
             subject, environments, protocol, settings, Path(self.output), self.tell,
             features=self.features, predictions=self.predictions, root=dataset.get("root"),
         )  # fmt: skip
-        if self.predictions and record is not None and folders[0].name.endswith(record.identity["run"]):
+        if (
+            self.predictions
+            and record is not None
+            and folders[0].name.endswith(record.identity["run"])
+        ):
             _complete(Path(source), folders[0])
         return folders
 
@@ -163,20 +189,27 @@ class Evaluator(Checked):
                 "averaging= makes one model of several runs, and so does ensemble=true; choose one of them"
             )
         named = model if isinstance(model, (list, tuple)) else [model]
-        return [Source(kind, partial(self._mean, group, kind), "step") for group in siblings(named, self.trust)]
+        return [
+            Source(kind, partial(self._mean, group, kind), "step")
+            for group in siblings(named, self.trust)
+        ]
 
     def _mean(self, group: Siblings, kind: str) -> Predictor:
         """Average runs, judged on the dataset that they were trained on, whatever dataset the mean is evaluated on."""
         elsewhere = any(word.startswith(CHOOSE) for word in self.overrides)
         words = [word for word in self.overrides if word.startswith("trainer.") or not elsewhere]
         record = group[0][1]
-        judging_keys = cache(lambda: self._where(record, words))  # the greedy rule alone looks at images
+        judging_keys = cache(
+            lambda: self._where(record, words)
+        )  # the greedy rule alone looks at images
         trainer = self.compose([word for word in words if word.startswith("trainer.")])["trainer"]
         device = torch.device(_device(trainer["device"]))
 
         def judge(member: LoadedModel) -> Accuracy:
             dataset, protocol, settings = judging_keys()
-            return validation_accuracy(member, self._environments(dataset, member, device), protocol, settings)
+            return validation_accuracy(
+                member, self._environments(dataset, member, device), protocol, settings
+            )
 
         place = "fold {fold}, seed {seed}".format(**record.identity)
         self.tell(f"averaging {len(group)} runs of {place} ...")
@@ -194,7 +227,9 @@ class Evaluator(Checked):
         chosen = any(word.startswith(CHOOSE) for word in overrides)
         if record is None or chosen:
             if not chosen and not any(word.startswith("dataset.") for word in overrides):
-                raise ConfigError("dataset= is missing; name one of conf/dataset, since only a run brings its own")
+                raise ConfigError(
+                    "dataset= is missing; name one of conf/dataset, since only a run brings its own"
+                )
             config = self.compose(overrides)
             return config["dataset"], config["protocol"], TrainerSettings(**config["trainer"])
         if typed := _protocol_words(overrides):
@@ -202,18 +237,31 @@ class Evaluator(Checked):
                 f"{typed[0]} says nothing of a run, which has the fold that it was trained for unless dataset= names "
                 "another dataset; leave it out"
             )
-        local_config = self.compose([word for word in overrides if not word.lstrip("+~").startswith("dataset.")])
+        local_config = self.compose(
+            [word for word in overrides if not word.lstrip("+~").startswith("dataset.")]
+        )
         trainer, typed_paths = local_config["trainer"], _typed(overrides, "paths")
         if not self.trust:
-            refuse_code(record.dataset, f"{record.identity['run']}: its dataset", "dataset", "corruptions")
+            refuse_code(
+                record.dataset, f"{record.identity['run']}: its dataset", "dataset", "corruptions"
+            )
         content = dict(record.dataset)
-        for key in content.keys() & local_config["paths"].keys():  # a folder of another machine is not made on this one
+        for key in (
+            content.keys() & local_config["paths"].keys()
+        ):  # a folder of another machine is not made on this one
             if key in typed_paths or not Path(str(content[key])).expanduser().is_dir():
                 content[key] = local_config["paths"][key]
         dataset = _with_typed(content, overrides)
         changed = {key: trainer[key] for key in _typed(overrides, "trainer")}
-        keys = {**trainer, **record.trainer, "device": trainer["device"], **changed}  # an earlier version had others
-        settings = TrainerSettings(**{key: keys[key] for key in keys.keys() & TrainerSettings.model_fields.keys()})
+        keys = {
+            **trainer,
+            **record.trainer,
+            "device": trainer["device"],
+            **changed,
+        }  # an earlier version had others
+        settings = TrainerSettings(
+            **{key: keys[key] for key in keys.keys() & TrainerSettings.model_fields.keys()}
+        )
         return dataset, self._own_fold(record), settings
 
     def _own_fold(self, record: ModelRecord) -> dict[str, Any]:
@@ -222,13 +270,19 @@ class Evaluator(Checked):
             refuse_code(record.protocol, f"{record.identity['run']}: its protocol", "protocol")
         return {**record.protocol, "folds": [record.identity["fold"]]}
 
-    def _environments(self, keys: dict[str, Any], model: Predictor | None, device: torch.device) -> Environments:
+    def _environments(
+        self, keys: dict[str, Any], model: Predictor | None, device: torch.device
+    ) -> Environments:
         """Build the dataset once, on a device; what it leaves to the model is the model's own, or ImageNet's."""
         images = ImageRecord()
         if model:
             inputs = model.preprocessing
             size = inputs.image[-1]
-            images = ImageRecord(inputs.mean, inputs.std, size) if inputs.pictures else ImageRecord(input_size=size)
+            images = (
+                ImageRecord(inputs.mean, inputs.std, size)
+                if inputs.pictures
+                else ImageRecord(input_size=size)
+            )
         filled = filled_dataset(images, keys)
         text = repr(filled)
         if text not in self._datasets:
@@ -255,8 +309,14 @@ def _protocol_words(overrides: Sequence[str]) -> list[str]:
 def _typed(overrides: Sequence[str], group: str) -> dict[str, Any]:
     """Parse the values typed for keys of a group, by key."""
     parser = OverridesParser.create()
-    parsed = [parser.parse_override(word) for word in overrides if word.lstrip("+~").startswith(f"{group}.")]
-    return {override.key_or_group.removeprefix(f"{group}."): override.value() for override in parsed}
+    parsed = [
+        parser.parse_override(word)
+        for word in overrides
+        if word.lstrip("+~").startswith(f"{group}.")
+    ]
+    return {
+        override.key_or_group.removeprefix(f"{group}."): override.value() for override in parsed
+    }
 
 
 def _with_typed(dataset: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -268,7 +328,9 @@ def _with_typed(dataset: Mapping[str, Any], overrides: Sequence[str]) -> dict[st
         for part in parents:
             node = node.get(part, {})
         if last not in node:
-            raise ConfigError(f"dataset.{key} is no key of the run's dataset; choose from {', '.join(dataset)}")
+            raise ConfigError(
+                f"dataset.{key} is no key of the run's dataset; choose from {', '.join(dataset)}"
+            )
         node[last] = value
     return changed
 
@@ -281,5 +343,7 @@ def _device(device: str) -> str:
         torch.empty(0, device=name)
     except (AssertionError, RuntimeError) as error:
         reason = " ".join(str(error).split()).partition(". ")[0]
-        raise ConfigError(f"trainer.device={device} is not here ({reason}); set trainer.device=auto") from error
+        raise ConfigError(
+            f"trainer.device={device} is not here ({reason}); set trainer.device=auto"
+        ) from error
     return name

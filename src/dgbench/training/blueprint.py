@@ -33,7 +33,9 @@ from dgbench.training.tuning import ALL, FULL_PRECISION, Tuning
 R = TypeVar("R", bound=SteppedRun)
 
 IN_PARTS = ("accumulate", "devices")  #: keys of ``conf/trainer`` that cut a minibatch
-LARGEST = 2**42  #: bytes of weights that no machine trains: 4 TB, and as many again for gradients and each moment
+LARGEST = (
+    2**42
+)  #: bytes of weights that no machine trains: 4 TB, and as many again for gradients and each moment
 #: what to choose for each kind of images
 FIXES = {
     "vectors": "choose backbone=feature_mlp, linear or mlp",
@@ -52,7 +54,12 @@ class Blueprint:
     """
 
     def __init__(self, planned: PlannedStudy) -> None:
-        self.planned, self.config, self.spec, self.folds = planned, planned.config, planned.spec, planned.folds
+        self.planned, self.config, self.spec, self.folds = (
+            planned,
+            planned.config,
+            planned.spec,
+            planned.folds,
+        )
         self.settings = TrainerSettings(**self.config["trainer"])
         self.algorithm = algorithm_class(self.config["algorithm"]["objective"])
         if planned.info.kind == "vectors" and (reason := self.algorithm.why_not_vectors):
@@ -64,7 +71,10 @@ class Blueprint:
         self.tuning: Tuning = build(self.config, "tuning")
         self.averaging()
         if self.config["callbacks"]:
-            from dgbench.callbacks.users import check_callbacks, check_monitors  # imports Lightning, as these do
+            from dgbench.callbacks.users import (
+                check_callbacks,
+                check_monitors,
+            )  # imports Lightning, as these do
 
             check_callbacks(self.config["callbacks"])
             check_monitors(self.config["callbacks"], self._logged_errors())
@@ -73,7 +83,9 @@ class Blueprint:
             self.tuning.check_cache(self.algorithm, self.settings.precision)
         self._check_networks()
         if self.config["execution"]["mode"] == "stacked" and (alone := self.why_not_stacked()):
-            raise ConfigError(f"{planned.folder.name} cannot be stacked: {alone}; use execution=single")
+            raise ConfigError(
+                f"{planned.folder.name} cannot be stacked: {alone}; use execution=single"
+            )
 
     @property
     def hparams(self) -> Mapping[str, Any]:
@@ -88,9 +100,19 @@ class Blueprint:
         averaging = self.averaging()
         if averaging is not None and averaging.rule.final_only:
             return []
-        subsets = [name for name in self.settings.eval_subsets if name != "test" or self.settings.eval_test == "always"]
-        names = [f"error/{subset}/{env}" for env in self.planned.info.everywhere for subset in subsets]
-        held_out = ["error/held_out"] if all(fold.held_out for fold in self.folds) and "test" in subsets else []
+        subsets = [
+            name
+            for name in self.settings.eval_subsets
+            if name != "test" or self.settings.eval_test == "always"
+        ]
+        names = [
+            f"error/{subset}/{env}" for env in self.planned.info.everywhere for subset in subsets
+        ]
+        held_out = (
+            ["error/held_out"]
+            if all(fold.held_out for fold in self.folds) and "test" in subsets
+            else []
+        )
         return ["error/training_val", *held_out, *names]
 
     def _check_seed_moves(self, body: nn.Module) -> None:
@@ -119,7 +141,9 @@ class Blueprint:
         # not self.sizes: a subclass may count images that are not here yet
         self.bare_sizes = replace(Blueprint.sizes(self, self.folds[0]), n_features=body.n_features)
         with torch.device("meta"):
-            classifier = build_head(self.algorithm.networks_needed(self.bare_sizes, self.hparams)["classifier"])
+            classifier = build_head(
+                self.algorithm.networks_needed(self.bare_sizes, self.hparams)["classifier"]
+            )
         if self.settings.environments_per_step is not None:
             self._check_drawing()
         self.head.check(classifier, self.planned.weights, bool(getattr(body, "unit_length", False)))
@@ -162,7 +186,11 @@ class Blueprint:
 
     def _check_combination(self) -> None:
         """Refuse sharpness-aware updates without one loss, and parts of a minibatch where a method needs the whole."""
-        name, algorithm, sharpness = self.config["algorithm"]["name"], self.algorithm, self.sharpness()
+        name, algorithm, sharpness = (
+            self.config["algorithm"]["name"],
+            self.algorithm,
+            self.sharpness(),
+        )
         label = f"sharpness={self.config['sharpness']['name']}"
         if sharpness and algorithm.why_not_sharp:
             raise ConfigError(
@@ -191,7 +219,11 @@ class Blueprint:
         return self._chosen("averaging")  # type: ignore[no-any-return]
 
     def _chosen(self, group: str) -> Any:
-        return build(without(self.config, group, "name"), group) if "_target_" in self.config[group] else None
+        return (
+            build(without(self.config, group, "name"), group)
+            if "_target_" in self.config[group]
+            else None
+        )
 
     def trained(self, kind: type[R], networks: Networks, sizes: Sizes, image: tuple[int, ...]) -> R:
         """Build the module that trains networks, and freeze what ``tuning`` does not train of them.
@@ -213,7 +245,13 @@ class Blueprint:
             networks.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         values = {**dict(settings), **dict(self.tuning), "sharpness": self.sharpness()}
         rule = UpdateRule(**{field.name: values[field.name] for field in fields(UpdateRule)})
-        return kind(self.algorithm(sizes, self.hparams), networks, self._seed_for("inputs"), rule, self.dtype)
+        return kind(
+            self.algorithm(sizes, self.hparams),
+            networks,
+            self._seed_for("inputs"),
+            rule,
+            self.dtype,
+        )
 
     def networks(self, fold: Fold) -> tuple[Networks, Sizes]:
         """Build the networks of a fold with their initial weights, and the sizes with their number of features."""
@@ -248,7 +286,9 @@ class Blueprint:
 
     def featurizer(self, image: tuple[int, ...]) -> nn.Module:
         """Build a featurizer for images of this shape."""
-        featurizer: nn.Module = build({"backbone": featurizer_keys(self.config, self.hparams)}, "backbone", image=image)
+        featurizer: nn.Module = build(
+            {"backbone": featurizer_keys(self.config, self.hparams)}, "backbone", image=image
+        )
         return featurizer
 
     @property
@@ -264,19 +304,37 @@ class Blueprint:
         dropout = any("dropout" in key and options[key] for key in options)
         cached = self.tuning.cache_features and self.tuning.freeze_stages == ALL
         reasons = (
-            (any(fold.membership for fold in self.folds), f"protocol={self.spec.protocol} scores others in each run"),
+            (
+                any(fold.membership for fold in self.folds),
+                f"protocol={self.spec.protocol} scores others in each run",
+            ),
             (not self.algorithm.stackable, self.algorithm.why_not_stackable),
             (network and not cached, str(network)),
-            (self.tuning.layer_decay is not None, "tuning.layer_decay gives each layer a learning rate of its own"),
+            (
+                self.tuning.layer_decay is not None,
+                "tuning.layer_decay gives each layer a learning rate of its own",
+            ),
             ("_target_" in averaging, f"averaging={averaging['name']} follows one run at a time"),
-            (self.spec.callbacks, f"callbacks.{next(iter(self.spec.callbacks), '')} may change one run at a time"),
+            (
+                self.spec.callbacks,
+                f"callbacks.{next(iter(self.spec.callbacks), '')} may change one run at a time",
+            ),
             (
                 settings.precision not in FULL_PRECISION,
                 f"trainer.precision={settings.precision} needs Lightning's own step",
             ),
-            (settings.devices > 1, f"trainer.devices={settings.devices} shares one run among processes"),
-            (settings.accumulate > 1, f"trainer.accumulate={settings.accumulate} saves memory where one run is large"),
-            (settings.channels_last, "trainer.channels_last=true lays out the convolutions of one run"),
+            (
+                settings.devices > 1,
+                f"trainer.devices={settings.devices} shares one run among processes",
+            ),
+            (
+                settings.accumulate > 1,
+                f"trainer.accumulate={settings.accumulate} saves memory where one run is large",
+            ),
+            (
+                settings.channels_last,
+                "trainer.channels_last=true lays out the convolutions of one run",
+            ),
             (dropout, "dropout draws from a generator that runs of a stack would share"),
         )
         return next((reason for holds, reason in reasons if holds), None)
@@ -289,13 +347,18 @@ def featurizer_keys(config: Mapping[str, Any], hparams: Mapping[str, Any]) -> di
         config: plain resolved values by top-level key.
         hparams: resolved hyperparameters; an argument whose hyperparameter is not among them has its default.
     """
-    hparam_names = config["backbone"].get("hparams") or {}  # constructor's argument -> hyperparameter
+    hparam_names = (
+        config["backbone"].get("hparams") or {}
+    )  # constructor's argument -> hyperparameter
     arguments = {key: hparams[hparam] for key, hparam in hparam_names.items() if hparam in hparams}
     return {**without(config, "backbone", "name", "hparams")["backbone"], **arguments}
 
 
 def check_network(
-    config: Mapping[str, Any], hparams: Mapping[str, Any], info: DatasetInfo, weights: InitialWeights
+    config: Mapping[str, Any],
+    hparams: Mapping[str, Any],
+    info: DatasetInfo,
+    weights: InitialWeights,
 ) -> Featurizer:
     """Build a featurizer without memory, and refuse one that does not go with the images or the initial weights.
 
@@ -315,15 +378,21 @@ def check_network(
             f"backbone={name} takes {' or '.join(takes)}, and dataset={info.name} holds {info.kind}; {FIXES[info.kind]}"
         )
     with torch.device("meta"):
-        body: Featurizer = build({"backbone": keys}, "backbone", image=tuple(max(side, 1) for side in info.image))
-    weights_bytes = sum(parameter.numel() * parameter.element_size() for parameter in body.parameters())
+        body: Featurizer = build(
+            {"backbone": keys}, "backbone", image=tuple(max(side, 1) for side in info.image)
+        )
+    weights_bytes = sum(
+        parameter.numel() * parameter.element_size() for parameter in body.parameters()
+    )
     if weights_bytes > LARGEST:
         raise ConfigError(
             f"backbone={name} has {weights_bytes / 1e9:,.0f} GB of weights, more than any machine has memory for; "
             "choose a smaller one, or lower backbone.width"
         )
     if not hasattr(body, "n_features"):
-        raise ConfigError(f"backbone._target_={keys['_target_']} has no n_features; see docs/how_to/networks.md")
+        raise ConfigError(
+            f"backbone._target_={keys['_target_']} has no n_features; see docs/how_to/networks.md"
+        )
     if weights.to_fetch() is None:
         weights.check(body)
     return body

@@ -21,10 +21,24 @@ from typing import Any
 import torch
 
 from dgbench.errors import RecordError, is_out_of_memory
-from dgbench.records.files import NOT_REGULAR, Checksum, check_seal, read_json, write_sealed, write_whole
+from dgbench.records.files import (
+    NOT_REGULAR,
+    Checksum,
+    check_seal,
+    read_json,
+    write_sealed,
+    write_whole,
+)
 from dgbench.records.predictions import PREDICTION_FILE, about_predictions
 from dgbench.records.rows import ROW_FILE
-from dgbench.records.status import DONE, is_done, is_settled, lacking_rows, read_status, trained_again
+from dgbench.records.status import (
+    DONE,
+    is_done,
+    is_settled,
+    lacking_rows,
+    read_status,
+    trained_again,
+)
 from dgbench.training.groups import Group
 from dgbench.training.study import Run
 
@@ -146,7 +160,9 @@ def resumable(group: Group, runs: Sequence[Run]) -> list[tuple[Group, Snapshot |
     """
     own_path = group_file(group)
     files = {run.hash: _located(run) for run in runs}
-    snapshots = {path: Snapshot.load(path) for path in {own_path, *files.values()} if path is not None}
+    snapshots = {
+        path: Snapshot.load(path) for path in {own_path, *files.values()} if path is not None
+    }
     for run in runs:
         path = files[run.hash]
         snapshot = snapshots[path] if path else None
@@ -155,21 +171,35 @@ def resumable(group: Group, runs: Sequence[Run]) -> list[tuple[Group, Snapshot |
                 f"{path} is the checkpoint of {', '.join(snapshot.runs)}, not of {run.hash}; delete it to train this "
                 "run from its beginning"
             )
-    whole_group, latest = snapshots[own_path], max((s.step for s in snapshots.values() if s), default=0)
-    if whole_group and whole_group.runs.keys() == {run.hash for run in group.runs} and whole_group.step >= latest:
+    whole_group, latest = (
+        snapshots[own_path],
+        max((s.step for s in snapshots.values() if s), default=0),
+    )
+    if (
+        whole_group
+        and whole_group.runs.keys() == {run.hash for run in group.runs}
+        and whole_group.step >= latest
+    ):
         parts: list[tuple[Group, Snapshot | None]] = [(group, whole_group)]
     else:
         together: dict[Path | None, list[Run]] = {}
         for run in runs:
             together.setdefault(files[run.hash], []).append(run)
         parts = [
-            (group.only(members), snapshot.of(members) if path and (snapshot := snapshots[path]) else None)
+            (
+                group.only(members),
+                snapshot.of(members) if path and (snapshot := snapshots[path]) else None,
+            )
             for path, members in together.items()
         ]
     if lost := [reason for run in runs if (reason := _lost(run, files[run.hash], parts))]:
-        log.warning("%s%s", lost[0], f" ({len(lost) - 1} more runs lack something, too)" if lost[1:] else "")
+        log.warning(
+            "%s%s", lost[0], f" ({len(lost) - 1} more runs lack something, too)" if lost[1:] else ""
+        )
     if lost or any(path and not snapshots[path] for path in files.values()):
-        others_are_done = all(run in runs or is_done(run.folder, run.evaluations) for run in group.runs)
+        others_are_done = all(
+            run in runs or is_done(run.folder, run.evaluations) for run in group.runs
+        )
         return [(group if others_are_done else group.only(runs), None)]
     return parts
 
@@ -218,7 +248,9 @@ def forget(runs: Sequence[Run]) -> None:
 
     A run that failed continues from there once the cause is gone, unless it diverged: it would diverge again.
     """
-    places = dict.fromkeys(place for run in runs for place in (run.folder.parent, run.folder.parent.parent))
+    places = dict.fromkeys(
+        place for run in runs for place in (run.folder.parent, run.folder.parent.parent)
+    )
     folders = [place / STACKS for place in places if (place / STACKS).is_dir()]
     if not folders:
         return
@@ -275,4 +307,6 @@ def _pointed(run: Run) -> Path | None:
 
 def _located(run: Run) -> Path | None:
     """Find the file with a run's latest state; None where there is none."""
-    return next((path for path in (_pointed(run), own_file(run)) if path and os.path.exists(path)), None)
+    return next(
+        (path for path in (_pointed(run), own_file(run)) if path and os.path.exists(path)), None
+    )

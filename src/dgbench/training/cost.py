@@ -75,7 +75,9 @@ def _convolution_backward(
 
     torch's own formula takes the weights of a grouped convolution for those of a full one.
     """
-    return 2 * math.prod(x if transposed else grad_out) * math.prod(weight[1:]) * sum(output_mask[:2])
+    return (
+        2 * math.prod(x if transposed else grad_out) * math.prod(weight[1:]) * sum(output_mask[:2])
+    )
 
 
 def count(planned: PlannedStudy) -> Cost:
@@ -86,7 +88,9 @@ def count(planned: PlannedStudy) -> Cost:
         Exception: whatever an algorithm raises whose step cannot be traced without numbers.
     """
     if 0 in planned.info.image:
-        raise ConfigError("the size of its images comes with initial weights that are not here; set dataset.image_size")
+        raise ConfigError(
+            "the size of its images comes with initial weights that are not here; set dataset.image_size"
+        )
     blueprint = Blueprint(planned)
     module, feature_flops = _on_meta(blueprint)
     steps, algorithm = blueprint.settings.steps, module.algorithm
@@ -108,8 +112,14 @@ def count(planned: PlannedStudy) -> Cost:
             before = meter.flops
             module._step(step, torch.empty((), dtype=torch.long, device="meta"), batch, optimizers)
             flops += len(members) * (meter.flops - before) / steps
-    weights = sum(value.nbytes for value in module.state_dict().values() if isinstance(value, Tensor))
-    moments = [value for optimizer in optimizers.values() for value in tree_leaves(list(optimizer.state.values()))]
+    weights = sum(
+        value.nbytes for value in module.state_dict().values() if isinstance(value, Tensor)
+    )
+    moments = [
+        value
+        for optimizer in optimizers.values()
+        for value in tree_leaves(list(optimizer.state.values()))
+    ]
     return Cost(
         step=flops,
         n_envs=len(batch.sizes),
@@ -117,7 +127,8 @@ def count(planned: PlannedStudy) -> Cost:
         kept=feature_flops,
         surveys=len(surveyed),
         memory=meter.peak,
-        disk=2 * weights + sum(value.nbytes for value in moments if isinstance(value, Tensor)),  # last and best
+        disk=2 * weights
+        + sum(value.nbytes for value in moments if isinstance(value, Tensor)),  # last and best
     )
 
 
@@ -138,9 +149,15 @@ def _on_meta(blueprint: Blueprint) -> tuple[SteppedRun, float]:
 
 def _batch(module: SteppedRun, size: int) -> EnvBatch:
     sizes = (size,) * module.algorithm.sizes.n_envs
-    x = torch.empty(sum(sizes), *module.algorithm.sizes.image, dtype=module.networks.dtype, device="meta")
+    x = torch.empty(
+        sum(sizes), *module.algorithm.sizes.image, dtype=module.networks.dtype, device="meta"
+    )
     y = torch.empty(sum(sizes), dtype=torch.long, device="meta")
-    drawn = torch.empty(len(sizes), dtype=torch.long, device="meta") if module.algorithm.sizes.n_drawn_from else None
+    drawn = (
+        torch.empty(len(sizes), dtype=torch.long, device="meta")
+        if module.algorithm.sizes.n_drawn_from
+        else None
+    )
     return EnvBatch(x, y, sizes, y, drawn)
 
 
@@ -149,5 +166,10 @@ def _prediction(module: SteppedRun, batch: EnvBatch) -> float:
     n = len(batch.y)
     random = module.eval().draws.for_prediction(n, batch.x.new_empty(()), "cost")
     with torch.no_grad(), Meter() as meter:
-        module.predicted(module.algorithm.predict, batch.x, {name: values[None] for name, values in random.items()}, {})
+        module.predicted(
+            module.algorithm.predict,
+            batch.x,
+            {name: values[None] for name, values in random.items()},
+            {},
+        )
     return float(meter.flops / n)

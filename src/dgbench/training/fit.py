@@ -84,7 +84,11 @@ class Fit:
                 safely or Guard(METRICS_FILE),
                 lambda: self.checkpointer.seconds_written if self.checkpointer else 0.0,
             )
-        self.log = CallbackLog(group.runs[0].folder, logged, lambda: module.steps_done) if self.users else None
+        self.log = (
+            CallbackLog(group.runs[0].folder, logged, lambda: module.steps_done)
+            if self.users
+            else None
+        )
         self.data.one_by_one = self.users is not None
         if snapshot:
             self.restore(snapshot)
@@ -106,7 +110,9 @@ class Fit:
         try:
             with while_fitting():
                 trainer.fit(module, datamodule=self.data)
-                if self.final_only or self._evaluates_again or not settings.steps:  # known to be the last evaluation
+                if (
+                    self.final_only or self._evaluates_again or not settings.steps
+                ):  # known to be the last evaluation
                     trainer.validate(module, datamodule=self.data, verbose=False)
         finally:
             # data and progress outlive this training, and would keep its weights and moments
@@ -128,8 +134,14 @@ class Fit:
             *self.others,
             *([self.metrics] if self.metrics else ()),
             *([self.users, *self.users.callbacks.values()] if self.users else ()),
-            *([self.checkpointer, Heartbeat(unfinished, self.settings.steps)] if self.checkpointer else ()),
-            *([self.averaging] if self.averaging else ()),  # puts the live weights back after all that read others
+            *(
+                [self.checkpointer, Heartbeat(unfinished, self.settings.steps)]
+                if self.checkpointer
+                else ()
+            ),
+            *(
+                [self.averaging] if self.averaging else ()
+            ),  # puts the live weights back after all that read others
         ]
 
     def _records(self, metrics: Sequence[RunMetrics | None], first: bool) -> list[RunRecord]:
@@ -138,7 +150,9 @@ class Fit:
         for run, template, logged in zip(self.group.runs, self.module.runs, metrics, strict=True):
             file = None if run.hash in self.finished else run.folder / ROW_FILE
             identity = run.identity(template)
-            records.append(RunRecord(file, identity, run.data.recipes, [logged.rows] if logged else []))
+            records.append(
+                RunRecord(file, identity, run.data.recipes, [logged.rows] if logged else [])
+            )
             if file and first:
                 write_model(run, identity)
         return records
@@ -216,7 +230,9 @@ class Fit:
         return Snapshot(
             step=module.steps_done,
             runs={run.hash: state(i) for i, run in enumerate(runs)},
-            diverged={runs[i].hash: (step, float(value)) for i, (step, value) in module.diverged.items()},
+            diverged={
+                runs[i].hash: (step, float(value)) for i, (step, value) in module.diverged.items()
+            },
         )
 
     def restore(self, snapshot: Snapshot) -> None:

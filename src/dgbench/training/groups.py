@@ -20,8 +20,12 @@ from dgbench.training.modules import SingleRun
 from dgbench.training.modules.stacked import optimizer_key
 from dgbench.training.study import Run, Study
 
-CPU_PARAMETERS = 1_000_000  # on a CPU, larger networks gain nothing from being stacked (benchmarks/stacked.py)
-ACTIVATION_COPIES = 6  # forward and backward keep about this many copies of a run's images and features
+CPU_PARAMETERS = (
+    1_000_000  # on a CPU, larger networks gain nothing from being stacked (benchmarks/stacked.py)
+)
+ACTIVATION_COPIES = (
+    6  # forward and backward keep about this many copies of a run's images and features
+)
 WEIGHT_COPIES = 5  # weights, gradients, Adam's two moments, and one more while an update is made
 
 
@@ -66,7 +70,9 @@ def plan_groups(runs: Sequence[Run], execution: Mapping[str, Any]) -> list[Group
         else:
             stacks.setdefault(shape, []).append(run)
     parts = (
-        part for stack in stacks.values() for part in _cut(kinds.ordered(stack), kinds.template(stack[0]), execution)
+        part
+        for stack in stacks.values()
+        for part in _cut(kinds.ordered(stack), kinds.template(stack[0]), execution)
     )
     return [*alone, *parts]
 
@@ -78,7 +84,9 @@ class _Kinds:
     always: bool  #: stack whatever can be stacked, whether it gains or not
     _templates: dict[tuple[int, int], SingleRun] = field(default_factory=dict)
     _shapes: dict[tuple[int, int], tuple[Any, ...]] = field(default_factory=dict)
-    _gainless: set[str] = field(default_factory=set)  #: networks as fast alone: their modules may fill the memory
+    _gainless: set[str] = field(
+        default_factory=set
+    )  #: networks as fast alone: their modules may fill the memory
 
     def template(self, run: Run) -> SingleRun:
         """Return a module of the shape of a run's; runs of one kind share it."""
@@ -106,7 +114,12 @@ class _Kinds:
 
         def settings(run: Run) -> str:
             template = self.template(run)
-            return str([optimizer_key(template, group) for group in template.algorithm.param_groups().values()])
+            return str(
+                [
+                    optimizer_key(template, group)
+                    for group in template.algorithm.param_groups().values()
+                ]
+            )
 
         return Group(tuple(sorted(runs, key=settings)), stacked=True)
 
@@ -116,9 +129,18 @@ def _shape(run: Run, template: SingleRun, network: str) -> tuple[Any, ...]:
     return (
         type(algorithm),
         network,
-        tuple(sorted((key, str(value)) for key, value in algorithm.values.items() if key in algorithm.static)),
+        tuple(
+            sorted(
+                (key, str(value))
+                for key, value in algorithm.values.items()
+                if key in algorithm.static
+            )
+        ),
         tuple(key for key in sorted(algorithm.off_at_zero) if algorithm.values[key] == 0),
-        tuple((name, tuple(p.shape), p.requires_grad) for name, p in template.networks.named_parameters()),
+        tuple(
+            (name, tuple(p.shape), p.requires_grad)
+            for name, p in template.networks.named_parameters()
+        ),
         template.rule,
         id(study.environments),
         len(run.fold.training),
@@ -146,10 +168,15 @@ def runs_that_fit(run: Run, template: SingleRun, memory_gb: float | None) -> int
     """
     study = run.study
     n_images = study.batch_size * study.settings.minibatches(len(run.fold.training))
-    weights = sum((WEIGHT_COPIES if p.requires_grad else 1) * p.numel() for p in template.networks.parameters())
+    weights = sum(
+        (WEIGHT_COPIES if p.requires_grad else 1) * p.numel()
+        for p in template.networks.parameters()
+    )
     channels, *sides = study.environments.store.image
     layers = template.activations((channels + template.algorithm.extra_channels, *sides))
-    images = n_images * (2 * math.prod(study.environments.store.image) + ACTIVATION_COPIES * sum(layers))
+    images = n_images * (
+        2 * math.prod(study.environments.store.image) + ACTIVATION_COPIES * sum(layers)
+    )
     allowed = memory_gb * 1e9 if memory_gb else _memory(study) / 2
     return max(1, int(allowed // (study.dtype.itemsize * (weights + images))))
 
@@ -179,8 +206,14 @@ def _gains(study: Study, template: SingleRun) -> bool:
 def _running(template: SingleRun) -> Iterator[nn.Module]:
     """Yield the modules of the featurizer's uncached stages and of trained networks, so not ARM's untrained context."""
     featurizer: Any = template.networks["featurizer"]
-    stages = [part for stage in featurizer.stages()[featurizer.first_stage :] for part in stage.modules]
-    trained = {name for group in template.algorithm.param_groups().values() for name in group.networks}
-    heads = [network for name, network in template.networks.items() if name in trained - {"featurizer"}]
+    stages = [
+        part for stage in featurizer.stages()[featurizer.first_stage :] for part in stage.modules
+    ]
+    trained = {
+        name for group in template.algorithm.param_groups().values() for name in group.networks
+    }
+    heads = [
+        network for name, network in template.networks.items() if name in trained - {"featurizer"}
+    ]
     for part in [*stages, *heads]:
         yield from part.modules()

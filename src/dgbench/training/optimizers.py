@@ -22,7 +22,9 @@ class UpdateRule:
     #: learning rate at step t = 0, 1, ...: ``constant``, or ``cosine``, (1 + cos(pi t / T)) / 2 of it, with t and T
     #: counted from the end of the warm-up
     schedule: str = "constant"
-    warmup_steps: int = 0  #: first steps W, at which the learning rate rises linearly, (t + 1) / (W + 1) of it
+    warmup_steps: int = (
+        0  #: first steps W, at which the learning rate rises linearly, (t + 1) / (W + 1) of it
+    )
     #: factor between the learning rates of two parts of a featurizer that follow one another, in (0, 1]; its last part
     #: learns this much slower than what stands behind it (Bao et al., 2022). None: all learn alike.
     layer_decay: float | None = None
@@ -34,7 +36,9 @@ class UpdateRule:
     #: Kumar et al., 2022)
     head_steps: int = 0
     head_lr: float | None = None  #: learning rate of those steps; None is that of the group
-    sharpness: SAM | None = None  #: how updates of the featurizer look at raised weights too; None: they do not
+    sharpness: SAM | None = (
+        None  #: how updates of the featurizer look at raised weights too; None: they do not
+    )
 
     def factor(self, step: int) -> float:
         """Compute the fraction of the full learning rate at a step, from the step alone, so resuming is exact."""
@@ -63,7 +67,9 @@ def layer_scales(featurizers: Sequence[nn.Module], decay: float) -> dict[int, fl
     scales: dict[int, float] = {}
     for featurizer in featurizers:
         layers: list[list[nn.Parameter]] = featurizer.decay_layers()  # type: ignore[operator]
-        scales |= {id(p): decay ** (len(layers) - i) for i, layer in enumerate(layers) for p in layer}
+        scales |= {
+            id(p): decay ** (len(layers) - i) for i, layer in enumerate(layers) for p in layer
+        }
     return scales
 
 
@@ -84,7 +90,9 @@ def optimizer_settings(values: Mapping[str, Any], group: ParamGroup) -> dict[str
     return {**common, "betas": (beta1, group.beta2)}
 
 
-def learning_rate(algorithm: Algorithm, name: str, group: ParamGroup, rule: UpdateRule, step: int) -> float:
+def learning_rate(
+    algorithm: Algorithm, name: str, group: ParamGroup, rule: UpdateRule, step: int
+) -> float:
     """Compute the learning rate of one step: the group's, or from ``reset_adam_at`` on the algorithm's ``reset_lr``.
 
     A reset changes the full rate and does not start the schedule again. (In the code of NICO++ a schedule goes per
@@ -102,7 +110,9 @@ def learning_rate(algorithm: Algorithm, name: str, group: ParamGroup, rule: Upda
 
 def resets_optimizers(algorithm: Algorithm, rule: UpdateRule, step: int) -> bool:
     """Return whether the optimizers are re-created before this step."""
-    return 0 < step == rule.head_steps or any(step == algorithm.values[key] for key in algorithm.resets())
+    return 0 < step == rule.head_steps or any(
+        step == algorithm.values[key] for key in algorithm.resets()
+    )
 
 
 def unwrapped(optimizer: Any) -> torch.optim.Optimizer:
@@ -111,7 +121,9 @@ def unwrapped(optimizer: Any) -> torch.optim.Optimizer:
     return inner
 
 
-def clipped(gradients: Mapping[str, Tensor | None], limit: float | None) -> Mapping[str, Tensor | None]:
+def clipped(
+    gradients: Mapping[str, Tensor | None], limit: float | None
+) -> Mapping[str, Tensor | None]:
     """Clip the gradients of a stack, (R, ...) by name, so that each run's global norm is at most ``limit``.
 
     As :func:`torch.nn.utils.clip_grad_norm_` does for one run; None is no limit.
@@ -119,7 +131,9 @@ def clipped(gradients: Mapping[str, Tensor | None], limit: float | None) -> Mapp
     present = [gradient for gradient in gradients.values() if gradient is not None]
     if limit is None or not present:
         return gradients
-    squares = torch.stack([gradient.reshape(len(gradient), -1).pow(2).sum(1) for gradient in present]).sum(0)
+    squares = torch.stack(
+        [gradient.reshape(len(gradient), -1).pow(2).sum(1) for gradient in present]
+    ).sum(0)
     factor = (limit / (squares.sqrt() + 1e-6)).clamp(max=1.0)
     return {
         name: None if gradient is None else gradient * factor.view(-1, *[1] * (gradient.dim() - 1))
@@ -137,10 +151,15 @@ def take_steps(optimizers: Sequence[Any], limit: float | None, scaler: Any) -> N
             Lightning's own step would change it between two optimizers whose gradients have the same scale.
     """
     parameters = {
-        optimizer: [p for group in optimizer.param_groups for p in group["params"]] for optimizer in optimizers
+        optimizer: [p for group in optimizer.param_groups for p in group["params"]]
+        for optimizer in optimizers
     }
     if scaler is not None:
-        optimizers = [optimizer for optimizer in optimizers if any(p.grad is not None for p in parameters[optimizer])]
+        optimizers = [
+            optimizer
+            for optimizer in optimizers
+            if any(p.grad is not None for p in parameters[optimizer])
+        ]
         for optimizer in optimizers:
             scaler.unscale_(unwrapped(optimizer))
     if limit is not None:

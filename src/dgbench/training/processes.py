@@ -55,11 +55,21 @@ def _quiet_lightning() -> None:
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-    warnings.filterwarnings("ignore", message=".*`srun` command is available.*")  # runs are jobs of their own
-    warnings.filterwarnings("ignore", message=".*across ranks is zero.*")  # processes take turns at batches
-    warnings.filterwarnings("ignore", message=".*sync_dist=True.*")  # what is logged is the same in every process
-    warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")  # frozen parts
-    warnings.filterwarnings("ignore", message=".*no learning rate schedulers.*")  # rates are functions of the step
+    warnings.filterwarnings(
+        "ignore", message=".*`srun` command is available.*"
+    )  # runs are jobs of their own
+    warnings.filterwarnings(
+        "ignore", message=".*across ranks is zero.*"
+    )  # processes take turns at batches
+    warnings.filterwarnings(
+        "ignore", message=".*sync_dist=True.*"
+    )  # what is logged is the same in every process
+    warnings.filterwarnings(
+        "ignore", message=".*in eval mode at the start of training.*"
+    )  # frozen parts
+    warnings.filterwarnings(
+        "ignore", message=".*no learning rate schedulers.*"
+    )  # rates are functions of the step
     warnings.filterwarnings("ignore", message=".*LeafSpec.*")  # Lightning 2.6 with torch >= 2.15
 
 
@@ -167,10 +177,14 @@ def make_trainer(
     """
     torch.set_float32_matmul_precision(settings.matmul)
     torch.backends.cudnn.allow_tf32 = settings.matmul != "highest"
-    place: Any = process or LightningEnvironment()  # runs are jobs of their own, also inside a SLURM allocation
+    place: Any = (
+        process or LightningEnvironment()
+    )  # runs are jobs of their own, also inside a SLURM allocation
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("error", message=".*fp16 is not supported.*")  # it would take bf16 instead
+            warnings.filterwarnings(
+                "error", message=".*fp16 is not supported.*"
+            )  # it would take bf16 instead
             return pl.Trainer(
                 accelerator=settings.device,
                 devices=process.count if process else 1,
@@ -182,7 +196,9 @@ def make_trainer(
                 logger=logger or False,
                 log_every_n_steps=settings.log_every,
                 enable_checkpointing=False,
-                enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
+                enable_progress_bar=any(
+                    isinstance(callback, ProgressBar) for callback in callbacks
+                ),
                 enable_model_summary=False,
                 callbacks=list(callbacks),
                 plugins=[place],
@@ -216,7 +232,10 @@ def processes(count: int, folder: Path, resumes: bool) -> Iterator[Process | Non
         yield None
         return
     port = _free_port()
-    workers = [_start(folder, {"rank": k, "count": count, "port": port, "resumes": resumes}) for k in range(1, count)]
+    workers = [
+        _start(folder, {"rank": k, "count": count, "port": port, "resumes": resumes})
+        for k in range(1, count)
+    ]
     try:
         yield Process(0, count, port)
         for worker in workers:
@@ -263,7 +282,9 @@ def _broken(workers: list[subprocess.Popen[str]], folder: Path) -> str:
         with suppress(subprocess.TimeoutExpired):
             if worker.wait(SECONDS_TO_COMPLAIN):
                 file = folder / f"process-{k}.txt"
-                lines = file.read_text().strip().splitlines() or [f"exit status {worker.returncode}"]
+                lines = file.read_text().strip().splitlines() or [
+                    f"exit status {worker.returncode}"
+                ]
                 return f"process {k} of {len(workers) + 1}: {lines[-1]}; {file.name} in the run folder has more"
     return ""
 

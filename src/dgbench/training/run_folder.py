@@ -166,11 +166,15 @@ def fingerprint(environments: Environments) -> str:
 
 
 def _fingerprint(environments: Environments) -> str:
-    content = hashlib.sha256(json.dumps(environments.info.identity(), sort_keys=True, default=str).encode())
+    content = hashlib.sha256(
+        json.dumps(environments.info.identity(), sort_keys=True, default=str).encode()
+    )
     for env in environments.info.given:
         for subset in ("train", "val"):
             positions = environments.table.subset(env, subset)
-            content.update(f"{env}/{subset}/{len(positions)}".encode() + positions.astype("<i8").tobytes())
+            content.update(
+                f"{env}/{subset}/{len(positions)}".encode() + positions.astype("<i8").tobytes()
+            )
             if len(positions):
                 x, y = environments.store.gather(torch.from_numpy(positions[:SAMPLED]))
                 rounded = (x * 1000).round().to("cpu", torch.int32)  # the same on every device
@@ -196,7 +200,9 @@ def _surroundings() -> dict[str, Any]:
         "packages": {name: _version(name) for name in PACKAGES},
         "system": platform.platform(),
         "cpu": _cpu(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "cuda": torch.version.cuda,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
@@ -215,7 +221,10 @@ def _cpu() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +247,9 @@ class ModelRecord:
     dataset: Mapping[str, Any]
     protocol: Mapping[str, Any]
     trainer: Mapping[str, Any]
-    n_images: int = 0  #: what numbers of training images are below; algorithms may keep something for each
+    n_images: int = (
+        0  #: what numbers of training images are below; algorithms may keep something for each
+    )
     #: names of the classes that some training image had; empty in records older than the key
     trained_classes: tuple[str, ...] = ()
 
@@ -248,7 +259,9 @@ class ModelRecord:
         Raises:
             OSError: it cannot be written; what was there stays.
         """
-        write_whole(folder / MODEL_FILE, json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n")
+        write_whole(
+            folder / MODEL_FILE, json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
+        )
 
     @staticmethod
     def load(folder: Path, trust: bool = False) -> ModelRecord:
@@ -282,8 +295,18 @@ class ModelRecord:
             raise RecordError(
                 f"{folder} has no {MODEL_FILE}; name the folder of a run (versions before 0.1 wrote none)"
             ) from None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-            raise RecordError(f"{file} is no record of a model ({one_line(error)}); train it again") from None
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+            OverflowError,
+        ) as error:
+            raise RecordError(
+                f"{file} is no record of a model ({one_line(error)}); train it again"
+            ) from None
         if not trust:
             refuse_code({"objective": record.objective}, str(file), "algorithm")
             refuse_code(record.featurizer, f"{file}: featurizer", "backbone")
@@ -324,7 +347,9 @@ class ModelRecord:
                 seed=0,
             )
             seed = seed_for("inputs", self.identity["seed"], self.identity.get("seed_moves", ALL))
-            module = SingleRun(algorithm(sizes, self.hparams), networks, seed, dtype=getattr(torch, self.dtype))
+            module = SingleRun(
+                algorithm(sizes, self.hparams), networks, seed, dtype=getattr(torch, self.dtype)
+            )
         except DgbenchError:
             raise
         except Exception as error:  # wrong values lead anywhere in a network
@@ -336,7 +361,9 @@ class ModelRecord:
 
     def _featurizer(self, image: tuple[int, ...]) -> nn.Module:
         kind = _class(str(self.featurizer["_target_"]))
-        featurizer: nn.Module = kind(image=image, **{k: v for k, v in self.featurizer.items() if k != "_target_"})
+        featurizer: nn.Module = kind(
+            image=image, **{k: v for k, v in self.featurizer.items() if k != "_target_"}
+        )
         return featurizer
 
     def averaging_rule(self) -> Any:
@@ -349,12 +376,18 @@ class ModelRecord:
             return None
         path = str(self.averaging.get("_target_"))
         kind = _class(path)
-        if not all(hasattr(kind, part) for part in ("update", "evaluated", "result", "load_state_dict")):
+        if not all(
+            hasattr(kind, part) for part in ("update", "evaluated", "result", "load_state_dict")
+        ):
             raise RecordError(f"{path} averages no weights; {MODEL_FILE} must name what does")
         try:
-            return kind(**{key: value for key, value in self.averaging.items() if key != "_target_"})
+            return kind(
+                **{key: value for key, value in self.averaging.items() if key != "_target_"}
+            )
         except (TypeError, ValueError) as error:
-            raise RecordError(f"{MODEL_FILE}: averaging is not what {path} takes ({error}); train it again") from error
+            raise RecordError(
+                f"{MODEL_FILE}: averaging is not what {path} takes ({error}); train it again"
+            ) from error
 
 
 def _mapping(value: Any) -> str:
@@ -380,15 +413,23 @@ _BY_TYPE = {
 _CHECKS: Mapping[str, Check] = {
     **{name: _BY_TYPE[kind] for name, kind in get_type_hints(ModelRecord).items()},
     "hparams": plain_mapping,
-    "dtype": lambda name: "" if name in DTYPES else f"is {shown(name)}, none of {', '.join(DTYPES)}",
+    "dtype": lambda name: (
+        "" if name in DTYPES else f"is {shown(name)}, none of {', '.join(DTYPES)}"
+    ),
 }
 
 
 def _identity_fault(identity: dict[str, Any]) -> str:
     """Describe what in an identity cannot stand in a row or name a folder; empty where nothing is wrong."""
     RunIdentity(**identity)
-    paths = [key for key in ("run", "dataset", "fold") if re.search(r"[/\\\x00]", str(identity[key]))]
-    return first_fault(identity, IDENTITY_CHECKS) or misfit(identity) or (f"{paths[0]} is a path" if paths else "")
+    paths = [
+        key for key in ("run", "dataset", "fold") if re.search(r"[/\\\x00]", str(identity[key]))
+    ]
+    return (
+        first_fault(identity, IDENTITY_CHECKS)
+        or misfit(identity)
+        or (f"{paths[0]} is a path" if paths else "")
+    )
 
 
 def _class(path: str) -> type[Any]:
@@ -410,7 +451,10 @@ class _FolderLogs(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         line = self.format(record) + "\n"
         for file in self.files:
-            with suppress(OSError), open(file, "a") as handle:  # a full disk is reported by what trains
+            with (
+                suppress(OSError),
+                open(file, "a") as handle,
+            ):  # a full disk is reported by what trains
                 handle.write(line)
 
 

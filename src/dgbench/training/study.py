@@ -39,7 +39,17 @@ from dgbench.training.processes import make_trainer
 from dgbench.training.unlearnable import trained_classes, unlearnable
 
 #: what rows say of a run as its specification does
-OF_SPEC = ("algorithm", "draw", "space", "trial", "backbone", "init", "protocol", "seed", "user_code")
+OF_SPEC = (
+    "algorithm",
+    "draw",
+    "space",
+    "trial",
+    "backbone",
+    "init",
+    "protocol",
+    "seed",
+    "user_code",
+)
 
 
 @dataclass(frozen=True)
@@ -74,7 +84,16 @@ class Run:
             "held_out": ", ".join(self.fold.held_out),
         }
         tags = [*study.tags(), "fold"]
-        return RunInfo(self.folder, study.folder.parent, self.hash, f"{name}/{job_type}", job_type, name, config, tags)
+        return RunInfo(
+            self.folder,
+            study.folder.parent,
+            self.hash,
+            f"{name}/{job_type}",
+            job_type,
+            name,
+            config,
+            tags,
+        )
 
     @cached_property
     def evaluations(self) -> Evaluations:
@@ -105,7 +124,11 @@ class Run:
                 "steps": study.settings.steps,
                 **study.settings.changed(),
                 **averaging,
-                **{f"sharpness.{key}": value for key, value in sharpness.items() if key != "_target_"},
+                **{
+                    f"sharpness.{key}": value
+                    for key, value in sharpness.items()
+                    if key != "_target_"
+                },
                 **callback_values(self.spec.callbacks),
             },
             averaging=config["averaging"]["name"],
@@ -113,14 +136,20 @@ class Run:
             tuning=study.tuning.name,
             seed_moves=config["seed_moves"],
             n_classes=study.info.n_classes or None,
-            n_parameters=None if module is None else sum(p.numel() for p in module.networks.parameters()),
-            n_trainable=None if module is None else sum(p.numel() for p in module.networks.params().values()),
+            n_parameters=None
+            if module is None
+            else sum(p.numel() for p in module.networks.parameters()),
+            n_trainable=None
+            if module is None
+            else sum(p.numel() for p in module.networks.params().values()),
             fold=self.fold.name,
             held_out=list(self.fold.held_out),
             folds=None if self.fold.folds is None else [list(tested) for tested in self.fold.folds],
             beyond=study.info.beyond,
             grouped=study.group_size > 0,
-            unlearnable=unlearnable(environments, self.data.recipes, trained_classes(environments, self.fold.training)),
+            unlearnable=unlearnable(
+                environments, self.data.recipes, trained_classes(environments, self.fold.training)
+            ),
             code=code_version(),
         )
 
@@ -157,14 +186,24 @@ class Study(Blueprint):
     def cautions(self) -> Iterator[str]:
         """Yield a line for each setting that leaves out part of the study's method, or is of little use."""
         value_caution = self.algorithm.caution(self.bare_sizes, self.hparams)
-        for caution in (*without_effect(self.config, self.hparams), *([value_caution] if value_caution else [])):
+        for caution in (
+            *without_effect(self.config, self.hparams),
+            *([value_caution] if value_caution else []),
+        ):
             yield f"{self.spec.algorithm}: {caution}"
 
     def columns(self) -> dict[str, Any]:
         """Return the configuration, with flat names for what a dashboard groups and filters by."""
-        names = {f"{key}_name": self.config[key]["name"] for key in ("dataset", "algorithm", "backbone", "protocol")}
+        names = {
+            f"{key}_name": self.config[key]["name"]
+            for key in ("dataset", "algorithm", "backbone", "protocol")
+        }
         labels = {"space": self.spec.space, "draw": self.spec.draw, "trial": self.spec.trial}
-        of_study = {"searched": self.is_searched, "hyperparameters": dict(self.hparams), "code": code_version()}
+        of_study = {
+            "searched": self.is_searched,
+            "hyperparameters": dict(self.hparams),
+            "code": code_version(),
+        }
         return {**self.config, **names, **labels, **of_study}
 
     def tags(self) -> list[str]:
@@ -187,9 +226,15 @@ class Study(Blueprint):
     def logged_as(self, selection: str = "") -> RunInfo:
         """Return what a logger gets to know of the study as a whole."""
         name = self.folder.name
-        config = {**self.columns(), "compared_as": self.compared_as(selection), "selection": selection}
+        config = {
+            **self.columns(),
+            "compared_as": self.compared_as(selection),
+            "selection": selection,
+        }
         tags = [*self.tags(), "study"]
-        return RunInfo(self.folder, self.folder.parent, self.spec.digest, name, "study", name, config, tags)
+        return RunInfo(
+            self.folder, self.folder.parent, self.spec.digest, name, "study", name, config, tags
+        )
 
     @property
     def batch_size(self) -> int:
@@ -226,8 +271,13 @@ class Study(Blueprint):
         eval_sets: list[EvalSet] = []
         for fold in self.folds:
             environments = environments_of(fold, self.source)
-            eval_sets += [EvalSet(torch.from_numpy(environments.table.subset(env, "train"))) for env in fold.training]
-            recipes = recipes_of(fold, environments, self.settings.eval_subsets, self.group_size > 0)
+            eval_sets += [
+                EvalSet(torch.from_numpy(environments.table.subset(env, "train")))
+                for env in fold.training
+            ]
+            recipes = recipes_of(
+                fold, environments, self.settings.eval_subsets, self.group_size > 0
+            )
             names = dict.fromkeys(name for recipe in recipes for name in recipe.mixture)
             eval_sets += environments.eval_sets(list(names)).values()
         return self.tuning.cached(self.source, featurizer, self.dtype, eval_sets)
@@ -250,7 +300,9 @@ class Study(Blueprint):
     def networks(self, fold: Fold) -> tuple[Networks, Sizes]:
         networks, sizes = super().networks(fold)
         unit_length = bool(getattr(networks["featurizer"], "unit_length", False))
-        self.head.set(networks["classifier"], self.planned.weights, self.source.catalog.classes, unit_length)
+        self.head.set(
+            networks["classifier"], self.planned.weights, self.source.catalog.classes, unit_length
+        )
         return networks, sizes
 
     def sizes(self, fold: Fold) -> Sizes:
@@ -286,7 +338,9 @@ def check_devices(planned: Sequence[PlannedStudy]) -> None:
         make_trainer(TrainerSettings(**keys), [], 1)
 
 
-def studies_of(planned: Sequence[PlannedStudy], tell: Callable[[DatasetInfo], None] | None = None) -> list[Study]:
+def studies_of(
+    planned: Sequence[PlannedStudy], tell: Callable[[DatasetInfo], None] | None = None
+) -> list[Study]:
     """Prepare studies for training; those over the same dataset share its images.
 
     Args:
@@ -321,7 +375,9 @@ def scored_by(recipes: Sequence[ErrorRecipe]) -> dict[str, list[str]]:
     return dict(scored)
 
 
-def recipes_of(fold: Fold, environments: Environments, subsets: Sequence[str], grouped: bool) -> list[ErrorRecipe]:
+def recipes_of(
+    fold: Fold, environments: Environments, subsets: Sequence[str], grouped: bool
+) -> list[ErrorRecipe]:
     """List the errors to record for this fold, in the environments that concern it.
 
     An environment that is tested though it was trained on (``protocol=target_oracle``) is tested on its ``val`` images

@@ -63,10 +63,18 @@ class Threads:
         initial = first_threads(group.runs[0])
         if not self.free:
             differs = initial not in (None, all_threads)
-            return all_threads, f"as set; it began with {initial} and may round otherwise" if differs else "as set"
+            return (
+                all_threads,
+                f"as set; it began with {initial} and may round otherwise" if differs else "as set",
+            )
         if initial is not None:
             return min(initial, all_threads), f"it began with {initial}"
-        if all_threads == 1 or study.settings.devices > 1 or study.settings.device == "mps" or on_cuda(study):
+        if (
+            all_threads == 1
+            or study.settings.devices > 1
+            or study.settings.device == "mps"
+            or on_cuda(study)
+        ):
             return all_threads, "nothing to choose"
         kind = _kind(group)
         if kind not in self._choices:
@@ -94,7 +102,10 @@ def _faster(group: Group, all_threads: int) -> tuple[int, str]:
         return all_threads, f"not clocked, a step takes one thread more than {SLOW_STEP} s"
     seconds_one, seconds_all = seconds
     chosen = 1 if seconds_one * GAIN < seconds_all else all_threads
-    return chosen, f"a step took {1000 * seconds_one:.2f} ms with 1, {1000 * seconds_all:.2f} ms with {all_threads}"
+    return (
+        chosen,
+        f"a step took {1000 * seconds_one:.2f} ms with 1, {1000 * seconds_all:.2f} ms with {all_threads}",
+    )
 
 
 def step_seconds(group: Group, all_threads: int) -> tuple[float, float] | None:
@@ -131,4 +142,6 @@ def step_seconds(group: Group, all_threads: int) -> tuple[float, float] | None:
         seconds_all = clocked(all_threads, limit=limit)
         rounds.append((seconds_one, seconds_all))
         is_clear = STEPS * seconds_all > limit
-    return statistics.mean(seconds for seconds, _ in rounds), statistics.mean(seconds for _, seconds in rounds)
+    return statistics.mean(seconds for seconds, _ in rounds), statistics.mean(
+        seconds for _, seconds in rounds
+    )

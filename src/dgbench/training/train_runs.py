@@ -14,7 +14,14 @@ from dgbench.callbacks.loggers import CsvLog, Guard, MetricsLogger
 from dgbench.callbacks.metrics import RunMetrics, with_errors
 from dgbench.callbacks.progress import StudyProgress
 from dgbench.callbacks.study_means import StudyMeans
-from dgbench.errors import ConfigError, DgbenchError, DivergedError, RecordError, is_out_of_memory, reason_of
+from dgbench.errors import (
+    ConfigError,
+    DgbenchError,
+    DivergedError,
+    RecordError,
+    is_out_of_memory,
+    reason_of,
+)
 from dgbench.interruption import request_first, stopped_by
 from dgbench.plan.code import raised_at
 from dgbench.records.commands import keep_plan
@@ -59,7 +66,9 @@ log = logging.getLogger("dgbench")
 class RunOutcomes:
     """How the runs of a command ended, by run hash."""
 
-    complete: dict[str, bool] = field(default_factory=dict)  #: whether a run is complete; failed ones are not
+    complete: dict[str, bool] = field(
+        default_factory=dict
+    )  #: whether a run is complete; failed ones are not
     #: why this command left a run alone that is neither complete nor failed
     left: dict[str, str] = field(default_factory=dict)
 
@@ -94,16 +103,25 @@ def train_runs(
         ConfigError: the configuration cannot work.
     """
     trainer = _Trainer(progress, logger, Threads(chooses_threads), len(studies), until)
-    runs = list({run.hash: run for study in studies for run in study.runs}.values())  # typed twice, trained once
+    runs = list(
+        {run.hash: run for study in studies for run in study.runs}.values()
+    )  # typed twice, trained once
     asked = {run.hash for run in runs if trainer.asks_for(run, retry)}
     complete = [run for run in runs if trainer.outcomes.complete.get(run.hash)]
     unpredicted = {run.hash for run in complete if not trainer.mend_predictions(run)}
     if note := _lacking([run for run in complete if run.hash not in unpredicted]):
         progress.note(note)
     waiting = plan_groups(runs, execution) if asked else []
-    if until is not None:  # what paused beside a run that lost its rows begins anew with it, or both would round anew
+    if (
+        until is not None
+    ):  # what paused beside a run that lost its rows begins anew with it, or both would round anew
         lost = {run.hash for run in runs if run.hash in asked and has_lost_rows(run)}
-        together = [run for group in waiting for run in group.runs if lost & {beside.hash for beside in group.runs}]
+        together = [
+            run
+            for group in waiting
+            for run in group.runs
+            if lost & {beside.hash for beside in group.runs}
+        ]
         asked |= {run.hash for run in together if run.hash not in trainer.outcomes.complete}
     for study in studies:  # the first folders of a command: what is refused has none
         keep_plan(study.folder, [run.folder.name for run in study.runs])
@@ -124,7 +142,12 @@ class _Trainer:
     """Trains groups one after the other, and notes how their runs ended."""
 
     def __init__(
-        self, progress: StudyProgress, logger: MetricsLogger | None, threads: Threads, studies: int, until: int | None
+        self,
+        progress: StudyProgress,
+        logger: MetricsLogger | None,
+        threads: Threads,
+        studies: int,
+        until: int | None,
     ) -> None:
         self.progress, self.logger, self.threads, self.until = progress, logger, threads, until
         self.safely = Guard(METRICS_FILE)
@@ -139,7 +162,9 @@ class _Trainer:
         """Return whether to train a run now; if not, note how it stands, unless it has reached ``until``."""
         failed = read_status(run.folder).word == FAILED
         done = is_done(run.folder, run.evaluations)
-        if self.until is not None and (done or (last_step(run) >= self.until and not has_lost_rows(run))):
+        if self.until is not None and (
+            done or (last_step(run) >= self.until and not has_lost_rows(run))
+        ):
             return False
         if done or (failed and retry == "none"):
             note = "failed before; retry=failed trains it again" if failed else "was done before"
@@ -195,7 +220,11 @@ class _Trainer:
             False where other processes hold some of it.
         """
         with RunLocks() as locks, ExitStack() as stack:
-            runs = [run for run in group.runs if run.hash in asked and run.hash not in self.outcomes.complete]
+            runs = [
+                run
+                for run in group.runs
+                if run.hash in asked and run.hash not in self.outcomes.complete
+            ]
             if not runs:
                 return True
             locked_runs = []
@@ -271,7 +300,9 @@ class _Trainer:
             self.outcomes.left.pop(run.hash, None)
             return True
         if run.hash not in self.outcomes.left:
-            self.outcomes.left[run.hash] = f"trained by {lock_holder(run.folder) or 'another process'}"
+            self.outcomes.left[run.hash] = (
+                f"trained by {lock_holder(run.folder) or 'another process'}"
+            )
             self.progress.note(f"{run.folder} is {self.outcomes.left[run.hash]}; left to it")
         return False
 
@@ -308,7 +339,9 @@ class _Trainer:
         self.progress.begin(title, n)
         step = snapshot.step if snapshot else 0
         if step:
-            self.progress.note(f"{title}: resumes from step {step} of {runs[0].study.settings.steps}")
+            self.progress.note(
+                f"{title}: resumes from step {step} of {runs[0].study.settings.steps}"
+            )
         log.debug("%s, from step %d on", title, step)
         parts: tuple[Group, ...] = ()
         try:
@@ -323,7 +356,9 @@ class _Trainer:
             step = last_step(runs[0])
             for run in runs:
                 mark_interrupted(run.folder, stopped_by(stop, step))
-            self.progress.note(f"{title}: interrupted; the same command resumes it from step {step}")
+            self.progress.note(
+                f"{title}: interrupted; the same command resumes it from step {step}"
+            )
             raise
         except Exception as error:  # whatever broke this group, others are trained
             if is_out_of_memory(error):
@@ -335,35 +370,59 @@ class _Trainer:
                 raise
             if parts:
                 log.debug(traceback.format_exc())
-                remedy = "continuing with half of them" if parts[1:] else "which is tried again now that more is free"
+                remedy = (
+                    "continuing with half of them"
+                    if parts[1:]
+                    else "which is tried again now that more is free"
+                )
                 log.warning("out of memory with %s, %s", title, remedy)
             else:
-                self._fail([run for run in runs if run.hash not in self.outcomes.complete], failure(error))
+                self._fail(
+                    [run for run in runs if run.hash not in self.outcomes.complete], failure(error)
+                )
         # out here nothing refers to the error, and so to the memory of the group, any longer
         if self.short_of_memory:
             snapshot = final = None
             gc.collect()
             self.littered = False
         for part in parts:
-            if members := [run for run in part.runs if run.hash in hashes - self.outcomes.complete.keys()]:
+            if members := [
+                run for run in part.runs if run.hash in hashes - self.outcomes.complete.keys()
+            ]:
                 self._continue(part, members)
 
-    def _fit(self, group: Group, snapshot: Snapshot | None, runs: Sequence[Run]) -> Mapping[str, tuple[int, float]]:
+    def _fit(
+        self, group: Group, snapshot: Snapshot | None, runs: Sequence[Run]
+    ) -> Mapping[str, tuple[int, float]]:
         finished = {run.hash for run in group.runs} - {run.hash for run in runs}
         for run in runs:
             write_config(run)
-            write_identity(run, resumed_from=snapshot.step if snapshot else 0, together=len(group.runs))
+            write_identity(
+                run, resumed_from=snapshot.step if snapshot else 0, together=len(group.runs)
+            )
             write_status(run.folder, RUNNING)
         first, complete = runs[0], False
         metrics: list[RunMetrics | None] = []
         if self.logger is not None:
             live = self._live(group, runs)
             self.shown_live = live is not None and len(group.runs) <= self.logger.most_live
-            metrics = [None if run.hash in finished else RunMetrics(run.info, live, self.safely) for run in group.runs]
+            metrics = [
+                None if run.hash in finished else RunMetrics(run.info, live, self.safely)
+                for run in group.runs
+            ]
         try:
-            with processes(first.study.settings.devices, first.folder, snapshot is not None) as process:
+            with processes(
+                first.study.settings.devices, first.folder, snapshot is not None
+            ) as process:
                 result = Fit(
-                    group, snapshot, finished, [self.progress], metrics, self.safely, process, self.until
+                    group,
+                    snapshot,
+                    finished,
+                    [self.progress],
+                    metrics,
+                    self.safely,
+                    process,
+                    self.until,
                 ).train()
             complete = True
             return result
@@ -391,23 +450,37 @@ class _Trainer:
             )
         return StudyMeans(logger, studies, with_runs=fits)
 
-    def _end(self, run: Run, group: Group, diverged: tuple[int, float] | None, final: Snapshot | None) -> None:
+    def _end(
+        self, run: Run, group: Group, diverged: tuple[int, float] | None, final: Snapshot | None
+    ) -> None:
         problem = None if diverged is None else str(DivergedError(*diverged))
         if problem is None and (path := changed_since(final, run)):
-            problem = f"{path} was changed by another while it trained; the same command trains it again"
-        pauses = self.until is not None and final is not None and self.until <= final.step < run.study.settings.steps
+            problem = (
+                f"{path} was changed by another while it trained; the same command trains it again"
+            )
+        pauses = (
+            self.until is not None
+            and final is not None
+            and self.until <= final.step < run.study.settings.steps
+        )
         if problem is None and pauses:
-            write_status(run.folder, INTERRUPTED, f"at step {self.until}, between two rungs of its search")
+            write_status(
+                run.folder, INTERRUPTED, f"at step {self.until}, between two rungs of its search"
+            )
             return
         try:
             if problem is None and group.stacked and final is not None:
                 finish_run(run, final)
         except OSError as error:
             problem = failure(error)
-        ended = finish(run.folder, problem, final.step if final and run.evaluations.may_end_early else None)
+        ended = finish(
+            run.folder, problem, final.step if final and run.evaluations.may_end_early else None
+        )
         self.outcomes.complete[run.hash] = ended.word != FAILED
         log.debug("%s done at step %d: %s", run.title, final.step if final else 0, ended.word)
-        self.progress.end(self._named(run), f"FAILED: {ended.reason}" if ended.word == FAILED else "done")
+        self.progress.end(
+            self._named(run), f"FAILED: {ended.reason}" if ended.word == FAILED else "done"
+        )
         if self.logger and len(group.runs) > 1:
             self._show(self.logger, run, only_new=self.shown_live)
 
@@ -416,7 +489,10 @@ class _Trainer:
             mark_failed(run.folder, reason)
             is_repeated = (run.study, reason) in self.reasons
             self.reasons.append((run.study, reason))
-            self.progress.end(self._named(run), "FAILED, like the one before" if is_repeated else f"FAILED: {reason}")
+            self.progress.end(
+                self._named(run),
+                "FAILED, like the one before" if is_repeated else f"FAILED: {reason}",
+            )
             self.outcomes.complete[run.hash] = False
 
 
@@ -434,7 +510,11 @@ def _lacking(runs: Sequence[Run]) -> str:
     lack = [run for run in runs if _lacks_predictions(run)]
     if not lack:
         return ""
-    label = f"{lack[0].folder} was" if len(lack) == 1 else f"{len(lack)} runs, e.g. {lack[0].folder}, were"
+    label = (
+        f"{lack[0].folder} was"
+        if len(lack) == 1
+        else f"{len(lack)} runs, e.g. {lack[0].folder}, were"
+    )
     return (
         f"{label} done before trainer.predictions={lack[0].study.settings.predictions} was set and not trained again; "
         f"delete the folder to train it anew, or write them with: {predicting_command(lack[0])}"
@@ -444,6 +524,9 @@ def _lacking(runs: Sequence[Run]) -> str:
 def _lacks_predictions(run: Run) -> bool:
     which = run.study.settings.predictions
     try:
-        return which != "none" and about_predictions(run.folder / PREDICTION_FILE).get("evaluation") != which
+        return (
+            which != "none"
+            and about_predictions(run.folder / PREDICTION_FILE).get("evaluation") != which
+        )
     except RecordError:
         return True

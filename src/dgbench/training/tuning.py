@@ -42,7 +42,9 @@ class Tuning(TuningSettings):
         if self.freeze_stages == 0:
             return
         if reason := getattr(featurizer, "why_not_frozen", None):
-            raise ConfigError(f"tuning={self.name} cannot freeze this backbone: {reason}, or tuning=ft")
+            raise ConfigError(
+                f"tuning={self.name} cannot freeze this backbone: {reason}, or tuning=ft"
+            )
         self.count(len(featurizer.stages()))
 
     def count(self, stages: int) -> int:
@@ -85,7 +87,9 @@ class Tuning(TuningSettings):
             raise ConfigError(f"{algorithm.__name__} cannot train on cached features: {reason}; "
                               "set tuning.cache_features=false")  # fmt: skip
         if self.freeze_stages == 0:
-            raise ConfigError("tuning.cache_features=true, but nothing is frozen; choose tuning=lp or tuning=freeze")
+            raise ConfigError(
+                "tuning.cache_features=true, but nothing is frozen; choose tuning=lp or tuning=freeze"
+            )
         if precision not in FULL_PRECISION:
             raise ConfigError(
                 f"tuning.cache_features=true computes features in full precision, which trainer.precision={precision} "
@@ -93,7 +97,11 @@ class Tuning(TuningSettings):
             )
 
     def cached(
-        self, source: Environments, featurizer: Featurizer, dtype: torch.dtype, eval_sets: Sequence[EvalSet]
+        self,
+        source: Environments,
+        featurizer: Featurizer,
+        dtype: torch.dtype,
+        eval_sets: Sequence[EvalSet],
     ) -> Environments:
         """Replace images by the features that enter the trained part of a featurizer; equal frozen weights share them.
 
@@ -110,7 +118,11 @@ class Tuning(TuningSettings):
         frozen.to(dtype)
         content = hashlib.sha256(f"{frozen.count}".encode())
         features = [scored.feature for scored in eval_sets if scored.feature is not None]
-        for value in [*frozen.state_dict().values(), *(scored.indices for scored in eval_sets), *features]:
+        for value in [
+            *frozen.state_dict().values(),
+            *(scored.indices for scored in eval_sets),
+            *features,
+        ]:
             content.update(value.cpu().contiguous().numpy().tobytes())
         key = f"{content.hexdigest()} {self.cache_gb} {self.cache_dir}"
         cached = _CACHED.setdefault(source, {})

@@ -30,7 +30,10 @@ from dgbench.reports.reading.collect import collect
 GIVEN = ["0.80", "0.90", "0.8250", "0.10"]
 GRID = [f"{i / 10:.2f}" for i in range(11)]
 CODE = "0.1.0+abcdef0"
-WRONG = {"erm": (100, 700), "vrex": (250, 400)}  # of 1,000 images whose color agrees with the label, and does not
+WRONG = {
+    "erm": (100, 700),
+    "vrex": (250, 400),
+}  # of 1,000 images whose color agrees with the label, and does not
 
 
 def spec_of(algorithm: str, seed: int, fold: str, data_seed: int = 0) -> RunSpec:
@@ -63,19 +66,39 @@ def rows_of(identity: RunIdentity) -> Iterator[Row]:
     everywhere = identity.fold == "full"
     for env in GIVEN:
         held_out = env in identity.held_out
-        yield Row(identity=identity, step=20, env=env, subset="val", held_out=held_out, seen=50, wrong=9, loss=0.5)
+        yield Row(
+            identity=identity,
+            step=20,
+            env=env,
+            subset="val",
+            held_out=held_out,
+            seen=50,
+            wrong=9,
+            loss=0.5,
+        )
     for env in dict.fromkeys([*GRID, *GIVEN] if everywhere else GIVEN):
         e = float(env)
         held_out = env in identity.held_out or env not in GIVEN
         wrong, loss = (1 - e) * agree + e * differ, (1 - e) * 0.4 + e * 1.3
         yield Row(
-            identity=identity, step=20, env=env, subset="test", held_out=held_out, seen=1000, wrong=wrong, loss=loss
+            identity=identity,
+            step=20,
+            env=env,
+            subset="test",
+            held_out=held_out,
+            seen=1000,
+            wrong=wrong,
+            loss=loss,
         )
 
 
 def write_run(root: Path, spec: RunSpec, code: str = CODE, minute: int = 0) -> Path:
     """A run folder: rows, status, identity.json and progress.json; ten minutes long."""
-    folder = root / f"sr_cmnist-{spec.algorithm}-s{spec.seed}" / f"fold-{spec.fold['name']}-{spec.digest}"
+    folder = (
+        root
+        / f"sr_cmnist-{spec.algorithm}-s{spec.seed}"
+        / f"fold-{spec.fold['name']}-{spec.digest}"
+    )
     folder.mkdir(parents=True)
     append_rows(folder / ROW_FILE, rows_of(identity_of(spec, code)))
     (folder / "status").write_text("DONE\n")
@@ -86,20 +109,32 @@ def write_run(root: Path, spec: RunSpec, code: str = CODE, minute: int = 0) -> P
         "gpus": [], "cuda": None, "device": "auto", "resumed_from": 0, "together": 5,
         "system": "Linux-6.1.0-cluster7-x86_64-with-glibc2.36",
     }  # fmt: skip
-    document = {"run": spec.digest, "spec": spec.to_json(), "dataset": {"fingerprint": "f00"}, "sessions": [session]}
+    document = {
+        "run": spec.digest,
+        "spec": spec.to_json(),
+        "dataset": {"fingerprint": "f00"},
+        "sessions": [session],
+    }
     (folder / "identity.json").write_text(json.dumps(document))
-    (folder / "progress.json").write_text(json.dumps({"time": 1795428000.0 + 60 * minute + 600}))  # 10:00 that day
+    (folder / "progress.json").write_text(
+        json.dumps({"time": 1795428000.0 + 60 * minute + 600})
+    )  # 10:00 that day
     return folder
 
 
 def write_study(
-    root: Path, algorithms: tuple[str, ...] = ("erm", "vrex"), code: str = CODE, data_by_seed: bool = False
+    root: Path,
+    algorithms: tuple[str, ...] = ("erm", "vrex"),
+    code: str = CODE,
+    data_by_seed: bool = False,
 ) -> Path:
     """Two seeds of each algorithm, every fold."""
     for algorithm in algorithms:
         for seed in (0, 1):
             for fold in ("0", "1", "2", "3", "full"):
-                write_run(root, spec_of(algorithm, seed, fold, seed * data_by_seed), code, minute=5 * seed)
+                write_run(
+                    root, spec_of(algorithm, seed, fold, seed * data_by_seed), code, minute=5 * seed
+                )
     return root
 
 
@@ -141,7 +176,10 @@ class Archive:
 
     def sum_again(self) -> None:
         """Checksums of what is there."""
-        made = {name: hashlib.sha256((self.entry / name).read_bytes()).hexdigest() for name in CHECKSUMMED}
+        made = {
+            name: hashlib.sha256((self.entry / name).read_bytes()).hexdigest()
+            for name in CHECKSUMMED
+        }
         self.say(lambda content: content.update(sha256=made))
 
 

@@ -64,7 +64,9 @@ class Rows:
 
 
 @cache
-def read(entries: tuple[str, ...], selection: str, together: bool) -> tuple[pd.DataFrame, pd.DataFrame]:
+def read(
+    entries: tuple[str, ...], selection: str, together: bool
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Read errors and measures of some entries, as one code version where they are taken together."""
     errors = dgbench.results([RESULTS / entry for entry in entries], selection)
     if together:
@@ -75,11 +77,15 @@ def read(entries: tuple[str, ...], selection: str, together: bool) -> tuple[pd.D
 def rows_of(entry: str, statement: Mapping[str, Any]) -> Rows:
     """Read the rows that a statement of an entry is about."""
     entries = tuple(statement.get("runs", [entry]))
-    errors, measures = read(entries, statement.get("selection", "last"), statement.get("together", False))
+    errors, measures = read(
+        entries, statement.get("selection", "last"), statement.get("together", False)
+    )
     for column, value in statement.get("where", {}).items():
         errors, measures = errors[errors[column] == value], measures[measures[column] == value]
     without = statement.get("without", [])
-    return Rows(errors[~errors["label"].isin(without)], measures[~measures["label"].isin(without)], entries)
+    return Rows(
+        errors[~errors["label"].isin(without)], measures[~measures["label"].isin(without)], entries
+    )
 
 
 def said(entry: str, statement: Mapping[str, Any]) -> str:
@@ -201,7 +207,9 @@ def correlation_of_seed(rows: Rows, measure: str, seed: int) -> float:
 
 def _by_seed(rows: Rows, measure: str, coefficient: str) -> list[float]:
     values, ideal = rows.matrix(measure), rows.matrix("ideal")
-    return [COEFFICIENTS[coefficient](values[seed].tolist(), ideal[seed].tolist()) for seed in values]
+    return [
+        COEFFICIENTS[coefficient](values[seed].tolist(), ideal[seed].tolist()) for seed in values
+    ]
 
 
 @named(".2f")
@@ -209,7 +217,9 @@ def correlation_end(rows: Rows, measure: str, end: str) -> float:
     """Return the ``low`` or ``high`` end of the 95% interval of a Spearman correlation."""
     ideal = rows.matrix("ideal")
     generator = np.random.default_rng(0)
-    return float(getattr(correlation_interval(rows.matrix(measure), ideal, generator, draws=DRAWS), end))
+    return float(
+        getattr(correlation_interval(rows.matrix(measure), ideal, generator, draws=DRAWS), end)
+    )
 
 
 @named(".2f")
@@ -225,7 +235,9 @@ def lead_over(rows: Rows, what: str, measure: str, other: str) -> float:
 
 def _lead(rows: Rows, what: str, measure: str, other: str) -> float:
     matrices = [rows.matrix(name) for name in (measure, other, "ideal")]
-    return float(getattr(correlation_difference(*matrices, np.random.default_rng(0), draws=DRAWS), what))
+    return float(
+        getattr(correlation_difference(*matrices, np.random.default_rng(0), draws=DRAWS), what)
+    )
 
 
 @named(".1f")
@@ -242,8 +254,15 @@ def range_of_draws(rows: Rows, end: str) -> float:
     keys = ("seed", "fold", "draw")
     runs = pd.DataFrame([{key: run.identity[key] for key in keys} for run in collection.runs])
     lines = collection.rows.join(runs, on="run")
-    lines = lines[(lines["step"] == lines["step"].max()) & (lines["subset"] == "test") & lines["env_held_out"]]
-    accuracies = (100 * (1 - lines["wrong"] / lines["seen"])).groupby([lines[key] for key in keys]).mean().unstack()
+    lines = lines[
+        (lines["step"] == lines["step"].max()) & (lines["subset"] == "test") & lines["env_held_out"]
+    ]
+    accuracies = (
+        (100 * (1 - lines["wrong"] / lines["seen"]))
+        .groupby([lines[key] for key in keys])
+        .mean()
+        .unstack()
+    )
     return float((accuracies.max(axis=1) - accuracies.min(axis=1)).agg(end))
 
 

@@ -42,7 +42,9 @@ def test_a_changed_row_is_found_by_the_checksum_and_by_the_numbers(archive: Any)
     rows = archive.entry / "rows.jsonl.xz"
     lines = list(each_line(rows))
     everywhere = next(line for line in lines if line.identity["fold"] == "full")
-    worst = list(zip(everywhere.rows["env"], everywhere.rows["subset"], strict=True)).index(("1.00", "test"))
+    worst = list(zip(everywhere.rows["env"], everywhere.rows["subset"], strict=True)).index(
+        ("1.00", "test")
+    )
     everywhere.rows["wrong"][worst] = 650.0
     write_lines(lines, rows)
     text = "\n".join(found(archive))
@@ -73,8 +75,12 @@ CHANGED: list[tuple[str, Callable[[list[PackedRun]], object], str]] = [
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("change", "what"), [case[1:] for case in CHANGED], ids=[case[0] for case in CHANGED])
-def test_what_a_run_says_of_itself_agrees(archive: Any, change: Callable[[list[PackedRun]], object], what: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "what"), [case[1:] for case in CHANGED], ids=[case[0] for case in CHANGED]
+)
+def test_what_a_run_says_of_itself_agrees(
+    archive: Any, change: Callable[[list[PackedRun]], object], what: str
+) -> None:
     archive.forge(change)
     assert [line for line in found(archive) if what in line], found(archive)
 
@@ -84,7 +90,9 @@ def test_a_run_that_is_there_twice(archive: Any) -> None:
     lines = list(each_line(rows))
     write_lines([*lines, lines[0]], rows)
     archive.sum_again()
-    assert any(f"run {lines[0].identity['run']} is there 2 times" in line for line in found(archive))
+    assert any(
+        f"run {lines[0].identity['run']} is there 2 times" in line for line in found(archive)
+    )
 
 
 def test_a_new_hash_of_a_changed_specification_still_differs_from_the_rows(archive: Any) -> None:
@@ -126,10 +134,14 @@ def test_a_new_hash_of_a_changed_specification_still_differs_from_the_rows(archi
         (lambda c: c["sha256"].update({"measures.csv": "0" * 64}), "measures.csv has not the sha256 "),
     ],
 )  # fmt: skip
-def test_what_entry_yaml_may_not_say(archive: Any, change: Callable[[dict[str, Any]], object], key: str) -> None:
+def test_what_entry_yaml_may_not_say(
+    archive: Any, change: Callable[[dict[str, Any]], object], key: str
+) -> None:
     archive.say(change)
     lines = found(archive)
-    assert [line for line in lines if line.startswith(f"tiny: {key}")] and not [line for line in lines if "\n" in line]
+    assert [line for line in lines if line.startswith(f"tiny: {key}")] and not [
+        line for line in lines if "\n" in line
+    ]
 
 
 @pytest.mark.parametrize("content", ["", "- a list", "title: [", "1: x"])
@@ -141,8 +153,18 @@ def test_an_entry_yaml_that_is_none(archive: Any, content: str) -> None:
 @pytest.mark.parametrize(
     ("name", "old", "new", "what"),
     [
-        ("measures.csv", "0.700000", "0.600000", "line 2: ideal is 0.600000, its rows give 0.700000"),
-        ("leaderboard.csv", ",0.701500,", ",0.601500,", "line 3: ideal is 0.601500, its rows give 0.701500"),
+        (
+            "measures.csv",
+            "0.700000",
+            "0.600000",
+            "line 2: ideal is 0.600000, its rows give 0.700000",
+        ),
+        (
+            "leaderboard.csv",
+            ",0.701500,",
+            ",0.601500,",
+            "line 3: ideal is 0.601500, its rows give 0.701500",
+        ),
         ("measures.csv", ",erm,0,", ",erm,5,", "line 2: seed is 5, its rows give 0"),
         ("measures.csv", "ideal_env", "worst_env", "it has 4 lines of setting, "),
     ],
@@ -160,7 +182,9 @@ def test_a_changed_table_is_found_with_its_checksum_made_anew(
 def test_another_selection_is_one_line_for_each_table(archive: Any) -> None:
     """Typed into entry.yaml after `pack`, it makes every cell of both tables another one."""
     archive.say(lambda entry: entry.update(selection="train_val"))
-    expected = "it is of selection last, entry.yaml says train_val: pack again with --selection train_val"
+    expected = (
+        "it is of selection last, entry.yaml says train_val: pack again with --selection train_val"
+    )
     tables = [line for line in found(archive) if "csv: " in line]
     assert tables == [f"tiny: {name}: {expected}" for name in ("measures.csv", "leaderboard.csv")]
 
@@ -178,10 +202,14 @@ def test_a_table_that_is_none(archive: Any, content: bytes) -> None:
     (archive.entry / "measures.csv").write_bytes(content)
     archive.sum_again()
     lines = found(archive, "")
-    assert any("measures.csv" in line for line in lines) and not [line for line in lines if "\n" in line]
+    assert any("measures.csv" in line for line in lines) and not [
+        line for line in lines if "\n" in line
+    ]
 
 
-@pytest.mark.parametrize("change", [{"time": "noon"}, {"typed": "x"}, {"gpus": None}, {"threads": "two"}])
+@pytest.mark.parametrize(
+    "change", [{"time": "noon"}, {"typed": "x"}, {"gpus": None}, {"threads": "two"}]
+)
 def test_a_session_that_is_none(archive: Any, change: dict[str, Any]) -> None:
     rows = archive.entry / "rows.jsonl.xz"
     lines = [json.loads(text) for text in lzma.decompress(rows.read_bytes()).splitlines()]
@@ -195,7 +223,11 @@ def test_files_of_an_entry(archive: Any) -> None:
     (archive.entry / "README.md").write_text("# ???\n")
     (archive.entry / "plot.png").write_bytes(b"")
     (archive.entry / "measures.csv").unlink()
-    assert [line.split()[1] for line in found(archive)][:3] == ["measures.csv", "plot.png", "README.md"]
+    assert [line.split()[1] for line in found(archive)][:3] == [
+        "measures.csv",
+        "plot.png",
+        "README.md",
+    ]
 
 
 @pytest.mark.parametrize("content", [b"", b"not packed"])
@@ -214,9 +246,13 @@ def test_a_row_that_is_no_row(archive: Any) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["README.md", "LEADERBOARD.md", "all_measures.csv", "all_leaderboard.csv"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "LEADERBOARD.md", "all_measures.csv", "all_leaderboard.csv"]
+)
 def test_a_generated_file_that_was_changed_is_stale(archive: Any, name: str) -> None:
-    (archive.results / name).write_text((archive.results / name).read_text().replace("erm", "mre", 1) + " ")
+    (archive.results / name).write_text(
+        (archive.results / name).read_text().replace("erm", "mre", 1) + " "
+    )
     one_line(*found(archive, ""), f"results: {name} is stale; .*dgbench results index")
     assert [path.name for path in write_index(archive.results)] == [name]
     assert found(archive, "") == []
@@ -239,12 +275,16 @@ def test_what_entries_say_of_one_another(archive: Any, study: Path) -> None:
     archive.say(lambda content: content.update(frozen="a wrong learning rate"))
     write_index(archive.results)
     assert found(archive, "") == []
-    assert "a wrong learning rate. Replaced by newer." in (archive.results / "README.md").read_text()
+    assert (
+        "a wrong learning rate. Replaced by newer." in (archive.results / "README.md").read_text()
+    )
     archive.say(lambda content: content.update(replaces="absent"), copy)
     assert any(line.startswith("results: newer replaces absent, ") for line in found(archive, ""))
 
 
-def test_what_does_not_belong_into_an_archive(archive: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_belong_into_an_archive(
+    archive: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (archive.results / "notes.txt").write_text("hello")
     monkeypatch.setattr(upkeep, "LARGEST", 10)
     first, second = found(archive, "")
@@ -259,7 +299,9 @@ def test_no_archive_and_no_such_entry(archive: Any, tmp_path: Path) -> None:
         check_archive(archive.results, "huge")
 
 
-def test_what_takes_long_is_counted(archive: Any, at_once: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_takes_long_is_counted(
+    archive: Any, at_once: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_index(archive.results)
     said = capsys.readouterr().err
     assert "reading entries: " in said and "evaluating entries: " in said

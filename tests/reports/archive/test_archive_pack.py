@@ -28,8 +28,17 @@ def test_only_what_a_human_must_say_is_left_blank(study: Path, tmp_path: Path) -
 
 def test_runs_of_a_folder_of_images(command: Any, image_tree: Any, tmp_path: Path) -> None:
     """Their rows say how many images there were, and a hash of them; the specification hashes the dataset."""
-    words = ("dataset=image_folder", f"dataset.root={image_tree(a={'cat': 9, 'dog': 9}, b={'cat': 9, 'dog': 9})}")
-    small = ("dataset.image_size=8", "backbone=mlp", "init=random", "hparams.batch_size=2", "protocol.folds=[0]")
+    words = (
+        "dataset=image_folder",
+        f"dataset.root={image_tree(a={'cat': 9, 'dog': 9}, b={'cat': 9, 'dog': 9})}",
+    )
+    small = (
+        "dataset.image_size=8",
+        "backbone=mlp",
+        "init=random",
+        "hparams.batch_size=2",
+        "protocol.folds=[0]",
+    )
     assert command("train.py", *TINY[1:], *words, *small, cwd=tmp_path).code == 0
     folder, _ = pack("mine", [tmp_path / "outputs"], tmp_path / "results")
     fill_in(folder)
@@ -58,7 +67,9 @@ def test_what_runs_say_is_recorded(study: Path, tmp_path: Path) -> None:
 def test_no_host_user_or_folder_of_a_machine_is_packed(study: Path, tmp_path: Path) -> None:
     folder, _ = pack("mine", [study], tmp_path / "results")
     text = lzma.decompress((folder / "rows.jsonl.xz").read_bytes()).decode()
-    assert not [word for word in ("secret-host", "ann", "cluster7", str(tmp_path), "77,") if word in text]
+    assert not [
+        word for word in ("secret-host", "ann", "cluster7", str(tmp_path), "77,") if word in text
+    ]
     assert '"folder":"sr_cmnist-erm-s0/fold-0-' in text
 
 
@@ -78,7 +89,9 @@ def test_the_numbers_are_those_of_the_measures(study: Path, tmp_path: Path) -> N
     own = table.loc[("erm", 0)]
     errors = [0.58, 0.64, 0.595, 0.16]  # 0.1 + 0.6 e
     assert own["average"] == pytest.approx(sum(errors) / 4, abs=1e-6)
-    assert (own["worst"], own["gap"], own["worst_gap"]) == pytest.approx((0.64, 0.48, 0.64 + 0.48 / 2), abs=1e-6)
+    assert (own["worst"], own["gap"], own["worst_gap"]) == pytest.approx(
+        (0.64, 0.48, 0.64 + 0.48 / 2), abs=1e-6
+    )
     assert (own["ideal"], own["ideal_env"], own["code"]) == (0.7, 1.0, "0.1.0+abcdef0")
     board = pd.read_csv(folder / "leaderboard.csv").set_index("algorithm")
     assert list(board.index) == ["vrex", "erm"]
@@ -96,7 +109,10 @@ def test_unfinished_runs_are_named_and_diverged_ones_kept(tmp_path: Path) -> Non
     assert sorted(statuses) == ["DONE", "FAILED"]
     assert any(str(running) in why for why in left_out)
     (missing,) = yaml.safe_load((folder / "entry.yaml").read_text())["missing"]
-    assert missing.startswith("sr_cmnist, digits, exact: erm seed 0: ") and "loss became nan" in missing
+    assert (
+        missing.startswith("sr_cmnist, digits, exact: erm seed 0: ")
+        and "loss became nan" in missing
+    )
     assert kept.is_dir()
 
 
@@ -113,7 +129,10 @@ def test_two_records_that_disagree_are_refused(tmp_path: Path) -> None:
 
 
 def test_runs_of_two_code_versions_get_tables_of_their_own(tmp_path: Path) -> None:
-    roots = [write_study(tmp_path / "a", ("erm",)), write_study(tmp_path / "b", ("vrex",), code="0.1.0+1234567")]
+    roots = [
+        write_study(tmp_path / "a", ("erm",)),
+        write_study(tmp_path / "b", ("vrex",), code="0.1.0+1234567"),
+    ]
     folder, _ = pack("both", roots, tmp_path / "results")
     fill_in(folder)
     assert check_entry(folder) == []
@@ -123,10 +142,15 @@ def test_runs_of_two_code_versions_get_tables_of_their_own(tmp_path: Path) -> No
 
 def test_data_drawn_for_every_seed_share_a_table(tmp_path: Path) -> None:
     """The packed identity keeps the number, or the specification would contradict it."""
-    folder, _ = pack("mine", [write_study(tmp_path / "runs", data_by_seed=True)], tmp_path / "results")
+    folder, _ = pack(
+        "mine", [write_study(tmp_path / "runs", data_by_seed=True)], tmp_path / "results"
+    )
     fill_in(folder)
     assert check_entry(folder) == []
-    assert {line.identity["data_seed"] for line in list(each_line(folder / "rows.jsonl.xz"))} == {0, 1}
+    assert {line.identity["data_seed"] for line in list(each_line(folder / "rows.jsonl.xz"))} == {
+        0,
+        1,
+    }
     lines = (folder / "leaderboard.csv").read_text().splitlines()
     assert len(lines) == 3 and all(",exact,by seed,0," in line for line in lines[1:])
 
@@ -149,9 +173,9 @@ def test_pair_runs_alone_make_tables_without_lines(tmp_path: Path, make: Any) ->
     make.write_run(tmp_path / "runs", make.identity("erm", "0", protocol="pairs"))
     folder, _ = pack("pairs", [tmp_path / "runs"], tmp_path / "results")
     for name in ("measures.csv", "leaderboard.csv"):
-        assert (folder / name).read_text().startswith("setting,dataset,") and (folder / name).read_text().count(
-            "\n"
-        ) == 1
+        assert (folder / name).read_text().startswith("setting,dataset,") and (
+            folder / name
+        ).read_text().count("\n") == 1
 
 
 def test_no_runs(tmp_path: Path) -> None:

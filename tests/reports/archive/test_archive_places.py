@@ -12,7 +12,9 @@ from tests.reports.archive.conftest import fill_in, write_study
 def test_a_frozen_entry_is_read_where_it_is_named(archive: Any, tmp_path: Any) -> None:
     from dgbench.reports.archive.entries import pack
 
-    folder, _ = pack("other", [write_study(tmp_path / "more", ("vrex",), "0.1.0+2")], archive.results)
+    folder, _ = pack(
+        "other", [write_study(tmp_path / "more", ("vrex",), "0.1.0+2")], archive.results
+    )
     fill_in(folder)
     assert len(collect([archive.entry]).runs) == 20 and len(collect([folder]).runs) == 10
     archive.say(lambda content: content.update(frozen="wrong\nimages"))

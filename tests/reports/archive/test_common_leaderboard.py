@@ -23,8 +23,12 @@ def test_one_entry(archive: Any) -> None:
     assert "## sr_cmnist, digits, exact (code 0.1.0+abcdef0)" in text
     assert "vrex leads by worst+gap" in text and "vrex: worst+gap 44.6%" in text
     lines = [line for line in text.splitlines() if line.startswith("| ")]
-    assert lines[0] == "| algorithm | worst+gap (%) | average (%) | ideal (%) | seeds | who | entry |"
-    assert lines[2].startswith("| vrex | **44.6 ± 0.2** |") and lines[2].endswith("| 2 | said | tiny |")
+    assert (
+        lines[0] == "| algorithm | worst+gap (%) | average (%) | ideal (%) | seeds | who | entry |"
+    )
+    assert lines[2].startswith("| vrex | **44.6 ± 0.2** |") and lines[2].endswith(
+        "| 2 | said | tiny |"
+    )
     assert "- code: 0.1.0+abcdef0" in text and "of the dataset: feed" in text
 
 

@@ -38,7 +38,9 @@ def test_an_archive_gives_what_the_folders_gave(make: Any, tmp_path: Path) -> No
     pack(file, folder)
     before, after = collect([folder]), collect([file])
     relative = ["/".join(Path(run.folder).parts[-2:]) for run in before.runs]
-    assert after.runs == [replace(run, folder=name) for run, name in zip(before.runs, relative, strict=True)]
+    assert after.runs == [
+        replace(run, folder=name) for run, name in zip(before.runs, relative, strict=True)
+    ]
     pd.testing.assert_frame_equal(after.rows, before.rows)
     assert after.problems == []
 
@@ -58,10 +60,14 @@ def test_a_folder_of_archives_is_read_like_its_files(make: Any, tmp_path: Path) 
     for seed in ("0", "1"):
         pack(shelf / f"{seed}.jsonl.xz", folder / seed)
     (shelf / "README.md").write_text("no archive")
-    assert [run.identity for run in collect([shelf]).runs] == [run.identity for run in collect([folder]).runs]
+    assert [run.identity for run in collect([shelf]).runs] == [
+        run.identity for run in collect([folder]).runs
+    ]
 
 
-def test_keys_that_are_younger_than_an_archive_get_their_defaults(make: Any, tmp_path: Path) -> None:
+def test_keys_that_are_younger_than_an_archive_get_their_defaults(
+    make: Any, tmp_path: Path
+) -> None:
     folder, file = _runs(make, tmp_path / "runs"), tmp_path / "rows.jsonl.xz"
     pack(file, folder)
     with lzma.open(file, "rt") as handle:
@@ -80,7 +86,9 @@ def test_the_committed_archive_is_read() -> None:
     assert {run.status for run in found.runs} == {"DONE"}
     assert {run.together for run in found.runs} == {None}
     assert {run.identity["content"] for run in found.runs} == {""}
-    number = next(number for number, run in enumerate(found.runs) if run.identity["run"] == "4c33bcf096ad")
+    number = next(
+        number for number, run in enumerate(found.runs) if run.identity["run"] == "4c33bcf096ad"
+    )
     rows = found.rows[(found.rows["run"] == number) & (found.rows["env"] == "0.80")]
     assert rows["wrong"].iloc[0] == 395.0
 
@@ -92,7 +100,9 @@ def test_how_many_trained_together_is_kept(make: Any, tmp_path: Path) -> None:
     assert [run.together for run in collect([file]).runs] == [5]
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive", lzma.compress(b"{"), lzma.compress(b'{"run": 1}\n')])
+@pytest.mark.parametrize(
+    "content", [b"", b"no archive", lzma.compress(b"{"), lzma.compress(b'{"run": 1}\n')]
+)
 def test_what_is_no_archive_is_named(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "rows.jsonl.xz"
     file.write_bytes(content)
@@ -102,12 +112,18 @@ def test_what_is_no_archive_is_named(tmp_path: Path, content: bytes) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kept", [-20, 0.5])
-def test_of_a_cut_archive_the_runs_before_the_cut_are_used(make: Any, tmp_path: Path, kept: float) -> None:
+def test_of_a_cut_archive_the_runs_before_the_cut_are_used(
+    make: Any, tmp_path: Path, kept: float
+) -> None:
     """Without its end, where all runs are whole; and cut within a later one of runs that are hard to compress."""
     file = tmp_path / "rows.jsonl.xz"
     for seed in range(200):
         dice = random.Random(seed)
-        make.write_run(tmp_path / "runs" / str(seed), make.identity(seed=seed), lambda e, s, dice=dice: dice.random())
+        make.write_run(
+            tmp_path / "runs" / str(seed),
+            make.identity(seed=seed),
+            lambda e, s, dice=dice: dice.random(),
+        )
     pack(file, tmp_path / "runs")
     content = file.read_bytes()
     file.write_bytes(content[:-20] if kept == -20 else content[: int(kept * len(content))])
@@ -131,8 +147,14 @@ BAD: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda run: run["rows"]["wrong"].pop(), "has 15 values of wrong, row_count is 16"),
     (lambda run: run["rows"].pop("loss"), "lacks loss"),
     (lambda run: run["rows"].update(env="0.90"), "values.*env, row_count.*16"),
-    (lambda run: run["rows"]["step"].__setitem__(3, 1e30), r"step.*1e\+30.*whole number.*0.*2147483647"),
-    (lambda run: run["rows"]["wrong"].__setitem__(3, 1001), "counts more.*wrong.*seen.*fewer.*none"),
+    (
+        lambda run: run["rows"]["step"].__setitem__(3, 1e30),
+        r"step.*1e\+30.*whole number.*0.*2147483647",
+    ),
+    (
+        lambda run: run["rows"]["wrong"].__setitem__(3, 1001),
+        "counts more.*wrong.*seen.*fewer.*none",
+    ),
     (lambda run: run["rows"]["env"].__setitem__(1, "0.90"), "has 1 rows twice"),
     (lambda run: run.pop("rows"), r"JSON object.*run, identity.*rows \(half-written\?\)"),
     (lambda run: run["run"].pop("status"), "lacks status"),
@@ -172,7 +194,8 @@ def test_of_several_archives_a_broken_one_is_named(make: Any, tmp_path: Path) ->
     found = collect([shelf])
     assert len(found.runs) == 2
     assert [(problem.kind, Path(problem.where).name) for problem in found.problems] == [
-        ("unreadable archive", name) for name in ("bad.jsonl.xz", "folder.jsonl.xz", "pipe.jsonl.xz")
+        ("unreadable archive", name)
+        for name in ("bad.jsonl.xz", "folder.jsonl.xz", "pipe.jsonl.xz")
     ]
 
 
@@ -183,4 +206,6 @@ def test_a_split_for_every_seed_is_read_again(make: Any, tmp_path: Path) -> None
         make.write_run(tmp_path / "runs" / str(seed), make.identity(seed=seed, split_seed=seed))
     pack(file, tmp_path / "runs")
     found = collect([file])
-    assert {run.identity["split_seed"] for run in found.runs} == {"by seed"} and found.problems == []
+    assert {run.identity["split_seed"] for run in found.runs} == {
+        "by seed"
+    } and found.problems == []

@@ -49,4 +49,8 @@ def test_a_number_that_drifts_is_found() -> None:
     rows = rows_of(entry, {"selection": "train_val"})
     before = NAMED["accuracy"][0](rows, "erm", "photo")
     worse = rows.errors.assign(error=rows.errors["error"].where(rows.errors["env"] != "photo", 0.5))
-    assert NAMED["accuracy"][0](type(rows)(worse, rows.measures, rows.entries), "erm", "photo") == 50.0 != before
+    assert (
+        NAMED["accuracy"][0](type(rows)(worse, rows.measures, rows.entries), "erm", "photo")
+        == 50.0
+        != before
+    )

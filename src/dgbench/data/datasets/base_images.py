@@ -33,7 +33,10 @@ MNIST_PARTS = {"train": 60_000, "t10k": 10_000}
 MNIST_KINDS = ("images-idx3-ubyte", "labels-idx1-ubyte")
 IMAGES = {"mnist": 70_000, "mnist_train": 60_000, "digits": 1797}
 DIGITS_SIDE = 8
-LARGE_OR_SMALL = ("digits 5 to 9", "digits 0 to 4")  #: classes 0 and 1 of colored digits, for people
+LARGE_OR_SMALL = (
+    "digits 5 to 9",
+    "digits 0 to 4",
+)  #: classes 0 and 1 of colored digits, for people
 CIFAR_BATCHES = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
 CIFAR_SIDE = 32
 SAMPLED = 64  # every so manieth image of a CIFAR-10 batch is hashed
@@ -51,7 +54,9 @@ class BaseFacts:
     n_classes: int  #: of the images themselves; 0 where the files are absent
     side: int  #: of an image, in pixels; 0 where the initial weights will say
     content: str  #: 16 hexadecimal digits of what the files hold; empty where they are absent
-    class_names: tuple[str, ...] = ()  #: in the order of the classes; empty where only their number is known
+    class_names: tuple[
+        str, ...
+    ] = ()  #: in the order of the classes; empty where only their number is known
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,9 @@ class BaseImages:
 # Digits
 
 
-def base_facts(base: str, folder: Path, resolution: int, absent_ok: bool, download: bool) -> BaseFacts:
+def base_facts(
+    base: str, folder: Path, resolution: int, absent_ok: bool, download: bool
+) -> BaseFacts:
     """Describe base images without loading them.
 
     Args:
@@ -122,7 +129,9 @@ def load_base_images(base: Base, data_dir: str | Path, resolution: int) -> BaseI
     if checksums_of(mnist_folder(folder)):
         _mnist_content(name, folder)
     pixels, labels = MNIST_KINDS
-    images = torch.cat([_read_idx(folder, part, pixels, (n, 28, 28)) for part, n in _parts(name).items()])
+    images = torch.cat(
+        [_read_idx(folder, part, pixels, (n, 28, 28)) for part, n in _parts(name).items()]
+    )
     classes = torch.cat([_read_idx(folder, part, labels, (n,)) for part, n in _parts(name).items()])
     step = 28 // resolution
     return BaseImages(name, images[:, None, ::step, ::step].contiguous(), classes.long(), peak=255)
@@ -146,7 +155,11 @@ def has_mnist(folder: Path, download: bool) -> bool:
 
 
 def _complete(folder: Path) -> bool:
-    return all((mnist_folder(folder) / f"{part}-{kind}").is_file() for part in MNIST_PARTS for kind in MNIST_KINDS)
+    return all(
+        (mnist_folder(folder) / f"{part}-{kind}").is_file()
+        for part in MNIST_PARTS
+        for kind in MNIST_KINDS
+    )
 
 
 def _mnist_fetched(folder: Path) -> bool:
@@ -169,7 +182,9 @@ def need_mnist(folder: Path, download: bool) -> None:
     """
     if not has_mnist(folder, download):
         tried = " and cannot be downloaded" if download else ""
-        remedy = f"delete {folder / 'MNIST'}, which lacks files, " if (folder / "MNIST").exists() else ""
+        remedy = (
+            f"delete {folder / 'MNIST'}, which lacks files, " if (folder / "MNIST").exists() else ""
+        )
         command = fetching_command("sr_cmnist", folder)
         raise DataError(
             f"MNIST is not in {mnist_folder(folder)}{tried}; {remedy}get it where there is a network "
@@ -189,7 +204,9 @@ def _parts(name: str) -> dict[str, int]:
 
 def _mnist_content(name: str, folder: Path) -> str:
     """Hash the files of ``mnist`` or ``mnist_train``; compare them with their checksums if they were downloaded."""
-    files = [mnist_folder(folder) / f"{part}-{kind}" for part in _parts(name) for kind in MNIST_KINDS]
+    files = [
+        mnist_folder(folder) / f"{part}-{kind}" for part in _parts(name) for kind in MNIST_KINDS
+    ]
     stats = [(str(file), file.stat()) for file in files]
     return _files_content(tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in stats))
 
@@ -228,18 +245,28 @@ def _read_idx(folder: Path, part: str, kind: str, shape: tuple[int, ...]) -> Ten
     try:
         tensor: Tensor = read_sn3_pascalvincent_tensor(str(path))
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
-    except Exception as error:  # torchvision asserts, divides and indexes its way through a broken header
-        raise DataError(f"{path} is cut short or corrupt; delete it and fetch MNIST again") from error
+        raise DataError(
+            f"{path} cannot be read ({error.strerror}); check its permissions"
+        ) from error
+    except (
+        Exception
+    ) as error:  # torchvision asserts, divides and indexes its way through a broken header
+        raise DataError(
+            f"{path} is cut short or corrupt; delete it and fetch MNIST again"
+        ) from error
     if tuple(tensor.shape) != shape:
-        raise DataError(f"{path} holds {tuple(tensor.shape)}, not {shape}; delete it and fetch MNIST again")
+        raise DataError(
+            f"{path} holds {tuple(tensor.shape)}, not {shape}; delete it and fetch MNIST again"
+        )
     return tensor
 
 
 # Pictures
 
 
-def describe_pictures(root: str | Path, image_size: int | None, on_bad_image: str, cache: Path) -> BaseFacts:
+def describe_pictures(
+    root: str | Path, image_size: int | None, on_bad_image: str, cache: Path
+) -> BaseFacts:
     """Describe the images below a folder. Which of them cannot be decoded is known only after a first decoding.
 
     Args:
@@ -269,11 +296,17 @@ def describe_pictures(root: str | Path, image_size: int | None, on_bad_image: st
         digest.update(pixels[::SAMPLED].tobytes() + labels.astype("<i8").tobytes())
         classes.append(labels)
     labels = np.concatenate(classes)
-    return BaseFacts(_cifar_name(batches), len(labels), 1 + int(labels.max()), side, digest.hexdigest()[:16])
+    return BaseFacts(
+        _cifar_name(batches), len(labels), 1 + int(labels.max()), side, digest.hexdigest()[:16]
+    )
 
 
 def load_pictures(
-    root: str | Path, image_size: int, on_bad_image: str, cache_dir: str | Path, workers: int | None = None
+    root: str | Path,
+    image_size: int,
+    on_bad_image: str,
+    cache_dir: str | Path,
+    workers: int | None = None,
 ) -> BaseImages:
     """Load all images below a folder, (M, 3, S, S).
 
@@ -302,17 +335,26 @@ def load_pictures(
     if batches is None:
         table = _picture_table(folder)
         cache = Path(cache_dir)
-        store = image_store(table, side=image_size, kind="auto", cache=cache, workers=workers, device_share=0)
+        store = image_store(
+            table, side=image_size, kind="auto", cache=cache, workers=workers, device_share=0
+        )
         assert isinstance(store, ResidentStore)
         kept = usable(table, store.bad, on_bad_image, image_size, cache)
         images = store.images if kept.all() else store.images[torch.from_numpy(kept)]
-        return BaseImages(_picture_name(table, kept), images, torch.from_numpy(table.label[kept]), 255)
+        return BaseImages(
+            _picture_name(table, kept), images, torch.from_numpy(table.label[kept]), 255
+        )
     stacked, labels = map(np.concatenate, zip(*_cifar_batches(batches), strict=True))
     if image_size != CIFAR_SIDE:
         pictures = (Image.fromarray(pixels.transpose(1, 2, 0)) for pixels in stacked)
-        resized = [picture.resize((image_size, image_size), Image.Resampling.BILINEAR) for picture in pictures]
+        resized = [
+            picture.resize((image_size, image_size), Image.Resampling.BILINEAR)
+            for picture in pictures
+        ]
         stacked = np.stack([np.asarray(picture).transpose(2, 0, 1) for picture in resized])
-    return BaseImages(_cifar_name(batches), torch.from_numpy(stacked), torch.from_numpy(labels).long(), 255)
+    return BaseImages(
+        _cifar_name(batches), torch.from_numpy(stacked), torch.from_numpy(labels).long(), 255
+    )
 
 
 def _picture_folder(root: str | Path) -> Path:
@@ -370,12 +412,23 @@ def _cifar_batches(folder: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
                 if checksums:
                     checksums.check(path, file)
                 batch = _Plain(file, encoding="bytes").load()
-            pixels = np.asarray(batch[b"data"], dtype=np.uint8).reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE)
+            pixels = np.asarray(batch[b"data"], dtype=np.uint8).reshape(
+                -1, 3, CIFAR_SIDE, CIFAR_SIDE
+            )
             labels = np.asarray(batch[b"labels"])
-        except (OSError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
+        except (
+            OSError,
+            EOFError,
+            KeyError,
+            TypeError,
+            ValueError,
+            pickle.UnpicklingError,
+        ) as error:
             raise DataError(f"{path} is cut short or corrupt; fetch CIFAR-10 again") from error
         if labels.shape != (len(pixels),) or not ((labels >= 0) & (labels < 10)).all():
-            raise DataError(f"{path} has {len(pixels)} images and other labels than 0..9; fetch CIFAR-10 again")
+            raise DataError(
+                f"{path} has {len(pixels)} images and other labels than 0..9; fetch CIFAR-10 again"
+            )
         yield pixels, labels
 
 
@@ -390,6 +443,9 @@ class _Plain(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> object:
         plain = module.split(".")[0] == "numpy" and name in ("_reconstruct", "ndarray", "dtype")
-        if plain or (module, name) == ("_codecs", "encode"):  # bytes, as Python 3 writes them for Python 2
+        if plain or (module, name) == (
+            "_codecs",
+            "encode",
+        ):  # bytes, as Python 3 writes them for Python 2
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"{module}.{name} does not belong into CIFAR-10")

@@ -41,12 +41,16 @@ class Copies:
     def line(self) -> str:
         """Say what stands where, with an example."""
         parts = [f"{n} in {one} and {other}" for (one, other), n in self.between.most_common()]
-        parts += [f"{n} in train and in val or test of {env}" for env, n in self.within.most_common()]
+        parts += [
+            f"{n} in train and in val or test of {env}" for env, n in self.within.most_common()
+        ]
         labels = f"; {self.labels} of them under two classes" if self.labels else ""
         return f"pictures with the same bytes: {some_of(parts, 6)}{labels}; e.g. {' and '.join(self.example)}"
 
 
-def leaking_copies(table: ImageTable, copies: Groups, kept: np.ndarray, subsets: Subsets) -> Copies | None:
+def leaking_copies(
+    table: ImageTable, copies: Groups, kept: np.ndarray, subsets: Subsets
+) -> Copies | None:
     """Find the pictures that stand in two environments, or in two subsets of one; None where there are none.
 
     Args:

@@ -24,9 +24,15 @@ if TYPE_CHECKING:
     from dgbench.data.environments import Environments
 
 
-def environments_of(domains: Sequence[str], corruptions: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+def environments_of(
+    domains: Sequence[str], corruptions: Sequence[str]
+) -> dict[str, tuple[str, str | None]]:
     """Map every environment (``photo``, ``photo+gaussian_noise``, ...) to its domain and corruption (None if clean)."""
-    return {name if c is None else f"{name}+{c}": (name, c) for name in domains for c in (None, *corruptions)}
+    return {
+        name if c is None else f"{name}+{c}": (name, c)
+        for name in domains
+        for c in (None, *corruptions)
+    }
 
 
 def _known(names: Sequence[str | float] | None) -> Sequence[str | float] | None:
@@ -62,10 +68,14 @@ class CorruptedFolders(ImageFolders):
 
     given: SkipValidation[str | Sequence[str]]  # checked with the domains
     corruptions: Annotated[
-        Annotated[Sequence[str | Number] | None, Refusal("is no list of names", "null takes all 15")],
+        Annotated[
+            Sequence[str | Number] | None, Refusal("is no list of names", "null takes all 15")
+        ],
         AfterValidator(_known),
     ]
-    severity: Annotated[int, Field(ge=1, le=5), Refusal("is unknown", "choose 1 (mild) to 5 (strong)")]
+    severity: Annotated[
+        int, Field(ge=1, le=5), Refusal("is unknown", "choose 1 (mild) to 5 (strong)")
+    ]
     pool_fraction: PoolFraction
     data_seed: Seed
     corruption_seed: Seed
@@ -83,7 +93,9 @@ class CorruptedFolders(ImageFolders):
     @model_validator(mode="after")
     def _large_enough(self) -> Self:
         if self.image_size is not None and self.image_size < SMALLEST:
-            raise ConfigError(f"dataset.image_size={self.image_size} is too small to corrupt; use {SMALLEST} or more")
+            raise ConfigError(
+                f"dataset.image_size={self.image_size} is too small to corrupt; use {SMALLEST} or more"
+            )
         return self
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
@@ -122,9 +134,13 @@ class CorruptedFolders(ImageFolders):
         )
         subsets = {(env, "test"): pixels.span(f"{env}-pool") for env in info.everywhere}
         for env, count in info.counts.items():
-            subsets[env, "train"], subsets[env, "val"] = np.split(pixels.span(f"{env}-dealt"), [count["train"]])
+            subsets[env, "train"], subsets[env, "val"] = np.split(
+                pixels.span(f"{env}-dealt"), [count["train"]]
+            )
         catalog = clean.catalog.at(pixels.positions.numpy())
-        return Environments(Table(info, subsets), catalog, photographs.over(pixels, pixels.positions))
+        return Environments(
+            Table(info, subsets), catalog, photographs.over(pixels, pixels.positions)
+        )
 
     def expected_environments(self) -> list[str]:
         """List the names of the domains that the configuration knows, or numbers in their place."""
@@ -159,17 +175,23 @@ class CorruptedFolders(ImageFolders):
         for domain in clean.given:
             images = np.sort(np.concatenate([subsets[domain, name] for name in SUBSETS]))
             pool, dealt = cut(images, self.pool_fraction, self.split_seed, "pool", domain)
-            sections += [Section(f"{env}-pool", c, pool) for env, (d, c) in parts.items() if d == domain]
+            sections += [
+                Section(f"{env}-pool", c, pool) for env, (d, c) in parts.items() if d == domain
+            ]
             order, _ = cut(dealt, 1.0, self.data_seed, "deal", domain)
             given = [env for env in info.given if parts[env][0] == domain]
             for i, env in enumerate(given):
-                val, train = cut(order[i :: len(given)], self.val_fraction, self.split_seed, "split", env)
+                val, train = cut(
+                    order[i :: len(given)], self.val_fraction, self.split_seed, "split", env
+                )
                 if not len(pool) or not len(val) or not len(train):
                     raise ConfigError(
                         f"environment {env} has {len(train)} train and {len(val)} val images and the pool of {domain} "
                         f"{len(pool)}: one is empty; use more images, fewer given environments or other fractions"
                     )
-                sections.append(Section(f"{env}-dealt", parts[env][1], np.concatenate([train, val])))
+                sections.append(
+                    Section(f"{env}-dealt", parts[env][1], np.concatenate([train, val]))
+                )
                 counts[env] = {"train": len(train), "val": len(val), "test": len(pool)}
         return replace(info, counts=counts), sections
 
@@ -216,7 +238,9 @@ def given_environments(
             )
         names = []
         for domain, k in zip(domains, counts, strict=True):
-            order = np.random.default_rng(derive(data_seed, "given", domain)).permutation(len(corruptions))
+            order = np.random.default_rng(derive(data_seed, "given", domain)).permutation(
+                len(corruptions)
+            )
             names += [f"{domain}+{corruptions[i]}" for i in sorted(order[:k])]
         return names
     if not isinstance(given, Sequence) or not given:
@@ -231,5 +255,7 @@ def given_environments(
                 f"{domains[0]}+{corruptions[0]}; domains are {', '.join(domains)}"
             )
         if list(given).count(env) > 1:
-            raise ConfigError(f"dataset.given holds {env} more than once; give each environment once")
+            raise ConfigError(
+                f"dataset.given holds {env} more than once; give each environment once"
+            )
     return [str(env) for env in given]

@@ -65,11 +65,18 @@ class DealtDigits(DatasetOptions):
 
         from dgbench.data.environments import Catalog, Environments, Table, TensorStore
 
-        base, values = load_base_images(self.base, expanded(self.data_dir), SIDE), getattr(self, self.list_key)
+        base, values = (
+            load_base_images(self.base, expanded(self.data_dir), SIDE),
+            getattr(self, self.list_key),
+        )
         generator = torch.Generator().manual_seed(info.data_seed)
         order = torch.randperm(len(base.images), generator=generator)
         positions = [order[i :: len(values)] for i in range(len(values))]
-        images = base.images if base.peak == 255 else ((base.images.int() * 255 + base.peak // 2) // base.peak).byte()
+        images = (
+            base.images
+            if base.peak == 255
+            else ((base.images.int() * 255 + base.peak // 2) // base.peak).byte()
+        )
         parts = [
             self._images_and_labels(value, images[chosen], base.classes[chosen], generator)
             for value, chosen in zip(values, positions, strict=True)
@@ -102,7 +109,9 @@ class DealtDigits(DatasetOptions):
         subsets, first = {}, 0
         for i, name in enumerate(names if base.n_images else ()):
             end = first + len(range(i, base.n_images, len(names)))
-            val, train = cut(np.arange(first, end), self.val_fraction, self.split_seed, "split", name)
+            val, train = cut(
+                np.arange(first, end), self.val_fraction, self.split_seed, "split", name
+            )
             if not len(val) or not len(train):
                 raise ConfigError(
                     f"environment {name} has {end - first} images, {len(val)} of them for val: one subset is empty; "

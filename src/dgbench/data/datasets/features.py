@@ -75,7 +75,9 @@ def columns_of(path: Path, features: str | Sequence[str] | None) -> Columns:
     """
     read = READERS.get(path.suffix.lower())
     if read is None:
-        raise ConfigError(f"dataset.path={path} is no {', '.join(READERS)} file; write one with {LAYOUT}")
+        raise ConfigError(
+            f"dataset.path={path} is no {', '.join(READERS)} file; write one with {LAYOUT}"
+        )
     if not path.is_file():
         raise DataError(f"dataset.path={path} is no file; give one with {LAYOUT}")
     try:
@@ -83,7 +85,10 @@ def columns_of(path: Path, features: str | Sequence[str] | None) -> Columns:
             arrays = read(path, features)
             progress.advance()
     except (OSError, ValueError, TypeError) as error:
-        reason, decoded = " ".join(str(error).split())[:120], not isinstance(error, UnicodeDecodeError)
+        reason, decoded = (
+            " ".join(str(error).split())[:120],
+            not isinstance(error, UnicodeDecodeError),
+        )
         raise DataError(
             f"dataset.path={path} cannot be read ({type(error).__name__}: {reason}); "
             f"{'write it anew' if decoded else 'save it as UTF-8'}"
@@ -118,12 +123,16 @@ def _csv(path: Path, features: str | Sequence[str] | None) -> Columns:
     sign = sign_between(heading.rstrip("\n"), (ENVIRONMENT, LABEL))
     frame = pd.read_csv(path, sep=sign, keep_default_na=False)  # NA may name an environment
     frame.columns = frame.columns.map(str).str.strip()
-    if not isinstance(frame.index, pd.RangeIndex):  # pandas takes first values without a name for names of lines
+    if not isinstance(
+        frame.index, pd.RangeIndex
+    ):  # pandas takes first values without a name for names of lines
         raise ValueError("its lines hold more values than the first names")
     return _columns_of_frame(path, frame, features)
 
 
-def _columns_of_frame(path: Path, frame: pd.DataFrame, features: str | Sequence[str] | None) -> Columns:
+def _columns_of_frame(
+    path: Path, frame: pd.DataFrame, features: str | Sequence[str] | None
+) -> Columns:
     names = [str(name) for name in frame.columns]
     frame.columns = names  # type: ignore[assignment]
     if features is None:
@@ -138,14 +147,19 @@ def _columns_of_frame(path: Path, frame: pd.DataFrame, features: str | Sequence[
         for name in used:
             _need_numbers(path, name, frame[name].to_numpy())
         values = np.stack([frame[name].to_numpy() for name in used], axis=1)
-    return {FEATURES: values, **{name: frame[name].to_numpy() for name in names if name not in used}}
+    return {
+        FEATURES: values,
+        **{name: frame[name].to_numpy() for name in names if name not in used},
+    }
 
 
 def _need_numbers(path: Path, name: str, values: np.ndarray) -> None:
     """Refuse a column of features that holds something else than numbers."""
     if values.dtype.kind in "biuf":
         return
-    text = next((value for value in values.tolist() if isinstance(value, str) and not _is_number(value)), "")
+    text = next(
+        (value for value in values.tolist() if isinstance(value, str) and not _is_number(value)), ""
+    )
     example = f", e.g. {text!r}," if text else ""
     fix = "write numbers with a point" if _is_number(text.replace(",", ".")) else "fill or drop it"
     raise DataError(
@@ -169,7 +183,9 @@ def _matching(path: Path, names: Sequence[str], features: str | Sequence[str]) -
     free = [name for name in names if name not in OWN[1:]]
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in free):
-            raise ConfigError(f"dataset.columns names {pattern}, which {path} has not; choose from {some_of(free, 8)}")
+            raise ConfigError(
+                f"dataset.columns names {pattern}, which {path} has not; choose from {some_of(free, 8)}"
+            )
     if not patterns:
         raise ConfigError(f"dataset.columns=[] names no features; choose from {some_of(free, 8)}")
     return [name for name in free if any(fnmatchcase(name, pattern) for pattern in patterns)]
@@ -180,7 +196,9 @@ def _stacked(path: Path, lists: np.ndarray) -> np.ndarray:
     shapes = {np.shape(row) for row in lists}
     if len(shapes) != 1 or len(next(iter(shapes))) != 1:
         examples = ", ".join(map(str, sorted(shapes)[:3]))
-        raise DataError(f"dataset.path={path}: values of features have the shapes {examples}; give each d numbers")
+        raise DataError(
+            f"dataset.path={path}: values of features have the shapes {examples}; give each d numbers"
+        )
     return np.stack([np.asarray(row) for row in lists])
 
 
@@ -197,7 +215,9 @@ class FeatureTable(LabeledRows):
 
     def content(self) -> str:
         """Hash numbers, environments, classes and subsets to 16 hexadecimal digits, however the file stores them."""
-        digest = hashlib.sha256(repr((self.features.shape, self.environments, self.classes)).encode())
+        digest = hashlib.sha256(
+            repr((self.features.shape, self.environments, self.classes)).encode()
+        )
         for values in (self.env, self.label, self.listed):
             digest.update(values.astype("<i8").tobytes())
         digest.update(self.features.astype("<f4").tobytes())
@@ -245,9 +265,14 @@ def table_of_features(
     place = np.array([chosen.index(name) if name in chosen else -1 for name in env_names])
     class_names, label = _named(path, LABEL, arrays[LABEL][rows])
     if len(class_names) < 2:
-        raise DataError(f"dataset.path={path}: every row has the label {class_names[0]}; give two classes or more")
+        raise DataError(
+            f"dataset.path={path}: every row has the label {class_names[0]}; give two classes or more"
+        )
     chosen_env = place[env[rows]]
-    present = {(chosen[e], class_names[k]) for e, k in set(zip(chosen_env.tolist(), label.tolist(), strict=True))}
+    present = {
+        (chosen[e], class_names[k])
+        for e, k in set(zip(chosen_env.tolist(), label.tolist(), strict=True))
+    }
     check_classes(chosen, class_names, present)
     return FeatureTable(
         features=features[rows],
@@ -290,13 +315,17 @@ def _named(path: Path, column: str, values: np.ndarray) -> tuple[list[str], np.n
     plain = values.tolist()
     for row, value in enumerate(plain):
         if _is_missing(value):
-            raise DataError(f"dataset.path={path}: row {row} has no {column}; give it one, or drop it")
+            raise DataError(
+                f"dataset.path={path}: row {row} has no {column}; give it one, or drop it"
+            )
         whole = isinstance(value, float) and value.is_integer() and abs(value) < EXACT
         if not isinstance(value, (str, int)) and not whole:
             raise DataError(
                 f"dataset.path={path}: {column} holds {value!r} in row {row}; give names or integers in every row"
             )
-    if values.dtype.kind == "f":  # 0.0 and 1.0, as pandas writes integers of a column that once had a gap
+    if (
+        values.dtype.kind == "f"
+    ):  # 0.0 and 1.0, as pandas writes integers of a column that once had a gap
         values = values.astype(np.int64)
     if values.dtype.kind not in "iu":
         texts = [_name(value) for value in plain]
@@ -309,7 +338,11 @@ def _named(path: Path, column: str, values: np.ndarray) -> tuple[list[str], np.n
 
 def _name(value: str | float) -> str:
     """Write a name as text, a whole number without a point."""
-    return value.strip() if isinstance(value, str) else str(int(value) if isinstance(value, float) else value)
+    return (
+        value.strip()
+        if isinstance(value, str)
+        else str(int(value) if isinstance(value, float) else value)
+    )
 
 
 def _listed(path: Path, values: np.ndarray) -> np.ndarray:
@@ -375,7 +408,9 @@ class FeatureOptions(DatasetOptions):
         return Environments(Table(info, subsets), catalog, store)
 
     def _table(self) -> FeatureTable:
-        return table_of_features(expanded(self.path), self.columns, self.environments, self.classes, self.subset_column)
+        return table_of_features(
+            expanded(self.path), self.columns, self.environments, self.classes, self.subset_column
+        )
 
     def _described(self, table: FeatureTable) -> tuple[DatasetInfo, Subsets]:
         units = None
@@ -384,7 +419,9 @@ class FeatureOptions(DatasetOptions):
             units = units_by_column(table.attributes, self.split_by, names)
             check_units(units, table, f"dataset.split_by={self.split_by}")
         every = np.ones(len(table), bool)
-        subsets = subsets_of(table, every, self.val_fraction, self.split_seed, units, self.min_images)
+        subsets = subsets_of(
+            table, every, self.val_fraction, self.split_seed, units, self.min_images
+        )
         if units is None:
             across = columns_across(table.attributes, subsets, len(table.classes))
             if caution := caution_of_columns(across):

@@ -31,7 +31,16 @@ FOREIGN = frozenset(
 )  # fmt: skip
 #: names that systems and programs leave beside pictures, in lower case; as hidden as those that begin with a dot
 SYSTEM = frozenset(
-    {"__macosx", "thumbs.db", "desktop.ini", "@eadir", "#recycle", "$recycle.bin", "lost+found", "__pycache__"}
+    {
+        "__macosx",
+        "thumbs.db",
+        "desktop.ini",
+        "@eadir",
+        "#recycle",
+        "$recycle.bin",
+        "lost+found",
+        "__pycache__",
+    }
 )
 SIGNATURES = (
     b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\x00", b"MM\x00*", b"\x00\x00\x00\x0cjP  ",
@@ -65,7 +74,9 @@ class LeftOut:
             self.counts[reason] += 1
             if len(names) < EXAMPLES:
                 names.append(path)
-            elif path < names[-1]:  # the first by name, in whatever order the file system lists them
+            elif (
+                path < names[-1]
+            ):  # the first by name, in whatever order the file system lists them
                 names[-1] = path
             names.sort()
 
@@ -90,7 +101,10 @@ class Folder:
 
 
 def folders_below(
-    root: Path, left_out: LeftOut, below: str = "", enters: Callable[[str], bool] = lambda path: True
+    root: Path,
+    left_out: LeftOut,
+    below: str = "",
+    enters: Callable[[str], bool] = lambda path: True,
 ) -> Iterator[Folder]:
     """List a folder and those below it, linked ones too, each before those that it holds.
 
@@ -206,4 +220,6 @@ def unreadable(error: OSError, path: Path) -> NoReturn:
         DataError: always.
     """
     fix = _FIXES.get(error.errno or 0, "check the disk and dataset.root")
-    raise DataError(f"{error.filename or path} cannot be read ({error.strerror or error}); {fix}") from error
+    raise DataError(
+        f"{error.filename or path} cannot be read ({error.strerror or error}); {fix}"
+    ) from error

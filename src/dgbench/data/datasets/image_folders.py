@@ -68,13 +68,19 @@ from dgbench.validation import Keys, Number, Refusal, shown, some_of
 if TYPE_CHECKING:
     from dgbench.data.environments import Environments
 
-DROPPED, UNDECODED, NAMED_BAD = "copies of others", "that cannot be decoded", "named in dataset.bad_files"
+DROPPED, UNDECODED, NAMED_BAD = (
+    "copies of others",
+    "that cannot be decoded",
+    "named in dataset.bad_files",
+)
 OWN_READERS = "dgbench.data.datasets."  # of published layouts
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
 
 _Three = Annotated[Sequence[Number], Field(min_length=3, max_length=3)] | None
-_NO_THREE = Refusal("is not three numbers (std above 0)", "ImageNet's are the default, null takes them")
+_NO_THREE = Refusal(
+    "is not three numbers (std above 0)", "ImageNet's are the default, null takes them"
+)
 
 
 class Normalization(Keys):
@@ -100,8 +106,13 @@ def _is_layout(layout: str | None) -> bool:
 class ImageFolders(DatasetOptions):
     """Environments of image files; keys as in ``conf/dataset/image_folder.yaml``, where each is explained."""
 
-    root: Annotated[PathText, Refusal("is no path", "name the folder that holds environment/class/image")]
-    manifest: Annotated[PathText | None, Refusal("is no path", "give a CSV or JSON list of path, environment, class")]
+    root: Annotated[
+        PathText, Refusal("is no path", "name the folder that holds environment/class/image")
+    ]
+    manifest: Annotated[
+        PathText | None,
+        Refusal("is no path", "give a CSV or JSON list of path, environment, class"),
+    ]
     subset_column: SubsetColumn = None
     reader: Any  # a function of root=Path that returns rows, or what Hydra makes it of
     environments: SkipValidation[Sequence[str] | None]  # checked with those that are there
@@ -111,7 +122,8 @@ class ImageFolders(DatasetOptions):
     normalize: Annotated[Normalization, BeforeValidator(_mean_and_std)]
     augment: SkipValidation[str]
     augmentations: Annotated[
-        dict[str, Annotated[AugmentationScheme, _KEYS]], mapping_or("names no schemes; leave the key as it is")
+        dict[str, Annotated[AugmentationScheme, _KEYS]],
+        mapping_or("names no schemes; leave the key as it is"),
     ]
     val_fraction: ValFraction
     split_by: SplitBy = None
@@ -121,11 +133,17 @@ class ImageFolders(DatasetOptions):
     store: Literal["auto", "ram", "file", "none"]
     cache_dir: CacheFolder
     workers: Workers
-    device_share: Annotated[Number, Field(ge=0, le=1), Refusal("is not in [0, 1]", "0.5 is the default")]
+    device_share: Annotated[
+        Number, Field(ge=0, le=1), Refusal("is not in [0, 1]", "0.5 is the default")
+    ]
     split_seed: Seed
     published: Annotated[
         Mapping[str, Any] | None,
-        Predicate(lambda form: form is None or not isinstance(form.get("environments") or [], (str, int, float))),
+        Predicate(
+            lambda form: (
+                form is None or not isinstance(form.get("environments") or [], (str, int, float))
+            )
+        ),
         Refusal("is not images, classes and a list of environments", "null compares with nothing"),
     ]
     layout: Annotated[str | None, Predicate(_is_layout), Refusal(NO_LAYOUT, LAYOUT_FIX)] = None
@@ -140,9 +158,13 @@ class ImageFolders(DatasetOptions):
     def _go_together(self) -> Self:
         schemes = ["none", *self.augmentations]
         if self.augment not in schemes:
-            raise ConfigError(f"dataset.augment={shown(self.augment)} is unknown; choose {', '.join(schemes)}")
+            raise ConfigError(
+                f"dataset.augment={shown(self.augment)} is unknown; choose {', '.join(schemes)}"
+            )
         if self.split_by is not None and self.split_pattern is not None:
-            raise ConfigError("dataset.split_by and dataset.split_pattern are both set; leave one of them null")
+            raise ConfigError(
+                "dataset.split_by and dataset.split_pattern are both set; leave one of them null"
+            )
         listed = self.manifest is not None or self.reader is not None
         if self.split_by is not None and not listed:
             raise ConfigError(
@@ -205,18 +227,28 @@ class ImageFolders(DatasetOptions):
         info, subsets = self.checked(table, pixels.bad, copies)
         mean, std = self.normalize.mean or IMAGENET["mean"], self.normalize.std or IMAGENET["std"]
         preprocessing = Preprocessing(info.image, tuple(map(float, mean)), tuple(map(float, std)))
-        augmentation = None if self.augment == "none" else Augmentation(self.augmentations[self.augment])
+        augmentation = (
+            None if self.augment == "none" else Augmentation(self.augmentations[self.augment])
+        )
         plain = None
         if self.plain_environments:
             names = np.array(table.environments)[table.env]
             plain = torch.from_numpy(np.isin(names, [str(env) for env in self.plain_environments]))
-        catalog = Catalog(table.label, tuple(table.classes), preprocessing, table.paths, table.attributes)
-        store = PhotographStore(pixels, torch.from_numpy(table.label), preprocessing, augmentation, plain)
+        catalog = Catalog(
+            table.label, tuple(table.classes), preprocessing, table.paths, table.attributes
+        )
+        store = PhotographStore(
+            pixels, torch.from_numpy(table.label), preprocessing, augmentation, plain
+        )
         return Environments(Table(info, subsets), catalog, store)
 
     def known_info(self, absent_ok: bool) -> DatasetInfo | None:
         """Describe what the configuration knows where files are and may be absent and it suffices; else return None."""
-        present = expanded(self.root).is_dir() if self.manifest is None else expanded(self.manifest).is_file()
+        present = (
+            expanded(self.root).is_dir()
+            if self.manifest is None
+            else expanded(self.manifest).is_file()
+        )
         if present or not absent_ok or not (names := self.expected_environments()):
             return None
         return self.info(names, int((self.published or {}).get("classes") or 0))
@@ -227,7 +259,9 @@ class ImageFolders(DatasetOptions):
         bad = {} if self.store == "none" else known_bad(table, self.image_size, cache)
         return self.checked(table, bad, known_groups(table, cache) or [])
 
-    def checked(self, table: ImageTable, bad: Mapping[int, str], same: Groups) -> tuple[DatasetInfo, Subsets]:
+    def checked(
+        self, table: ImageTable, bad: Mapping[int, str], same: Groups
+    ) -> tuple[DatasetInfo, Subsets]:
         """Describe the dataset as :meth:`described`, without broken images, and say which are copies of others.
 
         Args:
@@ -273,12 +307,16 @@ class ImageFolders(DatasetOptions):
         root = expanded(self.root)
         if self.reader is not None:
             need_folder(root, self.name)
-            table = table_of_rows(self._read(root), root, self.environments, self.classes, self.bad_files)
+            table = table_of_rows(
+                self._read(root), root, self.environments, self.classes, self.bad_files
+            )
         elif self.manifest is not None:
             rows = rows_of_list(expanded(self.manifest), self.subset_column)
             table = table_of_rows(rows, root, self.environments, self.classes, self.bad_files)
         else:
-            table = table_of_folders(root, self.environments, self.classes, self.bad_files, self.name, self.layout)
+            table = table_of_folders(
+                root, self.environments, self.classes, self.bad_files, self.name, self.layout
+            )
         if self.environments is None:
             _compare(table, self.name, self.published or {})
         return table
@@ -286,7 +324,9 @@ class ImageFolders(DatasetOptions):
     def _read(self, root: Path) -> list[Row]:
         """List the rows that the reader of an official layout returns."""
         try:
-            reader: Any = instantiate(self.reader) if isinstance(self.reader, Mapping) else self.reader
+            reader: Any = (
+                instantiate(self.reader) if isinstance(self.reader, Mapping) else self.reader
+            )
             return list(reader(root=root))
         except DgbenchError:
             raise
@@ -309,14 +349,18 @@ class ImageFolders(DatasetOptions):
             ConfigError: a fraction that leaves a subset empty.
         """
         units = self._units(table)
-        subsets = subsets_of(table, kept, self.val_fraction, self.split_seed, units, self.min_images)
+        subsets = subsets_of(
+            table, kept, self.val_fraction, self.split_seed, units, self.min_images
+        )
         if units is None and self._lists_own_columns():
             across = columns_across(table.attributes, subsets, len(table.classes))
             if caution := caution_of_columns(across):
                 warn_once(caution)
         info = self.info(table.environments, len(table.classes))
         variant = {**info.variant, "images": int(kept.sum()), "files": table.fingerprint(kept)}
-        if self.duplicates == "drop":  # what is left is known after decoding, so that the key stands for it
+        if (
+            self.duplicates == "drop"
+        ):  # what is left is known after decoding, so that the key stands for it
             variant["duplicates"] = "drop"
         info = replace(
             info,

@@ -53,7 +53,9 @@ class ImageTable(LabeledRows):
     paths: list[str]  #: (n,) paths below ``root``, with forward slashes
     sizes: np.ndarray  #: (n,) bytes of each file
     mtimes: np.ndarray  #: (n,) nanoseconds of each file's last change
-    left_out: LeftOut = field(default_factory=LeftOut)  #: files below ``root`` that are not read; no hash holds them
+    left_out: LeftOut = field(
+        default_factory=LeftOut
+    )  #: files below ``root`` that are not read; no hash holds them
 
     def fingerprint(self, kept: np.ndarray | None = None) -> str:
         """Hash paths, environments, classes, listed subsets and sizes to 12 hexadecimal digits: equal in every copy.
@@ -62,7 +64,9 @@ class ImageTable(LabeledRows):
             kept: (n,) bool, the images that count; None is all.
         """
         chosen = range(len(self)) if kept is None else np.flatnonzero(kept)
-        numbered = self.classes != sorted(self.classes)  # the order of lists alone; hashes of others are older
+        numbered = self.classes != sorted(
+            self.classes
+        )  # the order of lists alone; hashes of others are older
         order = ["\t".join(self.classes)] if numbered else []
         entries = (
             f"{self.paths[i]}\t{self.environments[self.env[i]]}\t{self.classes[self.label[i]]}\t{self.listed[i]}\t"
@@ -87,7 +91,9 @@ class ImageTable(LabeledRows):
 
     def state(self, *more: Any) -> str:
         """Hash to 16 hexadecimal digits that change if a file is added, removed or rewritten, or ``more`` changes."""
-        entries = (f"{p}\t{s}\t{m}" for p, s, m in zip(self.paths, self.sizes, self.mtimes, strict=True))
+        entries = (
+            f"{p}\t{s}\t{m}" for p, s, m in zip(self.paths, self.sizes, self.mtimes, strict=True)
+        )
         return _sha256([*map(str, more), *entries])[:16]
 
 
@@ -147,7 +153,11 @@ def _about_lists(root: Path) -> str:
 
 
 def table_of_rows(
-    rows: Sequence[Row], root: Path, environments: Sequence[str] | None, classes: str, bad_files: Sequence[str]
+    rows: Sequence[Row],
+    root: Path,
+    environments: Sequence[str] | None,
+    classes: str,
+    bad_files: Sequence[str],
 ) -> ImageTable:
     """List the images of the chosen environments among rows; arguments and errors as of :func:`table_of_folders`.
 
@@ -190,19 +200,25 @@ def table_of(
     left_out = _left_out(root, {row[0] for row in rows}, bad_files)
     used_rows = sorted((row for row in rows if row[0] not in left_out), key=itemgetter(0))
     if not used_rows:
-        raise DataError(f"dataset.root={root} holds no images, such as .jpg, .png, .tif; fill it or correct the key")
+        raise DataError(
+            f"dataset.root={root} holds no images, such as .jpg, .png, .tif; fill it or correct the key"
+        )
     paths = [row[0] for row in used_rows]
     for one, next_ in pairwise(paths):
         if one == next_:
             raise DataError(f"{one} is listed twice; list each image once")
     for row in used_rows:
         if row[3] is not None and row[3] not in SUBSETS:
-            raise DataError(f"{row[0]} is listed in subset {row[3]}; use train, val, test or leave it empty")
+            raise DataError(
+                f"{row[0]} is listed in subset {row[3]}; use train, val, test or leave it empty"
+            )
     names = list(environments)
     envs, row_labels = [row[1].strip() for row in used_rows], [row[2].strip() for row in used_rows]
     labels = order(set(row_labels))
     if len(labels) < 2:
-        raise DataError(f"the images have one class, {labels[0]}; lay them out as environment/class/image")
+        raise DataError(
+            f"the images have one class, {labels[0]}; lay them out as environment/class/image"
+        )
     check_classes(names, labels, set(zip(envs, row_labels, strict=True)))
     stats = _stats(root, paths)
     env_of, label_of = {e: i for i, e in enumerate(names)}, {c: i for i, c in enumerate(labels)}
@@ -251,14 +267,14 @@ def _stats(root: Path, paths: Sequence[str]) -> list[os.stat_result]:
 
 def _left_out(root: Path, listed: set[str], bad_files: Sequence[str]) -> set[str]:
     """Check the files to leave out, and return them; files of environments that are not chosen may be among them."""
-    example = (
-        f"write paths below dataset.root={root}, e.g. dataset.bad_files=[{min(listed, default='ENV/CLASS/1.jpg')}]"
-    )
+    example = f"write paths below dataset.root={root}, e.g. dataset.bad_files=[{min(listed, default='ENV/CLASS/1.jpg')}]"
     names = list_of_names("bad_files", bad_files, example)
     for name in names:
         outside = Path(name).is_absolute() or ".." in Path(name).parts
         if outside or not (name in listed or (root / name).is_file()):
-            raise ConfigError(f"dataset.bad_files names {name}, which is no file below dataset.root={root}; {example}")
+            raise ConfigError(
+                f"dataset.bad_files names {name}, which is no file below dataset.root={root}; {example}"
+            )
     return set(names)
 
 
@@ -300,7 +316,9 @@ def text_of(file: Path, fix: str = PUBLISHED) -> list[str]:
         return content.decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         first = "" if isinstance(error, OSError) else "save it as UTF-8, or "
-        raise DataError(f"{file} cannot be read ({getattr(error, 'strerror', None) or error}); {first}{fix}") from error
+        raise DataError(
+            f"{file} cannot be read ({getattr(error, 'strerror', None) or error}); {first}{fix}"
+        ) from error
 
 
 def cells_of(file: Path, fix: str = PUBLISHED, columns: Sequence[str] = ()) -> list[list[str]]:
@@ -334,11 +352,17 @@ def lines_of(file: Path, columns: Sequence[str], fix: str = PUBLISHED) -> list[d
     lacking = [column for column in columns if column not in heading]
     if lacking:
         names = some_of(heading, 8) or "nothing"
-        raise DataError(f"{file} has no column {lacking[0]!r} in its first line, only {names}; {fix}")
+        raise DataError(
+            f"{file} has no column {lacking[0]!r} in its first line, only {names}; {fix}"
+        )
     needed = 1 + max(map(heading.index, columns))
     for line in lines:
         if len(line) < needed or any(line[len(heading) :]):
-            fault = "is cut short" if len(line) < needed else "has more values than the first one has names"
+            fault = (
+                "is cut short"
+                if len(line) < needed
+                else "has more values than the first one has names"
+            )
             raise DataError(f"{file} has a line that {fault}, {','.join(line)[:60]!r}; {fix}")
     return [dict(zip(heading, line, strict=False)) for line in lines]
 
@@ -358,11 +382,17 @@ def rows_of_list(manifest: Path, subset_column: str | None = None) -> list[Row]:
         DataError: it cannot be read, or has a column of subsets of another name.
     """
     if not manifest.is_file():
-        raise DataError(f"dataset.manifest={manifest} is no file; give a CSV or JSON list of path, environment, class")
+        raise DataError(
+            f"dataset.manifest={manifest} is no file; give a CSV or JSON list of path, environment, class"
+        )
     fix = "give a CSV with a first line path,environment,class or a JSON list of objects with these keys"
     try:
         is_json = manifest.suffix == ".json"
-        entries: Any = json.loads("".join(text_of(manifest, fix))) if is_json else lines_of(manifest, COLUMNS[:3], fix)
+        entries: Any = (
+            json.loads("".join(text_of(manifest, fix)))
+            if is_json
+            else lines_of(manifest, COLUMNS[:3], fix)
+        )
         columns = dict.fromkeys(str(name) for entry in entries for name in entry if name)
         chosen = column_of_subsets(
             subset_column,
@@ -381,7 +411,9 @@ def _row(entry: Mapping[str, Any], subset_column: str | None) -> DescribedRow:
     """Build the row of an entry of a list."""
     subset = _text(entry.get(subset_column)).strip() if subset_column else ""
     named = {*COLUMNS[:3], subset_column}
-    attributes = {str(name): _text(value) for name, value in entry.items() if name and name not in named}
+    attributes = {
+        str(name): _text(value) for name, value in entry.items() if name and name not in named
+    }
     place = str(entry["path"]), _text(entry["environment"]), _text(entry["class"])
     return *place, subset_of(subset) or None, attributes
 
@@ -400,10 +432,16 @@ def known_bad(table: ImageTable, side: int | None, cache: Path) -> dict[int, str
     """Look up why images cannot be decoded, by position; empty where the images were not decoded before."""
     if side is None:
         return {}
-    return {i: reason for _, _, note in notes_of(decoded_folder(table, side, cache)) for i, reason in note["bad"]}
+    return {
+        i: reason
+        for _, _, note in notes_of(decoded_folder(table, side, cache))
+        for i, reason in note["bad"]
+    }
 
 
-def usable(table: ImageTable, bad: Mapping[int, str], on_bad_image: str, side: int | None, cache: Path) -> np.ndarray:
+def usable(
+    table: ImageTable, bad: Mapping[int, str], on_bad_image: str, side: int | None, cache: Path
+) -> np.ndarray:
     """Mark the images that count, (n,) bool; name the others, more than a few in a file beside the decoded images.
 
     Args:
@@ -419,7 +457,10 @@ def usable(table: ImageTable, bad: Mapping[int, str], on_bad_image: str, side: i
     if not bad:
         return kept
     kept[list(bad)] = False
-    lines = [f"{table.root / table.paths[i]} cannot be decoded ({reason})" for i, reason in sorted(bad.items())]
+    lines = [
+        f"{table.root / table.paths[i]} cannot be decoded ({reason})"
+        for i, reason in sorted(bad.items())
+    ]
     text, names = lines[0], [table.paths[i] for i in sorted(bad)[1:]]
     if len(bad) > NAMED:
         file = decoded_folder(table, known_size(side), cache) / UNDECODABLE

@@ -33,7 +33,11 @@ WHOLE = frozenset({"full", "all", "trainval"})  #: folders that repeat what the 
 _DECORATION = re.compile(r"[-_ ]?(set|data|images|imgs|split)?[-_ ]?\d*$")
 LISTS = (".csv", ".tsv", ".json")  # endings of files that may list the pictures
 DEEPER = "in folders below classes that hold images themselves"
-REPEATED, ELSEWHERE, TOO_HIGH = "that repeat the splits", "in folders that the layout leaves out", "above the classes"
+REPEATED, ELSEWHERE, TOO_HIGH = (
+    "that repeat the splits",
+    "in folders that the layout leaves out",
+    "above the classes",
+)
 
 
 def subset_of(name: str) -> str | None:
@@ -106,7 +110,9 @@ def tree_of(root: Path, layout: str | None, environments: Sequence[str] | None) 
     folders = list(folders_below(root, left_out, enters=enters))
     deep = [folder for folder in folders if folder.path.count("/") == place and folder.path]
     present = [folder.path.split("/")[place].strip() for folder in deep]
-    tree = Tree(_chosen(root, _top(root) if place == 0 else present, environments), left_out=left_out)
+    tree = Tree(
+        _chosen(root, _top(root) if place == 0 else present, environments), left_out=left_out
+    )
     if layout is None:
         shape = _Shape.of(folders)
         _refuse_unclear(root, shape, environments is not None)
@@ -124,7 +130,9 @@ def _top(root: Path) -> list[str]:
 def _chosen(root: Path, present: Iterable[str], environments: Sequence[str] | None) -> list[str]:
     names = sorted({name.strip() for name in present})
     if not names:
-        raise DataError(f"dataset.root={root} holds no environment folders; lay images out as environment/class/image")
+        raise DataError(
+            f"dataset.root={root} holds no environment folders; lay images out as environment/class/image"
+        )
     return chosen_environments(names, environments)
 
 
@@ -149,10 +157,16 @@ def _fill(tree: Tree, root: Path, folders: Sequence[Folder], words: Sequence[str
         if paths:
             holding.add(label)
         tree.rows += [(path, env, label, subset) for path in paths]
-    counted = [folder.path for folder in folders if folder.path.count("/") == len(words) - 1 and folder.path]
+    counted = [
+        folder.path
+        for folder in folders
+        if folder.path.count("/") == len(words) - 1 and folder.path
+    ]
     place = words.index(CLASS)
     barren = {path.split("/")[place].strip(): path for path in reversed(counted)}
-    tree.left_out.add(WITHOUT_PICTURES, [path for label, path in barren.items() if label not in holding])
+    tree.left_out.add(
+        WITHOUT_PICTURES, [path for label, path in barren.items() if label not in holding]
+    )
 
 
 def _repeated(folders: Sequence[Folder], words: Sequence[str]) -> frozenset[str]:
@@ -160,7 +174,11 @@ def _repeated(folders: Sequence[Folder], words: Sequence[str]) -> frozenset[str]
     if SPLIT not in words:
         return frozenset()
     place = words.index(SPLIT)
-    names = {folder.path.split("/")[place] for folder in folders if folder.path.count("/") >= place and folder.path}
+    names = {
+        folder.path.split("/")[place]
+        for folder in folders
+        if folder.path.count("/") >= place and folder.path
+    }
     others = any(subset_of(name) for name in names)
     return WHOLE if others else frozenset()
 
@@ -180,7 +198,9 @@ def _known_subset(root: Path, split: str) -> str | None:
 class _Shape:
     """What a tree environment/class/image looks like, of folders that lead to pictures."""
 
-    levels: tuple[set[str], set[str], set[str]] = field(default_factory=lambda: (set(), set(), set()))
+    levels: tuple[set[str], set[str], set[str]] = field(
+        default_factory=lambda: (set(), set(), set())
+    )
     direct: set[str] = field(default_factory=set)  #: class folders that hold pictures themselves
     #: class folder -> folders in it that lead to pictures
     below: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -230,17 +250,31 @@ def _refuse_unclear(root: Path, shape: _Shape, named: bool) -> None:
     if not named and any(map(_is_split, top)):
         seen = f"its first folders are {_names(top)}"
         if deeper:
-            _refuse(root, seen, example, f"split/environment/class, if {_names(second)} are environments", True)
+            _refuse(
+                root,
+                seen,
+                example,
+                f"split/environment/class, if {_names(second)} are environments",
+                True,
+            )
         _refuse(root, seen, example, f"{USUAL}, if these are the environments", False)
     if _are_splits(second):
         seen = f"the folders of its environments are {_names(second)}"
         if deeper:
-            _refuse(root, seen, example, f"environment/split/class, if {_names(third)} are classes", True)
+            _refuse(
+                root,
+                seen,
+                example,
+                f"environment/split/class, if {_names(third)} are classes",
+                True,
+            )
         _refuse(root, seen, example, f"{USUAL}, if these are the classes", False)
     for class_folder, names in sorted(shape.below.items()):
         if _are_splits(names):
             seen = f"{class_folder} holds {_names(names)}"
-            _refuse(root, seen, example, "environment/class/split, if these are splits of a class", True)
+            _refuse(
+                root, seen, example, "environment/class/split, if these are splits of a class", True
+            )
     if deeper:
         holding = {name.split("/")[0] for name in shape.direct}
         apart = {name.split("/")[0] for name in shape.only_folders} - holding
@@ -254,7 +288,9 @@ def _refuse_unclear(root: Path, shape: _Shape, named: bool) -> None:
         folders = "1 class folder holds" if number == 1 else f"{number} class folders hold"
         seen = f"{folders} only folders: {_names(third)}"
         inner = min(top)
-        nested = f" (or dataset.root={root / inner}, if {inner} is the dataset)" if len(top) == 1 else ""
+        nested = (
+            f" (or dataset.root={root / inner}, if {inner} is the dataset)" if len(top) == 1 else ""
+        )
         _refuse(root, seen, example, f"environment/*/class, if these are the classes{nested}", True)
 
 
@@ -269,7 +305,11 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _refuse(root: Path, seen: str, example: str, layout: str, deeper: bool) -> NoReturn:
-    plain = f", or dataset.layout={USUAL}, if all below a class belongs to it" if deeper else ", or name another root"
+    plain = (
+        f", or dataset.layout={USUAL}, if all below a class belongs to it"
+        if deeper
+        else ", or name another root"
+    )
     raise DataError(
         f"dataset.root={root} can be read in two ways: {seen} (e.g. {example}); write dataset.layout={layout}{plain}"
     )

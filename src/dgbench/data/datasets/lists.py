@@ -61,7 +61,9 @@ def column_of_subsets(
     if asked is not None:
         if asked not in columns:
             choices = some_of([*columns, NO_SUBSETS], 8)
-            raise ConfigError(f"dataset.subset_column={asked} is no column of {source}; choose from {choices}")
+            raise ConfigError(
+                f"dataset.subset_column={asked} is no column of {source}; choose from {choices}"
+            )
         return asked
     if SUBSET in columns:
         return SUBSET

@@ -49,10 +49,19 @@ def camelyon17(root: Path) -> list[PlainRow]:
         DataError: the list is missing or has other columns.
     """
     rows: list[PlainRow] = []
-    for line in lines_of(root / "metadata.csv", ("patient", "node", "x_coord", "y_coord", "tumor", "center")):
+    for line in lines_of(
+        root / "metadata.csv", ("patient", "node", "x_coord", "y_coord", "tumor", "center")
+    ):
         place = f"patient_{line['patient']}_node_{line['node']}"
         path = f"patches/{place}/patch_{place}_x_{line['x_coord']}_y_{line['y_coord']}.png"
-        rows.append((path, f"hospital_{line['center']}", "tumor" if line["tumor"] == "1" else "normal", None))
+        rows.append(
+            (
+                path,
+                f"hospital_{line['center']}",
+                "tumor" if line["tumor"] == "1" else "normal",
+                None,
+            )
+        )
     return rows
 
 
@@ -86,7 +95,9 @@ def nico_mixed(root: Path, lists: str, data_seed: int, counts: Counts = NICO) ->
     for label in ("animal", "vehicle"):
         for path in sorted((root / label / "images").glob("*/*/*")):
             if path.suffix.lower() in SUFFIXES:
-                groups["", label, path.parent.name.replace("_", " ")].append(path.relative_to(root).as_posix())
+                groups["", label, path.parent.name.replace("_", " ")].append(
+                    path.relative_to(root).as_posix()
+                )
     return _drawn(root, groups, dict.fromkeys(counts, ""), counts, NICO_CONTEXTS, data_seed)
 
 
@@ -112,7 +123,12 @@ def celeba_blond(root: Path, lists: str, data_seed: int, counts: Counts = CELEBA
     if _published(lists):
         files = {"train1": "tr_env1", "train2": "tr_env2", "test": "te_env"}
         return [
-            (f"img_align_celeba/{line['']}", env, "blond" if line["9"] == "1" else "not blond", None)
+            (
+                f"img_align_celeba/{line['']}",
+                env,
+                "blond" if line["9"] == "1" else "not blond",
+                None,
+            )
             for env in counts
             for line in lines_of(root / "blond_split" / f"{files[env]}.csv", ("", "9"))
         ]
@@ -128,7 +144,10 @@ def celeba_blond(root: Path, lists: str, data_seed: int, counts: Counts = CELEBA
     for line in lines:
         file, *cells = line.split()
         part = "training part" if parts.get(file) == "0" else "other parts"
-        label, gender = "blond" if cells[blond] == "1" else "not blond", "male" if cells[male] == "1" else "female"
+        label, gender = (
+            "blond" if cells[blond] == "1" else "not blond",
+            "male" if cells[male] == "1" else "female",
+        )
         groups[part, label, gender].append(f"img_align_celeba/{file}")
     part_of = {env: "other parts" if env == "test" else "training part" for env in counts}
     return _drawn(root, groups, part_of, counts, CELEBA_CONTEXTS, data_seed)

@@ -33,7 +33,9 @@ class PaintedTable(Table):
         disagreement: environment -> probability that feature and label differ.
     """
 
-    def __init__(self, info: DatasetInfo, subsets: Subsets, labels: Tensor, disagreement: Mapping[str, float]) -> None:
+    def __init__(
+        self, info: DatasetInfo, subsets: Subsets, labels: Tensor, disagreement: Mapping[str, float]
+    ) -> None:
         super().__init__(info, subsets)
         self.labels, self.disagreement = labels, disagreement
 
@@ -74,7 +76,9 @@ class PaintedStore(TensorStore):
         paint: draws a feature.
     """
 
-    def __init__(self, images: Tensor, labels: Tensor, peak: int, feature: Tensor, paint: Painter) -> None:
+    def __init__(
+        self, images: Tensor, labels: Tensor, peak: int, feature: Tensor, paint: Painter
+    ) -> None:
         super().__init__(images, labels, peak)
         self.feature, self.paint = feature, paint
         probe = paint(images[:1] / peak, feature[:1])
@@ -87,7 +91,9 @@ class PaintedStore(TensorStore):
     def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
         images, labels = super().gather(indices)
         indices = indices.to(self.feature.device)
-        return self.paint(images, self.feature[indices] if feature is None else feature.to(images.device)), labels
+        return self.paint(
+            images, self.feature[indices] if feature is None else feature.to(images.device)
+        ), labels
 
 
 def painted(
@@ -118,14 +124,20 @@ def painted(
     feature = labels.clone()
     for env in info.given:
         positions = np.concatenate([subsets[env, "val"], subsets[env, "train"]])
-        feature[positions] = replaced(labels, disagreement[env], info.n_classes, rng("feature"))[positions]
+        feature[positions] = replaced(labels, disagreement[env], info.n_classes, rng("feature"))[
+            positions
+        ]
     store = PaintedStore(base.images, labels, base.peak, feature, paint)
     table = PaintedTable(replace(info, image=store.image), subsets, labels, disagreement)
     classes = tuple(map(str, range(info.n_classes)))
-    return Environments(table, Catalog(labels.numpy(), classes, Preprocessing.unchanged(store.image)), store)
+    return Environments(
+        table, Catalog(labels.numpy(), classes, Preprocessing.unchanged(store.image)), store
+    )
 
 
-def replaced(labels: Tensor, probability: float, n_classes: int, rng: np.random.Generator) -> Tensor:
+def replaced(
+    labels: Tensor, probability: float, n_classes: int, rng: np.random.Generator
+) -> Tensor:
     """Replace each of (n,) labels with ``probability`` by one of the other classes, all equally likely."""
     chosen = torch.from_numpy(rng.random(len(labels)) < probability)
     shift = torch.from_numpy(rng.integers(1, n_classes, len(labels)))

@@ -44,7 +44,9 @@ def official_lists(*, root: Path, folder: str) -> list[PlainRow]:
         for number, line in enumerate(text_of(file), start=1):
             path, _, label = line.strip().rpartition(" ")
             if line.strip() and ("/" not in path or not label.isdecimal()):
-                raise DataError(f"{file} line {number} is no path and number: {line.strip()[:60]}; correct the list")
+                raise DataError(
+                    f"{file} line {number} is no path and number: {line.strip()[:60]}; correct the list"
+                )
             if path:
                 rows.append((path.removeprefix("./"), context, Path(path).parent.name, subset))
     if not rows:
@@ -113,7 +115,9 @@ def iwildcam(root: Path, environment: str) -> list[DescribedRow]:
         DataError: the list is missing, has other columns or other values.
     """
     if environment not in ("split", "location"):
-        raise ConfigError(f"dataset.reader.environment={environment} is unknown; choose split or location")
+        raise ConfigError(
+            f"dataset.reader.environment={environment} is unknown; choose split or location"
+        )
     file = root / "metadata.csv"
     rows: list[DescribedRow] = []
     for line in lines_of(file, ("split", "filename", "y", "location_remapped")):
@@ -158,7 +162,10 @@ def _refuse_values(file: Path, values: str) -> NoReturn:
 
 BREEDS = ("bulldog", "dachshund", "labrador", "corgi")  # the order of the locations below
 PER_CLASS = 3168  # images of a class in a group
-GROUP_SHARES = (0.97, 0.87)  # of them in the location of the class, in groups 1 and 2 of one-to-one; rounded down
+GROUP_SHARES = (
+    0.97,
+    0.87,
+)  # of them in the location of the class, in groups 1 and 2 of one-to-one; rounded down
 SWAPPED = (1, 0, 3, 2)  # many-to-many: a class is in the other location of its pair in group 2
 PICTURES = (".png", ".jpg", ".jpeg")
 
@@ -175,11 +182,21 @@ class Locations:
 
 
 VARIANTS: Mapping[str, Locations] = {
-    "o2o_easy": Locations(("desert", "jungle", "dirt", "snow"), ("dirt", "snow", "desert", "jungle"), "beach"),
-    "o2o_medium": Locations(("mountain", "beach", "dirt", "jungle"), ("jungle", "dirt", "beach", "snow"), "desert"),
-    "o2o_hard": Locations(("jungle", "mountain", "snow", "desert"), ("mountain", "snow", "desert", "jungle"), "beach"),
-    "m2m_easy": Locations(("desert", "mountain", "dirt", "jungle"), ("dirt", "jungle", "mountain", "desert")),
-    "m2m_medium": Locations(("beach", "snow", "mountain", "desert"), ("desert", "mountain", "beach", "snow")),
+    "o2o_easy": Locations(
+        ("desert", "jungle", "dirt", "snow"), ("dirt", "snow", "desert", "jungle"), "beach"
+    ),
+    "o2o_medium": Locations(
+        ("mountain", "beach", "dirt", "jungle"), ("jungle", "dirt", "beach", "snow"), "desert"
+    ),
+    "o2o_hard": Locations(
+        ("jungle", "mountain", "snow", "desert"), ("mountain", "snow", "desert", "jungle"), "beach"
+    ),
+    "m2m_easy": Locations(
+        ("desert", "mountain", "dirt", "jungle"), ("dirt", "jungle", "mountain", "desert")
+    ),
+    "m2m_medium": Locations(
+        ("beach", "snow", "mountain", "desert"), ("desert", "mountain", "beach", "snow")
+    ),
     "m2m_hard": Locations(("dirt", "jungle", "snow", "beach"), ("snow", "beach", "dirt", "jungle")),
 }
 
@@ -204,7 +221,9 @@ def spawrious(root: Path, variant: str, per_class: int = PER_CLASS) -> list[Plai
         DataError: a folder is missing or holds too few images.
     """
     if variant not in VARIANTS:
-        raise ConfigError(f"dataset.reader.variant={variant} is unknown; choose {', '.join(VARIANTS)}")
+        raise ConfigError(
+            f"dataset.reader.variant={variant} is unknown; choose {', '.join(VARIANTS)}"
+        )
     locations = VARIANTS[variant]
     listed = (
         _many_to_many(locations, per_class)
@@ -218,7 +237,9 @@ def spawrious(root: Path, variant: str, per_class: int = PER_CLASS) -> list[Plai
     ]
 
 
-Part = tuple[str, int, str, str, int | None]  # environment, folder 0 or 1, location, breed, images; None is all
+Part = tuple[
+    str, int, str, str, int | None
+]  # environment, folder 0 or 1, location, breed, images; None is all
 
 
 def _one_to_one(locations: Locations, filler: str, per_class: int) -> Iterator[Part]:
@@ -240,7 +261,9 @@ def _many_to_many(locations: Locations, per_class: int) -> Iterator[Part]:
 def _first(root: Path, below: str, count: int | None) -> list[str]:
     """List the first ``count`` images of a folder by name, all for None, as paths below ``root``."""
     try:
-        names = sorted(file.name for file in (root / below).iterdir() if file.name.endswith(PICTURES))
+        names = sorted(
+            file.name for file in (root / below).iterdir() if file.name.endswith(PICTURES)
+        )
     except OSError as error:
         unreadable(error, root / below)
     if len(names) < (count or 1):

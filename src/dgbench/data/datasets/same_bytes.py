@@ -24,11 +24,15 @@ from dgbench.phases import phase
 from dgbench.records.files import read_regular, write_whole
 
 VERSION = 1  # of the comparison, in the names of what is kept
-SAMPLE_BYTES = 1024  # in the middle of a file: its beginning is a heading, and its edges are often blank
+SAMPLE_BYTES = (
+    1024  # in the middle of a file: its beginning is a heading, and its edges are often blank
+)
 TOGETHER = 256  # files that a thread takes at once
 
 Item = TypeVar("Item")
-Groups = list[list[int]]  #: positions of files with the same bytes, ascending, two or more in each group
+Groups = list[
+    list[int]
+]  #: positions of files with the same bytes, ascending, two or more in each group
 
 
 def known_groups(table: ImageTable, cache: Path) -> Groups | None:
@@ -89,7 +93,9 @@ def _compared(
     sampled = _grouped(positions, keys)
     equal: Groups = []
     with phase(title, len(sampled), "groups of files byte by byte") as progress:
-        for divided in pool.map(lambda part: [_equal(paths, group) for group in part], _parts(sampled)):
+        for divided in pool.map(
+            lambda part: [_equal(paths, group) for group in part], _parts(sampled)
+        ):
             progress.advance(len(divided))
             for copies in divided:
                 equal += copies

@@ -60,7 +60,10 @@ def refuse_together(
     without_train = {
         env: len(subsets[env, "val"])
         for env in table.environments
-        if units is not None and env not in small and not len(subsets[env, "train"]) and _unlisted(table, kept, env)
+        if units is not None
+        and env not in small
+        and not len(subsets[env, "train"])
+        and _unlisted(table, kept, env)
     }
     lacking = _lacking_classes(table) if table.same_classes else {}
     faults = []
@@ -91,9 +94,13 @@ def batch_refusal(batch_size: int, images: Mapping[str, int]) -> str:
     fewest = min(small.values())
     if len(small) == 1:
         name = next(iter(small))
-        which = f"the smallest training environment{f' ({name})' if name else ''}, of {fewest} images"
+        which = (
+            f"the smallest training environment{f' ({name})' if name else ''}, of {fewest} images"
+        )
     else:
-        which = f"the smallest training environments, {len(small)} of {len(images)} ({_listed(small)})"
+        which = (
+            f"the smallest training environments, {len(small)} of {len(images)} ({_listed(small)})"
+        )
     return (
         f"hparams.batch_size={batch_size} is larger than {which}; set hparams.batch_size={fewest} or less, "
         "trainer.small_environments=repeat to draw images of small ones repeatedly, or dataset.min_images=N to leave "
@@ -101,7 +108,9 @@ def batch_refusal(batch_size: int, images: Mapping[str, int]) -> str:
     )
 
 
-def with_batch_refusal(error: TooFewImagesError, batch_size: int, trained_on: Collection[str]) -> TooFewImagesError:
+def with_batch_refusal(
+    error: TooFewImagesError, batch_size: int, trained_on: Collection[str]
+) -> TooFewImagesError:
     """Add to a refusal what a minibatch needs besides; the same one where all environments have enough.
 
     Args:
@@ -133,7 +142,8 @@ def _lacking_classes(table: LabeledRows) -> dict[str, list[str]]:
     has = np.zeros((len(table.environments), n_classes), dtype=bool)
     has[table.env, table.label] = True
     lacking = {
-        env: [table.classes[k] for k in np.flatnonzero(~row)] for env, row in zip(table.environments, has, strict=True)
+        env: [table.classes[k] for k in np.flatnonzero(~row)]
+        for env, row in zip(table.environments, has, strict=True)
     }
     return {env: classes for env, classes in lacking.items() if classes}
 
@@ -142,8 +152,13 @@ def _of_classes(lacking: Mapping[str, Sequence[str]], environments: int) -> str:
     fix = "add some, or allow it with dataset.classes=union"
     if len(lacking) == 1:
         env, classes = next(iter(lacking.items()))
-        return f"environment {env} has no images of class {some_of(classes)}, which others have; {fix}"
-    named = some_of([f"environment {env} of class {some_of(classes)}" for env, classes in lacking.items()], NAMED)
+        return (
+            f"environment {env} has no images of class {some_of(classes)}, which others have; {fix}"
+        )
+    named = some_of(
+        [f"environment {env} of class {some_of(classes)}" for env, classes in lacking.items()],
+        NAMED,
+    )
     return f"{len(lacking)} of {environments} environments have no images of classes that others have ({named}); {fix}"
 
 
@@ -161,7 +176,9 @@ def _of_fraction(without_val: Mapping[str, int], environments: int, val_fraction
     leave_out = f"dataset.min_images={least} leaves them out of training and tests them still"
     if fewest > 1:
         or_leave_out = f", or {leave_out}" if len(without_val) < environments else ""
-        return f"{fault}; dataset.val_fraction={sufficient_fraction(fewest):g} suffices{or_leave_out}"
+        return (
+            f"{fault}; dataset.val_fraction={sufficient_fraction(fewest):g} suffices{or_leave_out}"
+        )
     single = sum(n == 1 for n in without_val.values())
     with_two = sufficient_fraction(min((n for n in without_val.values() if n > 1), default=least))
     have = "has" if single == 1 else "have"

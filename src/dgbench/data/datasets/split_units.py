@@ -12,10 +12,14 @@ from dgbench.errors import ConfigError, DataError
 from dgbench.validation import some_of
 
 NAMED = 3  #: rows, values or columns that a message names
-SOME_OF_VAL = 0.1  #: share of validation rows with a value of training rows from which on a column is named
+SOME_OF_VAL = (
+    0.1  #: share of validation rows with a value of training rows from which on a column is named
+)
 
 
-def units_by_column(attributes: Mapping[str, Sequence[str]], column: str, names: Sequence[str]) -> np.ndarray:
+def units_by_column(
+    attributes: Mapping[str, Sequence[str]], column: str, names: Sequence[str]
+) -> np.ndarray:
     """Give rows of one value in a column of a list one number, (n,): they belong together.
 
     Args:
@@ -29,7 +33,9 @@ def units_by_column(attributes: Mapping[str, Sequence[str]], column: str, names:
     """
     if column not in attributes:
         choices = some_of(list(attributes), 8) or "none, the list has no further columns"
-        raise ConfigError(f"dataset.split_by={column} is no further column of the list; choose from {choices}")
+        raise ConfigError(
+            f"dataset.split_by={column} is no further column of the list; choose from {choices}"
+        )
     values = [text.strip() for text in attributes[column]]
     blank = [name for name, value in zip(names, values, strict=True) if not value]
     if blank:
@@ -135,7 +141,9 @@ def units_in_several(units: np.ndarray, env: np.ndarray) -> int:
 
 
 def columns_across(
-    attributes: Mapping[str, Sequence[str]], subsets: Mapping[tuple[str, str], np.ndarray], n_classes: int
+    attributes: Mapping[str, Sequence[str]],
+    subsets: Mapping[tuple[str, str], np.ndarray],
+    n_classes: int,
 ) -> list[tuple[str, float]]:
     """Find columns whose values stand in ``train`` and in ``val`` of one environment: (name, share of val rows).
 

@@ -39,14 +39,20 @@ def chosen_environments(present: Sequence[str], environments: Sequence[str] | No
         return list(present)
     names = list_of_names("environments", environments, f"choose from [{','.join(present)}]")
     if not names:
-        raise ConfigError(f"dataset.environments=[] is no list of names; choose from [{','.join(present)}]")
+        raise ConfigError(
+            f"dataset.environments=[] is no list of names; choose from [{','.join(present)}]"
+        )
     for env in names:
         if env not in present:
-            raise ConfigError(f"dataset.environments names {env}, which is not there; choose from {', '.join(present)}")
+            raise ConfigError(
+                f"dataset.environments names {env}, which is not there; choose from {', '.join(present)}"
+            )
     return names
 
 
-def check_classes(names: Sequence[str], labels: Sequence[str], present: set[tuple[str, str]]) -> None:
+def check_classes(
+    names: Sequence[str], labels: Sequence[str], present: set[tuple[str, str]]
+) -> None:
     """Refuse a table with unclear class names, or an environment without images.
 
     Args:
@@ -76,7 +82,9 @@ class Section:
     positions: np.ndarray  #: (m,) of the clean images in their store
 
 
-def cut(images: np.ndarray, share: float, seed: int, *purpose: str) -> tuple[np.ndarray, np.ndarray]:
+def cut(
+    images: np.ndarray, share: float, seed: int, *purpose: str
+) -> tuple[np.ndarray, np.ndarray]:
     """Split images at random, by a seed for a purpose: a share of them, rounded down, and the others."""
     shuffled = images[np.random.default_rng(derive(seed, *purpose)).permutation(len(images))]
     n = int(len(images) * share)
@@ -91,7 +99,9 @@ def counts_of(subsets: Subsets) -> Counts:
     return counts
 
 
-def split_variant(split_by: str | None, split_pattern: str | None, min_images: int) -> dict[str, Any]:
+def split_variant(
+    split_by: str | None, split_pattern: str | None, min_images: int
+) -> dict[str, Any]:
     """Collect the keys of the split that are not at their default, for rows: those of before lack them."""
     keys = {"split_by": split_by, "split_pattern": split_pattern, "min_images": min_images}
     return {key: value for key, value in keys.items() if value}
@@ -108,7 +118,9 @@ def check_units(units: np.ndarray, table: LabeledRows, key: str) -> None:
     Raises:
         DataError: it divides one.
     """
-    subset = np.where(table.listed < 0, SUBSETS.index("train"), table.listed)  # val is cut from them, unit by unit
+    subset = np.where(
+        table.listed < 0, SUBSETS.index("train"), table.listed
+    )  # val is cut from them, unit by unit
     check_listed_units(units, table.env, subset, key, table.environments)
     several = units_in_several(units, table.env)
     if several:
@@ -146,7 +158,9 @@ def subsets_of(
     in_val: dict[int, bool] = {}
     for number, env in enumerate(table.environments):
         rows = np.flatnonzero((table.env == number) & kept)
-        for subset, positions in _split(table, rows, env, val_fraction, seed, units, in_val).items():
+        for subset, positions in _split(
+            table, rows, env, val_fraction, seed, units, in_val
+        ).items():
             subsets[env, subset] = positions
     refuse_together(table, kept, subsets, val_fraction, min_images, units)
     return subsets
@@ -165,7 +179,9 @@ def origin_of_val(table: LabeledRows, val_fraction: float, seed: int) -> str:
     others = len(table.environments) - len(listed)
     if not others:
         return AS_LISTED
-    return f"{AS_LISTED} in {len(listed)} environments, of {others} others {drawn(val_fraction, seed)}"
+    return (
+        f"{AS_LISTED} in {len(listed)} environments, of {others} others {drawn(val_fraction, seed)}"
+    )
 
 
 def _split(
@@ -193,5 +209,7 @@ def _split(
         if units is None:
             val, train = cut(train, val_fraction, seed, "split", env)
         else:
-            val, train = cut_units(train, units[train], val_fraction, derive(seed, "split", env), in_val)
+            val, train = cut_units(
+                train, units[train], val_fraction, derive(seed, "split", env), in_val
+            )
     return {"train": train, "val": val, "test": test}

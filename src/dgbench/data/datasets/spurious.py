@@ -65,13 +65,21 @@ def _some(values: Any) -> Any:
 
 #: e of environments
 Given = Annotated[
-    Sequence[Annotated[Number, Field(ge=0, le=1), Refusal("is not a number in [0, 1]", "e is a probability")]],
+    Sequence[
+        Annotated[
+            Number, Field(ge=0, le=1), Refusal("is not a number in [0, 1]", "e is a probability")
+        ]
+    ],
     BeforeValidator(_some),
 ]
-LabelNoise = Annotated[Number, Field(ge=0, lt=1), Refusal("is not in [0, 1)", "0.25 is the papers'")]
+LabelNoise = Annotated[
+    Number, Field(ge=0, lt=1), Refusal("is not in [0, 1)", "0.25 is the papers'")
+]
 Count = Annotated[
     Annotated[int, Field(ge=1, le=MOST)] | None,
-    Refusal(f"is not an integer >= 1 and <= {MOST}", "the paper uses ratio 3, 4, 5 and scale 1 to 4"),
+    Refusal(
+        f"is not an integer >= 1 and <= {MOST}", "the paper uses ratio 3, 4, 5 and scale 1 to 4"
+    ),
 ]
 
 
@@ -119,7 +127,9 @@ class SpuriousOptions(DatasetOptions):
         names = [environment_name(e) for e in given]
         repeated = [name for name in names if names.count(name) > 1]
         if repeated:
-            raise ConfigError(f"dataset.given holds {repeated[0]} more than once; give each environment once")
+            raise ConfigError(
+                f"dataset.given holds {repeated[0]} more than once; give each environment once"
+            )
         if not {environment_name(e) for e in self.val_only} <= set(names):
             raise ConfigError(
                 f"dataset.val_only={shown(self.val_only)} names others than dataset.given={shown(given)}; correct it"
@@ -145,7 +155,9 @@ class SpuriousOptions(DatasetOptions):
             n_classes=n_classes,
             image=(channels, base.side, base.side),
             beyond=True,
-            counts=counts_of({**subsets, **{(env, "test"): pool for env in names}}) if base.n_images else {},
+            counts=counts_of({**subsets, **{(env, "test"): pool for env in names}})
+            if base.n_images
+            else {},
             content=base.content,
             class_names=tuple(class_names),
             val_from=drawn(self.val_fraction, self.split_seed),
@@ -157,7 +169,9 @@ class SpuriousOptions(DatasetOptions):
         means = {environment_name(e): float(e) for e in [*given, *GRID]}
         return means if self.e_means == "disagree" else {name: 1 - e for name, e in means.items()}
 
-    def _dealt(self, n: int, names: Sequence[str]) -> tuple[np.ndarray, dict[tuple[str, str], np.ndarray]]:
+    def _dealt(
+        self, n: int, names: Sequence[str]
+    ) -> tuple[np.ndarray, dict[tuple[str, str], np.ndarray]]:
         """Deal n images to the pool and to train and val of each given environment."""
         order = np.random.default_rng(derive(self.data_seed, "deal")).permutation(n)
         n_pool = round(self.pool_fraction * n)
@@ -205,7 +219,9 @@ class SRCMNIST(SpuriousOptions):
 
     base: Base
     data_dir: DataFolder
-    resolution: Annotated[int, Field(ge=14, le=28, multiple_of=14), Refusal("is not 28 or 14", "choose one of them")]
+    resolution: Annotated[
+        int, Field(ge=14, le=28, multiple_of=14), Refusal("is not 28 or 14", "choose one of them")
+    ]
     ratio: Count = None
     scale: Count = None
 
@@ -226,7 +242,9 @@ class SRCMNIST(SpuriousOptions):
 
         base = load_base_images(self.base, expanded(self.data_dir), self.resolution)
         labels, disagreement = (base.classes < 5).long(), self.disagreement(self._given()[0])
-        return painted(info, subsets, disagreement, base, labels, self.label_noise, two_channel_color)
+        return painted(
+            info, subsets, disagreement, base, labels, self.label_noise, two_channel_color
+        )
 
     def _planned(self, absent_ok: bool, download: bool) -> tuple[DatasetInfo, Subsets]:
         given, variant = self._given()
@@ -238,8 +256,13 @@ class SRCMNIST(SpuriousOptions):
         if self.given is not None:
             return self.given, {}
         if self.ratio is None or self.scale is None:
-            raise ConfigError("dataset.given is null and dataset.ratio or dataset.scale too; set given, or both others")
-        return given_environments(self.ratio, self.scale), {"ratio": self.ratio, "scale": self.scale}
+            raise ConfigError(
+                "dataset.given is null and dataset.ratio or dataset.scale too; set given, or both others"
+            )
+        return given_environments(self.ratio, self.scale), {
+            "ratio": self.ratio,
+            "scale": self.scale,
+        }
 
 
 def _function(value: Any) -> Any:
@@ -278,9 +301,13 @@ class SpuriousPictures(SpuriousOptions):
     on_bad_image: Literal["fail", "skip"]
     cache_dir: CacheFolder
     workers: Workers
-    paint: Annotated[Any, AfterValidator(_function)]  # a painter, or what Hydra makes it from: a plan needs no torch
+    paint: Annotated[
+        Any, AfterValidator(_function)
+    ]  # a painter, or what Hydra makes it from: a plan needs no torch
     ratio: Any
-    given_sets: Annotated[Mapping[str, Given], mapping_or("names no sets; use dataset.given=[0.9,0.1]")]
+    given_sets: Annotated[
+        Mapping[str, Given], mapping_or("names no sets; use dataset.given=[0.9,0.1]")
+    ]
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
         """Describe as :meth:`~dgbench.data.options.DatasetOptions.describe`; download nothing.
@@ -303,13 +330,21 @@ class SpuriousPictures(SpuriousOptions):
         from dgbench.data.datasets.painted import painted
 
         try:
-            paint: Painter = instantiate(self.paint) if isinstance(self.paint, Mapping) else self.paint
+            paint: Painter = (
+                instantiate(self.paint) if isinstance(self.paint, Mapping) else self.paint
+            )
         except InstantiationException as error:
             reason = " ".join(str(error).split())
-            raise ConfigError(f"dataset.paint={shown(self.paint)} cannot be had: {reason}; correct it") from error
-        base = load_pictures(self.root, side, self.on_bad_image, expanded(self.cache_dir), self.workers)
+            raise ConfigError(
+                f"dataset.paint={shown(self.paint)} cannot be had: {reason}; correct it"
+            ) from error
+        base = load_pictures(
+            self.root, side, self.on_bad_image, expanded(self.cache_dir), self.workers
+        )
         n_classes = 1 + int(base.classes.max())
-        files = replace(files, name=base.name, n_images=len(base.classes), n_classes=n_classes)  # without bad images
+        files = replace(
+            files, name=base.name, n_images=len(base.classes), n_classes=n_classes
+        )  # without bad images
         info, subsets = self._planned(files)
         try:
             paint(base.images[:1] / base.peak, torch.tensor([n_classes - 1]))
@@ -322,7 +357,9 @@ class SpuriousPictures(SpuriousOptions):
         return painted(info, subsets, disagreement, base, base.classes, self.label_noise, paint)
 
     def _files(self) -> BaseFacts:
-        return describe_pictures(self.root, self.image_size, self.on_bad_image, expanded(self.cache_dir))
+        return describe_pictures(
+            self.root, self.image_size, self.on_bad_image, expanded(self.cache_dir)
+        )
 
     def _given(self) -> tuple[Sequence[float], dict[str, Any]]:
         if self.given is not None:

@@ -19,7 +19,16 @@ from dgbench.configuration import CONF
 from dgbench.data.datasets.file_tree import images_below
 from dgbench.data.description import DatasetInfo, unlike_published
 from dgbench.data.fetch.checksums import NOTES, SUFFIX, ChangedFile, Checksums, read_checksums
-from dgbench.data.fetch.fetching import Archive, Fetched, Source, fetch, fetching_command, listing, noted, sources
+from dgbench.data.fetch.fetching import (
+    Archive,
+    Fetched,
+    Source,
+    fetch,
+    fetching_command,
+    listing,
+    noted,
+    sources,
+)
 from dgbench.downloads import checksum
 from dgbench.errors import ConfigError, DgbenchError, one_line
 
@@ -36,7 +45,15 @@ def table(data: Path, datasets: Mapping[str, Source]) -> str:
     rows = [("dataset", "folder", "there", "download", "license")]
     for name, source in datasets.items():
         download = "yes" if source.files else "by hand"
-        rows.append((name, source.folder, "yes" if _is_present(source, data) else "no", download, source.license))
+        rows.append(
+            (
+                name,
+                source.folder,
+                "yes" if _is_present(source, data) else "no",
+                download,
+                source.license,
+            )
+        )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
@@ -49,9 +66,19 @@ def main(words: Sequence[str] | None = None) -> int:
         description=ABOUT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("names", nargs="+", metavar="NAME", help="datasets, after the word verify where they are there")
+    parser.add_argument(
+        "names",
+        nargs="+",
+        metavar="NAME",
+        help="datasets, after the word verify where they are there",
+    )
     default = os.environ.get("DGBENCH_DATA_DIR") or "data"
-    parser.add_argument("--to", type=Path, default=default, help=f"folder of datasets, as paths.data_dir ({default})")
+    parser.add_argument(
+        "--to",
+        type=Path,
+        default=default,
+        help=f"folder of datasets, as paths.data_dir ({default})",
+    )
     parser.add_argument("--keep", action="store_true", help="keep the archives, in .fetch/NAME")
     parser.add_argument("--decode", action="store_true", help="verify: also decode every image")
     options = parser.parse_args(words)
@@ -65,7 +92,10 @@ def main(words: Sequence[str] | None = None) -> int:
     }
     for word, typed in unread.items():
         if typed:
-            print(f"dgbench: {word} changes nothing here, see dgbench fetch --help; leave it out", file=sys.stderr)
+            print(
+                f"dgbench: {word} changes nothing here, see dgbench fetch --help; leave it out",
+                file=sys.stderr,
+            )
             return 1
     try:
         datasets = sources()
@@ -75,15 +105,24 @@ def main(words: Sequence[str] | None = None) -> int:
     if lists:
         print(table(options.to, datasets))
         return 0
-    present = [name for name, source in datasets.items() if name == source.name and _is_present(source, options.to)]
+    present = [
+        name
+        for name, source in datasets.items()
+        if name == source.name and _is_present(source, options.to)
+    ]
     names = (options.names[1:] or present) if verifies else options.names
     if not names:
-        print(f"dgbench: {options.to} holds nothing to verify; name the folder of datasets with --to", file=sys.stderr)
+        print(
+            f"dgbench: {options.to} holds nothing to verify; name the folder of datasets with --to",
+            file=sys.stderr,
+        )
         return 1
     for name in names:
         try:
             if name not in datasets:
-                raise ConfigError(f"{name} has nothing to fetch; choose from {', '.join(datasets)}, or list")
+                raise ConfigError(
+                    f"{name} has nothing to fetch; choose from {', '.join(datasets)}, or list"
+                )
             if not verifies:
                 fetch(datasets[name], options.to, keep=options.keep)
             elif not shown(verify(datasets[name], options.to, decode=options.decode), name):
@@ -129,16 +168,23 @@ def verify(source: Source, data: Path, *, decode: bool = False) -> Iterator[Find
     listed = listing(folder)
     text = f"{listed.files} files, listing {listed.sha256}"
     if note is None:
-        yield Finding("unverified", f"{text}: no note of a download; compare it with that of another machine")
+        yield Finding(
+            "unverified", f"{text}: no note of a download; compare it with that of another machine"
+        )
     elif note == listed:
         yield Finding("ok", f"{text}: as downloaded")
     else:
-        yield Finding("wrong", f"{text}: other names or sizes than the {note.files} files that were downloaded")
+        yield Finding(
+            "wrong",
+            f"{text}: other names or sizes than the {note.files} files that were downloaded",
+        )
     checksums = read_checksums(data / NOTES / f"{source.name}{SUFFIX}")
     if checksums:
         yield from _contents(checksums, source)
     elif note is not None:
-        yield Finding("unverified", "no note of the checksums of its files: a changed byte cannot be seen")
+        yield Finding(
+            "unverified", "no note of the checksums of its files: a changed byte cannot be seen"
+        )
     for archive in (archive for form in source.forms for archive in form.files):
         file = data / ".fetch" / source.name / archive.name
         if file.is_file():
@@ -200,7 +246,10 @@ def _images(folder: Path, decode: bool, skipped: bool) -> Iterator[Finding]:
     for path, reason in list(broken.items())[:SHOWN]:
         yield Finding(verdict, f"{path}: {reason}{note}")
     if len(broken) > SHOWN:
-        yield Finding(verdict, f"... and {len(broken) - SHOWN} more of {len(broken)} images that cannot be read{note}")
+        yield Finding(
+            verdict,
+            f"... and {len(broken) - SHOWN} more of {len(broken)} images that cannot be read{note}",
+        )
     if not decode and paths:
         yield Finding("unverified", f"{len(paths)} images are not decoded; --decode does")
     elif not broken and paths:
@@ -219,7 +268,9 @@ def _decoded(folder: Path, paths: list[str]) -> list[tuple[str, str]]:
         return path, ""
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(tqdm(pool.map(reason, paths), total=len(paths), unit="image", disable=None, leave=False))
+        return list(
+            tqdm(pool.map(reason, paths), total=len(paths), unit="image", disable=None, leave=False)
+        )
 
 
 def _contents(checksums: Checksums, source: Source) -> Iterator[Finding]:
@@ -237,17 +288,26 @@ def _check_archive(archive: Archive, file: Path) -> Finding:
     checksums = {algorithm: checksum(file, algorithm) for algorithm in archive.published}
     for algorithm, expected in archive.published.items():
         if checksums[algorithm] != expected:
-            return Finding("wrong", f"{archive.name}: {algorithm} is {checksums[algorithm]}, not {expected}")
+            return Finding(
+                "wrong", f"{archive.name}: {algorithm} is {checksums[algorithm]}, not {expected}"
+            )
     if not checksums:
-        return Finding("unverified", f"{archive.name}: no checksum is published; sha256 {checksum(file)}")
+        return Finding(
+            "unverified", f"{archive.name}: no checksum is published; sha256 {checksum(file)}"
+        )
     return Finding("ok", f"{archive.name}: {' and '.join(checksums)} as published")
 
 
 def _noted(archive: Archive, fetched: Fetched) -> Finding:
     if archive.sha256 is not None and fetched.sha256 != archive.sha256:
-        return Finding("wrong", f"{archive.name}: came with sha256 {fetched.sha256}, not {archive.sha256}")
+        return Finding(
+            "wrong", f"{archive.name}: came with sha256 {fetched.sha256}, not {archive.sha256}"
+        )
     if fetched.compared is None:
-        return Finding("unverified", f"{archive.name}: no checksum is published; it came with sha256 {fetched.sha256}")
+        return Finding(
+            "unverified",
+            f"{archive.name}: no checksum is published; it came with sha256 {fetched.sha256}",
+        )
     return Finding("ok", f"{archive.name}: {fetched.compared} was as published; not kept")
 
 
@@ -266,7 +326,10 @@ def command() -> None:
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        print("dgbench: interrupted; the same command continues where this one stopped", file=sys.stderr)
+        print(
+            "dgbench: interrupted; the same command continues where this one stopped",
+            file=sys.stderr,
+        )
         sys.exit(130)
 
 

@@ -54,17 +54,32 @@ def extract(archive: Path, target: Path) -> int:
                 continue
             declared += size
             if declared > limit:
-                raise DataError(f"{archive} declares over {declared} bytes, {GROWTH} times its size; do not trust it")
+                raise DataError(
+                    f"{archive} declares over {declared} bytes, {GROWTH} times its size; do not trust it"
+                )
             if declared > free:
-                raise DataError(f"{target} has {free / 1e9:.1f} GB free, {archive.name} unpacks to more; free space")
+                raise DataError(
+                    f"{target} has {free / 1e9:.1f} GB free, {archive.name} unpacks to more; free space"
+                )
             path.parent.mkdir(parents=True, exist_ok=True)
             with source as opened, path.open("wb") as out:
                 _copy(opened, out, size, archive)
             files += 1
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, NotImplementedError) as error:
-        raise DataError(f"{archive} is cut short or corrupt ({error}); delete it and fetch it again") from error
+    except (
+        zipfile.BadZipFile,
+        tarfile.TarError,
+        EOFError,
+        zlib.error,
+        lzma.LZMAError,
+        NotImplementedError,
+    ) as error:
+        raise DataError(
+            f"{archive} is cut short or corrupt ({error}); delete it and fetch it again"
+        ) from error
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-        raise DataError(f"{archive} has a file and a folder of one name, {error.filename}; do not trust it") from error
+        raise DataError(
+            f"{archive} has a file and a folder of one name, {error.filename}; do not trust it"
+        ) from error
     return files
 
 
@@ -82,7 +97,9 @@ def _zip(archive: Path) -> Iterator[Member]:
         for info in opened.infolist():
             kind = stat.S_IFMT(info.external_attr >> 16)
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise DataError(f"{archive} holds a link or device, {info.filename}; do not trust it")
+                raise DataError(
+                    f"{archive} holds a link or device, {info.filename}; do not trust it"
+                )
             if info.flag_bits & 1:
                 raise DataError(f"{archive} is encrypted; unpack it by hand")
             yield info.filename, info.file_size, None if info.is_dir() else opened.open(info)
@@ -92,7 +109,9 @@ def _tar(archive: Path) -> Iterator[Member]:
     try:
         opened = tarfile.open(archive, "r:*")  # noqa: SIM115
     except tarfile.ReadError as error:
-        raise DataError(f"{archive} is no zip or tar archive, or is cut short; delete it and fetch it again") from error
+        raise DataError(
+            f"{archive} is no zip or tar archive, or is cut short; delete it and fetch it again"
+        ) from error
     with opened:
         for info in opened:
             if not (info.isfile() or info.isdir()):
@@ -103,8 +122,17 @@ def _tar(archive: Path) -> Iterator[Member]:
 def _inside(target: Path, name: str, archive: Path) -> Path | None:
     """Return the path that a member is unpacked to, None for one that is left out; refuse paths out of the target."""
     parts = PurePosixPath(name).parts
-    if not name or "\\" in name or "\0" in name or name.startswith("/") or ".." in parts or ":" in name.split("/")[0]:
-        raise DataError(f"{archive} holds the path {name!r}, which leads out of the folder; do not trust it")
+    if (
+        not name
+        or "\\" in name
+        or "\0" in name
+        or name.startswith("/")
+        or ".." in parts
+        or ":" in name.split("/")[0]
+    ):
+        raise DataError(
+            f"{archive} holds the path {name!r}, which leads out of the folder; do not trust it"
+        )
     return None if "__MACOSX" in parts else target.joinpath(*parts)
 
 
@@ -114,4 +142,6 @@ def _copy(source: IO[bytes], out: IO[bytes], size: int, archive: Path) -> None:
         out.write(chunk)
         remaining -= len(chunk)
     if remaining or source.read(1):  # the read to the end also makes zipfile check its checksum
-        raise DataError(f"{archive} holds other sizes than it declares; delete it and fetch it again")
+        raise DataError(
+            f"{archive} holds other sizes than it declares; delete it and fetch it again"
+        )

@@ -24,7 +24,18 @@ if TYPE_CHECKING:
     import pyarrow.parquet
 
 TERRA_PLACES = ("38", "43", "46", "100")
-TERRA_CLASSES = ("bird", "bobcat", "cat", "coyote", "dog", "empty", "opossum", "rabbit", "raccoon", "squirrel")
+TERRA_CLASSES = (
+    "bird",
+    "bobcat",
+    "cat",
+    "coyote",
+    "dog",
+    "empty",
+    "opossum",
+    "rabbit",
+    "raccoon",
+    "squirrel",
+)
 
 
 def mnist(folder: Path) -> None:
@@ -38,7 +49,9 @@ def mnist(folder: Path) -> None:
         try:
             (folder / "raw" / packed.stem).write_bytes(gzip.decompress(packed.read_bytes()))
         except (OSError, EOFError, zlib.error) as error:
-            raise DataError(f"{packed.name} cannot be unpacked ({error}); fetch MNIST again") from error
+            raise DataError(
+                f"{packed.name} cannot be unpacked ({error}); fetch MNIST again"
+            ) from error
         packed.unlink()
 
 
@@ -57,19 +70,26 @@ def terra_incognita(folder: Path) -> None:
     images, annotations = folder / "eccv_18_all_images_sm", folder / "eccv_18_annotation_files"
     lists = sorted(annotations.glob("*.json"))
     if not lists or not images.is_dir():
-        raise DataError(f"{folder} lacks {images.name} or {annotations.name}/*.json; fetch terra_incognita again")
+        raise DataError(
+            f"{folder} lacks {images.name} or {annotations.name}/*.json; fetch terra_incognita again"
+        )
     chosen: set[tuple[str, str, str]] = set()  # place, class, file
     for file in lists:
         content = json.loads(file.read_text())
         classes = {entry["id"]: entry["name"] for entry in content["categories"]}
-        places = {entry["id"]: (str(entry["location"]), entry["file_name"]) for entry in content["images"]}
+        places = {
+            entry["id"]: (str(entry["location"]), entry["file_name"]) for entry in content["images"]
+        }
         for entry in content["annotations"]:
             place, name = places.get(entry["image_id"], ("", ""))
             label = classes[entry["category_id"]]
             if place in TERRA_PLACES and label in TERRA_CLASSES:
                 chosen.add((place, label, name))
     for place, label, name in sorted(chosen):
-        source, link = images / Path(name).name, folder / f"location_{place}" / label / Path(name).name
+        source, link = (
+            images / Path(name).name,
+            folder / f"location_{place}" / label / Path(name).name,
+        )
         if not source.is_file():
             raise DataError(f"{source} is missing; fetch terra_incognita again")
         link_or_copy(source, link)
@@ -108,9 +128,14 @@ def domains(folder: Path) -> None:
         opened = _opened(file, ("image", "domain", "label"))
         names = {column: _class_names(opened, column) for column in ("domain", "label")}
         for row in _rows(file, opened, ("image", "domain", "label")):
-            parts = [_plain(names[column].get(row[column], row[column]), file) for column in ("domain", "label")]
+            parts = [
+                _plain(names[column].get(row[column], row[column]), file)
+                for column in ("domain", "label")
+            ]
             content = row["image"]["bytes"]
-            path = folder.joinpath(*parts, f"{number:05d}{'.png' if content.startswith(PNG) else '.jpg'}")
+            path = folder.joinpath(
+                *parts, f"{number:05d}{'.png' if content.startswith(PNG) else '.jpg'}"
+            )
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
             number += 1
@@ -130,10 +155,14 @@ def camelyon17(folder: Path) -> None:
     number = 0
     with (folder / "metadata.csv").open("w", newline="") as out:
         table = csv.writer(out)
-        table.writerow(["", "patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split"])
+        table.writerow(
+            ["", "patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split"]
+        )
         for file in _tables(folder):
             for row in _rows(file, _opened(file, CAMELYON_COLUMNS), CAMELYON_COLUMNS):
-                node, x, y, tumor, slide, center = (int(row[column]) for column in CAMELYON_COLUMNS[2:])
+                node, x, y, tumor, slide, center = (
+                    int(row[column]) for column in CAMELYON_COLUMNS[2:]
+                )
                 patient = f"{int(row['patient']):03d}"
                 split = 3 if center == VALIDATION_HOSPITAL else SPLITS[file.name.split("-")[0]]
                 table.writerow([number, patient, node, x, y, tumor, slide, center, split])
@@ -163,11 +192,15 @@ def _opened(file: Path, columns: Sequence[str]) -> pyarrow.parquet.ParquetFile:
     check_expansion(file, parquet_size(opened))
     lacking = [column for column in columns if column not in opened.schema_arrow.names]
     if lacking:
-        raise DataError(f"{file.name} has no column {lacking[0]}; it is another table than expected")
+        raise DataError(
+            f"{file.name} has no column {lacking[0]}; it is another table than expected"
+        )
     return opened
 
 
-def _rows(file: Path, opened: pyarrow.parquet.ParquetFile, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _rows(
+    file: Path, opened: pyarrow.parquet.ParquetFile, columns: Sequence[str]
+) -> Iterator[dict[str, Any]]:
     import pyarrow as pa
 
     try:
@@ -179,17 +212,28 @@ def _rows(file: Path, opened: pyarrow.parquet.ParquetFile, columns: Sequence[str
 
 def _broken(file: Path, error: Exception) -> DataError:
     reason = " ".join(str(error).split())
-    return DataError(f"{file.name} is cut short or corrupt ({reason}); delete it and fetch it again")
+    return DataError(
+        f"{file.name} is cut short or corrupt ({reason}); delete it and fetch it again"
+    )
 
 
 def _class_names(opened: pyarrow.parquet.ParquetFile, column: str) -> dict[Any, str]:
     """Read each class's name by its number, as the hub's library notes it in a table; empty for a column of names."""
     metadata = json.loads((opened.schema_arrow.metadata or {}).get(b"huggingface", b"{}"))
-    return dict(enumerate(metadata.get("info", {}).get("features", {}).get(column, {}).get("names") or []))
+    return dict(
+        enumerate(metadata.get("info", {}).get("features", {}).get(column, {}).get("names") or [])
+    )
 
 
 def _plain(name: Any, file: Path) -> str:
     """Check that a name may become that of a folder, and return it."""
-    if not isinstance(name, str) or not name or name.startswith(".") or {"/", "\\", "\0"} & set(name):
-        raise DataError(f"{file.name} calls a domain or class {name!r}, which is no name of a folder; do not trust it")
+    if (
+        not isinstance(name, str)
+        or not name
+        or name.startswith(".")
+        or {"/", "\\", "\0"} & set(name)
+    ):
+        raise DataError(
+            f"{file.name} calls a domain or class {name!r}, which is no name of a folder; do not trust it"
+        )
     return name

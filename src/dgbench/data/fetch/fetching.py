@@ -46,18 +46,28 @@ class Archive:
     @property
     def published(self) -> Mapping[str, str]:
         """Checksums that a public source states, by algorithm."""
-        return {key: value for key, value in (("sha256", self.sha256), ("md5", self.md5)) if value is not None}
+        return {
+            key: value
+            for key, value in (("sha256", self.sha256), ("md5", self.md5))
+            if value is not None
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
     """One form in which a dataset is handed out."""
 
-    files: Sequence[Archive]  #: archives, all unpacked into one place; none where it can only be had by hand
-    inner: str = ""  #: folder in the archives that becomes the dataset's; empty for their whole content
+    files: Sequence[
+        Archive
+    ]  #: archives, all unpacked into one place; none where it can only be had by hand
+    inner: str = (
+        ""  #: folder in the archives that becomes the dataset's; empty for their whole content
+    )
     #: function of the unpacked folder that brings it into the layout that is read; None for none
     arrange: str | None = None
-    unpack: bool = True  #: whether the files are archives; others are handed to ``arrange`` as they come
+    unpack: bool = (
+        True  #: whether the files are archives; others are handed to ``arrange`` as they come
+    )
     needs: str = ""  #: module that ``arrange`` imports and that may be missing; empty for none
 
 
@@ -109,12 +119,22 @@ def sources(conf: Path = DATASETS) -> dict[str, Source]:
     Raises:
         ConfigError: a block with an unknown key, or without one that it needs.
     """
-    files = {file.stem: yaml.safe_load(file.read_text()) or {} for file in sorted(conf.glob("*.yaml"))}
+    files = {
+        file.stem: yaml.safe_load(file.read_text()) or {} for file in sorted(conf.glob("*.yaml"))
+    }
     blocks = {name: file["fetch"] for name, file in files.items() if file.get("fetch")}
-    originals = {name: _source(conf / f"{name}.yaml", block) for name, block in blocks.items() if "like" not in block}
+    originals = {
+        name: _source(conf / f"{name}.yaml", block)
+        for name, block in blocks.items()
+        if "like" not in block
+    }
     by_name = {}
     for name, file in files.items():
-        bases = [base for base in file.get("defaults") or [] if isinstance(base, str) and base in originals]
+        bases = [
+            base
+            for base in file.get("defaults") or []
+            if isinstance(base, str) and base in originals
+        ]
         if name in originals:
             by_name[name] = originals[name]
         elif block := blocks.get(name):
@@ -133,9 +153,13 @@ def _source(file: Path, block: Mapping[str, Any]) -> Source:
         otherwise = [Form(**_keys(form, Form)) for form in block.get("otherwise") or []]
         if not all(form.files for form in otherwise):
             raise ValueError("a form in otherwise has no files")
-        return Source(**{"name": file.stem, "files": [], **_keys(block, Source), "otherwise": otherwise})
+        return Source(
+            **{"name": file.stem, "files": [], **_keys(block, Source), "otherwise": otherwise}
+        )
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"the fetch block of {file} cannot be read ({error}); see docs/how_to/fetching.md") from error
+        raise ConfigError(
+            f"the fetch block of {file} cannot be read ({error}); see docs/how_to/fetching.md"
+        ) from error
 
 
 def _keys(block: Mapping[str, Any], kind: type[Form]) -> dict[str, Any]:
@@ -171,7 +195,9 @@ def fetch(source: Source, data: Path, *, keep: bool = False, say: Say = print) -
         say(f"{source.name}: {target} is there, nothing to do")
         return target
     if changed:
-        say(f"{source.name}: {some_of(changed)} is missing or was changed since the download; fetched again")
+        say(
+            f"{source.name}: {some_of(changed)} is missing or was changed since the download; fetched again"
+        )
     if not source.files:
         raise DataError(f"{source.name} cannot be downloaded by a program; {source.by_hand(data)}")
     stage.mkdir(parents=True, exist_ok=True)
@@ -190,7 +216,9 @@ def fetch(source: Source, data: Path, *, keep: bool = False, say: Say = print) -
                     link_or_copy(stage / archive.name, unpacked / archive.name)
             inner = unpacked / form.inner
             if not inner.is_dir():
-                raise DataError(f"the archives of {source.name} hold no folder {form.inner}; correct fetch.inner")
+                raise DataError(
+                    f"the archives of {source.name} hold no folder {form.inner}; correct fetch.inner"
+                )
             if form.arrange:
                 module, _, name = form.arrange.rpartition(".")
                 getattr(importlib.import_module(module), name)(inner)
@@ -213,7 +241,9 @@ def fetch(source: Source, data: Path, *, keep: bool = False, say: Say = print) -
         if not keep:
             shutil.rmtree(stage, ignore_errors=True)
         compared = {archive.name: next(iter(archive.published), None) for archive in form.files}
-        listed = note(source, data, {name: Fetched(checksums[name], compared[name]) for name in compared})
+        listed = note(
+            source, data, {name: Fetched(checksums[name], compared[name]) for name in compared}
+        )
         say(f"{source.name}: {listed.files} files in {target} (license: {source.license})")
     return target
 
@@ -260,10 +290,14 @@ def _downloaded(source: Source, stage: Path, say: Say) -> tuple[Form, Mapping[st
 
 def _files(form: Form, stage: Path, say: Say) -> dict[str, str]:
     if form.needs and importlib.util.find_spec(form.needs) is None:
-        raise Unavailable(f"{form.files[0].name} needs {form.needs}, which is not installed; pip install {form.needs}")
+        raise Unavailable(
+            f"{form.files[0].name} needs {form.needs}, which is not installed; pip install {form.needs}"
+        )
     checksums = {}
     for archive in form.files:
-        checksums[archive.name] = download(archive.urls, stage / archive.name, archive.sha256, archive.md5, say=say)
+        checksums[archive.name] = download(
+            archive.urls, stage / archive.name, archive.sha256, archive.md5, say=say
+        )
         if archive.sha256 is None:
             otherwise = "; the md5 is as published" if archive.md5 else " to compare it with"
             say(f"{archive.name}: sha256 {checksums[archive.name]} (none is published{otherwise})")
@@ -306,7 +340,10 @@ def listing(folder: Path) -> Listing:
 def note(source: Source, data: Path, archives: Mapping[str, Fetched]) -> Listing:
     """Write a note of what was downloaded, and return the listing of the dataset's folder."""
     listed = listing(data / source.folder)
-    content = {"listing": asdict(listed), "archives": {name: fetched._asdict() for name, fetched in archives.items()}}
+    content = {
+        "listing": asdict(listed),
+        "archives": {name: fetched._asdict() for name, fetched in archives.items()},
+    }
     (data / ".fetch" / f"{source.name}.json").write_text(json.dumps(content, indent=2) + "\n")
     return listed
 

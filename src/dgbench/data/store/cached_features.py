@@ -69,7 +69,9 @@ class CachedFeatures(Store):
         self._features: Tensor | None = None
         self._mapped: MappedArray | None = None
         self._span = 1 + max(int(scored.indices.max()) for scored in asked)
-        self._keys = torch.unique(torch.cat([self._key(scored.indices.cpu(), scored.feature) for scored in asked]))
+        self._keys = torch.unique(
+            torch.cat([self._key(scored.indices.cpu(), scored.feature) for scored in asked])
+        )
         self._row = torch.full((int(self._keys[-1]) + 1,), -1)
         self._row[self._keys] = torch.arange(len(self._keys))
         example, _ = self._computed(self._keys[:1])
@@ -86,7 +88,9 @@ class CachedFeatures(Store):
 
     def _key(self, indices: Tensor, feature: Tensor | None) -> Tensor:
         """Encode an image and what is painted on it as one number; numbers below ``_span`` are images as they are."""
-        return indices if feature is None else indices + self._span * (1 + feature.to(indices.device))
+        return (
+            indices if feature is None else indices + self._span * (1 + feature.to(indices.device))
+        )
 
     @torch.no_grad()
     def _computed(self, keys: Tensor) -> tuple[Tensor, Tensor]:
@@ -189,7 +193,9 @@ class CachedFeatures(Store):
         assert self._features is not None
         rows = self._row[self._key(indices.to(self._device), feature)]
         if (rows < 0).any():
-            raise IndexError("an image was asked for that no score and no training environment holds")
+            raise IndexError(
+                "an image was asked for that no score and no training environment holds"
+            )
         if self._mapped:
             self._mapped.check(rows.cpu().numpy())
         return self._features[rows.to(self._features.device)].to(self._device), self._labels[rows]

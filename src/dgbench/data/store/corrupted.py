@@ -62,13 +62,21 @@ class CorruptedStore(ImageStore):
         workers: int | None,
         device_share: float,
     ) -> None:
-        self.clean, self.sections, self.severity, self.seed, self.side = clean, list(sections), severity, seed, side
+        self.clean, self.sections, self.severity, self.seed, self.side = (
+            clean,
+            list(sections),
+            severity,
+            seed,
+            side,
+        )
         self.state, self.folder, self.kind = state, folder, kind
         self.workers, self.device_share = workers or cores(), device_share
         self.number = {section.name: i for i, section in enumerate(self.sections)}
         ends = torch.tensor([len(section.positions) for section in self.sections]).cumsum(0)
         self.ends, self.starts = ends, torch.cat([ends.new_zeros(1), ends[:-1]])
-        self.positions = torch.from_numpy(np.concatenate([section.positions for section in self.sections]))
+        self.positions = torch.from_numpy(
+            np.concatenate([section.positions for section in self.sections])
+        )
         self.bad: dict[int, str] = {}
         self.device = torch.device("cpu")
         self._stores: dict[int, ImageStore] = {}
@@ -83,7 +91,9 @@ class CorruptedStore(ImageStore):
         self._prepare(torch.unique(self._section_of(indices.cpu())).tolist())
 
     def _prepare(self, numbers: Iterable[int]) -> None:
-        missing = [i for i in numbers if self.sections[i].corruption is not None and i not in self._stores]
+        missing = [
+            i for i in numbers if self.sections[i].corruption is not None and i not in self._stores
+        ]
         if not missing:
             return
         at_once = min(self.workers, len(missing))
@@ -92,7 +102,10 @@ class CorruptedStore(ImageStore):
             n = sum(len(section.positions) for section in new)
             log.info("corrupting %d images, in %d sets, once: %s", n, len(new), self.folder)
         with single_threaded(), ThreadPoolExecutor(at_once) as pool:
-            futures = {pool.submit(self._make, self.sections[i], -(-self.workers // at_once)): i for i in missing}
+            futures = {
+                pool.submit(self._make, self.sections[i], -(-self.workers // at_once)): i
+                for i in missing
+            }
             try:
                 with phase("corrupting", len(futures), "sets", shown=bool(new)) as shown:
                     for future in as_completed(futures):
@@ -116,7 +129,9 @@ class CorruptedStore(ImageStore):
         self._prepare(present)
         if len(present) == 1:
             return self._rows(present[0], indices)
-        images = torch.empty(len(indices), 3, self.side, self.side, dtype=torch.uint8, device=self.device)
+        images = torch.empty(
+            len(indices), 3, self.side, self.side, dtype=torch.uint8, device=self.device
+        )
         sizes = np.empty((len(indices), 2), np.int64)
         for i in present:
             mask = numbers == i
@@ -138,7 +153,9 @@ class CorruptedStore(ImageStore):
 
     def _folder(self, section: Section) -> Path:
         digest = hashlib.sha256(section.positions.tobytes())
-        digest.update(repr((self.state, self.seed, *self._purpose(section), VERSION, self._chunk())).encode())
+        digest.update(
+            repr((self.state, self.seed, *self._purpose(section), VERSION, self._chunk())).encode()
+        )
         return self.folder / f"{section.name}-severity{self.severity}-{digest.hexdigest()[:16]}"
 
     def _chunk(self) -> int:
@@ -158,7 +175,9 @@ class CorruptedStore(ImageStore):
 
         shape = (len(positions), 3, self.side, self.side)
         folder = self._folder(section)
-        done = cached_array(folder, shape, produce, chunk=self._chunk(), workers=workers, title=None)
+        done = cached_array(
+            folder, shape, produce, chunk=self._chunk(), workers=workers, title=None
+        )
         return resident(done, self.kind, self.device_share)
 
 

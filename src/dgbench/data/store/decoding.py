@@ -43,7 +43,11 @@ def decode(
 
 def resized(image: Image.Image, height: int, width: int) -> Image.Image:
     """Resize an image to this size in pixels; return the image itself where it has that size."""
-    return image if image.size == (width, height) else image.resize((width, height), Image.Resampling.BILINEAR)
+    return (
+        image
+        if image.size == (width, height)
+        else image.resize((width, height), Image.Resampling.BILINEAR)
+    )
 
 
 def rgb(file: str | Path, checksums: Checksums | None = None) -> Image.Image:
@@ -85,7 +89,9 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in WIDE):
         return _from_sixteen_bits(image).convert("RGB")
     if image.mode in ("I", "F"):
-        raise ValueError(f"pixels of 32 bits (mode {image.mode}), whose range is not known; save it with 8 or 16 bits")
+        raise ValueError(
+            f"pixels of 32 bits (mode {image.mode}), whose range is not known; save it with 8 or 16 bits"
+        )
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")  # or PIL warns
     return image.convert("RGB")
@@ -97,4 +103,6 @@ def _from_sixteen_bits(image: Image.Image) -> Image.Image:
     bits = tags.get(BITS, 16)
     white = 2 ** int(bits[0] if isinstance(bits, tuple) else bits) - 1
     gray = (np.asarray(image).astype(np.uint32) * 255 + white // 2) // white
-    return Image.fromarray((255 - gray if tags.get(MEANING) == WHITE_IS_ZERO else gray).astype(np.uint8))
+    return Image.fromarray(
+        (255 - gray if tags.get(MEANING) == WHITE_IS_ZERO else gray).astype(np.uint8)
+    )

@@ -159,14 +159,23 @@ class _Files(Dataset[tuple[Tensor, _Decoded]]):
             except Exception as error:  # PIL raises whatever a broken file leads it to
                 if is_out_of_memory(error):
                     raise
-                return indices, f"{file} cannot be decoded ({type(error).__name__}: {error}); fix or delete it"
+                return (
+                    indices,
+                    f"{file} cannot be decoded ({type(error).__name__}: {error}); fix or delete it",
+                )
             images.append(image)
             sizes.append(size)
         return indices, (torch.from_numpy(np.stack(images)), torch.tensor(sizes))
 
 
 def image_store(
-    table: ImageTable, *, side: int, kind: str, cache: Path, workers: int | None, device_share: float
+    table: ImageTable,
+    *,
+    side: int,
+    kind: str,
+    cache: Path,
+    workers: int | None,
+    device_share: float,
 ) -> ImageStore:
     """Build a store for the images of a table, decoded once into a cache.
 
@@ -200,7 +209,9 @@ def image_store(
             except ChangedFile:  # not to be left out either: it can be had again
                 raise
             except Exception as error:  # PIL raises whatever a broken file leads it to
-                if is_out_of_memory(error):  # no fault of the file, which would be left out from now on
+                if is_out_of_memory(
+                    error
+                ):  # no fault of the file, which would be left out from now on
                     raise
                 bad.append((i, f"{type(error).__name__}: {str(error).partition(' <_io.')[0]}"))
                 size = (side, side)
@@ -256,7 +267,12 @@ class PhotographStore(Store):
         augmentation: Augmentation | None,
         plain: Tensor | None = None,
     ) -> None:
-        self.pixels, self.labels, self.augmentation, self.plain = pixels, labels, augmentation, plain
+        self.pixels, self.labels, self.augmentation, self.plain = (
+            pixels,
+            labels,
+            augmentation,
+            plain,
+        )
         self.image, self.device = preprocessing.image, torch.device("cpu")
         self.mean, self.std = (
             torch.tensor(values, dtype=torch.float64).view(3, 1, 1)
@@ -278,7 +294,9 @@ class PhotographStore(Store):
     def to(self, device: torch.device) -> None:
         self.device = device
         self.pixels.to(device)
-        self.labels, self.mean, self.std = (values.to(device) for values in (self.labels, self.mean, self.std))
+        self.labels, self.mean, self.std = (
+            values.to(device) for values in (self.labels, self.mean, self.std)
+        )
         self.plain = None if self.plain is None else self.plain.to(device)
 
     def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -288,19 +306,25 @@ class PhotographStore(Store):
     def training_noise(self, rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
         return {"augmentation": self.augmentation.draw(rng, n)} if self.augmentation else {}
 
-    def gather_for_training(self, indices: Tensor, noise: Mapping[str, np.ndarray]) -> tuple[Tensor, Tensor]:
+    def gather_for_training(
+        self, indices: Tensor, noise: Mapping[str, np.ndarray]
+    ) -> tuple[Tensor, Tensor]:
         if self.augmentation is None:
             return self.gather(indices)
         images, sizes = self.pixels.rows(indices)
         uniform = noise["augmentation"]
-        plain = None if self.plain is None else self.plain[indices.to(self.device)].view(-1, 1, 1, 1)
+        plain = (
+            None if self.plain is None else self.plain[indices.to(self.device)].view(-1, 1, 1, 1)
+        )
         out = torch.empty(images.shape, dtype=torch.get_default_dtype(), device=self.device)
         step = max(1, PART_BYTES[self.device.type != "cpu"] // (4 * math.prod(self.image)))
         for first in range(0, len(images), step):
             part = slice(first, first + step)
             scaled = self._scaled(images[part])
             changed = self.augmentation(scaled, uniform[part], sizes[part])
-            out[part] = self._normalized(changed if plain is None else torch.where(plain[part], scaled, changed))
+            out[part] = self._normalized(
+                changed if plain is None else torch.where(plain[part], scaled, changed)
+            )
         return out, self._labels(indices)
 
     def expect(self, coming: Iterable[Tensor]) -> None:

@@ -21,7 +21,9 @@ from torch.nn import functional as F
 from dgbench.data.transforms.values import AugmentationScheme
 
 TRIES = 10  # crops tried before the central one is taken (torchvision)
-N_UNIFORM = 2 * TRIES + 2 + 1 + 4 + 4 + 1  # tries (area, aspect), place, flip, factors, order of factors, grayscale
+N_UNIFORM = (
+    2 * TRIES + 2 + 1 + 4 + 4 + 1
+)  # tries (area, aspect), place, flip, factors, order of factors, grayscale
 GRAY = (0.2989, 0.587, 0.114)  # of red, green, blue (torchvision)
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 
@@ -46,12 +48,16 @@ class Augmentation:
         """
         if self.scheme.crop_in == "square":
             sizes = np.full_like(sizes, images.shape[2:])
-        tries, place, flip, factors, order, gray = np.split(uniform, np.cumsum([2 * TRIES, 2, 1, 4, 4]), axis=1)
+        tries, place, flip, factors, order, gray = np.split(
+            uniform, np.cumsum([2 * TRIES, 2, 1, 4, 4]), axis=1
+        )
         boxes = self.boxes(tries.reshape(-1, TRIES, 2), place, sizes)
         flipped = flip[:, 0] < self.scheme.flip
         images = resized_crop(images, boxes / np.concatenate([sizes, sizes], axis=1), flipped)
         images = color_jitter(images, self.factors(factors), np.argsort(order, axis=1))
-        return _change_at(images, gray[:, 0] < self.scheme.grayscale, lambda part: to_gray(part).expand_as(part))
+        return _change_at(
+            images, gray[:, 0] < self.scheme.grayscale, lambda part: to_gray(part).expand_as(part)
+        )
 
     def boxes(self, tries: np.ndarray, place: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """Compute the (n, 4) top, left, height and width of the crops, in pixels of ``sizes``, by torchvision's rule.
@@ -67,18 +73,30 @@ class Augmentation:
         fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
         first = fits.argmax(1)[:, None]
         w, h = np.take_along_axis(w, first, 1), np.take_along_axis(h, first, 1)
-        top, left = np.floor(place[:, :1] * (height - h + 1)), np.floor(place[:, 1:] * (width - w + 1))
+        top, left = (
+            np.floor(place[:, :1] * (height - h + 1)),
+            np.floor(place[:, 1:] * (width - w + 1)),
+        )
         ratio = width / height
-        w_central = np.where(ratio > self.scheme.crop_aspect[1], np.round(height * self.scheme.crop_aspect[1]), width)
-        h_central = np.where(ratio < self.scheme.crop_aspect[0], np.round(width / self.scheme.crop_aspect[0]), height)
+        w_central = np.where(
+            ratio > self.scheme.crop_aspect[1], np.round(height * self.scheme.crop_aspect[1]), width
+        )
+        h_central = np.where(
+            ratio < self.scheme.crop_aspect[0], np.round(width / self.scheme.crop_aspect[0]), height
+        )
         central = [(height - h_central) // 2, (width - w_central) // 2, h_central, w_central]
         return np.where(fits.any(1)[:, None], np.hstack([top, left, h, w]), np.hstack(central))
 
     def factors(self, uniform: np.ndarray) -> np.ndarray:
         """Map (n, 4) uniform numbers to factors of brightness, contrast and saturation and the shift of the hue."""
         spread = (self.scheme.brightness, self.scheme.contrast, self.scheme.saturation)
-        columns = [_scale_to(uniform[:, i], max(0.0, 1 - value), 1 + value) for i, value in enumerate(spread)]
-        return np.stack([*columns, _scale_to(uniform[:, HUE], -self.scheme.hue, self.scheme.hue)], axis=1)
+        columns = [
+            _scale_to(uniform[:, i], max(0.0, 1 - value), 1 + value)
+            for i, value in enumerate(spread)
+        ]
+        return np.stack(
+            [*columns, _scale_to(uniform[:, HUE], -self.scheme.hue, self.scheme.hue)], axis=1
+        )
 
 
 def resized_crop(images: Tensor, boxes: np.ndarray, flipped: np.ndarray) -> Tensor:

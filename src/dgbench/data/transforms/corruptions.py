@@ -79,7 +79,9 @@ def defocus_blur(x: Tensor, severity: int, chance: Chance) -> Tensor:
 
 def glass_blur(x: Tensor, severity: int, chance: Chance) -> Tensor:
     """Simulate frosted glass: blur, copy each pixel from close by, blur again."""
-    sigma, reach, rounds = ((0.7, 1, 2), (0.9, 2, 1), (1.0, 2, 3), (1.1, 3, 2), (1.5, 4, 2))[severity - 1]
+    sigma, reach, rounds = ((0.7, 1, 2), (0.9, 2, 1), (1.0, 2, 3), (1.1, 3, 2), (1.5, 4, 2))[
+        severity - 1
+    ]
     blurred = gaussian(x, (sigma, sigma), 4.0, edge)
     flat = torch.floor(blurred * 255 + 1e-3).div_(255).flatten(2)
     for _ in range(rounds):
@@ -96,7 +98,9 @@ def _scattered(n: int, height: int, width: int, reach: int, chance: Chance) -> T
     overwritten earlier in the same walk; following those chains with pointer doubling gives the same result at once.
     """
     rows, columns = height - 2 * reach, width - 2 * reach
-    offset = chance.integers(-reach, reach, n, rows, columns, 2).flip(1, 2)  # drawn in the order of the walk
+    offset = chance.integers(-reach, reach, n, rows, columns, 2).flip(
+        1, 2
+    )  # drawn in the order of the walk
     pixels = torch.arange(height * width).view(height, width)
     inner = pixels[reach + 1 : reach + 1 + rows, reach + 1 : reach + 1 + columns]
     source = pixels.expand(n, -1, -1).clone()
@@ -104,7 +108,9 @@ def _scattered(n: int, height: int, width: int, reach: int, chance: Chance) -> T
         inner + offset[..., 1] * width + offset[..., 0]
     )
     source, place = source.flatten(1), pixels.flatten()
-    last = torch.where(source > place, source, place)  # a pixel already overwritten stands further on in the image
+    last = torch.where(
+        source > place, source, place
+    )  # a pixel already overwritten stands further on in the image
     while True:
         further = last.gather(1, last)
         if torch.equal(further, last):
@@ -127,7 +133,14 @@ def zoom_blur(x: Tensor, severity: int, chance: Chance) -> Tensor:
     return total / (count + 1)
 
 
-TEXTURES = ("frost1", "frost2", "frost2", "frost4", "frost5", "frost6")  # the original's third is its second again
+TEXTURES = (
+    "frost1",
+    "frost2",
+    "frost2",
+    "frost4",
+    "frost5",
+    "frost6",
+)  # the original's third is its second again
 
 
 def snow(x: Tensor, severity: int, chance: Chance) -> Tensor:
@@ -166,7 +179,9 @@ def frost(x: Tensor, severity: int, chance: Chance) -> Tensor:
 def _texture(name: str, height: int, width: int) -> Tensor:
     """Read a (3, h, w) texture in [0, 1], enlarged by a tenth, or to a tenth more than a larger image needs."""
     with (files(__package__) / "frost" / f"{name}.jpg").open("rb") as file:
-        pixels = torch.from_numpy(np.array(Image.open(file).convert("RGB"))).permute(2, 0, 1).float()
+        pixels = (
+            torch.from_numpy(np.array(Image.open(file).convert("RGB"))).permute(2, 0, 1).float()
+        )
     scale = 1.1 * max(1.0, height / pixels.shape[1], width / pixels.shape[2])
     size = [math.ceil(side * scale) for side in pixels.shape[1:]]
     grown = F.interpolate(pixels[None], size=size, mode="bicubic", align_corners=False)[0]
@@ -177,7 +192,9 @@ def fog(x: Tensor, severity: int, chance: Chance) -> Tensor:
     """Add clouds of all sizes (diamond-square heights), and rescale to keep the image's brightest value."""
     thickness, decay = ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))[severity - 1]
     n, _, height, width = x.shape
-    clouds = _plasma(n, 1 << (max(height, width) - 1).bit_length(), decay, chance)[:, None, :height, :width]
+    clouds = _plasma(n, 1 << (max(height, width) - 1).bit_length(), decay, chance)[
+        :, None, :height, :width
+    ]
     peak = x.amax((1, 2, 3), keepdim=True)
     return (x + thickness * clouds) * peak / (peak + thickness)
 
@@ -200,8 +217,12 @@ def _plasma(n: int, side: int, decay: float, chance: Chance) -> Tensor:
         pairs = corners + corners.roll(-1, 1)
         centers = mean(pairs + pairs.roll(-1, 2))
         heights[:, half::step, half::step] = centers
-        heights[:, ::step, half::step] = mean(centers + centers.roll(1, 1) + corners + corners.roll(-1, 2))
-        heights[:, half::step, ::step] = mean(centers + centers.roll(1, 2) + corners + corners.roll(-1, 1))
+        heights[:, ::step, half::step] = mean(
+            centers + centers.roll(1, 1) + corners + corners.roll(-1, 2)
+        )
+        heights[:, half::step, ::step] = mean(
+            centers + centers.roll(1, 2) + corners + corners.roll(-1, 1)
+        )
         step, wobble = half, wobble / decay
     heights -= heights.amin((1, 2), keepdim=True)
     return heights / heights.amax((1, 2), keepdim=True)
@@ -229,7 +250,9 @@ def elastic_transform(x: Tensor, severity: int, chance: Chance) -> Tensor:
     n, _, height, width = x.shape
     reach, sigma = 0.005 * height, (0.01 * height, 0.01 * width)
     across, down = (
-        alpha * gaussian(chance.uniform(-reach, reach, n, 1, height, width), sigma, 3.0, mirror)[:, 0] for _ in range(2)
+        alpha
+        * gaussian(chance.uniform(-reach, reach, n, 1, height, width), sigma, 3.0, mirror)[:, 0]
+        for _ in range(2)
     )
     columns = (2 * (torch.arange(width) + across) + 1) / width - 1
     rows = (2 * (torch.arange(height)[:, None] + down) + 1) / height - 1
@@ -242,7 +265,9 @@ def pixelate(x: Tensor, severity: int, chance: Chance) -> Tensor:
     share = (0.6, 0.5, 0.4, 0.3, 0.25)[severity - 1]
 
     def through(image: Image.Image) -> Image.Image:
-        small = image.resize((int(image.width * share), int(image.height * share)), Image.Resampling.BOX)
+        small = image.resize(
+            (int(image.width * share), int(image.height * share)), Image.Resampling.BOX
+        )
         return small.resize(image.size, Image.Resampling.NEAREST)
 
     return _one_by_one(x, through)
@@ -266,7 +291,9 @@ def _one_by_one(x: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tens
     return torch.from_numpy(changed).permute(0, 3, 1, 2) / 255
 
 
-CORRUPTIONS: dict[str, Callable[[Tensor, int, Chance], Tensor]] = {name: globals()[name] for name in NAMES}
+CORRUPTIONS: dict[str, Callable[[Tensor, int, Chance], Tensor]] = {
+    name: globals()[name] for name in NAMES
+}
 
 
 def corrupt(images: Tensor, name: str, severity: int, chance: Chance) -> Tensor:
@@ -282,7 +309,9 @@ def corrupt(images: Tensor, name: str, severity: int, chance: Chance) -> Tensor:
         (n, 3, H, W) uint8.
     """
     x = CORRUPTIONS[name](images.float() / 255, severity, chance)
-    return torch.floor(x.clamp(0, 1) * 255 + 1e-3).to(torch.uint8)  # 1e-3: single precision, e.g. 254.9999 is 255
+    return torch.floor(x.clamp(0, 1) * 255 + 1e-3).to(
+        torch.uint8
+    )  # 1e-3: single precision, e.g. 254.9999 is 255
 
 
 # Borders, convolutions, magnification, motion
@@ -297,7 +326,9 @@ def edge(index: Tensor, size: int) -> Tensor:
 
 def mirror(index: Tensor, size: int) -> Tensor:
     """Map indices beyond the border to the image mirrored, outermost pixel twice: cba|abcd|dcb."""
-    return torch.where(index < 0, -index - 1, torch.where(index >= size, 2 * size - 1 - index, index))
+    return torch.where(
+        index < 0, -index - 1, torch.where(index >= size, 2 * size - 1 - index, index)
+    )
 
 
 def mirror_inside(index: Tensor, size: int) -> Tensor:
@@ -324,10 +355,14 @@ def gaussian(x: Tensor, sigma: tuple[float, float], truncate: float, border: Bor
         radius = int(truncate * deviation + 0.5)
         size = x.shape[2 + axis]
         indices = border(torch.arange(-radius, size + radius), size)
-        weights = torch.exp(-0.5 * (torch.arange(-radius, radius + 1, dtype=torch.float64) / deviation) ** 2)
+        weights = torch.exp(
+            -0.5 * (torch.arange(-radius, radius + 1, dtype=torch.float64) / deviation) ** 2
+        )
         wide = x.index_select(2 + axis, indices)
         x = torch.zeros_like(x)
-        for i, weight in enumerate((weights / weights.sum()).tolist()):  # ten times faster than F.conv2d here
+        for i, weight in enumerate(
+            (weights / weights.sum()).tolist()
+        ):  # ten times faster than F.conv2d here
             x.add_(wide.narrow(2 + axis, i, size), alpha=weight)
     return x
 

@@ -28,7 +28,9 @@ def tint(images: Tensor, feature: Tensor) -> Tensor:
     section 4.2.1) says only "color"; the two tints are those of its source (Nagarajan et al., 2020), the strength is
     ours. Only channels' weights differ between the tints, so neither is easier to see.
     """
-    light = torch.tensor([[0.5, 1.0, 0.5], [0.5, 0.5, 1.0]], device=images.device, dtype=images.dtype)
+    light = torch.tensor(
+        [[0.5, 1.0, 0.5], [0.5, 0.5, 1.0]], device=images.device, dtype=images.dtype
+    )
     return images * light[feature][:, :, None, None]
 
 

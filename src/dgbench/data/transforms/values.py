@@ -17,12 +17,18 @@ NAMES = (
     "snow", "frost", "fog", "brightness",
     "contrast", "elastic_transform", "pixelate", "jpeg_compression",
 )  # fmt: skip
-VERSION = 1  # raise whenever a corruption's output changes: files made by older code are then made again
+VERSION = (
+    1  # raise whenever a corruption's output changes: files made by older code are then made again
+)
 SMALLEST = 32  # pixels; trails and kernels are up to 41 pixels long
 
 
-_Two = Annotated[Sequence[Number], Field(min_length=2, max_length=2), Predicate(lambda two: 0 < two[0] <= two[1])]
-_Probability = Annotated[Number, Field(ge=0, le=1), Refusal("is not a number in [0, 1]", "correct it")]
+_Two = Annotated[
+    Sequence[Number], Field(min_length=2, max_length=2), Predicate(lambda two: 0 < two[0] <= two[1])
+]
+_Probability = Annotated[
+    Number, Field(ge=0, le=1), Refusal("is not a number in [0, 1]", "correct it")
+]
 _Strength = Annotated[Number, Field(ge=0), Refusal("is not a number >= 0", "correct it")]
 
 
@@ -40,11 +46,15 @@ class AugmentationScheme(Keys):
         Predicate(lambda two: two[1] <= 1),
         Refusal("is not two numbers above 0, the smaller first, at most 1", "correct it"),
     ]
-    crop_aspect: Annotated[_Two, Refusal("is not two numbers above 0, the smaller first", "correct it")]
+    crop_aspect: Annotated[
+        _Two, Refusal("is not two numbers above 0, the smaller first", "correct it")
+    ]
     flip: _Probability
     brightness: _Strength
     contrast: _Strength
     saturation: _Strength
-    hue: Annotated[Number, Field(ge=0, le=0.5), Refusal("is not a number in [0, 0.5]", "correct it")]
+    hue: Annotated[
+        Number, Field(ge=0, le=0.5), Refusal("is not a number in [0, 0.5]", "correct it")
+    ]
     grayscale: _Probability
     crop_in: Literal["file", "square"] = "file"

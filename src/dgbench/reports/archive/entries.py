@@ -31,7 +31,13 @@ from dgbench.reports.labels import words_of
 from dgbench.reports.measuring.tables import measure_table
 from dgbench.reports.reading.collect import Collection, code_parts, collect
 from dgbench.reports.reading.folders import ENTRY_FILE, ROWS
-from dgbench.reports.reading.row_files import BY_SEED, LATER_COLUMNS, ROW_COLUMNS, SEEDED, archive_lines
+from dgbench.reports.reading.row_files import (
+    BY_SEED,
+    LATER_COLUMNS,
+    ROW_COLUMNS,
+    SEEDED,
+    archive_lines,
+)
 from dgbench.reports.reading.selected import Selected, select_runs
 from dgbench.reports.render.formats import csv_text
 from dgbench.reports.results import selection_named
@@ -45,7 +51,9 @@ BLANK = "???"  #: what a human must still say
 NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
 License = Literal["CC-BY-4.0", "CC0-1.0", "MIT"]  #: of the rows: anybody may copy and combine them
 SelectionName = Literal["last", "train_val", "loo_val"]  #: those that look at no test environment
-FOLDERS = re.compile(r"(?:~|(?<![\w.:/-]))/(?:[^/\s,=\[\]]+/)*")  #: of one machine, in words that were typed
+FOLDERS = re.compile(
+    r"(?:~|(?<![\w.:/-]))/(?:[^/\s,=\[\]]+/)*"
+)  #: of one machine, in words that were typed
 
 #: what lines of both tables share; code versions never share one
 _SHARED = keys(Role.SETTING, "code")
@@ -104,7 +112,9 @@ class Recorded(_Strict):
     datasets: list[str]  #: name, base images, hash of the files
     runs: int = Field(ge=1)
     studies: int = Field(ge=1)
-    hours: float = Field(ge=0)  #: during which at least one run trained, from the last start of each
+    hours: float = Field(
+        ge=0
+    )  #: during which at least one run trained, from the last start of each
 
 
 class Entry(_Strict):
@@ -116,7 +126,9 @@ class Entry(_Strict):
     date: date
     license: License
     selection: SelectionName  #: which step and draw its numbers are of
-    obtained: dict[str, Text] = Field(min_length=1)  #: base images or dataset -> how they were obtained
+    obtained: dict[str, Text] = Field(
+        min_length=1
+    )  #: base images or dataset -> how they were obtained
     notes: Text
     missing: list[str]  #: studies and folds that the grid of algorithms and seeds lacks
     recorded: Recorded
@@ -165,12 +177,18 @@ def entry_or_faults(folder: Path) -> tuple[Entry | None, list[str]]:
 
 def refused_files(folder: Path) -> list[str]:
     """List the refused files of an entry, one line each: a link might publish any file of the reader's machine."""
-    faults = [f"{folder.name} is a link; put the folder itself there"] if folder.is_symlink() else []
+    faults = (
+        [f"{folder.name} is a link; put the folder itself there"] if folder.is_symlink() else []
+    )
     for path in sorted(folder.iterdir()):
         if path.is_symlink() or not path.is_file():
-            faults.append(f"{path.name} is a link, a folder, a pipe or a device; put the file itself there")
+            faults.append(
+                f"{path.name} is a link, a folder, a pipe or a device; put the file itself there"
+            )
         elif path.stat().st_size > LARGEST:
-            faults.append(f"{path.name} is larger than {LARGEST / 1e6:.0f} MB; pack fewer evaluated steps")
+            faults.append(
+                f"{path.name} is larger than {LARGEST / 1e6:.0f} MB; pack fewer evaluated steps"
+            )
     return faults
 
 
@@ -182,7 +200,9 @@ def entry_folders(results: Path) -> list[Path]:
     """
     if folders := sorted(file.parent for file in results.glob(f"*/{ENTRY_FILE}")):
         return folders
-    raise RecordError(f"{results} holds no entries; name an archive, or make an entry with `dgbench results pack`")
+    raise RecordError(
+        f"{results} holds no entries; name an archive, or make an entry with `dgbench results pack`"
+    )
 
 
 def _moment(value: str) -> str:
@@ -221,7 +241,15 @@ class Session(BaseModel):
     def machine(self) -> str:
         counted = [f"{self.gpus.count(gpu)} x {gpu}" for gpu in dict.fromkeys(self.gpus)]
         device = [] if self.device == "auto" else [f"trainer.device={self.device}"]
-        return ", ".join([self.cpu, f"{self.cores} cores, threads: {self.threads}", *counted, *device, self.system])
+        return ", ".join(
+            [
+                self.cpu,
+                f"{self.cores} cores, threads: {self.threads}",
+                *counted,
+                *device,
+                self.system,
+            ]
+        )
 
 
 class PackedRun(BaseModel):
@@ -251,14 +279,18 @@ def each_line(file: Path) -> Iterator[PackedRun]:
             yield PackedRun.model_validate_json(text)
             count += 1
     except ValidationError:
-        raise RecordError(f"{file}:{count + 1} is no packed run; write it with `dgbench results pack`") from None
+        raise RecordError(
+            f"{file}:{count + 1} is no packed run; write it with `dgbench results pack`"
+        ) from None
     except (OSError, EOFError, lzma.LZMAError, ValueError) as error:
         raise RecordError(f"{file} cannot be read ({error}); copy it again") from None
 
 
 def write_lines(lines: Iterable[PackedRun], file: Path) -> None:
     """Write packed runs, the same bytes for the same runs."""
-    plain = (json.dumps(line.model_dump(exclude_unset=True), separators=(",", ":")) for line in lines)
+    plain = (
+        json.dumps(line.model_dump(exclude_unset=True), separators=(",", ":")) for line in lines
+    )
     write_whole(file, lzma.compress("".join(f"{line}\n" for line in plain).encode(), preset=9))
 
 
@@ -272,10 +304,16 @@ def packed(collection: Collection) -> list[PackedRun]:
         provenance = _made_by(Path(run.folder))
         identity = dict(run.identity)
         if provenance:  # `by seed` is said of a whole report, not of a run
-            identity |= {key: provenance["spec"]["dataset"][key] for key in SEEDED if identity[key] == BY_SEED}
+            identity |= {
+                key: provenance["spec"]["dataset"][key]
+                for key in SEEDED
+                if identity[key] == BY_SEED
+            }
         folder = "/".join(Path(run.folder).parts[-2:])
         columns = {name: rows[name].tolist() for name in ROW_COLUMNS}
-        columns["loss"] = [round(value, 6) for value in columns["loss"]]  # single precision is all that a table keeps
+        columns["loss"] = [
+            round(value, 6) for value in columns["loss"]
+        ]  # single precision is all that a table keeps
         for name in LATER_COLUMNS:
             columns[name] = [None if math.isnan(value) else value for value in columns[name]]
             if all(value is None for value in columns[name]):
@@ -294,9 +332,15 @@ def _made_by(folder: Path) -> dict[str, Any]:
         document = read_json(folder / IDENTITY_FILE)
         for session in document["sessions"]:
             session["typed"] = [FOLDERS.sub(".../", word) for word in session.get("typed", [])]
-            session["system"] = re.sub(r"^(\w+)-.*?-(\w+)-with-(.+)$", r"\1 \2 \3", session.get("system", ""))
+            session["system"] = re.sub(
+                r"^(\w+)-.*?-(\w+)-with-(.+)$", r"\1 \2 \3", session.get("system", "")
+            )
         sessions = [Session.model_validate(session) for session in document["sessions"]]
-        provenance = {"spec": document["spec"], "sessions": sessions, "fingerprint": document["dataset"]["fingerprint"]}
+        provenance = {
+            "spec": document["spec"],
+            "sessions": sessions,
+            "fingerprint": document["dataset"]["fingerprint"],
+        }
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     with suppress(OSError, ValueError, KeyError, TypeError, IndexError, OverflowError):
@@ -309,9 +353,14 @@ def recorded_of(lines: Sequence[PackedRun]) -> Recorded:
     """Collect what packed runs say of how they were made."""
     sessions = [session for line in lines for session in line.sessions]
     names = dict.fromkeys(name for session in sessions for name in session.packages)
-    versions = {name: {session.packages.get(name) for session in sessions} - {None} for name in names}
+    versions = {
+        name: {session.packages.get(name) for session in sessions} - {None} for name in names
+    }
     run_keys = ("run", "fold", "held_out", "beyond", "n_parameters", "n_trainable")
-    studies = [{key: value for key, value in line.identity.items() if key not in run_keys} for line in lines]
+    studies = [
+        {key: value for key, value in line.identity.items() if key not in run_keys}
+        for line in lines
+    ]
     return Recorded(
         code=sorted({code for line in lines for code in code_parts(line.identity["code"])}),
         commands=list(dict.fromkeys(command_line(session.typed) for session in sessions)),
@@ -361,18 +410,30 @@ def tables_of(evaluation: Evaluation, selection: str) -> dict[str, str]:
         identity = setting.identity
         texts = {key: "" if identity[key] is None else words_of(identity[key]) for key in _SHARED}
         variant = " ".join(f"{key}={value}" for key, value in sorted(identity["variant"].items()))
-        settings.append({"setting": setting.title, **texts, "variant": variant, "selection": selection})
+        settings.append(
+            {"setting": setting.title, **texts, "variant": variant, "selection": selection}
+        )
     about = pd.DataFrame(settings, columns=list(_SETTING), dtype=object)
     if (about["seed_moves"] == ALL).all():  # entries are older than the key
         about = about.drop(columns="seed_moves")
     measures = evaluation.studies.merge(about, on="setting")
-    boards = [measure_table(evaluation.of(s.title)).frame.assign(setting=s.title) for s in evaluation.settings]
-    names = {f"{name}{part}": f"{name}{ending}" for name in MEASURES for part, ending in _PARTS.items()}
+    boards = [
+        measure_table(evaluation.of(s.title)).frame.assign(setting=s.title)
+        for s in evaluation.settings
+    ]
+    names = {
+        f"{name}{part}": f"{name}{ending}" for name in MEASURES for part, ending in _PARTS.items()
+    }
     board = pd.concat(boards) if boards else pd.DataFrame()
     board = board.reindex(columns=["setting", "algorithm", "seeds", *names]).rename(columns=names)
-    board = board.astype({"setting": object, "seeds": int, **{f"{name}_n": int for name in MEASURES}})
+    board = board.astype(
+        {"setting": object, "seeds": int, **{f"{name}_n": int for name in MEASURES}}
+    )
     columns = [*about, "algorithm", "seed", *MEASURES, "ideal_env", "steps", "missing"]
-    return {MEASURES_FILE: _csv(measures[columns]), LEADERBOARD_FILE: _csv(about.merge(board, on="setting"))}
+    return {
+        MEASURES_FILE: _csv(measures[columns]),
+        LEADERBOARD_FILE: _csv(about.merge(board, on="setting")),
+    }
 
 
 def _csv(frame: pd.DataFrame) -> str:
@@ -401,7 +462,9 @@ def missing_of(evaluation: Evaluation) -> list[str]:
     return lacking
 
 
-def pack(name: str, roots: Sequence[str | Path], results: Path, selection: str = "last") -> tuple[Path, list[str]]:
+def pack(
+    name: str, roots: Sequence[str | Path], results: Path, selection: str = "last"
+) -> tuple[Path, list[str]]:
     """Write ``results/NAME`` from runs, with blanks for what only a human can say.
 
     Args:
@@ -430,12 +493,18 @@ def pack(name: str, roots: Sequence[str | Path], results: Path, selection: str =
             f"{folder} is there, and an entry is not changed; take another name, and say replaces: {name}"
         )
     collection = collect(roots)
-    if clash := next((problem for problem in collection.problems if problem.kind == "disagreement"), None):
+    if clash := next(
+        (problem for problem in collection.problems if problem.kind == "disagreement"), None
+    ):
         raise RecordError(f"{clash.where}: {clash.reason}; name folders that hold one of the two")
-    left_out = [f"{problem.kind}: {problem.where}: {problem.reason}" for problem in collection.problems]
+    left_out = [
+        f"{problem.kind}: {problem.where}: {problem.reason}" for problem in collection.problems
+    ]
     lines = packed(collection)
     if not lines:
-        raise RecordError(f"no finished run in {', '.join(map(str, roots))} ({len(left_out)} left out)")
+        raise RecordError(
+            f"no finished run in {', '.join(map(str, roots))} ({len(left_out)} left out)"
+        )
     folder.mkdir(parents=True)
     try:
         _write(folder, lines, selection)
@@ -456,7 +525,9 @@ def _write(folder: Path, lines: Sequence[PackedRun], selection: str) -> None:
     written = {
         "missing": missing_of(evaluation),
         "recorded": recorded_of(lines).model_dump(),
-        "sha256": {name: hashlib.sha256(read_regular(folder / name)).hexdigest() for name in CHECKSUMMED},
+        "sha256": {
+            name: hashlib.sha256(read_regular(folder / name)).hexdigest() for name in CHECKSUMMED
+        },
     }
     tail = yaml.safe_dump(written, sort_keys=False, allow_unicode=True, width=1000)
     head = _HEAD.format(date=datetime.now(UTC).date(), selection=selection, obtained=obtained)

@@ -53,7 +53,13 @@ from dgbench.reports.measuring.report import measures_answer, setting_facts
 from dgbench.reports.measuring.tables import FORMULAS, measure_table
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.selected import beside_trained
-from dgbench.reports.render.formats import active_markup, csv_text, inert, markdown_table, markdown_text
+from dgbench.reports.render.formats import (
+    active_markup,
+    csv_text,
+    inert,
+    markdown_table,
+    markdown_text,
+)
 from dgbench.reports.results import selection_named
 from dgbench.reports.tables import Column
 
@@ -69,7 +75,11 @@ version of dgbench from one version of the dataset's files: numbers of two table
 numbers, seed by seed: [all_measures.csv](all_measures.csv)."""
 _SHOWN = ("worst_gap", "average", "ideal")
 BY_HAND = ("CONTRIBUTING.md",)  #: files of the archive that nothing generates
-OF_FILES = ("images", "files", "features")  #: what a variant says of the files, whose hash is in the specification
+OF_FILES = (
+    "images",
+    "files",
+    "features",
+)  #: what a variant says of the files, whose hash is in the specification
 LAST_DECIMAL = 1.5e-6  # of a table, which another machine may round differently
 
 
@@ -95,13 +105,20 @@ def stale_files(results: Path) -> dict[Path, str]:
         RecordError: an entry cannot be read, or two that are not frozen hold the same run.
     """
     generated = {results / name: text for name, text in index_files(results).items()}
-    return {path: text for path, text in generated.items() if not path.is_file() or read_regular(path) != text.encode()}
+    return {
+        path: text
+        for path, text in generated.items()
+        if not path.is_file() or read_regular(path) != text.encode()
+    }
 
 
 def index_files(results: Path) -> dict[str, str]:
     """Make the generated files, name -> content; errors as :func:`stale_files`."""
     folders = list(entry_folders(results))
-    entries = [read_entry(folder) for folder in tracked(folders, "reading entries", len(folders), "entries")]
+    entries = [
+        read_entry(folder)
+        for folder in tracked(folders, "reading entries", len(folders), "entries")
+    ]
     template = files("dgbench.reports.archive").joinpath("readme.md").read_text(encoding="utf-8")
     texts = (
         template.replace("{entries}", "\n".join(_overview(entries))),
@@ -116,13 +133,20 @@ def _overview(entries: Sequence[Entry]) -> Iterator[str]:
     yield "| entry | what | who | date | runs | hours | license | status | digest |"
     yield "|---|---|---|---|---:|---:|---|---|---|"
     for entry in entries:
-        link, status = f"[{entry.name}]({entry.name}/README.md)", "frozen" if entry.frozen else "current"
+        link, status = (
+            f"[{entry.name}]({entry.name}/README.md)",
+            "frozen" if entry.frozen else "current",
+        )
         numbers = str(entry.recorded.runs), f"{entry.recorded.hours:g}"
         cells = entry.title, entry.authors, str(entry.date), *numbers, entry.license, status
         yield "| " + " | ".join([link, *map(markdown_text, cells), _digest(entry)]) + " |"
     newer = {entry.replaces: f" Replaced by {entry.name}." for entry in entries if entry.replaces}
-    reasons = {entry.name: " ".join(entry.frozen.split()).rstrip(".") for entry in entries if entry.frozen}
-    frozen = [f"- {name}: {inert(reason)}.{newer.get(name, '')}" for name, reason in reasons.items()]
+    reasons = {
+        entry.name: " ".join(entry.frozen.split()).rstrip(".") for entry in entries if entry.frozen
+    }
+    frozen = [
+        f"- {name}: {inert(reason)}.{newer.get(name, '')}" for name, reason in reasons.items()
+    ]
     if frozen:
         yield from ("", "Frozen, no longer in the leaderboard:", "", *frozen)
 
@@ -142,7 +166,11 @@ def _joined(entries: Sequence[Entry], name: str) -> str:
     for entry in entries:
         file = entry.folder / name
         lines = read_table(read_regular(file).decode(errors="replace"), file)
-        columns = {"entry": entry.name, "who": entry.authors, "frozen": str(bool(entry.frozen)).lower()}
+        columns = {
+            "entry": entry.name,
+            "who": entry.authors,
+            "frozen": str(bool(entry.frozen)).lower(),
+        }
         tables.append(pd.DataFrame(columns, index=lines.index).join(lines))
     return csv_text(pd.concat(tables, ignore_index=True))
 
@@ -160,7 +188,9 @@ def leaderboard_text(entries: Sequence[Entry]) -> str:
         identities = [line.identity for line in each_line(entry.rows)]
         for run in ((identity["run"], identity["code"]) for identity in identities):
             if (holder := holders.setdefault(run, entry)) is not entry:
-                raise RecordError(f"{entry.name} and {holder.name} both hold run {' of code '.join(run)}; freeze one")
+                raise RecordError(
+                    f"{entry.name} and {holder.name} both hold run {' of code '.join(run)}; freeze one"
+                )
         contents = sorted({identity.get("content", "") for identity in identities})
         groups[entry.selection, ", ".join(contents), ", ".join(entry.recorded.code)].append(entry)
     together = tracked(sorted(groups.items()), "evaluating entries", len(groups), "groups")
@@ -173,9 +203,13 @@ def _group_text(
     selection: str, content: str, group: Sequence[Entry], holders: dict[tuple[str, str], Entry]
 ) -> Iterator[str]:
     """Write the tables of entries that are evaluated together, with who made each line."""
-    selected, evaluation = evaluated(collect([entry.rows for entry in group], repeated=True), selection)
+    selected, evaluation = evaluated(
+        collect([entry.rows for entry in group], repeated=True), selection
+    )
     names = keys(Role.SETTING, "code")
-    made_by: dict[tuple[str, str], dict[str, Entry]] = defaultdict(dict)  # (setting, algorithm) -> name -> entry
+    made_by: dict[tuple[str, str], dict[str, Entry]] = defaultdict(
+        dict
+    )  # (setting, algorithm) -> name -> entry
     for index, identity in beside_trained([run.identity for run in selected.runs]):
         entry = holders[identity["run"], identity["code"]]
         made_by[identity_key(identity, names), selected.runs[index].label][entry.name] = entry
@@ -185,10 +219,17 @@ def _group_text(
         yield f"## {inert(setting.title + code)}"
         yield from map(inert, measures_answer(of_setting))
         measures = measure_table(of_setting)
-        entries = [made_by[identity_key(setting.identity, names), name] for name in measures.frame["algorithm"]]
-        authors = ["; ".join(dict.fromkeys(entry.authors for entry in line.values())) for line in entries]
+        entries = [
+            made_by[identity_key(setting.identity, names), name]
+            for name in measures.frame["algorithm"]
+        ]
+        authors = [
+            "; ".join(dict.fromkeys(entry.authors for entry in line.values())) for line in entries
+        ]
         lines = measures.frame.assign(who=authors, entry=[", ".join(line) for line in entries])
-        columns = {column.name: column for column in (*measures.columns, Column("who"), Column("entry"))}
+        columns = {
+            column.name: column for column in (*measures.columns, Column("who"), Column("entry"))
+        }
         shown = tuple(columns[name] for name in ("algorithm", *_SHOWN, "seeds", "who", "entry"))
         title = f"Measures ({describe(selection_named(selection))})"
         yield markdown_table(replace(measures, frame=lines, columns=shown), title=title)
@@ -207,7 +248,11 @@ def check_archive(results: Path, only: str = "") -> list[str]:
         raise RecordError(f"{results} has no entry {only}; it has {', '.join(names)}")
     checked = [folder for folder in folders if only in ("", folder.name)]
     faults = [f"{folder.name}: {fault}" for folder in checked for fault in check_entry(folder)]
-    return faults if only else faults + [f"{results.name}: {fault}" for fault in _archive_faults(results, folders)]
+    return (
+        faults
+        if only
+        else faults + [f"{results.name}: {fault}" for fault in _archive_faults(results, folders)]
+    )
 
 
 def check_entry(folder: Path) -> list[str]:
@@ -219,7 +264,10 @@ def check_entry(folder: Path) -> list[str]:
     try:
         collection = collect(entry.rows, repeated=True)
         if collection.problems:  # rows that no table takes
-            return faults + [f"{problem.kind} {problem.where}: {problem.reason}" for problem in collection.problems]
+            return faults + [
+                f"{problem.kind} {problem.where}: {problem.reason}"
+                for problem in collection.problems
+            ]
         lacking = [run for run in collection.runs if run.status == DONE and run.lacking]
         faults += [f"run {run.identity['run']}: {run.unusable}" for run in lacking]
         faults += [*_packed_run_faults(entry, list(each_line(entry.rows)))]
@@ -234,7 +282,9 @@ def _file_faults(folder: Path) -> Iterator[str]:
         yield f"its name is {folder.name}; take lowercase letters, digits and _"
     present = {path.name for path in folder.iterdir()}
     for name in sorted(present ^ set(FILES)):
-        yield f"{name} is no file of an entry; remove it" if name in present else f"{name} is missing"
+        yield (
+            f"{name} is no file of an entry; remove it" if name in present else f"{name} is missing"
+        )
     readable = ABOUT in present and not refused_files(folder)
     text = read_regular(folder / ABOUT).decode(errors="replace") if readable else ""
     if BLANK in text:
@@ -248,12 +298,16 @@ def _packed_run_faults(entry: Entry, lines: Sequence[PackedRun]) -> Iterator[str
     for line in lines:
         label = "run {run} ({algorithm} seed {seed} fold {fold})".format_map(line.identity)
         yield from (f"{label}: {fault}" for fault in _run_faults(line, bool(entry.frozen)))
-    for (run, _), count in Counter((line.identity["run"], line.identity["code"]) for line in lines).items():
+    for (run, _), count in Counter(
+        (line.identity["run"], line.identity["code"]) for line in lines
+    ).items():
         if count > 1:
             yield f"run {run} is there {count} times"
     for base in {line.identity["base"] for line in lines} - entry.obtained.keys():
         yield f"obtained does not say how {base} was obtained"
-    for key, value in recorded_of(lines).model_dump().items():  # what runs do not say may be typed in
+    for key, value in (
+        recorded_of(lines).model_dump().items()
+    ):  # what runs do not say may be typed in
         if value not in (written := getattr(entry.recorded, key), [], {}, 0):
             yield f"recorded.{key} is {json.dumps(written)}, its runs say {json.dumps(value)}"
 
@@ -269,11 +323,23 @@ def _run_faults(line: PackedRun, frozen: bool) -> Iterator[str]:
         return
     try:
         digest, steps = _hash_of(spec), spec["training"]["steps"]
-        expected = {**spec, **spec["dataset"], **spec["fold"], "averaging": spec["averaging"]["name"]}
-        expected |= {"fold": spec["fold"]["name"], "head": (spec.get("head") or {}).get("name", "random")}
+        expected = {
+            **spec,
+            **spec["dataset"],
+            **spec["fold"],
+            "averaging": spec["averaging"]["name"],
+        }
+        expected |= {
+            "fold": spec["fold"]["name"],
+            "head": (spec.get("head") or {}).get("name", "random"),
+        }
         expected |= {"hparams": {**identity["hparams"], **spec["hparams"], "steps": steps}}
         stated, recorded = spec["dataset"]["variant"], identity["variant"]
-        expected |= {"variant": {key: recorded[key] if key in OF_FILES else stated.get(key) for key in recorded}}
+        expected |= {
+            "variant": {
+                key: recorded[key] if key in OF_FILES else stated.get(key) for key in recorded
+            }
+        }
     except (TypeError, KeyError, AttributeError) as error:
         yield f"its specification is none of this code ({type(error).__name__}: {error})"
         return
@@ -290,7 +356,9 @@ def _hash_of(spec: Mapping[str, Any]) -> str:
     if "user_code" in spec:
         return RunSpec(**spec).digest
     # Specifications before the key left `sharpness` and `head` out of the hash where they were empty.
-    values = {key: value for key, value in spec.items() if value or key not in ("sharpness", "head")}
+    values = {
+        key: value for key, value in spec.items() if value or key not in ("sharpness", "head")
+    }
     return hash_of(values | {part: hash_of(values[part]) for part in PARTS if part in values})
 
 
@@ -307,7 +375,11 @@ def _number_faults(entry: Entry, collection: Collection) -> Iterator[str]:
         except RecordError as error:
             yield str(error)
     for lacking in sorted(set(missing_of(evaluation)) ^ set(entry.missing)):
-        yield f"missing lists what is there: {lacking}" if lacking in entry.missing else f"missing lacks {lacking}"
+        yield (
+            f"missing lists what is there: {lacking}"
+            if lacking in entry.missing
+            else f"missing lacks {lacking}"
+        )
 
 
 def _table_faults(name: str, committed: str, computed: str) -> Iterator[str]:
@@ -336,12 +408,17 @@ def _archive_faults(results: Path, folders: Sequence[Path]) -> Iterator[str]:
         if entry and entry.replaces and not (older and older.frozen):
             yield f"{name} replaces {entry.replaces}, which is no entry that says frozen: and why"
     for path in sorted(results.iterdir()):
-        if path.name not in {*entries, *INDEX_FILES, *BY_HAND} or (path.is_symlink() and path.name not in entries):
+        if path.name not in {*entries, *INDEX_FILES, *BY_HAND} or (
+            path.is_symlink() and path.name not in entries
+        ):
             yield f"{path.name} is no entry (no entry.yaml in it) and no file of the archive; remove it"
     size = sum(path.stat().st_size for path in results.rglob("*") if path.is_file())
     if size > LARGEST:
         yield f"it is {size / 1e6:.1f} MB, more than {LARGEST / 1e6:.0f} MB; pack fewer evaluated steps"
     try:
-        yield from (f"{path.name} is stale; write it with `dgbench results index`" for path in stale_files(results))
+        yield from (
+            f"{path.name} is stale; write it with `dgbench results index`"
+            for path in stale_files(results)
+        )
     except (DgbenchError, OSError) as error:
         yield str(error)

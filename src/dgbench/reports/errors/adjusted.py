@@ -37,7 +37,9 @@ def adjusted_averages(
         if column not in images:
             continue
         accuracy = _accuracies(images, column, classes)
-        trained = {(value, label): n for value, labels in by_value.items() for label, n in labels.items()}
+        trained = {
+            (value, label): n for value, labels in by_value.items() for label, n in labels.items()
+        }
         untested = [group for group in trained if group not in accuracy]
         if not untested:
             total = sum(trained.values())
@@ -48,7 +50,9 @@ def adjusted_averages(
     return averages, reasons
 
 
-def _accuracies(images: pd.DataFrame, column: str, classes: Sequence[str]) -> Mapping[tuple[str, str], float]:
+def _accuracies(
+    images: pd.DataFrame, column: str, classes: Sequence[str]
+) -> Mapping[tuple[str, str], float]:
     """Compute the accuracy of each group that has tested images, by value and class."""
     value = images[column].astype(object).where(images[column].notna(), None).map(str)
     counted = pd.DataFrame({

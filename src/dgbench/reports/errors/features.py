@@ -38,9 +38,15 @@ class FeaturesReport(Report):
     runs: Count1 = 12
     unread = ("selection", "split_by")
 
-    def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
+    def __call__(
+        self, collection: Collection, selection: Selection, split_by: str | None = None
+    ) -> Document:
         runs = [(run, file) for run in collection.runs if (file := run.file(FEATURE_FILE))]
-        runs.sort(key=lambda pair: [str(pair[0].identity[key]) for key in ("dataset", "algorithm", "seed", "fold")])
+        runs.sort(
+            key=lambda pair: [
+                str(pair[0].identity[key]) for key in ("dataset", "algorithm", "seed", "fold")
+            ]
+        )
         if not runs:
             raise RecordError(
                 "no run here has kept features; write some with dgbench evaluate model=RUN features=200, and name the "
@@ -51,14 +57,22 @@ class FeaturesReport(Report):
             try:
                 sections.append(_section(run, file, self.map))
             except (RecordError, OSError, ValueError, KeyError, TypeError, IndexError) as error:
-                problems.append(Problem("features", str(file.parent), f"{FEATURE_FILE} cannot be read: {error}"))
-        omission = f", {len(runs) - self.runs} more left out (report.runs)" if len(runs) > self.runs else ""
+                problems.append(
+                    Problem("features", str(file.parent), f"{FEATURE_FILE} cannot be read: {error}")
+                )
+        omission = (
+            f", {len(runs) - self.runs} more left out (report.runs)"
+            if len(runs) > self.runs
+            else ""
+        )
         return Document(
             title="Features by environment and class",
             selection="",
             sections=sections,
             problems=problem_table(problems),
-            lead=leads(f"{len(sections)} of {len(collection.runs)} runs kept features{omission}", problems),
+            lead=leads(
+                f"{len(sections)} of {len(collection.runs)} runs kept features{omission}", problems
+            ),
         )
 
 
@@ -66,14 +80,21 @@ def _section(run: Run, file: Path, kind: str) -> Section:
     arrays = read_arrays(file)
     about = json.loads(str(arrays["about"]))
     features = arrays["features"].astype(np.float64)
-    env, held_out, label, predicted = (arrays[key] for key in ("env", "held_out", "label", "predicted"))
+    env, held_out, label, predicted = (
+        arrays[key] for key in ("env", "held_out", "label", "predicted")
+    )
     title = "{algorithm} seed {seed} fold {fold} on {dataset}".format_map(run.identity)
     places, axes_text = two_dimensions(features, kind)
     name = f"features_{slug(title)}_{run.identity['run']}"
     environments, classes = about["environments"], about["classes"]
     unseen = {environments[number] for number in np.unique(env[held_out.astype(bool)])}
-    shown = [f"{environment}, held out" if environment in unseen else environment for environment in environments]
-    figure = _figure(name, title, places, axes_text, {"environment": (env, shown), "class": (label, classes)})
+    shown = [
+        f"{environment}, held out" if environment in unseen else environment
+        for environment in environments
+    ]
+    figure = _figure(
+        name, title, places, axes_text, {"environment": (env, shown), "class": (label, classes)}
+    )
     share = separability(features, env, label)
     errors = [(predicted != label)[env == number] for number in range(len(environments))]
     lines = [
@@ -115,7 +136,9 @@ def two_dimensions(features: np.ndarray, kind: str) -> tuple[np.ndarray, str]:
         u, s = np.pad(u, ((0, 0), (0, 2 - len(s)))), np.pad(s, (0, 2 - len(s)))
     total = float((s**2).sum()) or 1.0
     share = 100 * s[:2] ** 2 / total
-    return u[:, :2] * s[:2], f"principal components, {share[0]:.0f}% and {share[1]:.0f}% of the variance"
+    return u[:, :2] * s[
+        :2
+    ], f"principal components, {share[0]:.0f}% and {share[1]:.0f}% of the variance"
 
 
 def separability(features: np.ndarray, env: np.ndarray, label: np.ndarray) -> dict[str, float]:
@@ -137,7 +160,11 @@ def separability(features: np.ndarray, env: np.ndarray, label: np.ndarray) -> di
 
 
 def _figure(
-    name: str, title: str, places: np.ndarray, axes_text: str, groupings: dict[str, tuple[np.ndarray, list[str]]]
+    name: str,
+    title: str,
+    places: np.ndarray,
+    axes_text: str,
+    groupings: dict[str, tuple[np.ndarray, list[str]]],
 ) -> Figure:
     with canvas(name, 9.0, 4.2) as drawn:
         panels = drawn.subplots(1, 2, sharex=True, sharey=True)
@@ -149,7 +176,16 @@ def _figure(
                 points = places[numbers == number]
                 style: dict[str, Any] = {"color": COLORS[number] if number < MOST_COLORS else GRAY}
                 style["label"] = entries[number] if number <= MOST_COLORS else None
-                axes.plot(points[:, 0], points[:, 1], marker=".", linestyle="", markersize=4, alpha=0.6, mew=0, **style)
+                axes.plot(
+                    points[:, 0],
+                    points[:, 1],
+                    marker=".",
+                    linestyle="",
+                    markersize=4,
+                    alpha=0.6,
+                    mew=0,
+                    **style,
+                )
             axes.set_title(f"by {grouping}")
             axes.set_xticks([])
             axes.set_yticks([])

@@ -42,7 +42,9 @@ SHOWN = 16  # images on a sheet
 BINS = 15  # of confidence, as in Guo et al. (2017)
 FEW = 10  # images of a group below which it is not called the worst
 _GROUP = ["attribute", "value", "label", "env"]
-_WAYS = "train with trainer.predictions=last, or write them with dgbench evaluate and predictions=true"
+_WAYS = (
+    "train with trainer.predictions=last, or write them with dgbench evaluate and predictions=true"
+)
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,9 @@ class PredictedRun:
 
     run: Run  #: as it was collected
     file: Path  #: beside its rows, or beside a copy of them
-    about: Mapping[str, Any]  #: what its file says, see :func:`~dgbench.records.predictions.about_predictions`
+    about: Mapping[
+        str, Any
+    ]  #: what its file says, see :func:`~dgbench.records.predictions.about_predictions`
 
     @property
     def classes(self) -> list[str]:
@@ -92,7 +96,10 @@ class PredictedRun:
         top, probability = (_rows(table.column(name)) for name in ("top", "probability"))
         frame = table.drop_columns(["top", "probability"]).to_pandas()
         frame = frame.astype({"label": "int64", "predicted": "int64", "image": object})
-        frame["right"], frame["confidence"] = frame["label"] == frame["predicted"], probability[:, 0].astype("float64")
+        frame["right"], frame["confidence"] = (
+            frame["label"] == frame["predicted"],
+            probability[:, 0].astype("float64"),
+        )
         scores = None
         if top.shape[1] == len(self.classes):
             scores = np.empty(top.shape)
@@ -102,7 +109,9 @@ class PredictedRun:
             if recipe["subset"] == "test" and recipe["env"] in names:
                 positions, weight = _counted(frame, recipe)
                 images = frame.iloc[positions].assign(weight=weight)
-                yield EnvImages(str(recipe["env"]), images, None if scores is None else scores[positions])
+                yield EnvImages(
+                    str(recipe["env"]), images, None if scores is None else scores[positions]
+                )
 
 
 def _rows(column: Any) -> NDArray[Any]:
@@ -111,13 +120,21 @@ def _rows(column: Any) -> NDArray[Any]:
     return values.reshape(len(column), -1 if len(column) else 1)
 
 
-def _counted(frame: pd.DataFrame, recipe: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _counted(
+    frame: pd.DataFrame, recipe: Mapping[str, Any]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Find the positions of the lines that an error counts, and the weight of each."""
     mixture = {name: float(weight) for name, weight in recipe["mixture"].items()}
     if len(mixture) == 1:
-        positions = np.flatnonzero((frame["env"] == recipe["env"]) & (frame["subset"] == recipe["subset"]))
+        positions = np.flatnonzero(
+            (frame["env"] == recipe["env"]) & (frame["subset"] == recipe["subset"])
+        )
         return positions, np.ones(len(positions))
-    parts = [(np.flatnonzero(frame["eval_set"] == name), weight) for name, weight in mixture.items() if weight > 0]
+    parts = [
+        (np.flatnonzero(frame["eval_set"] == name), weight)
+        for name, weight in mixture.items()
+        if weight > 0
+    ]
     weights = [np.full(len(positions), weight) for positions, weight in parts]
     return np.concatenate([positions for positions, _ in parts]), np.concatenate(weights)
 
@@ -141,13 +158,17 @@ def predicted_runs(collection: Collection) -> tuple[list[PredictedRun], list[Pro
         except RecordError as error:
             problems.append(Problem("unreadable predictions", str(file.parent), str(error)))
     for folder, count in lacking.items():
-        problems.append(Problem("no predictions", str(folder), f"{count} finished run(s) have none; {_WAYS}"))
+        problems.append(
+            Problem("no predictions", str(folder), f"{count} finished run(s) have none; {_WAYS}")
+        )
     if not runs:
         raise RecordError(f"no finished run has {PREDICTION_FILE}; {_WAYS}")
     return runs, problems
 
 
-def settings_of(runs: Sequence[PredictedRun], split_by: str | None) -> dict[str, dict[str, list[PredictedRun]]]:
+def settings_of(
+    runs: Sequence[PredictedRun], split_by: str | None
+) -> dict[str, dict[str, list[PredictedRun]]]:
     """Group runs: title of the setting -> algorithm -> runs.
 
     Raises:
@@ -205,7 +226,9 @@ class Counts:
         self._runs: Counter[str] = Counter()
         self._parts: dict[str, list[pd.DataFrame]] = defaultdict(list)
 
-    def add_run(self, tested: Sequence[EnvImages], repetition: str, training: TrainingGroups) -> None:
+    def add_run(
+        self, tested: Sequence[EnvImages], repetition: str, training: TrainingGroups
+    ) -> None:
         """Count the images of a run in all environments that it is tested in; ``training`` as of its record."""
         for images in tested:
             self.add(images, repetition)
@@ -244,18 +267,31 @@ class Counts:
         """
         frame = images.frame
         weight = frame["weight"]
-        bins = np.clip(np.ceil(frame["confidence"] * BINS).astype(int) - 1, 0, BINS - 1)  # ((m - 1)/BINS, m/BINS]
+        bins = np.clip(
+            np.ceil(frame["confidence"] * BINS).astype(int) - 1, 0, BINS - 1
+        )  # ((m - 1)/BINS, m/BINS]
         counted = frame[["label", "predicted"]].assign(
-            bin=bins, n=weight, right=weight * frame["right"], confidence=weight * frame["confidence"]
+            bin=bins,
+            n=weight,
+            right=weight * frame["right"],
+            confidence=weight * frame["confidence"],
         )
         parts = {
-            "confusion": counted.groupby(["label", "predicted"])[["n", "right"]].sum().reset_index(),
+            "confusion": counted.groupby(["label", "predicted"])[["n", "right"]]
+            .sum()
+            .reset_index(),
             "bins": counted.groupby("bin")[["n", "right", "confidence"]].sum().reset_index(),
             "areas": pd.DataFrame({"auroc": [auroc(images)]}),
         }
         for column in (name for name in map(str, frame) if name.startswith(ATTRIBUTE)):
             name = column.removeprefix(ATTRIBUTE)
-            value = frame[column].astype(object).where(frame[column].notna(), None).map(str).rename("value")
+            value = (
+                frame[column]
+                .astype(object)
+                .where(frame[column].notna(), None)
+                .map(str)
+                .rename("value")
+            )
             self.many |= {name} if value.nunique() > MOST_VALUES else set()
             if name not in self.many:
                 groups = counted.groupby([value, "label"])[["n", "right"]].sum().reset_index()
@@ -303,7 +339,11 @@ class Counts:
         keys = ["repetition", *by]
         totals = self.confusion.groupby(keys, sort=False)
         n, right = totals["n"].sum(), totals["right"].sum()
-        bins = self._all("bins").groupby([*keys, "bin"], sort=False)[["n", "right", "confidence"]].sum()
+        bins = (
+            self._all("bins")
+            .groupby([*keys, "bin"], sort=False)[["n", "right", "confidence"]]
+            .sum()
+        )
         off = (bins["right"] - bins["confidence"]).abs().groupby(keys, sort=False).sum()
         confidence = bins["confidence"].groupby(keys, sort=False).sum()
         areas = self._all("areas").groupby(["repetition", "env"], sort=False)["auroc"].agg(_mean)
@@ -332,15 +372,20 @@ class Counts:
         if attributes and self._parts["groups"]:
             valued = self._all("groups")
             parts.append(valued[~valued["attribute"].isin(self.many)])
-        counted = pd.concat(parts).groupby([*_GROUP, "repetition"])[["n", "right"]].sum().query("n > 0")
+        counted = (
+            pd.concat(parts).groupby([*_GROUP, "repetition"])[["n", "right"]].sum().query("n > 0")
+        )
         counted["accuracy"] = counted["right"] / counted["n"]
         groups = counted.groupby(_GROUP)[["accuracy", "n"]].mean().reset_index()
         words = [
-            f"{self.classes[label]} in {env}" + (f", {attribute} {value or '(empty)'}" if attribute else "")
+            f"{self.classes[label]} in {env}"
+            + (f", {attribute} {value or '(empty)'}" if attribute else "")
             for attribute, value, label, env in groups[_GROUP].itertuples(index=False)
         ]
         order = {"accuracy": True, "n": False, **dict.fromkeys(_GROUP, True)}
-        return groups.assign(name=words).sort_values(list(order), ascending=list(order.values()), ignore_index=True)
+        return groups.assign(name=words).sort_values(
+            list(order), ascending=list(order.values()), ignore_index=True
+        )
 
     def worst_group(self, attributes: bool = False) -> dict[str, Any] | None:
         """Find the group of :data:`FEW` images or more with the lowest accuracy, as a line of :meth:`groups`."""
@@ -351,16 +396,22 @@ class Counts:
         """Count (K, K) images by true and predicted class over all environments, mean over repetitions."""
         k = range(len(self.classes))
         counted = self.confusion.pivot_table("n", "label", "predicted", "sum", fill_value=0.0)
-        return counted.reindex(index=k, columns=k, fill_value=0.0).to_numpy(float) / self.repetitions
+        return (
+            counted.reindex(index=k, columns=k, fill_value=0.0).to_numpy(float) / self.repetitions
+        )
 
     def confusions(self) -> list[dict[str, Any]]:
         """List ``label``, ``predicted`` (what it is taken for), ``n`` and ``share`` of the class, most images first."""
         counted = self.matrix()
         label, predicted = np.nonzero(counted * (1 - np.eye(len(counted))))
         n = counted[label, predicted]
-        pairs = pd.DataFrame({"label": label, "predicted": predicted, "n": n, "share": n / counted.sum(1)[label]})
+        pairs = pd.DataFrame(
+            {"label": label, "predicted": predicted, "n": n, "share": n / counted.sum(1)[label]}
+        )
         pairs = pairs.sort_values("n", ascending=False, kind="stable")
-        return [{str(key): value for key, value in pair.items()} for pair in pairs.to_dict("records")]
+        return [
+            {str(key): value for key, value in pair.items()} for pair in pairs.to_dict("records")
+        ]
 
 
 def macro_f1(confusion: pd.DataFrame) -> float:
@@ -374,7 +425,9 @@ def macro_f1(confusion: pd.DataFrame) -> float:
     columns = (confusion[name].to_numpy() for name in ("label", "predicted", "n"))
     label, predicted, n = columns
     classes = np.unique(label[n > 0])
-    score = f1_score(label, predicted, labels=classes, average="macro", sample_weight=n, zero_division=0)
+    score = f1_score(
+        label, predicted, labels=classes, average="macro", sample_weight=n, zero_division=0
+    )
     return float(score)
 
 

@@ -23,7 +23,15 @@ from dgbench.phases import Phase, phase
 from dgbench.plan.folds import trained_on_tested
 from dgbench.plan.settings import FileName, Name
 from dgbench.records.predictions import need_pyarrow
-from dgbench.reports.document import TARGET_ORACLE, Document, Figure, Report, Section, leads, problem_table
+from dgbench.reports.document import (
+    TARGET_ORACLE,
+    Document,
+    Figure,
+    Report,
+    Section,
+    leads,
+    problem_table,
+)
 from dgbench.reports.errors.images import (
     BINS,
     FEW,
@@ -71,9 +79,16 @@ _CLASS = Column("class", key=True)
 _IMAGES = Column("images", unit="count")
 _MEASURES = (
     Column("macro_f1", "macro-F1", "percent", help="mean F1 of the classes that the labels hold"),
-    Column("auroc", "AUROC", "percent", help="one class against the rest, mean over classes, then models"),
+    Column(
+        "auroc",
+        "AUROC",
+        "percent",
+        help="one class against the rest, mean over classes, then models",
+    ),
     Column("ece", "ECE", "percent", help=f"expected calibration error, {BINS} bins of equal width"),
-    Column("excess", "confidence less accuracy", "points", help="in points; above 0 is overconfident"),
+    Column(
+        "excess", "confidence less accuracy", "points", help="in points; above 0 is overconfident"
+    ),
 )
 
 
@@ -87,19 +102,26 @@ class ErrorsReport(Report):
     name: FileName = "errors"
     compare: Annotated[
         Annotated[list[Name], Field(min_length=2, max_length=2)] | None,
-        Refusal("is not two algorithms", "write e.g. [erm,vrex], or null for those with the most runs"),
+        Refusal(
+            "is not two algorithms", "write e.g. [erm,vrex], or null for those with the most runs"
+        ),
     ] = None
     unread = ("selection",)
 
-    def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
+    def __call__(
+        self, collection: Collection, selection: Selection, split_by: str | None = None
+    ) -> Document:
         check_key(split_by)
         need_pyarrow("report=errors")
         runs, problems = predicted_runs(collection)
         settings = settings_of(runs, split_by)
-        compared = self._compared({name for by_algorithm in settings.values() for name in by_algorithm})
+        compared = self._compared(
+            {name for by_algorithm in settings.values() for name in by_algorithm}
+        )
         with phase("reading predictions", len(runs), "runs") as progress:
             sections = [
-                _section(title, by_algorithm, compared, problems, progress) for title, by_algorithm in settings.items()
+                _section(title, by_algorithm, compared, problems, progress)
+                for title, by_algorithm in settings.items()
             ]
         oracle = any(trained_on_tested(predicted.run.identity) for predicted in runs)
         return Document(
@@ -139,7 +161,11 @@ def _section(
         problems: receives what cannot be read.
         progress: counts the runs that were read.
     """
-    pair = [name for name in compared if name in runs] if compared else sorted(runs, key=lambda a: -len(runs[a]))[:2]
+    pair = (
+        [name for name in compared if name in runs]
+        if compared
+        else sorted(runs, key=lambda a: -len(runs[a]))[:2]
+    )
     pair = pair if len(pair) == 2 else []
     read = {}
     for name, predicted in runs.items():
@@ -149,9 +175,19 @@ def _section(
         return Section(slug(title), title, answer=["No file of predictions could be read."])
     main = overall_table({name: images.counts for name, images in read.items()})
     counts = {name: read[name].counts for name in map(str, main.frame["algorithm"])}
-    tables = [main, environment_table(counts), class_table(counts), group_table(counts), pair_table(counts)]
-    tables += [matrix for name, counted in counts.items() if (matrix := confusion_table(name, counted))]
-    figures: list[Figure | str] = [heat_maps(title, name, counted) for name, counted in counts.items()]
+    tables = [
+        main,
+        environment_table(counts),
+        class_table(counts),
+        group_table(counts),
+        pair_table(counts),
+    ]
+    tables += [
+        matrix for name, counted in counts.items() if (matrix := confusion_table(name, counted))
+    ]
+    figures: list[Figure | str] = [
+        heat_maps(title, name, counted) for name, counted in counts.items()
+    ]
     figures += [_mistakes(title, name, read[name]) for name in counts]
     if pair and set(pair) <= set(counts):
         figures += [_contrast_sheet(title, one, other, read) for one, other in (pair, pair[::-1])]
@@ -163,7 +199,10 @@ def _section(
         ("network", network_text(identity)),
         ("protocol", str(identity["protocol"])),
         ("predictions", f"{len(everything)} files: {', '.join(kinds)}"),
-        ("images", "test images of environments that were held out; several folds and seeds are counted alike"),
+        (
+            "images",
+            "test images of environments that were held out; several folds and seeds are counted alike",
+        ),
     ]
     if reasons := sorted({figure for figure in figures if isinstance(figure, str) and figure}):
         facts.append(("no images are shown", "; ".join(reasons)))
@@ -182,7 +221,9 @@ class _Read:
     images: pd.DataFrame | None  #: all, where the algorithm is compared with another one
 
 
-def _read(runs: Sequence[PredictedRun], compared: bool, problems: list[Problem], progress: Phase) -> _Read | None:
+def _read(
+    runs: Sequence[PredictedRun], compared: bool, problems: list[Problem], progress: Phase
+) -> _Read | None:
     counts = Counts(runs[0].classes)
     worst, all_images = [], []
     for predicted in runs:
@@ -256,7 +297,10 @@ def _answer(algorithm: str, counts: Counts, algorithms: int) -> list[str]:
         return [f"{first}.", f"Its {second}."]
     label, predicted, share = (pairs[0][key] for key in ("label", "predicted", "share"))
     confusion = f"{counts.classes[label]} is taken for {counts.classes[predicted]}"
-    return [f"{first}.", f"Most often {confusion} ({percent(share, 0)}% of its images); its {second}."]
+    return [
+        f"{first}.",
+        f"Most often {confusion} ({percent(share, 0)}% of its images); its {second}.",
+    ]
 
 
 def heat_maps(setting: str, algorithm: str, counts: Counts) -> Figure:
@@ -275,11 +319,23 @@ def heat_maps(setting: str, algorithm: str, counts: Counts) -> Figure:
         written = (lambda share: percent(share, 0)) if k <= _MOST_NUMBERS else None
         heat(left, shares, written)
         heat(right, accuracy, written)
-        for axes, words, title in ((left, classes, "predicted class (%)"), (right, envs, "accuracy (%)")):
+        for axes, words, title in (
+            (left, classes, "predicted class (%)"),
+            (right, envs, "accuracy (%)"),
+        ):
             shown = len(words) <= _MOST_NAMES
-            axes.set_xticks(range(len(words)) if shown else [], list(words) if shown else [], rotation=90, fontsize=9)
+            axes.set_xticks(
+                range(len(words)) if shown else [],
+                list(words) if shown else [],
+                rotation=90,
+                fontsize=9,
+            )
             axes.set_title(title, fontsize=10)
-        left.set_yticks(range(k) if k <= _MOST_NAMES else [], list(classes) if k <= _MOST_NAMES else [], fontsize=9)
+        left.set_yticks(
+            range(k) if k <= _MOST_NAMES else [],
+            list(classes) if k <= _MOST_NAMES else [],
+            fontsize=9,
+        )
         left.set_ylabel("true class")
         caption = (
             "Left: what images of each class are taken for, all environments together. Right: accuracy of each class "
@@ -289,7 +345,9 @@ def heat_maps(setting: str, algorithm: str, counts: Counts) -> Figure:
         return finish(drawn, name, f"Confusion and accuracy by class, {algorithm}", caption)
 
 
-def sheet(name: str, title: str, caption: str, lines: pd.DataFrame, classes: Sequence[str]) -> Figure | str:
+def sheet(
+    name: str, title: str, caption: str, lines: pd.DataFrame, classes: Sequence[str]
+) -> Figure | str:
     """Draw thumbnails, each with its true class, what it is taken for and how confidently, and its environment.
 
     Args:
@@ -349,12 +407,18 @@ def overall_table(counts: ByAlgorithm) -> Table:
         measures = counted.measures()
         measures["average"] = counted.measures("env")["accuracy"].groupby("repetition").mean()
         averages = counted.adjusted()
-        known = {_ADJUSTED + name: values for name, values in averages.items() if len(values) == len(measures)}
+        known = {
+            _ADJUSTED + name: values
+            for name, values in averages.items()
+            if len(values) == len(measures)
+        }
         worst = counted.worst_group()
         lines.append(
             {
                 "algorithm": algorithm,
-                **_over_seeds(measures, ("accuracy", "average", "macro_f1", "auroc", "ece", "excess")),
+                **_over_seeds(
+                    measures, ("accuracy", "average", "macro_f1", "auroc", "ece", "excess")
+                ),
                 **_over_seeds(pd.DataFrame(known), known),
                 "worst": worst["accuracy"] if worst else None,
                 "group": worst["name"] if worst else None,
@@ -365,10 +429,20 @@ def overall_table(counts: ByAlgorithm) -> Table:
     columns = [
         _ALGORITHM,
         Column("accuracy", unit="percent", help="of all tested images alike"),
-        Column("average", "average over environments", "percent", help="mean of the environments' accuracies"),
+        Column(
+            "average",
+            "average over environments",
+            "percent",
+            help="mean of the environments' accuracies",
+        ),
         *_adjusted_columns(list(adjusted)),
         *_MEASURES,
-        Column("worst", "worst group", "percent", help=f"lowest accuracy of a class in an environment, n >= {FEW}"),
+        Column(
+            "worst",
+            "worst group",
+            "percent",
+            help=f"lowest accuracy of a class in an environment, n >= {FEW}",
+        ),
         Column("group", "which is"),
         Column("images", "images", "count", help="tested in one seed"),
         Column("seeds", "seeds", "count"),
@@ -379,7 +453,9 @@ def overall_table(counts: ByAlgorithm) -> Table:
     if reason := next((line["auroc.reason"] for line in lines if "auroc.reason" in line), ""):
         notes.append(f"AUROC is left out: {reason}.")
     notes += dict.fromkeys(reason for counted in counts.values() for reason in counted.reasons)
-    notes.append("Whether two algorithms can be told apart is said by report=measures and report=leaderboard.")
+    notes.append(
+        "Whether two algorithms can be told apart is said by report=measures and report=leaderboard."
+    )
     return table(lines, "errors", "Errors on held-out test images", columns, notes)
 
 
@@ -412,10 +488,14 @@ def environment_table(counts: ByAlgorithm) -> Table:
 
 def class_table(counts: ByAlgorithm) -> Table:
     """List the accuracy of each class in each environment."""
-    lines, envs = [], list(dict.fromkeys(env for counted in counts.values() for env in counted.environments))
+    lines, envs = (
+        [],
+        list(dict.fromkeys(env for counted in counts.values() for env in counted.environments)),
+    )
     for algorithm, counted in counts.items():
         groups = {
-            (group["label"], group["env"]): group for group in counted.groups(attributes=False).to_dict("records")
+            (group["label"], group["env"]): group
+            for group in counted.groups(attributes=False).to_dict("records")
         }
         for label, name in enumerate(counted.classes):
             line: dict[str, Any] = {"algorithm": algorithm, "class": name}
@@ -442,13 +522,21 @@ def group_table(counts: ByAlgorithm) -> Table:
                     "algorithm": algorithm,
                     "env": group["env"],
                     "class": counted.classes[group["label"]],
-                    "attribute": f"{group['attribute']}={group['value']}" if group["attribute"] else None,
+                    "attribute": f"{group['attribute']}={group['value']}"
+                    if group["attribute"]
+                    else None,
                     **entry("accuracy", group["accuracy"], flag=flag),
                     "images": group["n"],
                 }
                 for group in groups.query(size).head(_MOST_GROUPS).to_dict("records")
             ]
-    columns = [_ALGORITHM, _ENVIRONMENT, _CLASS, Column("attribute", key=True), Column("accuracy", unit="percent")]
+    columns = [
+        _ALGORITHM,
+        _ENVIRONMENT,
+        _CLASS,
+        Column("attribute", key=True),
+        Column("accuracy", unit="percent"),
+    ]
     columns.append(_IMAGES)
     if not any(line["attribute"] for line in lines):
         columns = [column for column in columns if column.name != "attribute"]
@@ -457,7 +545,11 @@ def group_table(counts: ByAlgorithm) -> Table:
         "the worst."
     ]
     attributes = sorted(set().union(*(counted.many for counted in counts.values())))
-    notes += [f"Attributes of too many values to be groups: {', '.join(attributes)}."] if attributes else []
+    notes += (
+        [f"Attributes of too many values to be groups: {', '.join(attributes)}."]
+        if attributes
+        else []
+    )
     return table(lines, "groups", "Groups with the lowest accuracy", columns, notes)
 
 
@@ -466,8 +558,13 @@ def pair_table(counts: ByAlgorithm) -> Table:
     lines = []
     for algorithm, counted in counts.items():
         for pair in counted.confusions()[:_MOST_PAIRS]:
-            names = {"class": counted.classes[pair["label"]], "predicted": counted.classes[pair["predicted"]]}
-            lines.append({"algorithm": algorithm, **names, "images": pair["n"], "share": pair["share"]})
+            names = {
+                "class": counted.classes[pair["label"]],
+                "predicted": counted.classes[pair["predicted"]],
+            }
+            lines.append(
+                {"algorithm": algorithm, **names, "images": pair["n"], "share": pair["share"]}
+            )
     columns = [
         _ALGORITHM,
         _CLASS,
@@ -475,7 +572,13 @@ def pair_table(counts: ByAlgorithm) -> Table:
         Column("images", "images", "count", help="mean over seeds"),
         Column("share", "of the class", "percent"),
     ]
-    return table(lines, "confusions", "Most frequent confusions", columns, [f"The {_MOST_PAIRS} most frequent."])
+    return table(
+        lines,
+        "confusions",
+        "Most frequent confusions",
+        columns,
+        [f"The {_MOST_PAIRS} most frequent."],
+    )
 
 
 def confusion_table(algorithm: str, counts: Counts) -> Table | None:
@@ -488,9 +591,22 @@ def confusion_table(algorithm: str, counts: Counts) -> Table | None:
         for predicted, n in zip(counts.classes, row.tolist(), strict=True):
             line |= entry(f"as {predicted}", n, flag=f"{percent(n / row.sum(), 0)}%" if n else "")
         lines.append({**line, "images": float(row.sum())})
-    columns = [_CLASS, *(Column(f"as {predicted}", unit="count") for predicted in counts.classes), _IMAGES]
-    notes = ["Lines are true classes, columns predicted ones; images (mean over seeds), percent of the line."]
-    return table(lines, f"confusion_{slug(algorithm)}", f"Confusion matrix of {algorithm}", columns, notes, detail=True)
+    columns = [
+        _CLASS,
+        *(Column(f"as {predicted}", unit="count") for predicted in counts.classes),
+        _IMAGES,
+    ]
+    notes = [
+        "Lines are true classes, columns predicted ones; images (mean over seeds), percent of the line."
+    ]
+    return table(
+        lines,
+        f"confusion_{slug(algorithm)}",
+        f"Confusion matrix of {algorithm}",
+        columns,
+        notes,
+        detail=True,
+    )
 
 
 def _over_seeds(measures: pd.DataFrame, names: Iterable[str]) -> dict[str, Any]:
@@ -499,7 +615,9 @@ def _over_seeds(measures: pd.DataFrame, names: Iterable[str]) -> dict[str, Any]:
     for name in names:
         values = measures[name]
         if values.isna().any():
-            cells |= entry(name, reason=_NO_AUROC if name == "auroc" else "the images are of one class")
+            cells |= entry(
+                name, reason=_NO_AUROC if name == "auroc" else "the images are of one class"
+            )
         else:
             cells |= entry(name, values.mean(), std=values.std() if len(values) > 1 else None)
     return cells

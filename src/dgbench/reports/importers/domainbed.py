@@ -94,13 +94,19 @@ def read_domainbed(
         RecordError: there is no folder, or no run in it.
     """
     if path is None:
-        raise RecordError("no folder to import; name that of a DomainBed sweep with import.path=DIR")
+        raise RecordError(
+            "no folder to import; name that of a DomainBed sweep with import.path=DIR"
+        )
     problems: list[Problem] = []
     inside = searched(Path(path), (RESULTS,), problems) if os.path.isdir(path) else ()
     folders = sorted(folder for folder, files in inside if files)
     if not folders:
-        clue = f" ({problems[0].kind} {problems[0].where}: {problems[0].reason})" if problems else ""
-        raise RecordError(f"no {RESULTS} under {path}{clue}; name the folder of a DomainBed sweep with import.path=DIR")
+        clue = (
+            f" ({problems[0].kind} {problems[0].where}: {problems[0].reason})" if problems else ""
+        )
+        raise RecordError(
+            f"no {RESULTS} under {path}{clue}; name the folder of a DomainBed sweep with import.path=DIR"
+        )
     setting = Setting(backbone, init, environments, require_done)
     runs: list[LoggedRun] = []
     folds: list[swad.Fold] = []
@@ -108,7 +114,11 @@ def read_domainbed(
         try:
             _read_folder(folder, setting, runs, folds, problems)
         except (RecordError, OSError) as error:
-            reason = str(error) if isinstance(error, RecordError) else f"{RESULTS}: {error.strerror}; make it readable"
+            reason = (
+                str(error)
+                if isinstance(error, RecordError)
+                else f"{RESULTS}: {error.strerror}; make it readable"
+            )
             problems.append(Problem("folder left out", printable(folder), reason))
     runs += swad.runs_of(folds, setting, problems)
     if not runs:
@@ -121,7 +131,11 @@ def read_domainbed(
 
 
 def _read_folder(
-    folder: str, setting: Setting, runs: list[LoggedRun], folds: list[swad.Fold], problems: list[Problem]
+    folder: str,
+    setting: Setting,
+    runs: list[LoggedRun],
+    folds: list[swad.Fold],
+    problems: list[Problem],
 ) -> None:
     """Read the log of one folder, and add what it holds to the runs of DomainBed, or to the folds of SWAD's code.
 
@@ -132,7 +146,9 @@ def _read_folder(
     file = Path(folder, RESULTS)
     with open_regular(file) as handle:
         lines = handle.readlines()
-    if any(b"real_test_envs" in line and swad.is_log(_or_nothing(line)) for line in lines[:_LOOKED_AT]):
+    if any(
+        b"real_test_envs" in line and swad.is_log(_or_nothing(line)) for line in lines[:_LOOKED_AT]
+    ):
         folds += swad.read_folds(lines, file, problems)
         return
     logged = _read_run(folder, lines, problems, setting)
@@ -147,7 +163,9 @@ def _or_nothing(line: bytes) -> Any:
         return None
 
 
-def _read_run(folder: str, lines: Sequence[bytes], problems: list[Problem], setting: Setting) -> LoggedRun | None:
+def _read_run(
+    folder: str, lines: Sequence[bytes], problems: list[Problem], setting: Setting
+) -> LoggedRun | None:
     """Read a run of DomainBed; None where it holds no record. Whatever is left out is added to ``problems``.
 
     Raises:
@@ -157,13 +175,17 @@ def _read_run(folder: str, lines: Sequence[bytes], problems: list[Problem], sett
     records, faults = _records(lines)
     problems += [fault.in_file(file) for fault in bounded(faults)]
     if not records:
-        problems.append(Problem("run without records", printable(folder), f"{RESULTS} holds no whole record"))
+        problems.append(
+            Problem("run without records", printable(folder), f"{RESULTS} holds no whole record")
+        )
         return None
     args = records[0]["args"]
     keys = _accuracy_keys(records[0])
     held_out = tuple(sorted({*args["test_envs"], *(args.get("val_envs") or [])}))
     identity = _identity(records[0], held_out, len(keys) // 2, setting)
-    by_step = {record["step"]: record for record in records}  # the later one wins: a run that was started again
+    by_step = {
+        record["step"]: record for record in records
+    }  # the later one wins: a run that was started again
     if repeated := len(records) - len(by_step):
         reason = f"{repeated} steps were recorded twice; the later ones are used"
         problems.append(Problem("repeated records", printable(file), reason))
@@ -171,12 +193,28 @@ def _read_run(folder: str, lines: Sequence[bytes], problems: list[Problem], sett
     done = os.path.exists(f"{folder}/done")
     status = "DONE" if done or not setting.require_done else "UNKNOWN"
     if not done:
-        consequence = "left out; import.require_done=false uses it" if setting.require_done else "used all the same"
-        problems.append(Problem("no done marker", printable(folder), f"last record at step {steps[-1]}; {consequence}"))
-    accuracy = np.array([[fraction(by_step[step][key]) for key in keys] for step in steps], dtype=np.float64)
+        consequence = (
+            "left out; import.require_done=false uses it"
+            if setting.require_done
+            else "used all the same"
+        )
+        problems.append(
+            Problem(
+                "no done marker",
+                printable(folder),
+                f"last record at step {steps[-1]}; {consequence}",
+            )
+        )
+    accuracy = np.array(
+        [[fraction(by_step[step][key]) for key in keys] for step in steps], dtype=np.float64
+    )
     count = int(np.isfinite(accuracy).sum())
-    run = Run(printable(folder), identity, status, "" if done else "no done marker", steps[-1], count)
-    return LoggedRun(run, np.array(steps, dtype=np.int32), accuracy, np.isin(np.arange(len(keys)) // 2, held_out))
+    run = Run(
+        printable(folder), identity, status, "" if done else "no done marker", steps[-1], count
+    )
+    return LoggedRun(
+        run, np.array(steps, dtype=np.int32), accuracy, np.isin(np.arange(len(keys)) // 2, held_out)
+    )
 
 
 def _records(lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], list[Fault]]:
@@ -195,7 +233,11 @@ def _records(lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], list[Fault]]
             final = bool(records) and f"{_SECOND}env0_in_acc" in record
             keys = keys if records else _accuracy_keys(record)
             expected = [_SECOND + key for key in keys[::2]] if final else keys
-            asked = {**records[0]["args"], **({"holdout_fraction": 0.0} if final else {})} if records else None
+            asked = (
+                {**records[0]["args"], **({"holdout_fraction": 0.0} if final else {})}
+                if records
+                else None
+            )
             if asked and record.get("args") not in (None, asked):
                 raise RecordError("other args than the lines before")
             if missing := [key for key in ("step", *expected) if key not in record]:
@@ -215,9 +257,13 @@ def _records(lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], list[Fault]]
             faults.append(Fault("dropped accuracy", number, reason + addition))
     if second:
         accuracies = {key: second[_SECOND + key] for key in keys[::2]}
-        records = [{**records[-1], "args": records[0]["args"], **accuracies, "step": second["step"]}]
+        records = [
+            {**records[-1], "args": records[0]["args"], **accuracies, "step": second["step"]}
+        ]
     elif records and records[0]["args"].get("auto_lr"):
-        raise RecordError(f"{RESULTS} holds the first training of train_autolr.py alone; let the second one end")
+        raise RecordError(
+            f"{RESULTS} holds the first training of train_autolr.py alone; let the second one end"
+        )
     return records, faults
 
 
@@ -228,7 +274,11 @@ def _accuracy_keys(record: dict[str, Any]) -> list[str]:
         RecordError: the record does not say who wrote it, has no accuracy, or skips an environment.
     """
     wrong = "lacks args" if "args" not in record else first_fault(record, _RECORD_CHECKS)
-    if not wrong and (missing := [key for key in ("dataset", "algorithm", "test_envs") if key not in record["args"]]):
+    if not wrong and (
+        missing := [
+            key for key in ("dataset", "algorithm", "test_envs") if key not in record["args"]
+        ]
+    ):
         wrong = f"lacks {', '.join(missing)} in args"
     if wrong := wrong or first_fault(record["args"], _ARGS_CHECKS):
         raise RecordError(wrong)
@@ -242,7 +292,9 @@ def _accuracy_keys(record: dict[str, Any]) -> list[str]:
     return keys
 
 
-def _identity(record: dict[str, Any], held_out: tuple[int, ...], count: int, setting: Setting) -> dict[str, Any]:
+def _identity(
+    record: dict[str, Any], held_out: tuple[int, ...], count: int, setting: Setting
+) -> dict[str, Any]:
     """Build the fields of :class:`dgbench.records.rows.RunIdentity`.
 
     Args:

@@ -54,7 +54,9 @@ ALIASES = {
 }
 AUTO = "auto"  #: of a key: its column is found by its usual names
 HPARAMS = "hparams."  #: what the column of a hyperparameter begins with
-_EXPORTED = re.compile(r"^(config|params|metrics|summary|args|tags)[./]")  # W&B's and MLflow's, before a name
+_EXPORTED = re.compile(
+    r"^(config|params|metrics|summary|args|tags)[./]"
+)  # W&B's and MLflow's, before a name
 _DOMAINBED = re.compile(r"env\d+_(in|out)(_acc)?")
 _MARKS = re.compile(r"\\(textbf|textit|underline|mathbf)|[{}$*~]")
 # each character can be matched in one way, or a long cell would take the square of its length
@@ -65,7 +67,17 @@ _CELL = (
 _LONGEST_NUMBER = 200  # characters of a cell that may be one
 _MOST_CELLS = 50_000_000  # of a sheet, empty ones between others included
 _AVERAGE = {"avg", "average", "mean"}
-NOTHING = {"", "-", "\u2013", "\u2014", "nan", "none", "null", "n/a", "na"}  #: cells that hold no value
+NOTHING = {
+    "",
+    "-",
+    "\u2013",
+    "\u2014",
+    "nan",
+    "none",
+    "null",
+    "n/a",
+    "na",
+}  #: cells that hold no value
 _RESULTS = "results.jsonl"  # of DomainBed, whose records are no table
 _COMMENTS = re.compile(r"\A(\s*#[^\n]*\n)+")  # before the names of the columns
 _SAMPLE = 65536  # characters from which the separator of a file is told
@@ -100,35 +112,49 @@ def _files(place: Path) -> list[Path]:
         raise RecordError(
             f"{printable(place)} holds {_RESULTS}, the records of DomainBed; use import=domainbed import.path={place}"
         )
-    files = sorted(file for file in place.rglob("*") if is_table(file) and not file.name.startswith("."))
+    files = sorted(
+        file for file in place.rglob("*") if is_table(file) and not file.name.startswith(".")
+    )
     if not files:
-        raise RecordError(f"no file *{', *'.join(READERS)} under {printable(place)}; name a file with import.path=FILE")
+        raise RecordError(
+            f"no file *{', *'.join(READERS)} under {printable(place)}; name a file with import.path=FILE"
+        )
     return files
 
 
 def _read(file: Path, problems: list[Problem]) -> pd.DataFrame:
     name = printable(file)
     if not is_table(file):
-        raise RecordError(f"{name} is no table (its name ends in none of {', '.join(READERS)}); rename or convert it")
+        raise RecordError(
+            f"{name} is no table (its name ends in none of {', '.join(READERS)}); rename or convert it"
+        )
     try:
         content = read_regular(file)
         if not content.strip():
-            raise RecordError(f"{name} is empty; name a file with a line of column names and lines of values")
+            raise RecordError(
+                f"{name} is empty; name a file with a line of column names and lines of values"
+            )
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # pandas warns of a line that is cut
             # of formats and checks of cells that it does not keep; values are read all the same
             warnings.filterwarnings("ignore", module=r"openpyxl\b")
             frame = READERS[file.suffix.lower()](content, name, problems)
     except OSError as error:
-        raise RecordError(f"{name} cannot be read ({error.strerror or error}); name a file of a table") from None
+        raise RecordError(
+            f"{name} cannot be read ({error.strerror or error}); name a file of a table"
+        ) from None
     except ImportError as error:
         package = {".xlsx": "openpyxl", ".parquet": "pyarrow"}.get(file.suffix.lower(), error.name)
-        raise RecordError(f"{name} needs the package {package}; pip install {package}, or save it as CSV") from None
+        raise RecordError(
+            f"{name} needs the package {package}; pip install {package}, or save it as CSV"
+        ) from None
     except RecordError:
         raise
     except Exception as error:  # whatever pandas and its engines raise
         reason = " ".join(str(error).split())[:200]
-        raise RecordError(f"{name} is no whole table ({reason}); correct that line, or save it again") from None
+        raise RecordError(
+            f"{name} is no whole table ({reason}); correct that line, or save it again"
+        ) from None
     check_names(list(frame.columns), name)
     return frame
 
@@ -151,7 +177,9 @@ def _with_words(read: Callable[..., pd.DataFrame]) -> pd.DataFrame:
         read: with options of pandas' readers of text and of sheets.
     """
     frame = read()
-    worded = [name for name in frame if frame[name].dtype.kind not in "iufb" and frame[name].isna().any()]
+    worded = [
+        name for name in frame if frame[name].dtype.kind not in "iufb" and frame[name].isna().any()
+    ]
     if not worded:
         return frame
     as_text = read(dtype=str, keep_default_na=False)
@@ -173,7 +201,10 @@ def _csv(content: bytes, name: str, problems: list[Problem]) -> pd.DataFrame:
     separator = max("\t;,|", key=first.count)
     if separator == "|":  # as Markdown and PrettyTable draw
         text = "\n".join(line for line in text.splitlines() if line.strip(" |+:=-"))
-    check_names([cell.strip() for cell in next(csv.reader([first], delimiter=separator)) if cell.strip()], name)
+    check_names(
+        [cell.strip() for cell in next(csv.reader([first], delimiter=separator)) if cell.strip()],
+        name,
+    )
     decimal = "," if separator == ";" else "."
 
     def read(**options: Any) -> pd.DataFrame:
@@ -229,9 +260,15 @@ def _check_sheet(content: bytes, name: str) -> None:
 
 def _json(content: bytes, name: str, problems: list[Problem]) -> pd.DataFrame:
     text = content.decode("utf-8-sig")
-    records = json.loads(text) if text.lstrip().startswith("[") else [json.loads(x) for x in text.splitlines() if x]
+    records = (
+        json.loads(text)
+        if text.lstrip().startswith("[")
+        else [json.loads(x) for x in text.splitlines() if x]
+    )
     if not all(type(record) is dict for record in records):
-        raise RecordError(f"{name} holds no records; write one JSON object a line, {{column: value}}")
+        raise RecordError(
+            f"{name} holds no records; write one JSON object a line, {{column: value}}"
+        )
     nested = any(type(value) is dict for record in records[:100] for value in record.values())
     return pd.json_normalize(records) if nested else pd.DataFrame(records)
 
@@ -279,17 +316,23 @@ class Columns:
             RecordError: several may be meant.
         """
         if any(_DOMAINBED.fullmatch(str(name)) for name in self.frame):
-            raise self.refusal("it holds records of DomainBed", "use import=domainbed import.path=DIR")
+            raise self.refusal(
+                "it holds records of DomainBed", "use import=domainbed import.path=DIR"
+            )
         typed = {key: column for key, column in typed.items() if column != AUTO}
         for name, column in {**(typed.pop("hparams", None) or {})}.items():
             typed[f"{HPARAMS}{name}"] = column
         present = some_of([str(name) for name in self.frame], 12)
         for key, column in typed.items():
             if key not in ALIASES and not key.startswith(HPARAMS):
-                raise ConfigError(f"import.columns.{key} is unknown; choose {', '.join(ALIASES)} or {HPARAMS}NAME")
+                raise ConfigError(
+                    f"import.columns.{key} is unknown; choose {', '.join(ALIASES)} or {HPARAMS}NAME"
+                )
             for name in column if isinstance(column, (list, tuple)) else [column]:
                 if name is not None and name not in self.frame:
-                    raise ConfigError(f"import.columns.{key}={shown(column)} is no column; the columns are {present}")
+                    raise ConfigError(
+                        f"import.columns.{key}={shown(column)} is no column; the columns are {present}"
+                    )
             if key.startswith(HPARAMS):
                 self.hparams[key.removeprefix(HPARAMS)] = column
             elif column is not None:
@@ -314,7 +357,9 @@ class Columns:
             ConfigError: a column holds it.
         """
         if key in self.column:
-            raise ConfigError(f"import.{key}={name}, but {self.where} has a column {self.column[key]}; leave one out")
+            raise ConfigError(
+                f"import.{key}={name}, but {self.where} has a column {self.column[key]}; leave one out"
+            )
         self.frame = self.frame.assign(**{key: name})
         self.column[key] = key
 
@@ -335,7 +380,9 @@ class Columns:
         names = wide or [
             name
             for name in self.frame
-            if name not in used and not str(name).startswith("Unnamed: ") and self._holds_numbers(name)
+            if name not in used
+            and not str(name).startswith("Unnamed: ")
+            and self._holds_numbers(name)
         ]
         average = [name for name in names if letters(name) in _AVERAGE] if wide is None else []
         names = [name for name in names if name not in set(average)]
@@ -343,7 +390,9 @@ class Columns:
             raise self.missing("environment")
         for name in average:
             self._check_average(name, names)
-        self.assume(f"one column for each environment: {', '.join(map(str, names))}; they hold {values or 'accuracy'}")
+        self.assume(
+            f"one column for each environment: {', '.join(map(str, names))}; they hold {values or 'accuracy'}"
+        )
         holds = (values or "accuracy") + " (%)" * any("%" in str(name) for name in names)
         melted = {*names, *average}
         id_columns = [name for name in self.frame if name not in melted]
@@ -363,9 +412,7 @@ class Columns:
         self.assume(f"column {name} is not read")
         if apart.any():
             line = int(np.argmax(apart))
-            text = (
-                f"{name}: line {line + 1} prints {printed[line]:g}, its environments average {values[line].mean():.4g}"
-            )
+            text = f"{name}: line {line + 1} prints {printed[line]:g}, its environments average {values[line].mean():.4g}"
             self.problems.append(Problem("average", self.where, text))
 
     def missing(self, key: str) -> RecordError:
@@ -373,7 +420,11 @@ class Columns:
         return self.refusal(
             f"no column is the {key} (there are {present})",
             f"name it with import.columns.{key}=COLUMN, or rename it {key}"
-            + (", or say what trained all models with import.algorithm=NAME" if key == "algorithm" else ""),
+            + (
+                ", or say what trained all models with import.algorithm=NAME"
+                if key == "algorithm"
+                else ""
+            ),
         )
 
     def refuse(self, bad: Any, key: str, fault: str, fix: str) -> None:
@@ -389,17 +440,23 @@ class Columns:
             if self.wide and key in ("accuracy", "error"):
                 name = self.frame["environment"].iloc[positions[0]]
                 fix = f"{fix}, or name the columns with import.columns.environment=[A,B,...]"
-            raise self.refusal(f"{name} is {value} in line {line} of the values{addition}, {fault}", fix)
+            raise self.refusal(
+                f"{name} is {value} in line {line} of the values{addition}, {fault}", fix
+            )
 
     def names(self, key: str) -> pd.Series[Any]:
         codes, values = pd.factorize(self.frame[self.column[key]])
         self.refuse(codes < 0, key, "no name", "fill it in, or drop the line")
-        texts = np.array([printable(text_of(value))[:LONGEST] for value in values.tolist()], dtype=object)
+        texts = np.array(
+            [printable(text_of(value))[:LONGEST] for value in values.tolist()], dtype=object
+        )
         return pd.Series(texts[codes], dtype=object)
 
     def whole(self, key: str) -> Any:
         values = self.numbers(key)
-        bad = ~(np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) <= LARGEST_COUNT))
+        bad = ~(
+            np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) <= LARGEST_COUNT)
+        )
         bad = bad | (values < 0) if key == "step" else bad
         self.refuse(bad, key, "not a whole number", "number them 0, 1, 2, ...")
         return values.astype("int64")
@@ -415,7 +472,9 @@ class Columns:
         empty = column.isna().to_numpy()
         if np.isnan(values).sum() > empty.sum():
             text = column.astype(str).str.strip().str.lower()
-            self.refuse(np.isnan(values) & ~empty & ~text.isin(NOTHING), key, "no number", "correct it")
+            self.refuse(
+                np.isnan(values) & ~empty & ~text.isin(NOTHING), key, "no number", "correct it"
+            )
         self.refuse(np.isinf(values), key, "not finite", "correct it")
         return values
 
@@ -446,7 +505,11 @@ class Columns:
 def letters(name: Any) -> str:
     """Extract the letters and digits of a column's name, without what W&B and MLflow put before it."""
     text = str(name)
-    return "" if text.startswith(HPARAMS) else re.sub(r"[^a-z0-9]", "", _EXPORTED.sub("", text.lower()))
+    return (
+        ""
+        if text.startswith(HPARAMS)
+        else re.sub(r"[^a-z0-9]", "", _EXPORTED.sub("", text.lower()))
+    )
 
 
 def parsed(column: pd.Series[Any], part: str = "mean") -> Floats:
@@ -458,7 +521,9 @@ def parsed(column: pd.Series[Any], part: str = "mean") -> Floats:
     """
     if column.dtype.kind in "iuf":
         return column.to_numpy(dtype="float64") if part == "mean" else np.full(len(column), np.nan)
-    plain = pd.to_numeric(column.astype(str).str.strip("% "), errors="coerce").to_numpy(dtype="float64", copy=True)
+    plain = pd.to_numeric(column.astype(str).str.strip("% "), errors="coerce").to_numpy(
+        dtype="float64", copy=True
+    )
     if not (unread := np.isnan(plain)).any():
         return plain if part == "mean" else np.full(len(column), np.nan)
     text = column[unread].astype(str)

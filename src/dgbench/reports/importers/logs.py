@@ -72,11 +72,19 @@ def rows_of(runs: Sequence[LoggedRun]) -> pd.DataFrame:
     for number, logged in enumerate(runs):
         count, unseen = len(logged.steps), logged.held_out
         subset = np.where(np.arange(len(unseen)) % 2, "val", np.where(unseen, "test", "train"))
-        columns = {"env": np.repeat(logged.run.identity["given"], 2), "subset": subset, "env_held_out": unseen}
+        columns = {
+            "env": np.repeat(logged.run.identity["given"], 2),
+            "subset": subset,
+            "env_held_out": unseen,
+        }
         part = pd.DataFrame({name: np.tile(values, count) for name, values in columns.items()})
         others = {name: values.ravel() for name, values in logged.others.items()}
         steps = np.repeat(logged.steps, len(unseen))
-        parts.append(part.assign(run=np.int32(number), step=steps, accuracy=logged.accuracy.ravel(), **others))
+        parts.append(
+            part.assign(
+                run=np.int32(number), step=steps, accuracy=logged.accuracy.ravel(), **others
+            )
+        )
     frame = pd.concat(parts, ignore_index=True)
     names = list(dict.fromkeys(name for logged in runs for name in logged.run.identity["given"]))
     frame = frame.assign(
@@ -110,7 +118,9 @@ def fraction(value: Any) -> float:
     return float(value) if type(value) in (int, float) and 0 <= value <= 1 else float("nan")
 
 
-def dataset_and_environments(name: str, count: int, held_out: Sequence[int], setting: Setting) -> tuple[str, list[str]]:
+def dataset_and_environments(
+    name: str, count: int, held_out: Sequence[int], setting: Setting
+) -> tuple[str, list[str]]:
     """Look up our name of a dataset of DomainBed's, and the names of its environments.
 
     Args:

@@ -86,7 +86,11 @@ class Fold:
 
 def is_log(record: Any) -> bool:
     """Return whether a record is one of SWAD's code, not of DomainBed."""
-    return isinstance(record, dict) and isinstance(record.get("args"), dict) and "real_test_envs" in record["args"]
+    return (
+        isinstance(record, dict)
+        and isinstance(record.get("args"), dict)
+        and "real_test_envs" in record["args"]
+    )
 
 
 def read_folds(lines: Sequence[bytes], file: Path, problems: list[Problem]) -> list[Fold]:
@@ -113,14 +117,25 @@ def read_folds(lines: Sequence[bytes], file: Path, problems: list[Problem]) -> l
     return [_fold(file, held_out, records, problems) for held_out, records in by_fold.items()]
 
 
-def _fold(file: Path, held_out: tuple[int, ...], records: Sequence[Record], problems: list[Problem]) -> Fold:
-    by_step = {int(record["step"]): record for record in records}  # the later one wins: a run that was started again
+def _fold(
+    file: Path, held_out: tuple[int, ...], records: Sequence[Record], problems: list[Problem]
+) -> Fold:
+    by_step = {
+        int(record["step"]): record for record in records
+    }  # the later one wins: a run that was started again
     repeated = len(records) - len(by_step)
     if repeated:
         reason = f"{repeated} steps of fold {_name(held_out)} were recorded twice; the later ones are used"
         problems.append(Problem("repeated records", printable(file), reason))
     first = records[0]
-    return Fold(file, held_out, _environments(first), first["args"], _flat(first.get("hparams") or {}), by_step)
+    return Fold(
+        file,
+        held_out,
+        _environments(first),
+        first["args"],
+        _flat(first.get("hparams") or {}),
+        by_step,
+    )
 
 
 def _fault(record: Record) -> str:
@@ -154,15 +169,25 @@ def _accuracy_fault(record: Record) -> str:
         return "lacks env0_out"
     if not held_out or max(held_out) >= count:
         return f"real_test_envs is {shown(held_out)}, with {count} environments"
-    needed = [f"env{index}_out" for index in range(count)] + [f"env{index}_in" for index in held_out]
+    needed = [f"env{index}_out" for index in range(count)] + [
+        f"env{index}_in" for index in held_out
+    ]
     for key in needed:
         value = _of(record, key)
         if np.isnan(fraction(value)):
-            return f"lacks {key}" if value is None else f"{key} is {shown(value)}, no fraction in [0, 1]"
+            return (
+                f"lacks {key}"
+                if value is None
+                else f"{key} is {shown(value)}, no fraction in [0, 1]"
+            )
     trained = [index for index in range(count) if index not in held_out]
     for total, part, indices in (("test_in", "in", held_out), ("train_out", "out", trained)):
         said = fraction(record.get(total))
-        mean = float(np.mean([_of(record, f"env{index}_{part}") for index in indices])) if indices else said
+        mean = (
+            float(np.mean([_of(record, f"env{index}_{part}") for index in indices]))
+            if indices
+            else said
+        )
         if abs(said - mean) > ROUNDING:
             return f"{total} is {said:g}, and the mean of the environments that it sums up {mean:g}"
     return ""
@@ -217,9 +242,15 @@ def runs_of(folds: Sequence[Fold], setting: Setting, problems: list[Problem]) ->
     for fold in folds:
         unfinished = _unfinished(fold, longest[fold.schedule])
         if unfinished:
-            consequence = "left out; import.require_done=false uses it" if setting.require_done else "used all the same"
+            consequence = (
+                "left out; import.require_done=false uses it"
+                if setting.require_done
+                else "used all the same"
+            )
             place = f"{printable(fold.file)}, fold {_name(fold.held_out)}"
-            problems.append(Problem("not trained to the end", place, f"{unfinished}; {consequence}"))
+            problems.append(
+                Problem("not trained to the end", place, f"{unfinished}; {consequence}")
+            )
         runs.append(_run(fold, seeds[fold.seeds], unfinished, setting))
     return runs
 
@@ -313,16 +344,23 @@ def _run(fold: Fold, seed: int, unfinished: str, setting: Setting) -> LoggedRun:
     values = np.array(accuracy, dtype=np.float64)
     run = Run(folder, identity, status, unfinished, steps[-1], int(np.isfinite(values).sum()))
     held_out = np.isin(np.arange(len(parts)) // 2, fold.held_out)
-    return LoggedRun(run, np.array(steps, dtype=np.int32), values, held_out, _other_metrics(fold, steps, parts))
+    return LoggedRun(
+        run, np.array(steps, dtype=np.int32), values, held_out, _other_metrics(fold, steps, parts)
+    )
 
 
 def _other_metrics(fold: Fold, steps: Sequence[int], parts: Sequence[str]) -> dict[str, Any]:
     """Collect what was logged of each environment beside the accuracy, such as ``env0_in_auc``."""
     matches = [_PART.fullmatch(key) for key in fold.records[steps[0]]]
-    metrics = sorted({match["metric"] for match in matches if match and match["metric"] not in (None, "acc")})
+    metrics = sorted(
+        {match["metric"] for match in matches if match and match["metric"] not in (None, "acc")}
+    )
     values = {}
     for metric in metrics:
-        lines = [[_number(fold.records[step].get(f"{part}_{metric}")) for part in parts] for step in steps]
+        lines = [
+            [_number(fold.records[step].get(f"{part}_{metric}")) for part in parts]
+            for step in steps
+        ]
         values[metric] = np.array(lines, dtype=np.float64)
     return values
 

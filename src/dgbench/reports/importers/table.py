@@ -49,7 +49,12 @@ from dgbench.validation import shown, some_of
 
 _FINISHED = {"finished", "done", "completed", "success"}
 _EVERYWHERE = {"everywhere", "full", "all", "allenvironments"}
-_SUBSETS = {**{name: name for name in SUBSETS}, "validation": "val", "valid": "val", "training": "train"}
+_SUBSETS = {
+    **{name: name for name in SUBSETS},
+    "validation": "val",
+    "valid": "val",
+    "training": "train",
+}
 _STATED = ("algorithm", "environment", "accuracy", "standard_error")
 
 
@@ -84,14 +89,24 @@ def read_table(
         ConfigError: an argument is unknown, or names what the table does not have.
         RecordError: there is no table, or a column or value of it cannot be used.
     """
-    checks = (("unit", unit, ("percent", "fraction")), ("values", values, ("error", "accuracy")), ("bar", bar, SPREADS))
+    checks = (
+        ("unit", unit, ("percent", "fraction")),
+        ("values", values, ("error", "accuracy")),
+        ("bar", bar, SPREADS),
+    )
     for key, value, choices in checks:
         if value not in (None, *choices):
-            raise ConfigError(f"import.{key}={shown(value)} is unknown; choose {' or '.join(choices)}")
+            raise ConfigError(
+                f"import.{key}={shown(value)} is unknown; choose {' or '.join(choices)}"
+            )
     if seeds is not None and not (type(seeds) is int and seeds > 1):
-        raise ConfigError(f"import.seeds={shown(seeds)} is no number of seeds from 2 on; give one, or null")
+        raise ConfigError(
+            f"import.seeds={shown(seeds)} is no number of seeds from 2 on; give one, or null"
+        )
     if classes is not None and not (type(classes) is int and classes > 1):
-        raise ConfigError(f"import.classes={shown(classes)} is no number of classes from 2 on; give one, or null")
+        raise ConfigError(
+            f"import.classes={shown(classes)} is no number of classes from 2 on; give one, or null"
+        )
     problems: list[Problem] = []
     framed = isinstance(path, pd.DataFrame)
     source = "the data frame" if framed else printable(shown(path))
@@ -106,11 +121,20 @@ def read_table(
         table.add("algorithm", algorithm)
     table.lengthen(values)
     refuse_stated(table, {"dataset": dataset, "backbone": backbone, "init": init}, values)
-    lines = _lines(table, {"dataset": dataset or "table", "backbone": backbone or "unknown", "init": init or "unknown"})
+    lines = _lines(
+        table,
+        {
+            "dataset": dataset or "table",
+            "backbone": backbone or "unknown",
+            "init": init or "unknown",
+        },
+    )
     lines = _with_errors(table, lines, unit)
     if "standard_error" in lines and "seed" not in table.column:
         if classes is not None:
-            table.assume("a table of means gets no line for a blind guess: import.classes is not used")
+            table.assume(
+                "a table of means gets no line for a blind guess: import.classes is not used"
+            )
         return _stated(table, lines, seeds, bar)
     if seeds is not None:
         raise ConfigError(
@@ -118,7 +142,9 @@ def read_table(
         )
     if classes is not None and lines["dataset"].nunique() > 1:
         named = ", ".join(map(str, lines["dataset"].unique()))
-        raise ConfigError(f"import.classes={classes} is of one dataset, the table holds {named}; leave it null")
+        raise ConfigError(
+            f"import.classes={classes} is of one dataset, the table holds {named}; leave it null"
+        )
     return _collected(table, _with_held_out(table, lines), classes)
 
 
@@ -135,7 +161,9 @@ def refuse_stated(table: Columns, named: Mapping[str, str | None], values: str |
     """
     for key, name in named.items():
         if name is not None and key in table.column:
-            raise ConfigError(f"import.{key}={name}, but {table.where} has a column {table.column[key]}; leave one out")
+            raise ConfigError(
+                f"import.{key}={name}, but {table.where} has a column {table.column[key]}; leave one out"
+            )
     if values is not None and not table.wide:
         raise ConfigError(
             f"import.values={values} says what columns of environments hold, and {table.where} has a line for each; "
@@ -152,21 +180,38 @@ def _lines(table: Columns, named: Mapping[str, str]) -> pd.DataFrame:
     Raises:
         RecordError: a column is missing, or a value is none.
     """
-    matched = [f"{key} from {name}" for key, name in table.column.items() if key != name and not isinstance(name, list)]
-    used = {name for name in table.column.values() if not isinstance(name, list)} | {*table.hparams.values()}
-    unused = [str(name) for name in table.frame if name not in used and not str(name).startswith("Unnamed: ")]
+    matched = [
+        f"{key} from {name}"
+        for key, name in table.column.items()
+        if key != name and not isinstance(name, list)
+    ]
+    used = {name for name in table.column.values() if not isinstance(name, list)} | {
+        *table.hparams.values()
+    }
+    unused = [
+        str(name)
+        for name in table.frame
+        if name not in used and not str(name).startswith("Unnamed: ")
+    ]
     if matched or unused:
         parts = [", ".join(matched), f"not used: {some_of(unused, 6)}" if unused else ""]
         table.assume("; ".join(filter(None, parts)))
-    lines = pd.DataFrame({"algorithm": table.names("algorithm"), "environment": table.names("environment")})
-    lines["algorithm"] = lines["algorithm"].map({name: our_name(name) for name in lines["algorithm"].unique()})
+    lines = pd.DataFrame(
+        {"algorithm": table.names("algorithm"), "environment": table.names("environment")}
+    )
+    lines["algorithm"] = lines["algorithm"].map(
+        {name: our_name(name) for name in lines["algorithm"].unique()}
+    )
     if table.column["environment"] == table.column.get("held_out"):
         lines["environment"] = mapped(
             lines["environment"], lambda cell: cell if len(listed(cell)) != 1 else min(listed(cell))
         )
         ambiguous = mapped(lines["environment"], lambda cell: len(listed(cell)) != 1)
         table.refuse(
-            ambiguous, "environment", "not one environment", "say with a column environment where each line is tested"
+            ambiguous,
+            "environment",
+            "not one environment",
+            "say with a column environment where each line is tested",
         )
     for key, value in named.items():
         lines[key] = table.names(key) if key in table.column else value
@@ -177,7 +222,9 @@ def _lines(table: Columns, named: Mapping[str, str]) -> pd.DataFrame:
     lines["subset"] = "test"
     if "subset" in table.column:
         lines["subset"] = table.names("subset").str.lower().map(_SUBSETS)
-        table.refuse(lines["subset"].isna(), "subset", f"none of {', '.join(SUBSETS)}", "drop those lines")
+        table.refuse(
+            lines["subset"].isna(), "subset", f"none of {', '.join(SUBSETS)}", "drop those lines"
+        )
     for name, column in table.hparams.items():
         lines[HPARAMS + name] = table.frame[column]
     lines["status"] = table.names("status").str.lower() if "status" in table.column else "done"
@@ -227,36 +274,58 @@ def _with_held_out(table: Columns, lines: pd.DataFrame) -> pd.DataFrame:
     key = next((key for key in ("held_out", "role", "fold") if key in table.column), None)
     alone = lines["environment"].map({name: (name,) for name in names})
     if key is None:
-        table.assume("every line is the error in the one environment that its model never saw (leave-one-out)")
-        lines = _without(table, lines, lines["subset"] != "test", "no column held_out says of which model they are")
+        table.assume(
+            "every line is the error in the one environment that its model never saw (leave-one-out)"
+        )
+        lines = _without(
+            table,
+            lines,
+            lines["subset"] != "test",
+            "no column held_out says of which model they are",
+        )
         held_out = alone
     else:
         cells = table.frame[table.column[key]].map(text_of)
         everywhere = mapped(cells, lambda cell: letters(cell) in _EVERYWHERE)
         if key == "role":
             held_out_role = mapped(cells, lambda cell: letters(cell) == "heldout")
-            table.refuse(~everywhere & ~held_out_role, key, "no role", "write held out or everywhere")
+            table.refuse(
+                ~everywhere & ~held_out_role, key, "no role", "write held out or everywhere"
+            )
         cells, everywhere = cells[lines.index], everywhere[lines.index]
         if key == "held_out":
             held_out = mapped(cells, lambda cell: tuple(sorted(listed(cell))))
         elif key == "role":
             held_out = alone
         else:
-            table.assume("environments that are tested in one fold were never trained on by its models")
+            table.assume(
+                "environments that are tested in one fold were never trained on by its models"
+            )
             folds = lines["dataset"] + "\0" + cells
             tested = lines[lines["subset"] == "test"].groupby(folds)["environment"].unique()
-            held_out = folds.map({fold: tuple(sorted(environments)) for fold, environments in tested.items()})
+            held_out = folds.map(
+                {fold: tuple(sorted(environments)) for fold, environments in tested.items()}
+            )
         held_out = held_out.mask(everywhere, pd.Series([()] * len(lines), lines.index))
     codes, values = held_out.factorize()
     places = lines["environment"].map(names).to_numpy()
     inside = [set(map(names.get, group)) for group in values]
-    unseen = [place in inside[code] for code, place in zip(codes.tolist(), places.tolist(), strict=True)]
+    unseen = [
+        place in inside[code] for code, place in zip(codes.tolist(), places.tolist(), strict=True)
+    ]
     lines = lines.assign(held_out=held_out, unseen=np.array(unseen, dtype=bool))
     trained_on = (lines["subset"] == "test") & ~lines["unseen"] & (held_out.map(len) > 0)
-    return _without(table, lines, trained_on, "their models were trained on the environment that they are tested in")
+    return _without(
+        table,
+        lines,
+        trained_on,
+        "their models were trained on the environment that they are tested in",
+    )
 
 
-def _without(table: Columns, lines: pd.DataFrame, bad: pd.Series[bool], reason: str) -> pd.DataFrame:
+def _without(
+    table: Columns, lines: pd.DataFrame, bad: pd.Series[bool], reason: str
+) -> pd.DataFrame:
     if bad.all():
         raise table.refusal(f"no line can be used: {reason}", "see import.columns.held_out")
     if bad.any():
@@ -270,11 +339,16 @@ def _stated(table: Columns, lines: pd.DataFrame, seeds: int | None, bar: str) ->
     """Collect means with error bars, which have no seeds, as tables like those of papers."""
     papers = []
     if (repeated := lines.duplicated(["dataset", "algorithm", "environment"])).any():
-        raise table.refusal(f"a mean is there twice ({_who(lines[repeated])})", "drop one, or name import.columns.seed")
+        raise table.refusal(
+            f"a mean is there twice ({_who(lines[repeated])})",
+            "drop one, or name import.columns.seed",
+        )
     for dataset, dataset_lines in lines.groupby("dataset", sort=False):
         values: dict[str, dict[str, Value]] = {}
         for name, env, mean, error in zip(*(dataset_lines[key] for key in _STATED), strict=True):
-            values.setdefault(name, {})[env] = Value(_rounded(mean), None if error != error else _rounded(error))
+            values.setdefault(name, {})[env] = Value(
+                _rounded(mean), None if error != error else _rounded(error)
+            )
         note = f"Mean ± {SPREADS[bar]} over {seeds or 'an unknown number of'} seeds"
         paper = Published(
             name=slug(str(dataset)), source=table.where, title=str(dataset), quantity="accuracy",
@@ -290,10 +364,14 @@ def _collected(table: Columns, lines: pd.DataFrame, classes: int | None) -> Coll
     if "seed" not in table.column:
         table.assume("no column is the seed: one seed")
     if "step" not in table.column:
-        table.assume("no column is the step: how the models were selected is not known, each value counts as it stands")
+        table.assume(
+            "no column is the step: how the models were selected is not known, each value counts as it stands"
+        )
     run_columns = ["dataset", "backbone", "init", "algorithm", "seed", "draw", "held_out"]
     run_columns += [HPARAMS + name for name in table.hparams]
-    lines = lines.assign(run=lines.groupby(run_columns, sort=False, dropna=False).ngroup().astype("int32"))
+    lines = lines.assign(
+        run=lines.groupby(run_columns, sort=False, dropna=False).ngroup().astype("int32")
+    )
     place = ["run", "step", "environment", "subset"]
     repeated = lines.duplicated(place)
     if (differ := repeated & ~lines.duplicated([*place, "accuracy"])).any():
@@ -311,9 +389,13 @@ def _collected(table: Columns, lines: pd.DataFrame, classes: int | None) -> Coll
         sizes[dataset] = {len(held_out) for held_out in sets}
         tested: set[str] = {name for held_out in sets for name in held_out}
         order: list[str] = dataset_lines["environment"].unique().tolist()
-        given[dataset] = [name for name in order if name in tested or not tested] + sorted(tested - {*order})
+        given[dataset] = [name for name in order if name in tested or not tested] + sorted(
+            tested - {*order}
+        )
     last = lines.groupby("run")["step"].agg(["max", "size"]).to_numpy()
-    heads = lines.drop_duplicates("run").sort_values("run")[[*run_columns, "status"]].to_dict("records")
+    heads = (
+        lines.drop_duplicates("run").sort_values("run")[[*run_columns, "status"]].to_dict("records")
+    )
     datasets = {name: _Dataset(names, sizes[name], classes) for name, names in given.items()}
     runs = [
         _run(table, head, datasets[head["dataset"]], *map(int, last_and_count))
@@ -356,7 +438,9 @@ class _Dataset:
 _GIVEN = "\0given\0"
 
 
-def _run(table: Columns, head: Mapping[Any, Any], dataset: _Dataset, last_step: int, count: int) -> Run:
+def _run(
+    table: Columns, head: Mapping[Any, Any], dataset: _Dataset, last_step: int, count: int
+) -> Run:
     places = sorted(dataset.place[name] for name in head["held_out"])
     held_out = [dataset.given[place] for place in places]
     size = len(held_out) or dataset.size  # a model of all environments stands beside the others
@@ -377,10 +461,14 @@ def _run(table: Columns, head: Mapping[Any, Any], dataset: _Dataset, last_step: 
         "held_out": held_out,
         "code": f"{IMPORTED} from a table",
     }
-    content = json.dumps(identity, sort_keys=True, default=str).replace(json.dumps(_GIVEN), dataset.text)
+    content = json.dumps(identity, sort_keys=True, default=str).replace(
+        json.dumps(_GIVEN), dataset.text
+    )
     identity["run"] = hashlib.sha256(content.encode()).hexdigest()[:12]
     identity |= {"given": dataset.given, "n_classes": dataset.classes}
-    status, reason = (DONE, "") if head["status"] in _FINISHED else (FAILED, f"status {head['status']}")
+    status, reason = (
+        (DONE, "") if head["status"] in _FINISHED else (FAILED, f"status {head['status']}")
+    )
     source = f"{table.where}: {head['algorithm']} seed {head['seed']} fold {identity['fold']}"
     if reason:
         table.problems.append(Problem("failed run", source, reason))

@@ -35,7 +35,9 @@ from dgbench.reports.tables import Column, Table, decimal, entries, entry, inter
 RANKED_BY = {"ideal": "ideal", **COMPARED}
 #: what must be equal for datasets to share an average
 _SAME = ("evaluation", *(key for key in keys(Role.NETWORK | Role.PROTOCOL) if key != "backbone"))
-_RESAMPLES = "survey_intervals"  # names the generator of resamples: another word would change every interval
+_RESAMPLES = (
+    "survey_intervals"  # names the generator of resamples: another word would change every interval
+)
 AGREES, DIFFERS = "agrees", "differs"
 TERMS, SELECTED = "hwang2024_table5", "hwang2024_table6"
 _WHOSE = ("ours", "paper")
@@ -53,7 +55,9 @@ def _table(
 
 def _correlation_columns() -> list[Column]:
     return [
-        Column(f"{coefficient} {title}", unit="correlation", help=f"{coefficient}: {title} with ideal")
+        Column(
+            f"{coefficient} {title}", unit="correlation", help=f"{coefficient}: {title} with ideal"
+        )
         for coefficient in COEFFICIENTS
         for title in SHOWN.values()
     ]
@@ -70,7 +74,9 @@ def benchmark_correlation_table(benchmark: Benchmark) -> Table:
             for measure, title in SHOWN.items():
                 rho, reason = line.correlations[coefficient, measure]
                 name = f"{coefficient} {title}"
-                cells |= over_seeds(name, [*rho.values()], len(line.seeds), reason) | {f"{name}.best": measure == best}
+                cells |= over_seeds(name, [*rho.values()], len(line.seeds), reason) | {
+                    f"{name}.best": measure == best
+                }
         lines.append(cells)
     title = "Rank correlation with the ideal measure, every setting"
     notes = _on_correlation(benchmark, pd.DataFrame(lines))
@@ -80,7 +86,11 @@ def benchmark_correlation_table(benchmark: Benchmark) -> Table:
 def _on_correlation(benchmark: Benchmark, lines: pd.DataFrame) -> list[str]:
     """Say what the correlations of the settings (Table 1) support."""
     count = len(benchmark.seeds)
-    over = f"mean ± standard deviation (divisor n-1) over {count} seeds" if count > 1 else "1 seed, no deviation"
+    over = (
+        f"mean ± standard deviation (divisor n-1) over {count} seeds"
+        if count > 1
+        else "1 seed, no deviation"
+    )
     sentences = [
         f"1: the measure orders the {len(benchmark.algorithms)} algorithms as the ideal one does; {over}. Bold: "
         "highest of a line and coefficient, where the seeds separate it from the others; negative underlined."
@@ -88,7 +98,9 @@ def _on_correlation(benchmark: Benchmark, lines: pd.DataFrame) -> list[str]:
     for name in COEFFICIENTS:
         pairs = lines[[f"{name} worst+gap", f"{name} average"]].astype("float64").dropna()
         if not len(pairs):
-            sentences.append(f"{name}: no setting has both worst+gap and average; nothing can be concluded.")
+            sentences.append(
+                f"{name}: no setting has both worst+gap and average; nothing can be concluded."
+            )
             continue
         ahead = pairs[f"{name} worst+gap"] - pairs[f"{name} average"]
         sentences.append(
@@ -146,22 +158,41 @@ def overview_table(benchmarks: Sequence[Benchmark]) -> Table:
                 correlations = [line.correlations[coefficient, measure] for line in benchmark.lines]
                 correlations = [] if benchmark.refused else correlations
                 levels = [mean(list(rho.values())) for rho, _ in correlations if rho]
-                reason = benchmark.refused or next((reason for _, reason in correlations if reason), "")
+                reason = benchmark.refused or next(
+                    (reason for _, reason in correlations if reason), ""
+                )
                 cells |= over_seeds(f"{coefficient} {title}", levels, len(benchmark.lines), reason)
         lines.append(cells)
-    notes = ["Mean over seeds, then mean ± standard deviation over settings; n marks those that have a value."]
+    notes = [
+        "Mean over seeds, then mean ± standard deviation over settings; n marks those that have a value."
+    ]
     if len(benchmarks) > 1:
         conflict = _why_no_average(benchmarks)
-        cells = {"dataset": "average", "settings": sum(len(benchmark.lines) for benchmark in benchmarks)}
+        cells = {
+            "dataset": "average",
+            "settings": sum(len(benchmark.lines) for benchmark in benchmarks),
+        }
         for column in _correlation_columns():
             values = [line[column.name] for line in lines if line[column.name] is not None]
             whole = not conflict and len(values) == len(lines)
             reason = conflict or "a dataset has none"
-            cells |= entry(column.name, mean(values) if whole else None, n=len(values), reason=reason)
+            cells |= entry(
+                column.name, mean(values) if whole else None, n=len(values), reason=reason
+            )
         lines.append(cells)
-        notes.append(f"No average over the lines: {conflict}." if conflict else "average: every dataset counts once.")
-    columns = [Column("dataset", key=True), Column("settings", unit="count"), *_correlation_columns()]
-    return table(lines, "overview", "Rank correlation with the ideal measure, per dataset", columns, notes)
+        notes.append(
+            f"No average over the lines: {conflict}."
+            if conflict
+            else "average: every dataset counts once."
+        )
+    columns = [
+        Column("dataset", key=True),
+        Column("settings", unit="count"),
+        *_correlation_columns(),
+    ]
+    return table(
+        lines, "overview", "Rank correlation with the ideal measure, per dataset", columns, notes
+    )
 
 
 def _why_no_average(benchmarks: Sequence[Benchmark]) -> str:
@@ -172,14 +203,28 @@ def _why_no_average(benchmarks: Sequence[Benchmark]) -> str:
             return f"they differ in {key} ({', '.join(values)})"
     datasets = [benchmark.identity["dataset"] for benchmark in benchmarks]
     if twice := sorted({name for name in datasets if datasets.count(name) > 1}):
-        return f"{', '.join(twice)} stands in more than one line (other base images, network or seeds)"
-    codes = sorted({code for benchmark in benchmarks for line in benchmark.lines for code in line.setting.codes})
-    return f"they come from {len(codes)} code versions ({', '.join(codes)})" if len(codes) > 1 else ""
+        return (
+            f"{', '.join(twice)} stands in more than one line (other base images, network or seeds)"
+        )
+    codes = sorted(
+        {
+            code
+            for benchmark in benchmarks
+            for line in benchmark.lines
+            for code in line.setting.codes
+        }
+    )
+    return (
+        f"they come from {len(codes)} code versions ({', '.join(codes)})" if len(codes) > 1 else ""
+    )
 
 
 def benchmark_selection_table(benchmark: Benchmark) -> Table:
     """List the algorithm that each measure selects, per seed and on the mean over seeds (Table 6)."""
-    groups: dict[int | None, str] = {**{seed: f"seed {seed}" for seed in benchmark.seeds}, None: "mean"}
+    groups: dict[int | None, str] = {
+        **{seed: f"seed {seed}" for seed in benchmark.seeds},
+        None: "mean",
+    }
     lines = []
     for line in benchmark.lines:
         cells: dict[str, Any] = {**line.values, "N": line.count}
@@ -187,20 +232,40 @@ def benchmark_selection_table(benchmark: Benchmark) -> Table:
             untrained = set(benchmark.seeds if seed is None else [seed]) - set(line.seeds)
             problem = "fewer than 2 algorithms have this measure and the ideal one for these seeds"
             if untrained:
-                problem = f"seed {', '.join(map(str, sorted(untrained)))} was not trained in this setting"
-            chosen = {measure: () if untrained else line.selections[measure, seed].names for measure in RANKED_BY}
+                problem = (
+                    f"seed {', '.join(map(str, sorted(untrained)))} was not trained in this setting"
+                )
+            chosen = {
+                measure: () if untrained else line.selections[measure, seed].names
+                for measure in RANKED_BY
+            }
             for measure, title in RANKED_BY.items():
                 selected = chosen[measure]
                 right = measure != "ideal" and bool(selected) and selected[0] in chosen["ideal"]
-                cells |= entry(f"{group}: {title}", " = ".join(selected) or None, best=right, reason=problem)
+                cells |= entry(
+                    f"{group}: {title}", " = ".join(selected) or None, best=right, reason=problem
+                )
         lines.append(cells)
-    columns = [Column(f"{group}: {title}") for group in groups.values() for title in RANKED_BY.values()]
+    columns = [
+        Column(f"{group}: {title}") for group in groups.values() for title in RANKED_BY.values()
+    ]
     notes = [
         "Bold: the same algorithm as by the ideal measure, which alone knows all environments. "
         "mean: the algorithm selected on the mean over seeds. Ties are shown as a = b.",
-        *([] if len(benchmark.seeds) > 1 else ["1 seed: a selection may be the luck of that seed."]),
+        *(
+            []
+            if len(benchmark.seeds) > 1
+            else ["1 seed: a selection may be the luck of that seed."]
+        ),
     ]
-    return _table(benchmark, lines, "suite_selected", "Algorithm each measure selects, every setting", columns, notes)
+    return _table(
+        benchmark,
+        lines,
+        "suite_selected",
+        "Algorithm each measure selects, every setting",
+        columns,
+        notes,
+    )
 
 
 def selection_costs(benchmark: Benchmark) -> pd.DataFrame:
@@ -228,7 +293,9 @@ def correct_selections(benchmark: Benchmark) -> pd.DataFrame:
         ``cost`` (mean degradation, a fraction).
     """
     costs = selection_costs(benchmark).dropna(subset="seed").groupby("measure")["degradation"]
-    correct = costs.agg(right=lambda degradations: (degradations == 0).sum(), number="size", cost="mean")
+    correct = costs.agg(
+        right=lambda degradations: (degradations == 0).sum(), number="size", cost="mean"
+    )
     return pd.DataFrame(correct).reindex(list(COMPARED)).dropna()
 
 
@@ -236,8 +303,16 @@ def benchmark_hit_table(benchmark: Benchmark) -> Table:
     """Count how often each measure selects the truly best algorithm, and what its selections cost."""
     columns = [
         Column("measure", key=True),
-        Column("truly best", unit="count", help="selections with the lowest ideal error, over settings x seeds"),
-        Column("truly best on the mean", unit="count", help="the same on the mean over seeds, over settings"),
+        Column(
+            "truly best",
+            unit="count",
+            help="selections with the lowest ideal error, over settings x seeds",
+        ),
+        Column(
+            "truly best on the mean",
+            unit="count",
+            help="the same on the mean over seeds, over settings",
+        ),
         Column("degradation", unit="points", help="ideal error of it less the lowest, mean ± std"),
         Column("largest degradation", unit="points", help="the costliest single selection"),
     ]
@@ -252,7 +327,9 @@ def benchmark_hit_table(benchmark: Benchmark) -> Table:
             lines.append({"measure": title} | entries(names, "no setting has ideal errors"))
             continue
         cells: dict[str, Any] = {"measure": title}
-        for column, losses in zip(columns[1:3], (single, rows.loc[on_mean, "degradation"].tolist()), strict=True):
+        for column, losses in zip(
+            columns[1:3], (single, rows.loc[on_mean, "degradation"].tolist()), strict=True
+        ):
             right = losses.count(0.0)
             cells |= entry(column.name, float(right), n=len(losses), flag=f"of {len(losses)}")
         cells |= over_seeds("degradation", single, len(single))
@@ -268,7 +345,9 @@ def _on_hits(benchmark: Benchmark, costs: pd.DataFrame) -> list[str]:
         f"A blind guess among {count} algorithms is right once in {count}. Degradation 0: truly best. Over settings "
         "and seeds, which are no independent trials: seeds share their setting's environments."
     ]
-    single = costs[costs["seed"].notna()].pivot(index=["line", "seed"], columns="measure", values="degradation")
+    single = costs[costs["seed"].notna()].pivot(
+        index=["line", "seed"], columns="measure", values="degradation"
+    )
     if set(COMPARED) <= set(single.columns):
         pairs = single[list(COMPARED)].dropna()
         difference = pairs["worst_gap"] - pairs["average"]
@@ -286,8 +365,15 @@ def _on_hits(benchmark: Benchmark, costs: pd.DataFrame) -> list[str]:
 
 def benchmark_interval_table(benchmark: Benchmark, statistics: Statistics) -> Table:
     """Compute confidence intervals of Spearman correlations and their difference, and chances of right selections."""
-    columns = [Column(title, unit="correlation", help=f"Spearman of {title} with ideal") for title in COMPARED.values()]
-    columns += [Column("difference", unit="correlation", help="worst+gap less average, over the same resamples")]
+    columns = [
+        Column(title, unit="correlation", help=f"Spearman of {title} with ideal")
+        for title in COMPARED.values()
+    ]
+    columns += [
+        Column(
+            "difference", unit="correlation", help="worst+gap less average, over the same resamples"
+        )
+    ]
     for title in COMPARED.values():
         help_text = f"probability that the one selected by {title} is truly best, over resampled algorithms and seeds"
         columns.append(Column(f"P(best) {title}", unit="probability", help=help_text))
@@ -309,24 +395,42 @@ def benchmark_interval_table(benchmark: Benchmark, statistics: Statistics) -> Ta
         "thirds of the algorithms, so the chance among all of them is lower (docs/concepts/statistics.md).",
     ]
     axes = [Column(axis, key=True) for axis in benchmark.axes]
-    return table(frame, "suite_intervals", "How sure the correlations are", [*axes, *columns], notes)
+    return table(
+        frame, "suite_intervals", "How sure the correlations are", [*axes, *columns], notes
+    )
 
 
-def _intervals(line: BenchmarkLine, table_seed: tuple[object, ...], statistics: Statistics) -> dict[str, Any]:
+def _intervals(
+    line: BenchmarkLine, table_seed: tuple[object, ...], statistics: Statistics
+) -> dict[str, Any]:
     """Compute the intervals of one setting; ``table_seed`` makes all of them see the same resamples."""
-    values = {measure: matrix.to_numpy() for measure, matrix in complete(line.studies, list(RANKED_BY)).items()}
+    values = {
+        measure: matrix.to_numpy()
+        for measure, matrix in complete(line.studies, list(RANKED_BY)).items()
+    }
     ideal, draws, level = values["ideal"], statistics.draws, statistics.level
     algorithms, seeds = ideal.shape
     if not seeds or algorithms < 3:
-        raise MeasureError(f"{algorithms} algorithms have all measures for every seed; 3 or more are needed")
+        raise MeasureError(
+            f"{algorithms} algorithms have all measures for every seed; 3 or more are needed"
+        )
     cells: dict[str, Any] = {}
     for measure, title in COMPARED.items():
-        rho = correlation_interval(values[measure], ideal, statistics.rng(*table_seed), draws=draws, level=level)
+        rho = correlation_interval(
+            values[measure], ideal, statistics.rng(*table_seed), draws=draws, level=level
+        )
         chance = pick_probability(values[measure], ideal, statistics.rng(*table_seed), draws=draws)
         cells |= interval_entry(title, rho, seeds)
-        cells |= entry(f"P(best) {title}", None if math.isnan(chance) else chance, reason="too few candidates")
+        cells |= entry(
+            f"P(best) {title}", None if math.isnan(chance) else chance, reason="too few candidates"
+        )
     difference = correlation_difference(
-        values["worst_gap"], values["average"], ideal, statistics.rng(*table_seed), draws=draws, level=level
+        values["worst_gap"],
+        values["average"],
+        ideal,
+        statistics.rng(*table_seed),
+        draws=draws,
+        level=level,
     )
     return cells | interval_entry("difference", difference, seeds)
 
@@ -335,7 +439,11 @@ def rankings(benchmark: Benchmark) -> tuple[dict[str, Ranking], str]:
     """Rank algorithms over the settings (each block: means over seeds): measure -> ranking, or why there is none."""
     matrices = [complete(line.studies, list(RANKED_BY)) for line in benchmark.lines]
     usable = [by_measure for by_measure in matrices if len(by_measure["ideal"]) > 2]
-    common = sorted(set.intersection(*(set(by_measure["ideal"].index) for by_measure in usable))) if usable else []
+    common = (
+        sorted(set.intersection(*(set(by_measure["ideal"].index) for by_measure in usable)))
+        if usable
+        else []
+    )
     if len(common) < 3 or len(usable) < 2:
         return {}, (
             f"{len(common)} algorithms are complete in {len(usable)} settings; "
@@ -343,7 +451,9 @@ def rankings(benchmark: Benchmark) -> tuple[dict[str, Ranking], str]:
         )
     ranked = {}
     for measure in RANKED_BY:
-        blocks = np.array([by_measure[measure].loc[common].to_numpy().mean(axis=1) for by_measure in usable])
+        blocks = np.array(
+            [by_measure[measure].loc[common].to_numpy().mean(axis=1) for by_measure in usable]
+        )
         try:
             ranked[measure] = Ranking.of(common, blocks)
         except MeasureError as problem:
@@ -354,7 +464,10 @@ def rankings(benchmark: Benchmark) -> tuple[dict[str, Ranking], str]:
 def benchmark_rank_table(benchmark: Benchmark) -> Table:
     """List the mean rank of every algorithm over the settings, by ideal, worst+gap and average."""
     ranked, reason = rankings(benchmark)
-    columns = [Column("algorithm", key=True), *(Column(m, f"rank by {t}", "rank") for m, t in RANKED_BY.items())]
+    columns = [
+        Column("algorithm", key=True),
+        *(Column(m, f"rank by {t}", "rank") for m, t in RANKED_BY.items()),
+    ]
     title = "Mean rank over settings"
     if not ranked:
         return table([], "suite_ranks", title, columns, [f"Not computed: {reason}."])
@@ -363,11 +476,17 @@ def benchmark_rank_table(benchmark: Benchmark) -> Table:
     for algorithm in ranked["ideal"].order:
         cells: dict[str, Any] = {"algorithm": algorithm}
         for measure, ranking in ranked.items():
-            cells |= entry(measure, ranking.ranks[algorithm], n=blocks, best=algorithm == ranking.leader)
+            cells |= entry(
+                measure, ranking.ranks[algorithm], n=blocks, best=algorithm == ranking.leader
+            )
         lines.append(cells)
-    notes = [f"1 is the lowest error; a block is one of {blocks} settings, errors are means over seeds."]
+    notes = [
+        f"1 is the lowest error; a block is one of {blocks} settings, errors are means over seeds."
+    ]
     notes += [f"{RANKED_BY[measure]}: {_verdict(ranking)}" for measure, ranking in ranked.items()]
-    notes.append("The settings share their images, so the tests see more blocks than there is evidence.")
+    notes.append(
+        "The settings share their images, so the tests see more blocks than there is evidence."
+    )
     return table(lines, "suite_ranks", title, columns, notes)
 
 
@@ -387,9 +506,16 @@ def benchmark_published_tables(benchmark: Benchmark) -> list[Table]:
     """Build a table beside each published one (the paper's Tables 1 to 6) that holds a setting of this benchmark."""
     if benchmark.identity["base"] == "digits":  # the 8 x 8 ones, which stand in for MNIST
         return []
-    papers = [paper for paper in map(published, names()) if paper.match and paper.quantity == "correlation"]
+    papers = [
+        paper
+        for paper in map(published, names())
+        if paper.match and paper.quantity == "correlation"
+    ]
     tables = [_comparison(benchmark, paper) for paper in papers]
-    tables += [_terms_beside(benchmark, published(TERMS)), _selections_beside(benchmark, published(SELECTED))]
+    tables += [
+        _terms_beside(benchmark, published(TERMS)),
+        _selections_beside(benchmark, published(SELECTED)),
+    ]
     return [table for table in tables if table is not None]
 
 
@@ -405,12 +531,19 @@ def _terms_beside(benchmark: Benchmark, paper: Published) -> Table | None:
         for measure, title in shown.items():
             correlations = [line.correlations[coefficient, measure] for line in benchmark.lines]
             levels = [mean(list(rho.values())) for rho, _ in correlations if rho]
-            lines[-1] |= over_seeds(f"{title} ours", levels, len(benchmark.lines), correlations[0][1])
+            lines[-1] |= over_seeds(
+                f"{title} ours", levels, len(benchmark.lines), correlations[0][1]
+            )
             lines[-1] |= entry(f"{title} paper", theirs[measure].mean)
     pairs = [
-        (f"{title} {side}", paper.source if side == "paper" else "") for title in shown.values() for side in _WHOSE
+        (f"{title} {side}", paper.source if side == "paper" else "")
+        for title in shown.values()
+        for side in _WHOSE
     ]
-    columns = [Column("coefficient", key=True), *(Column(name, unit="correlation", help=text) for name, text in pairs)]
+    columns = [
+        Column("coefficient", key=True),
+        *(Column(name, unit="correlation", help=text) for name, text in pairs),
+    ]
     notes = [
         f"Ours: mean ± standard deviation over {len(benchmark.lines)} settings. Paper: {paper.source}; {paper.note}."
     ]
@@ -424,23 +557,34 @@ def _selections_beside(benchmark: Benchmark, paper: Published) -> Table | None:
         if theirs := paper.words.get(_row(line, paper)):
             lines.append({**line.values, "N": line.count})
             for measure, title in RANKED_BY.items():
-                seeds = [" = ".join(line.selections[measure, seed].names) or "-" for seed in line.seeds]
+                seeds = [
+                    " = ".join(line.selections[measure, seed].names) or "-" for seed in line.seeds
+                ]
                 chosen = line.selections[measure, None].names
                 agrees = theirs[f"seed_average_{measure}"] in chosen
                 lines[-1] |= entry(
-                    f"{title} ours", " = ".join(chosen) or None, best=agrees, flag=f"({', '.join(seeds)})"
+                    f"{title} ours",
+                    " = ".join(chosen) or None,
+                    best=agrees,
+                    flag=f"({', '.join(seeds)})",
                 )
                 words = ", ".join(theirs[f"seed_{seed}_{measure}"] for seed in range(3))
-                lines[-1] |= entry(f"{title} paper", theirs[f"seed_average_{measure}"], flag=f"({words})")
+                lines[-1] |= entry(
+                    f"{title} paper", theirs[f"seed_average_{measure}"], flag=f"({words})"
+                )
     if not lines:
         return None
     columns = [Column(f"{title} {side}") for title in RANKED_BY.values() for side in _WHOSE]
-    agreeing = sum(bool(line.get(f"{title} ours.best")) for line in lines for title in RANKED_BY.values())
+    agreeing = sum(
+        bool(line.get(f"{title} ours.best")) for line in lines for title in RANKED_BY.values()
+    )
     notes = [
         f"On the mean over seeds, and in brackets for each. The mean selects the paper's algorithm in {agreeing} of "
         f"{len(lines) * len(RANKED_BY)} cases (bold). Paper: {paper.source}."
     ]
-    return _table(benchmark, lines, "published_selections", f"Beside the paper: {paper.title}", columns, notes)
+    return _table(
+        benchmark, lines, "published_selections", f"Beside the paper: {paper.title}", columns, notes
+    )
 
 
 def _comparison(benchmark: Benchmark, paper: Published) -> Table | None:
@@ -457,7 +601,11 @@ def _comparison(benchmark: Benchmark, paper: Published) -> Table | None:
                 Column(f"{title} difference", unit="correlation", help="ours less the paper's"),
                 Column(f"{title}: values", help="whether the interval of the difference holds 0"),
             ]
-        columns.append(Column(f"{name}: worst+gap ahead", help="whose worst+gap has the higher mean correlation"))
+        columns.append(
+            Column(
+                f"{name}: worst+gap ahead", help="whose worst+gap has the higher mean correlation"
+            )
+        )
     lines, orders = [], []
     for line, row in rows:
         cells: dict[str, Any] = {**line.values, "N": line.count}
@@ -474,7 +622,12 @@ def _comparison(benchmark: Benchmark, paper: Published) -> Table | None:
             orders.append(_ordering(means))
             cells[f"{name}: worst+gap ahead"] = orders[-1]
         lines.append(cells)
-    verdicts = [line[f"{c} {shown}: values"] for line in lines for c in COEFFICIENTS for shown in COMPARED.values()]
+    verdicts = [
+        line[f"{c} {shown}: values"]
+        for line in lines
+        for c in COEFFICIENTS
+        for shown in COMPARED.values()
+    ]
     compared = [word for word in verdicts if word]
     agreeing = sum(order in ("in both", "in neither") for order in orders)
     notes = [
@@ -509,7 +662,10 @@ def _difference(title: str, cells: Mapping[str, Any], theirs: Value, seeds: int)
         difference = compatible(ours, Sample(theirs.mean, theirs.error, seeds))
     except MeasureError as problem:
         return entries(columns, str(problem))
-    return {**interval_entry(columns[0], difference), columns[1]: DIFFERS if difference.excludes_zero else AGREES}
+    return {
+        **interval_entry(columns[0], difference),
+        columns[1]: DIFFERS if difference.excludes_zero else AGREES,
+    }
 
 
 def _ordering(means: Mapping[str, tuple[float | None, float]]) -> str:

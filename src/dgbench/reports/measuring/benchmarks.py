@@ -18,7 +18,14 @@ from dgbench.errors import ConfigError
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.evaluation import Evaluation, Setting
 from dgbench.reports.labels import setting_titles, slug, sortable
-from dgbench.reports.over_seeds import COEFFICIENTS, Chosen, algorithms_of, correlations, seeds_of, selections
+from dgbench.reports.over_seeds import (
+    COEFFICIENTS,
+    Chosen,
+    algorithms_of,
+    correlations,
+    seeds_of,
+    selections,
+)
 from dgbench.reports.reading.collect import ADVICE
 
 #: the practical measures in the paper's order and words
@@ -60,7 +67,9 @@ class BenchmarkLine:
         ideal, absence = self.studies["ideal"], ""
         if not ideal.notna().any():
             texts = self.studies["ideal.reason"]
-            absence = next((text for text in texts if isinstance(text, str) and text), "no ideal errors")
+            absence = next(
+                (text for text in texts if isinstance(text, str) and text), "no ideal errors"
+            )
         return {
             (coefficient, measure): (rho, absence or next(iter(reason_of.values()), ""))
             for coefficient in COEFFICIENTS
@@ -75,7 +84,9 @@ class BenchmarkLine:
 
     def label(self, without: str | None = None) -> str:
         """Format the values as ``ratio=3, scale=1``, less the axis ``without``; empty when nothing is left."""
-        return ", ".join(f"{axis}={value}" for axis, value in self.values.items() if axis != without)
+        return ", ".join(
+            f"{axis}={value}" for axis, value in self.values.items() if axis != without
+        )
 
 
 @dataclass(frozen=True)
@@ -116,20 +127,26 @@ class Benchmark:
         groups: dict[str, list[BenchmarkLine]] = defaultdict(list)
         for line in self.lines:
             groups[line.label(without=self.size_axis)].append(line)
-        by_count = {label: sorted(lines, key=lambda line: line.count) for label, lines in groups.items()}
+        by_count = {
+            label: sorted(lines, key=lambda line: line.count) for label, lines in groups.items()
+        }
         return {label: lines for label, lines in by_count.items() if len(lines) > 1}
 
     def at_size(self) -> dict[str, list[BenchmarkLine]]:
         """Group settings by size: ``scale=1`` -> its settings; one group without a name when there is no size axis."""
         groups: dict[str, list[BenchmarkLine]] = defaultdict(list)
         for line in self.lines:
-            groups[f"{self.size_axis}={line.values[self.size_axis]}" if self.size_axis else ""].append(line)
+            groups[
+                f"{self.size_axis}={line.values[self.size_axis]}" if self.size_axis else ""
+            ].append(line)
         return dict(groups)
 
     def side_by_side(self, setting: Setting) -> bool:
         """Return whether a figure of the benchmark shows this setting beside others of its size."""
         shown = [[line.setting.title for line in lines] for lines in self.at_size().values()]
-        return not self.refused and any(setting.title in titles for titles in shown if len(titles) > 1)
+        return not self.refused and any(
+            setting.title in titles for titles in shown if len(titles) > 1
+        )
 
 
 def benchmarks(evaluation: Evaluation, size_axis: str | None = None) -> list[Benchmark]:
@@ -144,14 +161,25 @@ def benchmarks(evaluation: Evaluation, size_axis: str | None = None) -> list[Ben
     """
     groups: dict[str, list[Setting]] = defaultdict(list)
     for setting in evaluation.settings:
-        groups[identity_key(setting.identity, [key for key in setting.identity if key not in _FORM])].append(setting)
+        groups[
+            identity_key(setting.identity, [key for key in setting.identity if key not in _FORM])
+        ].append(setting)
     large_groups = [settings for settings in groups.values() if len(settings) > 1]
-    shared = [{key: v for key, v in settings[0].identity.items() if key not in _FORM} for settings in large_groups]
-    all_benchmarks = [
-        _benchmark(title, identity, [evaluation.of(setting.title) for setting in settings], size_axis)
-        for title, identity, settings in zip(setting_titles(shared), shared, large_groups, strict=True)
+    shared = [
+        {key: v for key, v in settings[0].identity.items() if key not in _FORM}
+        for settings in large_groups
     ]
-    if size_axis is not None and not any(benchmark.size_axis == size_axis for benchmark in all_benchmarks):
+    all_benchmarks = [
+        _benchmark(
+            title, identity, [evaluation.of(setting.title) for setting in settings], size_axis
+        )
+        for title, identity, settings in zip(
+            setting_titles(shared), shared, large_groups, strict=True
+        )
+    ]
+    if size_axis is not None and not any(
+        benchmark.size_axis == size_axis for benchmark in all_benchmarks
+    ):
         axes = sorted({axis for benchmark in all_benchmarks for axis in benchmark.axes})
         raise ConfigError(
             f"report.size_axis={size_axis} tells no settings apart; choose from {', '.join(axes) or 'none'}, or null"
@@ -173,16 +201,26 @@ def _benchmark(
     plain = [_form(setting) for setting in settings]
     forms = plain
     if len({json.dumps(form, sort_keys=True) for form in forms}) < len(forms):
-        forms = [{**form, "given": ", ".join(s.given)} for form, s in zip(forms, settings, strict=True)]
+        forms = [
+            {**form, "given": ", ".join(s.given)} for form, s in zip(forms, settings, strict=True)
+        ]
     varying = sorted({name for form in forms for name in form})
     axes = [name for name in varying if len({form.get(name, "-") for form in forms}) > 1]
     forms = [{axis: form.get(axis, "-") for axis in axes} for form in forms]
-    size = size_axis if size_axis in axes else _find_size_axis(forms, [len(setting.given) for setting in settings])
+    size = (
+        size_axis
+        if size_axis in axes
+        else _find_size_axis(forms, [len(setting.given) for setting in settings])
+    )
     axes.sort(key=lambda axis: (axis != size, axis))
     pairs = zip(forms, evaluations, strict=True)
-    lines = [BenchmarkLine({axis: form[axis] for axis in axes}, evaluation) for form, evaluation in pairs]
+    lines = [
+        BenchmarkLine({axis: form[axis] for axis in axes}, evaluation) for form, evaluation in pairs
+    ]
     lines.sort(key=lambda line: [sortable(line.values[axis]) for axis in axes])
-    codes = {code: form for setting, form in zip(settings, plain, strict=True) for code in setting.codes}
+    codes = {
+        code: form for setting, form in zip(settings, plain, strict=True) for code in setting.codes
+    }
     refused = ""
     if len(codes) > 1:
         listed = ", ".join(
@@ -207,7 +245,9 @@ def _find_size_axis(forms: Sequence[Mapping[str, str]], counts: Sequence[int]) -
             groups[tuple(form[other] for other in forms[0] if other != axis)][value] = count
         else:
             series = [sizes for sizes in groups.values() if len(sizes) > 1]
-            if series and all(len({count / value for value, count in sizes.items()}) == 1 for sizes in series):
+            if series and all(
+                len({count / value for value, count in sizes.items()}) == 1 for sizes in series
+            ):
                 return axis
     return None
 

@@ -63,7 +63,9 @@ def of_means_cells(estimates: Estimates, order: Sequence[str]) -> pd.DataFrame:
     """Fill the column for the algorithms of a table."""
     reason = "no worst+gap"
     cells = [
-        entry(OF_MEANS, estimates[name].value) if name in estimates else entry(OF_MEANS, reason=reason)
+        entry(OF_MEANS, estimates[name].value)
+        if name in estimates
+        else entry(OF_MEANS, reason=reason)
         for name in order
     ]
     return pd.DataFrame(cells, index=list(order))
@@ -92,10 +94,14 @@ def noise_sentences(studies: pd.DataFrame, estimates: Estimates) -> list[str]:
             for name in raised[:_MOST_NAMED]
         ]
         more = f" and {len(raised) - len(shown)} more" if len(raised) > len(shown) else ""
-        sentences.append(f"Seed noise raises worst+gap by more than its standard error: {', '.join(shown)}{more}.")
+        sentences.append(
+            f"Seed noise raises worst+gap by more than its standard error: {', '.join(shown)}{more}."
+        )
     moved = _moved(level, {name: estimate.value for name, estimate in estimates.items()})
     if moved:
-        sentences.append(f"Another place by worst+gap of mean errors: {counted(moved, _MOST_NAMED)}.")
+        sentences.append(
+            f"Another place by worst+gap of mean errors: {counted(moved, _MOST_NAMED)}."
+        )
     return sentences
 
 
@@ -118,7 +124,9 @@ def expected_table(evaluation: Evaluation) -> Table:
     columns = [
         Column("algorithm", key=True),
         Column("measure", key=True),
-        Column("of a run", unit="percent", help="mean over seeds of the measure of each training run"),
+        Column(
+            "of a run", unit="percent", help="mean over seeds of the measure of each training run"
+        ),
         Column("of mean errors", unit="percent", help="the measure of the mean errors over seeds"),
         Column("raised by", unit="points", help="of a run less of mean errors"),
         Column("still too high by", unit="points", help="bias of the second, by the jackknife"),

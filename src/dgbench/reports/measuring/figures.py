@@ -22,7 +22,14 @@ from dgbench.reports.labels import sortable
 from dgbench.reports.measuring.benchmark_tables import RANKED_BY, rankings
 from dgbench.reports.measuring.benchmarks import Benchmark, BenchmarkLine
 from dgbench.reports.measuring.tables import COMPARED
-from dgbench.reports.over_seeds import Ranking, algorithms_of, by_seed, line_values, seeds_of, standard_deviation
+from dgbench.reports.over_seeds import (
+    Ranking,
+    algorithms_of,
+    by_seed,
+    line_values,
+    seeds_of,
+    standard_deviation,
+)
 from dgbench.reports.render.drawing import (
     COLORS,
     DASHED,
@@ -57,9 +64,15 @@ def highlighted(studies: pd.DataFrame, baseline: str) -> dict[str, str]:
         baseline: an algorithm that is always in color.
     """
     levels = (
-        studies.astype(dict.fromkeys(RANKED_BY, "float64")).groupby(["setting", "algorithm"])[list(RANKED_BY)].mean()
+        studies.astype(dict.fromkeys(RANKED_BY, "float64"))
+        .groupby(["setting", "algorithm"])[list(RANKED_BY)]
+        .mean()
     )
-    leaders = [key[1] for measure in RANKED_BY for key in levels[measure].dropna().groupby("setting").idxmin()]
+    leaders = [
+        key[1]
+        for measure in RANKED_BY
+        for key in levels[measure].dropna().groupby("setting").idxmin()
+    ]
     next_ones = levels["worst_gap"].groupby("algorithm").mean().sort_values(kind="stable").index
     return colored(algorithms_of(studies), [baseline, *leaders, *next_ones])
 
@@ -79,7 +92,12 @@ def error_curves(evaluation: Evaluation, colors: Colors) -> Figure | None:
         axes.set_ylim(0, min(100.0, axes.get_ylim()[1]))
         axes.set_ylabel("error (%)")
         end_labels(axes, ends, colors)
-        return finish(drawn, name, f"Error in every environment, {setting.title}", _caption([evaluation], colors))
+        return finish(
+            drawn,
+            name,
+            f"Error in every environment, {setting.title}",
+            _caption([evaluation], colors),
+        )
 
 
 def benchmark_curves(benchmark: Benchmark, colors: Colors) -> list[Figure]:
@@ -93,7 +111,10 @@ def benchmark_curves(benchmark: Benchmark, colors: Colors) -> list[Figure]:
         rows = math.ceil(len(lines) / columns)
         with canvas(name, 1.9 * columns + 0.6, (3.3 if rows == 1 else 2.4) * rows + 0.4) as drawn:
             panels = drawn.subplots(rows, columns, sharey=True, squeeze=False).ravel()
-            ends = [_draw(axes, line.evaluation, colors, ticks=3) for axes, line in zip(panels, lines, strict=False)]
+            ends = [
+                _draw(axes, line.evaluation, colors, ticks=3)
+                for axes, line in zip(panels, lines, strict=False)
+            ]
             panels[0].set_ylim(0, min(100.0, panels[0].get_ylim()[1]))
             for index, (axes, line) in enumerate(zip(panels, lines, strict=False)):
                 axes.set_title(line.label(without=benchmark.size_axis))
@@ -110,7 +131,9 @@ def benchmark_curves(benchmark: Benchmark, colors: Colors) -> list[Figure]:
 
 
 def _figure_per_size(
-    benchmark: Benchmark, kind: str, draw: Callable[[Sequence[BenchmarkLine], str, str], Figure | None]
+    benchmark: Benchmark,
+    kind: str,
+    draw: Callable[[Sequence[BenchmarkLine], str, str], Figure | None],
 ) -> list[Figure]:
     """Draw a figure per size of a benchmark, where possible, by ``draw(lines, name of the figure, ', scale=1')``."""
     figures = []
@@ -124,7 +147,9 @@ def _has_curves(evaluation: Evaluation) -> bool:
     return bool((evaluation.errors["role"] == "everywhere").any())
 
 
-def _draw(axes: Any, evaluation: Evaluation, colors: Colors, ticks: int = 6) -> dict[str, tuple[float, float]]:
+def _draw(
+    axes: Any, evaluation: Evaluation, colors: Colors, ticks: int = 6
+) -> dict[str, tuple[float, float]]:
     """Draw every algorithm's curve; and return the right ends of those in color, in the units of the axes."""
     (setting,) = evaluation.settings
     errors = evaluation.errors[evaluation.errors["role"] == "everywhere"]
@@ -135,13 +160,24 @@ def _draw(axes: Any, evaluation: Evaluation, colors: Colors, ticks: int = 6) -> 
         if color is None:
             axes.plot(curve["at"], curve["error"], **REST)
             continue
-        axes.plot(curve["at"], curve["error"], color=color, linewidth=2, marker="" if numeric else "o")
+        axes.plot(
+            curve["at"], curve["error"], color=color, linewidth=2, marker="" if numeric else "o"
+        )
         if (curve["spread"] > 0).any():
             low, high = curve["error"] - curve["spread"], curve["error"] + curve["spread"]
             axes.fill_between(curve["at"], low, high, color=color, alpha=0.12, linewidth=0)
         ends[str(algorithm)] = (float(curve["at"].iloc[-1]), float(curve["error"].iloc[-1]))
     marks = [place[env] for env in setting.given if env in place]
-    axes.plot(marks, [0.0] * len(marks), linestyle="", marker="^", markersize=7, color=INK, clip_on=False, zorder=5)
+    axes.plot(
+        marks,
+        [0.0] * len(marks),
+        linestyle="",
+        marker="^",
+        markersize=7,
+        color=INK,
+        clip_on=False,
+        zorder=5,
+    )
     if numeric:
         axes.set_xlabel("environment e")
         axes.locator_params(axis="x", nbins=ticks)
@@ -152,7 +188,9 @@ def _draw(axes: Any, evaluation: Evaluation, colors: Colors, ticks: int = 6) -> 
     return ends | _draw_references(axes, setting.chance, place)
 
 
-def _draw_references(axes: Any, chance: Chance | None, place: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+def _draw_references(
+    axes: Any, chance: Chance | None, place: Mapping[str, float]
+) -> dict[str, tuple[float, float]]:
     """Draw the references as dashed lines, those that are near the results; and return their right ends.
 
     Args:
@@ -179,7 +217,11 @@ def _on_references(evaluations: Sequence[Evaluation]) -> str:
     """Say what the dashed line is; empty where no setting knows its number of classes."""
     levels = dict.fromkeys(e.settings[0].chance.error for e in evaluations if e.settings[0].chance)
     shown = " or ".join(f"{percent(level)}%" for level in levels)
-    return f" Dashed, where results are near: what looks at no image (a blind guess: {shown})." if levels else ""
+    return (
+        f" Dashed, where results are near: what looks at no image (a blind guess: {shown})."
+        if levels
+        else ""
+    )
 
 
 def _places(environments: Iterable[str], given: Sequence[str]) -> tuple[dict[str, float], bool]:
@@ -187,18 +229,26 @@ def _places(environments: Iterable[str], given: Sequence[str]) -> tuple[dict[str
     names = set(environments)
     if not any(is_text for is_text, *_ in map(sortable, names)):
         return {env: float(env) for env in sorted(names, key=float)}, True
-    return {env: float(position) for position, env in enumerate([*given, *sorted(names - set(given))])}, False
+    return {
+        env: float(position) for position, env in enumerate([*given, *sorted(names - set(given))])
+    }, False
 
 
 def _curves(errors: pd.DataFrame, place: Mapping[str, float]) -> pd.DataFrame:
     """Average errors over seeds: columns ``algorithm``, ``at``, ``error`` and ``spread`` (percent), in axis order."""
     grouped = errors.assign(at=errors["env"].map(dict(place))).groupby(["algorithm", "at"])["error"]
-    return pd.DataFrame({"error": 100 * grouped.mean(), "spread": 100 * grouped.std().fillna(0.0)}).reset_index()
+    return pd.DataFrame(
+        {"error": 100 * grouped.mean(), "spread": 100 * grouped.std().fillna(0.0)}
+    ).reset_index()
 
 
 def _caption(evaluations: Sequence[Evaluation], colors: Colors) -> str:
     count = max(len(seeds_of(evaluation.studies)) for evaluation in evaluations)
-    drawn = {a for e in evaluations for a in e.errors.loc[e.errors["role"] == "everywhere", "algorithm"].map(str)}
+    drawn = {
+        a
+        for e in evaluations
+        for a in e.errors.loc[e.errors["role"] == "everywhere", "algorithm"].map(str)
+    }
     gray = sorted(drawn - colors.keys())
     note = f" In gray: {', '.join(gray)}." if gray else ""
     text = "Model trained on all given environments (triangles)"
@@ -219,23 +269,34 @@ def degradation_figure(benchmark: Benchmark) -> Figure | None:
 
     def curve(lines: Sequence[BenchmarkLine], measure: str) -> Curve:
         costs = [[line.selections[measure, seed].cost for seed in line.seeds] for line in lines]
-        return {index: [100 * cost for cost in values if cost is not None] for index, values in enumerate(costs)}
+        return {
+            index: [100 * cost for cost in values if cost is not None]
+            for index, values in enumerate(costs)
+        }
 
     caption = (
         "Ideal error of the algorithm that a measure selects less the lowest ideal error: 0 when it is truly best. "
         "Mean over seeds, band of one standard deviation."
     )
     title = f"Degradation of selection against {benchmark.size_axis}"
-    return _sized_panels(benchmark, f"degradation_{benchmark.name}", title, "degradation (points)", caption, curve)
+    return _sized_panels(
+        benchmark, f"degradation_{benchmark.name}", title, "degradation (points)", caption, curve
+    )
 
 
 def asymptotic_figure(benchmark: Benchmark) -> Figure | None:
     """Draw |ideal - measure| against N, mean over algorithms, divided by its mean over seeds at the smallest size."""
 
     def curve(lines: Sequence[BenchmarkLine], measure: str) -> Curve:
-        values_at = {index: list(distances(line, measure).values()) for index, line in enumerate(lines)}
+        values_at = {
+            index: list(distances(line, measure).values()) for index, line in enumerate(lines)
+        }
         unit = mean(values_at[0]) if values_at.get(0) else 0.0
-        return {index: [value / unit for value in values] for index, values in values_at.items()} if unit > 0 else {}
+        return (
+            {index: [value / unit for value in values] for index, values in values_at.items()}
+            if unit > 0
+            else {}
+        )
 
     caption = (
         "Absolute difference between a measure and the ideal error, mean over the algorithms, divided by its mean at "
@@ -243,14 +304,24 @@ def asymptotic_figure(benchmark: Benchmark) -> Figure | None:
     )
     title = "Distance to the ideal error against N, normalized"
     return _sized_panels(
-        benchmark, f"asymptotics_{benchmark.name}", title, "normalized distance", caption, curve, show_count=True
+        benchmark,
+        f"asymptotics_{benchmark.name}",
+        title,
+        "normalized distance",
+        caption,
+        curve,
+        show_count=True,
     )
 
 
 def distances(line: BenchmarkLine, measure: str) -> dict[int, float]:
     """Average |ideal - measure| over the algorithms that have both: seed -> mean, a fraction."""
-    lines = line.studies.assign(apart=(line.studies["ideal"] - line.studies[measure]).abs()).dropna(subset="apart")
-    return {seed: mean(lines.loc[lines["seed"] == seed, "apart"].tolist()) for seed in seeds_of(lines)}
+    lines = line.studies.assign(apart=(line.studies["ideal"] - line.studies[measure]).abs()).dropna(
+        subset="apart"
+    )
+    return {
+        seed: mean(lines.loc[lines["seed"] == seed, "apart"].tolist()) for seed in seeds_of(lines)
+    }
 
 
 def _sized_panels(
@@ -282,13 +353,22 @@ def _sized_panels(
                 band = np.array([standard_deviation(points[x]) or 0.0 for x in places])
                 color, marker, style = MEASURE_STYLE[measure]
                 axes.plot(
-                    places, center, color=color, marker=marker, linestyle=style, linewidth=1.8, label=COMPARED[measure]
+                    places,
+                    center,
+                    color=color,
+                    marker=marker,
+                    linestyle=style,
+                    linewidth=1.8,
+                    label=COMPARED[measure],
                 )
                 if band.any():
                     low, high = np.maximum(0.0, center - band), center + band
                     axes.fill_between(places, low, high, color=color, alpha=0.18, linewidth=0)
             axes.set_title(label)
-            ticks = [str(line.count) if show_count else line.values[str(benchmark.size_axis)] for line in lines]
+            ticks = [
+                str(line.count) if show_count else line.values[str(benchmark.size_axis)]
+                for line in lines
+            ]
             axes.set_xticks(range(len(lines)), ticks, fontsize=10)
             axes.set_xlabel("N" if show_count else str(benchmark.size_axis))
             grid(axes)
@@ -317,23 +397,37 @@ def baseline_figures(benchmark: Benchmark, baseline: str) -> list[Figure]:
     def draw(lines: Sequence[BenchmarkLine], name: str, suffix: str) -> Figure | None:
         best_of = {line.label(): line.selections["ideal", None].names for line in lines}
         shown = [
-            line for line in lines if best_of[line.label()] and line_values(by_seed(line.studies, "ideal"), baseline)
+            line
+            for line in lines
+            if best_of[line.label()] and line_values(by_seed(line.studies, "ideal"), baseline)
         ]
         if not shown:
             return None
-        omitted = [line.label(without=benchmark.size_axis) or "all" for line in lines if line not in shown]
+        omitted = [
+            line.label(without=benchmark.size_axis) or "all" for line in lines if line not in shown
+        ]
         best = [best_of[line.label()][0] for line in shown]
         labels = [line.label(without=benchmark.size_axis) or line.label() for line in shown]
         other_axes = [axis for axis in benchmark.axes if axis != benchmark.size_axis]
         ticks = [line.values[other_axes[0]] for line in shown] if len(other_axes) == 1 else labels
         levels = _common_level(shown)
-        drawn_as = ((label_of(baseline), [baseline] * len(shown), "s"), ("best by ideal", best, "o"))
+        drawn_as = (
+            (label_of(baseline), [baseline] * len(shown), "s"),
+            ("best by ideal", best, "o"),
+        )
         with canvas(name, 5.6, 3.1) as drawn:
             panels = drawn.subplots(1, 3, sharey=True)
-            for axes, letter, (measure, title) in zip(panels, "abc", RANKED_BY.items(), strict=True):
-                for (label, algorithms, marker), color, offset in zip(drawn_as, COLORS, (-0.12, 0.12), strict=False):
+            for axes, letter, (measure, title) in zip(
+                panels, "abc", RANKED_BY.items(), strict=True
+            ):
+                for (label, algorithms, marker), color, offset in zip(
+                    drawn_as, COLORS, (-0.12, 0.12), strict=False
+                ):
                     pairs = zip(shown, algorithms, strict=True)
-                    values = [line_values(by_seed(line.studies, measure), algorithm) for line, algorithm in pairs]
+                    values = [
+                        line_values(by_seed(line.studies, measure), algorithm)
+                        for line, algorithm in pairs
+                    ]
                     x = [index + offset for index, seed_values in enumerate(values) if seed_values]
                     values = [seed_values for seed_values in values if seed_values]
                     axes.errorbar(
@@ -344,7 +438,9 @@ def baseline_figures(benchmark: Benchmark, baseline: str) -> list[Figure]:
                 for level in levels:
                     axes.axhline(level, label=BLIND_GUESS, **DASHED)
                 axes.set_title(f"({letter}) {title}")
-                axes.set_xticks(range(len(shown)), ticks, rotation=30 if max(map(len, ticks)) > 4 else 0)
+                axes.set_xticks(
+                    range(len(shown)), ticks, rotation=30 if max(map(len, ticks)) > 4 else 0
+                )
                 if len(other_axes) == 1:
                     axes.set_xlabel(other_axes[0])
                 axes.set_xlim(-0.6, len(shown) - 0.4)
@@ -352,8 +448,12 @@ def baseline_figures(benchmark: Benchmark, baseline: str) -> list[Figure]:
             panels[0].set_ylabel("error (%)")
             panels[0].set_ylim(bottom=0)
             _legend_below(drawn, panels[0])
-            best_names = ", ".join(f"{label}: {name}" for label, name in zip(labels, best, strict=True))
-            left_out = f" Left out for want of ideal errors: {'; '.join(omitted)}." if omitted else ""
+            best_names = ", ".join(
+                f"{label}: {name}" for label, name in zip(labels, best, strict=True)
+            )
+            left_out = (
+                f" Left out for want of ideal errors: {'; '.join(omitted)}." if omitted else ""
+            )
             caption = (
                 f"Best by ideal: {best_names}. Mean and standard deviation over seeds; worst+gap may exceed 100%. "
                 f"A measure that tells the truth shows the distance of panel (a).{left_out}"
@@ -367,19 +467,26 @@ def scatter_figures(benchmark: Benchmark) -> list[Figure]:
     """Draw a figure per size: measure over ideal, a point per algorithm, seed and setting, and the line of slope 1."""
 
     def draw(lines: Sequence[BenchmarkLine], name: str, suffix: str) -> Figure | None:
-        studies = 100 * pd.concat([line.studies[["ideal", *COMPARED]] for line in lines]).astype("float64")
+        studies = 100 * pd.concat([line.studies[["ideal", *COMPARED]] for line in lines]).astype(
+            "float64"
+        )
         points = {measure: studies[["ideal", measure]].dropna().to_numpy() for measure in COMPARED}
         all_points = np.concatenate(list(points.values()))
         if not len(all_points):
             return None
-        (left, bottom), (right, top) = np.maximum(0.0, all_points.min(axis=0) - 3), all_points.max(axis=0) + 3
+        (left, bottom), (right, top) = (
+            np.maximum(0.0, all_points.min(axis=0) - 3),
+            all_points.max(axis=0) + 3,
+        )
         with canvas(name, 6.0, 4.2) as drawn:
             axes = drawn.add_subplot(xlim=(left, right), ylim=(bottom, top))
             ends = {}
             for measure, title in COMPARED.items():
                 color, marker, _ = MEASURE_STYLE[measure]
                 x, y = points[measure].T
-                axes.plot(x, y, marker=marker, color=color, linestyle="", markersize=5, alpha=0.6, mew=0)
+                axes.plot(
+                    x, y, marker=marker, color=color, linestyle="", markersize=5, alpha=0.6, mew=0
+                )
                 if len(x):
                     rightmost = sorted(points[measure].tolist())[-len(x) // 5 :]
                     ends[title] = (right, mean([value for _, value in rightmost]))
@@ -389,14 +496,31 @@ def scatter_figures(benchmark: Benchmark) -> list[Figure]:
                 ends["measure = ideal"] = (high, high)
             for level in _common_level(lines):
                 if left <= level <= right and bottom <= level <= top:
-                    axes.plot([level], [level], marker="D", markersize=7, color=INK, markerfacecolor="none", zorder=5)
+                    axes.plot(
+                        [level],
+                        [level],
+                        marker="D",
+                        markersize=7,
+                        color=INK,
+                        markerfacecolor="none",
+                        zorder=5,
+                    )
                     axes.annotate(
-                        BLIND_GUESS, (level, level), xytext=(8, -3), textcoords="offset points", va="top", fontsize=9.5
+                        BLIND_GUESS,
+                        (level, level),
+                        xytext=(8, -3),
+                        textcoords="offset points",
+                        va="top",
+                        fontsize=9.5,
                     )
             axes.set_xlabel("ideal error (%)")
             axes.set_ylabel("measure (%)")
             grid(axes, "both")
-            end_labels(axes, ends, {title: MEASURE_STYLE[measure][0] for measure, title in COMPARED.items()})
+            end_labels(
+                axes,
+                ends,
+                {title: MEASURE_STYLE[measure][0] for measure, title in COMPARED.items()},
+            )
             caption = (
                 f"{max(map(len, points.values()))} points per measure: one per algorithm, seed and setting. On the "
                 "dashed line a measure equals the ideal error; a flat cloud says that the measure does not see it."
@@ -441,7 +565,9 @@ def rank_diagram(ranking: Ranking, name: str, title: str, subject: str) -> Figur
     groups = ranking.groups if ranking.test.p_value_f < ranking.alpha else [tuple(order)]
     first = 0.75 + 0.32 * len(groups)  # where the labels begin, below the bars
     depth = first + 0.42 * half
-    left, right = (max(1.17, 0.5 + 0.08 * max(map(len, part))) for part in (order[:half], order[half:]))  # inches
+    left, right = (
+        max(1.17, 0.5 + 0.08 * max(map(len, part))) for part in (order[:half], order[half:])
+    )  # inches
     unit = (count - 1) / _RANKS  # ranks to the inch
     with canvas(name, left + _RANKS + right, 0.9 + 0.5 * depth) as drawn:
         axes = drawn.add_subplot()
@@ -467,14 +593,28 @@ def rank_diagram(ranking: Ranking, name: str, title: str, subject: str) -> Figur
         for index, group in enumerate(groups):
             ends = [ranking.ranks[a] for a in group]
             level = 0.35 + 0.32 * index
-            axes.plot([min(ends) - 0.02 * unit, max(ends) + 0.02 * unit], [level, level], color="#d55e00", linewidth=4)
+            axes.plot(
+                [min(ends) - 0.02 * unit, max(ends) + 0.02 * unit],
+                [level, level],
+                color="#d55e00",
+                linewidth=4,
+            )
         end = min(1 + ranking.difference, count)
-        axes.plot([1, 1, 1, end, end, end], [-1.15, -1.35, -1.25, -1.25, -1.35, -1.15], color=INK, linewidth=1.2)
+        axes.plot(
+            [1, 1, 1, end, end, end],
+            [-1.15, -1.35, -1.25, -1.25, -1.35, -1.15],
+            color=INK,
+            linewidth=1.2,
+        )
         words = f"critical difference {ranking.difference:.2f}"
         axes.text((1 + end) / 2, -1.4, words, ha="center", va="bottom", fontsize=9)
         caption = (
             f"{subject} Bars join algorithms whose ranks lie within the critical difference {ranking.difference:.2f} "
             f"(Nemenyi, alpha = {ranking.alpha:g})"
-            + ("." if ranking.test.p_value_f < ranking.alpha else "; Friedman's test finds no difference at all.")
+            + (
+                "."
+                if ranking.test.p_value_f < ranking.alpha
+                else "; Friedman's test finds no difference at all."
+            )
         )
         return finish(drawn, name, title, caption)

@@ -77,15 +77,24 @@ def benchmark_sections(
         return [], []
     sections: list[Section] = []
     problems: list[Problem] = []
-    for benchmark in tracked(benchmarks, "statistics over all settings", len(benchmarks), "datasets"):
-        name, heading = f"suite_{benchmark.name}", f"{benchmark.title}: {len(benchmark.lines)} settings"
+    for benchmark in tracked(
+        benchmarks, "statistics over all settings", len(benchmarks), "datasets"
+    ):
+        name, heading = (
+            f"suite_{benchmark.name}",
+            f"{benchmark.title}: {len(benchmark.lines)} settings",
+        )
         if benchmark.refused:
             problems.append(Problem("settings kept apart", benchmark.title, benchmark.refused))
             sections.append(Section(name, heading, facts=[("no common tables", benchmark.refused)]))
             continue
-        figures, omissions = _figures(benchmark, baseline)  # first, since another process saves them meanwhile
+        figures, omissions = _figures(
+            benchmark, baseline
+        )  # first, since another process saves them meanwhile
         tables, facts = benchmark_tables(benchmark, statistics), [*_facts(benchmark), *omissions]
-        sections.append(Section(name, heading, tables, figures, benchmark_answer(benchmark), facts=facts))
+        sections.append(
+            Section(name, heading, tables, figures, benchmark_answer(benchmark), facts=facts)
+        )
     return [Section("overview", "All settings", [overview_table(benchmarks)]), *sections], problems
 
 
@@ -103,9 +112,20 @@ def _figures(benchmark: Benchmark, baseline: str) -> tuple[list[Figure], list[tu
         reason = "no key scales N alone; name the one to use with report.size_axis"
         omissions.append(("no figures against N", reason))
     elif not all(sized):
-        omissions.append(("no figures against N", "no two sizes have both a practical measure and an ideal error"))
+        omissions.append(
+            (
+                "no figures against N",
+                "no two sizes have both a practical measure and an ideal error",
+            )
+        )
     curves = benchmark_curves(benchmark, highlighted(benchmark.studies, baseline))
-    return [*curves, *scattered, *against, *(figure for figure in sized if figure), *rank_figures(benchmark)], omissions
+    return [
+        *curves,
+        *scattered,
+        *against,
+        *(figure for figure in sized if figure),
+        *rank_figures(benchmark),
+    ], omissions
 
 
 def _facts(benchmark: Benchmark) -> list[tuple[str, str]]:
@@ -128,7 +148,9 @@ def benchmark_answer(benchmark: Benchmark) -> list[str]:
         for measure, right, number, cost in correct_selections(benchmark).itertuples()
     ]
     if not selected:
-        return ["No setting has ideal errors: how well the measures predict the lowest one is not known."]
+        return [
+            "No setting has ideal errors: how well the measures predict the lowest one is not known."
+        ]
     guess = f"a blind guess is right in 1 of {len(benchmark.algorithms)}"
     right = (
         "Over settings and seeds, the algorithm with the lowest ideal error is selected "
@@ -208,7 +230,9 @@ def _by_seeds(studies: pd.DataFrame, measure: str) -> list[str]:
         f"{count} in seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
         for seeds, count in groups.most_common(_MOST_GROUPS)
     ]
-    return [f"Results: {'; '.join(parts)}. Two algorithms are compared over the seeds that both have."]
+    return [
+        f"Results: {'; '.join(parts)}. Two algorithms are compared over the seeds that both have."
+    ]
 
 
 def _truth(evaluation: Evaluation) -> list[str]:
@@ -231,7 +255,9 @@ def _truth(evaluation: Evaluation) -> list[str]:
         choice = chosen[measure, None]
         if choice.cost is not None:
             names = " = ".join(choice.names)
-            costs.append(f"selecting by {title} ({names}) costs {percent(choice.cost)} points of it")
+            costs.append(
+                f"selecting by {title} ({names}) costs {percent(choice.cost)} points of it"
+            )
     apart = ""
     if verdict is not None and verdict.rivals and not verdict.decided:
         apart = f" By the ideal, {verdict.apart(verdict.leader)}"
@@ -265,7 +291,9 @@ class MeasuresReport(Report):
         )
     }
 
-    def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
+    def __call__(
+        self, collection: Collection, selection: Selection, split_by: str | None = None
+    ) -> Document:
         selected = select_runs(collection, selection, split_by)
         check_algorithm(self, "baseline", [run.label for run in selected.runs])
         evaluation = evaluate(selected, split_by)
@@ -275,7 +303,11 @@ class MeasuresReport(Report):
         problems = [*collection.problems, *evaluation.problems, *refusals]
         count = len(evaluation.settings)
         folded = count > _MOST_OPEN
-        benchmark_of = {line.setting.title: benchmark for benchmark in all_benchmarks for line in benchmark.lines}
+        benchmark_of = {
+            line.setting.title: benchmark
+            for benchmark in all_benchmarks
+            for line in benchmark.lines
+        }
         sections += [
             self._section(
                 evaluation.of(setting.title),
@@ -291,19 +323,29 @@ class MeasuresReport(Report):
             selection=selection_text(selection, collection),
             sections=sections,
             problems=problem_table(problems),
-            warnings=warnings(selection, collection, bool(evaluation.studies["trained_on_tested"].any())),
+            warnings=warnings(
+                selection, collection, bool(evaluation.studies["trained_on_tested"].any())
+            ),
             lead=leads(f"{used} finished runs in {count} setting{'s' * (count != 1)}", problems),
             words=WORDS,
         )
 
     def _section(
-        self, evaluation: Evaluation, benchmark: Benchmark | None, folded: bool, noise: Sequence[str]
+        self,
+        evaluation: Evaluation,
+        benchmark: Benchmark | None,
+        folded: bool,
+        noise: Sequence[str],
     ) -> Section:
         (setting,) = evaluation.settings
         oracle = bool(evaluation.studies["trained_on_tested"].any())
         colors = highlighted((benchmark or evaluation).studies, self.baseline)
         # of many settings, a benchmark's picture shows each one's curves already
-        figure = None if folded and benchmark and benchmark.side_by_side(setting) else error_curves(evaluation, colors)
+        figure = (
+            None
+            if folded and benchmark and benchmark.side_by_side(setting)
+            else error_curves(evaluation, colors)
+        )
         beside = [] if benchmark else benchmark_published_tables(benchmark_of_one(evaluation))
         return Section(
             name=setting.name,

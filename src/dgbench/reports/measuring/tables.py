@@ -77,12 +77,16 @@ COMPARED = {"worst_gap": "worst+gap", "average": "average"}
 ALGORITHM = Column("algorithm", key=True)
 
 
-def setting_tables(evaluation: Evaluation, statistics: Statistics, noise: Sequence[str] = ()) -> list[Table]:
+def setting_tables(
+    evaluation: Evaluation, statistics: Statistics, noise: Sequence[str] = ()
+) -> list[Table]:
     """Build all tables of one setting, those to read first in front; the first one also gets :func:`noise_notes`."""
     measures, (setting,) = measure_table(evaluation), evaluation.settings
     return [
         with_measures(
-            replace(measures, notes=(*measures.notes, *setting.notes, *noise)), setting.chance, {OF_MEANS: "worst_gap"}
+            replace(measures, notes=(*measures.notes, *setting.notes, *noise)),
+            setting.chance,
+            {OF_MEANS: "worst_gap"},
         ),
         with_errors(held_out_table(evaluation), setting.chance),
         selection_table(evaluation),
@@ -100,7 +104,9 @@ def noise_notes(evaluation: Evaluation, setting: Setting) -> list[str]:
     """Say whether a setting's lead is below its noise floor, by the settings of the evaluation that repeat it."""
     studies = evaluation.of(setting.title).studies
     measure, title = ranked_by(studies)
-    repetitions = {part: by_seed(lines, measure) for part, lines in evaluation.repetitions(setting).items()}
+    repetitions = {
+        part: by_seed(lines, measure) for part, lines in evaluation.repetitions(setting).items()
+    }
     return below_noise(by_seed(studies, measure), repetitions, title)
 
 
@@ -116,7 +122,8 @@ def measure_table(evaluation: Evaluation) -> Table:
     order = sorted(algorithms_of(studies), key=lambda a: (level.get(a, float("inf")), a))
     seeds = seed_counts(studies)
     parts = {
-        name: seed_columns(by_seed(studies, name), name, order, seeds, reasons(studies, name)) for name in MEASURES
+        name: seed_columns(by_seed(studies, name), name, order, seeds, reasons(studies, name))
+        for name in MEASURES
     }
     estimates = expected_measures(evaluation, "worst_gap")
     columns = {column.name: column for column in measure_columns()}
@@ -149,16 +156,23 @@ def held_out_table(evaluation: Evaluation) -> Table:
     oracle = bool(evaluation.studies["trained_on_tested"].any())
     environments = list(dict.fromkeys(map(str, tested["env"])))
     condition = "trained on its other images" if oracle else "held out"
-    columns = [ALGORITHM, *(Column(env, unit="percent", help=f"error in {env}, {condition}") for env in environments)]
+    columns = [
+        ALGORITHM,
+        *(Column(env, unit="percent", help=f"error in {env}, {condition}") for env in environments),
+    ]
     order = algorithms_of(evaluation.studies)
     seeds = seed_counts(evaluation.studies)
     parts = [
-        seed_columns(by_seed(errors_of_env, "error"), str(env), order, seeds, reasons(errors_of_env, "error"))
+        seed_columns(
+            by_seed(errors_of_env, "error"), str(env), order, seeds, reasons(errors_of_env, "error")
+        )
         for env, errors_of_env in tested.groupby("env", sort=False)
     ]
     lines = side_by_side(order, parts)
     title = f"Error in each {'tested' if oracle else 'held-out'} environment"
-    return table(lines, "held_out_errors", title, columns, [_models_note(setting, oracle), *setting.notes])
+    return table(
+        lines, "held_out_errors", title, columns, [_models_note(setting, oracle), *setting.notes]
+    )
 
 
 def seed_table(evaluation: Evaluation) -> Table:
@@ -167,7 +181,9 @@ def seed_table(evaluation: Evaluation) -> Table:
         ALGORITHM, Column("seed", unit="count", key=True), *measure_columns(), Column("ideal_env", "ideal at"),
         Column("steps", "selected steps"),
     ]  # fmt: skip
-    return table(evaluation.studies.drop(columns="setting"), "seeds", "Every seed", columns, detail=True)
+    return table(
+        evaluation.studies.drop(columns="setting"), "seeds", "Every seed", columns, detail=True
+    )
 
 
 def _models_note(setting: Setting, trained_on_tested: bool) -> str:
@@ -183,7 +199,11 @@ def _models_note(setting: Setting, trained_on_tested: bool) -> str:
     often = max(sum(env in tests for tests in planned) for env in setting.given)
     if often > 1:
         return f"Each column is the mean over the {often} models that held the environment out."
-    return "Environments held out together, one model each: " + "; ".join(", ".join(tests) for tests in planned) + "."
+    return (
+        "Environments held out together, one model each: "
+        + "; ".join(", ".join(tests) for tests in planned)
+        + "."
+    )
 
 
 def on_measures(studies: pd.DataFrame) -> list[str]:
@@ -191,10 +211,14 @@ def on_measures(studies: pd.DataFrame) -> list[str]:
     count = len(seeds_of(studies))
     sentences = ["Lower is better."]
     if count == 1:
-        sentences.append("1 seed: no standard deviation, so any difference here may be the luck of a seed.")
+        sentences.append(
+            "1 seed: no standard deviation, so any difference here may be the luck of a seed."
+        )
     else:
         sentences[0] += " Bold: the lowest, where the seeds separate it from every other one."
-        sentences.append(f"Mean ± standard deviation (divisor n-1) over {count} seeds, n below {count} is marked.")
+        sentences.append(
+            f"Mean ± standard deviation (divisor n-1) over {count} seeds, n below {count} is marked."
+        )
         measure, title = ranked_by(studies)
         sentences += resolution(by_seed(studies, measure), title)
     if sampled := sorted(set(studies.loc[studies["sampled"].astype(bool), "algorithm"])):
@@ -215,7 +239,9 @@ def on_selection(studies: pd.DataFrame) -> list[str]:
     if len(names) == 1:
         return ["1 algorithm: there is nothing to choose from; train another."]
     if not studies["ideal"].notna().any():
-        sentences.append("No ideal errors: whether a selected algorithm is truly best cannot be known.")
+        sentences.append(
+            "No ideal errors: whether a selected algorithm is truly best cannot be known."
+        )
     else:
         word = "seed" if len(seeds) == 1 else "seeds"
         sentences.append(
@@ -225,10 +251,14 @@ def on_selection(studies: pd.DataFrame) -> list[str]:
     pools = candidates(studies)
     for seed in seeds:
         if incomplete := sorted(set(names) - set(pools[seed])):
-            sentences.append(f"Seed {seed} is incomplete for {', '.join(incomplete)}: not chosen among.")
+            sentences.append(
+                f"Seed {seed} is incomplete for {', '.join(incomplete)}: not chosen among."
+            )
     pool_of_mean = pools[None]
     if not pool_of_mean:
-        sentences.append("No choice on the mean: fewer than 2 algorithms are complete in every seed.")
+        sentences.append(
+            "No choice on the mean: fewer than 2 algorithms are complete in every seed."
+        )
     elif incomplete := sorted(set(names) - set(pool_of_mean)):
         sentences.append(f"The choice on the mean leaves out {', '.join(incomplete)}.")
     return sentences
@@ -240,11 +270,15 @@ def on_correlation(studies: pd.DataFrame) -> list[str]:
     count, seeds, total = len(common), seeds_of(studies), len(algorithms_of(studies))
     if total == 1:
         return ["1 algorithm: a rank correlation needs 2 or more; train another."]
-    sentences = ["1 means that the measure orders the algorithms as the ideal one does. Negative ones are underlined."]
+    sentences = [
+        "1 means that the measure orders the algorithms as the ideal one does. Negative ones are underlined."
+    ]
     if count < 2:
         sentences.append(f"{count} algorithm with all folds: a rank correlation needs 2 or more.")
     elif count == 2:
-        sentences.append("2 algorithms: a rank correlation can only be 1 or -1, so this is no evidence.")
+        sentences.append(
+            "2 algorithms: a rank correlation can only be 1 or -1, so this is no evidence."
+        )
     elif count <= 6:
         sentences.append(
             f"{count} algorithms: even a perfect correlation comes up by chance in 1 of {math.factorial(count)} orders"
@@ -269,7 +303,10 @@ def _absence_notes(studies: pd.DataFrame) -> list[str]:
         for text, labels in lacking.items()
     ]
     if len(sentences) > 6:
-        sentences = [*sentences[:6], f"{len(sentences) - 6} more sentences stand in the table of every seed."]
+        sentences = [
+            *sentences[:6],
+            f"{len(sentences) - 6} more sentences stand in the table of every seed.",
+        ]
     return sentences
 
 
@@ -284,20 +321,41 @@ def selection_table(evaluation: Evaluation) -> Table:
         MEASURE,
         *(Column(f"seed {seed}") for seed in seeds),
         Column("mean over seeds"),
-        Column("degradation", unit="points", help="ideal error of the selected algorithm less the lowest, over seeds"),
-        Column("degradation (mean)", unit="points", help="the same for the algorithm selected on the mean over seeds"),
-        Column("truly best", unit="count", help="seeds in which the selected algorithm has the lowest ideal error"),
-        Column("resolution", unit="points", help="smallest difference of the measure that the seeds find, 80% power"),
+        Column(
+            "degradation",
+            unit="points",
+            help="ideal error of the selected algorithm less the lowest, over seeds",
+        ),
+        Column(
+            "degradation (mean)",
+            unit="points",
+            help="the same for the algorithm selected on the mean over seeds",
+        ),
+        Column(
+            "truly best",
+            unit="count",
+            help="seeds in which the selected algorithm has the lowest ideal error",
+        ),
+        Column(
+            "resolution",
+            unit="points",
+            help="smallest difference of the measure that the seeds find, 80% power",
+        ),
     ]
     lines = []
     chosen = selections(studies, list(MEASURES))
     for name, title in MEASURES.items() if len(algorithms_of(studies)) > 1 else ():
         line: dict[str, Any] = {"measure": title}
-        for seed, column in [*((seed, f"seed {seed}") for seed in seeds), (None, "mean over seeds")]:
+        for seed, column in [
+            *((seed, f"seed {seed}") for seed in seeds),
+            (None, "mean over seeds"),
+        ]:
             names = " = ".join(chosen[name, seed].names)
             line |= entry(column, names or None, reason="no algorithm has this measure")
         losses = [cost for seed in seeds if (cost := chosen[name, seed].cost) is not None]
-        line |= over_seeds("degradation", losses, len(seeds), "no seed has both a selection and ideal errors")
+        line |= over_seeds(
+            "degradation", losses, len(seeds), "no seed has both a selection and ideal errors"
+        )
         reason = "nothing selected or no ideal error"
         line |= entry("degradation (mean)", chosen[name, None].cost, reason=reason)
         right = float(losses.count(0.0))
@@ -306,7 +364,12 @@ def selection_table(evaluation: Evaluation) -> Table:
         smallest = smallest_found(by_seed(studies, name))
         unresolved = "no two algorithms differ over 2 seeds"
         lines.append(
-            line | (interval_entry("resolution", smallest) if smallest else entry("resolution", reason=unresolved))
+            line
+            | (
+                interval_entry("resolution", smallest)
+                if smallest
+                else entry("resolution", reason=unresolved)
+            )
         )
     notes = on_selection(studies)
     return table(lines, "selected", "Algorithm each measure selects", columns, notes)
@@ -318,20 +381,39 @@ def correlation_table(evaluation: Evaluation) -> Table:
     seeds, count = seeds_of(studies), len(algorithms_of(studies))
     columns = [MEASURE, Column("coefficient", key=True)]
     columns += [Column(f"seed {seed}", unit="correlation") for seed in seeds]
-    columns += [Column("mean over seeds", unit="correlation", help="mean ± standard deviation of the values per seed")]
+    columns += [
+        Column(
+            "mean over seeds",
+            unit="correlation",
+            help="mean ± standard deviation of the values per seed",
+        )
+    ]
     parts = []
     for coefficient in COEFFICIENTS if count > 1 else ():
-        rhos = {title: correlations(studies, name, coefficient) for name, title in PRACTICAL_MEASURES.items()}
+        rhos = {
+            title: correlations(studies, name, coefficient)
+            for name, title in PRACTICAL_MEASURES.items()
+        }
         lines: list[dict[str, Any]] = []
-        for (title, (rho, reason_of)), measure in zip(rhos.items(), PRACTICAL_MEASURES, strict=True):
+        for (title, (rho, reason_of)), measure in zip(
+            rhos.items(), PRACTICAL_MEASURES, strict=True
+        ):
             lines.append({"measure": title, "coefficient": coefficient})
             mask = studies[[measure, "ideal"]].notna().all(axis=1)
             for seed in seeds:
                 complete_count = int((mask & (studies["seed"] == seed)).sum())
-                flag = f"({complete_count} of {count})" if complete_count < count and seed in rho else ""
-                lines[-1] |= entry(f"seed {seed}", rho.get(seed), flag=flag, reason=reason_of.get(seed, ""))
+                flag = (
+                    f"({complete_count} of {count})"
+                    if complete_count < count and seed in rho
+                    else ""
+                )
+                lines[-1] |= entry(
+                    f"seed {seed}", rho.get(seed), flag=flag, reason=reason_of.get(seed, "")
+                )
         means_over = seed_columns(
-            pd.DataFrame.from_dict({title: rho for title, (rho, _) in rhos.items()}, orient="index"),
+            pd.DataFrame.from_dict(
+                {title: rho for title, (rho, _) in rhos.items()}, orient="index"
+            ),
             "mean over seeds",
             list(rhos),
             dict.fromkeys(rhos, len(seeds)),
@@ -393,7 +475,9 @@ def _against_leader(verdict: Verdict, name: str, column: str) -> dict[str, Any]:
     if rival is None:
         return entry(column, reason="no complete seed: not ruled out")
     if rival.difference is None:
-        return entry(column, reason=f"{rival.seeds} seeds in common with {verdict.leader}; 2 are needed")
+        return entry(
+            column, reason=f"{rival.seeds} seeds in common with {verdict.leader}; 2 are needed"
+        )
     cell = interval_entry(column, rival.difference)
     if name in verdict.remarks:
         cell[f"{column}.flag"] = f"({verdict.remarks[name]})"
@@ -408,7 +492,9 @@ def lead_table(evaluation: Evaluation) -> Table:
         Column("next"),
         Column("lead", unit="points", help="mean over the seeds that both have"),
         Column("wins", help="seeds in which the leader is lower"),
-        Column("p", unit="probability", help="share of the relabelings of seeds with as large a lead"),
+        Column(
+            "p", unit="probability", help="share of the relabelings of seeds with as large a lead"
+        ),
         Column("in words"),
     ]
     lines = []
@@ -479,7 +565,9 @@ def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
     """List every pair of algorithms with the interval of their difference."""
     samples, _ = resamples(evaluation, statistics)
     columns = [ALGORITHM, Column("less", key=True)]
-    columns += [Column(title, unit="points", help=f"difference of {title}") for title in COMPARED.values()]
+    columns += [
+        Column(title, unit="points", help=f"difference of {title}") for title in COMPARED.values()
+    ]
     names = sorted({name for sample in samples.values() for name in sample.names})
     lines = []
     for first, second in combinations(names, 2):
@@ -500,7 +588,9 @@ def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
     return table(lines, "differences", title, columns, notes if lines else [], detail=True)
 
 
-def resamples(evaluation: Evaluation, statistics: Statistics) -> tuple[dict[str, Resamples], dict[str, str]]:
+def resamples(
+    evaluation: Evaluation, statistics: Statistics
+) -> tuple[dict[str, Resamples], dict[str, str]]:
     """Draw resamples of the complete algorithms: measure -> resamples, and measure -> why there are none."""
     samples, absences = {}, {}
     for measure in COMPARED:
@@ -508,25 +598,37 @@ def resamples(evaluation: Evaluation, statistics: Statistics) -> tuple[dict[str,
         names, values = list(map(str, matrix.index)), matrix.to_numpy()
         if measure == "average" and names:
             held_out = evaluation.errors[evaluation.errors["role"] == "held_out"]
-            errors = held_out.groupby(["algorithm", "seed"], sort=False)["error"].apply(list).to_dict()
+            errors = (
+                held_out.groupby(["algorithm", "seed"], sort=False)["error"].apply(list).to_dict()
+            )
             values = np.array([[errors[name, seed] for seed in matrix.columns] for name in names])
         try:
             if len(names) < 2:
                 counts = f"{len(names)} of {len(algorithms_of(evaluation.studies))}"
-                raise MeasureError(f"a difference needs 2 algorithms with a value in every seed, here are {counts}")
+                raise MeasureError(
+                    f"a difference needs 2 algorithms with a value in every seed, here are {counts}"
+                )
             rng = statistics.rng("certainty", measure)
-            samples[measure] = resample(names, values, rng, draws=statistics.draws, level=statistics.level)
+            samples[measure] = resample(
+                names, values, rng, draws=statistics.draws, level=statistics.level
+            )
         except MeasureError as problem:
             absences[measure] = str(problem)
     return samples, absences
 
 
-def _intervals_note(evaluation: Evaluation, statistics: Statistics, samples: dict[str, Resamples]) -> str:
+def _intervals_note(
+    evaluation: Evaluation, statistics: Statistics, samples: dict[str, Resamples]
+) -> str:
     count = len(seeds_of(evaluation.studies))
     seeds = "seeds are" if count > 1 else "1 seed, only environments are"
     text = (
         f"[low, high]: {statistics.percent} paired bootstrap interval, {statistics.draws} resamples, widened for the "
         f"{min(sample.units for sample in samples.values())} units resampled; {seeds} resampled"
     )
-    addition = " (for the average, held-out environments too)" if "average" in samples and count > 1 else ""
+    addition = (
+        " (for the average, held-out environments too)"
+        if "average" in samples and count > 1
+        else ""
+    )
     return f"{text}{addition}. Each difference is judged by itself."

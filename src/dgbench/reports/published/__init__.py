@@ -52,11 +52,15 @@ class Published:
     assumed_bar: bool = False  #: the paper does not say what ± is, so that ``bar`` is an assumption
     shift: str = ""  #: ``diversity`` or ``correlation`` where the paper splits its datasets so
     formula: str = ""  #: of tables of shifts: ``ye2022`` or ``hellinger``
-    settings: Mapping[str, str] = field(default_factory=dict)  #: ``backbone``, ``init``, ``tuning``, ``selection``
+    settings: Mapping[str, str] = field(
+        default_factory=dict
+    )  #: ``backbone``, ``init``, ``tuning``, ``selection``
     values: Mapping[str, dict[str, Value]]  #: row -> column -> value
     words: Mapping[str, dict[str, str]]  #: row -> column -> name, for a table of names
     printed: Mapping[str, dict[str, float]]  #: row -> column that the paper computed -> value
-    domains: tuple[Published, ...] = ()  #: the table by environment, one for each dataset where it is known
+    domains: tuple[
+        Published, ...
+    ] = ()  #: the table by environment, one for each dataset where it is known
 
     def accuracies(self) -> dict[str, dict[str, float]]:
         """Convert percent to fractions in [0, 1]: row -> column -> accuracy.
@@ -65,24 +69,40 @@ class Published:
             ConfigError: this is no table of accuracies.
         """
         if self.quantity != "accuracy":
-            raise ConfigError(f"{self.name} holds {self.quantity}, no accuracies; choose one of {', '.join(boards())}")
-        return {row: {name: value.mean / 100 for name, value in line.items()} for row, line in self.values.items()}
+            raise ConfigError(
+                f"{self.name} holds {self.quantity}, no accuracies; choose one of {', '.join(boards())}"
+            )
+        return {
+            row: {name: value.mean / 100 for name, value in line.items()}
+            for row, line in self.values.items()
+        }
 
     def averages(self) -> dict[str, float]:
         """Average over the columns: row -> unrounded mean, in the paper's unit, of the rows that have all."""
         whole = {row: line for row, line in self.values.items() if len(line) == len(self.columns)}
-        return {row: math.fsum(value.mean for value in line.values()) / len(line) for row, line in whole.items()}
+        return {
+            row: math.fsum(value.mean for value in line.values()) / len(line)
+            for row, line in whole.items()
+        }
 
 
 def names() -> list[str]:
     """List the published tables."""
-    return sorted(file.name.removesuffix(".yaml") for file in _folder().iterdir() if file.name.endswith(".yaml"))
+    return sorted(
+        file.name.removesuffix(".yaml")
+        for file in _folder().iterdir()
+        if file.name.endswith(".yaml")
+    )
 
 
 def shifts() -> list[str]:
     """List the tables of diversity and correlation shift, both of whole datasets."""
     tables = [published(name) for name in names()]
-    shift_tables = [table for table in tables if table.quantity == "shift" and {"div", "cor"} <= set(table.columns)]
+    shift_tables = [
+        table
+        for table in tables
+        if table.quantity == "shift" and {"div", "cor"} <= set(table.columns)
+    ]
     return [table.name for table in shift_tables if not any("/" in row for row in table.values)]
 
 
@@ -105,7 +125,12 @@ def published(name: str) -> Published:
     domains = []
     for dataset, part in data.pop("domains", {}).items():
         title = f"{data['title']}, {dataset} by domain"
-        domains.append(_table(f"{name}_{dataset}", {**data, "title": title, "dataset": dataset, "printed": [], **part}))
+        domains.append(
+            _table(
+                f"{name}_{dataset}",
+                {**data, "title": title, "dataset": dataset, "printed": [], **part},
+            )
+        )
     return replace(_table(name, data), domains=tuple(domains))
 
 
@@ -125,11 +150,24 @@ def _table(name: str, data: Mapping[str, Any]) -> Published:
         if data["quantity"] == "algorithm":
             words[row] = dict(zip(columns, map(our_name, body), strict=True))
         else:
-            values[row] = {column: _value(cell) for column, cell in zip(columns, body, strict=True) if cell != "-"}
-        computed[row] = {column: float(cell) for column, cell in zip(printed, rest, strict=True) if cell != "-"}
+            values[row] = {
+                column: _value(cell)
+                for column, cell in zip(columns, body, strict=True)
+                if cell != "-"
+            }
+        computed[row] = {
+            column: float(cell) for column, cell in zip(printed, rest, strict=True) if cell != "-"
+        }
     facts = {key: value for key, value in data.items() if key != "rows"}
     return Published(
-        **{**facts, "name": name, "columns": columns, "values": values, "words": words, "printed": computed}
+        **{
+            **facts,
+            "name": name,
+            "columns": columns,
+            "values": values,
+            "words": words,
+            "printed": computed,
+        }
     )
 
 

@@ -59,7 +59,11 @@ class Contest:
     def rivals(self) -> list[str]:
         """Those that the runs cannot separate from the highest."""
         needed = error_of_each(len(self.names), ALPHA)
-        return [name for name, p in zip(self.names[1:], self.p_values[0, 1:], strict=True) if not p / 2 <= needed]
+        return [
+            name
+            for name, p in zip(self.names[1:], self.p_values[0, 1:], strict=True)
+            if not p / 2 <= needed
+        ]
 
     @property
     def beaten(self) -> list[str]:
@@ -77,7 +81,9 @@ class Contest:
     def pairs(self) -> list[float]:
         """P-values of every two different values."""
         index_pairs = itertools.combinations(range(len(self.names)), 2)
-        return [float(self.p_values[a, b]) for a, b in index_pairs if self.means[a] != self.means[b]]
+        return [
+            float(self.p_values[a, b]) for a, b in index_pairs if self.means[a] != self.means[b]
+        ]
 
 
 def contests(paper: Published) -> Iterator[Contest]:
@@ -85,7 +91,11 @@ def contests(paper: Published) -> Iterator[Contest]:
     if paper.quantity == "correlation":
         kinds = dict.fromkeys(column.partition("_")[0] for column in paper.columns)
         for row, kind in itertools.product(paper.values, kinds):
-            line = {name: value for name, value in paper.values[row].items() if name.partition("_")[0] == kind}
+            line = {
+                name: value
+                for name, value in paper.values[row].items()
+                if name.partition("_")[0] == kind
+            }
             values = {name.partition("_")[2]: [value] for name, value in line.items()}
             yield from _contest(paper, f"{row} {kind}", values)
         return
@@ -99,7 +109,10 @@ def contests(paper: Published) -> Iterator[Contest]:
 
 def averages_of(paper: Published) -> dict[str, Value]:
     """Average over the columns: row -> mean and its error, of the rows that have all columns."""
-    return {row: Value(mean, _error_of_mean([*paper.values[row].values()])) for row, mean in paper.averages().items()}
+    return {
+        row: Value(mean, _error_of_mean([*paper.values[row].values()]))
+        for row, mean in paper.averages().items()
+    }
 
 
 def _error_of_mean(values: Sequence[Value]) -> float | None:
@@ -116,8 +129,14 @@ def _contest(paper: Published, column: str, values: dict[str, list[Value]]) -> I
         column: in which they stand.
         values: of each name, those that its mean averages; they are independent, since their models share no training.
     """
-    barred = {name: line for name, line in values.items() if all(value.error is not None for value in line)}
-    mean_of = {name: math.fsum(value.mean for value in line) / len(line) for name, line in barred.items()}
+    barred = {
+        name: line
+        for name, line in values.items()
+        if all(value.error is not None for value in line)
+    }
+    mean_of = {
+        name: math.fsum(value.mean for value in line) / len(line) for name, line in barred.items()
+    }
     order = sorted(barred, key=lambda name: (-mean_of[name], name))
     if len(order) < 2:
         return
@@ -127,7 +146,9 @@ def _contest(paper: Published, column: str, values: dict[str, list[Value]]) -> I
     yield Contest(paper, column, tuple(order), means, deviations, p_values)
 
 
-def deviations_of(paper: Published, line: Sequence[Value], column: Iterable[Sequence[Value]]) -> list[float]:
+def deviations_of(
+    paper: Published, line: Sequence[Value], column: Iterable[Sequence[Value]]
+) -> list[float]:
     """Turn error bars into sample standard deviations; ± 0 is half of the last digit that its column prints."""
     deviations = []
     for place, value in enumerate(line):
@@ -151,7 +172,11 @@ def claims_table(papers: Sequence[Published]) -> Table:
             "alone": sum(p < ALPHA for p in pairs),
             "together": sum(p < ALPHA for p in jointly),
         }
-        line: dict[str, Any] = {"table": paper.name, "title": paper.title, "runs": float(paper.seeds)}
+        line: dict[str, Any] = {
+            "table": paper.name,
+            "title": paper.title,
+            "runs": float(paper.seeds),
+        }
         for name, count in counts.items():
             line |= entry(name, float(count))
         lines.append(line)
@@ -159,11 +184,18 @@ def claims_table(papers: Sequence[Published]) -> Table:
         Column("table", key=True),
         Column("title"),
         Column("runs", unit="count", help="behind each value"),
-        Column("best", '"best"', "count", help="columns with two or more values that have error bars"),
+        Column(
+            "best", '"best"', "count", help="columns with two or more values that have error bars"
+        ),
         Column("best survive", "survive", "count", help=WORDS["best"]),
         Column("pairs", '"A above B"', "count", help="two different values of a column"),
         Column("alone", "survive alone", "count", help="each judged by itself, p < 0.05"),
-        Column("together", "with all", "count", help="p < 0.05 after Holm's correction over the pairs of a column"),
+        Column(
+            "together",
+            "with all",
+            "count",
+            help="p < 0.05 after Holm's correction over the pairs of a column",
+        ),
     ]
     return table(lines, "claims", "Claims of published tables", columns)
 
@@ -174,8 +206,12 @@ def best_table(papers: Sequence[Published]) -> Table:
     for contest in itertools.chain.from_iterable(map(contests, papers)):
         first, second = contest.means[:2]
         names = contest.rivals
-        lines.append({"table": contest.paper.name, "column": contest.column, "best": contest.names[0]})
-        lines[-1] |= entry("lead", (first - second) / (100 if contest.paper.quantity == "accuracy" else 1))
+        lines.append(
+            {"table": contest.paper.name, "column": contest.column, "best": contest.names[0]}
+        )
+        lines[-1] |= entry(
+            "lead", (first - second) / (100 if contest.paper.quantity == "accuracy" else 1)
+        )
         lines[-1] |= {"second": contest.names[1]} | entry("p", float(contest.p_values[0, 1]))
         lines[-1]["not separated"] = ", ".join(names) if len(names) < 4 else f"{len(names)} others"
     columns = [
@@ -217,7 +253,9 @@ class ClaimsReport(Report):
 
     unread = OF_RUNS
 
-    def __call__(self, collection: Collection | None, selection: Selection, split_by: str | None = None) -> Document:
+    def __call__(
+        self, collection: Collection | None, selection: Selection, split_by: str | None = None
+    ) -> Document:
         having = [paper for name in names() if (paper := published(name)).bar]
         papers = having if self.tables is None else [published(name) for name in self.tables]
         if without := [paper.name for paper in papers if not paper.bar]:
@@ -227,14 +265,19 @@ class ClaimsReport(Report):
             )
         counts = claims_table(papers)
         best, survive, pairs, alone, together = (
-            int(np.nansum(counts.frame[name])) for name in ("best", "best survive", "pairs", "alone", "together")
+            int(np.nansum(counts.frame[name]))
+            for name in ("best", "best survive", "pairs", "alone", "together")
         )
         answer = [
             f'{survive} of {best} claims "best" in {len(papers)} published tables survive their own error bars.',
             f'Of {pairs:,} claims "A above B", {alone:,} survive alone, {together:,} with all others of their column.',
         ]
         facts = [(paper.name, f"{paper.source}; {paper.note}") for paper in papers]
-        section = Section("claims", "Published tables", [counts, best_table(papers)], answer=answer, facts=facts)
+        section = Section(
+            "claims", "Published tables", [counts, best_table(papers)], answer=answer, facts=facts
+        )
         title = "What published tables can tell"
         assumptions = [*ASSUMPTIONS, *_assumed_bars(papers)]
-        return Document(title, "", [section], problem_table([]), assumptions, [f"{len(papers)} tables."], WORDS)
+        return Document(
+            title, "", [section], problem_table([]), assumptions, [f"{len(papers)} tables."], WORDS
+        )

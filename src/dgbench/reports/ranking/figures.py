@@ -94,7 +94,9 @@ def dataset_figure(leaderboard: Leaderboard) -> Figure | None:
             axes.set_visible(False)
         drawn.supxlabel("test accuracy (%), higher is better", fontsize=11)
         text = "Dot: mean over the held-out environments and seeds; each panel has its own scale."
-        return finish(drawn, name, "Accuracy on each dataset", f"{text} {_caption(shown)}{on_chance}")
+        return finish(
+            drawn, name, "Accuracy on each dataset", f"{text} {_caption(shown)}{on_chance}"
+        )
 
 
 def rank_figure(leaderboard: Leaderboard) -> Figure | None:
@@ -114,7 +116,11 @@ def rank_figure(leaderboard: Leaderboard) -> Figure | None:
             text += " Forms of one dataset share their images, so the test sees more blocks than there is evidence."
     else:
         judged = comparable(averages[0])
-        names, seeds, blocks = list(map(str, judged.index)), judged.columns, (-judged.to_numpy().T).tolist()
+        names, seeds, blocks = (
+            list(map(str, judged.index)),
+            judged.columns,
+            (-judged.to_numpy().T).tolist(),
+        )
         text = (
             f"Mean rank over {len(seeds)} seeds (blocks), 1 is the highest average accuracy. It speaks of other seeds "
             "on this dataset, not of other datasets or environments."
@@ -127,7 +133,9 @@ def rank_figure(leaderboard: Leaderboard) -> Figure | None:
     return rank_diagram(ranking, f"ranks_{slug(leaderboard.title)}", "Ranks by accuracy", text)
 
 
-def _dots(axes: Any, order: Sequence[str], level: Mapping[str, float], accuracies: pd.DataFrame) -> None:
+def _dots(
+    axes: Any, order: Sequence[str], level: Mapping[str, float], accuracies: pd.DataFrame
+) -> None:
     """Draw one line per algorithm, the first on top: a dot at its level, and the interval of its seeds.
 
     Args:
@@ -142,7 +150,13 @@ def _dots(axes: Any, order: Sequence[str], level: Mapping[str, float], accuracie
     places, height = _places(order)
     for algorithm in (name for name in order if name in level):
         y, values = places[algorithm], line_values(accuracies, algorithm)
-        style = _MAY_BE_BEST if algorithm in may_be_best else _WORSE if algorithm in judged.index else _NOT_TESTED
+        style = (
+            _MAY_BE_BEST
+            if algorithm in may_be_best
+            else _WORSE
+            if algorithm in judged.index
+            else _NOT_TESTED
+        )
         if len(values) > 1 and abs(mean(values) - level[algorithm]) < 1e-9:
             ends = mean_interval(values)
             line = [100 * ends.low, 100 * ends.high]
@@ -150,14 +164,19 @@ def _dots(axes: Any, order: Sequence[str], level: Mapping[str, float], accuracie
         axes.plot([100 * level[algorithm]], [y], "o", markersize=6, **style)
     low, high = axes.get_xlim()
     axes.set_xlim(max(low, -1), min(high, 101))
-    axes.set_yticks([places[algorithm] for algorithm in order], [_broken(algorithm, _LETTERS) for algorithm in order])
+    axes.set_yticks(
+        [places[algorithm] for algorithm in order],
+        [_broken(algorithm, _LETTERS) for algorithm in order],
+    )
     axes.set_ylim(height, 0)
     axes.tick_params(axis="y", length=0, labelsize=9.5)
     axes.spines["left"].set_visible(False)
     grid(axes, "x")
 
 
-def _draw_chance(panels: Sequence[Any], levels: Sequence[Mapping[str, float]], label: str = "") -> str:
+def _draw_chance(
+    panels: Sequence[Any], levels: Sequence[Mapping[str, float]], label: str = ""
+) -> str:
     """Draw the accuracy of a blind guess as a dashed line where results are near; return the caption's sentence.
 
     Args:
@@ -185,7 +204,9 @@ def _draw_chance(panels: Sequence[Any], levels: Sequence[Mapping[str, float]], l
         )  # fmt: skip
     text = " Dashed: a blind guess." if drawn else ""
     if beside:
-        far = ", ".join(dict.fromkeys(f"{percent(of[BLIND_GUESS])}%" for of in levels if BLIND_GUESS in of))
+        far = ", ".join(
+            dict.fromkeys(f"{percent(of[BLIND_GUESS])}%" for of in levels if BLIND_GUESS in of)
+        )
         text += f" {'Elsewhere a' if drawn else 'A'} blind guess ({far}) lies beyond the picture."
     return text
 

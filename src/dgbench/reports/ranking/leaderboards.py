@@ -31,7 +31,12 @@ from dgbench.seeding import ALL
 HeldOut = frozenset[str]
 #: what tells the datasets of a leaderboard apart
 _DATASET = keys(Role.DATA | Role.FOLDS)
-_WORDS = {"init": "{} init", "head": "{} head", "seed_moves": "seeds move {}", "protocol": "protocol {}"}
+_WORDS = {
+    "init": "{} init",
+    "head": "{} head",
+    "seed_moves": "seeds move {}",
+    "protocol": "protocol {}",
+}
 _USUAL = (("head", "random"), ("seed_moves", ALL))  # not said
 _COLUMNS = ("algorithm", "seed", "env", "accuracy", "images", "accuracy.reason")
 
@@ -57,7 +62,9 @@ class RankedDataset:
     @cached_property
     def averages(self) -> pd.DataFrame:
         """Algorithm x seed: mean accuracy over the environments; NaN for a seed that lacks one."""
-        by_study = self.accuracies.groupby(["algorithm", "seed"])["accuracy"].agg(lambda values: mean(values.tolist()))
+        by_study = self.accuracies.groupby(["algorithm", "seed"])["accuracy"].agg(
+            lambda values: mean(values.tolist())
+        )
         return by_seed(by_study.reset_index(), "accuracy")
 
     @cached_property
@@ -69,7 +76,9 @@ class RankedDataset:
         """Say why an algorithm has no average; empty where nothing is missing."""
         if algorithm not in self.seeds:
             example = self.examples[algorithm]
-            fill = algorithm_command(self.folder, str(example.identity["algorithm"]), Path(example.folder))
+            fill = algorithm_command(
+                self.folder, str(example.identity["algorithm"]), Path(example.folder)
+            )
             return f"not planned: no run of {algorithm} here; to fill: {fill}"
         return reasons(self.accuracies, "accuracy").get(algorithm, "")
 
@@ -106,7 +115,9 @@ class Leaderboard:
         """Algorithm x seed: mean over the datasets of the ranked algorithms; NaN for a seed that lacks one."""
         order = list(self.level)
         seeds = sorted(set().union(*(dataset.averages.columns for dataset in self.datasets)))
-        first, *others = (dataset.averages.reindex(index=order, columns=seeds) for dataset in self.datasets)
+        first, *others = (
+            dataset.averages.reindex(index=order, columns=seeds) for dataset in self.datasets
+        )
         return sum(others, first) / len(self.datasets)
 
     @property
@@ -121,12 +132,16 @@ class Leaderboard:
         return {
             board.identity["seed_moves"]: board.averages
             for board in boards
-            if len(board.datasets) == len(self.datasets) and all(map(repeats, self._identities(), board._identities()))
+            if len(board.datasets) == len(self.datasets)
+            and all(map(repeats, self._identities(), board._identities()))
         }
 
     def _identities(self) -> list[dict[str, Any]]:
         """List what tells each of its datasets from those of other leaderboards."""
-        return [{**self.identity, **{key: data.identity[key] for key in _DATASET}} for data in self.datasets]
+        return [
+            {**self.identity, **{key: data.identity[key] for key in _DATASET}}
+            for data in self.datasets
+        ]
 
     @property
     def trained_on_tested(self) -> bool:
@@ -180,18 +195,32 @@ def leaderboards(
                 study = {"algorithm": study_runs[0].label, "seed": study_runs[0].identity["seed"]}
                 lines, missing = _accuracies(environments, plan, study_runs, tests, selected)
                 accuracies += [{**study, **line} for line in lines]
-                counting = [{"run": run.identity["run"], "folder": run.folder} for run in study_runs if not run.reason]
+                counting = [
+                    {"run": run.identity["run"], "folder": run.folder}
+                    for run in study_runs
+                    if not run.reason
+                ]
                 runs += [{"dataset": title, **study, **run} for run in counting]
                 problems += missing
-            frame = pd.DataFrame(accuracies, columns=list(_COLUMNS)).astype({"accuracy": float, "images": float})
-            references = chance_of([run.identity for run in group.runs], group.tests, environments, [], [])
+            frame = pd.DataFrame(accuracies, columns=list(_COLUMNS)).astype(
+                {"accuracy": float, "images": float}
+            )
+            references = chance_of(
+                [run.identity for run in group.runs], group.tests, environments, [], []
+            )
             levels = references.accuracies(environments) if references else {}
             first = group.runs[0]
             folder = Path(first.folder)
-            datasets.append(RankedDataset(title, first.identity, environments, frame, folder, examples, levels))
+            datasets.append(
+                RankedDataset(title, first.identity, environments, frame, folder, examples, levels)
+            )
         identity = {key: groups[0].identity[key] for key in names}
         codes = tuple(dict.fromkeys(code for group, _, _ in shown for code in group.codes))
-        boards.append(Leaderboard(_title(identity, datasets), identity, tuple(datasets), codes, pd.DataFrame(runs)))
+        boards.append(
+            Leaderboard(
+                _title(identity, datasets), identity, tuple(datasets), codes, pd.DataFrame(runs)
+            )
+        )
     return boards, problems
 
 
@@ -220,14 +249,21 @@ def _accuracies(
         selected: all runs, with what is known of those without rows.
     """
     identity = runs[0].identity
-    tested_by = {number: frozenset(tested(selected.runs[number].identity)) for number in tests["run"].unique()}
+    tested_by = {
+        number: frozenset(tested(selected.runs[number].identity))
+        for number in tests["run"].unique()
+    }
     by_env: dict[str, dict[HeldOut, float]] = {env: {} for env in environments}
     images: dict[str, float] = {}
     columns = (tests[name].tolist() for name in ("run", "env", "accuracy", "images"))
     for run, env, accuracy, count in zip(*columns, strict=True):
         if env in by_env:
             by_env[env][tested_by[run]], images[env] = accuracy, count
-    lacking = [h for h in plan if any(math.isnan(by_env[env].get(h, math.nan)) for env in h & by_env.keys())]
+    lacking = [
+        h
+        for h in plan
+        if any(math.isnan(by_env[env].get(h, math.nan)) for env in h & by_env.keys())
+    ]
     missing = {held_out: _why_missing(held_out, runs, selected) for held_out in lacking}
     problems, fill = [], ""
     if missing:
@@ -235,7 +271,10 @@ def _accuracies(
         fill = f"To fill: run it where the sweep was made (trial {identity['seed']}) and import the folder again"
         if not identity["code"].startswith(IMPORTED):
             fill = f"To fill: {filling_command(Path(runs[0].folder), folds if all(folds) else [])}"
-        gaps = [f"{', '.join(sorted(held_out))} held out: {reason}" for held_out, (reason, _) in missing.items()]
+        gaps = [
+            f"{', '.join(sorted(held_out))} held out: {reason}"
+            for held_out, (reason, _) in missing.items()
+        ]
         place = f"{variant_text(identity)}, {runs[0].label} seed {identity['seed']}"
         problems.append(Problem("missing cells", place, f"{'; '.join(gaps)}. {fill}"))
     lines = []
@@ -243,18 +282,27 @@ def _accuracies(
         cause = next((text for held_out, (text, _) in missing.items() if env in held_out), "")
         value = mean(list(accuracies.values())) if accuracies and not cause else None
         reason = f"seed {identity['seed']}: {cause}. {fill}" if cause else None
-        lines.append({"env": env, "images": images.get(env), "accuracy": value, "accuracy.reason": reason})
+        lines.append(
+            {"env": env, "images": images.get(env), "accuracy": value, "accuracy.reason": reason}
+        )
     return lines, problems
 
 
-def _why_missing(held_out: HeldOut, runs: Sequence[SelectedRun], selected: Selected) -> tuple[str, str]:
+def _why_missing(
+    held_out: HeldOut, runs: Sequence[SelectedRun], selected: Selected
+) -> tuple[str, str]:
     """Say why an algorithm and seed have no result in a set of tested environments; and its fold, empty if unknown."""
     folds = [frozenset(tests) for tests in tested_by_fold(runs[0].identity) or []]
     fold = str(folds.index(held_out)) if held_out in folds else ""
     for run in runs:
         if not run.lost and frozenset(tested(run.identity)) == held_out:
-            return run.reason or "its accuracy is NaN, or it has no test row, at the selected step", fold
-    nothing = "no run in these results holds out" if selected.partial else "not planned: no run holds out"
+            return (
+                run.reason or "its accuracy is NaN, or it has no test row, at the selected step",
+                fold,
+            )
+    nothing = (
+        "no run in these results holds out" if selected.partial else "not planned: no run holds out"
+    )
     reasons_of = (selected.silent.get(Path(run.folder).parent, {}).get(fold) for run in runs)
     return next(filter(None, reasons_of), f"{nothing} {', '.join(sorted(held_out))}"), fold
 

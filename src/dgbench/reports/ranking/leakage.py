@@ -48,12 +48,21 @@ def leakage_table(models: pd.DataFrame, kind: str) -> Table:
     lines: list[dict[str, Any]] = []
     for (algorithm, domains), group in models.groupby(["algorithm", "domains"]):
         finished = group[group["average"].notna()]
-        number = {"test domains": domains, "models": len(finished[["held out", "seed"]].drop_duplicates())}
+        number = {
+            "test domains": domains,
+            "models": len(finished[["held out", "seed"]].drop_duplicates()),
+        }
         if not len(finished):
-            reason = next((text for text in group["average.reason"] if isinstance(text, str)), "no finished run")
+            reason = next(
+                (text for text in group["average.reason"] if isinstance(text, str)),
+                "no finished run",
+            )
             empty = entries([column.name for column in _RESULTS], reason)
             lines.append({"algorithm": algorithm, "chosen by": "-"} | empty | number)
-        lines += [{"algorithm": algorithm} | _summary(finished, size, kind) | number for size in _sizes(finished)]
+        lines += [
+            {"algorithm": algorithm} | _summary(finished, size, kind) | number
+            for size in _sizes(finished)
+        ]
     columns = [
         ALGORITHM,
         _CHOSEN_BY,
@@ -89,14 +98,21 @@ def domain_table(models: pd.DataFrame, identity: Mapping[str, Any], kind: str) -
     for key, group in finished.groupby(["algorithm", "held out"]):
         algorithm, held_out = key
         for size in _sizes(group):
-            lines.append({"algorithm": algorithm, "test domains": ", ".join(held_out)} | _summary(group, size, kind))
+            lines.append(
+                {"algorithm": algorithm, "test domains": ", ".join(held_out)}
+                | _summary(group, size, kind)
+            )
             place = identity["dataset"], frozenset(held_out), str(size or "iid")
             for name, value in printed.get(place, {}).items():
                 lines[-1] |= entry(f"{name} published", value / 100)
             models_at_size = group[group["K"] == size]
             for env in given:
                 index = held_out.index(env) if env in held_out else None
-                accuracies = [] if index is None else [float(values[index]) for values in models_at_size["accuracies"]]
+                accuracies = (
+                    []
+                    if index is None
+                    else [float(values[index]) for values in models_at_size["accuracies"]]
+                )
                 lines[-1] |= (
                     entry(env, mean(accuracies), n=len(accuracies))
                     if accuracies
@@ -108,9 +124,14 @@ def domain_table(models: pd.DataFrame, identity: Mapping[str, Any], kind: str) -
         f"Mean over seeds, ± {SPREADS[kind]}. The accuracy of a domain at K is its mean over the sets of K with it."
     ]
     if any("leakage published" in line for line in lines):
-        columns += [replace(c, name=f"{c.name} published", title=f"{c.title or c.name}, published") for c in _RESULTS]
+        columns += [
+            replace(c, name=f"{c.name} published", title=f"{c.title or c.name}, published")
+            for c in _RESULTS
+        ]
         notes.append(f"Published: {theirs.source}; which algorithm it is of is not said.")
-    return table(lines, "leakage_domains", "Oracle leakage in each test domain", columns, notes, detail=True)
+    return table(
+        lines, "leakage_domains", "Oracle leakage in each test domain", columns, notes, detail=True
+    )
 
 
 def leakage_answer(models: pd.DataFrame) -> list[str]:
@@ -120,7 +141,11 @@ def leakage_answer(models: pd.DataFrame) -> list[str]:
         return []
     ways = []
     for size in sorted({1, max(_sizes(finished))}):
-        gains = finished[finished["K"] == size].groupby("algorithm")["leakage"].agg(lambda leaks: mean(leaks.tolist()))
+        gains = (
+            finished[finished["K"] == size]
+            .groupby("algorithm")["leakage"]
+            .agg(lambda leaks: mean(leaks.tolist()))
+        )
         lowest, highest = (
             f"{percent(gains.min())} ({gains.idxmin()})",
             f"{percent(gains.max())} points ({gains.idxmax()})",
@@ -142,10 +167,16 @@ def _summary(models: pd.DataFrame, size: int, kind: str) -> dict[str, Any]:
     averages, leaks = rows["average"].tolist(), rows["leakage"].tolist()
     average = entry("average", mean(averages), std=spread(averages, kind), n=len(rows))
     if size == 0:
-        honest = entry("leakage", 0.0, n=len(rows)) | entry("change", reason="the honest choice leaks nothing")
+        honest = entry("leakage", 0.0, n=len(rows)) | entry(
+            "change", reason="the honest choice leaks nothing"
+        )
         return {"chosen by": "validation", **average, **honest}
     leak, single = mean(leaks), mean(models.loc[models["K"] == 1, "leakage"].tolist())
-    change = entry("change", leak / single - 1) if single else entry("change", reason="K=1 leaks nothing")
+    change = (
+        entry("change", leak / single - 1)
+        if single
+        else entry("change", reason="K=1 leaks nothing")
+    )
     return {
         "chosen by": f"oracle, K={size}",
         **average,
@@ -154,7 +185,17 @@ def _summary(models: pd.DataFrame, size: int, kind: str) -> dict[str, Any]:
     }
 
 
-_COLUMNS = ("algorithm", "seed", "held out", "domains", "K", "average", "leakage", "accuracies", "average.reason")
+_COLUMNS = (
+    "algorithm",
+    "seed",
+    "held out",
+    "domains",
+    "K",
+    "average",
+    "leakage",
+    "accuracies",
+    "average.reason",
+)
 #: what the report is about, explained where it first stands
 WORDS = {
     "leakage": "average accuracy of the draw that an oracle chooses, less that of the one that validation data choose.",
@@ -172,7 +213,9 @@ class LeakageReport(Report):
     name: FileName = "leakage"
     spread: Spread = "standard_deviation"
 
-    def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
+    def __call__(
+        self, collection: Collection, selection: Selection, split_by: str | None = None
+    ) -> Document:
         if selection.uses_test_environments or not selection.chooses_draws:
             raise ConfigError(
                 f"report=leakage compares an oracle with an honest choice among draws; selection={selection.name} "
@@ -184,8 +227,19 @@ class LeakageReport(Report):
         titles = dataset_titles([identity for identity, _ in settings], keys(Role.SETTING))
         sections = []
         for (identity, models), title in zip(settings, titles, strict=True):
-            tables = [leakage_table(models, self.spread), domain_table(models, identity, self.spread)]
-            sections.append(Section(slug(title), title, tables, answer=leakage_answer(models), facts=_facts(identity)))
+            tables = [
+                leakage_table(models, self.spread),
+                domain_table(models, identity, self.spread),
+            ]
+            sections.append(
+                Section(
+                    slug(title),
+                    title,
+                    tables,
+                    answer=leakage_answer(models),
+                    facts=_facts(identity),
+                )
+            )
         scope = f"The {selection.title} of each model's draws against an oracle that looks at K of its test domains"
         return Document(
             title="Oracle leakage",
@@ -221,13 +275,17 @@ def leakages(
         for run, lines in selected.tests.groupby("run", sort=False)
     }
     names = keys(Role.SETTING, split_by)
-    settings: dict[str, dict[tuple[str, tuple[str, ...], int], list[int]]] = defaultdict(lambda: defaultdict(list))
+    settings: dict[str, dict[tuple[str, tuple[str, ...], int], list[int]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     runs = selected.runs
     for index, run in enumerate(runs):
         given, reported = run.identity["given"], set(tested_in(run.identity)) - set(unreported)
         tested = tuple(env for env in given if env in reported)
         if tested and not trained_on_tested(run.identity):
-            settings[identity_key(run.identity, names)][run.label, tested, run.identity["seed"]].append(index)
+            settings[identity_key(run.identity, names)][
+                run.label, tested, run.identity["seed"]
+            ].append(index)
     results, problems = [], []
     for _, models in sorted(settings.items()):
         together = [runs[index] for indices in models.values() for index in indices]
@@ -237,23 +295,40 @@ def leakages(
         for (label, tested, seed), indices in sorted(models.items()):
             model = {"algorithm": label, "seed": seed, "held out": tested, "domains": len(tested)}
             draws = [
-                (runs[index].accuracy, [accuracies.get(index, {}).get(env, np.nan) for env in tested])
-                for index in sorted(indices, key=lambda index: runs[index].identity["draw"])  # the largest wins a tie
+                (
+                    runs[index].accuracy,
+                    [accuracies.get(index, {}).get(env, np.nan) for env in tested],
+                )
+                for index in sorted(
+                    indices, key=lambda index: runs[index].identity["draw"]
+                )  # the largest wins a tie
             ]
             gains, reason = _gains(draws)
             for gain in gains:
-                cells = {"K": gain.test_domains, "leakage": gain.leakage, "accuracies": gain.accuracies}
+                cells = {
+                    "K": gain.test_domains,
+                    "leakage": gain.leakage,
+                    "accuracies": gain.accuracies,
+                }
                 lines.append(model | cells | entry("average", gain.average))
             if reason:
                 lines.append(model | entry("average", reason=reason))
-                problems.append(Problem("no leakage", f"{label} seed {seed}, {', '.join(tested)} held out", reason))
+                problems.append(
+                    Problem(
+                        "no leakage", f"{label} seed {seed}, {', '.join(tested)} held out", reason
+                    )
+                )
         results.append((identity, pd.DataFrame(lines).reindex(columns=list(_COLUMNS))))
     return results, problems
 
 
 def _gains(draws: Sequence[tuple[float, list[float]]]) -> tuple[list[Leakage], str]:
     """Compute the leakage of each way of choosing; or none, and say why."""
-    finished = [(validation, tests) for validation, tests in draws if not np.isnan([validation, *tests]).any()]
+    finished = [
+        (validation, tests)
+        for validation, tests in draws
+        if not np.isnan([validation, *tests]).any()
+    ]
     if len(finished) < 2:
         count = f"{len(finished)} finished hyperparameter draw{'s' * (not finished)}"
         return [], f"{count}; an oracle needs 2 or more (hparams.draw=1,2,...)"

@@ -46,7 +46,11 @@ def published_boards(names: Sequence[str]) -> list[Published]:
     Raises:
         ConfigError: there is no such table, or it holds no accuracies.
     """
-    papers = [paper for name in names for paper in ([published(name)] if not is_table(name) else _user_tables(name))]
+    papers = [
+        paper
+        for name in names
+        for paper in ([published(name)] if not is_table(name) else _user_tables(name))
+    ]
     for paper in papers:
         paper.accuracies()
     return papers
@@ -56,7 +60,9 @@ def _user_tables(file: str) -> Sequence[Published]:
     """Read the tables of means in a file of a user's."""
     if papers := read_table(file).published:
         return papers
-    raise ConfigError(f"report.published: {file} holds no means ± standard errors; read its runs with import=table")
+    raise ConfigError(
+        f"report.published: {file} holds no means ± standard errors; read its runs with import=table"
+    )
 
 
 def baseline_of(name: str | None, levels: Mapping[str, Mapping[str, float]]) -> Baseline | None:
@@ -80,7 +86,9 @@ def baseline_of(name: str | None, levels: Mapping[str, Mapping[str, float]]) -> 
 
 def standing_section(theirs: Published) -> Section:
     """Show means with standard errors as a leaderboard, with who leads and from whom the errors separate it."""
-    return Section(slug(theirs.name), theirs.title, [standing_table(theirs)], answer=standing_answer(theirs))
+    return Section(
+        slug(theirs.name), theirs.title, [standing_table(theirs)], answer=standing_answer(theirs)
+    )
 
 
 def standing_table(theirs: Published) -> Table:
@@ -100,9 +108,15 @@ def standing_table(theirs: Published) -> Table:
         lines.append(line | entry("rank", places.get(name), reason="no average, so no place"))
     columns = [ALGORITHM, *(Column(name, f"{name} accuracy", "percent") for name in theirs.columns)]
     columns += [Column("average", "average accuracy", "percent", "unweighted mean of the columns")]
-    columns += [Column("rank", unit="count", help="1 is the highest average; equal ones share the better place")]
+    columns += [
+        Column(
+            "rank", unit="count", help="1 is the highest average; equal ones share the better place"
+        )
+    ]
     notes = [f"{theirs.note}. The error of an average takes those of its columns as independent."]
-    return table(lines, "leaderboard", "Leaderboard: accuracy ± error bar, as stated", columns, notes)
+    return table(
+        lines, "leaderboard", "Leaderboard: accuracy ± error bar, as stated", columns, notes
+    )
 
 
 def _stated(column: str, value: Value | None, reason: str) -> dict[str, Any]:
@@ -178,7 +192,11 @@ def beside_tables(leaderboard: Leaderboard, theirs: Published, selection: str) -
 def _restricted_to_network(leaderboard: Leaderboard, theirs: Published) -> Published:
     """Restrict a table of networks, all with ERM, to the leaderboard's network; return other tables as they are."""
     row = theirs.match.format(**_network(leaderboard))
-    return replace(theirs, values={"erm": theirs.values[row]} if row in theirs.values else {}) if row else theirs
+    return (
+        replace(theirs, values={"erm": theirs.values[row]} if row in theirs.values else {})
+        if row
+        else theirs
+    )
 
 
 def _network(leaderboard: Leaderboard) -> dict[str, Any]:
@@ -189,7 +207,11 @@ def _network(leaderboard: Leaderboard) -> dict[str, Any]:
 def _comparison(leaderboard: Leaderboard, theirs: Published, settings: str) -> Table | None:
     ours = _our_means(leaderboard, theirs)
     printed = theirs.accuracies()
-    shared = [c for c in theirs.columns if any(c in ours.get(a, {}) and c in line for a, line in printed.items())]
+    shared = [
+        c
+        for c in theirs.columns
+        if any(c in ours.get(a, {}) and c in line for a, line in printed.items())
+    ]
     rows = [name for name in printed if any(column in ours.get(name, {}) for column in shared)]
     if not rows:
         return None
@@ -204,19 +226,32 @@ def _comparison(leaderboard: Leaderboard, theirs: Published, settings: str) -> T
     for algorithm in rows:
         line: dict[str, Any] = {"algorithm": algorithm}
         for name in shared:
-            our_accuracy, their_accuracy = ours.get(algorithm, {}).get(name), printed[algorithm].get(name)
+            our_accuracy, their_accuracy = (
+                ours.get(algorithm, {}).get(name),
+                printed[algorithm].get(name),
+            )
             error = None if their_accuracy is None else theirs.values[algorithm][name].error
-            difference = None if our_accuracy is None or their_accuracy is None else our_accuracy - their_accuracy
+            difference = (
+                None
+                if our_accuracy is None or their_accuracy is None
+                else our_accuracy - their_accuracy
+            )
             reason = "one of the two is missing"
             line |= entry(f"{name} ours", our_accuracy, reason=reason)
-            line |= entry(f"{name} theirs", their_accuracy, std=None if error is None else error / 100)
+            line |= entry(
+                f"{name} theirs", their_accuracy, std=None if error is None else error / 100
+            )
             line |= entry(f"{name} difference", difference, reason=reason)
         lines.append(line)
     notes = [f"Theirs: {theirs.source}; {theirs.note}. {settings}"]
-    return table(lines, f"beside_{theirs.name}", f"Beside {_short(theirs)}, {theirs.title}", columns, notes)
+    return table(
+        lines, f"beside_{theirs.name}", f"Beside {_short(theirs)}, {theirs.title}", columns, notes
+    )
 
 
-def gap_section(boards: Sequence[Leaderboard], folders: Any) -> tuple[Section | None, list[Problem]]:
+def gap_section(
+    boards: Sequence[Leaderboard], folders: Any
+) -> tuple[Section | None, list[Problem]]:
     """Compare linear probing with fine-tuning in every environment, beside distances (Yu et al. 2024, Table 2).
 
     Args:
@@ -228,7 +263,9 @@ def gap_section(boards: Sequence[Leaderboard], folders: Any) -> tuple[Section | 
     """
     distances, problems = _distances(folders)
     paper, lines = published(PRETRAINING), list[dict[str, Any]]()
-    fine_tuned = {_key_without_tuning(board): board for board in boards if board.identity["tuning"] == "ft"}
+    fine_tuned = {
+        _key_without_tuning(board): board for board in boards if board.identity["tuning"] == "ft"
+    }
     for probed in boards:
         tuned = fine_tuned.get(_key_without_tuning(probed))
         if probed.identity["tuning"] != "lp" or tuned is None:
@@ -237,10 +274,29 @@ def gap_section(boards: Sequence[Leaderboard], folders: Any) -> tuple[Section | 
         for (dataset, env, algorithm), lp in _accuracies(probed).items():
             if ft := tuned_accuracies.get((dataset, env, algorithm)):
                 theirs = paper.values.get(f"{dataset}/{env}".replace(" ", "_"), {})
-                line = {"network": tuned.title, "dataset": dataset, "environment": env, "algorithm": algorithm}
-                numbers = {"lp": lp, "ft": ft, "gap": (lp - ft) / ft, "distance": distances.get((dataset, env))}
-                printed = {"gap published": theirs.get("gap"), "distance published": theirs.get("fid")}
-                lines.append({**line, **numbers, **{name: value and value.mean for name, value in printed.items()}})
+                line = {
+                    "network": tuned.title,
+                    "dataset": dataset,
+                    "environment": env,
+                    "algorithm": algorithm,
+                }
+                numbers = {
+                    "lp": lp,
+                    "ft": ft,
+                    "gap": (lp - ft) / ft,
+                    "distance": distances.get((dataset, env)),
+                }
+                printed = {
+                    "gap published": theirs.get("gap"),
+                    "distance published": theirs.get("fid"),
+                }
+                lines.append(
+                    {
+                        **line,
+                        **numbers,
+                        **{name: value and value.mean for name, value in printed.items()},
+                    }
+                )
     if not lines:
         return None, problems
     columns = [
@@ -249,17 +305,34 @@ def gap_section(boards: Sequence[Leaderboard], folders: Any) -> tuple[Section | 
         Column("ft", "fine-tuning", "percent"),
         Column("gap", unit="distance", help="(linear probing - fine-tuning) / fine-tuning"),
         Column("gap published", unit="distance", help=paper.source),
-        Column("distance", unit="distance", help="Frechet, of the pretraining images (report.distances_from)"),
-        Column("distance published", unit="distance", help=f"{paper.source}, by an unknown network"),
+        Column(
+            "distance",
+            unit="distance",
+            help="Frechet, of the pretraining images (report.distances_from)",
+        ),
+        Column(
+            "distance published", unit="distance", help=f"{paper.source}, by an unknown network"
+        ),
     ]
     notes = [f"Published: {paper.source}; {paper.note}."]
-    measured = {str(index): line for index, line in enumerate(lines) if line["distance"] is not None}
+    measured = {
+        str(index): line for index, line in enumerate(lines) if line["distance"] is not None
+    }
     if len(measured) > 2:
-        rho = spearman(*({index: line[name] for index, line in measured.items()} for name in ("gap", "distance")))
-        notes.append(f"Rank correlation of gap and distance: {decimal(rho, 2)} (n={len(measured)}).")
+        rho = spearman(
+            *(
+                {index: line[name] for index, line in measured.items()}
+                for name in ("gap", "distance")
+            )
+        )
+        notes.append(
+            f"Rank correlation of gap and distance: {decimal(rho, 2)} (n={len(measured)})."
+        )
     title = "Linear probing against fine-tuning, and distance to the pretraining images"
     columns = [c for c in columns if any(line[c.name] is not None for line in lines)]
-    return Section("relative_gap", title, [table(lines, "relative_gap", title, columns, notes)]), problems
+    return Section(
+        "relative_gap", title, [table(lines, "relative_gap", title, columns, notes)]
+    ), problems
 
 
 def _distances(folders: Any) -> tuple[dict[tuple[str, str], float], list[Problem]]:
@@ -277,7 +350,9 @@ def _distances(folders: Any) -> tuple[dict[tuple[str, str], float], list[Problem
 
 def _key_without_tuning(leaderboard: Leaderboard) -> str:
     """Return a key that a leaderboard shares with the one of another tuning."""
-    return identity_key(leaderboard.identity, [key for key in leaderboard.identity if key != "tuning"])
+    return identity_key(
+        leaderboard.identity, [key for key in leaderboard.identity if key != "tuning"]
+    )
 
 
 def _accuracies(leaderboard: Leaderboard) -> dict[tuple[str, str, str], float]:
@@ -290,7 +365,9 @@ def _accuracies(leaderboard: Leaderboard) -> dict[tuple[str, str, str], float]:
     }
 
 
-def agreement_section(levels: Mapping[str, Mapping[str, float]], tables: Sequence[Published]) -> Section | None:
+def agreement_section(
+    levels: Mapping[str, Mapping[str, float]], tables: Sequence[Published]
+) -> Section | None:
     """Compare leaderboards: all places, and Spearman's correlation of each pair; None for fewer than two of them.
 
     Args:
@@ -311,7 +388,11 @@ def _settings_note(leaderboard: Leaderboard, theirs: Published, selection: str) 
     if not theirs.settings:
         return "Networks, data and budgets may differ: see the facts above."
     ours = {**_network(leaderboard), "selection": selection}
-    contrasts = [f"{key} {ours[key]} here, {text} there" for key, text in theirs.settings.items() if ours[key] != text]
+    contrasts = [
+        f"{key} {ours[key]} here, {text} there"
+        for key, text in theirs.settings.items()
+        if ours[key] != text
+    ]
     if contrasts:
         return f"Not the same settings: {'; '.join(contrasts)}. Data and budgets may differ too: see the facts above."
     named = ", ".join(f"{key} {text}" for key, text in theirs.settings.items())
@@ -323,7 +404,11 @@ def _our_means(leaderboard: Leaderboard, theirs: Published) -> dict[str, dict[st
     ours: dict[str, dict[str, float]] = {name: {} for name in leaderboard.algorithms}
     for dataset in leaderboard.datasets:
         if not theirs.dataset:
-            key = dataset.title if dataset.title in theirs.columns else str(dataset.identity["dataset"])
+            key = (
+                dataset.title
+                if dataset.title in theirs.columns
+                else str(dataset.identity["dataset"])
+            )
             for algorithm, level in means(dataset.averages).items():
                 ours[algorithm][key] = level
         elif theirs.dataset == dataset.identity["dataset"]:
@@ -343,7 +428,10 @@ def _places(boards: Mapping[str, Mapping[str, float]]) -> Table:
         for title, place_of in places.items():
             line |= entry(title, place_of.get(name), reason="not on this leaderboard")
         lines.append(line)
-    columns = [ALGORITHM, *(Column(t, unit="count", help="place by the average over its datasets") for t in boards)]
+    columns = [
+        ALGORITHM,
+        *(Column(t, unit="count", help="place by the average over its datasets") for t in boards),
+    ]
     return table(lines, "places", "Places on every leaderboard", columns)
 
 
@@ -355,16 +443,24 @@ def _correlations(boards: Mapping[str, Mapping[str, float]]) -> Table:
             common = sorted(averages.keys() & board.keys())
             flag = f"(n={len(common)})" if len(common) < len(averages) else ""
             try:
-                rho = spearman({name: averages[name] for name in common}, {name: board[name] for name in common})
+                rho = spearman(
+                    {name: averages[name] for name in common},
+                    {name: board[name] for name in common},
+                )
                 line |= entry(second, rho, n=len(common), flag=flag)
             except MeasureError as problem:
                 line |= entry(second, reason=str(problem))
         lines.append(line)
-    columns = [Column("leaderboard", key=True), *(Column(title, unit="correlation") for title in boards)]
+    columns = [
+        Column("leaderboard", key=True),
+        *(Column(title, unit="correlation") for title in boards),
+    ]
     notes = [
         "Spearman's rank correlation of the averages, over the algorithms of both (n where fewer than the line has)."
     ]
-    return table(lines, "leaderboard_correlation", "Rank correlation between leaderboards", columns, notes)
+    return table(
+        lines, "leaderboard_correlation", "Rank correlation between leaderboards", columns, notes
+    )
 
 
 def _title(theirs: Published) -> str:

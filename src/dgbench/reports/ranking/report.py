@@ -85,7 +85,10 @@ def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
     if len(verdict.leaders.names) > 1:
         datasets = leaderboard.datasets
         trained_on_one = all(only_one_environment(dataset.identity) for dataset in datasets)
-        parts = [dataset.accuracies.drop(columns="images").assign(dataset=dataset.title) for dataset in datasets]
+        parts = [
+            dataset.accuracies.drop(columns="images").assign(dataset=dataset.title)
+            for dataset in datasets
+        ]
         results = pd.concat(parts)
         tie = verdict.leaders.sentence(f"highest {quantity}", results, "accuracy", trained_on_one)
         head = f"{tie}."
@@ -100,7 +103,12 @@ def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
         answer.append(f"Compared over the seeds that both have, if at all: {named}.")
     if unranked := [name for name in names if name not in level]:
         answer.append(f"Not ranked, since a dataset is missing: {', '.join(unranked)}.")
-    warning = beaten({verdict.leader: level[verdict.leader]}, leaderboard.chance, "average accuracy", highest=True)
+    warning = beaten(
+        {verdict.leader: level[verdict.leader]},
+        leaderboard.chance,
+        "average accuracy",
+        highest=True,
+    )
     return [warning, *answer] if warning else answer
 
 
@@ -139,7 +147,9 @@ class LeaderboardReport(Report):
     distances_from: Folders | None = None
     epochs: Annotated[int, Field(ge=2), Refusal("has no variance", "give 2 or more")] = 10
     baseline: Name | None = None
-    published: Annotated[list[Name], Refusal("is no list of published tables", "write e.g. [NAME]")] = Field([])
+    published: Annotated[
+        list[Name], Refusal("is no list of published tables", "write e.g. [NAME]")
+    ] = Field([])
 
     @model_validator(mode="after")
     def _together(self) -> Self:
@@ -150,7 +160,9 @@ class LeaderboardReport(Report):
             )
         return self
 
-    def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
+    def __call__(
+        self, collection: Collection, selection: Selection, split_by: str | None = None
+    ) -> Document:
         theirs = published_boards(self.published)
         split = shift_split(self.shifts, self.shifts_from, self.shifts_estimator)
         if collection.published:
@@ -159,7 +171,9 @@ class LeaderboardReport(Report):
         check_algorithm(self, "reference", [run.label for run in selected.runs])
         unreported = selection.validation_environments
         results, missing = leaderboards(selected, unreported, split_by)
-        levels = {leaderboard.title: level for leaderboard in results if (level := leaderboard.level)}
+        levels = {
+            leaderboard.title: level for leaderboard in results if (level := leaderboard.level)
+        }
         baseline = baseline_of(self.baseline, levels)
         curves = test_curves(collection, selected, unreported, self.epochs)
         chosen = choices(selected, unreported)
@@ -168,9 +182,15 @@ class LeaderboardReport(Report):
             score = score_table(leaderboard, self.reference, split, self.spread)
             other_board = baseline if baseline and baseline.title != leaderboard.title else None
             tables = [
-                leaderboard_table(leaderboard, self.spread, other_board, leaderboard.repetitions(results)),
+                leaderboard_table(
+                    leaderboard, self.spread, other_board, leaderboard.repetitions(results)
+                ),
                 *([] if score is None else [score]),
-                *(frame for paper in theirs for frame in beside_tables(leaderboard, paper, selection.name)),
+                *(
+                    frame
+                    for paper in theirs
+                    for frame in beside_tables(leaderboard, paper, selection.name)
+                ),
                 *(
                     dataset_table(leaderboard, dataset, self.spread, self.std_divisor)
                     for dataset in leaderboard.datasets
@@ -180,7 +200,14 @@ class LeaderboardReport(Report):
             ]
             figures, answer = leaderboard_figures(leaderboard), leaderboard_answer(leaderboard)
             sections.append(
-                Section(slug(leaderboard.title), leaderboard.title, tables, figures, answer, facts=_facts(leaderboard))
+                Section(
+                    slug(leaderboard.title),
+                    leaderboard.title,
+                    tables,
+                    figures,
+                    answer,
+                    facts=_facts(leaderboard),
+                )
             )
         gaps, gap_problems = gap_section(results, self.distances_from)
         agreement = agreement_section(levels, theirs)
@@ -193,7 +220,9 @@ class LeaderboardReport(Report):
             selection=selection_text(selection, collection),
             sections=[*sections, *(section for section in (gaps, agreement) if section)],
             problems=problem_table(problems),
-            warnings=warnings(selection, collection, any(leaderboard.trained_on_tested for leaderboard in results)),
+            warnings=warnings(
+                selection, collection, any(leaderboard.trained_on_tested for leaderboard in results)
+            ),
             lead=leads(used, problems),
             words=WORDS,
         )
@@ -206,7 +235,8 @@ class LeaderboardReport(Report):
             sections=[standing_section(paper) for paper in papers],
             problems=problem_table(problems),
             lead=leads(
-                f"{sum(len(paper.values) for paper in papers)} lines of means with standard errors", collection.problems
+                f"{sum(len(paper.values) for paper in papers)} lines of means with standard errors",
+                collection.problems,
             ),
             words={"average accuracy": WORDS["average accuracy"]},
         )
@@ -217,5 +247,7 @@ def _facts(leaderboard: Leaderboard) -> list[tuple[str, str]]:
     for dataset in leaderboard.datasets:
         form = f"base images {dataset.identity['base']}, {dataset.identity['evaluation']} errors"
         held_out = ", ".join(dataset.environments)
-        facts.append((dataset.title, f"{variant_text(dataset.identity)}; {form}; held out: {held_out}"))
+        facts.append(
+            (dataset.title, f"{variant_text(dataset.identity)}; {form}; held out: {held_out}")
+        )
     return [*facts, *([("code", ", ".join(leaderboard.codes))] if leaderboard.codes else [])]

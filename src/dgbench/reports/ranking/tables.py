@@ -15,7 +15,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dgbench.analysis.accuracy import SPREADS, domain_std, mean, overall, rank_changes, ranking_score, ranks, spread
+from dgbench.analysis.accuracy import (
+    SPREADS,
+    domain_std,
+    mean,
+    overall,
+    rank_changes,
+    ranking_score,
+    ranks,
+    spread,
+)
 from dgbench.analysis.selection import RunKey, first_best, records_of, scores
 from dgbench.analysis.shift_verdicts import DOMINANT
 from dgbench.errors import ConfigError, MeasureError
@@ -42,7 +51,14 @@ from dgbench.reports.ranking.published import Baseline
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import Selected, finished_rows, in_environments
-from dgbench.reports.reading.shifts import ShiftSetting, form_of, forms_of, read_shifts, shift_settings, verdicts
+from dgbench.reports.reading.shifts import (
+    ShiftSetting,
+    form_of,
+    forms_of,
+    read_shifts,
+    shift_settings,
+    verdicts,
+)
 from dgbench.reports.tables import Column, Table, entries, entry, table
 
 _BOLD = "Bold: the highest, where the seeds separate it from every other one."
@@ -74,7 +90,15 @@ def leaderboard_table(
     for dataset in leaderboard.datasets:
         missing = {name: dataset.absence_reason(name) for name in order}
         parts.append(
-            seed_columns(dataset.averages, dataset.title, order, dataset.seeds, missing, highest=True, bar=kind)
+            seed_columns(
+                dataset.averages,
+                dataset.title,
+                order,
+                dataset.seeds,
+                missing,
+                highest=True,
+                bar=kind,
+            )
         )
         form, held_out = variant_text(dataset.identity), ", ".join(dataset.environments)
         text = f"{form}: mean accuracy over {held_out}, each held out"
@@ -82,16 +106,33 @@ def leaderboard_table(
     if has_average:
         judged = leaderboard.averages.dropna(how="all")
         best = leader(judged, highest=True) if set(order) <= set(judged.index) else None
-        reasons_of = {name: [dataset.absence_reason(name) for dataset in leaderboard.datasets] for name in order}
-        absences = {name: next(filter(None, reasons_of[name]), "a dataset is missing") for name in order}
-        cells = [entry("average", level.get(name), best=name == best, reason=absences[name]) for name in order]
+        reasons_of = {
+            name: [dataset.absence_reason(name) for dataset in leaderboard.datasets]
+            for name in order
+        }
+        absences = {
+            name: next(filter(None, reasons_of[name]), "a dataset is missing") for name in order
+        }
+        cells = [
+            entry("average", level.get(name), best=name == best, reason=absences[name])
+            for name in order
+        ]
         parts.append(pd.DataFrame(cells, index=order))
         columns.append(
-            Column("average", "average accuracy", "percent", "mean over the datasets of the unrounded means")
+            Column(
+                "average",
+                "average accuracy",
+                "percent",
+                "mean over the datasets of the unrounded means",
+            )
         )
     places = ranks(level)
     parts.append(_places(order, "rank", places, "no average, so no place"))
-    columns.append(Column("rank", unit="count", help="1 is the highest average; equal ones share the better place"))
+    columns.append(
+        Column(
+            "rank", unit="count", help="1 is the highest average; equal ones share the better place"
+        )
+    )
     if baseline:
         changes = rank_changes(baseline.means, level)
         parts.append(_places(order, "Δ rank", changes, f"not in {baseline.title}"))
@@ -104,9 +145,13 @@ def leaderboard_table(
     return table(lines, "leaderboard", title, columns, notes)
 
 
-def _places(order: Sequence[str], column: str, places: Mapping[str, int], reason: str) -> pd.DataFrame:
+def _places(
+    order: Sequence[str], column: str, places: Mapping[str, int], reason: str
+) -> pd.DataFrame:
     """Fill a column with the places of the algorithms; those without one get the reason."""
-    return pd.DataFrame([entry(column, places.get(name), reason=reason) for name in order], index=list(order))
+    return pd.DataFrame(
+        [entry(column, places.get(name), reason=reason) for name in order], index=list(order)
+    )
 
 
 def dataset_table(
@@ -124,14 +169,26 @@ def dataset_table(
     parts = []
     for env in dataset.environments:
         rows_of_env = dataset.accuracies[dataset.accuracies["env"] == env]
-        missing = {name: reasons(rows_of_env, "accuracy").get(name) or dataset.absence_reason(name) for name in order}
-        parts.append(seed_columns(by_seed(rows_of_env, "accuracy"), env, order, seeds, missing, highest=True, bar=kind))
-        columns.append(Column(env, f"accuracy in {env}", "percent", f"accuracy in {env}, {condition}"))
+        missing = {
+            name: reasons(rows_of_env, "accuracy").get(name) or dataset.absence_reason(name)
+            for name in order
+        }
+        parts.append(
+            seed_columns(
+                by_seed(rows_of_env, "accuracy"), env, order, seeds, missing, highest=True, bar=kind
+            )
+        )
+        columns.append(
+            Column(env, f"accuracy in {env}", "percent", f"accuracy in {env}, {condition}")
+        )
     deviation = f"standard deviation over the test environments, divisor {divisor}"
     columns += [
         Column("average", "average accuracy", "percent", "mean of the unrounded environment means"),
         Column(
-            "overall", "overall accuracy", "percent", "over all test images: environments weighted with their images"
+            "overall",
+            "overall accuracy",
+            "percent",
+            "over all test images: environments weighted with their images",
         ),
         Column("std", "std (points)", "points", deviation),
     ]
@@ -146,7 +203,9 @@ def dataset_table(
         *accuracy_note({dataset.title: dataset.chance}),
     ]
     if dataset.identity["protocol"] == LOO and len(dataset.environments) > 1:
-        notes.append("Leave-one-out: every environment has another model, so std mixes models and environments.")
+        notes.append(
+            "Leave-one-out: every environment has another model, so std mixes models and environments."
+        )
     environments = "tested" if trained_on_tested(dataset.identity) else "held-out"
     title = f"{dataset.title}: accuracy in each {environments} environment"
     return table(lines, f"dataset_{slug(dataset.title)}", title, columns, notes)
@@ -196,7 +255,9 @@ def _attempt(name: str, function: Callable[[], float]) -> dict[str, Any]:
 def _images(dataset: RankedDataset) -> dict[str, float]:
     """Count the test images of each environment; empty where every row says 1, so that the number is not known."""
     rows = dataset.accuracies.dropna(subset="images")
-    images = {str(env): float(count) for env, count in zip(rows["env"], rows["images"], strict=True)}
+    images = {
+        str(env): float(count) for env, count in zip(rows["env"], rows["images"], strict=True)
+    }
     return images if any(count > 1 for count in images.values()) else {}
 
 
@@ -215,15 +276,21 @@ def _notes(leaderboard: Leaderboard, order: Sequence[str], baseline: Baseline | 
     notes = []
     if seeds:
         notes.append(f"n = {seeds[0]}{f' to {seeds[-1]}' if len(seeds) > 1 else ''} seeds.")
-    notes.append(f"Higher is better. {_BOLD} Seeds that lack an environment are left out of the mean (n marked).")
+    notes.append(
+        f"Higher is better. {_BOLD} Seeds that lack an environment are left out of the mean (n marked)."
+    )
     if unranked := [name for name in order if name not in level]:
-        notes.append(f"Without a place, since a dataset is missing: {', '.join(unranked)}; the reasons stand below.")
+        notes.append(
+            f"Without a place, since a dataset is missing: {', '.join(unranked)}; the reasons stand below."
+        )
     if seeds and seeds[0] == 1:
         notes.append("1 seed has no error bar, and any place here may be its luck.")
     notes += resolution(leaderboard.averages, "average accuracy")
     if baseline:
         shared = len(baseline.means.keys() & level.keys())
-        notes.append(f"Δ rank: places won against {baseline.title}, ranked among the {shared} algorithms of both.")
+        notes.append(
+            f"Δ rank: places won against {baseline.title}, ranked among the {shared} algorithms of both."
+        )
     return notes
 
 
@@ -258,7 +325,9 @@ class ShiftSplit:
 
 
 def shift_split(
-    named: Mapping[str, str], folders: str | Path | Sequence[str | Path] | None, estimator: str | None
+    named: Mapping[str, str],
+    folders: str | Path | Sequence[str | Path] | None,
+    estimator: str | None,
 ) -> ShiftSplit:
     """Determine the kind of shift of each dataset, from the configuration or from estimates.
 
@@ -283,7 +352,9 @@ def shift_split(
         for form in forms_of(identities[title]):
             kinds.setdefault(form, set()).add(verdict.kind)
     dominant = {
-        form: next(iter(labels)) for form, labels in kinds.items() if len(labels) == 1 and labels <= set(DOMINANT)
+        form: next(iter(labels))
+        for form, labels in kinds.items()
+        if len(labels) == 1 and labels <= set(DOMINANT)
     }
     source = f"{setting.title}; {', '.join(estimates.folders)}"
     return ShiftSplit(named, dominant, source, [*estimates.problems, *setting_problems])
@@ -294,10 +365,18 @@ def _chosen(settings: Sequence[ShiftSetting], name: str | None) -> ShiftSetting:
         raise ConfigError(
             "report.shifts_from holds no diversity and correlation shift; estimate them with estimator=[joint]"
         )
-    picks = [setting for setting in settings if name in (None, setting.title, setting.identity["estimator"])]
+    picks = [
+        setting
+        for setting in settings
+        if name in (None, setting.title, setting.identity["estimator"])
+    ]
     if len(picks) == 1:
         return picks[0]
-    problem = f"={name} matches {len(picks)} estimates" if name else f" is needed, for there are {len(picks)} estimates"
+    problem = (
+        f"={name} matches {len(picks)} estimates"
+        if name
+        else f" is needed, for there are {len(picks)} estimates"
+    )
     raise ConfigError(
         f"report.shifts_estimator{problem}; name one of: {'; '.join(setting.title for setting in settings)}"
     )
@@ -306,7 +385,9 @@ def _chosen(settings: Sequence[ShiftSetting], name: str | None) -> ShiftSetting:
 Score = tuple[int | None, str]  # or None and why
 
 
-def score_table(leaderboard: Leaderboard, reference: str, shifts: ShiftSplit, kind: str = "domainbed") -> Table | None:
+def score_table(
+    leaderboard: Leaderboard, reference: str, shifts: ShiftSplit, kind: str = "domainbed"
+) -> Table | None:
     """Sum the ranking scores of each algorithm, highest first; None without the reference or without any other.
 
     Args:
@@ -323,7 +404,9 @@ def score_table(leaderboard: Leaderboard, reference: str, shifts: ShiftSplit, ki
         for dataset in leaderboard.datasets
     }
     sums = {
-        "other" if shift == OTHER else f"{shift} shift": [title for title, label in kinds.items() if label == shift]
+        "other" if shift == OTHER else f"{shift} shift": [
+            title for title, label in kinds.items() if label == shift
+        ]
         for shift in (*DOMINANT, OTHER)
         if shift in kinds.values()
     }
@@ -334,7 +417,9 @@ def score_table(leaderboard: Leaderboard, reference: str, shifts: ShiftSplit, ki
             line |= entry(title, dataset_scores[name][0], reason=dataset_scores[name][1])
         for column, titles in sums.items():
             line |= _sum(column, [scores[title][name] for title in titles])
-        lines.append(line | _sum("score", [dataset_scores[name] for dataset_scores in scores.values()]))
+        lines.append(
+            line | _sum("score", [dataset_scores[name] for dataset_scores in scores.values()])
+        )
     lines.sort(key=lambda line: (line["score"] is None, -(line["score"] or 0), line["algorithm"]))
     columns = [
         ALGORITHM,
@@ -355,7 +440,10 @@ def _score(dataset: RankedDataset, algorithm: str, reference: str, kind: str) ->
     for name in (algorithm, reference):
         if name not in averages.index:
             return None, dataset.absence_reason(name) or f"no result of {name}"
-    accuracies, reference_accuracies = line_values(averages, algorithm), line_values(averages, reference)
+    accuracies, reference_accuracies = (
+        line_values(averages, algorithm),
+        line_values(averages, reference),
+    )
     bar = spread(reference_accuracies, kind)
     if bar is None:
         return None, f"{reference} has 1 seed and so no error bar; train more seeds"
@@ -364,14 +452,20 @@ def _score(dataset: RankedDataset, algorithm: str, reference: str, kind: str) ->
 
 def _sum(column: str, scores: Sequence[Score]) -> dict[str, Any]:
     reason = next((reason for score, reason in scores if score is None), "")
-    return entry(column, None if reason else sum(score for score, _ in scores if score is not None), reason=reason)
+    return entry(
+        column,
+        None if reason else sum(score for score, _ in scores if score is not None),
+        reason=reason,
+    )
 
 
 #: what runs share among which an oracle may choose; other folds and protocols may test in the same environments
 _SEARCH = keys(Role.DATA | Role.NETWORK)
 
 
-def test_curves(collection: Collection, selected: Selected, unreported: Sequence[str], epochs: int) -> pd.DataFrame:
+def test_curves(
+    collection: Collection, selected: Selected, unreported: Sequence[str], epochs: int
+) -> pd.DataFrame:
     """Compute how the mean test accuracy over a run's tested environments changes over its evaluations.
 
     Args:
@@ -389,12 +483,17 @@ def test_curves(collection: Collection, selected: Selected, unreported: Sequence
     records = records_of(rows, [RunKey("")] * len(collection.runs))
     reported = [set(tested(run.identity)) - set(unreported) for run in collection.runs]
     mask = records.of_subset("test") & in_environments(rows, reported)
-    accuracies = scores(records.run[mask], records.step[mask], records.accuracy[mask], records.environments_of(mask))
+    accuracies = scores(
+        records.run[mask], records.step[mask], records.accuracy[mask], records.environments_of(mask)
+    )
     _, best = first_best(accuracies, len(collection.runs))
     starts = np.searchsorted(accuracies.run, np.arange(len(collection.runs) + 1))
     lines: list[dict[str, Any]] = []
     for pos, run in enumerate(collection.runs):
-        steps, curve = accuracies.step[starts[pos] : starts[pos + 1]], accuracies.value[starts[pos] : starts[pos + 1]]
+        steps, curve = (
+            accuracies.step[starts[pos] : starts[pos + 1]],
+            accuracies.value[starts[pos] : starts[pos + 1]],
+        )
         chosen = curve[steps == selected.runs[pos].step]
         held_out = ", ".join(sorted(tested(run.identity)))
         lines.append(
@@ -413,7 +512,9 @@ def test_curves(collection: Collection, selected: Selected, unreported: Sequence
                 "counts": not selected.runs[pos].reason,
             }
         )
-    curves = pd.DataFrame(lines).astype({"best": "float64", "selected": "float64", "deviation": "float64"})
+    curves = pd.DataFrame(lines).astype(
+        {"best": "float64", "selected": "float64", "deviation": "float64"}
+    )
     curves["gap"] = curves.groupby("place")["best"].transform("max") - curves["selected"]
     return curves.loc[curves["counts"], ["run", "folder", "deviation", "gap"]]
 
@@ -440,9 +541,18 @@ def variance_table(leaderboard: Leaderboard, curves: pd.DataFrame, epochs: int) 
         for line in lines:
             algorithm_runs = dataset_runs[dataset_runs["algorithm"] == line["algorithm"]]
             accuracies = line_values(over_seeds, line["algorithm"])
-            deviation, n = standard_deviation(accuracies), len(accuracies) if len(accuracies) > 1 else None
-            line |= _mean(f"{dataset.title} epoch", algorithm_runs["deviation"], "fewer than 2 evaluations a run")
-            line |= entry(f"{dataset.title} seed", deviation, n=n, reason="fewer than 2 whole seeds")
+            deviation, n = (
+                standard_deviation(accuracies),
+                len(accuracies) if len(accuracies) > 1 else None,
+            )
+            line |= _mean(
+                f"{dataset.title} epoch",
+                algorithm_runs["deviation"],
+                "fewer than 2 evaluations a run",
+            )
+            line |= entry(
+                f"{dataset.title} seed", deviation, n=n, reason="fewer than 2 whole seeds"
+            )
             line |= _mean(f"{dataset.title} gap", algorithm_runs["gap"], "no finished run")
             printed = theirs.values.get(line["algorithm"], {})
             for kind in helps:

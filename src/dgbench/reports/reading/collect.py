@@ -29,7 +29,15 @@ from dgbench.records.rows import (
     keys,
     shown,
 )
-from dgbench.records.status import DONE, FAILED, INTERRUPTED, RUNNING, STOPPED, lacking_rows, trained_again
+from dgbench.records.status import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    RUNNING,
+    STOPPED,
+    lacking_rows,
+    trained_again,
+)
 from dgbench.reports.reading.folders import (
     UNREADABLE_FILE,
     Problem,
@@ -83,7 +91,9 @@ class Collection:
     selected_elsewhere: bool = False
 
 
-def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repeated: bool = False) -> Collection:
+def collect(
+    roots: str | Path | Iterable[str | Path], cache: bool = False, repeated: bool = False
+) -> Collection:
     """Read every run folder under ``roots``, recursively, and the archives of runs that are roots or lie in one.
 
     Args:
@@ -106,13 +116,19 @@ def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repea
         )
     if stopped := sum(folder.status == STOPPED for folder in folders):
         reason = f"{stopped} ended early, as their search says; hparams=search in the same folder trains them on"
-        problems.append(Problem("draws that were stopped", ", ".join(map(printable, paths)), reason))
+        problems.append(
+            Problem("draws that were stopped", ", ".join(map(printable, paths)), reason)
+        )
     named = {problem.where for problem in problems}
     caches = {root: RowCache(root, names, cache) for root in {folder.root for folder in folders}}
     for folder in tracked(folders, "reading runs", len(folders), "folders"):
         new_records, faults = _read_folder(folder, caches[folder.root])
         records += new_records
-        problems += [problem for problem in faults if problem.kind != UNREADABLE_FILE or problem.where not in named]
+        problems += [
+            problem
+            for problem in faults
+            if problem.kind != UNREADABLE_FILE or problem.where not in named
+        ]
     for row_cache in caches.values():
         row_cache.save()
     caches.clear()  # it holds the rows of records that are left out below
@@ -129,7 +145,9 @@ def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repea
         run if identity is run.identity else replace(run, identity=identity)
         for (run, _), identity in zip(records, identities, strict=True)
     ]
-    return Collection(runs, _frame([rows for _, rows in records], list(names)), problems, without_rows)
+    return Collection(
+        runs, _frame([rows for _, rows in records], list(names)), problems, without_rows
+    )
 
 
 def read_archives(places: Sequence[Path], names: Names) -> tuple[list[Record], list[Problem]]:
@@ -193,14 +211,21 @@ def _read_folder(folder: RunFolder, cache: RowCache) -> tuple[list[Record], list
         content = cache.read(folder.path)
         problems = [fault.in_file(file) for fault in content.faults]
         records = [
-            (replace(run, folder=path, status=folder.status, reason=folder.reason), rows) for run, rows in content.runs
+            (replace(run, folder=path, status=folder.status, reason=folder.reason), rows)
+            for run, rows in content.runs
         ]
     except FileNotFoundError:
         pass
     except OSError as error:
-        problems = [Problem(UNREADABLE_FILE, printable(file), f"{error.strerror}; make it readable")]
+        problems = [
+            Problem(UNREADABLE_FILE, printable(file), f"{error.strerror}; make it readable")
+        ]
     if not records:
-        reason = trained_again(lacking_rows(folder.path)) if folder.status == DONE else folder.reason or "no rows yet"
+        reason = (
+            trained_again(lacking_rows(folder.path))
+            if folder.status == DONE
+            else folder.reason or "no rows yet"
+        )
         problems.append(Problem(f"{folder.status.lower()} run without rows", path, reason))
     for run, _ in records:
         if run.unusable and run.status != STOPPED:  # those of a search are one problem
@@ -222,12 +247,16 @@ def _frame(arrays: Sequence[RowArray], names: Sequence[str]) -> pd.DataFrame:
         column = np.concatenate([none[name], *(array[name] for array in arrays)])
         columns[name] = column
         if name in ("env", "subset"):
-            occurring = pd.Categorical.from_codes(column, pd.Index(names)).remove_unused_categories()
+            occurring = pd.Categorical.from_codes(
+                column, pd.Index(names)
+            ).remove_unused_categories()
             columns[name] = occurring.reorder_categories(sorted(occurring.categories))
     return pd.DataFrame(columns, copy=False)
 
 
-def without_duplicates(records: list[Record], names: Sequence[str]) -> tuple[list[Record], list[Problem]]:
+def without_duplicates(
+    records: list[Record], names: Sequence[str]
+) -> tuple[list[Record], list[Problem]]:
     """Keep one record per run: a finished one, then the longest, then the first by name.
 
     Two records that disagree are a finding: the same run came out differently, as rounding makes it where other
@@ -245,14 +274,23 @@ def without_duplicates(records: list[Record], names: Sequence[str]) -> tuple[lis
     # folder of a study, that of the study that is used, reason -> pairs of runs
     duplicates: dict[tuple[str, str, str], list[tuple[str, str]]] = defaultdict(list)
     keys_but_run = [key for key in IDENTITY_KEYS if key != "run"]
-    for compared_keys, reason in ((["run"], "same run"), (keys_but_run, "same run under another run hash")):
+    for compared_keys, reason in (
+        (["run"], "same run"),
+        (keys_but_run, "same run under another run hash"),
+    ):
         groups = defaultdict(list)
         group_keys = identity_keys([run.identity for run, _ in records], compared_keys)
         for key, record in zip(group_keys, records, strict=True):
             groups[key].append(record)
         records = []
         for group in groups.values():
-            group.sort(key=lambda record: (record[0].unusable != "", -record[0].last_step, record[0].folder))
+            group.sort(
+                key=lambda record: (
+                    record[0].unusable != "",
+                    -record[0].last_step,
+                    record[0].folder,
+                )
+            )
             used = group[0]
             copies: list[str] = []
             for other in group[1:]:
@@ -262,7 +300,10 @@ def without_duplicates(records: list[Record], names: Sequence[str]) -> tuple[lis
                     problems.append(Problem("disagreement", other[0].folder, text))
                     continue
                 copies += [other[0].folder, *other[0].copies]
-                study, used_study = os.path.dirname(other[0].folder), os.path.dirname(used[0].folder)
+                study, used_study = (
+                    os.path.dirname(other[0].folder),
+                    os.path.dirname(used[0].folder),
+                )
                 duplicates[study, used_study, reason].append((other[0].folder, used[0].folder))
             if copies:
                 used = replace(used[0], copies=(*used[0].copies, *copies)), used[1]
@@ -270,7 +311,9 @@ def without_duplicates(records: list[Record], names: Sequence[str]) -> tuple[lis
     return records, [*problems, *(_duplicate(*place, pairs) for place, pairs in duplicates.items())]
 
 
-def _duplicate(study: str, used_study: str, reason: str, pairs: Sequence[tuple[str, str]]) -> Problem:
+def _duplicate(
+    study: str, used_study: str, reason: str, pairs: Sequence[tuple[str, str]]
+) -> Problem:
     """Say in one line that runs of a study are those of another, which are used.
 
     Args:
@@ -281,7 +324,9 @@ def _duplicate(study: str, used_study: str, reason: str, pairs: Sequence[tuple[s
     if len(pairs) == 1:
         other, used = pairs[0]
         return Problem("duplicate", other, f"{reason} as {used}, which is used")
-    return Problem("duplicate", study, f"{len(pairs)} of its runs: {reason} as in {used_study}, which are used")
+    return Problem(
+        "duplicate", study, f"{len(pairs)} of its runs: {reason} as in {used_study}, which are used"
+    )
 
 
 def _contradiction(used: Run, other: Run) -> str:
@@ -304,7 +349,11 @@ def _difference(used: Record, other: Record, names: Sequence[str]) -> str:
     if not differ:
         return ""
     steps = sorted({step for step, _, _ in differ})
-    span = f"step {steps[0]}" if len(steps) == 1 else f"{len(steps)} steps from {steps[0]} to {steps[-1]}"
+    span = (
+        f"step {steps[0]}"
+        if len(steps) == 1
+        else f"{len(steps)} steps from {steps[0]} to {steps[-1]}"
+    )
     codes = [record[0].identity["code"] for record in (used, other)]
     other_code = "" if codes[0] == codes[1] else f"; code {codes[0]} there, {codes[1]} here"
     return f"errors differ at {span}, {largest}; {_company(used[0])} there, {_company(other[0])} here{other_code}"
@@ -312,7 +361,9 @@ def _difference(used: Record, other: Record, names: Sequence[str]) -> str:
 
 def _errors(rows: RowArray, names: Sequence[str]) -> dict[RowKey, float]:
     """Step, environment and subset -> error in percent."""
-    env, subset = ([names[number] for number in rows[column].tolist()] for column in ("env", "subset"))
+    env, subset = (
+        [names[number] for number in rows[column].tolist()] for column in ("env", "subset")
+    )
     keys = zip(rows["step"].tolist(), env, subset, strict=True)
     return dict(zip(keys, (100 * rows["wrong"] / rows["seen"]).tolist(), strict=True))
 
@@ -332,7 +383,9 @@ def with_newest_text(records: list[Record]) -> tuple[list[Record], list[Problem]
     Returns:
         The records that count, and one problem for every import path with runs of older texts.
     """
-    newest: dict[str, tuple[float, str]] = {}  # import path -> when it last trained, and digest of its text
+    newest: dict[
+        str, tuple[float, str]
+    ] = {}  # import path -> when it last trained, and digest of its text
     for run, _ in records:
         if run.identity["user_code"]:
             trained = _trained_at(Path(run.folder))
@@ -349,9 +402,7 @@ def with_newest_text(records: list[Record]) -> tuple[list[Record], list[Problem]
     problems = []
     for path, runs in older.items():
         texts_before = len({run.identity["user_code"][path] for run in runs})
-        counted = (
-            f"{len(runs)} run{'s' * (len(runs) != 1)} of {texts_before} older text{'s' * (texts_before != 1)} of it"
-        )
+        counted = f"{len(runs)} run{'s' * (len(runs) != 1)} of {texts_before} older text{'s' * (texts_before != 1)} of it"
         reason = f"{counted}, e.g. {runs[0].folder}: those of the text {newest[path][1]}, trained last, count"
         problems.append(Problem("older code", path, reason))
     return kept, problems
@@ -386,7 +437,8 @@ def fold_seeds(identities: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         by_seed = {
             setting
             for setting, seeds in values.items()
-            if len(set().union(*seeds.values())) > 1 and all(len(of_seed) == 1 for of_seed in seeds.values())
+            if len(set().union(*seeds.values())) > 1
+            and all(len(of_seed) == 1 for of_seed in seeds.values())
         }
         for index, setting in enumerate(settings):
             if setting in by_seed:
@@ -416,7 +468,9 @@ def with_same_code(collection: Collection, versions: Sequence[str]) -> Collectio
     codes_of_runs = [set(code_parts(run.identity["code"])) for run in collection.runs]
     present = sorted(set().union(*codes_of_runs))
     if absent := [version for version in versions if version not in present]:
-        raise RecordError(f"same_code names {', '.join(absent)}, but the runs are of {', '.join(present)}; name these")
+        raise RecordError(
+            f"same_code names {', '.join(absent)}, but the runs are of {', '.join(present)}; name these"
+        )
     together = CODE_SEPARATOR.join(sorted(versions))
     runs = [
         replace(run, identity={**run.identity, "code": together}) if parts <= set(versions) else run

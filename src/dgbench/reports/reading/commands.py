@@ -19,8 +19,16 @@ from dgbench.records.rows import IDENTITY_FILE
 from dgbench.reports.reading.folders import printable
 
 OUTPUTS = "outputs"  #: folder of the studies of a command without ``-m``
-OF_ALL = ("hparams.lr", "hparams.weight_decay", "hparams.batch_size")  #: hyperparameters that every algorithm reads
-SET_BY_SEARCH = ("hparams.draw", "hparams.trial", "seed")  #: keys that a search sets in each of its studies
+OF_ALL = (
+    "hparams.lr",
+    "hparams.weight_decay",
+    "hparams.batch_size",
+)  #: hyperparameters that every algorithm reads
+SET_BY_SEARCH = (
+    "hparams.draw",
+    "hparams.trial",
+    "seed",
+)  #: keys that a search sets in each of its studies
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,9 @@ class Typed:
         command, typed = (_texts(session.get(key)) for key in ("command", "typed"))
         words = tuple(command[1:]) if command else _hydra_words(run)
         path = session.get("python_path")
-        return cls(words, tuple(config_options(typed)), printable(path) if isinstance(path, str) else "")
+        return cls(
+            words, tuple(config_options(typed)), printable(path) if isinstance(path, str) else ""
+        )
 
     def command(self, run: Path, instead: Sequence[str], without: Sequence[str] = ()) -> str:
         """Write the command that trains with these words; ``instead`` replaces those that set the same key.
@@ -49,9 +59,13 @@ class Typed:
             without: keys whose overrides are left out.
         """
         parent = run.parent.parent
-        place = [override("paths.output_dir", str(parent))] if parent.name not in ("", OUTPUTS) else []
+        place = (
+            [override("paths.output_dir", str(parent))] if parent.name not in ("", OUTPUTS) else []
+        )
         dropped = {*map(_key, instead), *map(_key, place), *without}
-        kept = [word for word in self.words or () if _key(word) not in dropped and not _of_sweep(word)]
+        kept = [
+            word for word in self.words or () if _key(word) not in dropped and not _of_sweep(word)
+        ]
         hint = "" if self.words is not None else f", with the other keys as in {run}"
         line = command_line([*command_words("train"), *self.options, *kept, *instead, *place])
         return with_python_path(line, self.python_path) + hint
@@ -80,7 +94,11 @@ def algorithm_command(run: Path, algorithm: str, example: Path) -> str:
     of_other = [key for key in map(_key, here.words or ()) if _of_algorithm(key)]
     chosen = [word for word in there.words or () if _of_algorithm(_key(word))]
     named = [] if any(_key(word) == "algorithm" for word in chosen) else [f"algorithm={algorithm}"]
-    typed = replace(here, options=there.options or here.options, python_path=there.python_path or here.python_path)
+    typed = replace(
+        here,
+        options=there.options or here.options,
+        python_path=there.python_path or here.python_path,
+    )
     return typed.command(run, [*named, *chosen], ["protocol.folds", *SET_BY_SEARCH[:2], *of_other])
 
 
@@ -96,7 +114,9 @@ def adding_commands(lacking: Iterable[tuple[str, Path, Sequence[int]]]) -> list[
     for algorithm, run, repetitions in lacking:
         typed = Typed.of(run)
         listed = ",".join(map(str, repetitions))
-        is_search = any(word.startswith(("hparams=search", "hparams.scheme")) for word in typed.words or ())
+        is_search = any(
+            word.startswith(("hparams=search", "hparams.scheme")) for word in typed.words or ()
+        )
         override = f"hparams.scheme.trials=[{listed}]" if is_search else f"grid.seed=[{listed}]"
         left_out: tuple[str, ...] = SET_BY_SEARCH[:2] if is_search else ()
         other_keys = {"algorithm", _key(override), *left_out}
@@ -132,7 +152,9 @@ def _hydra_words(run: Path) -> tuple[str, ...] | None:
     with suppress(OSError, ValueError):
         typed = read_yaml(run.parent / ".hydra" / "overrides.yaml")
         if isinstance(typed, list):
-            return tuple(printable(str(word)) for word in typed if isinstance(word, str | int | float))
+            return tuple(
+                printable(str(word)) for word in typed if isinstance(word, str | int | float)
+            )
     return None
 
 

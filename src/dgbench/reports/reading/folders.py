@@ -17,13 +17,24 @@ from dgbench.records.rows import LONGEST, ROW_FILE, SHIFT_FILE
 from dgbench.records.status import STATUS_FILE, read_status
 
 UNKNOWN = "UNKNOWN"  #: the status of a folder that has none
-UNREADABLE_FOLDER, UNREADABLE_FILE, UNREADABLE_PLAN = "unreadable folder", "unreadable file", "unreadable plan"
+UNREADABLE_FOLDER, UNREADABLE_FILE, UNREADABLE_PLAN = (
+    "unreadable folder",
+    "unreadable file",
+    "unreadable plan",
+)
 NO_FOLDER = "no such folder"
-HIDING = frozenset({UNREADABLE_FOLDER, UNREADABLE_FILE, UNREADABLE_PLAN})  #: kinds of problems that may hide runs
+HIDING = frozenset(
+    {UNREADABLE_FOLDER, UNREADABLE_FILE, UNREADABLE_PLAN}
+)  #: kinds of problems that may hide runs
 
 _CONFIG = "config.yaml"
 _OF_RUNS = (ROW_FILE, STATUS_FILE, _CONFIG)
-_NOT_OURS = {"checkpoints", "wandb", "tensorboard", "logger"}  # folders inside a run that hold no runs
+_NOT_OURS = {
+    "checkpoints",
+    "wandb",
+    "tensorboard",
+    "logger",
+}  # folders inside a run that hold no runs
 SUFFIX = ".jsonl.xz"
 ENTRY_FILE = "entry.yaml"  #: in the folder of an entry: what it is
 ROWS = f"rows{SUFFIX}"  #: beside it: its packed runs
@@ -66,7 +77,9 @@ def _matches(path: str) -> list[str]:
     """List what a pattern matches but frozen entries; the path itself if it exists, is no pattern or fits nothing."""
     if not glob.has_magic(path) or os.path.exists(path):
         return [path]
-    return [match for match in sorted(glob.glob(path)) if not frozen_reason(Path(match) / ENTRY_FILE)] or [path]
+    return [
+        match for match in sorted(glob.glob(path)) if not frozen_reason(Path(match) / ENTRY_FILE)
+    ] or [path]
 
 
 def printable(text: str | Path) -> str:
@@ -74,13 +87,19 @@ def printable(text: str | Path) -> str:
     text = str(text)
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )
 
 
 def nothing_found(roots: Sequence[Path], problems: Sequence[Problem], subject: str = "runs") -> str:
     """Say ``no runs under DIR``, with the first problem that was found there and the number of the others."""
     folders = ", ".join(map(printable, roots)) or "an empty list of folders"
-    texts = [f"{problem.kind} {problem.where}: {problem.reason}" for problem in problems if problem.kind != NO_FOLDER]
+    texts = [
+        f"{problem.kind} {problem.where}: {problem.reason}"
+        for problem in problems
+        if problem.kind != NO_FOLDER
+    ]
     remainder = f", and {len(texts) - 1} more" if texts[1:] else ""
     return f"no {subject} under {folders}" + (f" ({texts[0]}{remainder})" if texts else "")
 
@@ -100,21 +119,31 @@ def find_runs(roots: Sequence[Path]) -> tuple[list[RunFolder], list[Problem]]:
         for name, present in searched(root, (*_OF_RUNS, SHIFT_FILE), problems):
             if SHIFT_FILE in present:
                 continue
-            real = os.path.join(real_root, os.path.relpath(name, root)) if name != str(root) else real_root
+            real = (
+                os.path.join(real_root, os.path.relpath(name, root))
+                if name != str(root)
+                else real_root
+            )
             if present == [_CONFIG]:
                 only_config.append((name, real))
             elif present:
                 status = read_status(Path(name))
-                reason = printable(status.reason)[:LONGEST] or "no readable status file" * (not status.word)
+                reason = printable(status.reason)[:LONGEST] or "no readable status file" * (
+                    not status.word
+                )
                 runs.setdefault(real, RunFolder(Path(name), status.word or UNKNOWN, reason, root))
                 around.update(_parents(real, around))
         for name, real in only_config:
             if real not in around:
-                runs.setdefault(real, RunFolder(Path(name), UNKNOWN, "configured, never started", root))
+                runs.setdefault(
+                    real, RunFolder(Path(name), UNKNOWN, "configured, never started", root)
+                )
     return sorted(runs.values(), key=lambda run: str(run.path)), list(dict.fromkeys(problems))
 
 
-def searched(root: Path, wanted: Sequence[str], problems: list[Problem]) -> Iterator[tuple[str, list[str]]]:
+def searched(
+    root: Path, wanted: Sequence[str], problems: list[Problem]
+) -> Iterator[tuple[str, list[str]]]:
     """Yield every folder under a root with those of the wanted files that it has. No link to a folder is followed.
 
     Args:
@@ -124,7 +153,10 @@ def searched(root: Path, wanted: Sequence[str], problems: list[Problem]) -> Iter
     """
 
     def unreadable(error: OSError) -> None:
-        path, reason = printable(error.filename or root), f"{error.strerror}; make it readable, or name other folders"
+        path, reason = (
+            printable(error.filename or root),
+            f"{error.strerror}; make it readable, or name other folders",
+        )
         problems.append(Problem(UNREADABLE_FOLDER, path, reason))
 
     if not os.path.isdir(root):
@@ -133,7 +165,10 @@ def searched(root: Path, wanted: Sequence[str], problems: list[Problem]) -> Iter
     walked = os.walk(root, onerror=unreadable)
     for name, folders, files in tracked(walked, f"searching {printable(root)}", None, "folders"):
         names = {*folders, *files}
-        yield name, [file for file in wanted if file in names and _is_regular(f"{name}/{file}", problems)]
+        yield (
+            name,
+            [file for file in wanted if file in names and _is_regular(f"{name}/{file}", problems)],
+        )
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _NOT_OURS)
 
 
@@ -143,7 +178,9 @@ def _is_regular(file: str, problems: list[Problem]) -> bool:
     except OSError as error:  # a link that leads nowhere, or in a circle
         reason = error.strerror or str(error)
     if reason:
-        problems.append(Problem(UNREADABLE_FILE, printable(file), f"{reason}; remove it, or make it readable"))
+        problems.append(
+            Problem(UNREADABLE_FILE, printable(file), f"{reason}; remove it, or make it readable")
+        )
     return not reason
 
 
@@ -159,7 +196,9 @@ def fold_of(folder: RunFolder) -> str | None:
     """
     document = _yaml(folder.path / _CONFIG)
     try:
-        name = (document.get("fold") or document["member"])["name"]  # member: as older versions wrote it
+        name = (document.get("fold") or document["member"])[
+            "name"
+        ]  # member: as older versions wrote it
     except (KeyError, TypeError, AttributeError):
         return None
     return printable(str(name)) if isinstance(name, str | int) else None
@@ -183,7 +222,11 @@ def archives_in(folder: Path) -> tuple[list[Path], list[Problem]]:
     files, problems = sorted(folder.glob(f"*{SUFFIX}")), []
     for entry in sorted(folder.glob(f"*/{ENTRY_FILE}")):
         if reason := frozen_reason(entry):
-            problems.append(Problem("frozen entry", printable(entry.parent), f"{reason}; name its folder to read it"))
+            problems.append(
+                Problem(
+                    "frozen entry", printable(entry.parent), f"{reason}; name its folder to read it"
+                )
+            )
         else:
             files.append(entry.parent / ROWS)
     return files, problems
@@ -193,4 +236,6 @@ def frozen_reason(entry: Path) -> str:
     """Read what ``frozen:`` says in an ``entry.yaml``; empty where it says nothing or cannot be read."""
     content = _yaml(entry)
     reason = content.get("frozen") if isinstance(content, dict) else None
-    return printable(" ".join(reason.split())) if isinstance(reason, str) else "frozen" * bool(reason)
+    return (
+        printable(" ".join(reason.split())) if isinstance(reason, str) else "frozen" * bool(reason)
+    )

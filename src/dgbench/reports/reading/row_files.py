@@ -148,9 +148,13 @@ class Run:
     reason: str  #: what the status line says after the status
     last_step: int
     row_count: int
-    together: int | None = None  #: how many runs trained together at its last step; None where the rows do not say
+    together: int | None = (
+        None  #: how many runs trained together at its last step; None where the rows do not say
+    )
     lacking: str = ""  #: what is missing among the rows of a finished run, in words
-    copies: tuple[str, ...] = ()  #: other folders with the same rows, as ``dgbench evaluate`` writes them
+    copies: tuple[
+        str, ...
+    ] = ()  #: other folders with the same rows, as ``dgbench evaluate`` writes them
 
     def file(self, name: str) -> Path | None:
         """Find a file beside its rows, in its own folder first."""
@@ -232,7 +236,9 @@ def read_row_file(file: Path, names: Names) -> RowFile:
             reason = f"{repeated} rows were written twice{differ}; the later ones are used"
             run_faults.append(Fault("disagreeing rows" if differ else "repeated rows", 0, reason))
         if CODE_SEPARATOR in run.identity["code"]:
-            run_faults.append(Fault("several code versions", None, f"rows of {run.identity['code']}"))
+            run_faults.append(
+                Fault("several code versions", None, f"rows of {run.identity['code']}")
+            )
     settled = opened - about.st_mtime > SETTLED
     stamp = _stamp(about) if settled else None
     return RowFile(runs, [*bounded(faults), *run_faults], stamp, zlib.crc32(content))
@@ -257,7 +263,11 @@ def _agreed(rows: Sequence[ParsedRow]) -> tuple[dict[str, Any], list[ParsedRow],
     faults = []
     for identity_id, members in sorted(by_identity.items(), key=lambda item: -len(item[1])):
         identity = members[0].identity
-        differ = [key for key in identity if key in agreed and key != "code" and identity[key] != agreed[key]]
+        differ = [
+            key
+            for key in identity
+            if key in agreed and key != "code" and identity[key] != agreed[key]
+        ]
         if not differ:
             agreed = {**identity, **agreed}
             agreeing.add(identity_id)
@@ -274,28 +284,41 @@ def _disagreement(rows: Sequence[ParsedRow]) -> str:
     for row in rows:
         errors[_place(row.own)].append(100 * row.own["wrong"] / row.own["seen"])
     latest = {key: values[-1] for key, values in errors.items()}
-    farthest = {key: max(values, key=lambda error: abs(error - values[-1])) for key, values in errors.items()}
+    farthest = {
+        key: max(values, key=lambda error: abs(error - values[-1]))
+        for key, values in errors.items()
+    }
     differ, largest = differing(latest, farthest)
     return f", {len(differ)} with different errors, {largest}" if differ else ""
 
 
-def differing(ours: Mapping[RowKey, float], theirs: Mapping[RowKey, float]) -> tuple[list[RowKey], str]:
+def differing(
+    ours: Mapping[RowKey, float], theirs: Mapping[RowKey, float]
+) -> tuple[list[RowKey], str]:
     """List where both have an error (in percent) and they differ by more than rounding, and say where they do most."""
     points = {key: abs(ours[key] - theirs[key]) for key in sorted(ours.keys() & theirs.keys())}
     differ = [key for key, value in points.items() if value > TOLERANCE]
     step, env, subset = worst = max(differ, key=points.__getitem__, default=(0, "", ""))
-    return differ, f"most by {points.get(worst, 0):.3g} percentage points ({env} {subset} at step {step})"
+    return (
+        differ,
+        f"most by {points.get(worst, 0):.3g} percentage points ({env} {subset} at step {step})",
+    )
 
 
-def _record(rows: Sequence[ParsedRow], identity: dict[str, Any], names: Names, folder: Path) -> Record:
-    kept = {_place(row.own): row for row in rows}  # the later line wins: a resumed run writes a step again
+def _record(
+    rows: Sequence[ParsedRow], identity: dict[str, Any], names: Names, folder: Path
+) -> Record:
+    kept = {
+        _place(row.own): row for row in rows
+    }  # the later line wins: a resumed run writes a step again
     values = [row.own for row in kept.values()]
     latest = max(values, key=itemgetter("step"))
     codes = sorted({row.identity["code"] for row in kept.values()})
     identity = {**DEFAULTS, **identity, "code": CODE_SEPARATOR.join(codes)}
     counts = itemgetter("env_held_out", "seen", "wrong", "loss", "majority_wrong")
     array = row_array(
-        (fields["step"], names[fields["env"]], names[fields["subset"]], *counts(fields)) for fields in values
+        (fields["step"], names[fields["env"]], names[fields["subset"]], *counts(fields))
+        for fields in values
     )
     identity = {key: names.shared(identity[key]) for key in IDENTITY_KEYS}
     lacking = lacking_of(folder, identity, kept)
@@ -348,13 +371,17 @@ def read_archive(file: Path, names: Names) -> tuple[list[Record], list[Problem]]
             try:
                 records.append(_archived(line, names))
             except RecordError as error:
-                problems.append(Problem("bad run in archive", f"{printable(file)}:{number}", str(error)))
+                problems.append(
+                    Problem("bad run in archive", f"{printable(file)}:{number}", str(error))
+                )
                 if len(problems) > MOST_BAD:  # of garbage, which may have millions of lines
                     break
     except (OSError, EOFError, lzma.LZMAError) as error:
         end = printable(getattr(error, "strerror", None) or str(error))
     if not records:
-        reason = end or (f"{number} lines, the first {problems[0].reason}" if problems else "it is empty")
+        reason = end or (
+            f"{number} lines, the first {problems[0].reason}" if problems else "it is empty"
+        )
         raise RecordError(
             f"{printable(file)} is no whole archive of runs ({reason}); name a folder of runs, or a file that "
             f"`dgbench results pack` wrote; a table of others: import=table import.path={printable(file)}"
@@ -376,22 +403,32 @@ def _archived(line: bytes, names: Names) -> Record:
         about, identity, columns = content["run"], content["run"]["identity"], content["rows"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise RecordError("is no JSON object with run, identity and rows (half-written?)") from None
-    for part, required in ((about, _RUN_CHECKS), (identity, IDENTITY_CHECKS), (columns, ROW_COLUMNS)):
+    for part, required in (
+        (about, _RUN_CHECKS),
+        (identity, IDENTITY_CHECKS),
+        (columns, ROW_COLUMNS),
+    ):
         with_default = {"together", *DEFAULTS} if part is not columns else LATER_COLUMNS
         if type(part) is not dict or (
             missing := [key for key in required if key not in part and key not in with_default]
         ):
             raise RecordError(f"lacks {', '.join(missing) if type(part) is dict else 'a mapping'}")
     checked = {**identity, **{key: 0 for key in SEEDED if identity[key] == BY_SEED}}
-    wrong = first_fault(about, _RUN_CHECKS) or first_fault(checked, IDENTITY_CHECKS) or misfit(identity)
+    wrong = (
+        first_fault(about, _RUN_CHECKS) or first_fault(checked, IDENTITY_CHECKS) or misfit(identity)
+    )
     if wrong or (wrong := _fault_of_columns(columns, about)):
         raise RecordError(wrong)
     for name in LATER_COLUMNS:
         columns.setdefault(name, [None] * about["row_count"])
     env, subset = ([names[text] for text in columns[name]] for name in ("env", "subset"))
-    rows = row_array(zip(*({**columns, "env": env, "subset": subset}[name] for name in ROW_COLUMNS), strict=True))
+    rows = row_array(
+        zip(*({**columns, "env": env, "subset": subset}[name] for name in ROW_COLUMNS), strict=True)
+    )
     keys = set(zip(columns["step"], columns["env"], columns["subset"], strict=True))
-    specified = Evaluations.specified(content.get("spec"))  # a run without one may be a model that was evaluated
+    specified = Evaluations.specified(
+        content.get("spec")
+    )  # a run without one may be a model that was evaluated
     run = Run(
         printable(about["folder"]),
         {key: names.shared(identity.get(key, DEFAULTS.get(key))) for key in IDENTITY_CHECKS},
@@ -491,13 +528,19 @@ class RowCache:
 def _pack(files: Mapping[str, RowFile], names: Names, target: BinaryIO) -> None:
     """Write a cache: an ``.npz`` file, run by run, since all rows are in memory once already."""
     with zipfile.ZipFile(target, "w") as archive:
-        with archive.open("index", "w", force_zip64=True) as lines:  # one about all, and one for each file
+        with archive.open(
+            "index", "w", force_zip64=True
+        ) as lines:  # one about all, and one for each file
             lines.write(_json_line({"version": _version(), "names": list(names)}))
             for key, file in files.items():
                 lines.write(_json_line(_about(key, file)))
         arrays = [rows for file in files.values() for _, rows in file.runs]
         shape = (sum(map(len, arrays)),)
-        header = {"descr": np.lib.format.dtype_to_descr(ROW_TYPE), "fortran_order": False, "shape": shape}
+        header = {
+            "descr": np.lib.format.dtype_to_descr(ROW_TYPE),
+            "fortran_order": False,
+            "shape": shape,
+        }
         with archive.open("rows.npy", "w", force_zip64=True) as content:  # as numpy.savez writes it
             np.lib.format.write_array_header_2_0(content, header)
             for rows in arrays:
@@ -507,7 +550,10 @@ def _pack(files: Mapping[str, RowFile], names: Names, target: BinaryIO) -> None:
 def _about(key: str, file: RowFile) -> dict[str, Any]:
     """Collect what a cache says of a file besides its rows."""
     # copies are known once all files are read
-    runs = [{name: value for name, value in vars(run).items() if name != "copies"} for run, _ in file.runs]
+    runs = [
+        {name: value for name, value in vars(run).items() if name != "copies"}
+        for run, _ in file.runs
+    ]
     faults = [astuple(fault) for fault in file.faults]
     return {"folder": key, "stamp": file.stamp, "crc32": file.crc32, "faults": faults, "runs": runs}
 

@@ -16,7 +16,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dgbench.analysis.selection import Draws, RunKey, Selection, accuracies_of, choose_draws, records_of
+from dgbench.analysis.selection import (
+    Draws,
+    RunKey,
+    Selection,
+    accuracies_of,
+    choose_draws,
+    records_of,
+)
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import FULL, tested
 from dgbench.records.rows import EVALUATED, Role, identity_key, identity_keys, keys
@@ -39,11 +46,15 @@ class SelectedRun:
     label: str  #: the algorithm as tables name it
     folder: str
     step: int = -1  #: the step whose errors count, -1 where there is none
-    accuracy: float = float("nan")  #: validation accuracy that speaks for it, NaN where there is none
+    accuracy: float = float(
+        "nan"
+    )  #: validation accuracy that speaks for it, NaN where there is none
     reason: str = ""  #: why it does not count; empty where it does
     lost: bool = False  #: it does not count because another draw of its search was chosen
     finished: bool = True  #: it was trained to its end
-    environments: frozenset[str] = frozenset()  #: in which it has ``test`` rows, at any step; of ``full`` folds alone
+    environments: frozenset[str] = (
+        frozenset()
+    )  #: in which it has ``test`` rows, at any step; of ``full`` folds alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +70,9 @@ class Selected:
 
     runs: Sequence[SelectedRun]
     tests: pd.DataFrame
-    silent: Mapping[Path, Mapping[str, str]] = field(default_factory=dict)  #: study folder -> fold without rows -> why
+    silent: Mapping[Path, Mapping[str, str]] = field(
+        default_factory=dict
+    )  #: study folder -> fold without rows -> why
     partial: bool = False  #: runs that do not count may not be among them
     published: Sequence[Published] = ()  #: tables of means, in place of runs
     problems: Sequence[Problem] = ()  #: of a table of others: what was assumed and left out
@@ -72,7 +85,9 @@ def check_key(split_by: str | None) -> None:
         ConfigError: it is no identity key.
     """
     if split_by is not None and split_by not in IDENTITY_KEYS:
-        raise ConfigError(f"split_by={split_by} is no identity key; choose one of {', '.join(IDENTITY_KEYS)}")
+        raise ConfigError(
+            f"split_by={split_by} is no identity key; choose one of {', '.join(IDENTITY_KEYS)}"
+        )
 
 
 def no_seeds(published: Sequence[Published]) -> RecordError:
@@ -83,7 +98,9 @@ def no_seeds(published: Sequence[Published]) -> RecordError:
     )
 
 
-def select_runs(collection: Collection, selection: Selection, split_by: str | None = None) -> Selected:
+def select_runs(
+    collection: Collection, selection: Selection, split_by: str | None = None
+) -> Selected:
     """Choose a step of every finished run and a draw of every search.
 
     Args:
@@ -96,7 +113,9 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
     """
     check_key(split_by)
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    names = keys(Role.DATA | Role.NETWORK, split_by)  # of runs that judge one another, or are draws of one search
+    names = keys(
+        Role.DATA | Role.NETWORK, split_by
+    )  # of runs that judge one another, or are draws of one search
     for index, key in enumerate(identity_keys([run.identity for run in collection.runs], names)):
         groups[key].append(index)
     tuples = _Tuples()
@@ -124,7 +143,9 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
     draws = choose_draws(run_keys, choices, selection) if selection.chooses_draws else Draws()
     reasons = {**choices.reason, **draws.stuck, **draws.lost}
     everywhere = _environments_of_full(collection)
-    decided = zip(collection.runs, labels, choices.steps.tolist(), choices.accuracy.tolist(), strict=True)
+    decided = zip(
+        collection.runs, labels, choices.steps.tolist(), choices.accuracy.tolist(), strict=True
+    )
     runs = [
         SelectedRun(
             run.identity, label, run.folder, step, accuracy, reasons.get(index, ""), index in draws.lost,
@@ -149,7 +170,9 @@ class _Tuples:
         return self._made[id(names)]
 
 
-def select_study(rows: Sequence[Mapping[str, Any]], selection: Selection, unusable: Mapping[str, str]) -> Selected:
+def select_study(
+    rows: Sequence[Mapping[str, Any]], selection: Selection, unusable: Mapping[str, str]
+) -> Selected:
     """Select the runs of one study and the step of each.
 
     Args:
@@ -157,14 +180,23 @@ def select_study(rows: Sequence[Mapping[str, Any]], selection: Selection, unusab
         selection: chooses the step of each run.
         unusable: fold -> why its errors must not be used, even where there are rows.
     """
-    number_of = {fold: number for number, fold in enumerate(dict.fromkeys(row["fold"] for row in rows))}
+    number_of = {
+        fold: number for number, fold in enumerate(dict.fromkeys(row["fold"] for row in rows))
+    }
     first = {row["fold"]: row for row in reversed(rows)}
-    runs = [Run(fold, {key: first[fold][key] for key in IDENTITY_KEYS}, "DONE", "", 0, 0) for fold in number_of]
+    runs = [
+        Run(fold, {key: first[fold][key] for key in IDENTITY_KEYS}, "DONE", "", 0, 0)
+        for fold in number_of
+    ]
     names = ["step", "env", "subset", "env_held_out", "seen", "wrong", "majority_wrong"]
-    frame = pd.DataFrame([{"run": number_of[row["fold"]], **{name: row.get(name) for name in names}} for row in rows])
+    frame = pd.DataFrame(
+        [{"run": number_of[row["fold"]], **{name: row.get(name) for name in names}} for row in rows]
+    )
     frame = frame.astype({"env": "category", "subset": "category", "majority_wrong": "float64"})
     selected = select_runs(Collection(runs, frame, [], []), selection)
-    without_rows = {Path(): {fold: reason for fold, reason in unusable.items() if fold not in number_of}}
+    without_rows = {
+        Path(): {fold: reason for fold, reason in unusable.items() if fold not in number_of}
+    }
     named = [replace(run, reason=unusable.get(run.folder, run.reason)) for run in selected.runs]
     return replace(selected, runs=named, silent=without_rows)
 
@@ -172,7 +204,11 @@ def select_study(rows: Sequence[Mapping[str, Any]], selection: Selection, unusab
 def finished_rows(collection: Collection) -> pd.DataFrame:
     """Return the rows of the runs that finished and lack no row."""
     usable = np.array([not run.unusable for run in collection.runs], dtype=bool)
-    return collection.rows if usable.all() else collection.rows[usable[collection.rows["run"].to_numpy()]]
+    return (
+        collection.rows
+        if usable.all()
+        else collection.rows[usable[collection.rows["run"].to_numpy()]]
+    )
 
 
 def in_environments(rows: pd.DataFrame, environments: Sequence[Iterable[str]]) -> NDArray[np.bool_]:
@@ -200,7 +236,9 @@ def name_column(names: NDArray[np.object_]) -> pd.Series[Any]:
     return pd.Series(names, dtype=object, copy=False)
 
 
-def tests_of(runs: Sequence[SelectedRun], rows: pd.DataFrame, at_step: NDArray[np.bool_] | None = None) -> pd.DataFrame:
+def tests_of(
+    runs: Sequence[SelectedRun], rows: pd.DataFrame, at_step: NDArray[np.bool_] | None = None
+) -> pd.DataFrame:
     """Build the ``tests`` of :class:`Selected`.
 
     Args:
@@ -211,12 +249,16 @@ def tests_of(runs: Sequence[SelectedRun], rows: pd.DataFrame, at_step: NDArray[n
     is_test = (rows["subset"] == "test").to_numpy()
     rows = rows[is_test if at_step is None else is_test & at_step]
     everywhere = rows["env"].drop_duplicates().map(str).tolist()
-    tested_in = [everywhere if run.identity["fold"] == FULL else tested(run.identity) for run in runs]
+    tested_in = [
+        everywhere if run.identity["fold"] == FULL else tested(run.identity) for run in runs
+    ]
     counted = in_environments(rows, tested_in)
     rows = rows if counted.all() else rows[counted]
     numbers = rows["run"].to_numpy()
 
-    majority = rows["majority_wrong"].to_numpy(dtype="float64") if "majority_wrong" in rows else np.nan
+    majority = (
+        rows["majority_wrong"].to_numpy(dtype="float64") if "majority_wrong" in rows else np.nan
+    )
 
     def of_run(values: Iterable[Any]) -> NDArray[Any]:
         per_line: NDArray[Any] = np.array([*values], dtype=object)[numbers]
@@ -231,7 +273,9 @@ def tests_of(runs: Sequence[SelectedRun], rows: pd.DataFrame, at_step: NDArray[n
             "role": name_column(of_run(_role(run) for run in runs)),
             "env": name_column(rows["env"].astype(object).to_numpy()),
             "env_held_out": rows["env_held_out"].to_numpy(),
-            "error": np.asarray(rows["wrong"].to_numpy() / rows["seen"].to_numpy(), dtype=np.float64),
+            "error": np.asarray(
+                rows["wrong"].to_numpy() / rows["seen"].to_numpy(), dtype=np.float64
+            ),
             "accuracy": accuracies_of(rows),
             "images": rows["seen"].to_numpy(),
             "majority_error": majority / rows["seen"].to_numpy(),
@@ -252,7 +296,9 @@ def _environments_of_full(collection: Collection) -> dict[int, frozenset[str]]:
     counted = is_full[rows["run"].to_numpy()] & (rows["subset"] == "test").to_numpy()
     env = rows["env"].astype("category").cat
     names = list(map(str, env.categories))
-    pairs = rows["run"].to_numpy(dtype=np.int64)[counted] * len(names) + env.codes.to_numpy()[counted]
+    pairs = (
+        rows["run"].to_numpy(dtype=np.int64)[counted] * len(names) + env.codes.to_numpy()[counted]
+    )
     numbers, codes = np.divmod(np.unique(pairs), max(1, len(names)))
     runs, starts = np.unique(numbers, return_index=True)
     sets: dict[bytes, frozenset[str]] = {}  # most runs share theirs
@@ -303,6 +349,8 @@ def beside_trained(identities: Sequence[Identity]) -> list[tuple[int, Identity]]
         evaluated = identity["backbone"] == EVALUATED
         trained = networks.get(identity_key(identity, _PLACE)) if evaluated else None
         numbered += (
-            [(number, {**identity, **network}) for network in trained.values()] if trained else [(number, identity)]
+            [(number, {**identity, **network}) for network in trained.values()]
+            if trained
+            else [(number, identity)]
         )
     return numbered

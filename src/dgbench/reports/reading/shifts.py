@@ -33,7 +33,14 @@ from dgbench.records.shift_rows import (
 )
 from dgbench.records.status import DONE, STATUS_FILE, read_status
 from dgbench.reports.labels import dataset_titles, slug, words_of
-from dgbench.reports.reading.folders import UNREADABLE_FILE, Problem, nothing_found, places, printable, searched
+from dgbench.reports.reading.folders import (
+    UNREADABLE_FILE,
+    Problem,
+    nothing_found,
+    places,
+    printable,
+    searched,
+)
 from dgbench.reports.reading.row_files import BY_SEED
 
 TOLERANCE = 1e-9  # that sums in another order may change
@@ -76,7 +83,9 @@ class ShiftLine:
     #: many there are), ``dropped``, ``flags``, ``refused`` (texts, empty where there is nothing)
     pairs: pd.DataFrame
 
-    def value(self, name: str, null: str = NO_NULL, pair: str = ALL_PAIRS, part: str = VALUE) -> Estimate | None:
+    def value(
+        self, name: str, null: str = NO_NULL, pair: str = ALL_PAIRS, part: str = VALUE
+    ) -> Estimate | None:
         """Look up the estimate of that name, by default over all pairs; None where there is none."""
         return self.values.get((part, null, pair, name))
 
@@ -160,26 +169,39 @@ def _read_folder(folder: Path, problems: list[Problem]) -> list[tuple[str, Shift
     status = read_status(folder)
     if status.word not in ("", DONE):
         reason = f"{printable(status.reason)}; " if status.reason else ""
-        problems.append(Problem(f"{status.word.lower()} estimates", path, f"{reason}the same command continues them"))
+        problems.append(
+            Problem(
+                f"{status.word.lower()} estimates", path, f"{reason}the same command continues them"
+            )
+        )
     try:
         rows, faults = read_shift_rows(file)
     except OSError as error:
-        problems.append(Problem(UNREADABLE_FILE, printable(file), f"{error.strerror or error}; make it readable"))
+        problems.append(
+            Problem(
+                UNREADABLE_FILE, printable(file), f"{error.strerror or error}; make it readable"
+            )
+        )
         return []
     problems += [
-        Problem("unreadable row", f"{printable(file)}:{fault.line}", printable(fault.reason)) for fault in faults
+        Problem("unreadable row", f"{printable(file)}:{fault.line}", printable(fault.reason))
+        for fault in faults
     ]
     if not rows and not faults:
         problems.append(Problem("estimates without rows", path, f"nothing in {SHIFT_FILE} yet"))
     return [(path, row) for row in rows]
 
 
-def _each_once(placed: Sequence[tuple[str, ShiftRow]], problems: list[Problem]) -> list[tuple[str, ShiftRow]]:
+def _each_once(
+    placed: Sequence[tuple[str, ShiftRow]], problems: list[Problem]
+) -> list[tuple[str, ShiftRow]]:
     """Keep one row for each estimate: of the folder with the most rows, then the first by name."""
     count = Counter(folder for folder, _ in placed)
     by_estimate: dict[tuple[Any, ...], list[tuple[str, ShiftRow]]] = defaultdict(list)
     for folder, row in placed:  # what is estimated and how; not by which version of the code
-        identity = {key: value for key, value in asdict(row.identity).items() if key not in ("run", "code")}
+        identity = {
+            key: value for key, value in asdict(row.identity).items() if key not in ("run", "code")
+        }
         by_estimate[_key(identity), *row.key].append((folder, row))
     kept = []
     differences_of: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -192,23 +214,40 @@ def _each_once(placed: Sequence[tuple[str, ShiftRow]], problems: list[Problem]) 
         differ = [text for text in differences if text]
         kind = "disagreement" if differ else "duplicate"
         text = f"{len(differences)} estimates stand in {used_folder} too, which is used"
-        problems.append(Problem(kind, folder, f"{text}; {len(differ)} differ, e.g. {differ[0]}" if differ else text))
+        problems.append(
+            Problem(
+                kind, folder, f"{text}; {len(differ)} differ, e.g. {differ[0]}" if differ else text
+            )
+        )
     return kept
 
 
 def _difference(used: ShiftRow, other: ShiftRow) -> str:
     """Describe how two rows of one estimate differ; empty where they agree."""
     estimate = f"{used.pair}, {used.kind} {used.number}, null={used.null}"
-    code = "" if used.identity.code == other.identity.code else f"; code {used.identity.code}, {other.identity.code}"
+    code = (
+        ""
+        if used.identity.code == other.identity.code
+        else f"; code {used.identity.code}, {other.identity.code}"
+    )
     if bool(used.refused) != bool(other.refused):
         return f"{estimate}: one of them is refused{code}"
     ours, theirs = used.values, other.values  # infinitely apart where only one has a value
-    apart = {n: abs(ours[n] - theirs[n]) if n in ours and n in theirs else math.inf for n in sorted({*ours, *theirs})}
+    apart = {
+        n: abs(ours[n] - theirs[n]) if n in ours and n in theirs else math.inf
+        for n in sorted({*ours, *theirs})
+    }
     name = max(apart, key=apart.__getitem__, default="")
-    return f"{estimate}: {name} differs by {apart[name]:.3g}{code}" if name and apart[name] > TOLERANCE else ""
+    return (
+        f"{estimate}: {name} differs by {apart[name]:.3g}{code}"
+        if name and apart[name] > TOLERANCE
+        else ""
+    )
 
 
-def shift_settings(rows: Sequence[ShiftRow], split_by: str | None = None) -> tuple[list[ShiftSetting], list[Problem]]:
+def shift_settings(
+    rows: Sequence[ShiftRow], split_by: str | None = None
+) -> tuple[list[ShiftSetting], list[Problem]]:
     """Group rows into settings, estimators of diversity and correlation shift first, and name what is odd in them.
 
     Args:
@@ -220,21 +259,35 @@ def shift_settings(rows: Sequence[ShiftRow], split_by: str | None = None) -> tup
     """
     identity_keys = tuple(ShiftIdentity.__dataclass_fields__)
     if split_by is not None and split_by not in identity_keys:
-        raise ConfigError(f"split_by={split_by} is no identity key of shifts; choose one of {', '.join(identity_keys)}")
+        raise ConfigError(
+            f"split_by={split_by} is no identity key of shifts; choose one of {', '.join(identity_keys)}"
+        )
     keys = SETTING_KEYS + ((split_by,) if split_by and split_by not in SETTING_KEYS else ())
     groups = _grouped([{key: getattr(row.identity, key) for key in keys} for row in rows], rows)
     order = {name: number for number, name in enumerate(_TITLES)}
-    groups.sort(key=lambda group: (order.get(name := group[0]["estimator"], len(order)), name, _key(group[0])))
+    groups.sort(
+        key=lambda group: (
+            order.get(name := group[0]["estimator"], len(order)),
+            name,
+            _key(group[0]),
+        )
+    )
     settings, problems = [], list[Problem]()
-    for title, (identity, members) in zip(_titles([identity for identity, _ in groups]), groups, strict=True):
+    for title, (identity, members) in zip(
+        _titles([identity for identity, _ in groups]), groups, strict=True
+    ):
         lines = _lines(members)
-        codes = {line.title: sorted({row.identity.code for row in of_line}) for line, of_line in lines}
+        codes = {
+            line.title: sorted({row.identity.code for row in of_line}) for line, of_line in lines
+        }
         for line_title, versions in codes.items():
             if len(versions) > 1:
                 reason = f"rows of code {' and '.join(versions)} in one line; split_by=code keeps them apart"
                 problems.append(Problem("several code versions", f"{line_title}, {title}", reason))
         versions = sorted({version for versions in codes.values() for version in versions})
-        settings.append(ShiftSetting(title, identity, tuple(line for line, _ in lines), tuple(versions)))
+        settings.append(
+            ShiftSetting(title, identity, tuple(line for line, _ in lines), tuple(versions))
+        )
     return settings, problems
 
 
@@ -289,7 +342,8 @@ def _titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     """Name settings by estimator, network and features, and by every setting in which those of one estimator differ."""
     titles = []
     plain = [
-        {**identity["settings"], **{k: v for k, v in identity.items() if k != "settings"}} for identity in identities
+        {**identity["settings"], **{k: v for k, v in identity.items() if k != "settings"}}
+        for identity in identities
     ]
     shown = ("estimator", "backbone", "init", "features")
     for setting in plain:
@@ -297,10 +351,18 @@ def _titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
         differing = [
             key
             for key, value in setting.items()
-            if key not in shown and value is not None and any(other.get(key) != value for other in peers)
+            if key not in shown
+            and value is not None
+            and any(other.get(key) != value for other in peers)
         ]
-        words = [_TITLES.get(setting["estimator"], setting["estimator"]), f"{setting['backbone']}/{setting['init']}"]
-        words += [f"{setting['features']} features", *(f"{key}={words_of(setting[key])}" for key in differing)]
+        words = [
+            _TITLES.get(setting["estimator"], setting["estimator"]),
+            f"{setting['backbone']}/{setting['init']}",
+        ]
+        words += [
+            f"{setting['features']} features",
+            *(f"{key}={words_of(setting[key])}" for key in differing),
+        ]
         if "formula" in setting and "formula" not in differing:
             words.append(f"formula={setting['formula']}")
         titles.append(", ".join(words))
@@ -310,7 +372,10 @@ def _titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
 def _lines(rows: Sequence[ShiftRow]) -> list[tuple[ShiftLine, list[ShiftRow]]]:
     """Build the lines of a setting, sorted by title, each with its rows."""
     keys = [key for key in LINE_KEYS if key != "pairs"]
-    groups = _grouped([{**{key: getattr(row.identity, key) for key in keys}, "pairs": row.pairs} for row in rows], rows)
+    groups = _grouped(
+        [{**{key: getattr(row.identity, key) for key in keys}, "pairs": row.pairs} for row in rows],
+        rows,
+    )
     titles = dataset_titles([identity for identity, _ in groups], LINE_KEYS)
     lines = [
         (ShiftLine(title, identity, _estimates(members), _pairs(members)), members)
@@ -335,7 +400,12 @@ def _estimates(rows: Sequence[ShiftRow]) -> dict[tuple[str, str, str, str], Esti
         ],
         columns=[*keys, "kind", "number", "value"],
     ).drop_duplicates([*keys, "kind", "number"], keep="last")
-    exact = {(row.pair, name): value for row in rows if row.null == NO_NULL for name, value in row.exact.items()}
+    exact = {
+        (row.pair, name): value
+        for row in rows
+        if row.null == NO_NULL
+        for name, value in row.exact.items()
+    }
     estimates = {}
     for key, group in frame.groupby(keys[:3], sort=False):
         part, null, name = map(str, key)
@@ -346,17 +416,23 @@ def _estimates(rows: Sequence[ShiftRow]) -> dict[tuple[str, str, str, str], Esti
         trials, halves = by_number[TRIAL], by_number[HALF]
         pairs = [pair for pair in group["pair"].unique() if pair in trials.index]
         trials, halves = trials.reindex(pairs), halves.reindex(pairs)
-        true = [exact.get((pair, name)) if (part, null) == (VALUE, NO_NULL) else None for pair in pairs]
+        true = [
+            exact.get((pair, name)) if (part, null) == (VALUE, NO_NULL) else None for pair in pairs
+        ]
         values = trials.mean(axis=1)
         for i, pair in enumerate(pairs):
-            estimates[part, null, pair, name] = _estimate(values.iloc[i], trials.iloc[i], halves.iloc[i], [true[i]])
+            estimates[part, null, pair, name] = _estimate(
+                values.iloc[i], trials.iloc[i], halves.iloc[i], [true[i]]
+            )
         if pairs:
             means = trials.mean(skipna=False), halves.mean(skipna=False)
             estimates[part, null, ALL_PAIRS, name] = _estimate(values.mean(), *means, true)
     return estimates
 
 
-def _estimate(value: Any, trials: pd.Series[Any], halves: pd.Series[Any], exact: Sequence[float | None]) -> Estimate:
+def _estimate(
+    value: Any, trials: pd.Series[Any], halves: pd.Series[Any], exact: Sequence[float | None]
+) -> Estimate:
     exact_values = [true for true in exact if true is not None]
     trials, truth = (
         trials.dropna(),
@@ -388,12 +464,17 @@ def _pairs(rows: Sequence[ShiftRow]) -> pd.DataFrame:
 
 
 def _counted(texts: Mapping[str, int], total: int) -> str:
-    return "; ".join(text if count == total else f"{text} ({count} of {total} trials)" for text, count in texts.items())
+    return "; ".join(
+        text if count == total else f"{text} ({count} of {total} trials)"
+        for text, count in texts.items()
+    )
 
 
 def verdicts(setting: ShiftSetting) -> dict[str, Verdict]:
     """Map dataset -> which shift dominates it; empty where the estimator has no diversity and correlation shift."""
-    return {line.title: _verdict(line, setting.axes) for line in setting.lines} if setting.axes else {}
+    return (
+        {line.title: _verdict(line, setting.axes) for line in setting.lines} if setting.axes else {}
+    )
 
 
 def _verdict(line: ShiftLine, axes: tuple[str, str]) -> Verdict:
@@ -402,8 +483,12 @@ def _verdict(line: ShiftLine, axes: tuple[str, str]) -> Verdict:
         return Verdict("", reason, f"{line.title}: no verdict, {reason}.")
     div, null_div, cor, null_cor = (estimate for estimate in estimates if estimate)
     kind = verdict_kind(div, cor, null_div, null_cor)
-    measured = f"diversity {div} against {null_div} without shift, correlation {cor} against {null_cor}"
-    return Verdict(kind, "", f"{line.title}: {verdict_words(kind, div, null_div)} ({measured}; 95% intervals).")
+    measured = (
+        f"diversity {div} against {null_div} without shift, correlation {cor} against {null_cor}"
+    )
+    return Verdict(
+        kind, "", f"{line.title}: {verdict_words(kind, div, null_div)} ({measured}; 95% intervals)."
+    )
 
 
 def _why_not(line: ShiftLine, estimates: Sequence[Estimate | None]) -> str:

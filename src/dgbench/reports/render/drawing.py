@@ -35,7 +35,12 @@ MEASURE_STYLE: dict[str, tuple[str, str, Any]] = {
     "average": ("#0072b2", "s", (0, (5, 2))),
 }
 GRAY = "#9aa3ab"  # what is worse than the best, legible on light and dark pages
-REST: dict[str, Any] = {"color": INK, "alpha": 0.35, "linewidth": 0.8, "zorder": 1}  # behind the highlighted few
+REST: dict[str, Any] = {
+    "color": INK,
+    "alpha": 0.35,
+    "linewidth": 0.8,
+    "zorder": 1,
+}  # behind the highlighted few
 #: lines of references, such as a blind guess
 DASHED: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 3)), "zorder": 1.5}
 _FILL = (0x00 / 255, 0x72 / 255, 0xB2 / 255)  # of heat maps
@@ -71,7 +76,9 @@ def finish(drawn: Any, name: str, title: str, caption: str) -> Figure:
     """Close a figure that is drawn and will not change; ``name`` is that of its :func:`canvas`."""
     from dgbench.reports.document import Figure
 
-    inches = drawn.get_figwidth()  # at 6.2 rem an inch letters are as large as the text, at 3.5 still legible
+    inches = (
+        drawn.get_figwidth()
+    )  # at 6.2 rem an inch letters are as large as the text, at 3.5 still legible
     size = f"max-width: {6.2 * inches:.0f}rem; min-width: {3.5 * inches:.1f}rem"
     return Figure(name, title, caption, save(drawn, _style(name)), size)
 
@@ -103,7 +110,9 @@ def heat(axes: Any, values: NDArray[np.float64], written: Callable[[float], str]
     """
     colors = np.empty((*values.shape, 4))
     colors[..., :3], colors[..., 3] = _FILL, 0.04 + 0.9 * np.clip(np.nan_to_num(values), 0, 1)
-    eight_bits = np.round(255 * colors).astype(np.uint8)  # of a pickled figure, matplotlib converts with a warning
+    eight_bits = np.round(255 * colors).astype(
+        np.uint8
+    )  # of a pickled figure, matplotlib converts with a warning
     axes.imshow(eight_bits, interpolation="none", aspect="auto")
     axes.tick_params(length=0)
     for side in axes.spines.values():
@@ -126,11 +135,17 @@ def colored(names: Sequence[str], leading: Iterable[str]) -> dict[str, str]:
         names: of all curves.
         leading: those that matter most, in order; the rest is drawn gray.
     """
-    chosen = names if len(names) <= len(COLORS) else [name for name in dict.fromkeys(leading) if name in names][:_FEW]
+    chosen = (
+        names
+        if len(names) <= len(COLORS)
+        else [name for name in dict.fromkeys(leading) if name in names][:_FEW]
+    )
     return dict(zip(chosen, COLORS, strict=False))
 
 
-def end_labels(axes: Any, ends: Mapping[str, tuple[float, float]], colors: Mapping[str, str]) -> None:
+def end_labels(
+    axes: Any, ends: Mapping[str, tuple[float, float]], colors: Mapping[str, str]
+) -> None:
     """Write names beside the right ends of curves, moved apart where they would overlap, each joined to its end.
 
     Args:
@@ -140,10 +155,21 @@ def end_labels(axes: Any, ends: Mapping[str, tuple[float, float]], colors: Mappi
     """
     low, high = axes.get_ylim()
     rows = axes.get_subplotspec().get_gridspec().nrows
-    line = (high - low) * 12.5 / (72 * axes.figure.get_figheight() / rows * 0.75)  # of text, in the unit of y
-    for name, place in pushed_apart({name: y for name, (_, y) in ends.items()}, line, low, high).items():
+    line = (
+        (high - low) * 12.5 / (72 * axes.figure.get_figheight() / rows * 0.75)
+    )  # of text, in the unit of y
+    for name, place in pushed_apart(
+        {name: y for name, (_, y) in ends.items()}, line, low, high
+    ).items():
         color = colors.get(name, INK)
-        joint = {"arrowstyle": "-", "color": color, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)}
+        joint = {
+            "arrowstyle": "-",
+            "color": color,
+            "linewidth": 0.7,
+            "shrinkA": 1,
+            "shrinkB": 1,
+            "relpos": (0, 0.5),
+        }
         axes.annotate(
             label_of(name), ends[name], xytext=(13, place), textcoords=("offset points", "data"), va="center",
             color=color, fontsize=10, fontweight="bold" if name in colors else "normal", annotation_clip=False,
@@ -151,7 +177,9 @@ def end_labels(axes: Any, ends: Mapping[str, tuple[float, float]], colors: Mappi
         )  # fmt: skip
 
 
-def pushed_apart(places: Mapping[str, float], least: float, low: float, high: float) -> dict[str, float]:
+def pushed_apart(
+    places: Mapping[str, float], least: float, low: float, high: float
+) -> dict[str, float]:
     """Move places apart, in their order: at least ``least`` from one another, within the limits while they can be."""
     order = sorted(places, key=lambda name: places[name])
     moved: list[float] = []
@@ -189,7 +217,9 @@ def save(drawn: Any, style: Mapping[Any, Any]) -> Callable[[], Pictures]:
 
     @cache
     def wait() -> Pictures:
-        with suppress(BrokenExecutor):  # the other process was killed, or cannot import the script that calls us
+        with suppress(
+            BrokenExecutor
+        ):  # the other process was killed, or cannot import the script that calls us
             if future is not None:
                 return future.result()
         return pictures(drawn, style)
@@ -206,8 +236,14 @@ def pictures(drawn: Any, style: Mapping[Any, Any]) -> Pictures:
         warnings.filterwarnings("ignore", "constrained_layout not applied")
         svg = _inline_svg(drawn)
         drawn.set_layout_engine("none")  # laid out by now, and laying out costs half of the drawing
-        png = _saved(drawn, format="png", dpi=160, facecolor="white", pil_kwargs={"compress_level": 4})
-        return svg, png, _saved(drawn, format="pdf", transparent=True, metadata={"CreationDate": None})
+        png = _saved(
+            drawn, format="png", dpi=160, facecolor="white", pil_kwargs={"compress_level": 4}
+        )
+        return (
+            svg,
+            png,
+            _saved(drawn, format="pdf", transparent=True, metadata={"CreationDate": None}),
+        )
 
 
 def _saved(drawn: Any, **options: Any) -> bytes:
@@ -224,7 +260,9 @@ def _inline_svg(drawn: Any) -> str:
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text)
     text = re.sub(r"<!--.*?-->\n?", "", text)
-    text = re.sub(r' id="[A-Za-z]+[\w.]*_\d+"', "", text)  # figure_1, axes_2: the same in every figure, never used
+    text = re.sub(
+        r' id="[A-Za-z]+[\w.]*_\d+"', "", text
+    )  # figure_1, axes_2: the same in every figure, never used
     for _ in range(2):
         text = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", text)
     text = re.sub(r"(?<=[ \"(-])(\d+\.\d\d)\d+", r"\1", text)  # hundredths of a point are enough

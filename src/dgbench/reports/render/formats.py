@@ -48,7 +48,9 @@ _MARKUP = re.compile(r"[\\`*<>|~$]|(?<![^\W_])_|_(?![^\W_])|(?<=\])\(|&(?=#?\w+;
 _ACTIVE = re.compile(r"<(?=[A-Za-z/!?])|(?<=\])[(\[]")
 _HTML = re.compile(r"<(?!https?://)[A-Za-z/!?][^\n>]*>?")
 _LINK = re.compile(r"(?:\]\(|^ *\[[^\]\n]*\]:)\s*<?(\S*)", re.MULTILINE)
-_SAFE = re.compile(r"(?:https?://|mailto:|[\w./#%-]*(?:[)>]|$))")  # the beginning of a link that is followed
+_SAFE = re.compile(
+    r"(?:https?://|mailto:|[\w./#%-]*(?:[)>]|$))"
+)  # the beginning of a link that is followed
 _FORMULA = tuple("=+-@\t\r")  # how cells begin that a spreadsheet computes
 _MOST_PROBLEMS = 10  # in a terminal
 _PREAMBLE = r"""\documentclass[10pt]{article}
@@ -83,7 +85,9 @@ def write(document: Document, folder: str | Path) -> list[Path]:
                 paths[-1].write_bytes(content if isinstance(content, bytes) else content.encode())
         return paths
     except OSError as error:
-        raise RecordError(f"cannot write {error.filename or folder} ({error.strerror}); choose output=DIR") from error
+        raise RecordError(
+            f"cannot write {error.filename or folder} ({error.strerror}); choose output=DIR"
+        ) from error
 
 
 def listed(paths: Sequence[Path]) -> list[str]:
@@ -93,7 +97,11 @@ def listed(paths: Sequence[Path]) -> list[str]:
         return [f"  {path}" for path in paths]
     kinds = Counter((path.parent, path.suffix) for path in paths)
     alone = [path for path in paths if kinds[path.parent, path.suffix] == 1]
-    grouped = [f"  {folder}/*{suffix} ({count} files)" for (folder, suffix), count in kinds.items() if count > 1]
+    grouped = [
+        f"  {folder}/*{suffix} ({count} files)"
+        for (folder, suffix), count in kinds.items()
+        if count > 1
+    ]
     return [*(f"  {path}" for path in alone), *grouped]
 
 
@@ -104,7 +112,9 @@ def plain_document(document: Document) -> str:
     for section in sections_in_order(document):
         left_out += len(section.tables) + len(section.figures)
         if section.folded:
-            folded.append(f"  {section.title}: {' '.join(section.answer).partition('. ')[0].rstrip('.')}.")
+            folded.append(
+                f"  {section.title}: {' '.join(section.answer).partition('. ')[0].rstrip('.')}."
+            )
             continue
         parts += [f"\n== {section.title} ==", *section.answer]
         if (table := main_table(section)) is not None:
@@ -118,7 +128,10 @@ def plain_document(document: Document) -> str:
     problems = cells(document.problems)
     if problems:
         parts.append(f"\n{document.problems.title}")
-        parts += ["  " + "  ".join(show(cell, "text") for cell in line) for line in problems[:_MOST_PROBLEMS]]
+        parts += [
+            "  " + "  ".join(show(cell, "text") for cell in line)
+            for line in problems[:_MOST_PROBLEMS]
+        ]
         if len(problems) > _MOST_PROBLEMS:
             parts.append(f"  and {len(problems) - _MOST_PROBLEMS} more, in the report")
     return "\n".join(parts)
@@ -132,8 +145,13 @@ def plain_table(table: Table, title: str | None = None) -> str:
         lines.append([show(cell, column.unit) + "*" * cell.best for cell, column in pairs])
     text = [table.title if title is None else title]
     if len(table):
-        text += _with_rule(aligned(lines, [column.numeric for column in table.columns]), len(table) + 1)
-    notes = [f"  {note}".replace("In bold:", "Marked *:").replace("Bold:", "Marked *:") for note in table.notes]
+        text += _with_rule(
+            aligned(lines, [column.numeric for column in table.columns]), len(table) + 1
+        )
+    notes = [
+        f"  {note}".replace("In bold:", "Marked *:").replace("Bold:", "Marked *:")
+        for note in table.notes
+    ]
     return "\n".join(text + notes)
 
 
@@ -155,12 +173,19 @@ def markdown_files(document: Document) -> Files:
             if isinstance(item, Table):
                 parts.append(markdown_table(item, title=title))
             else:
-                parts += [f"### {inert(title)}", f"![{inert(title)}]({item.name}.png)", inert(item.caption)]
+                parts += [
+                    f"### {inert(title)}",
+                    f"![{inert(title)}]({item.name}.png)",
+                    inert(item.caption),
+                ]
             parts.append(f"Made by `{command}`" if command else "")
         parts.append("\n".join(f"- {inert(f'{name}: {value}')}" for name, value in section.facts))
     parts += [inert(" ".join(document.lead)), markdown_table(document.problems, level=2)]
     if document.words:
-        parts += ["## Words", "\n".join(f"- {term}: {sentence}" for term, sentence in document.words.items())]
+        parts += [
+            "## Words",
+            "\n".join(f"- {term}: {sentence}" for term, sentence in document.words.items()),
+        ]
     return {"report.md": "\n\n".join(filter(None, parts)) + "\n"}
 
 
@@ -214,7 +239,9 @@ def csv_text(frame: pd.DataFrame, **options: Any) -> str:
         else pd.Series([_no_formula(value) for value in column], column.index, object)
         for name, column in frame.items()
     }
-    return str(pd.DataFrame(columns, frame.index).to_csv(index=False, lineterminator="\n", **options))
+    return str(
+        pd.DataFrame(columns, frame.index).to_csv(index=False, lineterminator="\n", **options)
+    )
 
 
 def _no_formula(value: Any) -> Any:
@@ -237,7 +264,10 @@ def csv_files(document: Document) -> Files:
                 frame = frame.assign(section=section.title)[["section", *frame.columns]]
             frames[table.name].append(frame)
     frames[document.problems.name] = [document.problems.frame]
-    return {f"{name}.csv": csv_text(pd.concat(parts, ignore_index=True)) for name, parts in frames.items()}
+    return {
+        f"{name}.csv": csv_text(pd.concat(parts, ignore_index=True))
+        for name, parts in frames.items()
+    }
 
 
 def latex_files(document: Document) -> Files:
@@ -257,13 +287,18 @@ def latex_files(document: Document) -> Files:
         for table in section.tables:
             if not len(table):
                 continue
-            label, title = f"{_stem(section.name)}_{_stem(table.name)}", f"{title_of(table, document)}, {section.title}"
+            label, title = (
+                f"{_stem(section.name)}_{_stem(table.name)}",
+                f"{title_of(table, document)}, {section.title}",
+            )
             files[f"tex/{label}.tex"] = latex_table(table, title, remake(document, table), label)
             parts.append(rf"\input{{tex/{label}.tex}}")
         for figure in section.figures:
             caption = rf"\caption{{{latex_text(title_of(figure, document))}. {latex_text(figure.caption)}}}"
             graphic = rf"\includegraphics[width=.7\linewidth]{{{figure.name}.pdf}}"
-            parts.append(f"\\begin{{figure}}[htbp]\n\\centering\n{graphic}\n{caption}\n\\end{{figure}}")
+            parts.append(
+                f"\\begin{{figure}}[htbp]\n\\centering\n{graphic}\n{caption}\n\\end{{figure}}"
+            )
         parts.append(r"\clearpage")
     parts.append(r"\end{document}")
     return {**files, "report.tex": "\n".join(parts) + "\n"}
@@ -310,7 +345,11 @@ def latex_table(table: Table, title: str | None = None, command: str = "", label
 def _with_names_in_papers(text: str, table: Table) -> str:
     """Replace the algorithms of a table in a text by the names that its cells have in LaTeX."""
     for name in sorted(set(table.frame.get("algorithm", ())), key=len, reverse=True):
-        text = re.sub(rf"(?<![\w+-]){re.escape(name)}(?![\w+-])", name_in_papers(name).replace("\\", r"\\"), text)
+        text = re.sub(
+            rf"(?<![\w+-]){re.escape(name)}(?![\w+-])",
+            name_in_papers(name).replace("\\", r"\\"),
+            text,
+        )
     return text
 
 
@@ -331,7 +370,9 @@ def _latex_cell(cell: Cell, column: Column) -> str:
         text = rf"\underline{{{text}}}"
     if cell.best:
         return rf"\textbf{{{text}}}"
-    return "{[}" + text[1:] if text.startswith("[") else text  # after a line's end, [ would open an option
+    return (
+        "{[}" + text[1:] if text.startswith("[") else text
+    )  # after a line's end, [ would open an option
 
 
 def _stem(name: str) -> str:
@@ -349,7 +390,19 @@ def render_html(document: Document) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    functions = (anchor, cells, counted, in_order, is_negative, main_figure, main_table, others, remake, show, title_of)
+    functions = (
+        anchor,
+        cells,
+        counted,
+        in_order,
+        is_negative,
+        main_figure,
+        main_table,
+        others,
+        remake,
+        show,
+        title_of,
+    )
     templates.globals |= {function.__name__: function for function in functions}
     sections = sections_in_order(document)
     return templates.get_template("report.html.j2").render(
@@ -381,7 +434,10 @@ class Explained:
         parts, end = [], 0
         for match in self._pattern.finditer(text):
             if sentence := self._left.pop(term := match[1].lower(), ""):
-                parts += [escape(text[end : match.start()]), tag.format(anchor(term), sentence, match[0])]
+                parts += [
+                    escape(text[end : match.start()]),
+                    tag.format(anchor(term), sentence, match[0]),
+                ]
                 end = match.end()
         return Markup("").join([*parts, escape(text[end:])])
 
@@ -394,7 +450,10 @@ def anchor(term: str) -> str:
 def figure_files(document: Document) -> Files:
     """Make ``<figure>.png``, ``.svg`` and ``.pdf``, dark ink, text as text."""
     figures = [figure for section in document.sections for figure in section.figures]
-    opened = {f"{figure.name}.svg": re.sub(r'<svg( style="[^"]*")? ', _OPEN, figure.svg, count=1) for figure in figures}
+    opened = {
+        f"{figure.name}.svg": re.sub(r'<svg( style="[^"]*")? ', _OPEN, figure.svg, count=1)
+        for figure in figures
+    }
     png = {f"{figure.name}.png": figure.png for figure in figures}
     return {**png, **opened, **{f"{figure.name}.pdf": figure.pdf for figure in figures}}
 
@@ -405,6 +464,8 @@ FORMATS: tuple[Callable[[Document], Files], ...] = (
     latex_files,
     csv_files,
     lambda document: document.files,
-    lambda document: {"report.html": render_html(document)},  # from here on with figures, which are drawn meanwhile
+    lambda document: {
+        "report.html": render_html(document)
+    },  # from here on with figures, which are drawn meanwhile
     figure_files,
 )

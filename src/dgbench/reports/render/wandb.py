@@ -57,7 +57,9 @@ def _without_na(frame: pd.DataFrame) -> pd.DataFrame:
     return values.where(frame.notna(), None)
 
 
-def _log(document: Document, paths: Sequence[Path], folder: Path, name: str, project: str | None) -> None:
+def _log(
+    document: Document, paths: Sequence[Path], folder: Path, name: str, project: str | None
+) -> None:
     import wandb
 
     run: Any = wandb.init(
@@ -71,7 +73,11 @@ def _log(document: Document, paths: Sequence[Path], folder: Path, name: str, pro
     )
     failed = True
     try:
-        tables = [(f"{section.name}/{table.name}", table) for section in document.sections for table in section.tables]
+        tables = [
+            (f"{section.name}/{table.name}", table)
+            for section in document.sections
+            for table in section.tables
+        ]
         items: dict[str, Any] = {
             key: wandb.Table(dataframe=_without_na(table.frame), allow_mixed_types=True)
             for key, table in [*tables, (document.problems.name, document.problems)]

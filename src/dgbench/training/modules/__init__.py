@@ -23,7 +23,14 @@ _HOME = {
     "training_module": "factory",
 }
 
-__all__ = ["LightningRuns", "RunModule", "SingleRun", "StackedRuns", "SteppedRun", "training_module"]
+__all__ = [
+    "LightningRuns",
+    "RunModule",
+    "SingleRun",
+    "StackedRuns",
+    "SteppedRun",
+    "training_module",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -42,23 +42,33 @@ class RunModule(PredictingModule):
         super().__init__(algorithm)
         self.rule = rule  #: how gradients become updates
         self.steps_done = 0  #: optimizer steps done
-        self.diverged: dict[int, tuple[int, float]] = {}  #: run -> (step, value) of its first loss that was not finite
+        self.diverged: dict[
+            int, tuple[int, float]
+        ] = {}  #: run -> (step, value) of its first loss that was not finite
         #: called after each optimizer step with the number of steps done and its minibatch; not part of a state
         self.after_step: list[Callable[[int, EnvBatch], None]] = []
         self.collects = False  #: note losses and logs of objectives for :meth:`take_values`; set before the first step
         self._values: list[tuple[int, str, Tensor]] = []  # (R,) each, not read from the device yet
         self._groups: dict[str, ParamGroup] = {}
-        self._learns: dict[bool, dict[str, list[str]]] = {}  # while only heads learn, and afterwards
+        self._learns: dict[
+            bool, dict[str, list[str]]
+        ] = {}  # while only heads learn, and afterwards
         self._optimizers: dict[str, torch.optim.Optimizer] = {}
         self._parted: dict[str, list[Part]] = {}  # each group, by optimizer settings
         self._to_load: Sequence[Mapping[str, Any]] = ()
         self._is_tried = False  # the objective, at the first step
-        self._gives_gradients = False  # the objective last called: masks of gradients may be zero everywhere
+        self._gives_gradients = (
+            False  # the objective last called: masks of gradients may be zero everywhere
+        )
 
     def trained_groups(self) -> dict[str, ParamGroup]:
         """Return the parameter groups that have something to train, by name."""
         networks = self.runs[0].networks
-        return {n: group for n, group in self.algorithm.param_groups().items() if networks.params(*group.networks)}
+        return {
+            n: group
+            for n, group in self.algorithm.param_groups().items()
+            if networks.params(*group.networks)
+        }
 
     # ---- optimizers ---------------------------------------------------------------------------------------------
 
@@ -67,8 +77,13 @@ class RunModule(PredictingModule):
         self._groups = self.trained_groups()
         for name, group in self._groups.items():
             parts = self._parted[name] = self._parts(name, group)
-            settings = [{"params": p.parameters, **optimizer_settings(p.algorithm.values, group)} for p in parts]
-            fused: Any = {"fused": self.device.type in ("cpu", "cuda")}  # the same arithmetic in one pass over memory
+            settings = [
+                {"params": p.parameters, **optimizer_settings(p.algorithm.values, group)}
+                for p in parts
+            ]
+            fused: Any = {
+                "fused": self.device.type in ("cpu", "cuda")
+            }  # the same arithmetic in one pass over memory
             self._optimizers[name] = OPTIMIZERS[group.optimizer](settings, **fused)
         return list(self._optimizers.values())
 
@@ -98,13 +113,17 @@ class RunModule(PredictingModule):
         """
         first = self.steps_done
         counters = torch.arange(first, first + len(batches), device=self.device)
-        rows = [self._step(first + k, counters[k], batch, optimizers) for k, batch in enumerate(batches)]
+        rows = [
+            self._step(first + k, counters[k], batch, optimizers) for k, batch in enumerate(batches)
+        ]
         losses = self._over_processes(torch.stack(rows))
         self.steps_done += len(batches)
         self._note_divergence(first, losses)
         return losses
 
-    def _step(self, step: int, counter: Tensor, batch: EnvBatch, optimizers: Mapping[str, Any]) -> Tensor:
+    def _step(
+        self, step: int, counter: Tensor, batch: EnvBatch, optimizers: Mapping[str, Any]
+    ) -> Tensor:
         due = [i for i, run in enumerate(self.runs) if run.algorithm.survey_due(step)]
         if due:
             survey(self, due, step)
@@ -112,10 +131,17 @@ class RunModule(PredictingModule):
         losses = batch.x.new_zeros(self.size)
         trial = None if self._is_tried else Trial(self._draws_globally(), self.device)
         for update in self.algorithm.updates(step):
-            stepping = {name: optimizers[name] for name in update.groups if name in self._learning(step)}
+            stepping = {
+                name: optimizers[name] for name in update.groups if name in self._learning(step)
+            }
             if stepping:
                 differentiate = partial(
-                    self._differentiate, self._sharpened(update, step), tuple(stepping), step, counter, batch
+                    self._differentiate,
+                    self._sharpened(update, step),
+                    tuple(stepping),
+                    step,
+                    counter,
+                    batch,
                 )
                 if trial and not batch.x.is_meta:
                     trial.note_outcome(self._outcome(differentiate, stepping))
@@ -129,7 +155,9 @@ class RunModule(PredictingModule):
                 self._take_step(step, stepping)
             elif not update.groups:
                 with torch.no_grad():
-                    self._note_values(step, self._differentiate(update, (), step, counter, batch)[1])
+                    self._note_values(
+                        step, self._differentiate(update, (), step, counter, batch)[1]
+                    )
         if trial:
             trial.judge(type(self.algorithm).__name__, scaled=self._scaler is not None)
             self._is_tried = True
@@ -147,18 +175,26 @@ class RunModule(PredictingModule):
         """
         if self.rule.sharpness is None:
             return update
-        algorithm, groups, learning = self.algorithm, self.algorithm.param_groups(), self._learning(step)
+        algorithm, groups, learning = (
+            self.algorithm,
+            self.algorithm.param_groups(),
+            self._learning(step),
+        )
         bodies = algorithm.featurizers(algorithm.sizes, algorithm.values)
         if all(set(groups[name].networks).isdisjoint(bodies) for name in update.groups):
             return update
-        names = tuple(name for group in update.groups if group in learning for name in learning[group])
+        names = tuple(
+            name for group in update.groups if group in learning for name in learning[group]
+        )
         return replace(update, objective=Sharpened(self.rule.sharpness, update.objective, names))
 
     def _draws_globally(self) -> bool:
         """Return whether layers of the networks draw from the global generator, as dropout does."""
         return draws_globally(self.runs[0].networks)
 
-    def _outcome(self, differentiate: Callable[[], tuple[Tensor, Tensors]], stepping: Mapping[str, Any]) -> Seen:
+    def _outcome(
+        self, differentiate: Callable[[], tuple[Tensor, Tensors]], stepping: Mapping[str, Any]
+    ) -> Seen:
         """Differentiate an update, and put back all that it changed but gradients, as if it had not been."""
         before = self.objective_state()
         with drawing_again(self.device):
@@ -187,7 +223,11 @@ class RunModule(PredictingModule):
 
     def _gradients(self, stepping: Mapping[str, Any]) -> list[Tensor]:
         """List the gradients that the parameters of optimizers hold."""
-        return [parameter.grad for parameter in self._with_gradients(stepping) if parameter.grad is not None]
+        return [
+            parameter.grad
+            for parameter in self._with_gradients(stepping)
+            if parameter.grad is not None
+        ]
 
     def _with_gradients(self, stepping: Mapping[str, Any]) -> list[Tensor]:
         """List the parameters of optimizers that hold a gradient."""
@@ -213,7 +253,13 @@ class RunModule(PredictingModule):
             named = {
                 name: list(networks.params(*learning))
                 for name, group in self._groups.items()
-                if (learning := [network for network in group.networks if not (head_only and network in bodies)])
+                if (
+                    learning := [
+                        network
+                        for network in group.networks
+                        if not (head_only and network in bodies)
+                    ]
+                )
             }
             self._learns[head_only] = {name: names for name, names in named.items() if names}
         return self._learns[head_only]
@@ -261,7 +307,9 @@ class RunModule(PredictingModule):
                 if resets_optimizers(algorithm, self.rule, step):
                     for parameter in settings["params"]:
                         inner.state.pop(parameter, None)
-                settings["lr"] = part.scale * learning_rate(algorithm, name, self._groups[name], self.rule, step)
+                settings["lr"] = part.scale * learning_rate(
+                    algorithm, name, self._groups[name], self.rule, step
+                )
         take_steps(list(stepping.values()), self._clip_limit, self._scaler)
 
     @property
@@ -281,13 +329,21 @@ class RunModule(PredictingModule):
             return []
         double = any(values.dtype == torch.float64 for _, _, values in noted)
         dtype = torch.float64 if double else torch.float32
-        table: NDArray[Any] = torch.stack([values.reshape(-1).to(dtype) for _, _, values in noted]).cpu().numpy()
-        return [(step, name, row.astype(np.float64)) for (step, name, _), row in zip(noted, table, strict=True)]
+        table: NDArray[Any] = (
+            torch.stack([values.reshape(-1).to(dtype) for _, _, values in noted]).cpu().numpy()
+        )
+        return [
+            (step, name, row.astype(np.float64))
+            for (step, name, _), row in zip(noted, table, strict=True)
+        ]
 
     def learning_rates(self, i: int, step: int) -> dict[str, float]:
         """Compute the learning rate of every parameter group of run ``i`` at a step."""
         algorithm = self.runs[i].algorithm
-        return {name: learning_rate(algorithm, name, self._groups[name], self.rule, step) for name in self._groups}
+        return {
+            name: learning_rate(algorithm, name, self._groups[name], self.rule, step)
+            for name in self._groups
+        }
 
     def _over_processes(self, losses: Tensor) -> Tensor:
         """Average the losses over the processes that share a minibatch; there is only one here."""
@@ -316,15 +372,22 @@ class RunModule(PredictingModule):
             :meth:`trained_groups`; ``scaler`` where half precision has one.
         """
         states = [optimizer.state_dict() for optimizer in self._optimizers.values()]
-        state = {"state_dict": self.weights(i), "optimizers": cpu_copies(self.optimizer_states(i, states))}
-        return state if self._scaler is None else {**state, "scaler": dict(self._scaler.state_dict())}
+        state = {
+            "state_dict": self.weights(i),
+            "optimizers": cpu_copies(self.optimizer_states(i, states)),
+        }
+        return (
+            state if self._scaler is None else {**state, "scaler": dict(self._scaler.state_dict())}
+        )
 
     @abstractmethod
     def optimizer_states(self, i: int, states: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Extract what the optimizers of run ``i`` alone would save from what those of this module save."""
 
     @abstractmethod
-    def merged_optimizer_states(self, runs: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+    def merged_optimizer_states(
+        self, runs: Sequence[Sequence[dict[str, Any]]]
+    ) -> list[dict[str, Any]]:
         """Merge the optimizer states of all runs: the inverse of :meth:`optimizer_states`."""
 
     def load_run_states(self, states: Sequence[Mapping[str, Any]]) -> None:
@@ -369,7 +432,9 @@ def minibatches(batch: Any, n_envs: int) -> Sequence[EnvBatch]:
     if len(pairs) == 2 and isinstance(pairs[0], Tensor):
         pairs = [pairs]
     if len(pairs) != n_envs:
-        raise ConfigError(f"a step has minibatches of {len(pairs)} environment(s), the algorithm was made for {n_envs}")
+        raise ConfigError(
+            f"a step has minibatches of {len(pairs)} environment(s), the algorithm was made for {n_envs}"
+        )
     xs, ys = ([pair[i] for pair in pairs] for i in (0, 1))
     return [EnvBatch(torch.cat(xs), torch.cat(ys), tuple(len(y) for y in ys))]
 

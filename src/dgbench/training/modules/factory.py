@@ -36,14 +36,19 @@ from dgbench.validation import Place, Plain, Refusal, Several, Whole0, Whole1, a
 
 #: the featurizer, or several networks by name; not copied
 Given = Annotated[
-    Annotated[nn.Module | Mapping[str, nn.Module], Refusal("is no network, nor networks by name", "give one")],
+    Annotated[
+        nn.Module | Mapping[str, nn.Module],
+        Refusal("is no network, nor networks by name", "give one"),
+    ],
     WrapValidator(as_it_is),
 ]
 
 
 @checked
 def training_module(
-    objective: Annotated[str | type[Algorithm], Refusal("is no algorithm", "give its class, or where to import it")],
+    objective: Annotated[
+        str | type[Algorithm], Refusal("is no algorithm", "give its class, or where to import it")
+    ],
     networks: Given,
     n_classes: Whole1,
     n_envs: Whole1,
@@ -92,18 +97,40 @@ def training_module(
             known.
     """
     algorithm = algorithm_class(objective) if isinstance(objective, str) else objective
-    named = {"featurizer": networks} if not isinstance(networks, (Mapping, nn.ModuleDict)) else dict(networks.items())
-    m = n_features if n_features is not None else getattr(named.get("featurizer"), "n_features", None)
+    named = (
+        {"featurizer": networks}
+        if not isinstance(networks, (Mapping, nn.ModuleDict))
+        else dict(networks.items())
+    )
+    m = (
+        n_features
+        if n_features is not None
+        else getattr(named.get("featurizer"), "n_features", None)
+    )
     if m is None:
-        raise ConfigError("networks: the featurizer is missing or has no attribute n_features; give n_features=")
-    own_values: Any = OmegaConf.to_container(hparams, resolve=True) if OmegaConf.is_config(hparams) else hparams or {}
+        raise ConfigError(
+            "networks: the featurizer is missing or has no attribute n_features; give n_features="
+        )
+    own_values: Any = (
+        OmegaConf.to_container(hparams, resolve=True)
+        if OmegaConf.is_config(hparams)
+        else hparams or {}
+    )
     resolved_values = resolve(
         _shared(), {"hparams": own_values, "search": {}}, kind=kind, space="domainbed", number=0, trial=0,
         rng="per_name", read=list(shared), chosen=values,
     )  # fmt: skip
     rule = rule or UpdateRule()
     sizes = Sizes(
-        m, n_classes, n_envs, tuple(image), rule.steps, n_images, n_trained_on, tuple(pixel_mean), tuple(pixel_std)
+        m,
+        n_classes,
+        n_envs,
+        tuple(image),
+        rule.steps,
+        n_images,
+        n_trained_on,
+        tuple(pixel_mean),
+        tuple(pixel_std),
     )
     instance = algorithm(sizes, resolved_values)
     return SingleRun(instance, completed(named, instance, seed), seed, rule, dtype)
@@ -118,7 +145,9 @@ def completed(networks: Mapping[str, nn.Module], algorithm: Algorithm, seed: int
     try:
         needed = algorithm.networks_needed(algorithm.sizes, algorithm.values)
     except IndexError:
-        raise ConfigError(f"{type(algorithm).__name__} needs the shape of an image; give image=[C, H, W]") from None
+        raise ConfigError(
+            f"{type(algorithm).__name__} needs the shape of an image; give image=[C, H, W]"
+        ) from None
     if isinstance(networks, Networks):
         return networks
     body = networks["featurizer"]
@@ -140,7 +169,9 @@ class Port:
 
     def __init__(self, module: SingleRun) -> None:
         self.module = module.train()  #: takes the steps
-        self._optimizers = dict(zip(module.trained_groups(), module.configure_optimizers(), strict=True))
+        self._optimizers = dict(
+            zip(module.trained_groups(), module.configure_optimizers(), strict=True)
+        )
 
     @property
     def networks(self) -> Networks:
@@ -195,7 +226,9 @@ class Port:
         shapes = {name: tuple(value.shape) for name, value in tensors.items()}
         if shapes != needed:
             raise ConfigError(f"random inputs {shapes} were given, this step needs {needed}")
-        return {k: v.to(self.networks.dtype) if v.is_floating_point() else v for k, v in tensors.items()}
+        return {
+            k: v.to(self.networks.dtype) if v.is_floating_point() else v for k, v in tensors.items()
+        }
 
 
 class _Given:
@@ -239,7 +272,9 @@ def algorithm(
     unknown = set(hparams or {}) - {*content["hparams"], "lr", "weight_decay", "batch_size"}
     if unknown:
         choices = ", ".join(content["hparams"])
-        raise ConfigError(f"{name} has no hyperparameter {', '.join(sorted(unknown))}; choose from {choices}")
+        raise ConfigError(
+            f"{name} has no hyperparameter {', '.join(sorted(unknown))}; choose from {choices}"
+        )
     return Port(
         training_module(
             content["objective"], networks, n_classes, n_envs, hparams=content["hparams"], values=hparams, dtype=dtype,

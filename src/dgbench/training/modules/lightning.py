@@ -30,7 +30,11 @@ class LightningRuns(RunModule, pl.LightningModule):
 
     @property
     def _scaler(self) -> Any:
-        return None if self._trainer is None else getattr(self._trainer.precision_plugin, "scaler", None)
+        return (
+            None
+            if self._trainer is None
+            else getattr(self._trainer.precision_plugin, "scaler", None)
+        )
 
     def on_fit_start(self) -> None:
         """Load the optimizers' states."""
@@ -53,7 +57,9 @@ class LightningRuns(RunModule, pl.LightningModule):
     def on_validation_epoch_end(self) -> None:
         self.forget_pictures()
 
-    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> dict[str, Tensor]:
+    def validation_step(
+        self, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> dict[str, Tensor]:
         """Count the errors of every run on one batch, which is an :class:`EvalBatch`, or (x, y).
 
         Returns:
@@ -77,7 +83,11 @@ class SingleRun(SteppedRun, LightningRuns):
 
     @property
     def _place(self) -> tuple[int, int]:
-        return (0, 1) if self._trainer is None else (self._trainer.global_rank, self._trainer.world_size)
+        return (
+            (0, 1)
+            if self._trainer is None
+            else (self._trainer.global_rank, self._trainer.world_size)
+        )
 
     def train_steps(self, batches: Sequence[EnvBatch], optimizers: Mapping[str, Any]) -> Tensor:
         losses = super().train_steps(batches, optimizers)

@@ -27,13 +27,22 @@ from dgbench.objectives.step import Hyperparameters, Prediction, Surveyed, draw
 from dgbench.phases import phase
 from dgbench.seeding import derive
 
-TrainingImagesOf = Callable[[int], Iterable[TrainingImages]]  # number of a run -> batches of its training images
+TrainingImagesOf = Callable[
+    [int], Iterable[TrainingImages]
+]  # number of a run -> batches of its training images
 
-CPU_BYTES = 32 * 2**20  # of one layer: what is larger is new memory each time, which the kernel has to clear
+CPU_BYTES = (
+    32 * 2**20
+)  # of one layer: what is larger is new memory each time, which the kernel has to clear
 DEVICE_BYTES = 512 * 2**20
-KEPT_BYTES = 2**31  # of what is kept of the pictures of an evaluation; more is computed again in each environment
+KEPT_BYTES = (
+    2**31
+)  # of what is kept of the pictures of an evaluation; more is computed again in each environment
 BLOCK = 64  # steps whose random inputs come from one generator; the draw of a step depends on nothing else
-LARGE, SHORT_BLOCK = 2**19, 4  # numbers of one step from which on a block is shorter, so that few are kept
+LARGE, SHORT_BLOCK = (
+    2**19,
+    4,
+)  # numbers of one step from which on a block is shorter, so that few are kept
 
 
 class Draws:
@@ -42,7 +51,9 @@ class Draws:
     def __init__(self, algorithm: Algorithm, seed: int) -> None:
         self.algorithm, self.seed = algorithm, derive(seed, "noise")
         self._lengths: dict[tuple[int, ...], int] = {}  # steps of a block, by minibatch sizes
-        self._blocks: dict[int, tuple[tuple[object, ...], Tensors]] = {}  # of each micro-batch: the block drawn last
+        self._blocks: dict[
+            int, tuple[tuple[object, ...], Tensors]
+        ] = {}  # of each micro-batch: the block drawn last
 
     def at(self, step: int, sizes: tuple[int, ...], like: Tensor, part: int = 0) -> Tensors:
         """Draw the random inputs of one step.
@@ -66,7 +77,9 @@ class Draws:
     def _length(self, sizes: tuple[int, ...]) -> int:
         """Choose the number of steps in a block of random inputs: fewer where each step draws many numbers."""
         if sizes not in self._lengths:
-            numbers = sum(math.prod(spec.shape) for spec in self.algorithm.random_inputs(sizes).values())
+            numbers = sum(
+                math.prod(spec.shape) for spec in self.algorithm.random_inputs(sizes).values()
+            )
             self._lengths[sizes] = BLOCK if numbers <= LARGE else SHORT_BLOCK
         return self._lengths[sizes]
 
@@ -80,7 +93,9 @@ class Draws:
 def as_tensors(arrays: Mapping[str, np.ndarray], like: Tensor) -> dict[str, Tensor]:
     """Convert arrays to tensors on the device of ``like``, and floating-point ones to its dtype."""
     return {
-        name: torch.as_tensor(array, dtype=like.dtype if array.dtype.kind == "f" else None, device=like.device)
+        name: torch.as_tensor(
+            array, dtype=like.dtype if array.dtype.kind == "f" else None, device=like.device
+        )
         for name, array in arrays.items()
     }
 
@@ -142,8 +157,12 @@ class PredictingModule(nn.Module, ABC):
 
     def __init__(self, algorithm: Algorithm) -> None:
         super().__init__()
-        self.algorithm = algorithm  #: of the first run; of the others it differs in hyperparameters not static
-        self.gives_logits = False  #: whether validation steps also return ``logits``; not part of a state
+        self.algorithm = (
+            algorithm  #: of the first run; of the others it differs in hyperparameters not static
+        )
+        self.gives_logits = (
+            False  #: whether validation steps also return ``logits``; not part of a state
+        )
         #: the training images of each run, for algorithms with surveys; not part of a state
         self.training_images: TrainingImagesOf | None = None
         self._pictures = Pictures()
@@ -186,10 +205,16 @@ class PredictingModule(nn.Module, ABC):
         logits = self.predict_logits(images.x, images.name, images.index, pictures=images.pictures)
         wrong = (logits.argmax(2) != images.y).sum(1)
         losses = F.cross_entropy(logits.flatten(0, 1), images.y.repeat(self.size), reduction="none")
-        counts = {"seen": torch.tensor(n), "wrong": wrong, "loss": losses.view(self.size, n).double().sum(1)}
+        counts = {
+            "seen": torch.tensor(n),
+            "wrong": wrong,
+            "loss": losses.view(self.size, n).double().sum(1),
+        }
         return {**counts, "logits": logits} if self.gives_logits else counts
 
-    def predict_logits(self, x: Tensor, *purpose: str | int, pictures: Tensor | None = None) -> Tensor:
+    def predict_logits(
+        self, x: Tensor, *purpose: str | int, pictures: Tensor | None = None
+    ) -> Tensor:
         """Map (n, C, H, W) images to (R, n, K) logits.
 
         Args:
@@ -201,19 +226,28 @@ class PredictingModule(nn.Module, ABC):
         drawn, alone = [run.draws.for_prediction(n, like, *purpose) for run in self.runs], {}
         random = {name: torch.stack([numbers[name] for numbers in drawn]) for name in drawn[0]}
         size = n if self.algorithm.group_size(self.algorithm.values) else self.images_at_once(x)
-        rows = [slice(first, first + size) for first in range(0, n, size)]  # of what one call of ``predict`` gets
+        rows = [
+            slice(first, first + size) for first in range(0, n, size)
+        ]  # of what one call of ``predict`` gets
         if pictures is not None and type(self.algorithm).per_image is not Algorithm.per_image:
             per_image = partial(self.predicted, self.algorithm.per_image, random={}, per_image={})
             alone = {"per_image": self._pictures.of(pictures, x, per_image)}
         parts = []
         for chunk in rows:
-            inputs = ({name: values[:, chunk] for name, values in tensors.items()} for tensors in (random, alone))
+            inputs = (
+                {name: values[:, chunk] for name, values in tensors.items()}
+                for tensors in (random, alone)
+            )
             parts.append(self.predicted(self.algorithm.predict, x[chunk], *inputs))
         return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
     @abstractmethod
     def predicted(
-        self, function: Callable[[Prediction], Tensor], x: Tensor, random: Tensors, per_image: Tensors
+        self,
+        function: Callable[[Prediction], Tensor],
+        x: Tensor,
+        random: Tensors,
+        per_image: Tensors,
     ) -> Tensor:
         """Call a function of the algorithm, ``predict`` or ``per_image``, with every run.
 
@@ -258,7 +292,9 @@ def survey(module: PredictingModule, due: Sequence[int], step: int) -> None:
         rows: list[Any] = []
         with torch.no_grad(), half_for_networks(networks, module.device) as called:
             total = run.algorithm.sizes.n_trained_on or None
-            with phase(f"{type(run.algorithm).__name__} looks at its training images", total, "images") as progress:
+            with phase(
+                f"{type(run.algorithm).__name__} looks at its training images", total, "images"
+            ) as progress:
                 for images in module.training_images(i):
                     outputs = run.algorithm.survey(Prediction(called, images.x, hp, state, {}))
                     rows.append((outputs, images.y, images.env, images.index))
@@ -293,7 +329,10 @@ def activations(featurizer: nn.Module, image: tuple[int, ...]) -> list[int]:
     """Count the numbers that each layer puts out for one image of shape ``image``, in order of computation."""
     counted: list[int] = []
     leaves = [layer for layer in featurizer.modules() if not list(layer.children())]
-    hooks = [layer.register_forward_hook(lambda _, __, out: counted.append(out.numel())) for layer in leaves]
+    hooks = [
+        layer.register_forward_hook(lambda _, __, out: counted.append(out.numel()))
+        for layer in leaves
+    ]
     training = [layer for layer in featurizer.modules() if layer.training]
     featurizer.eval()  # one image has no batch statistics, and must leave none
     like = example_of(featurizer)

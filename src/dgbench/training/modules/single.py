@@ -50,10 +50,14 @@ class SteppedRun(RunModule):
         super().__init__(algorithm, rule or UpdateRule())
         dtype = dtype or networks.dtype
         self.networks = networks.to(dtype)
-        values = {key: value for key, value in algorithm.values.items() if key not in algorithm.static}
+        values = {
+            key: value for key, value in algorithm.values.items() if key not in algorithm.static
+        }
         self.hp = Buffers({key: torch.tensor(value, dtype=dtype) for key, value in values.items()})
         state = algorithm.initial_state(networks)
-        self.memory = Buffers({k: v.to(dtype) if v.is_floating_point() else v for k, v in state.items()})
+        self.memory = Buffers(
+            {k: v.to(dtype) if v.is_floating_point() else v for k, v in state.items()}
+        )
         self.draws = Draws(algorithm, seed)
         self._activations: dict[tuple[int, ...], list[int]] = {}
 
@@ -79,7 +83,9 @@ class SteppedRun(RunModule):
 
     # ---- training -----------------------------------------------------------------------------------------------
 
-    def _step(self, step: int, counter: Tensor, batch: EnvBatch, optimizers: Mapping[str, Any]) -> Tensor:
+    def _step(
+        self, step: int, counter: Tensor, batch: EnvBatch, optimizers: Mapping[str, Any]
+    ) -> Tensor:
         dropout_seed = derive(self.draws.seed, "layers", step, self._place[0])
         with seeded_dropout(self.networks, self.device, dropout_seed):
             return super()._step(step, counter, batch, optimizers)
@@ -92,7 +98,9 @@ class SteppedRun(RunModule):
     def _parts(self, name: str, group: ParamGroup) -> list[Part]:
         algorithm, decay = self.algorithm, self.rule.layer_decay
         bodies = algorithm.featurizers(algorithm.sizes, algorithm.values)
-        scales = {} if decay is None else layer_scales([self.networks[body] for body in bodies], decay)
+        scales = (
+            {} if decay is None else layer_scales([self.networks[body] for body in bodies], decay)
+        )
         by_scale: dict[float, list[Tensor]] = {}
         for parameter in self.networks.params(*group.networks).values():
             by_scale.setdefault(scales.get(id(parameter), 1.0), []).append(parameter)
@@ -106,8 +114,13 @@ class SteppedRun(RunModule):
         return self.networks.params()
 
     def objective_state(self) -> Tensors:
-        statistics = {f"networks.{name}": value.clone() for name, value in self.networks.statistics().items()}
-        return {**statistics, **{f"memory.{name}": value.clone() for name, value in self.memory.tensors().items()}}
+        statistics = {
+            f"networks.{name}": value.clone() for name, value in self.networks.statistics().items()
+        }
+        return {
+            **statistics,
+            **{f"memory.{name}": value.clone() for name, value in self.memory.tensors().items()},
+        }
 
     def set_objective_state(self, state: Tensors) -> None:
         for name, value in self.networks.statistics().items():
@@ -116,7 +129,10 @@ class SteppedRun(RunModule):
 
     def _moving(self, names: Sequence[str]) -> list[Tensor]:
         networks = self.networks
-        return [*networks.params(*names).values(), *(buffer for name in names for buffer in networks[name].buffers())]
+        return [
+            *networks.params(*names).values(),
+            *(buffer for name in names for buffer in networks[name].buffers()),
+        ]
 
     def _value(self, name: str, like: Tensor) -> Tensor:
         return self.hp.tensors()[name]
@@ -141,7 +157,9 @@ class SteppedRun(RunModule):
             for i, part in enumerate(parts):
                 random = self.random_at(step, part.sizes, rank * len(parts) + i)
                 hp = Hyperparameters(self.hp.tensors())
-                out = update.objective(Step(networks, part, hp, self.memory.tensors(), random, counter))
+                out = update.objective(
+                    Step(networks, part, hp, self.memory.tensors(), random, counter)
+                )
                 if groups:
                     self._add_gradients(parameters, out, len(parts))
                 losses.append(out.loss.detach())
@@ -163,7 +181,9 @@ class SteppedRun(RunModule):
             loss = out.loss if n == 1 else out.loss / n
             if not loss.requires_grad:
                 raise no_gradient(type(self.algorithm).__name__)
-            (loss if scaler is None else scaler.scale(loss)).backward(inputs=list(parameters.values()))
+            (loss if scaler is None else scaler.scale(loss)).backward(
+                inputs=list(parameters.values())
+            )
             return
         for name, parameter in parameters.items():
             gradient = out.grads.get(name)
@@ -185,14 +205,27 @@ class SteppedRun(RunModule):
         if not moving_statistics(self.networks):
             return
         weights = {name.removeprefix("networks."): value for name, value in tensors.items()}
-        counters = {name: value.clone() for name, value in self.networks.statistics().items() if name not in weights}
-        hp, like = Hyperparameters(self.hp.tensors()), batch.x.new_empty((), dtype=self.networks.dtype)
-        with half_for_networks(self.networks.bind({**counters, **weights}), self.device) as networks:
+        counters = {
+            name: value.clone()
+            for name, value in self.networks.statistics().items()
+            if name not in weights
+        }
+        hp, like = (
+            Hyperparameters(self.hp.tensors()),
+            batch.x.new_empty((), dtype=self.networks.dtype),
+        )
+        with half_for_networks(
+            self.networks.bind({**counters, **weights}), self.device
+        ) as networks:
             for part in micro_batches(batch, self.rule.accumulate):
                 random = self.draws.for_prediction(len(part.x), like, "statistics", step)
-                self.algorithm.predict(Prediction(networks, part.x, hp, self.memory.tensors(), random))
+                self.algorithm.predict(
+                    Prediction(networks, part.x, hp, self.memory.tensors(), random)
+                )
         if self._place[1] > 1:
-            mean_over_processes([value for name, value in weights.items() if name in self.networks.statistics()])
+            mean_over_processes(
+                [value for name, value in weights.items() if name in self.networks.statistics()]
+            )
 
     def _over_processes(self, losses: Tensor) -> Tensor:
         if self._place[1] > 1:
@@ -202,12 +235,20 @@ class SteppedRun(RunModule):
     # ---- evaluation ---------------------------------------------------------------------------------------------
 
     def predicted(
-        self, function: Callable[[Prediction], Tensor], x: Tensor, random: Tensors, per_image: Tensors
+        self,
+        function: Callable[[Prediction], Tensor],
+        x: Tensor,
+        random: Tensors,
+        per_image: Tensors,
     ) -> Tensor:
-        random, per_image = ({name: values[0] for name, values in tensors.items()} for tensors in (random, per_image))
+        random, per_image = (
+            {name: values[0] for name, values in tensors.items()} for tensors in (random, per_image)
+        )
         hp = Hyperparameters(self.hp.tensors())
         with half_for_networks(self.networks, self.device) as networks:
-            return function(Prediction(networks, x, hp, self.memory.tensors(), random, **per_image))[None]
+            return function(
+                Prediction(networks, x, hp, self.memory.tensors(), random, **per_image)
+            )[None]
 
     # ---- state --------------------------------------------------------------------------------------------------
 
@@ -218,7 +259,9 @@ class SteppedRun(RunModule):
     def optimizer_states(self, i: int, states: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         return list(states)
 
-    def merged_optimizer_states(self, runs: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+    def merged_optimizer_states(
+        self, runs: Sequence[Sequence[dict[str, Any]]]
+    ) -> list[dict[str, Any]]:
         return list(runs[0])
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -256,7 +299,9 @@ def mean_over_processes(tensors: Iterable[Tensor]) -> None:
         message = torch.cat([tensor.reshape(-1) for tensor in group])
         torch.distributed.all_reduce(message)
         message /= torch.distributed.get_world_size()
-        for tensor, mean in zip(group, torch.split(message, [t.numel() for t in group]), strict=True):
+        for tensor, mean in zip(
+            group, torch.split(message, [t.numel() for t in group]), strict=True
+        ):
             tensor.copy_(mean.view_as(tensor))
 
 
@@ -270,7 +315,9 @@ def averaged(states: Sequence[Tensors]) -> Tensors:
 def moving_statistics(networks: nn.Module) -> list[Tensor]:
     """List the running statistics that a step may have changed, e.g. of a BatchNorm that is not frozen."""
     training = [module for module in networks.modules() if module.training]
-    return [b for module in training for b in module.buffers(recurse=False) if b.is_floating_point()]
+    return [
+        b for module in training for b in module.buffers(recurse=False) if b.is_floating_point()
+    ]
 
 
 @contextmanager

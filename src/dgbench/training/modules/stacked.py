@@ -38,11 +38,15 @@ class StackedRuns(LightningRuns):
         super().__init__(runs[0].algorithm, runs[0].rule)
         self._runs = tuple(runs)  # a tuple, so that Lightning does not register R modules
         self._functions: dict[Any, Callable[..., Any]] = {}  # of an update and minibatch sizes
-        self._leaves: dict[str, list[tuple[slice, dict[str, Tensor]]]] = {}  # of each group: runs, their parameters
+        self._leaves: dict[
+            str, list[tuple[slice, dict[str, Tensor]]]
+        ] = {}  # of each group: runs, their parameters
         self._random: Tensors = {}
         self.steps_done = runs[0].steps_done
         # of each group: runs with equal optimizer settings, and the names of their parameters
-        self._layout = {name: self._equal_settings(group) for name, group in self.trained_groups().items()}
+        self._layout = {
+            name: self._equal_settings(group) for name, group in self.trained_groups().items()
+        }
 
     def _equal_settings(self, group: ParamGroup) -> list[tuple[slice, list[str]]]:
         names = list(self._runs[0].networks.params(*group.networks))
@@ -64,11 +68,18 @@ class StackedRuns(LightningRuns):
         """
         self._functions.clear()  # they hold on to the tensors that are made now
         networks = [run.networks for run in self._runs]
-        self.params = {k: v.requires_grad_() for k, v in self._stacked([n.params() for n in networks]).items()}
+        self.params = {
+            k: v.requires_grad_() for k, v in self._stacked([n.params() for n in networks]).items()
+        }
         frozen = [n.constants() for n in networks]
-        shared = {name for name, constants in frozen[0].items() if all(torch.equal(constants, f[name]) for f in frozen)}
+        shared = {
+            name
+            for name, constants in frozen[0].items()
+            if all(torch.equal(constants, f[name]) for f in frozen)
+        }
         self.constants = {
-            name: value[0].clone() if name in shared else value for name, value in self._stacked(frozen).items()
+            name: value[0].clone() if name in shared else value
+            for name, value in self._stacked(frozen).items()
         }
         self._constant_axes = {name: None if name in shared else 0 for name in frozen[0]}
         self.buffers_ = self._stacked([n.statistics() for n in networks])
@@ -77,13 +88,20 @@ class StackedRuns(LightningRuns):
         return super().configure_optimizers()
 
     def _stacked(self, tensors: Sequence[Tensors]) -> dict[str, Tensor]:
-        return {name: torch.stack([run[name].detach() for run in tensors]).to(self.device) for name in tensors[0]}
+        return {
+            name: torch.stack([run[name].detach() for run in tensors]).to(self.device)
+            for name in tensors[0]
+        }
 
     def _parts(self, name: str, group: ParamGroup) -> list[Part]:
         self._leaves[name] = [
-            (part, {key: self.params[key].detach()[part] for key in names}) for part, names in self._layout[name]
+            (part, {key: self.params[key].detach()[part] for key in names})
+            for part, names in self._layout[name]
         ]
-        return [Part(self._runs[part.start].algorithm, list(leaves.values())) for part, leaves in self._leaves[name]]
+        return [
+            Part(self._runs[part.start].algorithm, list(leaves.values()))
+            for part, leaves in self._leaves[name]
+        ]
 
     # ---- training -----------------------------------------------------------------------------------------------
 
@@ -91,7 +109,9 @@ class StackedRuns(LightningRuns):
         self._runs[0].networks.train()  # Lightning, which switches modes, does not see it
         return super().train_steps(batches, optimizers)
 
-    def _step(self, step: int, counter: Tensor, batch: EnvBatch, optimizers: Mapping[str, Any]) -> Tensor:
+    def _step(
+        self, step: int, counter: Tensor, batch: EnvBatch, optimizers: Mapping[str, Any]
+    ) -> Tensor:
         self._random = self._random_at(step, batch.sizes)
         return super()._step(step, counter, batch, optimizers)
 
@@ -111,16 +131,22 @@ class StackedRuns(LightningRuns):
         numbers = {"index": batch.index, "drawn": batch.drawn}
         index = {name: values for name, values in numbers.items() if values is not None}
         with branches_refused():
-            losses, gradients, logs = self._functions[key](self._random, batch.x, batch.y, index, counter)
+            losses, gradients, logs = self._functions[key](
+                self._random, batch.x, batch.y, index, counter
+            )
         for name in groups:
             for part, leaves in self._leaves[name]:
                 for parameter, leaf in leaves.items():
                     gradient = gradients.get(parameter)
                     # fused Adam ignores strides
                     leaf.grad = None if gradient is None else gradient[part].detach().contiguous()
-        return losses, {name: value.clone() for name, value in logs.items()}  # what moves in place may be logged
+        return losses, {
+            name: value.clone() for name, value in logs.items()
+        }  # what moves in place may be logged
 
-    def _function(self, update: Update, names: Sequence[str], sizes: tuple[int, ...]) -> Callable[..., Any]:
+    def _function(
+        self, update: Update, names: Sequence[str], sizes: tuple[int, ...]
+    ) -> Callable[..., Any]:
         """Build (random, x, y, index, step) -> (R,) losses, gradients, logs, which moves statistics and state in place.
 
         Args:
@@ -132,8 +158,12 @@ class StackedRuns(LightningRuns):
             trained: Tensors, params: Tensors, constants: Tensors, buffers: Tensors, hp: Tensors, state: Tensors,
             random: Tensors, x: Tensor, y: Tensor, index: Tensors, step: Tensor,
         ) -> tuple[Tensor, Tensors, Tensors, Tensors, Tensors]:  # fmt: skip
-            def loss_of(variables: Tensors) -> tuple[Tensor, tuple[Tensors, Tensors, Tensors, Tensors]]:
-                moving = {name: value.clone() for name, value in buffers.items()}  # written to, so born in here
+            def loss_of(
+                variables: Tensors,
+            ) -> tuple[Tensor, tuple[Tensors, Tensors, Tensors, Tensors]]:
+                moving = {
+                    name: value.clone() for name, value in buffers.items()
+                }  # written to, so born in here
                 nets = BoundNetworks(networks, {**params, **constants, **moving, **variables})
                 batch = EnvBatch(x, y, sizes, index.get("index"), index.get("drawn"))
                 out = update.objective(Step(nets, batch, Hyperparameters(hp), state, random, step))
@@ -158,7 +188,17 @@ class StackedRuns(LightningRuns):
             params = {name: value.detach() for name, value in self.params.items()}
             trained = {name: params.pop(name) for name in names}
             losses, state, grads, moved, logs = mapped(
-                trained, params, self.constants, self.buffers_, self.hp, self.memory, random, x, y, index, step
+                trained,
+                params,
+                self.constants,
+                self.buffers_,
+                self.hp,
+                self.memory,
+                random,
+                x,
+                y,
+                index,
+                step,
             )
             for stored, new in ((self.buffers_, moved), (self.memory, state)):
                 for name, value in new.items():
@@ -173,7 +213,10 @@ class StackedRuns(LightningRuns):
 
     def objective_state(self) -> Tensors:
         statistics = {f"networks.{name}": value.clone() for name, value in self.buffers_.items()}
-        return {**statistics, **{f"memory.{name}": value.clone() for name, value in self.memory.items()}}
+        return {
+            **statistics,
+            **{f"memory.{name}": value.clone() for name, value in self.memory.items()},
+        }
 
     def set_objective_state(self, state: Tensors) -> None:
         for prefix, tensors in (("networks", self.buffers_), ("memory", self.memory)):
@@ -183,7 +226,9 @@ class StackedRuns(LightningRuns):
     def _moving(self, names: Sequence[str]) -> list[Tensor]:
         networks = self._runs[0].networks
         buffers = [key for key in self.buffers_ if key.partition(".")[0] in names]
-        params = [self.params[key].detach() for key in networks.params(*names)]  # the memory that optimizers write to
+        params = [
+            self.params[key].detach() for key in networks.params(*names)
+        ]  # the memory that optimizers write to
         return [*params, *(self.buffers_[key] for key in buffers)]
 
     def _value(self, name: str, like: Tensor) -> Tensor:
@@ -191,11 +236,19 @@ class StackedRuns(LightningRuns):
 
     def evaluated(self, i: int) -> tuple[AnyNetworks, Hyperparameters, Tensors]:
         networks = self._runs[0].networks.eval()
-        weights = {name: value[i] for stacked in (self.params, self.buffers_) for name, value in stacked.items()}
-        constants = {
-            name: value if self._constant_axes[name] is None else value[i] for name, value in self.constants.items()
+        weights = {
+            name: value[i]
+            for stacked in (self.params, self.buffers_)
+            for name, value in stacked.items()
         }
-        hp, state = ({name: value[i] for name, value in stacked.items()} for stacked in (self.hp, self.memory))
+        constants = {
+            name: value if self._constant_axes[name] is None else value[i]
+            for name, value in self.constants.items()
+        }
+        hp, state = (
+            {name: value[i] for name, value in stacked.items()}
+            for stacked in (self.hp, self.memory)
+        )
         return BoundNetworks(networks, {**weights, **constants}), Hyperparameters(hp), state
 
     def remember(self, i: int, state: Tensors) -> None:
@@ -209,7 +262,11 @@ class StackedRuns(LightningRuns):
     # ---- evaluation ---------------------------------------------------------------------------------------------
 
     def predicted(
-        self, function: Callable[[Prediction], Tensor], x: Tensor, random: Tensors, per_image: Tensors
+        self,
+        function: Callable[[Prediction], Tensor],
+        x: Tensor,
+        random: Tensors,
+        per_image: Tensors,
     ) -> Tensor:
         """Evaluate the function for as many runs at a time as the memory limit on layer outputs allows."""
         networks = self._runs[0].networks.eval()
@@ -225,7 +282,9 @@ class StackedRuns(LightningRuns):
         runs_at_once = max(1, self.images_at_once(x) // len(x))
         mapped = vmap(one_run, in_dims=axes, chunk_size=runs_at_once, randomness="different")
         with branches_refused():
-            values: Tensor = mapped(self.params, self.constants, self.buffers_, self.hp, self.memory, random, per_image)
+            values: Tensor = mapped(
+                self.params, self.constants, self.buffers_, self.hp, self.memory, random, per_image
+            )
         return values
 
     # ---- states of runs -----------------------------------------------------------------------------------------
@@ -253,14 +312,24 @@ class StackedRuns(LightningRuns):
             part, names = parts[index]
             settings = state["param_groups"][index]
             moments = {
-                j: {k: v if v.dim() == 0 else v[i - part.start].clone() for k, v in state["state"][p].items()}
+                j: {
+                    k: v if v.dim() == 0 else v[i - part.start].clone()
+                    for k, v in state["state"][p].items()
+                }
                 for j, p in enumerate(settings["params"])
                 if p in state["state"]
             }
-            run_states.append({"state": moments, "param_groups": [{**settings, "params": list(range(len(names)))}]})
+            run_states.append(
+                {
+                    "state": moments,
+                    "param_groups": [{**settings, "params": list(range(len(names)))}],
+                }
+            )
         return run_states
 
-    def merged_optimizer_states(self, runs: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+    def merged_optimizer_states(
+        self, runs: Sequence[Sequence[dict[str, Any]]]
+    ) -> list[dict[str, Any]]:
         merged = []
         for k, parts in enumerate(self._layout.values()):
             state: dict[int, dict[str, Tensor]] = {}
@@ -269,10 +338,17 @@ class StackedRuns(LightningRuns):
                 run_states = [run[k] for run in runs[part]]
                 for j in run_states[0]["state"]:
                     state[offset + j] = {
-                        key: value if value.dim() == 0 else torch.stack([run["state"][j][key] for run in run_states])
+                        key: value
+                        if value.dim() == 0
+                        else torch.stack([run["state"][j][key] for run in run_states])
                         for key, value in run_states[0]["state"][j].items()
                     }
-                groups.append({**run_states[0]["param_groups"][0], "params": list(range(offset, offset + len(names)))})
+                groups.append(
+                    {
+                        **run_states[0]["param_groups"][0],
+                        "params": list(range(offset, offset + len(names))),
+                    }
+                )
                 offset += len(names)
             merged.append({"state": state, "param_groups": groups})
         return merged
@@ -300,4 +376,7 @@ def optimizer_key(run: SingleRun, group: ParamGroup) -> tuple[Any, ...]:
     """Return what must be equal for runs to share a part of an optimizer: its settings and its resets."""
     algorithm = run.algorithm
     named = (*algorithm.resets(), *([algorithm.reset_lr] if algorithm.reset_lr else []))
-    return (*sorted(optimizer_settings(algorithm.values, group).items()), tuple(algorithm.values[key] for key in named))
+    return (
+        *sorted(optimizer_settings(algorithm.values, group).items()),
+        tuple(algorithm.values[key] for key in named),
+    )

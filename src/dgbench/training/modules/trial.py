@@ -83,7 +83,9 @@ class Trial:
         """
         if self._is_noted and not self._reaches and not scaled:
             raise no_gradient(name)
-        changed = [name for name, state in self._states().items() if state != self._generators[name]]
+        changed = [
+            name for name, state in self._states().items() if state != self._generators[name]
+        ]
         if changed:
             raise ConfigError(
                 f"algorithm {name} draws from the global generator of {changed[0]}, so a resumed run would draw "
@@ -100,7 +102,8 @@ class Trial:
         """Return the state of every global generator, by the name of its package."""
         states: dict[str, Any] = {
             "Python": random.getstate(),
-            "NumPy": np.random.get_state()[1].tobytes() + bytes(str(np.random.get_state()[2]), "ascii"),  # type: ignore[index,union-attr]
+            "NumPy": np.random.get_state()[1].tobytes()
+            + bytes(str(np.random.get_state()[2]), "ascii"),  # type: ignore[index,union-attr]
         }
         if not self._draws:
             states["torch"] = torch.random.get_rng_state().numpy().tobytes()
