@@ -35,9 +35,8 @@ from dgbench.training.modules import SingleRun
 from dgbench.training.processes import prepare_process
 
 BATCH = 64
-IMAGES = (
-    3 * BATCH
-)  # what an algorithm that looks at all training images sees, before the clock starts
+# what an algorithm that looks at all training images sees, before the clock starts
+IMAGES = 3 * BATCH
 SIZES = Sizes(
     n_features=0,
     n_classes=2,
@@ -186,9 +185,8 @@ def module(name: str) -> SingleRun:
     config = config_of([f"algorithm={name}"])
     algorithm = get_class(config["algorithm"]["objective"])
     hparams = hyperparameters(config, TrainerSettings(**config["trainer"]), smallest=0)
-    zeros = {
-        key: 0 for key in hparams if "anneal" in key or key in ("iters", "linear_steps")
-    }  # what is late in a run
+    # what is late in a run
+    zeros = {key: 0 for key in hparams if "anneal" in key or key in ("iters", "linear_steps")}
     hparams = {**hparams, **zeros, "batch_size": BATCH}
     networks, sizes = build_networks(
         lambda image: MNISTCNN(image),

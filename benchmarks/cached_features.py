@@ -18,10 +18,11 @@ from made_study import study_of
 from dgbench.training.processes import prepare_process
 
 REPEATS = 3
+# and steps per repeat
 TUNING = {
     "ft": (["tuning=ft"], 6),
     "lp": (["tuning=lp", "tuning.cache_features=true"], 300),
-}  # and steps per repeat
+}
 
 
 def main() -> None:

@@ -121,9 +121,8 @@ def training(name: str, precision: str, peak: float) -> dict[str, Any]:
         synchronize()
         begun = time.perf_counter()
         while time.perf_counter() - begun < SECONDS:
-            steps += len(
-                case.steps(4 if ON_GPU else 1)
-            )  # reads the losses of several steps at once, as training does
+            # reads the losses of several steps at once, as training does
+            steps += len(case.steps(4 if ON_GPU else 1))
         synchronize()
     per_second = steps / (time.perf_counter() - begun)
     return {

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from dgbench.analysis.accuracy import mean_interval
 from dgbench.analysis.selection import TrainVal
-from dgbench.reports.hparams import choices
+from dgbench.reports.choices import choices
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
 

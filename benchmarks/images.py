@@ -255,9 +255,8 @@ def main() -> None:
     parser.add_argument(
         "--repeats", type=int, default=REPEATS, help=f"interleaved repeats, {REPEATS} by default"
     )
-    parser.add_argument(
-        "--script", nargs="+", help=argparse.SUPPRESS
-    )  # folder and words: what `script` runs
+    # folder and words: what `script` runs
+    parser.add_argument("--script", nargs="+", help=argparse.SUPPRESS)
     parser.add_argument("--whole", nargs="+", help=argparse.SUPPRESS)  # what `saving` runs
     options = parser.parse_args()
     if options.whole:

@@ -36,15 +36,15 @@ from dgbench.analysis.intervals import Interval
 
 COLUMNS = [(n, a) for n in (3, 5, 10) for a in (3, 14)]
 RHO = 0.6  #: correlation of a measure with the ideal, over algorithms, within a seed
+#: of a binormal population
 SPEARMAN, KENDALL = (
     6 / math.pi * math.asin(RHO / 2),
     2 / math.pi * math.asin(RHO),
-)  #: of a binormal population
+)
 
 Generator = np.random.Generator
-Trial = Callable[
-    [Generator, int, int], float
-]  # (rng, n, A) -> 1 or 0, or a number whose mean is wanted
+# (rng, n, A) -> 1 or 0, or a number whose mean is wanted
+Trial = Callable[[Generator, int, int], float]
 
 
 @dataclass(frozen=True)

@@ -45,9 +45,8 @@ def main() -> int:
             count = write_study(root, steps=range(500, 500 * 9, 500), at_most=options.rows)
             print(f"made {count:,} rows in {time.perf_counter() - start:.0f} s", flush=True)
         small, extra = Path(temporary, "few"), Path(temporary, "new")
-        write_study(
-            small, ratios=(3,), scales=(1,), algorithms=ALGORITHMS[:10], seeds=(0, 1)
-        )  # 5 folds each
+        # 5 folds each
+        write_study(small, ratios=(3,), scales=(1,), algorithms=ALGORITHMS[:10], seeds=(0, 1))
         write_study(
             extra,
             ratios=(3,),

@@ -30,7 +30,8 @@ from dgbench.training.study import Run
 RUNS = (1, 5, 25, 75)
 REPEATS = 3
 LONG_ENOUGH = 60.0  # seconds after which a measurement is not repeated
-BARE_RUNS = 5  # separate models that the bare loop goes through; its time per run does not depend on how many
+# separate models that the bare loop goes through; its time per run does not depend on how many
+BARE_RUNS = 5
 CASES = [  # title, overrides, steps x runs per measurement
     ("mlp-128, digits 8x8", ["dataset.base=digits", "backbone.width=128"], 2000),
     ("mlp-390, MNIST 14x14", ["dataset.base=mnist", "dataset.resolution=14"], 600),

@@ -58,12 +58,10 @@ def _runs(
     given = given_environments(ratio, scale)
     rank = ALGORITHMS.index(algorithm) if algorithm in ALGORITHMS else len(ALGORITHMS)
     rng = random.Random(f"{ratio}-{scale}-{algorithm}-{seed}")
-    usage = min(
-        1.0, max(0.02, (1 - rank / 18) * (1 - 0.05 * scale) + rng.gauss(0, 0.1))
-    )  # of the spurious color
-    fit = 0.05 * random.Random(f"{ratio}-{scale}-{algorithm}").uniform(
-        -1, 1
-    )  # how well it fits at all
+    # of the spurious color
+    usage = min(1.0, max(0.02, (1 - rank / 18) * (1 - 0.05 * scale) + rng.gauss(0, 0.1)))
+    # how well it fits at all
+    fit = 0.05 * random.Random(f"{ratio}-{scale}-{algorithm}").uniform(-1, 1)
     for fold in [*map(str, range(len(given))), "full"]:
         held_out = [] if fold == "full" else [given[int(fold)]]
         identity = {

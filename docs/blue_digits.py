@@ -34,12 +34,14 @@ ESTIMATORS = ("ood_bench", "joint")
 E = (0.1, 0.3, 0.5, 0.7, 0.9)
 SIDES = (0.1, 0.9)  #: e of the environments that differ in blue, too
 MU = (0.0, 0.25, 0.5, 0.75, 1.0)
+#: of the pictures whose diversity and correlation shift Figures 4b and 4c show
 SIGMA = {
     "div": 0.1,
     "cor": 0.25,
-}  #: of the pictures whose diversity and correlation shift Figures 4b and 4c show
+}
 NOISE = 0.25  # of labels
-DELTA = 0.05  # an image belongs to one side alone where the posterior of the other is below it, as of `joint`
+# an image belongs to one side alone where the posterior of the other is below it, as of `joint`
+DELTA = 0.05
 DIGITS = "shift_experiment=ye2022_table3"
 SAME = "dataset.given=[0.1,0.1001]"  # two environments of Table 3 alike
 PICTURES = (
@@ -177,10 +179,11 @@ def draw(panels: Mapping[tuple[str, str], pd.DataFrame], out: Path) -> None:
             axes.imshow(values, cmap="Blues", vmin=0, vmax=1, origin="lower")
             for (i, j), number in np.ndenumerate(values.to_numpy()):
                 if np.isfinite(number):
+                    # no -0.00
                     color, text = (
                         "white" if number > 0.6 else "black",
                         f"{round(number, 2) + 0:.2f}",
-                    )  # no -0.00
+                    )
                     axes.text(j, i, text, ha="center", va="center", color=color, fontsize=8)
             axes.set_xticks(range(len(values.columns)), values.columns)
             axes.set_yticks(range(len(values.index)), values.index)

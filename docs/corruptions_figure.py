@@ -51,9 +51,8 @@ def draw(out: Path, image: Tensor) -> None:
     blocks, rows = -(-len(CORRUPTIONS) // COLUMNS), len(SEVERITIES)
     # in inches: a picture is one wide and high, a block of corruptions has a line of names above it
     width, height = 1.5 + COLUMNS * 1.04, blocks * (rows * 1.04 + 0.3)
-    figure = plt.figure(
-        figsize=(width, height), dpi=image.shape[-1] * -(-100 // image.shape[-1])
-    )  # whole pixels
+    # whole pixels
+    figure = plt.figure(figsize=(width, height), dpi=image.shape[-1] * -(-100 // image.shape[-1]))
 
     def place(pixels: Tensor, left: float, top: float) -> None:
         axes = figure.add_axes((left / width, 1 - (top + 1) / height, 1 / width, 1 / height))

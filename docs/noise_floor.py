@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 STUDY = "noise_floor_digits"
 #: seeds 0 of these have the same images, initial weights and minibatches, trained by two versions of the code
 TWICE = ("hwang2024_table1_scale1", "hwang2024_table1_scale1_fixed_data")
-FOUR = "sr_cmnist_14_four_algorithms"  #: in the setting of the ratio 3:1 of the two, with one draw of the data
+#: in the setting of the ratio 3:1 of the two, with one draw of the data
+FOUR = "sr_cmnist_14_four_algorithms"
 PARTS = {"nothing": "rounding", "order": "order", "weights": "weights", "all": "seed"}
 MEASURES = {"average": "average", "worst": "worst", "worst_gap": "worst+gap"}
 LEAST = 0.01  #: points; what moves less is drawn there
@@ -60,9 +61,8 @@ def leads(entry: str, measure: str) -> Iterator[dict[str, Any]]:
         values = matrix(study, ratio, measure)
         for leader, follower in pairwise(values.index):
             differences = values.loc[follower] - values.loc[leader]
-            variances = [
-                (move[leader] - move[follower]) ** 2 / 2 for move in moves.values()
-            ]  # variance of one run
+            # variance of one run
+            variances = [(move[leader] - move[follower]) ** 2 / 2 for move in moves.values()]
             deviation = math.sqrt(sum(variances) / len(variances))
             yield {
                 "algorithm": leader,

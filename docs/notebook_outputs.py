@@ -26,9 +26,8 @@ def executed(folder: Path) -> NotebookNode:
         notebook, timeout=600, record_timing=False, resources={"metadata": {"path": str(folder)}}
     )
     notebook = client.execute()
-    notebook.metadata["language_info"] = {
-        "name": "python"
-    }  # without the version of the Python that ran it
+    # without the version of the Python that ran it
+    notebook.metadata["language_info"] = {"name": "python"}
     return notebook
 
 

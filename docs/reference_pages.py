@@ -439,7 +439,7 @@ def _checksums(archive: Archive) -> str:
 
 
 _FIELD = re.compile(
-    r"^(?:    #: (?P<above>.+)\n)?    (?P<name>\w+): .*?(?:#: (?P<beside>.+))?$", re.MULTILINE
+    r"^(?P<above>(?:    #: .+\n)*)    (?P<name>\w+): .*?(?:#: (?P<beside>.+))?$", re.MULTILINE
 )
 _ROLE = re.compile(r"Annotated\[|, Role\.\w+\]")  # beside the type of a key of a run's identity
 #: fields that stand in the file under another name
@@ -484,7 +484,7 @@ def rows_page() -> str:
 def _field_table(kind: type[Any]) -> list[str]:
     """Format a table, one line per field of a dataclass of rows; ``identity`` stands in a table of its own."""
     comments = _FIELD.finditer(inspect.getsource(kind))
-    texts = {match["name"]: match["above"] or match["beside"] for match in comments}
+    texts = {match["name"]: _text_above(match["above"]) or match["beside"] for match in comments}
     lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
     for declared in fields(kind):
         if declared.name != "identity":
@@ -500,6 +500,11 @@ def _field_table(kind: type[Any]) -> list[str]:
                 + " |"
             )
     return lines
+
+
+def _text_above(comment: str) -> str:
+    """Join the lines of a comment above a field."""
+    return " ".join(line.strip().removeprefix("#: ") for line in comment.splitlines())
 
 
 def _field_default(field: Any) -> str:

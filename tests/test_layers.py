@@ -238,3 +238,17 @@ def test_the_lock_file_holds_exact_versions_and_no_address() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     assert len(lines) > 50
     assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.+!]+", line)] == []
+
+
+SLICES = PACKAGE / "reports" / "slices"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in SOURCES if not path.is_relative_to(SLICES)],
+    ids=lambda path: str(path.relative_to(PACKAGE)),
+)
+def test_nothing_imports_a_report_beside_the_core(path: Path) -> None:
+    """A report under ``slices`` can be added and removed without an edit anywhere else."""
+    slices = {name for name in imported(path) if name.startswith("dgbench.reports.slices")}
+    assert not slices

@@ -84,9 +84,8 @@ def install(archives: Path, folder: Path, installer: str) -> Path:
     """
     venv.create(folder, with_pip=False, symlinks=True)
     site = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
-    (site / "dependencies.pth").write_text(
-        sysconfig.get_path("purelib") + "\n"
-    )  # .pth files in there are not read
+    # .pth files in there are not read
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     python = folder / "bin" / "python"
     where = ("--prefix", folder) if installer == "pip" else ("--python", python)
     run(
@@ -99,7 +98,8 @@ def install(archives: Path, folder: Path, installer: str) -> Path:
         "dgbench",
         cwd=folder,
     )
-    check = f"{python} -m pip check | grep ^dgbench && exit 1 || exit 0"  # of all other packages nothing is asked
+    # of all other packages nothing is asked
+    check = f"{python} -m pip check | grep ^dgbench && exit 1 || exit 0"
     run("bash", "-c", check, cwd=folder)
     found = Path(run(python, "-c", "import dgbench; print(dgbench.__file__)", cwd=folder).strip())
     if not found.is_relative_to(site):

@@ -44,24 +44,23 @@ SETTINGS: dict[str, Any] = yaml.safe_load(
     Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
 )
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
-PLANNED = (
-    "PlannedStudy",
-)  #: names that the class of a planned study had; a new one is added in front
+#: names that the class of a planned study had; a new one is added in front
+PLANNED = ("PlannedStudy",)
 SCRIPTS = ("train", "report", "shift")  #: commands that a checkout has a script for
+#: variables that commands do not get
 FOREIGN = (
     "DGBENCH_CACHE",
     "HYDRA",
     "PYTHON",
     "SLURM",
     "WANDB",
-)  #: variables that commands do not get
+)
 
 DURATION = re.compile(  # with the spaces that align it
     r"(?:(?<=  ) +)?\b(?:\d+(?:\.\d+)?(?: d \d\d h| h \d\d min| min \d\d s| min| s)|(?:less than )?[\d.]+ core hours)\b"
 )
-NAMES = re.compile(
-    r"\bdgbench(?:\.\w+)+(?=\.\w)|(?<![0-9a-f])[0-9a-f]{12}(?![0-9a-f])"
-)  #: modules of names, and hashes
+#: modules of names, and hashes
+NAMES = re.compile(r"\bdgbench(?:\.\w+)+(?=\.\w)|(?<![0-9a-f])[0-9a-f]{12}(?![0-9a-f])")
 UNCOMPARED = ("code", "run", "seconds")  #: keys of rows
 #: keys of rows that tell them from others of their run, and that are counted or estimated; the rest identifies the run
 NAMING = ("step", "env", "subset", "pairs", "pair", "kind", "number", "null")

@@ -119,9 +119,8 @@ def _fetch(
     if fault is None:
         return None
     _forget(part)
-    return (
-        _fetch(url, part, published, checked, silence) if begun else fault
-    )  # the wrong bytes may be an earlier go's
+    # the wrong bytes may be an earlier go's
+    return _fetch(url, part, published, checked, silence) if begun else fault
 
 
 def _checksum_fault(file: Path, published: Mapping[str, str | None]) -> str | None:
@@ -180,9 +179,8 @@ def _one_go(url: str, part: Path, checked: bool, silence: float) -> None:
             return
         _check_room(part, (total or 0) - offset)
         version = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
-        usable = version and not version.startswith(
-            "W/"
-        )  # RFC 9110: a weak tag is no ground to resume on
+        # RFC 9110: a weak tag is no ground to resume on
+        usable = version and not version.startswith("W/")
         _note(part).write_text(
             json.dumps({"url": url, "total": total, "version": version if usable else None})
         )

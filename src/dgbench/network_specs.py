@@ -14,12 +14,12 @@ class Sizes:
     n_features: int
     n_classes: int
     n_envs: int  #: training environments of one step, E
-    image: tuple[
-        int, ...
-    ]  #: C, H, W; the shape of features where a frozen part of the network was computed before
+    #: C, H, W; the shape of features where a frozen part of the network was computed before
+    image: tuple[int, ...]
     n_steps: int = 1  #: optimizer steps in all, T
     n_images: int = 0  #: every training image has a number below it; 0 where images have no numbers
-    n_trained_on: int = 0  #: training images of the run, of all its environments together; runs of a stack may differ
+    #: training images of the run, of all its environments together; runs of a stack may differ
+    n_trained_on: int = 0
     pixel_mean: tuple[
         float, ...
     ] = ()  #: x * std + mean lies in [0, 1], channel by channel; empty: x itself does

@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 from typing import Literal, get_args
 
-Moved = Literal[
-    "all", "order", "weights", "inputs", "nothing"
-]  #: what the seed of a run draws, key ``seed_moves``
+#: what the seed of a run draws, key ``seed_moves``
+Moved = Literal["all", "order", "weights", "inputs", "nothing"]
 ALL: Moved = get_args(Moved)[0]
 
 

@@ -132,9 +132,8 @@ Whole1 = Annotated[Count1, BeforeValidator(_whole)]
 Places = Annotated[
     str | Path | Several[str | Path], Refusal("is no path, nor a list of paths", "name a folder")
 ]
-Step = Annotated[
-    str, Field(pattern="^(last|best)$"), Refusal("is unknown", "choose last or best")
-]  #: of a run
+#: of a run
+Step = Annotated[str, Field(pattern="^(last|best)$"), Refusal("is unknown", "choose last or best")]
 Words = Annotated[Several[str], Refusal("is no list of texts", 'give one, e.g. ["seed=1"]')]
 Positive = Annotated[Number, Field(gt=0)]
 NotNegative = Annotated[Number, Field(ge=0)]

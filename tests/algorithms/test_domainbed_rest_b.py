@@ -230,11 +230,12 @@ def test_the_gap_moves_the_featurizer_alone() -> None:
 
 def test_supervised_contrast_by_rows() -> None:
     one = batch(0)
+    # the last class has one row
     z, y, env = (
         one.x.flatten(1),
         torch.cat([one.y[:-1] % 2, torch.tensor([2])]),
         one.env,
-    )  # the last class has one row
+    )
     u, losses = z / z.norm(dim=1, keepdim=True), []
     for i in range(len(y)):
         others = [j for j in range(len(y)) if j != i]

@@ -17,12 +17,13 @@ def test_hand_worked_correlations() -> None:
     Kendall: of 6 pairs 5 agree and 1 does not: 4 / 6.
     """
     first = {"erm": 0.1, "irm": 0.2, "vrex": 0.3, "mmd": 0.4}
+    # another order of keys must not matter
     second = {
         "mmd": 0.9,
         "vrex": 0.2,
         "irm": 0.3,
         "erm": 0.1,
-    }  # another order of keys must not matter
+    }
     assert spearman(first, second) == pytest.approx(0.8)
     assert kendall(first, second) == pytest.approx(4 / 6)
     assert spearman([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)

@@ -24,9 +24,8 @@ from dgbench.analysis.selection import (
 from dgbench.errors import ConfigError
 
 GIVEN = ("a", "b", "c")
-Line = tuple[
-    str, int, str, str, float, float
-]  # held out, step, environment, subset, accuracy, images seen
+# held out, step, environment, subset, accuracy, images seen
+Line = tuple[str, int, str, str, float, float]
 
 
 def records(lines: Iterable[Line], draw: int = 0, seed: int = 0) -> Records:

@@ -53,9 +53,8 @@ def test_by_hand() -> None:
 def test_a_tie_leads_by_nothing_and_rounding_breaks_no_tie() -> None:
     assert lead([[0.1, 0.2], [0.2, 0.1]]).p_value == 1
     assert lead([[0.5], [0.7]]).p_value == 1
-    three = lead(
-        [[0.1, 0.1, 0.1], [0.2, 0.2, 0.2]]
-    )  # 0.2 - 0.1 three times: all sums of one size must tie
+    # 0.2 - 0.1 three times: all sums of one size must tie
+    three = lead([[0.1, 0.1, 0.1], [0.2, 0.2, 0.2]])
     assert three.p_value == 0.25
 
 

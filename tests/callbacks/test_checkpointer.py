@@ -41,9 +41,8 @@ class Group:
         self.should_stop = False
 
     def weights(self, i: int) -> dict[str, torch.Tensor]:
-        return {
-            "w": self.weight.clone()
-        }  # copies that later steps do not touch, as the module's are
+        # copies that later steps do not touch, as the module's are
+        return {"w": self.weight.clone()}
 
     def save(self, trainer: Any, module: Any) -> None:
         self.saved.append(self.steps_done)

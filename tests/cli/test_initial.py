@@ -115,9 +115,8 @@ def test_the_published_records_are_timms(init: str, least: int) -> None:
     names = []
     for arch, versions in published.items():
         for version, entry in versions.items():
-            in_package = entry["url"].startswith(
-                PACKAGE
-            )  # of no tag of timm's: its default says what images are
+            # of no tag of timm's: its default says what images are
+            in_package = entry["url"].startswith(PACKAGE)
             record = timm.get_pretrained_cfg(arch if in_package else f"{arch}.{version}")
             assert record is not None
             moved = record.url.replace("/rwightman/", "/huggingface/")
@@ -126,9 +125,8 @@ def test_the_published_records_are_timms(init: str, least: int) -> None:
                 f"https://huggingface.co/{record.hf_hub_id}/resolve/main/model.safetensors",
             }
             assert entry["url"] in known or "text" in entry or in_package
-            stated = re.search(
-                r"-([0-9a-f]{8})\.pth$", entry["url"]
-            )  # torch's habit: the beginning of the sha256
+            # torch's habit: the beginning of the sha256
+            stated = re.search(r"-([0-9a-f]{8})\.pth$", entry["url"])
             sha256 = entry.get("sha256")
             assert "text" in entry or (sha256[:8] if sha256 else None) == (
                 stated[1] if stated else None

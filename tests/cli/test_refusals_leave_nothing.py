@@ -68,10 +68,11 @@ def test_nothing_is_left(kind: str, command: Any, tmp_path: Path) -> None:
     if script == "dgbench":
         (tmp_path / script).write_text("from dgbench.cli.main import main\n\nmain()\n")
         script = str(tmp_path / script)
+    # no GPU, no squeue
     bare = {
         "CUDA_VISIBLE_DEVICES": "",
         "PATH": str(Path(sys.executable).parent),
-    }  # no GPU, no squeue
+    }
     ended = command(script, *words, cwd=here, env=bare)
     assert (ended.code, len(ended.complaints), "Traceback" in ended.err) == (1, 1, False), ended.err
     assert not list(here.iterdir())

@@ -125,9 +125,8 @@ def test_a_changed_file_of_mnist_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     downloaded(tmp_path / "MNIST", "sr_cmnist")
     load_base_images("mnist", tmp_path, 28)
     flip(raw / "t10k-labels-idx1-ubyte", -1)
-    os.utime(
-        raw / "t10k-labels-idx1-ubyte"
-    )  # this process has hashed it, and trusts size and time since
+    # this process has hashed it, and trusts size and time since
+    os.utime(raw / "t10k-labels-idx1-ubyte")
     for use in (
         lambda: load_base_images("mnist", tmp_path, 28),
         lambda: base_images.base_facts("mnist", tmp_path, 28, absent_ok=False, download=False),

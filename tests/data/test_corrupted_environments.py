@@ -202,9 +202,8 @@ def test_pixels(build: Build) -> None:
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     torch.testing.assert_close(x, (expected - mean.view(3, 1, 1)) / std.view(3, 1, 1))
     assert x.shape == (4 + len(noisy) + 5, 3, 32, 32)
-    kinds = [
-        i % 25 if i % 25 < 14 else i % 25 - 14 for i in clean.tolist()
-    ]  # number of the file within its class
+    # number of the file within its class
+    kinds = [i % 25 if i % 25 < 14 else i % 25 - 14 for i in clean.tolist()]
     assert environments.store.pixels.rows(torch.from_numpy(ask))[1].tolist() == [
         [10 + i % 3, 12 + i % 2] for i in kinds
     ]

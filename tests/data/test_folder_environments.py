@@ -65,9 +65,8 @@ def test_pixels_are_those_of_the_plain_transform(
     for got, path in zip(
         x, ["photo/cat/01", "photo/cat/00", "sketch/dog/03", "photo/cat/00"], strict=True
     ):
-        path = path.replace(
-            "photo/cat/01", "sketch/cat/01"
-        )  # position 11 is the second image of sketch
+        # position 11 is the second image of sketch
+        path = path.replace("photo/cat/01", "sketch/cat/01")
         torch.testing.assert_close(got, plain(Image.open(root / f"{path}.png")), rtol=0, atol=1e-6)
     assert y.tolist() == [0, 0, 1, 0]
     assert environments.store.image == (3, 8, 8)

@@ -136,9 +136,8 @@ def test_wrong_columns(tmp_path: Path) -> None:
 
 
 def test_a_list_that_divides_a_clip(tmp_path: Path) -> None:
-    subset = np.tile(
-        ["train"] * 50 + ["val"] * 10, 3
-    )  # the ninth clip is cut after two of its frames
+    # the ninth clip is cut after two of its frames
+    subset = np.tile(["train"] * 50 + ["val"] * 10, 3)
     with refused(r"the list divides 3 of 30 values.* one of a between train and val", DataError):
         options(tmp_path, frame_of(subset=subset), split_by="clip").describe()
 

@@ -161,7 +161,8 @@ def reads_what_is_there(words: list[str], folder: Path) -> bool:
         "features",
         "shift",
     ):
-        return False  # without end, with an account, of a folder that another block makes, of other rows
+        # without end, with an account, of a folder that another block makes, of other rows
+        return False
     return all(
         (folder / name).exists() for name in keys.get("runs", "outputs").strip("[]").split(",")
     )

@@ -88,9 +88,8 @@ def test_zero_shot_is_a_run_of_no_steps_that_the_leaderboard_names(
             "zero_shot"
         }
         (env,) = {row["env"] for row in rows if row["env_held_out"]}
-        both = [
-            row for row in rows if row["env"] == env
-        ]  # val and test: all images of the environment
+        # val and test: all images of the environment
+        both = [row for row in rows if row["env"] == env]
         counted = sum(row["wrong"] for row in both) / sum(row["seen"] for row in both)
         assert counted == pytest.approx(by_open_clip(root / env, tmp_path / "clip.pt"))
     capsys.readouterr()

@@ -150,9 +150,8 @@ def _weighted(toy: Toy) -> float:
 
 
 CUTS = [{"cuts": cuts} for cuts in ((1, 2, 3), (0, 0, 1), (3, 1, 2))]
-FALLING = torch.linspace(
-    0.9, 0.1, N * B, dtype=torch.float64
-)  # the order of keys is the reverse of that of rows
+# the order of keys is the reverse of that of rows
+FALLING = torch.linspace(0.9, 0.1, N * B, dtype=torch.float64)
 SELF_REG = [{"weight": 0.3, "keys": FALLING.expand(2, -1)}] * 3
 
 # name, hyperparameters, random inputs of the calls

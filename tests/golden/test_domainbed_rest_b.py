@@ -385,9 +385,8 @@ def test_arm() -> None:
         torch.testing.assert_close(value, expected, rtol=0, atol=1e-12)
     context.eval()
     torch.testing.assert_close(toy.module.eval()(x), adapted(x), rtol=0, atol=1e-12)
-    shuffled = torch.randperm(
-        N * B
-    )  # contexts of single images, computed in another order than that of the groups
+    # contexts of single images, computed in another order than that of the groups
+    shuffled = torch.randperm(N * B)
     run, pictures = toy.module, torch.arange(N * B)
     run.predict_logits(x[shuffled], "order", 0, pictures=pictures[shuffled])
     with pytest.MonkeyPatch.context() as patch:
@@ -398,9 +397,8 @@ def test_arm() -> None:
 
 # ---- ADRMX ------------------------------------------------------------------------------------------------------
 
-LAST_ROWS = {
-    "remix": [[0.99] * K, [0.99] * K]
-}  # of each class, a the last position and b the one before
+# of each class, a the last position and b the one before
+LAST_ROWS = {"remix": [[0.99] * K, [0.99] * K]}
 EARLY = {
     "mlp_width": 4, "mlp_depth": 3, "mlp_dropout": 0.0, "beta1": 0.5, "lr": 0.01,
     "cnt_lambda": 1.0, "dclf_lambda": 1.0, "rmxd_lambda": 1.0, "disc_lambda": 0.75,

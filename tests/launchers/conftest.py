@@ -155,9 +155,8 @@ class RayCluster:
 
     nodes: tuple[str, str]  #: network namespaces
     address: str
-    env: dict[
-        str, str
-    ]  #: variables with which a command may use the cluster: its clients must know a token
+    #: variables with which a command may use the cluster: its clients must know a token
+    env: dict[str, str]
     folder: Path  #: where its processes stand and write
 
     def on(self, node: int) -> list[str]:
@@ -198,9 +197,8 @@ def ray_cluster() -> Iterator[RayCluster]:
         pytest.skip("nodes in network namespaces need root and iproute2")
     mark = f"{os.getpid():x}"
     nodes = (f"dgb{mark}a", f"dgb{mark}b")
-    folder = Path(
-        tempfile.mkdtemp(prefix="ray")
-    )  # not pytest's: the path of a socket has at most 107 letters
+    # not pytest's: the path of a socket has at most 107 letters
+    folder = Path(tempfile.mkdtemp(prefix="ray"))
     env = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     cluster = RayCluster(nodes, f"{_address(0)}:6379", env, folder)
     with ended_with_us("ray", folder, *nodes):

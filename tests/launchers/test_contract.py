@@ -130,9 +130,8 @@ def test_kills_change_no_row_and_no_work_is_left_behind_a_zero(
     codes, killed, size, deadline = [sweep.wait(60)], 0, 0, time.monotonic() + 4 * SECONDS
     while codes[-1]:
         assert unfinished(tmp_path), codes
-        in_queue = claimed(
-            tmp_path, "*-s0-*"
-        )  # after Ctrl-C a cluster trains on: not to its end before the kills
+        # after Ctrl-C a cluster trains on: not to its end before the kills
+        in_queue = claimed(tmp_path, "*-s0-*")
         for _, process in in_queue:
             signal_if_there(process, signal.SIGSTOP)
         assert command("report.py", "report=status", cwd=tmp_path).code in (2, 3)

@@ -46,9 +46,8 @@ def root_of(group: str) -> str:
 def test_defaults_compose_and_resolve(name: str) -> None:
     config = composed(name=name)
     assert OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
-    OmegaConf.resolve(
-        config
-    )  # as --cfg job --resolve does, which puts values where references stood
+    # as --cfg job --resolve does, which puts values where references stood
+    OmegaConf.resolve(config)
 
 
 def compositions() -> list[list[str]]:
@@ -207,11 +206,12 @@ def test_every_key_has_a_comment(path: Path) -> None:
         assert text.startswith("#"), "the first line says what the file is for"
     inherits = "defaults" in (yaml.safe_load(text) or {}) and path.parent != CONF
     allowed = {"name", "objective"} if path.parent.name == "algorithm" else set()
+    # those have a sentence
     allowed |= {
         "range",
         "help",
         *((yaml.safe_load(text) or {}).get("hparams") or {}),
-    }  # those have a sentence
+    }
     if (
         path.parent.name.endswith("experiment") or inherits
     ):  # keys that are explained in the file they override

@@ -108,9 +108,8 @@ def test_what_is_refused_when_typed_is_refused_everywhere(group: str, planner: P
         words = BEGINNINGS.get(group, ["dataset.base=digits"]) + (
             [] if group == "init" else [choice]
         )
-        words += (
-            ["protocol=fixed"] if choice == "dataset=cmnist_irm" else []
-        )  # one environment is for tests alone
+        # one environment is for tests alone
+        words += ["protocol=fixed"] if choice == "dataset=cmnist_irm" else []
         if line := refusal(planner, *words):
             assert "is not set" in line  # a folder or a file of the user's
             continue

@@ -31,10 +31,11 @@ from tests.studies import composed, plain
 TABLES = sorted(
     path for path in (CONF / "experiment").glob("*.yaml") if re.match(r"[a-z]+\d{4}", path.stem)
 )
+# multiplied, not composed: every algorithm composes with everything (test_conf.py)
 APART = {
     "algorithm",
     "seed",
-}  # multiplied, not composed: every algorithm composes with everything (test_conf.py)
+}
 
 
 @cache

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
 from dgbench.plan.settings import check_configuration
-from dgbench.reports.status import StatusReport
+from dgbench.reports.slices.status import StatusReport
 from dgbench.sweeps.slurm_keys import SlurmKeys
 from dgbench.sweeps.sweeper import SweepFolder
 from dgbench.validation import in_one_line

@@ -227,12 +227,13 @@ TYPED_OF_SHIFT: Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "cache_dir": ("cache_dir=X", ("features=trained",), ()),
     "cache_gb": ("cache_gb=1", ("features=trained",), ()),
 }
+#: by a shift
 NEVER = {
     "dataset.fetch",
     "execution.memory_gb",
     "dataset.augmentations",
     "dataset.log2_batch_sizes",
-}  #: by a shift
+}
 
 
 def leaves_of(command: str) -> set[str]:

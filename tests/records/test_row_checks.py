@@ -146,9 +146,8 @@ def test_every_line_is_read_as_json_reads_it(tmp_path: Path) -> None:
         {**GOOD, "run": "last", "step": 10, "loss": 1},
     ]  # fmt: skip
     text = [json.dumps(line, separators=(",", ":")) for line in lines]
-    text.append(
-        text[0][:-1] + ',"run":"again","seen":300}'
-    )  # of two values for one key, JSON takes the later
+    # of two values for one key, JSON takes the later
+    text.append(text[0][:-1] + ',"run":"again","seen":300}')
     file = tmp_path / "errors.jsonl"
     file.write_text("\n".join(text) + "\r\n")
     rows, dropped = read_rows(file)

@@ -12,7 +12,8 @@ from scipy.stats import t, ttest_ind_from_stats
 from dgbench.analysis.comparison import holm, welch
 from dgbench.errors import ConfigError
 from dgbench.reports.published import names, published
-from dgbench.reports.ranking.claims import ClaimsReport, contests
+from dgbench.reports.ranking.contests import contests
+from dgbench.reports.slices.claims import ClaimsReport
 
 
 def of(table: str, column: str) -> Any:

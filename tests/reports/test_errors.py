@@ -18,10 +18,10 @@ from dgbench.analysis.selection import Last
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.predictions import PREDICTION_FILE, schema
 from dgbench.reports.document import Document
-from dgbench.reports.errors.images import Counts, EnvImages, auroc, macro_f1
-from dgbench.reports.errors.report import ErrorsReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.render.formats import write
+from dgbench.reports.slices.errors.images import Counts, EnvImages, auroc, macro_f1
+from dgbench.reports.slices.errors.report import ErrorsReport
 from tests.studies import make_study, small_study, train_study
 
 CLASSES = ("cat", "dog", "emu")

@@ -12,9 +12,9 @@ import pytest
 import dgbench
 from dgbench.analysis.selection import Last
 from dgbench.errors import ConfigError, RecordError
-from dgbench.reports.errors.features import FeaturesReport, separability, two_dimensions
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.render.formats import write
+from dgbench.reports.slices.features import FeaturesReport, separability, two_dimensions
 
 WORDS = (
     "backbone=mlp",

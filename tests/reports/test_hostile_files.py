@@ -30,13 +30,13 @@ from dgbench.errors import DgbenchError
 from dgbench.records.predictions import PREDICTION_FILE, about_predictions, read_predictions
 from dgbench.reports.archive.entries import pack
 from dgbench.reports.archive.upkeep import check_archive, check_entry, index_files, write_index
-from dgbench.reports.errors.features import FeaturesReport
 from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.shifts import read_shifts
 from dgbench.reports.render.formats import active_markup, csv_text, write
 from dgbench.reports.results import measures, results
+from dgbench.reports.slices.features import FeaturesReport
 from tests.reports.archive.conftest import fill_in, write_study
 from tests.shift.synthetic import estimates, shift_identity, write_shifts
 
@@ -130,9 +130,8 @@ ARCHIVES: dict[str, tuple[str, Callable[[Path], bytes]]] = {
 
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_archives(entry: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "dgbench.records.files.ALWAYS", 2_000_000
-    )  # or a good run is read again for half a minute
+    # or a good run is read again for half a minute
+    monkeypatch.setattr("dgbench.records.files.ALWAYS", 2_000_000)
     file, (said, make) = entry / "rows.jsonl.xz", ARCHIVES[name]
     file.write_bytes(make(file))
     message = refusal(lambda: collect([file]))

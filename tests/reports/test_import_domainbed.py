@@ -73,21 +73,18 @@ def make_sweep(root: Path, datasets: tuple[str, ...] = ("PACS", "VLCS")) -> list
                         if (dataset, algorithm, trial, draw, test_envs) in MISSING:
                             continue
                         run = []
-                        written = dice.sample(
-                            test_envs, len(test_envs)
-                        )  # their order does not matter
+                        # their order does not matter
+                        written = dice.sample(test_envs, len(test_envs))
                         for step in STEPS:
                             values = [
                                 dice.randint(3, 9) / 10 + 0.003 for _ in range(2 * ENVIRONMENTS)
                             ]
                             if (trial, draw, test_envs) == (1, 2, [0]) and step > 0:
-                                values[3] = (
-                                    math.nan
-                                )  # training env 1, out: its mean over environments is NaN
+                                # training env 1, out: its mean over environments is NaN
+                                values[3] = math.nan
                             if (trial, draw, test_envs) == (2, 1, [1]):
-                                values[3] = (
-                                    math.nan
-                                )  # held-out env 1, out: the oracle's accuracy is NaN
+                                # held-out env 1, out: the oracle's accuracy is NaN
+                                values[3] = math.nan
                             if (trial, draw, test_envs) == (0, 0, [2, 3]) and step == 600:
                                 continue  # a pair that lacks a step
                             run.append(record(step, values, dataset=dataset, algorithm=algorithm, trial_seed=trial,

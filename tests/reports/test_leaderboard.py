@@ -15,10 +15,10 @@ from dgbench.errors import ConfigError, RecordError
 from dgbench.reports.document import Document, title_of
 from dgbench.reports.evaluation import evaluate
 from dgbench.reports.labels import dataset_titles
-from dgbench.reports.ranking.leakage import LeakageReport
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
+from dgbench.reports.slices.leakage import LeakageReport
 from dgbench.reports.tables import Cell, cells, show
 from tests.shift.synthetic import estimates, shift_identity, write_shifts
 from tests.tables import line, table

@@ -21,9 +21,8 @@ from dgbench.reports.ranking.tables import leaderboard_table
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
 
-Accuracies = Mapping[
-    str, Sequence[float]
-]  # algorithm -> accuracy in both environments, one per seed
+# algorithm -> accuracy in both environments, one per seed
+Accuracies = Mapping[str, Sequence[float]]
 
 
 def board_of(make: Any, root: Path, **datasets: Accuracies) -> Leaderboard:

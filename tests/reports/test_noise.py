@@ -14,9 +14,9 @@ from dgbench.analysis import floor_of_lead
 from dgbench.analysis.selection import Last
 from dgbench.reports.document import Document
 from dgbench.reports.measuring.report import MeasuresReport
-from dgbench.reports.power import below_noise
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import collect
+from dgbench.reports.resolution import below_noise
 
 
 def matrix(**values: list[float]) -> pd.DataFrame:

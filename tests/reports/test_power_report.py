@@ -14,10 +14,10 @@ from dgbench.analysis.evidence import fewest_seeds
 from dgbench.analysis.selection import Last, TrainVal
 from dgbench.errors import ConfigError
 from dgbench.reports.document import Document
-from dgbench.reports.power import PowerReport
 from dgbench.reports.published import published
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.commands import adding_commands
+from dgbench.reports.slices.power import PowerReport
 from tests.reports.conftest import GIVEN
 from tests.tables import line, table
 

@@ -13,9 +13,9 @@ from dgbench.cli.closing import study_table
 from dgbench.records.rows import DEFAULTS
 from dgbench.reports.document import TARGET_ORACLE, Document
 from dgbench.reports.measuring.report import MeasuresReport
-from dgbench.reports.ranking.leakage import LeakageReport
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import collect
+from dgbench.reports.slices.leakage import LeakageReport
 from dgbench.reports.tables import Table
 from tests.tables import line
 

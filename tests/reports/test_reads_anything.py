@@ -33,7 +33,7 @@ from dgbench.reports.reading.folders import Problem, RunFolder, fold_of
 from dgbench.reports.reading.shifts import read_shifts, shift_settings
 from dgbench.reports.render.formats import write
 from dgbench.reports.results import measures, results
-from dgbench.reports.status import run_states, status_text
+from dgbench.reports.slices.status import run_states, status_text
 from dgbench.shift.report import ShiftReport
 from tests.reports.mutations import mutated
 from tests.shift.synthetic import estimates, shift_identity, write_shifts

@@ -12,7 +12,7 @@ from dgbench import measures, results
 from dgbench.analysis import MEASURES, detectable
 from dgbench.reports import seeds, selected
 from dgbench.reports.over_seeds import by_seed
-from dgbench.reports.power import resolution, smallest_found
+from dgbench.reports.resolution import resolution, smallest_found
 
 
 def matrix(values: list[list[float]]) -> pd.DataFrame:

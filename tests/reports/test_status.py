@@ -18,7 +18,7 @@ import pytest
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.commands import expect_jobs, forget_jobs, unended_jobs
 from dgbench.records.locks import RunLocks, is_locked
-from dgbench.reports.status import StatusReport, run_states, status_text
+from dgbench.reports.slices.status import StatusReport, run_states, status_text
 from tests.rows import ROW, WHOLE
 
 NOW = 1_000_000.0
@@ -318,9 +318,8 @@ def test_jobs_that_have_not_begun(tmp_path: Path, capsys: Any) -> None:
     assert StatusReport(roots=[str(many)], is_locked=is_locked).show() == 2, (
         "nothing is all done while a job waits"
     )
-    expect_jobs(
-        [(many, "open")], "python train.py -m seed=0,1"
-    )  # without the job that could not work
+    # without the job that could not work
+    expect_jobs([(many, "open")], "python train.py -m seed=0,1")
     expect_jobs([(many, "other")], "python train.py -m seed=2,3")
     assert set(unended_jobs(many)) == {"open", "other"}
     for command in ("python train.py -m seed=2,3", "python train.py -m seed=0,1"):

@@ -12,8 +12,8 @@ from dgbench.errors import ConfigError
 from dgbench.reports.document import Document
 from dgbench.reports.importers.table import read_table
 from dgbench.reports.reading.collect import collect
+from dgbench.reports.slices.theory import TheoryReport
 from dgbench.reports.tables import Cell, show
-from dgbench.reports.theory import TheoryReport
 from tests.shift.synthetic import estimates, shift_identity, write_shifts
 from tests.tables import line, table
 

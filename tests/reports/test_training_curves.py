@@ -9,8 +9,14 @@ import pytest
 
 from dgbench.analysis.selection import Last
 from dgbench.records.metrics import write_metrics
-from dgbench.reports.curves import CurvesReport, logged_values, mean_curves, run_labels, step_curves
 from dgbench.reports.reading.collect import collect
+from dgbench.reports.slices.curves import (
+    CurvesReport,
+    logged_values,
+    mean_curves,
+    run_labels,
+    step_curves,
+)
 
 
 @pytest.fixture

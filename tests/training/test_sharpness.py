@@ -34,10 +34,11 @@ from tests.studies import (
 from tests.training.test_stacked import DOUBLE, both_ways, fit, module_of, modules_of, rows_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
+# with BatchNorm, whose running statistics count passes
 NORMED = (
     "backbone=mnist_cnn",
     "backbone.min_size=8",
-)  # with BatchNorm, whose running statistics count passes
+)
 STEPS = 4
 #: those that train other networks first -> what makes them train the featurizer within :data:`STEPS`
 BEGINS_ELSEWHERE = {"erm_pp": "hparams.linear_steps=0", "ddg": "hparams.translator_steps=1"}

@@ -52,9 +52,8 @@ def fit(module: pl.LightningModule, batches: list[EnvBatch]) -> None:
 
 def module_of(run: Run) -> SingleRun:
     module = run.study.module(run.fold)
-    module.training_images = lambda i: run.data.training_images(
-        i
-    )  # a function, which no deepcopy copies
+    # a function, which no deepcopy copies
+    module.training_images = lambda i: run.data.training_images(i)
     return module
 
 

@@ -24,6 +24,7 @@ from dgbench.training.study import Study
 from tests.studies import small_study, stopping_at, train_study
 from tests.training.test_stacked import DOUBLE, both_ways, fit, modules_of, rows_of, run
 
+# loss, reset, own gradients, several groups
 ALGORITHMS = [
     "erm",
     "fishr",
@@ -31,7 +32,7 @@ ALGORITHMS = [
     "sag_net",
     "eqrm",
     "dann",
-]  # loss, reset, own gradients, several groups
+]
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
 

@@ -18,6 +18,7 @@ from tests.training.test_stacked import DOUBLE, both_ways, modules_of, rows_of
 from tests.vectors import columns, save
 
 ALGORITHMS = [path.stem for path in sorted((CONF / "algorithm").glob("*.yaml"))]
+#: what cannot train on vectors, and why; everything else in conf/algorithm does
 PICTURES = {
     "arm": "context network.*pictures",
     "ddg": "translator makes.*go through.*whole featurizer",
@@ -25,14 +26,15 @@ PICTURES = {
     "ji_gen": "shuffles tiles.*pictures",
     "mixstyle": "mixes.*styles.*maps",
     "mmld": "clusters pictures.*style.*channels",
-}  #: what cannot train on vectors, and why; everything else in conf/algorithm does
+}
 MORE = {"mldg": ("hparams.n_meta_test=1",), "miro": ("backbone.normalize=none",)}
+# a featurizer without parameters, alone in its group or not
 EMPTY = (
     "erm",
     "dann",
     "sag_net",
     "transfer",
-)  # a featurizer without parameters, alone in its group or not
+)
 #: MIRO's copy is the network at first, so that the penalty's gradient is rounding, which Adam divides by its size
 TOLERANCE = {"miro": 1e-5}
 

@@ -52,9 +52,8 @@ class DNA(Algorithm):
         hidden = s.networks.hidden(s.features()).relu() / (1 - self.values["drop_rate"])
         masked_hidden = torch.where(s.random["keep"], hidden, 0.0)  # (S, N, width)
         log_q = s.networks.classifier(masked_hidden).log_softmax(2)
-        j = divergence(
-            log_q.gather(2, s.y.expand(len(masked_hidden), -1)[..., None])[..., 0]
-        )  # (S, N)
+        # (S, N)
+        j = divergence(log_q.gather(2, s.y.expand(len(masked_hidden), -1)[..., None])[..., 0])
         root = (j + EPSILON).sqrt()
         diversity = (root.square().mean(0) - root.mean(0).square()).mean()
         risk = j.mean()

@@ -76,6 +76,5 @@ class Transfer(Algorithm):
 
 def _gap(s: Step, z: Tensor, head: tuple[Tensor, ...]) -> Tensor:
     risks = s.environment_risks(F.linear(z, *head))
-    return (
-        risks.max(0).values - risks.min(0).values
-    )  # one environment each, also where several are equal
+    # one environment each, also where several are equal
+    return risks.max(0).values - risks.min(0).values

@@ -62,9 +62,8 @@ class TRM(Algorithm):
         z = s.features()
         risk = s.risk(s.networks.classifier(z))
         active = s.step >= s.hp.iters
-        swap, new = self._swap(
-            s, torch.where(active, z, 0.0)
-        )  # finite while it is not used, its gradient too
+        # finite while it is not used, its gradient too
+        swap, new = self._swap(s, torch.where(active, z, 0.0))
         penalty = torch.where(active, swap, 0.0)
         state = {name: torch.where(active, value, s.state[name]) for name, value in new.items()}
         return Outcome(risk + penalty, {"penalty": penalty.detach()}, state)
@@ -97,9 +96,8 @@ class TRM(Algorithm):
         counts = torch.stack([z.new_full((), size) for size in s.sizes])
         row_weights = (mask * alpha / counts)[:, s.env]
         v = torch.einsum("qnk,nm->qkm", residual.detach() * row_weights[..., None], z.detach())
-        scores = logits.gather(
-            1, pairs.first[..., None].expand(-1, -1, logits.shape[2])
-        )  # each expert on its own rows
+        # each expert on its own rows
+        scores = logits.gather(1, pairs.first[..., None].expand(-1, -1, logits.shape[2]))
         a = neumann(
             z.detach()[pairs.first],
             scores.detach().softmax(2),

@@ -145,7 +145,8 @@ def domain_std(accuracies: Sequence[float], divisor: str = "K-1") -> float:
     )
 
 
-_EQUAL = 1e-9  #: two accuracies this close are equal: what remains of rounding when 63.3 + 0.2 meets 63.5
+#: two accuracies this close are equal: what remains of rounding when 63.3 + 0.2 meets 63.5
+_EQUAL = 1e-9
 
 
 def ranks(values: Mapping[str, float]) -> dict[str, int]:

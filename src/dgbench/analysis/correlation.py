@@ -35,9 +35,8 @@ def spearman(first: ByAlgorithm, second: ByAlgorithm) -> float:
     from scipy.stats import rankdata
 
     a, b = _paired(first, second)
-    return float(
-        np.corrcoef(rankdata(a), rankdata(b))[1, 0]
-    )  # spearmanr does this, and a test that costs ten times it
+    # spearmanr does this, and a test that costs ten times it
+    return float(np.corrcoef(rankdata(a), rankdata(b))[1, 0])
 
 
 def kendall(first: ByAlgorithm, second: ByAlgorithm) -> float:
@@ -173,9 +172,8 @@ def _correlations(
         )
     algorithms, seeds = tables[0].shape
     correlate = _spearman if coefficient == "spearman" else _kendall
-    counts = np.vstack(
-        [np.ones((1, algorithms)), counts_of(rng, draws, algorithms)]
-    )  # the first line is the sample
+    # the first line is the sample
+    counts = np.vstack([np.ones((1, algorithms)), counts_of(rng, draws, algorithms)])
     weights = np.vstack([np.ones((1, seeds)), counts_of(rng, draws, seeds)]) / seeds
     signs = [np.sign(table[:, None, :] - table[None, :, :]) for table in tables]
     coefficients = np.empty((len(measures), draws + 1))

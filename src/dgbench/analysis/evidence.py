@@ -57,9 +57,8 @@ def e_process(differences: ArrayLike) -> Floats:
     values = np.asarray(differences, dtype=float)
     seeds = np.arange(1, values.shape[-1] + 1)
     total, squares = np.cumsum(values, axis=-1), np.cumsum(values**2, axis=-1)
-    mean = total / (
-        seeds + 1 / _SCALE
-    )  # of the posterior, whose deviation is known up to the scale below
+    # of the posterior, whose deviation is known up to the scale below
+    mean = total / (seeds + 1 / _SCALE)
     residual = np.maximum(squares - total * mean, np.finfo(float).tiny)
     ratio = seeds / 2 * (np.log(np.maximum(squares, np.finfo(float).tiny)) - np.log(residual))
     scale = np.sqrt(residual / (seeds * (seeds + 1 / _SCALE)))
@@ -131,9 +130,8 @@ def fewest_seeds(difference: float, bound: float, needed: float) -> float:
         raise MeasureError(
             f"a difference of {difference} is found by no number of seeds; give one above 0"
         )
-    most = math.ceil(
-        math.log(2 * needed) / math.log1p(difference / bound)
-    )  # half of the capital alone reaches it
+    # half of the capital alone reaches it
+    most = math.ceil(math.log(2 * needed) / math.log1p(difference / bound))
     if most > _MOST_SEEDS:
         return math.inf
     capital = bounded_e_process(np.full(most + 1, difference), bound)

@@ -162,9 +162,8 @@ class Sample:
     """What a table prints of several values, for instance one per seed."""
 
     mean: float
-    deviation: (
-        float | None
-    )  #: their standard deviation, divisor n-1; unit of the mean; None where it is not known
+    #: their standard deviation, divisor n-1; unit of the mean; None where it is not known
+    deviation: float | None
     n: int  #: how many values
 
 

@@ -29,13 +29,15 @@ log = logging.getLogger("dgbench")
 class Rule(Protocol):
     """What is averaged, and when."""
 
-    final_only: bool  #: evaluations in training judge the live weights, and only the end scores :meth:`result`
+    #: evaluations in training judge the live weights, and only the end scores :meth:`result`
+    final_only: bool
     finished: bool  #: training may end
     ends_training: bool  #: whether :attr:`finished` may become true; may be left out, where it may
     batchnorm_batches: (
         int  #: forward passes that renew an unfrozen BatchNorm before the final evaluation
     )
-    renews: bool  #: each minibatch moves the running statistics of :meth:`result`, in place; may be left out
+    #: each minibatch moves the running statistics of :meth:`result`, in place; may be left out
+    renews: bool
 
     def begin(self, buffers: Tensors) -> None:
         """Prepare for training from its beginning, with the initial ``buffers``."""
@@ -284,9 +286,8 @@ class Swad:
         elif surplus > 0:
             before = self.recent[-self.n_tolerance :][: surplus + 1]
             above = [i for i, s in enumerate(before) if s.loss > self._tolerance]
-            inside = before[
-                above[-1] + 2 if above else 1 :
-            ]  # the first one inside is skipped, as in the reference
+            # the first one inside is skipped, as in the reference
+            inside = before[above[-1] + 2 if above else 1 :]
         else:
             inside = []
         for segment in inside:

@@ -35,21 +35,19 @@ class Checkpointer(pl.Callback):
     """
 
     save: Callable[[pl.Trainer, Any], None]  #: saves the group
-    best: Sequence[
-        Path | None
-    ]  #: ``best.ckpt`` of each run, in the order of the module; None for a complete one
+    #: ``best.ckpt`` of each run, in the order of the module; None for a complete one
+    best: Sequence[Path | None]
     recorder: Recorder  #: knows which runs improved
-    settings: TrainerSettings  #: ``checkpoint_seconds`` is the least time between two, 0 for every opportunity
+    #: ``checkpoint_seconds`` is the least time between two, 0 for every opportunity
+    settings: TrainerSettings
     saved: int = field(default=0, init=False)  #: step of the last checkpoint
     seconds_written: float = field(default=0.0, init=False)  #: what all checkpoints have taken
     _written: float = field(default_factory=time.monotonic, init=False)
-    _pending: dict[int, Mapping[str, Any]] = field(
-        default_factory=dict, init=False
-    )  # best weights not on disk yet
+    # best weights not on disk yet
+    _pending: dict[int, Mapping[str, Any]] = field(default_factory=dict, init=False)
     _stopped_by: str = field(default="", init=False)  # what asked to end; empty while nothing has
-    _handlers: dict[int, Any] = field(
-        default_factory=dict, init=False
-    )  # of signals, as they were before training
+    # of signals, as they were before training
+    _handlers: dict[int, Any] = field(default_factory=dict, init=False)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         self._written, self.saved = time.monotonic(), pl_module.steps_done
@@ -102,7 +100,8 @@ class Checkpointer(pl.Callback):
         self._give_back_signals()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: Any, exception: BaseException) -> None:
-        self._give_back_signals()  # there is no teardown then, and a handler would keep the memory of the group
+        # there is no teardown then, and a handler would keep the memory of the group
+        self._give_back_signals()
 
     def _give_back_signals(self) -> None:
         for number, handler in self._handlers.items():

@@ -96,9 +96,8 @@ class Guard:
     name: str  #: what is off then
     scope: str = "job"  #: for the rest of which
     advice: str = ""  #: what the message ends with
-    on_failure: Callable[[], bool] = lambda: (
-        False
-    )  #: returns whether another process has told of it
+    #: returns whether another process has told of it
+    on_failure: Callable[[], bool] = lambda: False
     off: bool = False
 
     def __call__(self, call: Callable[[], Any]) -> None:

@@ -36,9 +36,8 @@ class RunMetrics:
     """
 
     run: RunInfo  #: whose metrics
-    live: (
-        MetricsLogger | None
-    )  #: shows lines while the run trains; None where it is shown at its end
+    #: shows lines while the run trains; None where it is shown at its end
+    live: MetricsLogger | None
     safely: Guard  #: guards the file; shared by the runs of a job
     _log: RunLog | None = field(default=None, init=False)
     _waiting: Lines = field(default_factory=dict, init=False)
@@ -127,19 +126,18 @@ class TrainingMetrics(pl.Callback):
 
     #: in the order of the module; None for a run that is complete and computed once more beside others
     runs: Sequence[RunMetrics | None]
-    settings: TrainerSettings  #: ``log_every`` steps are between two lines, and the last step has one, too
+    #: ``log_every`` steps are between two lines, and the last step has one, too
+    settings: TrainerSettings
     safely: Guard  #: guards the reading of values
     writing: Callable[[], float]  #: seconds spent on checkpoints so far
-    _totals: dict[str, NDArray[np.float64]] = field(
-        init=False
-    )  # (2, R) each, sum and number of what steps logged
+    # (2, R) each, sum and number of what steps logged
+    _totals: dict[str, NDArray[np.float64]] = field(init=False)
     _n: int = field(default=0, init=False)  # steps since the last line
     _seconds: float = field(default=0.0, init=False)  # what they took
     _begun: float = field(default=0.0, init=False)
     _written: float = field(default=0.0, init=False)
-    _images: int = field(
-        default=0, init=False
-    )  # of a run's minibatches of one step, all processes together
+    # of a run's minibatches of one step, all processes together
+    _images: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self._totals = defaultdict(lambda: np.zeros((2, len(self.runs))))

@@ -33,16 +33,14 @@ GROUP = (
 class PredictedRun:
     """Where the predictions of one run go."""
 
-    file: (
-        Path | None
-    )  #: its path; None for a run that is complete and computed once more beside others
+    #: its path; None for a run that is complete and computed once more beside others
+    file: Path | None
     #: what the file says of the run, see :func:`~dgbench.records.predictions.about_predictions`, less ``step``,
     #: ``evaluation`` and ``recipes``
     about: Mapping[str, Any]
     recipes: Sequence[ErrorRecipe]  #: the errors that are recorded of it
-    places: dict[str, list[tuple[str | None, str | None]]] = field(
-        init=False
-    )  #: of each eval set, env and subset
+    #: of each eval set, env and subset
+    places: dict[str, list[tuple[str | None, str | None]]] = field(init=False)
 
     def __post_init__(self) -> None:
         alone: dict[str, list[tuple[str | None, str | None]]] = defaultdict(list)

@@ -29,14 +29,12 @@ Counts = Mapping[str, Mapping[str, float]]  # eval set -> what was counted -> nu
 class RunRecord:
     """Where the rows of one run go."""
 
-    file: (
-        Path | None
-    )  #: its row file; None for a run that is complete and computed once more beside others
+    #: its row file; None for a run that is complete and computed once more beside others
+    file: Path | None
     identity: RunIdentity  #: who the rows are from
     recipes: Sequence[ErrorRecipe]  #: the errors to record
-    listeners: Sequence[Listener] = field(
-        default_factory=tuple
-    )  #: called with (step, rows) after they are on disk
+    #: called with (step, rows) after they are on disk
+    listeners: Sequence[Listener] = field(default_factory=tuple)
 
 
 class Recorder(pl.Callback):
@@ -63,9 +61,8 @@ class Recorder(pl.Callback):
         self.evaluated = -1  #: step of the last evaluation that left rows; -1 before one
         self._lowest = [math.inf] * len(self.runs)
         self._sums: dict[str, dict[str, Any]] = {}
-        self._needed: set[str] = (
-            set()
-        )  # eval sets of every evaluation; others are asked for one by one
+        # eval sets of every evaluation; others are asked for one by one
+        self._needed: set[str] = set()
         self._decided = -1, False  # at which step, and whether ``test`` was wanted
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
@@ -213,9 +210,8 @@ class Recorder(pl.Callback):
             name: dict(zip(COUNTED, row, strict=True))
             for name, row in zip(names, table, strict=True)
         }
-        self._sums = {
-            name: counts for name, counts in sums.items() if counts["seen"]
-        }  # what was not wanted is in none
+        # what was not wanted is in none
+        self._sums = {name: counts for name, counts in sums.items() if counts["seen"]}
 
 
 TIE = 1e-9  # errors this close may change places by rounding

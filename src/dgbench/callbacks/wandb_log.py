@@ -51,9 +51,8 @@ class WandbLog(MetricsLogger):
     group: str | None = None
     name: str | None = None
     tags: Sequence[str] | None = None
-    _open: dict[str, WandbRun] = field(
-        default_factory=dict, init=False
-    )  # by id of the run or study
+    # by id of the run or study
+    _open: dict[str, WandbRun] = field(default_factory=dict, init=False)
     _agent: Agent | None = field(default_factory=agent_of_environment, init=False)
     _agents_study: str = field(default="", init=False)  # id of the study that has the agent's run
 

@@ -60,9 +60,8 @@ def study_table(
     values = study.measures
     for name, title in MEASURES.items():
         place = f"at {values.ideal_env}" if name == "ideal" and values.ideal_env is not None else ""
-        step = (
-            study.steps.get(FULL, "") if name == "ideal" else ""
-        )  # a measure of several runs has no step
+        # a measure of several runs has no step
+        step = study.steps.get(FULL, "") if name == "ideal" else ""
         lines.append({"fold": title, "env": place, "step": step, "error": values.value(name)})
     heading = "tested" if study.trained_on_tested else "held out"
     columns = [

@@ -98,9 +98,8 @@ def draw(sheets: Sequence[tuple[str, Sequence[str], tuple[list[str], Tensor]]], 
             row[0].set_ylabel(rows[i], fontsize=7, rotation=0, ha="right", va="center")
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
-    Image.open(buffer).convert("RGB").quantize(256).save(
-        path, optimize=True
-    )  # a third of the size, for repositories
+    # a third of the size, for repositories
+    Image.open(buffer).convert("RGB").quantize(256).save(path, optimize=True)
 
 
 def main(words: Sequence[str] | None = None) -> int:

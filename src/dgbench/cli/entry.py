@@ -124,9 +124,8 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
             )
             failures: list[str] = []
             home, folder, variables = (os.uname().nodename, os.getpid()), os.getcwd(), _variables()
-            os.environ.setdefault(
-                "THP_MEM_ALLOC_ENABLE", "1"
-            )  # large pages for tensors, before torch is imported
+            # large pages for tensors, before torch is imported
+            os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
             @functools.wraps(task)
             def guarded(config: DictConfig) -> float | None:

@@ -26,9 +26,8 @@ def validation_errors(
         ``error/training_val``, at the selected steps, and ``error/training_val_min``, the lowest over the steps that
         all folds have: means over the folds that hold an environment out; neither where there are none.
     """
-    errors: dict[int, dict[str, list[float]]] = defaultdict(
-        lambda: defaultdict(list)
-    )  # step -> fold
+    # step -> fold
+    errors: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if (
             row["fold"] in steps

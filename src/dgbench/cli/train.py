@@ -110,9 +110,8 @@ def run_command(command: Command) -> Ended:
     if len(planned) > 1 and command.prints_plan:
         print_command_plan(command, clock=True, starts=True)
     elif command.prints_plan:
-        Judged(remembers=True).add(
-            planned[0]
-        )  # refuses before Lightning is imported, which takes seconds
+        # refuses before Lightning is imported, which takes seconds
+        Judged(remembers=True).add(planned[0])
 
     from dgbench.callbacks.loggers import build_logger
     from dgbench.callbacks.progress import StudyProgress

@@ -13,7 +13,8 @@ from dgbench.records.rows import printable_text
 from dgbench.validation import some_of
 
 SUBSETS = ("train", "val", "test")
-AS_LISTED = "as listed"  #: where images for validation come from that a list names, see DatasetInfo.val_from
+#: where images for validation come from that a list names, see DatasetInfo.val_from
+AS_LISTED = "as listed"
 Counts = Mapping[str, Mapping[str, int]]
 
 
@@ -77,9 +78,8 @@ class DatasetInfo:
     #: seeds that decide its splits and its images
     split_seed: int
     given: tuple[str, ...]  #: names of the given environments, in order
-    everywhere: tuple[
-        str, ...
-    ]  #: names of all environments; where ``beyond`` is false, these are the given ones
+    #: names of all environments; where ``beyond`` is false, these are the given ones
+    everywhere: tuple[str, ...]
     n_classes: int  #: K; 0 where neither the configuration nor a file says it
     #: C, H, W of what a network sees, or d where it sees vectors; 0 where the configuration leaves it to the initial
     #: weights

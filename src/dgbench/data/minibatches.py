@@ -17,14 +17,14 @@ from dgbench.data.environments import Environments, EvalSet, Store
 from dgbench.errors import ConfigError
 from dgbench.seeding import derive
 
-ORDER_BLOCK = 64  # steps whose minibatches come from one generator; the order of a step depends on nothing else
+# steps whose minibatches come from one generator; the order of a step depends on nothing else
+ORDER_BLOCK = 64
 #: of minibatches gathered at once, so that the loop's cost is paid rarely: on a CPU, whose caches should hold them, and
 #: on other devices, where that does not matter
 CHUNK_BYTES = (8 * 2**20, 256 * 2**20)
 CHUNK_STEPS = 32
-SCORE_BYTES = (
-    64 * 2**20
-)  # images evaluated at once, whatever eval_batch_size: 111 of 224 x 224 pixels
+# images evaluated at once, whatever eval_batch_size: 111 of 224 x 224 pixels
+SCORE_BYTES = 64 * 2**20
 
 
 class RunOrder:
@@ -197,17 +197,17 @@ class EnvironmentData(pl.LightningDataModule):
         )
         order = RunOrder(environments, training, batch_size, seed, environments_per_step, repeats)
         self.runs, self.stacked = [order], False
-        self.wanted: Callable[[str], bool] = lambda name: (
-            True
-        )  # whether an eval set is evaluated, asked at its turn
+        # whether an eval set is evaluated, asked at its turn
+        self.wanted: Callable[[str], bool] = lambda name: True
         self.chunk_bytes = CHUNK_BYTES[0]
         self.one_by_one = (
             False  # Lightning's batches are single steps, not all that are gathered at once
         )
+        # number of this process, and how many divide a run's minibatches and evaluations
         self.part = (
             0,
             1,
-        )  # number of this process, and how many divide a run's minibatches and evaluations
+        )
         self.allow_zero_length_dataloader_with_multiple_devices = (
             True  # an eval set may have fewer batches
         )

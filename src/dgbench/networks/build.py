@@ -201,9 +201,8 @@ def _projection(spec: ProjectionSpec) -> nn.Module:
     return inner.append(nn.BatchNorm1d(spec.size))
 
 
-build_head.register(
-    EmbeddingSpec, lambda spec: nn.Embedding(spec.n, spec.size)
-)  # drawn from N(0, 1)
+# drawn from N(0, 1)
+build_head.register(EmbeddingSpec, lambda spec: nn.Embedding(spec.n, spec.size))
 
 
 @build_head.register

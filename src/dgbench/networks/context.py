@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-BLOCK_BYTES = (
-    2**20
-)  # of the factors and products of a block of images, at one frequency of the height
+# of the factors and products of a block of images, at one frequency of the height
+BLOCK_BYTES = 2**20
 WORTH = 3  # times fewer multiplications, from which on the detour is faster on a CPU
 
 
@@ -188,9 +187,8 @@ def _transforms(height: int, width: int, k: int, dtype: torch.dtype) -> Transfor
     angles_k = (v[:, None, None, None] * taps[:, None] + u[:, None, None] * taps).reshape(
         n_down, n_across, k * k
     )
-    weights = torch.full(
-        (n_down, 1), 2 / period, dtype=torch.float64
-    )  # for the conjugates, which are not kept
+    # for the conjugates, which are not kept
+    weights = torch.full((n_down, 1), 2 / period, dtype=torch.float64)
     weights[0] = 1 / period
     if period % 2 == 0:
         weights[-1] = 1 / period

@@ -14,10 +14,11 @@ SIDE = 32  # of the wide residual network's images
 WIDTHS = (16, 32, 64, 128)  # its channels
 BLOCKS_PER_GROUP = 2
 NORMALIZE = ("batch", "none")
+#: why it cannot be frozen with its initial weights
 FROZEN = {
     "batch": "its normalization would stay at mean 0 and deviation 1; set backbone.normalize=none",
     "none": None,
-}  #: why it cannot be frozen with its initial weights
+}
 
 
 class MLPFeaturizer(Featurizer):

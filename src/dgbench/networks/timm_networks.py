@@ -20,10 +20,11 @@ from dgbench.networks.featurizer import Featurizer, Parts, Stage
 TRANSFORMER_STAGES = 4
 RGB = 3
 STYLE_STAGES = (1, 2, 3)
+# timm's, in the module of a network: published names -> its own
 CONVERTERS = (
     "checkpoint_filter_fn",
     "_filter_fn",
-)  # timm's, in the module of a network: published names -> its own
+)
 
 
 @dataclass(frozen=True)

@@ -126,9 +126,8 @@ class PretrainedWeights:
         stated = entry.get("sha256") if path is None and url is None else None
         self._sha256 = str(sha256 or stated or "").lower()
         self._in_order = bool(entry.get("in_order"))
-        self.text_model: str | None = entry.get(
-            "text"
-        )  #: OpenCLIP's name, where the file holds a text encoder
+        #: OpenCLIP's name, where the file holds a text encoder
+        self.text_model: str | None = entry.get("text")
         if path is not None and url is not None:
             raise ConfigError(f"init.path={path} and init.url={url} exclude each other; give one")
         if self._path is None and self._url is None:
@@ -161,9 +160,8 @@ class PretrainedWeights:
             )
         if self.version is None and versions:
             first = next(iter(versions))
-            self.version = (
-                None if has_file else first
-            )  # a file of the user's is of no version we know
+            # a file of the user's is of no version we know
+            self.version = None if has_file else first
             return dict(versions[first])
         if self.version not in versions and not has_file:
             raise ConfigError(

@@ -79,18 +79,16 @@ def means_of(rows: Tensor, labels: Tensor, k: int) -> tuple[Tensor, Tensor]:
     numbers = torch.arange(k, device=rows.device)
     size = max(1, LARGEST // k)
     for part, names in zip(torch.split(rows, size), torch.split(labels, size), strict=True):
-        member = (names[:, None] == numbers).to(
-            rows.dtype
-        )  # a product of matrices, whose sums have a fixed order
+        # a product of matrices, whose sums have a fixed order
+        member = (names[:, None] == numbers).to(rows.dtype)
         total, counts = total + member.mT @ part, counts + member.sum(0)
     return total / counts.clamp(min=1)[:, None], counts
 
 
 def relabeled(labels: Tensor, before: Tensor, k: int) -> Tensor:
     """Rename the clusters so that as many rows as possible keep the name that they had before."""
-    table = torch.bincount(before * k + labels, minlength=k * k).view(
-        k, k
-    )  # (name before, cluster)
+    # (name before, cluster)
+    table = torch.bincount(before * k + labels, minlength=k * k).view(k, k)
     _, cluster = linear_sum_assignment(table.cpu().numpy(), maximize=True)  # that each name goes to
     name = torch.empty(k, dtype=torch.int64)
     name[torch.from_numpy(cluster)] = torch.arange(k)

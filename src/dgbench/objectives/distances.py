@@ -13,9 +13,8 @@ from torch.nn import functional as F
 from dgbench.batches import EnvBatch
 from dgbench.objectives.step import Integers, Outcome, RandomInputs, Step, penalized
 
-LOWEST = (
-    -87.0
-)  # exp of less is below 1e-38, and slower by a factor of a hundred where floats are denormal
+# exp of less is below 1e-38, and slower by a factor of a hundred where floats are denormal
+LOWEST = -87.0
 LEAST = 1e-30  # squares below are raised to it and have no gradient (DomainBed)
 BANDWIDTHS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 

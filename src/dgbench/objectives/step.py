@@ -43,9 +43,8 @@ class Outcome:
     #: detached scalars worth watching, which loggers show; never used for selection. Where none is on they are dropped,
     #: so they must come out of what is computed anyway.
     logs: Tensors = field(default_factory=dict)
-    state: Tensors = field(
-        default_factory=dict
-    )  #: the algorithm's new state; keys left out keep their value
+    #: the algorithm's new state; keys left out keep their value
+    state: Tensors = field(default_factory=dict)
     #: gradients by parameter name, for methods whose update is no gradient of one scalar; replaces the differentiation
     #: of ``loss``
     grads: Tensors | None = None
@@ -168,9 +167,8 @@ class Surveyed:
     index: Tensor  #: (M,) numbers of the images
     state: Tensors  #: the algorithm's own memory
     step: int  #: number of the step that follows
-    rng: (
-        np.random.Generator
-    )  #: for whatever is drawn; a function of the run's seed and the step alone
+    #: for whatever is drawn; a function of the run's seed and the step alone
+    rng: np.random.Generator
 
 
 UpdateFunction = Callable[[Step], Outcome]

@@ -191,10 +191,10 @@ class InitialWeights(Protocol):
     def planned_identity(self) -> str:
         """The identity for a plan: a file that is not on disk is not fetched for it, and named as absent."""
 
-    images: Any  #: :class:`dgbench.networks.weights.ImageRecord`: mean, deviation and size of its training images
-    text_model: (
-        str | None
-    )  #: OpenCLIP's name of the model whose text encoder the file holds, if it holds one
+    #: class:`dgbench.networks.weights.ImageRecord`: mean, deviation and size of its training images
+    images: Any
+    #: OpenCLIP's name of the model whose text encoder the file holds, if it holds one
+    text_model: str | None
     #: how much of the network came from a file, :class:`dgbench.networks.checkpoint_layouts.Arrival`; None: nothing yet
     arrival: Any
 

@@ -129,9 +129,8 @@ class Composer:
             config = self._ready[tuple(words)]
             return Composed.of_config(config, str(config.paths.output_dir))
         overrides = [self._overrides.get(word) or self._read(word) for word in words]
-        ordered = {
-            override.top for override in overrides if not override.key
-        }  # Hydra applies all of these in turn
+        # Hydra applies all of these in turn
+        ordered = {override.top for override in overrides if not override.key}
         values = [
             override for override in overrides if override.key and override.top not in ordered
         ]

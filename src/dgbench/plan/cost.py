@@ -16,7 +16,8 @@ class Cost:
     step: float  #: operations of an optimizer step, the mean over all steps of a run
     n_envs: int  #: training environments of that step
     image: float  #: operations of one prediction
-    kept: float  #: operations of the features of one image that are computed before training, and kept
+    #: operations of the features of one image that are computed before training, and kept
+    kept: float
     surveys: int  #: how many times a run looks at all of its training images
     memory: int  #: most bytes at a time: weights, gradients, moments and activations of a step
     disk: int  #: bytes of a finished run's checkpoints

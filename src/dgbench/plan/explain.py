@@ -267,9 +267,8 @@ def _composed(root: str, words: Sequence[str], key: str) -> tuple[dict[str, Any]
                 for name in chosen
                 if key.partition(".")[2] not in keys_of_file(CONF / group / f"{name}.yaml")
             ]
-            choices[group] = (lacking or chosen)[
-                0
-            ]  # of a sweep over several, one that has no such key
+            # of a sweep over several, one that has no such key
+            choices[group] = (lacking or chosen)[0]
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config: Any = compose(

@@ -32,12 +32,10 @@ Part = Mapping[int, int | None]
 class Membership:
     """Which classes of which environments a model trains on and is tested on, where that differs between classes."""
 
-    training: Mapping[
-        str, Part
-    ]  #: environment -> its classes in training (and in its ``train`` and ``val`` subsets)
-    tested: Mapping[
-        str, Part
-    ]  #: environment -> its classes in its ``test`` subset; never one that it trains on
+    #: environment -> its classes in training (and in its ``train`` and ``val`` subsets)
+    training: Mapping[str, Part]
+    #: environment -> its classes in its ``test`` subset; never one that it trains on
+    tested: Mapping[str, Part]
 
 
 @dataclass(frozen=True)
@@ -123,9 +121,8 @@ class Protocol(Checked, ABC):
         planned = self.plan(given, n_classes)
         if self.folds is None:
             return planned
-        typed = (
-            self.folds if isinstance(self.folds, list) else [self.folds]
-        )  # protocol.folds=full has no brackets
+        # protocol.folds=full has no brackets
+        typed = self.folds if isinstance(self.folds, list) else [self.folds]
         typed_names = set(map(str, typed))
         unknown = sorted(typed_names - {fold.name for fold in planned})
         if unknown or not typed_names:

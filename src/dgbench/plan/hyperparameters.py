@@ -49,11 +49,13 @@ _SWITCHES = {"true": True, "false": False}
 class Entry:
     """One hyperparameter as its file declares it."""
 
-    default: Any  #: a value, or ``{small: ..., large: ...}``, which may have ``datasets: {NAME: ...}`` too
+    #: a value, or ``{small: ..., large: ...}``, which may have ``datasets: {NAME: ...}`` too
+    default: Any
     range: str = ""  #: in the words of this module; empty where the file gives none
     help: str = ""  #: what it means
     phase: bool = False  #: a second phase of the method begins at this step
-    of_features: bool = False  #: it weighs a loss of features alone, without a gradient where the featurizer is frozen
+    #: it weighs a loss of features alone, without a gradient where the featurizer is frozen
+    of_features: bool = False
 
 
 def entry_of(declared: Any, name: str = "a hyperparameter") -> Entry:
@@ -299,11 +301,12 @@ def without_effect(config: Mapping[str, Any], values: Mapping[str, Any]) -> Iter
             yield f"{named} weighs a loss of features alone, which stand still, in vain; train the featurizer too"
 
 
+#: what an algorithm reads of the shared ones unless it says otherwise
 SHARED = (
     "lr",
     "weight_decay",
     "batch_size",
-)  #: what an algorithm reads of the shared ones unless it says otherwise
+)
 
 
 def hyperparameters(

@@ -156,11 +156,12 @@ def study_spec(
 def folder_name(spec: StudySpec, dataset: str) -> str:
     """Name a study's folder, e.g. ``sr_cmnist-vrex-mlp-390-s0-0123456789ab``; ``s0-draw3-trial1`` in a search."""
     init, tuning = spec.init.partition(":")[0], str(spec.tuning["name"])
+    # named where it is another
     usual = {
         init: "random",
         spec.head.get("name", "random"): "random",
         tuning: "ft",
-    }  # named where it is another
+    }
     parts = [
         dataset,
         spec.algorithm,
@@ -191,9 +192,8 @@ def changing_callbacks(callbacks: Mapping[str, Mapping[str, Any]]) -> dict[str, 
     watching = {f"pytorch_lightning.callbacks.{kind}" for kind in PASSIVE}
     changing = {}
     for name, content in callbacks.items():
-        keys = (
-            dict(content) if isinstance(content, Mapping) else {"_target_": content}
-        )  # refused before training
+        # refused before training
+        keys = dict(content) if isinstance(content, Mapping) else {"_target_": content}
         if not keys.pop("passive", False) and keys.get("_target_") not in watching:
             changing[name] = keys
     return changing
@@ -236,8 +236,9 @@ def _dataset(dataset: Mapping[str, Any], info: DatasetInfo) -> dict[str, Any]:
     variant = {key: value for key, value in info.variant.items() if key not in ("images", "files")}
     facts = {**info.facts(), "variant": {**options, **variant, "augmentation": augmentation}}
     variant = {key: value for key, value in facts["variant"].items() if key not in facts}
+    # names of given environments are rounded
     return {
         **facts,
         "variant": variant,
         "listed": dataset.get("given"),
-    }  # names of given environments are rounded
+    }

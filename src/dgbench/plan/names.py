@@ -68,6 +68,7 @@ _BETWEEN = "\0"  # words of a command, of which none holds it
 _OPTION = re.compile(rf"(?<![^\0])--({'|'.join(_OPTIONS)})(?:[\0=]|$)")
 _AGENT_HINT = "in the file of a W&B sweep, command: ends with ${args_no_hyphens} instead of ${args}"
 _DASHED_KEY = re.compile(r"--([\w.@/]+)(=.*)")
+# options of Hydra whose names are single words
 _HYDRAS = (
     "cfg",
     "info",
@@ -75,12 +76,11 @@ _HYDRAS = (
     "run",
     "multirun",
     "resolve",
-)  # options of Hydra whose names are single words
+)
 _NAMED = ("algorithm", "dataset", "grid.algorithm", "grid.dataset")
 _SEARCHES = ("--config-dir", "-cd", "hydra.searchpath")
-_NAME = re.compile(
-    r"""[^,\[\](){}*?!'"\s=]+"""
-)  # whole also in choice(A,B) and glob(A*), of Hydra's grammar
+# whole also in choice(A,B) and glob(A*), of Hydra's grammar
+_NAME = re.compile(r"""[^,\[\](){}*?!'"\s=]+""")
 
 
 def in_our_names(words: Sequence[str]) -> list[str]:

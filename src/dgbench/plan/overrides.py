@@ -97,9 +97,8 @@ def _texts(value: str) -> Iterator[str]:
                 + "]"
             )
         return
-    nested = value.startswith("${") and value.count("${") == value.count(
-        "}"
-    )  # ${oc.decode:${oc.env:STEPS}}
+    # ${oc.decode:${oc.env:STEPS}}
+    nested = value.startswith("${") and value.count("${") == value.count("}")
     if nested or (value[0] not in "[{'\"$" and "," not in value and not _FUNCTION.match(value)):
         yield quoted(value)
 
@@ -222,9 +221,8 @@ def _check_word(word: str, key: str) -> None:
         )
 
 
-_PLAIN = re.compile(
-    r"[A-Za-z_][\w./-]*(?: [\w./-]+)*"
-)  # one way to match: with a choice it would try them all
+# one way to match: with a choice it would try them all
+_PLAIN = re.compile(r"[A-Za-z_][\w./-]*(?: [\w./-]+)*")
 _WORDS = {"null", "true", "false", "on", "off", "yes", "no", "inf", "nan"}
 
 

@@ -149,9 +149,8 @@ class Halving(Scheme):
             raise ConfigError(
                 "hparams=halving has no rungs in trainer.steps=0; set trainer.steps, or take hparams=search"
             )
-        rungs = min(
-            self.rungs - 1, steps.bit_length()
-        )  # earlier ones would end at the first step, too
+        # earlier ones would end at the first step, too
+        rungs = min(self.rungs - 1, steps.bit_length())
         parts = (-(-steps // self.reduction**n) for n in range(rungs, 0, -1))
         return [
             end

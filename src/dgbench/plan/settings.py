@@ -193,9 +193,8 @@ class Open(Keys):
     """Keys of a group whose class may be a user's own and have others."""
 
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, Any] = Field(
-        init=False
-    )  # or the documentation cannot import the class
+    # or the documentation cannot import the class
+    __pydantic_extra__: dict[str, Any] = Field(init=False)
 
 
 class Named(Open):

@@ -43,10 +43,11 @@ from dgbench.validation import shown
 T = TypeVar("T")
 KEPT = 256  # sets of hyperparameters that are remembered
 TABLES = 4  # more studies in one job than this get a line each
+#: what the studies of a command have in common
 ALIKE = HOW - {"paths"} | {
     "grid",
     "paths.output_dir",
-}  #: what the studies of a command have in common
+}
 
 
 def grid_lists(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -98,7 +99,8 @@ class PlannedStudy:
     spec: StudySpec  #: what its runs share
     folds: Sequence[Fold]  #: the folds to train
     parent: Path  #: folder that its own folder stands in
-    repeats: int = 0  #: how many more models per fold its search trains once it has chosen; given by its first study
+    #: how many more models per fold its search trains once it has chosen; given by its first study
+    repeats: int = 0
     search: PlannedSearch | None = None  #: that it belongs to, if any
 
     @cached_property
@@ -129,7 +131,8 @@ class Planner:
 
     composer: Composer | None  #: composes configurations; None where they are composed already
     parent: Path | None = None  #: folder of the studies; None: as the configuration says
-    download: bool = False  #: try to download images that a dataset would download when it is built; a plan does not
+    #: try to download images that a dataset would download when it is built; a plan does not
+    download: bool = False
     #: download initial weights that are not here, since their content is part of what a run is. A plan does not: it
     #: counts the runs of such a study as missing.
     fetch_weights: bool = True
@@ -425,9 +428,8 @@ def planned_studies(command: Command) -> list[PlannedStudy]:
         ConfigError, DataError, WeightsError: one that cannot work.
     """
     planner = command.planner()
-    studies = list(
-        planner.studies(command.words)
-    )  # wrong values are refused before anything is downloaded
+    # wrong values are refused before anything is downloaded
+    studies = list(planner.studies(command.words))
     datasets = {id(study.dataset): study for study in studies}.values()
     if any(
         described(study.dataset, absent_ok=True, download=True) != study.info for study in datasets

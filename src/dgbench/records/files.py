@@ -312,7 +312,8 @@ def write_whole_with(path: Path, writer: Writer) -> None:
     _replace(path, path.with_name(f"{path.name}.partial"), writer, sync=True)
 
 
-_SEAL = b"\ndgbench crc32 "  # and eight hexadecimal digits; readers of zip archives look for what comes before
+# and eight hexadecimal digits; readers of zip archives look for what comes before
+_SEAL = b"\ndgbench crc32 "
 
 
 def write_sealed(path: Path, writer: Writer) -> None:

@@ -38,9 +38,8 @@ PREDICTION_FILE = "predictions.parquet"
 TOP = 10
 ATTRIBUTE = "attribute."  #: beginning of the names of further columns
 MOST_VALUES = 50  #: of an attribute; one with more, as a file's number, makes no groups
-TrainingGroups = dict[
-    str, dict[str, dict[str, int]]
-]  #: attribute -> value -> class -> training images
+#: attribute -> value -> class -> training images
+TrainingGroups = dict[str, dict[str, dict[str, int]]]
 _KEY, _FORMAT = b"dgbench", 1
 
 
@@ -126,7 +125,8 @@ def read_predictions(path: Path) -> pyarrow.Table:
         raise RecordError(f"{path} cannot be read ({error}); delete it") from error
 
 
-_SEAL = b"\ndgbench crc32 "  # and eight hexadecimal digits, before the footer, where no reader of Parquet looks
+# and eight hexadecimal digits, before the footer, where no reader of Parquet looks
+_SEAL = b"\ndgbench crc32 "
 _END = 8  # bytes of a Parquet file behind its footer: the footer's size, and a mark
 
 

@@ -58,13 +58,11 @@ class RunIdentity:
     dataset: Annotated[str, Role.DATASET]  #: name of the dataset, e.g. ``sr_cmnist``
     #: what distinguishes this form of the dataset (ratio, scale, resolution, ...)
     variant: Annotated[dict[str, Any], Role.FORM]
-    base: Annotated[
-        str, Role.DATASET
-    ]  #: base images, e.g. ``mnist`` or ``digits``; reports never mix two
+    #: base images, e.g. ``mnist`` or ``digits``; reports never mix two
+    base: Annotated[str, Role.DATASET]
     evaluation: Annotated[str, Role.DATASET]  #: ``exact`` or ``sampled`` errors
-    data_seed: Annotated[
-        int, Role.DATA_SEED
-    ]  #: which images an environment gets, label noise, spurious features
+    #: which images an environment gets, label noise, spurious features
+    data_seed: Annotated[int, Role.DATA_SEED]
     split_seed: Annotated[int, Role.DATA_SEED]  #: train/val split
     given: Annotated[list[str], Role.FORM]  #: names of the given environments, in order
     algorithm: Annotated[str, Role.TRAINING]  #: name of the algorithm, e.g. ``vrex``
@@ -95,9 +93,8 @@ class RunIdentity:
     held_out: Annotated[list[str], Role.FOLD]
     #: tested environments of every fold; None: one each (loo) or all others
     folds: Annotated[list[list[str]] | None, Role.FOLDS] = None
-    seed: Annotated[
-        int, Role.SEED
-    ]  #: initial weights, order of minibatches, random inputs of the algorithm
+    #: initial weights, order of minibatches, random inputs of the algorithm
+    seed: Annotated[int, Role.SEED]
     #: what averages the weights over steps, ``none``, ``swad``, ``eoa``, ...
     averaging: Annotated[str, Role.TRAINING] = "none"
     #: whether environments besides the given ones exist, as the ideal measure needs
@@ -111,9 +108,8 @@ class RunIdentity:
     content: Annotated[str, Role.FACT] = ""
     #: import path of a user's class or function -> hash of its module's text
     user_code: Annotated[dict[str, str], Role.CODE] = field(default_factory=dict)
-    code: Annotated[
-        str, Role.CODE
-    ]  #: version of dgbench that wrote the row, with the commit where it is known
+    #: version of dgbench that wrote the row, with the commit where it is known
+    code: Annotated[str, Role.CODE]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +120,8 @@ class Row:
     step: int  #: optimizer updates done
     env: str  #: environment scored
     subset: str  #: ``train``, ``val`` or ``test``
-    held_out: bool  #: True when the run never trained on this environment (flexible: on these classes of it)
+    #: True when the run never trained on this environment (flexible: on these classes of it)
+    held_out: bool
     seen: int  #: images scored
     wrong: float  #: images misclassified; the expected count when the evaluation is exact
     loss: float  #: mean cross entropy in nats
@@ -166,9 +163,8 @@ class ParsedRow(NamedTuple):
     """A good line of a row file."""
 
     line: int  #: 1-based
-    identity: dict[
-        str, Any
-    ]  #: its keys of a :class:`RunIdentity`; the same object in lines that agree in all of them
+    #: its keys of a :class:`RunIdentity`; the same object in lines that agree in all of them
+    identity: dict[str, Any]
     own: dict[str, Any]  #: its other keys
 
 
@@ -438,9 +434,8 @@ def _fault(values: Mapping[str, Any]) -> str:
     return ""
 
 
-Check = Callable[
-    [Any], str
-]  # "" for a good value, else what is wrong with it, e.g. "is 1.5, not a whole number"
+# "" for a good value, else what is wrong with it, e.g. "is 1.5, not a whole number"
+Check = Callable[[Any], str]
 
 LONGEST = 1000  # characters of a text
 DEEPEST = 8  # lists inside one another

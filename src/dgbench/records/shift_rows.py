@@ -36,7 +36,8 @@ class ShiftIdentity:
     content: str = ""  #: hash of the images' files, where the dataset has any
     backbone: str  #: network that makes features of images
     init: str  #: its initial weights
-    features: str  #: ``frozen``: of the initial weights; ``trained``: the network learns with the estimator
+    #: ``frozen``: of the initial weights; ``trained``: the network learns with the estimator
+    features: str
     images: str  #: subsets of images that count: ``all`` or ``train``
     estimator: str  #: ``joint``, ``ood_bench``, ``distances``, ``concept`` or ``frechet``
     settings: dict[str, Any]  #: every key of the estimator
@@ -49,26 +50,26 @@ class ShiftRow:
     """One estimate: how far the environments of p are from those of q."""
 
     identity: ShiftIdentity = field(repr=False)
-    pairs: str  #: how p and q were chosen: ``folds`` of the protocol, ``each`` two environments, ``reference``
+    #: how p and q were chosen: ``folds`` of the protocol, ``each`` two environments, ``reference``
+    pairs: str
     pair: str  #: name of the pair among those: the fold's, or ``A|B``
     p: list[str]  #: environments pooled as p; ``reference`` for pretraining images
     q: list[str]  #: environments pooled as q
     kind: str  #: ``trial``: on all images; ``half``: on half of either side's, for intervals
     number: int  #: of the trial or half, from 0
-    null: str  #: ``none``; ``halves``: two halves of p and q together; ``labels``: labels shuffled on either side
+    #: ``none``; ``halves``: two halves of p and q together; ``labels``: labels shuffled on either
+    #: side
+    null: str
     n: list[int]  #: images of p and q that count, after balancing
     classes: list[str]  #: classes that count
     dropped: dict[str, list[int]]  #: classes left out, each with its images in p and in q
     values: dict[str, float]  #: the estimate; empty where it was refused
-    diagnostics: dict[
-        str, float
-    ]  #: how well the estimator did its work, e.g. accuracy of a classifier
-    exact: dict[str, float] = field(
-        default_factory=dict
-    )  #: true values, where the dataset's construction tells them
-    flags: list[str] = field(
-        default_factory=list
-    )  #: what a reader must know of this estimate, one line each
+    #: how well the estimator did its work, e.g. accuracy of a classifier
+    diagnostics: dict[str, float]
+    #: true values, where the dataset's construction tells them
+    exact: dict[str, float] = field(default_factory=dict)
+    #: what a reader must know of this estimate, one line each
+    flags: list[str] = field(default_factory=list)
     refused: str = ""  #: why there are no values, in one line; empty where there are
     seconds: float  #: of computation, its part of what was computed together
     together: int = 1  #: classifiers that trained as one stack

@@ -20,6 +20,7 @@ from typing import Any
 from dgbench.version import __version__
 
 HASH_DIGITS = 12
+# stand in the hash by digests of their own
 PARTS = (
     "dataset",
     "hparams",
@@ -30,7 +31,7 @@ PARTS = (
     "head",
     "callbacks",
     "training",
-)  # stand in the hash by digests of their own
+)
 KEPT = 256  # parts whose digest is remembered
 _HASHED: dict[int, tuple[Any, str]] = {}
 
@@ -39,14 +40,13 @@ _HASHED: dict[int, tuple[Any, str]] = {}
 class StudySpec:
     """What all runs of a study share: one dataset, algorithm, set of hyperparameters and seed."""
 
-    dataset: dict[
-        str, Any
-    ]  #: facts that the dataset tells of itself (``DatasetInfo.facts``), and its options
+    #: facts that the dataset tells of itself (``DatasetInfo.facts``), and its options
+    dataset: dict[str, Any]
     algorithm: str
-    objective: str  #: name of dgbench's class that computes the objective, or the import path of a user's own
-    user_code: dict[
-        str, str
-    ]  #: import path of a user's own -> digest of its module's text, see ``dgbench.plan.code``
+    #: name of dgbench's class that computes the objective, or the import path of a user's own
+    objective: str
+    #: import path of a user's own -> digest of its module's text, see ``dgbench.plan.code``
+    user_code: dict[str, str]
     hparams: dict[str, Any]  #: resolved values of exactly the hyperparameters that are read
     backbone: str
     network: dict[str, Any]  #: arguments of the featurizer
@@ -79,9 +79,8 @@ class StudySpec:
 class RunSpec(StudySpec):
     """One model to train: a study and what it is trained on."""
 
-    fold: dict[
-        str, Any
-    ]  #: name, environments trained on and held out, and what else tells it from other folds
+    #: name, environments trained on and held out, and what else tells it from other folds
+    fold: dict[str, Any]
 
     @staticmethod
     def of(study: StudySpec, fold: Mapping[str, Any]) -> RunSpec:

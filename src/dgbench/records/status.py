@@ -43,7 +43,8 @@ WORDS = (RUNNING, DONE, FAILED, INTERRUPTED, STOPPED)
 class Status:
     """How a run stands, as it says itself."""
 
-    word: str = ""  #: one of :data:`WORDS`; empty where the run was never begun or its file says something else
+    #: one of :data:`WORDS`; empty where the run was never begun or its file says something else
+    word: str = ""
     reason: str = (
         ""  #: the rest of the line: why it failed, where it ended, or what else the file says
     )
@@ -230,13 +231,11 @@ class Beat(BaseModel):
 
     step: int = Field(ge=0)  #: optimizer steps done
     steps: int = Field(le=_MOST)  #: of so many
-    steps_per_s: float | None = Field(
-        ge=0, allow_inf_nan=False
-    )  #: since it began or was resumed; None at first
+    #: since it began or was resumed; None at first
+    steps_per_s: float | None = Field(ge=0, allow_inf_nan=False)
     runs: int = Field(default=1, gt=0, le=_MOST)  #: runs that train together
-    time: float = Field(
-        default_factory=lambda: round(time.time(), 1), ge=-(_MOST**2), le=_MOST**2
-    )  #: Unix time
+    #: Unix time
+    time: float = Field(default_factory=lambda: round(time.time(), 1), ge=-(_MOST**2), le=_MOST**2)
     pid: int = Field(default_factory=os.getpid, gt=0, le=_MOST)
     host: Annotated[str, Predicate(str.isprintable)] = Field(default_factory=socket.gethostname)
 

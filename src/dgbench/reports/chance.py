@@ -38,9 +38,8 @@ class Reference:
     name: str
     measures: Mapping[str, float]  #: by name, those that some study has too
     held_out: Mapping[str, float]  #: tested environment -> error
-    everywhere: Mapping[
-        str, float
-    ]  #: environment -> error beside models trained on all given environments
+    #: environment -> error beside models trained on all given environments
+    everywhere: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,8 @@ class Chance:
 
     n_classes: int  #: K
     by_name: bool  #: no row says K: it is that of the dataset's name
-    references: tuple[
-        Reference, ...
-    ]  #: the blind guess, and the most frequent class where it differs
+    #: the blind guess, and the most frequent class where it differs
+    references: tuple[Reference, ...]
 
     @property
     def error(self) -> float:

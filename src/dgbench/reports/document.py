@@ -40,9 +40,8 @@ class Figure:
     name: str
     title: str
     caption: str
-    pictures: Callable[
-        [], tuple[str, bytes, bytes]
-    ]  #: inline SVG without prolog, PNG and PDF, once they are saved
+    #: inline SVG without prolog, PNG and PDF, once they are saved
+    pictures: Callable[[], tuple[str, bytes, bytes]]
     size: str = ""  #: limits of its width, in CSS
     detail: bool = False  #: folded away where the renderer can
 
@@ -151,9 +150,8 @@ class Document:
     problems: Table
     warnings: Sequence[str] = ()  #: what a reader must know before any number
     lead: Sequence[str] = ()  #: what went into the report
-    words: Mapping[str, str] = field(
-        default_factory=dict
-    )  #: term -> one sentence, shown where it first stands
+    #: term -> one sentence, shown where it first stands
+    words: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)  #: further files: name -> text
     command: str = (
         ""  #: what makes the whole document again; :func:`remake` narrows it to one table or figure

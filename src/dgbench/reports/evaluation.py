@@ -58,15 +58,13 @@ class Setting:
     """What the studies of one table share."""
 
     title: str
-    identity: Mapping[
-        str, Any
-    ]  #: its keys of :attr:`Role.SETTING`, and what the report is split by
+    #: its keys of :attr:`Role.SETTING`, and what the report is split by
+    identity: Mapping[str, Any]
     codes: tuple[str, ...]  #: code versions of the runs that count: one, or none where no run does
     #: what its results must beat; None where the number of classes is not known
     chance: Chance | None = field(default=None, compare=False)
-    notes: tuple[str, ...] = field(
-        default=(), compare=False
-    )  #: on classes that no model could learn
+    #: on classes that no model could learn
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def name(self) -> str:
@@ -195,9 +193,8 @@ class Study:
     run: SelectedRun  #: any of its runs
     algorithm: str  #: as tables name it
     seed: int
-    held_out: dict[
-        str, float
-    ]  #: tested environment -> error there, mean over the runs tested there
+    #: tested environment -> error there, mean over the runs tested there
+    held_out: dict[str, float]
     everywhere: dict[str, float]  #: environment -> error of the run trained on all given ones
     steps: dict[str, int]  #: fold -> selected step
     missing: dict[str, str]  #: expected fold -> why it has no errors

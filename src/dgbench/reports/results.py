@@ -198,9 +198,8 @@ def _check_errors(frame: pd.DataFrame) -> None:
         ConfigError: there is one.
     """
     seen, wrong = (frame[name].to_numpy(dtype="float64") for name in ("seen", "wrong"))
-    impossible = (
-        (seen < 1) | (wrong < 0) | (wrong > seen * (1 + ROUNDING))
-    )  # what is missing is NaN
+    # what is missing is NaN
+    impossible = (seen < 1) | (wrong < 0) | (wrong > seen * (1 + ROUNDING))
     if impossible.any():
         row = int(impossible.argmax())
         raise ConfigError(

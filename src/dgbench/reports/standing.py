@@ -147,9 +147,8 @@ class Verdict:
         difference = self.comparisons[second].difference if second else None
         if second is None or difference is None:
             return text
-        behind = (
-            difference.estimate < 0
-        )  # of another seed more, which the rival lacks, the leader was better
+        # of another seed more, which the rival lacks, the leader was better
+        behind = difference.estimate < 0
         side = "above" if above != behind else "below"
         low, high = (
             (-difference.high, -difference.low) if behind else (difference.low, difference.high)

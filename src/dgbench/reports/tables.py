@@ -82,7 +82,8 @@ class Table:
     """Values with what a reader needs beside them."""
 
     frame: pd.DataFrame  #: one line per algorithm (study, setting, ...)
-    name: str = "table"  #: stem of its file; tables of one name in several sections have the same kind of lines
+    #: stem of its file; tables of one name in several sections have the same kind of lines
+    name: str = "table"
     title: str = ""
     columns: tuple[Column, ...] = ()  #: those that are shown, in order
     notes: tuple[str, ...] = ()  #: plain sentences under the table

@@ -134,9 +134,8 @@ class ConceptEstimator(Estimator):
     def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
         _, judged = self._parts(sample)
         sides = sample.sides[judged]
-        predictions = np.stack(
-            [classifier.outputs.argmax(1) for classifier in fitted]
-        )  # (5, n): four of labels
+        # (5, n): four of labels
+        predictions = np.stack([classifier.outputs.argmax(1) for classifier in fitted])
         on_p, on_q = predictions[:4, sides == 0], predictions[:4, sides == 1]
         accuracy = float(
             np.mean([(predictions[4, sides == side] == side).mean() for side in (0, 1)])

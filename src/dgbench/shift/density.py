@@ -29,10 +29,11 @@ CLASS_WEIGHTS: Mapping[str, Callable[[Floats], Floats]] = {
 }
 MIXTURE = "mixture"
 
+# what null pairs should show on average, of diversity and of correlation shift
 LOW, HIGH = (
     0.005,
     0.01,
-)  # what null pairs should show on average, of diversity and of correlation shift
+)
 LARGEST = (1e-6, 1.0)  # ends of the ranges that are bisected, from 0: eps_div, eps_cor
 RISING = (True, False)  # whether the estimate rises with its threshold
 ROUNDS = 20
@@ -66,9 +67,8 @@ class GaussianKDE:
         if not variances[0] > RANK * variances[-1]:
             raise SingularError(f"{n} points in a plane")
         self._root = np.linalg.cholesky(self.covariance)
-        self._center = self.features.mean(
-            axis=0
-        )  # whitened about it: rounding grows with the squared distance from 0
+        # whitened about it: rounding grows with the squared distance from 0
+        self._center = self.features.mean(axis=0)
         self._whitened = self._white(self.features)
         self._squares = np.square(self._whitened).sum(axis=1)
         self._constant = (
@@ -274,8 +274,10 @@ class DensityShift:
     cor_plus: float  #: NaN where no class has densities
     by_class: Floats  #: (K',) correlation shift of each class; cor is their weighted mean
     in_s: float  #: share of the points where a density counts as zero
-    in_t: float  #: share of the points where correlation shift is taken; where it is tiny, cor means nothing
-    ess: float  #: effective sample size of the points for integrals over (p + q) / 2 (Kish 1965), at most M
+    #: share of the points where correlation shift is taken; where it is tiny, cor means nothing
+    in_t: float
+    #: effective sample size of the points for integrals over (p + q) / 2 (Kish 1965), at most M
+    ess: float
     classes_used: Ints  #: (K',)
     classes_failed: Ints  #: left out: too few images for the dimensions, or features in a plane
 
@@ -298,9 +300,8 @@ def from_densities(d: DensitiesAtPoints, eps_div: float, eps_cor: float) -> Dens
     p, q = np.exp(d.log_p - d.log_proposal), np.exp(d.log_q - d.log_proposal)
     half_ratio = (d.log_q - d.log_p) / 2
     # outside T a ratio of densities may overflow, so those points are left out before the exponential
-    p_class = np.exp(
-        np.where(in_t, d.log_p_class + half_ratio - d.log_proposal, -np.inf)
-    )  # p(z | y) sqrt(q / p)
+    # p(z | y) sqrt(q / p)
+    p_class = np.exp(np.where(in_t, d.log_p_class + half_ratio - d.log_proposal, -np.inf))
     q_class = np.exp(np.where(in_t, d.log_q_class - half_ratio - d.log_proposal, -np.inf))
     by_class = np.abs(p_class - q_class).mean(axis=1) / 2
     by_class_plus = np.square(np.sqrt(p_class) - np.sqrt(q_class)).mean(axis=1) / 2

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from dgbench.shift.classifiers import ShiftClassifier
 
 FEATURE_KINDS = ("frozen", "trained")
-LEAST_OVERLAP = 0.01  # share of images where both sides have density, below which correlation shift is not estimated
+# share of images where both sides have density, below which correlation shift is not estimated
+LEAST_OVERLAP = 0.01
 EARLY = 100  # steps
 LOOKS_MORE = 5
 
@@ -47,7 +48,8 @@ class Schedule:
     mean_from: int | None = (
         None  #: the mean of the weights after every later step counts; None: it does not
     )
-    epochs: bool = False  #: draw minibatches without replacement, epoch by epoch; otherwise uniformly with replacement
+    #: draw minibatches without replacement, epoch by epoch; otherwise uniformly with replacement
+    epochs: bool = False
 
     @property
     def interval(self) -> int:
@@ -109,9 +111,8 @@ class Sample:
     null: str  #: why there is no shift between the sides, ``none`` where there may be
     #: features of images by the initial weights, (n,) positions -> (n, m) float64
     features: Callable[[np.ndarray], np.ndarray] = field(repr=False)
-    dropped: dict[str, list[int]] = field(
-        default_factory=dict
-    )  #: class that is left out -> its images in p and in q
+    #: class that is left out -> its images in p and in q
+    dropped: dict[str, list[int]] = field(default_factory=dict)
 
     @property
     def n_classes(self) -> int:

@@ -314,9 +314,8 @@ class ClassifierTraining:
     features_of: Callable[[Sequence[Path]], np.ndarray] = field(
         default=lambda files: np.empty((0, 0))
     )
-    tell: Callable[[str], None] = field(
-        default=lambda line: None
-    )  #: called with a line of progress
+    #: called with a line of progress
+    tell: Callable[[str], None] = field(default=lambda line: None)
     scratch: Path | None = None  #: folder for checkpoints; None keeps none
 
     @property

@@ -54,9 +54,8 @@ class _Waiting:
     slot: Slot
     sample: Sample
     fittings: Sequence[Fitting]
-    fitted: dict[int, Fitted | None] = field(
-        default_factory=dict
-    )  #: by their place in ``fittings``; None: it diverged
+    #: by their place in ``fittings``; None: it diverged
+    fitted: dict[int, Fitted | None] = field(default_factory=dict)
 
     @property
     def ready(self) -> bool:
@@ -91,9 +90,8 @@ def estimate_all(
             continue
         with RunLocks() as locks:
             if not is_locked(planned.folder):
-                training = (
-                    training or make_training()
-                )  # before there is a folder: it may be refused
+                # before there is a folder: it may be refused
+                training = training or make_training()
             if training is None or not locks.take(planned.folder):
                 holder = lock_holder(planned.folder) or "another process"
                 tell(

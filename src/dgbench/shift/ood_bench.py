@@ -32,7 +32,9 @@ from dgbench.shift.estimators import (
 from dgbench.shift.pairs import held_out_split
 from dgbench.validation import Count1, NotNegative, Refusal
 
-EPOCHS = 10  # of the code's recipe: in the first half the learning rate falls, over the second weights are averaged
+# of the code's recipe: in the first half the learning rate falls, over the second weights are
+# averaged
+EPOCHS = 10
 RECIPES: dict[str, dict[str, Any]] = {
     "code": {"optimizer": "sgd", "lr": 0.05, "weight_decay": 1e-4},
     "paper": {"optimizer": "adam", "lr": 3e-4, "weight_decay": 0.0},

@@ -38,12 +38,13 @@ from dgbench.shift.estimators import Estimator
 from dgbench.validation import Checked, Count0, Count1, NonBlank, Positive, Refusal, Switch
 
 REFERENCE = "reference"
+# keys of conf/trainer that count here
 USED = (
     "device",
     "precision",
     "matmul",
     "checkpoint_seconds",
-)  # keys of conf/trainer that count here
+)
 
 
 @dataclass(frozen=True)

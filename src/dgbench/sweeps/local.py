@@ -88,9 +88,8 @@ class LocalLauncher(Launcher):
 
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
         for name in THREADS:
-            os.environ[name] = str(
-                self.threads
-            )  # what the workers inherit, before they import torch
+            # what the workers inherit, before they import torch
+            os.environ[name] = str(self.threads)
         devices, names = self._devices(), labels(job_overrides)
         n, failed = len(job_overrides), list[str]()
         progress = SweepProgress(n, self.models)

@@ -260,9 +260,8 @@ def _count(kinds: Iterable[KindLeft]) -> Iterator[str]:
         kind.cost = replace(cost, memory=largest.memory)
         rate = _card(study).rate(TrainerSettings(**study.config["trainer"]))
         if kind.flops is not None and study.config["trainer"]["device"] != "cpu":
-            launches = (
-                LAUNCHES * rate / kind.cost.step if kind.cost.step else 1.0
-            )  # a run of 0 steps is only evaluated
+            # a run of 0 steps is only evaluated
+            launches = LAUNCHES * rate / kind.cost.step if kind.cost.step else 1.0
             kind.guess = kind.flops / rate * max(1.0, launches)
 
 

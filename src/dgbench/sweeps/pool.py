@@ -127,9 +127,8 @@ def run_jobs(
 
 def _end(workers: Sequence[_Worker]) -> None:
     for worker in workers:
-        worker.end(
-            signal.SIGTERM
-        )  # not SIGINT: Ctrl-C in a terminal reaches them too, and twice means at once
+        # not SIGINT: Ctrl-C in a terminal reaches them too, and twice means at once
+        worker.end(signal.SIGTERM)
     deadline = time.monotonic() + GRACE_SECONDS
     for worker in workers:
         worker.connection.close()
@@ -144,9 +143,8 @@ def _serve(connection: Connection, command: SweepCommand, device: str | None) ->
         signal.signal(number, _interrupted)
     from tqdm import tqdm
 
-    tqdm.set_lock(
-        threading.RLock()
-    )  # its own lock is a semaphore of the system, which a killed process leaves behind
+    # its own lock is a semaphore of the system, which a killed process leaves behind
+    tqdm.set_lock(threading.RLock())
     threading.Thread(target=_die_with_parent, daemon=True).start()
     if device is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = device  # before this process touches CUDA

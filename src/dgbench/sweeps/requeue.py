@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 from dgbench.interruption import end_with, forget, interrupt, stop_soon
 
-PATIENCE = 60.0  # seconds that a run has to reach its next checkpoint before the job is requeued without it
+# seconds that a run has to reach its next checkpoint before the job is requeued without it
+PATIENCE = 60.0
 GRACE = 150.0  # seconds after SIGTERM in which Slurm ends a job; where it does not, the job goes on
 WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
 

@@ -43,10 +43,11 @@ from dgbench.records.status import (
 
 SAMPLES = 30  # runs that a mean speed or size is taken from
 SPEEDS = ".jobs/speeds.json"  # in the folder of a sweep; only plans read it
-SAFE = 0.5  # part of a launcher's time limit that a job may be expected to take: a guess can be wrong by a factor
-CGROUP_LIMIT = Path(
-    "/sys/fs/cgroup/cpu.max"
-)  # "QUOTA PERIOD" or "max PERIOD", where a container limits its cores
+# part of a launcher's time limit that a job may be expected to take: a guess can be wrong by a
+# factor
+SAFE = 0.5
+# "QUOTA PERIOD" or "max PERIOD", where a container limits its cores
+CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 
 Kind = tuple[str, ...]  #: dataset, algorithm, network, tuning, sharpness
 Axes = dict[str, list[Any]]  #: key -> values; a job is their product
@@ -66,15 +67,13 @@ class KindLeft:
     minibatches_left: int = (
         0  # of one environment each: what a step costs grows with the environments
     )
-    rates: list[float] = field(
-        default_factory=list
-    )  # minibatches per second, of all models that train together
+    # minibatches per second, of all models that train together
+    rates: list[float] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)  # bytes of a finished run
     again: int = 0  # models that searches train once they have chosen
     seeds: set[int] = field(default_factory=set)  # those of searches, before a trial adds to them
-    left: list[PlannedStudy] = field(
-        default_factory=list
-    )  # some studies with models to train, over the same images
+    # some studies with models to train, over the same images
+    left: list[PlannedStudy] = field(default_factory=list)
     largest: PlannedStudy | None = None  # of all those studies, one with the largest batch size
     cost: Cost | None = None  # of a model, where it was counted
     guess: float | None = None  # seconds that what is left takes on a card whose speed is assumed
@@ -256,9 +255,8 @@ def clocked_here(studies: Sequence[PlannedStudy]) -> float:
 class Speeds:
     """Clocks studies, and remembers what prevents it, as images or weights that are not on this machine."""
 
-    clock: (
-        Clock | None
-    )  #: minibatches per second of studies of one kind; None takes only what was kept
+    #: minibatches per second of studies of one kind; None takes only what was kept
+    clock: Clock | None
     folder: Path  #: of the sweep, where speeds are kept
     device: str = "cpu"  #: what the jobs train on, ``gpu`` or ``cpu``: each has speeds of its own
     anew: bool = False  #: clock also what was kept

@@ -56,7 +56,9 @@ GENERIC = (
     "gpus_per_node",
     "tasks_per_node",
 )
-POLLS = 2  # in which a job must be missing from the queue, without a result, to be lost: its files may come late
+# in which a job must be missing from the queue, without a result, to be lost: its files may come
+# late
+POLLS = 2
 TELL_SECONDS = 60.0
 HELD = "held"  # in the reason why a job waits: JobHeldUser, launch failed requeued held
 SHOWN = 8  # ids of the queue that are spelled out
@@ -124,16 +126,16 @@ class SlurmLauncher(Launcher):
             for number in job.numbers
         }
         waiting = [Part(words) for i, words in enumerate(job_overrides) if i in held]
+        # by now
         undone = [
             i
             for i, place in enumerate(places)
             if i not in held and place.is_left(self.config.retry)
-        ]  # by now
+        ]
         self.jobs = [*waiting, *self._in_parts([job_overrides[i] for i in undone])]
         places = [self.planner.place(job.words) for job in self.jobs]
-        expect_jobs(
-            places, typed_command(self.config.hydra.job.name)
-        )  # anew: some may be split by now
+        # anew: some may be split by now
+        expect_jobs(places, typed_command(self.config.hydra.job.name))
         self.names, self.keys = labels([job.words for job in self.jobs]), [key for _, key in places]
         self.queued = self.submissions.held(alive, self.keys)
         self.ended: dict[
@@ -142,10 +144,11 @@ class SlurmLauncher(Launcher):
         self.times_lost = Counter[int]()
         self.told_held = False
         self.full = False  # whether it was said that the queue is full
+        # jobs of this user in the queue when it was full, and when that was
         self.crowd, self.tried = (
             0,
             0.0,
-        )  # jobs of this user in the queue when it was full, and when that was
+        )
         parallelism: Any = self.params["array_parallelism"] or len(self.jobs)
         self.arrays = Arrays(self._submit_array, parallelism, largest_array())
         self._tell_before(alive)

@@ -21,9 +21,8 @@ Usual = Annotated[
 Duration = Annotated[Positive, Refusal("is not a number > 0", "give one")]
 
 
-Line = Annotated[
-    Annotated[NonBlank, OneLine], Refusal("is no text of one line", "give some")
-]  # of the batch script
+# of the batch script
+Line = Annotated[Annotated[NonBlank, OneLine], Refusal("is no text of one line", "give some")]
 
 
 class SlurmKeys(LauncherKeys):

@@ -56,9 +56,8 @@ class SweepCommand:
             if not place.is_left(config.retry):  # e.g. done before a requeue
                 return None
             module, name = self.task
-            task = (
-                importlib.import_module(module).__dict__[name].__wrapped__
-            )  # less the handling of its command line
+            # less the handling of its command line
+            task = importlib.import_module(module).__dict__[name].__wrapped__
             with request_first(), _printing_to(place.file("log")):
                 _ = run_job(
                     task_function=task,

@@ -53,9 +53,8 @@ NETWORKS = (
 
 
 Shape = tuple[int, int, int]  # C, H, W
-Renaming = tuple[
-    str, str | Callable[[re.Match[str]], str]
-]  # a pattern of a name, and what takes its place
+# a pattern of a name, and what takes its place
+Renaming = tuple[str, str | Callable[[re.Match[str]], str]]
 
 
 @dataclass(frozen=True)

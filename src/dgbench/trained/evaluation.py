@@ -261,9 +261,8 @@ def evaluate_model(
     for group in [alike, *([fold] for fold in folds if fold.membership is not None)]:
         if not group:
             continue
-        fold_images = environments_of(
-            group[0], environments
-        )  # a membership has other images in every fold
+        # a membership has other images in every fold
+        fold_images = environments_of(group[0], environments)
         identities = [identity_of(subject, fold, info, str(protocol["name"])) for fold in group]
         runs = []
         for fold, identity in zip(group, identities, strict=True):

@@ -34,11 +34,13 @@ from dgbench.trained.predictor import LoadedModel, Predictor
 from dgbench.training.run_folder import MODEL_FILE, ModelRecord
 from dgbench.validation import Checked, NonBlank, OneLine, Refusal, Switch, Whole0, shown
 
+# a word that names another dataset than that of a run
 CHOOSE = (
     "dataset=",
     "corruptions=",
     "+corruptions=",
-)  # a word that names another dataset than that of a run
+)
+# names of files that hold a run, or a part of one
 PACKED = (
     ".ckpt",
     ".zip",
@@ -47,7 +49,7 @@ PACKED = (
     ".gz",
     ".xz",
     ".bz2",
-)  # names of files that hold a run, or a part of one
+)
 
 #: option -> which models read it
 READ_BY = {"step": "only a run with its checkpoints", "weights": "only a model of timm"}
@@ -199,9 +201,8 @@ class Evaluator(Checked):
         elsewhere = any(word.startswith(CHOOSE) for word in self.overrides)
         words = [word for word in self.overrides if word.startswith("trainer.") or not elsewhere]
         record = group[0][1]
-        judging_keys = cache(
-            lambda: self._where(record, words)
-        )  # the greedy rule alone looks at images
+        # the greedy rule alone looks at images
+        judging_keys = cache(lambda: self._where(record, words))
         trainer = self.compose([word for word in words if word.startswith("trainer.")])["trainer"]
         device = torch.device(_device(trainer["device"]))
 
@@ -253,12 +254,13 @@ class Evaluator(Checked):
                 content[key] = local_config["paths"][key]
         dataset = _with_typed(content, overrides)
         changed = {key: trainer[key] for key in _typed(overrides, "trainer")}
+        # an earlier version had others
         keys = {
             **trainer,
             **record.trainer,
             "device": trainer["device"],
             **changed,
-        }  # an earlier version had others
+        }
         settings = TrainerSettings(
             **{key: keys[key] for key in keys.keys() & TrainerSettings.model_fields.keys()}
         )

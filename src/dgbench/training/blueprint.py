@@ -33,9 +33,8 @@ from dgbench.training.tuning import ALL, FULL_PRECISION, Tuning
 R = TypeVar("R", bound=SteppedRun)
 
 IN_PARTS = ("accumulate", "devices")  #: keys of ``conf/trainer`` that cut a minibatch
-LARGEST = (
-    2**42
-)  #: bytes of weights that no machine trains: 4 TB, and as many again for gradients and each moment
+#: bytes of weights that no machine trains: 4 TB, and as many again for gradients and each moment
+LARGEST = 2**42
 #: what to choose for each kind of images
 FIXES = {
     "vectors": "choose backbone=feature_mlp, linear or mlp",
@@ -347,9 +346,8 @@ def featurizer_keys(config: Mapping[str, Any], hparams: Mapping[str, Any]) -> di
         config: plain resolved values by top-level key.
         hparams: resolved hyperparameters; an argument whose hyperparameter is not among them has its default.
     """
-    hparam_names = (
-        config["backbone"].get("hparams") or {}
-    )  # constructor's argument -> hyperparameter
+    # constructor's argument -> hyperparameter
+    hparam_names = config["backbone"].get("hparams") or {}
     arguments = {key: hparams[hparam] for key, hparam in hparam_names.items() if hparam in hparams}
     return {**without(config, "backbone", "name", "hparams")["backbone"], **arguments}
 

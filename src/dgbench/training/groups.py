@@ -84,9 +84,8 @@ class _Kinds:
     always: bool  #: stack whatever can be stacked, whether it gains or not
     _templates: dict[tuple[int, int], SingleRun] = field(default_factory=dict)
     _shapes: dict[tuple[int, int], tuple[Any, ...]] = field(default_factory=dict)
-    _gainless: set[str] = field(
-        default_factory=set
-    )  #: networks as fast alone: their modules may fill the memory
+    #: networks as fast alone: their modules may fill the memory
+    _gainless: set[str] = field(default_factory=set)
 
     def template(self, run: Run) -> SingleRun:
         """Return a module of the shape of a run's; runs of one kind share it."""

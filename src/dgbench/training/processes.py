@@ -55,21 +55,16 @@ def _quiet_lightning() -> None:
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-    warnings.filterwarnings(
-        "ignore", message=".*`srun` command is available.*"
-    )  # runs are jobs of their own
-    warnings.filterwarnings(
-        "ignore", message=".*across ranks is zero.*"
-    )  # processes take turns at batches
-    warnings.filterwarnings(
-        "ignore", message=".*sync_dist=True.*"
-    )  # what is logged is the same in every process
-    warnings.filterwarnings(
-        "ignore", message=".*in eval mode at the start of training.*"
-    )  # frozen parts
-    warnings.filterwarnings(
-        "ignore", message=".*no learning rate schedulers.*"
-    )  # rates are functions of the step
+    # runs are jobs of their own
+    warnings.filterwarnings("ignore", message=".*`srun` command is available.*")
+    # processes take turns at batches
+    warnings.filterwarnings("ignore", message=".*across ranks is zero.*")
+    # what is logged is the same in every process
+    warnings.filterwarnings("ignore", message=".*sync_dist=True.*")
+    # frozen parts
+    warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")
+    # rates are functions of the step
+    warnings.filterwarnings("ignore", message=".*no learning rate schedulers.*")
     warnings.filterwarnings("ignore", message=".*LeafSpec.*")  # Lightning 2.6 with torch >= 2.15
 
 
@@ -177,14 +172,12 @@ def make_trainer(
     """
     torch.set_float32_matmul_precision(settings.matmul)
     torch.backends.cudnn.allow_tf32 = settings.matmul != "highest"
-    place: Any = (
-        process or LightningEnvironment()
-    )  # runs are jobs of their own, also inside a SLURM allocation
+    # runs are jobs of their own, also inside a SLURM allocation
+    place: Any = process or LightningEnvironment()
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "error", message=".*fp16 is not supported.*"
-            )  # it would take bf16 instead
+            # it would take bf16 instead
+            warnings.filterwarnings("error", message=".*fp16 is not supported.*")
             return pl.Trainer(
                 accelerator=settings.device,
                 devices=process.count if process else 1,

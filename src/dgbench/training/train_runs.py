@@ -66,9 +66,8 @@ log = logging.getLogger("dgbench")
 class RunOutcomes:
     """How the runs of a command ended, by run hash."""
 
-    complete: dict[str, bool] = field(
-        default_factory=dict
-    )  #: whether a run is complete; failed ones are not
+    #: whether a run is complete; failed ones are not
+    complete: dict[str, bool] = field(default_factory=dict)
     #: why this command left a run alone that is neither complete nor failed
     left: dict[str, str] = field(default_factory=dict)
 
@@ -103,9 +102,8 @@ def train_runs(
         ConfigError: the configuration cannot work.
     """
     trainer = _Trainer(progress, logger, Threads(chooses_threads), len(studies), until)
-    runs = list(
-        {run.hash: run for study in studies for run in study.runs}.values()
-    )  # typed twice, trained once
+    # typed twice, trained once
+    runs = list({run.hash: run for study in studies for run in study.runs}.values())
     asked = {run.hash for run in runs if trainer.asks_for(run, retry)}
     complete = [run for run in runs if trainer.outcomes.complete.get(run.hash)]
     unpredicted = {run.hash for run in complete if not trainer.mend_predictions(run)}

@@ -30,10 +30,11 @@ from dgbench.reports.reading.collect import collect
 GIVEN = ["0.80", "0.90", "0.8250", "0.10"]
 GRID = [f"{i / 10:.2f}" for i in range(11)]
 CODE = "0.1.0+abcdef0"
+# of 1,000 images whose color agrees with the label, and does not
 WRONG = {
     "erm": (100, 700),
     "vrex": (250, 400),
-}  # of 1,000 images whose color agrees with the label, and does not
+}
 
 
 def spec_of(algorithm: str, seed: int, fold: str, data_seed: int = 0) -> RunSpec:
@@ -116,9 +117,8 @@ def write_run(root: Path, spec: RunSpec, code: str = CODE, minute: int = 0) -> P
         "sessions": [session],
     }
     (folder / "identity.json").write_text(json.dumps(document))
-    (folder / "progress.json").write_text(
-        json.dumps({"time": 1795428000.0 + 60 * minute + 600})
-    )  # 10:00 that day
+    # 10:00 that day
+    (folder / "progress.json").write_text(json.dumps({"time": 1795428000.0 + 60 * minute + 600}))
     return folder
 
 

@@ -33,10 +33,11 @@ MNIST_PARTS = {"train": 60_000, "t10k": 10_000}
 MNIST_KINDS = ("images-idx3-ubyte", "labels-idx1-ubyte")
 IMAGES = {"mnist": 70_000, "mnist_train": 60_000, "digits": 1797}
 DIGITS_SIDE = 8
+#: classes 0 and 1 of colored digits, for people
 LARGE_OR_SMALL = (
     "digits 5 to 9",
     "digits 0 to 4",
-)  #: classes 0 and 1 of colored digits, for people
+)
 CIFAR_BATCHES = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
 CIFAR_SIDE = 32
 SAMPLED = 64  # every so manieth image of a CIFAR-10 batch is hashed

@@ -53,9 +53,8 @@ class ImageTable(LabeledRows):
     paths: list[str]  #: (n,) paths below ``root``, with forward slashes
     sizes: np.ndarray  #: (n,) bytes of each file
     mtimes: np.ndarray  #: (n,) nanoseconds of each file's last change
-    left_out: LeftOut = field(
-        default_factory=LeftOut
-    )  #: files below ``root`` that are not read; no hash holds them
+    #: files below ``root`` that are not read; no hash holds them
+    left_out: LeftOut = field(default_factory=LeftOut)
 
     def fingerprint(self, kept: np.ndarray | None = None) -> str:
         """Hash paths, environments, classes, listed subsets and sizes to 12 hexadecimal digits: equal in every copy.
@@ -64,9 +63,8 @@ class ImageTable(LabeledRows):
             kept: (n,) bool, the images that count; None is all.
         """
         chosen = range(len(self)) if kept is None else np.flatnonzero(kept)
-        numbered = self.classes != sorted(
-            self.classes
-        )  # the order of lists alone; hashes of others are older
+        # the order of lists alone; hashes of others are older
+        numbered = self.classes != sorted(self.classes)
         order = ["\t".join(self.classes)] if numbered else []
         entries = (
             f"{self.paths[i]}\t{self.environments[self.env[i]]}\t{self.classes[self.label[i]]}\t{self.listed[i]}\t"

@@ -162,10 +162,11 @@ def _refuse_values(file: Path, values: str) -> NoReturn:
 
 BREEDS = ("bulldog", "dachshund", "labrador", "corgi")  # the order of the locations below
 PER_CLASS = 3168  # images of a class in a group
+# of them in the location of the class, in groups 1 and 2 of one-to-one; rounded down
 GROUP_SHARES = (
     0.97,
     0.87,
-)  # of them in the location of the class, in groups 1 and 2 of one-to-one; rounded down
+)
 SWAPPED = (1, 0, 3, 2)  # many-to-many: a class is in the other location of its pair in group 2
 PICTURES = (".png", ".jpg", ".jpeg")
 
@@ -237,9 +238,8 @@ def spawrious(root: Path, variant: str, per_class: int = PER_CLASS) -> list[Plai
     ]
 
 
-Part = tuple[
-    str, int, str, str, int | None
-]  # environment, folder 0 or 1, location, breed, images; None is all
+# environment, folder 0 or 1, location, breed, images; None is all
+Part = tuple[str, int, str, str, int | None]
 
 
 def _one_to_one(locations: Locations, filler: str, per_class: int) -> Iterator[Part]:

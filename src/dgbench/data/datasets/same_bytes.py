@@ -30,9 +30,8 @@ SAMPLE_BYTES = (
 TOGETHER = 256  # files that a thread takes at once
 
 Item = TypeVar("Item")
-Groups = list[
-    list[int]
-]  #: positions of files with the same bytes, ascending, two or more in each group
+#: positions of files with the same bytes, ascending, two or more in each group
+Groups = list[list[int]]
 
 
 def known_groups(table: ImageTable, cache: Path) -> Groups | None:

@@ -118,9 +118,8 @@ def check_units(units: np.ndarray, table: LabeledRows, key: str) -> None:
     Raises:
         DataError: it divides one.
     """
-    subset = np.where(
-        table.listed < 0, SUBSETS.index("train"), table.listed
-    )  # val is cut from them, unit by unit
+    # val is cut from them, unit by unit
+    subset = np.where(table.listed < 0, SUBSETS.index("train"), table.listed)
     check_listed_units(units, table.env, subset, key, table.environments)
     several = units_in_several(units, table.env)
     if several:

@@ -301,9 +301,8 @@ class SpuriousPictures(SpuriousOptions):
     on_bad_image: Literal["fail", "skip"]
     cache_dir: CacheFolder
     workers: Workers
-    paint: Annotated[
-        Any, AfterValidator(_function)
-    ]  # a painter, or what Hydra makes it from: a plan needs no torch
+    # a painter, or what Hydra makes it from: a plan needs no torch
+    paint: Annotated[Any, AfterValidator(_function)]
     ratio: Any
     given_sets: Annotated[
         Mapping[str, Given], mapping_or("names no sets; use dataset.given=[0.9,0.1]")
@@ -342,9 +341,8 @@ class SpuriousPictures(SpuriousOptions):
             self.root, side, self.on_bad_image, expanded(self.cache_dir), self.workers
         )
         n_classes = 1 + int(base.classes.max())
-        files = replace(
-            files, name=base.name, n_images=len(base.classes), n_classes=n_classes
-        )  # without bad images
+        # without bad images
+        files = replace(files, name=base.name, n_images=len(base.classes), n_classes=n_classes)
         info, subsets = self._planned(files)
         try:
             paint(base.images[:1] / base.peak, torch.tensor([n_classes - 1]))

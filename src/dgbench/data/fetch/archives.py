@@ -21,7 +21,8 @@ from tqdm import tqdm
 from dgbench.errors import DataError
 
 CHUNK = 1 << 20
-GROWTH = 100  # an archive of images that declares more than this times its own size is no archive of images
+# an archive of images that declares more than this times its own size is no archive of images
+GROWTH = 100
 SMALL = 1 << 20  # ... unless it declares no more than this
 
 

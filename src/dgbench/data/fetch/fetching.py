@@ -57,9 +57,8 @@ class Archive:
 class Form:
     """One form in which a dataset is handed out."""
 
-    files: Sequence[
-        Archive
-    ]  #: archives, all unpacked into one place; none where it can only be had by hand
+    #: archives, all unpacked into one place; none where it can only be had by hand
+    files: Sequence[Archive]
     inner: str = (
         ""  #: folder in the archives that becomes the dataset's; empty for their whole content
     )

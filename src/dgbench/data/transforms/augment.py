@@ -21,9 +21,8 @@ from torch.nn import functional as F
 from dgbench.data.transforms.values import AugmentationScheme
 
 TRIES = 10  # crops tried before the central one is taken (torchvision)
-N_UNIFORM = (
-    2 * TRIES + 2 + 1 + 4 + 4 + 1
-)  # tries (area, aspect), place, flip, factors, order of factors, grayscale
+# tries (area, aspect), place, flip, factors, order of factors, grayscale
+N_UNIFORM = 2 * TRIES + 2 + 1 + 4 + 4 + 1
 GRAY = (0.2989, 0.587, 0.114)  # of red, green, blue (torchvision)
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 

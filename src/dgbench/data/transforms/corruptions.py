@@ -98,9 +98,8 @@ def _scattered(n: int, height: int, width: int, reach: int, chance: Chance) -> T
     overwritten earlier in the same walk; following those chains with pointer doubling gives the same result at once.
     """
     rows, columns = height - 2 * reach, width - 2 * reach
-    offset = chance.integers(-reach, reach, n, rows, columns, 2).flip(
-        1, 2
-    )  # drawn in the order of the walk
+    # drawn in the order of the walk
+    offset = chance.integers(-reach, reach, n, rows, columns, 2).flip(1, 2)
     pixels = torch.arange(height * width).view(height, width)
     inner = pixels[reach + 1 : reach + 1 + rows, reach + 1 : reach + 1 + columns]
     source = pixels.expand(n, -1, -1).clone()
@@ -108,9 +107,8 @@ def _scattered(n: int, height: int, width: int, reach: int, chance: Chance) -> T
         inner + offset[..., 1] * width + offset[..., 0]
     )
     source, place = source.flatten(1), pixels.flatten()
-    last = torch.where(
-        source > place, source, place
-    )  # a pixel already overwritten stands further on in the image
+    # a pixel already overwritten stands further on in the image
+    last = torch.where(source > place, source, place)
     while True:
         further = last.gather(1, last)
         if torch.equal(further, last):
@@ -133,6 +131,7 @@ def zoom_blur(x: Tensor, severity: int, chance: Chance) -> Tensor:
     return total / (count + 1)
 
 
+# the original's third is its second again
 TEXTURES = (
     "frost1",
     "frost2",
@@ -140,7 +139,7 @@ TEXTURES = (
     "frost4",
     "frost5",
     "frost6",
-)  # the original's third is its second again
+)
 
 
 def snow(x: Tensor, severity: int, chance: Chance) -> Tensor:
@@ -309,9 +308,8 @@ def corrupt(images: Tensor, name: str, severity: int, chance: Chance) -> Tensor:
         (n, 3, H, W) uint8.
     """
     x = CORRUPTIONS[name](images.float() / 255, severity, chance)
-    return torch.floor(x.clamp(0, 1) * 255 + 1e-3).to(
-        torch.uint8
-    )  # 1e-3: single precision, e.g. 254.9999 is 255
+    # 1e-3: single precision, e.g. 254.9999 is 255
+    return torch.floor(x.clamp(0, 1) * 255 + 1e-3).to(torch.uint8)
 
 
 # Borders, convolutions, magnification, motion

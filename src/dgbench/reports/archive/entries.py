@@ -51,9 +51,8 @@ BLANK = "???"  #: what a human must still say
 NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
 License = Literal["CC-BY-4.0", "CC0-1.0", "MIT"]  #: of the rows: anybody may copy and combine them
 SelectionName = Literal["last", "train_val", "loo_val"]  #: those that look at no test environment
-FOLDERS = re.compile(
-    r"(?:~|(?<![\w.:/-]))/(?:[^/\s,=\[\]]+/)*"
-)  #: of one machine, in words that were typed
+#: of one machine, in words that were typed
+FOLDERS = re.compile(r"(?:~|(?<![\w.:/-]))/(?:[^/\s,=\[\]]+/)*")
 
 #: what lines of both tables share; code versions never share one
 _SHARED = keys(Role.SETTING, "code")
@@ -112,9 +111,8 @@ class Recorded(_Strict):
     datasets: list[str]  #: name, base images, hash of the files
     runs: int = Field(ge=1)
     studies: int = Field(ge=1)
-    hours: float = Field(
-        ge=0
-    )  #: during which at least one run trained, from the last start of each
+    #: during which at least one run trained, from the last start of each
+    hours: float = Field(ge=0)
 
 
 class Entry(_Strict):
@@ -126,9 +124,8 @@ class Entry(_Strict):
     date: date
     license: License
     selection: SelectionName  #: which step and draw its numbers are of
-    obtained: dict[str, Text] = Field(
-        min_length=1
-    )  #: base images or dataset -> how they were obtained
+    #: base images or dataset -> how they were obtained
+    obtained: dict[str, Text] = Field(min_length=1)
     notes: Text
     missing: list[str]  #: studies and folds that the grid of algorithms and seeds lacks
     recorded: Recorded
@@ -311,9 +308,8 @@ def packed(collection: Collection) -> list[PackedRun]:
             }
         folder = "/".join(Path(run.folder).parts[-2:])
         columns = {name: rows[name].tolist() for name in ROW_COLUMNS}
-        columns["loss"] = [
-            round(value, 6) for value in columns["loss"]
-        ]  # single precision is all that a table keeps
+        # single precision is all that a table keeps
+        columns["loss"] = [round(value, 6) for value in columns["loss"]]
         for name in LATER_COLUMNS:
             columns[name] = [None if math.isnan(value) else value for value in columns[name]]
             if all(value is None for value in columns[name]):

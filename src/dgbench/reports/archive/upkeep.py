@@ -75,11 +75,12 @@ version of dgbench from one version of the dataset's files: numbers of two table
 numbers, seed by seed: [all_measures.csv](all_measures.csv)."""
 _SHOWN = ("worst_gap", "average", "ideal")
 BY_HAND = ("CONTRIBUTING.md",)  #: files of the archive that nothing generates
+#: what a variant says of the files, whose hash is in the specification
 OF_FILES = (
     "images",
     "files",
     "features",
-)  #: what a variant says of the files, whose hash is in the specification
+)
 LAST_DECIMAL = 1.5e-6  # of a table, which another machine may round differently
 
 
@@ -207,9 +208,8 @@ def _group_text(
         collect([entry.rows for entry in group], repeated=True), selection
     )
     names = keys(Role.SETTING, "code")
-    made_by: dict[tuple[str, str], dict[str, Entry]] = defaultdict(
-        dict
-    )  # (setting, algorithm) -> name -> entry
+    # (setting, algorithm) -> name -> entry
+    made_by: dict[tuple[str, str], dict[str, Entry]] = defaultdict(dict)
     for index, identity in beside_trained([run.identity for run in selected.runs]):
         entry = holders[identity["run"], identity["code"]]
         made_by[identity_key(identity, names), selected.runs[index].label][entry.name] = entry

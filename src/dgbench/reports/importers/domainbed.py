@@ -183,9 +183,8 @@ def _read_run(
     keys = _accuracy_keys(records[0])
     held_out = tuple(sorted({*args["test_envs"], *(args.get("val_envs") or [])}))
     identity = _identity(records[0], held_out, len(keys) // 2, setting)
-    by_step = {
-        record["step"]: record for record in records
-    }  # the later one wins: a run that was started again
+    # the later one wins: a run that was started again
+    by_step = {record["step"]: record for record in records}
     if repeated := len(records) - len(by_step):
         reason = f"{repeated} steps were recorded twice; the later ones are used"
         problems.append(Problem("repeated records", printable(file), reason))

@@ -54,9 +54,8 @@ ALIASES = {
 }
 AUTO = "auto"  #: of a key: its column is found by its usual names
 HPARAMS = "hparams."  #: what the column of a hyperparameter begins with
-_EXPORTED = re.compile(
-    r"^(config|params|metrics|summary|args|tags)[./]"
-)  # W&B's and MLflow's, before a name
+# W&B's and MLflow's, before a name
+_EXPORTED = re.compile(r"^(config|params|metrics|summary|args|tags)[./]")
 _DOMAINBED = re.compile(r"env\d+_(in|out)(_acc)?")
 _MARKS = re.compile(r"\\(textbf|textit|underline|mathbf)|[{}$*~]")
 # each character can be matched in one way, or a long cell would take the square of its length
@@ -67,6 +66,7 @@ _CELL = (
 _LONGEST_NUMBER = 200  # characters of a cell that may be one
 _MOST_CELLS = 50_000_000  # of a sheet, empty ones between others included
 _AVERAGE = {"avg", "average", "mean"}
+#: cells that hold no value
 NOTHING = {
     "",
     "-",
@@ -77,7 +77,7 @@ NOTHING = {
     "null",
     "n/a",
     "na",
-}  #: cells that hold no value
+}
 _RESULTS = "results.jsonl"  # of DomainBed, whose records are no table
 _COMMENTS = re.compile(r"\A(\s*#[^\n]*\n)+")  # before the names of the columns
 _SAMPLE = 65536  # characters from which the separator of a file is told

@@ -120,9 +120,8 @@ def read_folds(lines: Sequence[bytes], file: Path, problems: list[Problem]) -> l
 def _fold(
     file: Path, held_out: tuple[int, ...], records: Sequence[Record], problems: list[Problem]
 ) -> Fold:
-    by_step = {
-        int(record["step"]): record for record in records
-    }  # the later one wins: a run that was started again
+    # the later one wins: a run that was started again
+    by_step = {int(record["step"]): record for record in records}
     repeated = len(records) - len(by_step)
     if repeated:
         reason = f"{repeated} steps of fold {_name(held_out)} were recorded twice; the later ones are used"

@@ -49,7 +49,9 @@ from dgbench.reports.tables import percent
 _COLUMNS = 3
 _RANKS = 3.26  # inches of the line of ranks
 _NUMBERED = 16  # of more ranks every fifth has its number
-_APART = 1.0  # points; errors of the most frequent class this close to the blind guess's get no curve of their own
+# points; errors of the most frequent class this close to the blind guess's get no curve of their
+# own
+_APART = 1.0
 Colors = Mapping[str, str]  #: highlighted algorithm -> color
 
 
@@ -565,9 +567,10 @@ def rank_diagram(ranking: Ranking, name: str, title: str, subject: str) -> Figur
     groups = ranking.groups if ranking.test.p_value_f < ranking.alpha else [tuple(order)]
     first = 0.75 + 0.32 * len(groups)  # where the labels begin, below the bars
     depth = first + 0.42 * half
+    # inches
     left, right = (
         max(1.17, 0.5 + 0.08 * max(map(len, part))) for part in (order[:half], order[half:])
-    )  # inches
+    )
     unit = (count - 1) / _RANKS  # ranks to the inch
     with canvas(name, left + _RANKS + right, 0.9 + 0.5 * depth) as drawn:
         axes = drawn.add_subplot()

@@ -60,10 +60,10 @@ from dgbench.reports.over_seeds import (
     selections,
     too_few,
 )
-from dgbench.reports.power import no_verdict
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import select_runs
+from dgbench.reports.resolution import no_verdict
 from dgbench.reports.standing import judge
 from dgbench.reports.tables import decimal, percent
 from dgbench.validation import Switch
@@ -88,9 +88,8 @@ def benchmark_sections(
             problems.append(Problem("settings kept apart", benchmark.title, benchmark.refused))
             sections.append(Section(name, heading, facts=[("no common tables", benchmark.refused)]))
             continue
-        figures, omissions = _figures(
-            benchmark, baseline
-        )  # first, since another process saves them meanwhile
+        # first, since another process saves them meanwhile
+        figures, omissions = _figures(benchmark, baseline)
         tables, facts = benchmark_tables(benchmark, statistics), [*_facts(benchmark), *omissions]
         sections.append(
             Section(name, heading, tables, figures, benchmark_answer(benchmark), facts=facts)

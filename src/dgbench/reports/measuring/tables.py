@@ -47,7 +47,7 @@ from dgbench.reports.over_seeds import (
     selections,
     side_by_side,
 )
-from dgbench.reports.power import below_noise, resolution, smallest_found
+from dgbench.reports.resolution import below_noise, resolution, smallest_found
 from dgbench.reports.standing import Verdict, chance_of, judge
 from dgbench.reports.tables import Column, Table, entries, entry, interval_entry, table
 from dgbench.validation import some_of

@@ -46,15 +46,16 @@ class Published:
     note: str
     columns: tuple[str, ...]
     dataset: str = ""  #: where the columns are environments of one dataset: its name
-    match: str = ""  #: how a configuration's dataset and variant make the name of its row, e.g. ``{scale}/{ratio}:1``
+    #: how a configuration's dataset and variant make the name of its row, e.g.
+    #: ``{scale}/{ratio}:1``
+    match: str = ""
     seeds: int = 0  #: seeds behind each value, where ± is a spread over them
     bar: str = ""  #: what ± is, a key of :data:`~dgbench.analysis.accuracy.SPREADS`
     assumed_bar: bool = False  #: the paper does not say what ± is, so that ``bar`` is an assumption
     shift: str = ""  #: ``diversity`` or ``correlation`` where the paper splits its datasets so
     formula: str = ""  #: of tables of shifts: ``ye2022`` or ``hellinger``
-    settings: Mapping[str, str] = field(
-        default_factory=dict
-    )  #: ``backbone``, ``init``, ``tuning``, ``selection``
+    #: ``backbone``, ``init``, ``tuning``, ``selection``
+    settings: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, dict[str, Value]]  #: row -> column -> value
     words: Mapping[str, dict[str, str]]  #: row -> column -> name, for a table of names
     printed: Mapping[str, dict[str, float]]  #: row -> column that the paper computed -> value

@@ -21,7 +21,7 @@ from dgbench.reports.labels import slug
 from dgbench.reports.measuring.tables import ALGORITHM
 from dgbench.reports.over_seeds import by_seed, means, too_few
 from dgbench.reports.published import Published, Value, published
-from dgbench.reports.ranking.claims import Contest, averages_of, contests
+from dgbench.reports.ranking.contests import Contest, averages_of, contests
 from dgbench.reports.ranking.leaderboards import Leaderboard
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.shifts import estimates_of

@@ -18,6 +18,7 @@ from dgbench.phases import tracked
 from dgbench.plan.needs import Need, where
 from dgbench.plan.settings import FileName, Name
 from dgbench.reports.chance import beaten
+from dgbench.reports.choices import choices
 from dgbench.reports.document import (
     Document,
     Report,
@@ -28,11 +29,9 @@ from dgbench.reports.document import (
     selection_text,
     warnings,
 )
-from dgbench.reports.hparams import choices
 from dgbench.reports.labels import slug, variant_text
 from dgbench.reports.measuring.tables import WORDS as MEASURE_WORDS
 from dgbench.reports.over_seeds import only_one_environment, too_few
-from dgbench.reports.power import no_verdict
 from dgbench.reports.ranking.figures import leaderboard_figures
 from dgbench.reports.ranking.leaderboards import Leaderboard, leaderboards
 from dgbench.reports.ranking.published import (
@@ -54,6 +53,7 @@ from dgbench.reports.ranking.tables import (
 )
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.selected import select_runs
+from dgbench.reports.resolution import no_verdict
 from dgbench.reports.standing import judge
 from dgbench.reports.tables import percent
 from dgbench.validation import Folders, Refusal

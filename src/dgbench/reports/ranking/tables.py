@@ -31,8 +31,8 @@ from dgbench.errors import ConfigError, MeasureError
 from dgbench.plan.folds import LOO, tested, trained_on_tested
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.chance import accuracy_note
+from dgbench.reports.choices import Choice, choices_table
 from dgbench.reports.document import TARGET_ORACLE
-from dgbench.reports.hparams import Choice, choices_table
 from dgbench.reports.labels import slug, variant_text
 from dgbench.reports.measuring.tables import ALGORITHM
 from dgbench.reports.over_seeds import (
@@ -44,7 +44,6 @@ from dgbench.reports.over_seeds import (
     side_by_side,
     standard_deviation,
 )
-from dgbench.reports.power import below_noise, resolution
 from dgbench.reports.published import published
 from dgbench.reports.ranking.leaderboards import Leaderboard, RankedDataset
 from dgbench.reports.ranking.published import Baseline
@@ -59,6 +58,7 @@ from dgbench.reports.reading.shifts import (
     shift_settings,
     verdicts,
 )
+from dgbench.reports.resolution import below_noise, resolution
 from dgbench.reports.tables import Column, Table, entries, entry, table
 
 _BOLD = "Bold: the highest, where the seeds separate it from every other one."
@@ -215,7 +215,7 @@ def chosen_table(leaderboard: Leaderboard, choices: Sequence[Choice]) -> Table:
     """List step, draw and hyperparameters of every model that counts on a leaderboard.
 
     Args:
-        choices: of :func:`~dgbench.reports.hparams.choices`.
+        choices: of :func:`~dgbench.reports.choices.choices`.
     """
     by_run = {(choice.run, choice.folder): choice for choice in choices}
     runs = leaderboard.runs.sort_values("algorithm", kind="stable")

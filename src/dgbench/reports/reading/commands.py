@@ -19,16 +19,18 @@ from dgbench.records.rows import IDENTITY_FILE
 from dgbench.reports.reading.folders import printable
 
 OUTPUTS = "outputs"  #: folder of the studies of a command without ``-m``
+#: hyperparameters that every algorithm reads
 OF_ALL = (
     "hparams.lr",
     "hparams.weight_decay",
     "hparams.batch_size",
-)  #: hyperparameters that every algorithm reads
+)
+#: keys that a search sets in each of its studies
 SET_BY_SEARCH = (
     "hparams.draw",
     "hparams.trial",
     "seed",
-)  #: keys that a search sets in each of its studies
+)
 
 
 @dataclass(frozen=True)

@@ -23,18 +23,18 @@ UNREADABLE_FOLDER, UNREADABLE_FILE, UNREADABLE_PLAN = (
     "unreadable plan",
 )
 NO_FOLDER = "no such folder"
-HIDING = frozenset(
-    {UNREADABLE_FOLDER, UNREADABLE_FILE, UNREADABLE_PLAN}
-)  #: kinds of problems that may hide runs
+#: kinds of problems that may hide runs
+HIDING = frozenset({UNREADABLE_FOLDER, UNREADABLE_FILE, UNREADABLE_PLAN})
 
 _CONFIG = "config.yaml"
 _OF_RUNS = (ROW_FILE, STATUS_FILE, _CONFIG)
+# folders inside a run that hold no runs
 _NOT_OURS = {
     "checkpoints",
     "wandb",
     "tensorboard",
     "logger",
-}  # folders inside a run that hold no runs
+}
 SUFFIX = ".jsonl.xz"
 ENTRY_FILE = "entry.yaml"  #: in the folder of an entry: what it is
 ROWS = f"rows{SUFFIX}"  #: beside it: its packed runs
@@ -196,9 +196,8 @@ def fold_of(folder: RunFolder) -> str | None:
     """
     document = _yaml(folder.path / _CONFIG)
     try:
-        name = (document.get("fold") or document["member"])[
-            "name"
-        ]  # member: as older versions wrote it
+        # member: as older versions wrote it
+        name = (document.get("fold") or document["member"])["name"]
     except (KeyError, TypeError, AttributeError):
         return None
     return printable(str(name)) if isinstance(name, str | int) else None

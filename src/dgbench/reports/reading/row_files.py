@@ -64,7 +64,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dgbench")
 CACHE_FILE = ".dgbench-rows.npz"
-WORTH = 8_000_000  # bytes of row files read anew from which on the cache is written: less is read in a moment
+# bytes of row files read anew from which on the cache is written: less is read in a moment
+WORTH = 8_000_000
 TOLERANCE = 1e-9  # percentage points that sums in another order may change
 FEWEST_TOGETHER, MOST_TOGETHER = 4096, 2**20  # rows in one array
 CHECKED = 16  # row files of a cache that are looked at before it is believed
@@ -308,9 +309,8 @@ def differing(
 def _record(
     rows: Sequence[ParsedRow], identity: dict[str, Any], names: Names, folder: Path
 ) -> Record:
-    kept = {
-        _place(row.own): row for row in rows
-    }  # the later line wins: a resumed run writes a step again
+    # the later line wins: a resumed run writes a step again
+    kept = {_place(row.own): row for row in rows}
     values = [row.own for row in kept.values()]
     latest = max(values, key=itemgetter("step"))
     codes = sorted({row.identity["code"] for row in kept.values()})
@@ -426,9 +426,8 @@ def _archived(line: bytes, names: Names) -> Record:
         zip(*({**columns, "env": env, "subset": subset}[name] for name in ROW_COLUMNS), strict=True)
     )
     keys = set(zip(columns["step"], columns["env"], columns["subset"], strict=True))
-    specified = Evaluations.specified(
-        content.get("spec")
-    )  # a run without one may be a model that was evaluated
+    # a run without one may be a model that was evaluated
+    specified = Evaluations.specified(content.get("spec"))
     run = Run(
         printable(about["folder"]),
         {key: names.shared(identity.get(key, DEFAULTS.get(key))) for key in IDENTITY_CHECKS},

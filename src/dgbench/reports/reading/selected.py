@@ -46,15 +46,13 @@ class SelectedRun:
     label: str  #: the algorithm as tables name it
     folder: str
     step: int = -1  #: the step whose errors count, -1 where there is none
-    accuracy: float = float(
-        "nan"
-    )  #: validation accuracy that speaks for it, NaN where there is none
+    #: validation accuracy that speaks for it, NaN where there is none
+    accuracy: float = float("nan")
     reason: str = ""  #: why it does not count; empty where it does
     lost: bool = False  #: it does not count because another draw of its search was chosen
     finished: bool = True  #: it was trained to its end
-    environments: frozenset[str] = (
-        frozenset()
-    )  #: in which it has ``test`` rows, at any step; of ``full`` folds alone
+    #: in which it has ``test`` rows, at any step; of ``full`` folds alone
+    environments: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,9 +68,8 @@ class Selected:
 
     runs: Sequence[SelectedRun]
     tests: pd.DataFrame
-    silent: Mapping[Path, Mapping[str, str]] = field(
-        default_factory=dict
-    )  #: study folder -> fold without rows -> why
+    #: study folder -> fold without rows -> why
+    silent: Mapping[Path, Mapping[str, str]] = field(default_factory=dict)
     partial: bool = False  #: runs that do not count may not be among them
     published: Sequence[Published] = ()  #: tables of means, in place of runs
     problems: Sequence[Problem] = ()  #: of a table of others: what was assumed and left out
@@ -113,9 +110,8 @@ def select_runs(
     """
     check_key(split_by)
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    names = keys(
-        Role.DATA | Role.NETWORK, split_by
-    )  # of runs that judge one another, or are draws of one search
+    # of runs that judge one another, or are draws of one search
+    names = keys(Role.DATA | Role.NETWORK, split_by)
     for index, key in enumerate(identity_keys([run.identity for run in collection.runs], names)):
         groups[key].append(index)
     tuples = _Tuples()

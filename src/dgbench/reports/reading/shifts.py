@@ -128,7 +128,8 @@ class ShiftSetting:
 class Verdict:
     """What may be said of a dataset."""
 
-    kind: str  #: see :func:`~dgbench.analysis.shift_verdicts.verdict_kind`; empty where nothing may be said
+    #: see :func:`~dgbench.analysis.shift_verdicts.verdict_kind`; empty where nothing may be said
+    kind: str
     reason: str  #: why nothing may be said, else empty
     sentence: str
 

@@ -35,12 +35,13 @@ MEASURE_STYLE: dict[str, tuple[str, str, Any]] = {
     "average": ("#0072b2", "s", (0, (5, 2))),
 }
 GRAY = "#9aa3ab"  # what is worse than the best, legible on light and dark pages
+# behind the highlighted few
 REST: dict[str, Any] = {
     "color": INK,
     "alpha": 0.35,
     "linewidth": 0.8,
     "zorder": 1,
-}  # behind the highlighted few
+}
 #: lines of references, such as a blind guess
 DASHED: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 3)), "zorder": 1.5}
 _FILL = (0x00 / 255, 0x72 / 255, 0xB2 / 255)  # of heat maps
@@ -76,9 +77,8 @@ def finish(drawn: Any, name: str, title: str, caption: str) -> Figure:
     """Close a figure that is drawn and will not change; ``name`` is that of its :func:`canvas`."""
     from dgbench.reports.document import Figure
 
-    inches = (
-        drawn.get_figwidth()
-    )  # at 6.2 rem an inch letters are as large as the text, at 3.5 still legible
+    # at 6.2 rem an inch letters are as large as the text, at 3.5 still legible
+    inches = drawn.get_figwidth()
     size = f"max-width: {6.2 * inches:.0f}rem; min-width: {3.5 * inches:.1f}rem"
     return Figure(name, title, caption, save(drawn, _style(name)), size)
 
@@ -110,9 +110,8 @@ def heat(axes: Any, values: NDArray[np.float64], written: Callable[[float], str]
     """
     colors = np.empty((*values.shape, 4))
     colors[..., :3], colors[..., 3] = _FILL, 0.04 + 0.9 * np.clip(np.nan_to_num(values), 0, 1)
-    eight_bits = np.round(255 * colors).astype(
-        np.uint8
-    )  # of a pickled figure, matplotlib converts with a warning
+    # of a pickled figure, matplotlib converts with a warning
+    eight_bits = np.round(255 * colors).astype(np.uint8)
     axes.imshow(eight_bits, interpolation="none", aspect="auto")
     axes.tick_params(length=0)
     for side in axes.spines.values():
@@ -155,9 +154,8 @@ def end_labels(
     """
     low, high = axes.get_ylim()
     rows = axes.get_subplotspec().get_gridspec().nrows
-    line = (
-        (high - low) * 12.5 / (72 * axes.figure.get_figheight() / rows * 0.75)
-    )  # of text, in the unit of y
+    # of text, in the unit of y
+    line = (high - low) * 12.5 / (72 * axes.figure.get_figheight() / rows * 0.75)
     for name, place in pushed_apart(
         {name: y for name, (_, y) in ends.items()}, line, low, high
     ).items():
@@ -260,9 +258,8 @@ def _inline_svg(drawn: Any) -> str:
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text)
     text = re.sub(r"<!--.*?-->\n?", "", text)
-    text = re.sub(
-        r' id="[A-Za-z]+[\w.]*_\d+"', "", text
-    )  # figure_1, axes_2: the same in every figure, never used
+    # figure_1, axes_2: the same in every figure, never used
+    text = re.sub(r' id="[A-Za-z]+[\w.]*_\d+"', "", text)
     for _ in range(2):
         text = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", text)
     text = re.sub(r"(?<=[ \"(-])(\d+\.\d\d)\d+", r"\1", text)  # hundredths of a point are enough

@@ -48,9 +48,8 @@ _MARKUP = re.compile(r"[\\`*<>|~$]|(?<![^\W_])_|_(?![^\W_])|(?<=\])\(|&(?=#?\w+;
 _ACTIVE = re.compile(r"<(?=[A-Za-z/!?])|(?<=\])[(\[]")
 _HTML = re.compile(r"<(?!https?://)[A-Za-z/!?][^\n>]*>?")
 _LINK = re.compile(r"(?:\]\(|^ *\[[^\]\n]*\]:)\s*<?(\S*)", re.MULTILINE)
-_SAFE = re.compile(
-    r"(?:https?://|mailto:|[\w./#%-]*(?:[)>]|$))"
-)  # the beginning of a link that is followed
+# the beginning of a link that is followed
+_SAFE = re.compile(r"(?:https?://|mailto:|[\w./#%-]*(?:[)>]|$))")
 _FORMULA = tuple("=+-@\t\r")  # how cells begin that a spreadsheet computes
 _MOST_PROBLEMS = 10  # in a terminal
 _PREAMBLE = r"""\documentclass[10pt]{article}
@@ -370,9 +369,8 @@ def _latex_cell(cell: Cell, column: Column) -> str:
         text = rf"\underline{{{text}}}"
     if cell.best:
         return rf"\textbf{{{text}}}"
-    return (
-        "{[}" + text[1:] if text.startswith("[") else text
-    )  # after a line's end, [ would open an option
+    # after a line's end, [ would open an option
+    return "{[}" + text[1:] if text.startswith("[") else text
 
 
 def _stem(name: str) -> str:

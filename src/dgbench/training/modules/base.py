@@ -47,7 +47,8 @@ class RunModule(PredictingModule):
         ] = {}  #: run -> (step, value) of its first loss that was not finite
         #: called after each optimizer step with the number of steps done and its minibatch; not part of a state
         self.after_step: list[Callable[[int, EnvBatch], None]] = []
-        self.collects = False  #: note losses and logs of objectives for :meth:`take_values`; set before the first step
+        #: note losses and logs of objectives for :meth:`take_values`; set before the first step
+        self.collects = False
         self._values: list[tuple[int, str, Tensor]] = []  # (R,) each, not read from the device yet
         self._groups: dict[str, ParamGroup] = {}
         self._learns: dict[
@@ -81,9 +82,8 @@ class RunModule(PredictingModule):
                 {"params": p.parameters, **optimizer_settings(p.algorithm.values, group)}
                 for p in parts
             ]
-            fused: Any = {
-                "fused": self.device.type in ("cpu", "cuda")
-            }  # the same arithmetic in one pass over memory
+            # the same arithmetic in one pass over memory
+            fused: Any = {"fused": self.device.type in ("cpu", "cuda")}
             self._optimizers[name] = OPTIMIZERS[group.optimizer](settings, **fused)
         return list(self._optimizers.values())
 

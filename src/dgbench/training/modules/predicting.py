@@ -27,22 +27,21 @@ from dgbench.objectives.step import Hyperparameters, Prediction, Surveyed, draw
 from dgbench.phases import phase
 from dgbench.seeding import derive
 
-TrainingImagesOf = Callable[
-    [int], Iterable[TrainingImages]
-]  # number of a run -> batches of its training images
+# number of a run -> batches of its training images
+TrainingImagesOf = Callable[[int], Iterable[TrainingImages]]
 
-CPU_BYTES = (
-    32 * 2**20
-)  # of one layer: what is larger is new memory each time, which the kernel has to clear
+# of one layer: what is larger is new memory each time, which the kernel has to clear
+CPU_BYTES = 32 * 2**20
 DEVICE_BYTES = 512 * 2**20
-KEPT_BYTES = (
-    2**31
-)  # of what is kept of the pictures of an evaluation; more is computed again in each environment
-BLOCK = 64  # steps whose random inputs come from one generator; the draw of a step depends on nothing else
+# of what is kept of the pictures of an evaluation; more is computed again in each environment
+KEPT_BYTES = 2**31
+# steps whose random inputs come from one generator; the draw of a step depends on nothing else
+BLOCK = 64
+# numbers of one step from which on a block is shorter, so that few are kept
 LARGE, SHORT_BLOCK = (
     2**19,
     4,
-)  # numbers of one step from which on a block is shorter, so that few are kept
+)
 
 
 class Draws:
@@ -226,9 +225,8 @@ class PredictingModule(nn.Module, ABC):
         drawn, alone = [run.draws.for_prediction(n, like, *purpose) for run in self.runs], {}
         random = {name: torch.stack([numbers[name] for numbers in drawn]) for name in drawn[0]}
         size = n if self.algorithm.group_size(self.algorithm.values) else self.images_at_once(x)
-        rows = [
-            slice(first, first + size) for first in range(0, n, size)
-        ]  # of what one call of ``predict`` gets
+        # of what one call of ``predict`` gets
+        rows = [slice(first, first + size) for first in range(0, n, size)]
         if pictures is not None and type(self.algorithm).per_image is not Algorithm.per_image:
             per_image = partial(self.predicted, self.algorithm.per_image, random={}, per_image={})
             alone = {"per_image": self._pictures.of(pictures, x, per_image)}

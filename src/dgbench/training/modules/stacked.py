@@ -140,9 +140,8 @@ class StackedRuns(LightningRuns):
                     gradient = gradients.get(parameter)
                     # fused Adam ignores strides
                     leaf.grad = None if gradient is None else gradient[part].detach().contiguous()
-        return losses, {
-            name: value.clone() for name, value in logs.items()
-        }  # what moves in place may be logged
+        # what moves in place may be logged
+        return losses, {name: value.clone() for name, value in logs.items()}
 
     def _function(
         self, update: Update, names: Sequence[str], sizes: tuple[int, ...]
@@ -161,9 +160,8 @@ class StackedRuns(LightningRuns):
             def loss_of(
                 variables: Tensors,
             ) -> tuple[Tensor, tuple[Tensors, Tensors, Tensors, Tensors]]:
-                moving = {
-                    name: value.clone() for name, value in buffers.items()
-                }  # written to, so born in here
+                # written to, so born in here
+                moving = {name: value.clone() for name, value in buffers.items()}
                 nets = BoundNetworks(networks, {**params, **constants, **moving, **variables})
                 batch = EnvBatch(x, y, sizes, index.get("index"), index.get("drawn"))
                 out = update.objective(Step(nets, batch, Hyperparameters(hp), state, random, step))
@@ -226,9 +224,8 @@ class StackedRuns(LightningRuns):
     def _moving(self, names: Sequence[str]) -> list[Tensor]:
         networks = self._runs[0].networks
         buffers = [key for key in self.buffers_ if key.partition(".")[0] in names]
-        params = [
-            self.params[key].detach() for key in networks.params(*names)
-        ]  # the memory that optimizers write to
+        # the memory that optimizers write to
+        params = [self.params[key].detach() for key in networks.params(*names)]
         return [*params, *(self.buffers_[key] for key in buffers)]
 
     def _value(self, name: str, like: Tensor) -> Tensor:

@@ -100,10 +100,10 @@ class Trial:
 
     def _states(self) -> dict[str, Any]:
         """Return the state of every global generator, by the name of its package."""
+        numpy_state = np.random.get_state(legacy=True)
         states: dict[str, Any] = {
             "Python": random.getstate(),
-            "NumPy": np.random.get_state()[1].tobytes()
-            + bytes(str(np.random.get_state()[2]), "ascii"),  # type: ignore[index,union-attr]
+            "NumPy": [*map(str, numpy_state), numpy_state[1].tobytes()],  # type: ignore[index]
         }
         if not self._draws:
             states["torch"] = torch.random.get_rng_state().numpy().tobytes()

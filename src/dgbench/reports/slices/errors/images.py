@@ -27,13 +27,13 @@ from dgbench.records.predictions import (
     about_predictions,
     read_predictions,
 )
-from dgbench.reports.errors.adjusted import adjusted_averages
 from dgbench.reports.evaluation import one_code
 from dgbench.reports.labels import setting_labels
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import Run
 from dgbench.reports.reading.selected import SelectedRun, beside_trained
+from dgbench.reports.slices.errors.adjusted import adjusted_averages
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,9 +66,8 @@ class PredictedRun:
 
     run: Run  #: as it was collected
     file: Path  #: beside its rows, or beside a copy of them
-    about: Mapping[
-        str, Any
-    ]  #: what its file says, see :func:`~dgbench.records.predictions.about_predictions`
+    #: what its file says, see :func:`~dgbench.records.predictions.about_predictions`
+    about: Mapping[str, Any]
 
     @property
     def classes(self) -> list[str]:
@@ -267,9 +266,8 @@ class Counts:
         """
         frame = images.frame
         weight = frame["weight"]
-        bins = np.clip(
-            np.ceil(frame["confidence"] * BINS).astype(int) - 1, 0, BINS - 1
-        )  # ((m - 1)/BINS, m/BINS]
+        # ((m - 1)/BINS, m/BINS]
+        bins = np.clip(np.ceil(frame["confidence"] * BINS).astype(int) - 1, 0, BINS - 1)
         counted = frame[["label", "predicted"]].assign(
             bin=bins,
             n=weight,

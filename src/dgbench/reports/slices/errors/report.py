@@ -32,7 +32,12 @@ from dgbench.reports.document import (
     leads,
     problem_table,
 )
-from dgbench.reports.errors.images import (
+from dgbench.reports.labels import network_text, slug, variant_text
+from dgbench.reports.reading.collect import Collection
+from dgbench.reports.reading.folders import Problem
+from dgbench.reports.reading.selected import check_key
+from dgbench.reports.render.drawing import canvas, finish, heat
+from dgbench.reports.slices.errors.images import (
     BINS,
     FEW,
     SHOWN,
@@ -43,11 +48,6 @@ from dgbench.reports.errors.images import (
     predicted_runs,
     settings_of,
 )
-from dgbench.reports.labels import network_text, slug, variant_text
-from dgbench.reports.reading.collect import Collection
-from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.selected import check_key
-from dgbench.reports.render.drawing import canvas, finish, heat
 from dgbench.reports.tables import Column, Table, entry, percent, table
 from dgbench.validation import Refusal
 
@@ -352,7 +352,7 @@ def sheet(
 
     Args:
         name, title, caption: of the figure.
-        lines: images as :func:`dgbench.reports.errors.images.most_confident` gives them.
+        lines: images as :func:`dgbench.reports.slices.errors.images.most_confident` gives them.
         classes: names.
 
     Returns:

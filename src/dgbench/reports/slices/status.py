@@ -56,7 +56,8 @@ ALL_DONE, UNFINISHED, BROKEN = 0, 2, 3  #: exit codes; 1 is a command that canno
 COMMANDS = 5  # that continue what was interrupted, spelled out
 STATES = ("done", "running", "failed", "stuck", "interrupted", "waiting")
 FRESH = 30.0  # seconds; a run whose last sign of life is younger is running
-AHEAD = 10.0  # seconds; a sign of life that is further in the future tells nothing but that a clock is wrong
+# seconds; a sign of life that is further in the future tells nothing but that a clock is wrong
+AHEAD = 10.0
 _CLEAR = "\x1b[H\x1b[2J"
 _STUDY = re.compile(r"^(?P<group>.+)-s\d+-[0-9a-f]{12}$")
 

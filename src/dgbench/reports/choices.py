@@ -1,37 +1,19 @@
-"""What a selection chose, model by model: draw, step, hyperparameters, and what speaks for them.
-
-``report=hparams`` prints it as tables and writes exact values with all candidates to ``hparams.json``.
-"""
+"""What a selection chose, model by model: draw, step, hyperparameters, and what speaks for them."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from itertools import groupby
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 from dgbench.analysis.accuracy import mean
-from dgbench.analysis.selection import Selection
 from dgbench.plan.folds import tested
-from dgbench.plan.settings import FileName
 from dgbench.records.rows import Role, identity_key, keys
-from dgbench.reports.document import (
-    Document,
-    Report,
-    Section,
-    leads,
-    problem_table,
-    selection_text,
-    warnings,
-)
-from dgbench.reports.labels import setting_titles, sortable, variant_text
-from dgbench.reports.reading.collect import Collection
-from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.selected import Selected, SelectedRun, select_runs
+from dgbench.reports.labels import sortable
+from dgbench.reports.reading.selected import Selected, SelectedRun
 from dgbench.reports.tables import Column, Table, entry, table
 
 #: what must be equal for choices to share a table, besides the dataset and its variant
@@ -48,9 +30,8 @@ class Choice:
 
     dataset: str
     variant: dict[str, Any]
-    setting: dict[
-        str, Any
-    ]  #: what else must be equal for choices to share a table: base images, network, ...
+    #: what else must be equal for choices to share a table: base images, network, ...
+    setting: dict[str, Any]
     algorithm: str  #: as tables name it
     fold: str
     held_out: list[str]
@@ -180,53 +161,3 @@ def hparams_text(hparams: dict[str, Any]) -> str:
         f"{key}={f'{value:.4g}' if isinstance(value, float) else value}"
         for key, value in sorted(hparams.items())
     )
-
-
-class HparamsReport(Report):
-    """Builds the tables of choices, and ``hparams.json`` with exact values and all candidates."""
-
-    name: FileName = "hparams"
-
-    def __call__(
-        self, collection: Collection, selection: Selection, split_by: str | None = None
-    ) -> Document:
-        selected = select_runs(collection, selection, split_by)
-        chosen = choices(selected, selection.validation_environments)
-        by_setting = groupby(
-            chosen, lambda c: {"dataset": c.dataset, "variant": c.variant, **c.setting}
-        )
-        settings = [(identity, list(members)) for identity, members in by_setting]
-        titles = setting_titles([identity for identity, _ in settings])
-        sections: list[Section] = []
-        for title, (identity, section_choices) in zip(titles, settings, strict=True):
-            facts = [("dataset", variant_text(identity))]
-            facts += [
-                (
-                    key,
-                    ", ".join(map(str, identity[key]))
-                    if isinstance(identity[key], list)
-                    else str(identity[key]),
-                )
-                for key in SETTING
-            ]
-            sections.append(
-                Section(
-                    f"setting_{len(sections)}", title, [choices_table(section_choices)], facts=facts
-                )
-            )
-        # failed and unfinished runs are problems of the collection
-        problems = collection.problems + [
-            Problem("no choice", run.folder, run.reason)
-            for run, read in zip(selected.runs, collection.runs, strict=True)
-            if run.reason and not run.lost and not read.unusable
-        ]
-        content = {"selection": selection.name, "choices": [asdict(choice) for choice in chosen]}
-        return Document(
-            title="Chosen hyperparameters",
-            selection=selection_text(selection, collection),
-            sections=sections,
-            problems=problem_table(problems),
-            warnings=warnings(selection, collection),
-            lead=leads(f"{len(chosen)} of {len(collection.runs)} runs count", problems),
-            files={"hparams.json": json.dumps(content, indent=1) + "\n"},
-        )
