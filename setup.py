@@ -1,5 +1,6 @@
-"""What pyproject.toml cannot say: ``conf/`` stands at the top of the repository and goes into the wheel as
-``dgbench/conf``."""
+"""What pyproject.toml cannot say: ``conf/`` stands at the top of the repository and goes into the
+wheel as ``dgbench/conf``.
+"""
 
 from pathlib import Path
 
@@ -10,7 +11,9 @@ CONF = Path(__file__).parent / "conf"
 
 
 class BuildWithConf(build_py):
-    """Copies ``conf/`` beside the modules, except for an editable install, which finds it at the top."""
+    """Copies ``conf/`` beside the modules, except for an editable install, which finds it at the
+    top.
+    """
 
     def run(self) -> None:
         super().run()

@@ -1,9 +1,10 @@
 """What a step of each algorithm costs, in steps of ERM, beside the floor that its passes set.
 
-The floor is built from parts timed in the same run: forward and backward passes of the network over all images of a
-step, passes of the networks that an algorithm adds, and Adam updates. Minibatches are random images of 28 x 28 pixels,
-64 from each of 3 environments, on DomainBed's network. Run it with `make bench-algorithms`; it rewrites
-docs/data/algorithm_costs.json, which docs/reference/algorithms.md prints.
+The floor is built from parts timed in the same run: forward and backward passes of the network over
+all images of a step, passes of the networks that an algorithm adds, and Adam updates. Minibatches
+are random images of 28 x 28 pixels, 64 from each of 3 environments, on DomainBed's network. Run it
+with `make bench-algorithms`; it rewrites docs/data/algorithm_costs.json, which
+docs/reference/algorithms.md prints.
 """
 
 from __future__ import annotations
@@ -53,17 +54,20 @@ ALLOWED = 1.3
 
 @dataclass(frozen=True)
 class Passes:
-    """Passes over the images of one step, in units of all N images; every algorithm not listed has ERM's.
+    """Passes over the images of one step, in units of all N images; every algorithm not listed has
+    ERM's.
 
     Args:
         forward: through featurizer and classifier, kept for a backward pass.
         silent: forward passes that no gradient needs.
         backward: ordinary backward passes.
-        second: backward passes through a gradient (each costs about a forward and two backward passes).
+        second: backward passes through a gradient (each costs about a forward and two backward
+            passes).
         context: silent passes of ARM's context network.
         updates: Adam updates of all parameters.
         translate: images through DDG's translator, forward and backward; translate_silent: forward.
-        judge: DDG's discriminator of images, forward and backward; slope: and a backward pass through its gradient.
+        judge: DDG's discriminator of images, forward and backward; slope: and a backward pass
+            through its gradient.
         why: one line for the table.
     """
 
@@ -110,7 +114,10 @@ PASSES = {
         translate_silent=2,
         judge=2,
         slope=1,
-        why="first half: the translator and its discriminator, featurizer silent; then eight halves of a minibatch",
+        why=(
+            "first half: the translator and its discriminator, featurizer silent; then eight "
+            "halves of a minibatch"
+        ),
     ),
     "disam": Passes(forward=2, backward=2, why="twice, at the raised weights too"),
     "fact": Passes(
@@ -181,7 +188,9 @@ def random_batches() -> list[EnvBatch]:
 
 
 def module(name: str) -> SingleRun:
-    """Build the module that trains an algorithm: default hyperparameters past any annealing, new random networks."""
+    """Build the module that trains an algorithm: default hyperparameters past any annealing, new
+    random networks.
+    """
     config = config_of([f"algorithm={name}"])
     algorithm = get_class(config["algorithm"]["objective"])
     hparams = hyperparameters(config, TrainerSettings(**config["trainer"]), smallest=0)
@@ -284,7 +293,9 @@ def floor(passes: Passes, part: dict[str, float]) -> float:
 
 
 def main() -> None:
-    """Time every algorithm of conf/algorithm, or those named, against ERM, interleaved, and print the table."""
+    """Time every algorithm of conf/algorithm, or those named, against ERM, interleaved, and print
+    the table.
+    """
     prepare_process()
     warnings.filterwarnings("ignore", message=".*no `val_dataloader`.*")
     table = json.loads(COSTS.read_text()) if COSTS.exists() else {}
@@ -293,7 +304,8 @@ def main() -> None:
     part = parts(batches[0])
     erm_floor = floor(Passes(), part)
     print(
-        f"torch {torch.__version__}, {torch.get_num_threads()} threads; ms per pass over 3 x {BATCH} images:"
+        f"torch {torch.__version__}, {torch.get_num_threads()} threads; ms per pass over 3 x "
+        f"{BATCH} images:"
     )
     print(", ".join(f"{name} {1e3 * value:.1f}" for name, value in part.items()) + "\n")
     print(f"{'algorithm':<15}{'x ERM':>7}{'floor':>7}{'over floor':>12}  passes")

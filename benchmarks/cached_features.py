@@ -1,7 +1,9 @@
-"""Linear probing on cached features against fine-tuning the whole network: train.py on the same image files.
+"""Linear probing on cached features against fine-tuning the whole network: train.py on the same
+image files.
 
-Prints images per second of training of both, evaluation left out, and the seconds that computing the cache takes once.
-`--root DIR` takes your images (a tree environment/class/image) instead of random pictures of PACS' size.
+Prints images per second of training of both, evaluation left out, and the seconds that computing
+the cache takes once. `--root DIR` takes your images (a tree environment/class/image) instead of
+random pictures of PACS' size.
 """
 
 from __future__ import annotations
@@ -63,11 +65,15 @@ def main() -> None:
             for name, study in studies.items()
         }
     print(
-        f"{options.backbone} at {options.side} pixels, images per second: fine-tuning {speed['ft']:.0f}, ",
+        (
+            f"{options.backbone} at {options.side} pixels, images per second: fine-tuning "
+            f"{speed['ft']:.0f}, "
+        ),
         end="",
     )
     print(
-        f"linear probe on cached features {speed['lp']:.0f}: {speed['lp'] / speed['ft']:.0f} times as fast"
+        f"linear probe on cached features {speed['lp']:.0f}: {speed['lp'] / speed['ft']:.0f} "
+        "times as fast"
     )
     print(f"first run with the cache, computing it included: {seconds['lp']:.1f} s")
 

@@ -1,10 +1,11 @@
-"""Milliseconds per image of every corruption, on one thread: ours, and the maintained package where it is installed.
+"""Milliseconds per image of every corruption, on one thread: ours, and the maintained package where
+it is installed.
 
     OMP_NUM_THREADS=1 python benchmarks/corruptions.py
 
-Mean of severities 1, 3 and 5 in processor time, on pieces of the photographs that scikit-learn carries, in batches of
-32 images of 64 pixels and of 16 images of 224. The package takes one image at a time. Its columns need
-``pip install -e .[oracle]``.
+Mean of severities 1, 3 and 5 in processor time, on pieces of the photographs that scikit-learn
+carries, in batches of 32 images of 64 pixels and of 16 images of 224. The package takes one image
+at a time. Its columns need ``pip install -e .[oracle]``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def images(n: int, side: int) -> np.ndarray:
 
 
 def milliseconds(run: Callable[[int], object], n: int) -> float:
-    """Measure the processor time per image in ms, of the faster of two runs after one call that is not counted."""
+    """Measure the processor time per image in ms, of the faster of two runs after one call that is
+    not counted.
+    """
     run(1)
     times = []
     for _ in range(2):

@@ -1,9 +1,11 @@
-"""Whole commands with ``execution=auto`` against ``single`` and ``stacked``, on an idle machine and on a busy one.
+"""Whole commands with ``execution=auto`` against ``single`` and ``stacked``, on an idle machine and
+on a busy one.
 
-Each round runs the three commands one after the other, every time in another order, while 0, 2 or 4 processes of others
-compute. Prints median seconds of each, and the median and range over rounds of how long `auto` and `stacked` take in
-times of `single`, rounds being compared with themselves. Nothing sets the number of threads, so the commands choose it.
-Run it with `make bench-execution` on a machine that does nothing else.
+Each round runs the three commands one after the other, every time in another order, while 0, 2 or 4
+processes of others compute. Prints median seconds of each, and the median and range over rounds of
+how long `auto` and `stacked` take in times of `single`, rounds being compared with themselves.
+Nothing sets the number of threads, so the commands choose it. Run it with `make bench-execution` on
+a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -72,7 +74,8 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=1.0, help="of the steps, for a look")
     options = parser.parse_args()
     print(
-        f"{os.cpu_count()} cores; seconds of a command of 5 runs, median of {options.repeats} rounds\n"
+        f"{os.cpu_count()} cores; seconds of a command of 5 runs, median of {options.repeats} "
+        "rounds\n"
     )
     ratios = "".join(f"{f'{mode} / single':>26}" for mode in MODES if mode != "single")
     print(

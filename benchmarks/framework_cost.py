@@ -1,6 +1,8 @@
-"""What the framework costs: train.py's step loop against a bare PyTorch loop of the same networks, in one process.
+"""What the framework costs: train.py's step loop against a bare PyTorch loop of the same networks,
+in one process.
 
-Prints milliseconds per step of both and their ratio (median over interleaved repeats). Run it with `make bench`.
+Prints milliseconds per step of both and their ratio (median over interleaved repeats). Run it with
+`make bench`.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ def framework(study: Study, folder: Path) -> float:
 
 
 def bare(study: Study) -> float:
-    """Time the shortest loop that trains the same networks on minibatches of the same images: seconds per step."""
+    """Time the shortest loop that trains the same networks on minibatches of the same images:
+    seconds per step.
+    """
     run = study.runs[-1]
     environments = study.environments
     networks = study.module(run.fold).networks

@@ -1,10 +1,12 @@
-"""What a GPU makes of dgbench, in one go of less than ten minutes: speed, memory, and whether numbers are the CPU's.
+"""What a GPU makes of dgbench, in one go of less than ten minutes: speed, memory, and whether
+numbers are the CPU's.
 
-Measures the device's rate of matrix products in each precision; a stack of runs against a bare loop, for a perceptron
-and a convolutional network; images per second of training, with memory, for ResNet-18, ResNet-50 and ViT-B/16 with
-random weights in single precision, TF32 and bfloat16; and how far steps on the device are from the same on the CPU.
-Nothing is downloaded. Without a GPU it runs smaller on the CPU, and says so. Run it with `make bench-gpu`, or
-``python benchmarks/gpu.py --output gpu.json`` where dgbench is installed otherwise (docs/how_to/gpu.md).
+Measures the device's rate of matrix products in each precision; a stack of runs against a bare
+loop, for a perceptron and a convolutional network; images per second of training, with memory, for
+ResNet-18, ResNet-50 and ViT-B/16 with random weights in single precision, TF32 and bfloat16; and
+how far steps on the device are from the same on the CPU. Nothing is downloaded. Without a GPU it
+runs smaller on the CPU, and says so. Run it with `make bench-gpu`, or ``python benchmarks/gpu.py
+--output gpu.json`` where dgbench is installed otherwise (docs/how_to/gpu.md).
 """
 
 from __future__ import annotations
@@ -106,7 +108,9 @@ def stacks(folder: Path, peak: float) -> list[dict[str, Any]]:
 
 
 def training(name: str, precision: str, peak: float) -> dict[str, Any]:
-    """Measure images per second of ERM on random images in memory, memory in GB, and the share of the product rate."""
+    """Measure images per second of ERM on random images in memory, memory in GB, and the share of
+    the product rate.
+    """
     matmul, half = PRECISIONS[precision]
     set_precision(matmul)
     if ON_GPU:
@@ -133,7 +137,9 @@ def training(name: str, precision: str, peak: float) -> dict[str, Any]:
 
 
 def differences() -> list[dict[str, Any]]:
-    """Find the largest relative difference of the losses of some steps on the device from those on the CPU."""
+    """Find the largest relative difference of the losses of some steps on the device from those on
+    the CPU.
+    """
     set_precision("highest")
     rows = []
     for network, words in EQUAL.items():
@@ -198,11 +204,15 @@ def main() -> None:
     ]
     worst = {kind: max(row[kind] for row in result["equality"]) for kind in ("double", "single")}
     print(
-        f"\nlosses of {EQUAL_STEPS} steps, {len(result['equality'])} networks and algorithms, against the CPU's: ",
+        (
+            f"\nlosses of {EQUAL_STEPS} steps, {len(result['equality'])} networks and algorithms, "
+            "against the CPU's: "
+        ),
         end="",
     )
     print(
-        f"largest relative difference {worst['double']:.1e} in double, {worst['single']:.1e} in single precision"
+        f"largest relative difference {worst['double']:.1e} in double, {worst['single']:.1e} in "
+        "single precision"
     )
     print(
         f"not equal: {', '.join(unequal)}" if unequal else "all equal",

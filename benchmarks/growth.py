@@ -1,10 +1,12 @@
-"""How costs grow with rows, environments and runs: three sizes of each, seconds of the processor and peak memory.
+"""How costs grow with rows, environments and runs: three sizes of each, seconds of the processor
+and peak memory.
 
     python benchmarks/growth.py [rows|environments|runs ...]
 
-Each size is read in a process of its own. Rows: more evaluations of 100 runs; environments: more columns of a
-wide table (``import=table``); runs: more folders, each with few rows. Ratios of neighbors stand beside them: sizes
-double, so that 2 is linear and 4 is quadratic. Exits with 1 where a cost of the larger two grows faster than 3.
+Each size is read in a process of its own. Rows: more evaluations of 100 runs; environments: more
+columns of a wide table (``import=table``); runs: more folders, each with few rows. Ratios of
+neighbors stand beside them: sizes double, so that 2 is linear and 4 is quadratic. Exits with 1
+where a cost of the larger two grows faster than 3.
 """
 
 from __future__ import annotations

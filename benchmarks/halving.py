@@ -1,11 +1,13 @@
-"""What ``hparams=halving`` saves against a whole search, and what the draws that it chooses are worth.
+"""What ``hparams=halving`` saves against a whole search, and what the draws that it chooses are
+worth.
 
 python benchmarks/halving.py [--folder DIR] [--algorithms erm,vrex] [--searches 5] [--steps 480]
 
-Both searches have the same 20 draws of each algorithm and search; the draw and the step of every fold are chosen by
-training-domain validation, and their test error is that of the held-out environment. The batch size is fixed, so that
-draws train together in both. Both run at once, each on a CPU thread of its own. With ``--folder`` the models stay, and
-the same command goes on where it was stopped; seconds are then those of its last part.
+Both searches have the same 20 draws of each algorithm and search; the draw and the step of every
+fold are chosen by training-domain validation, and their test error is that of the held-out
+environment. The batch size is fixed, so that draws train together in both. Both run at once, each
+on a CPU thread of its own. With ``--folder`` the models stay, and the same command goes on where it
+was stopped; seconds are then those of its last part.
 """
 
 from __future__ import annotations
@@ -66,8 +68,8 @@ def outcome(
     """Read what the searches in a folder chose.
 
     Returns:
-        The mean test error of the chosen models of each search, their folds and draws, and the optimizer steps that
-        each algorithm's models took.
+        The mean test error of the chosen models of each search, their folds and draws, and the
+        optimizer steps that each algorithm's models took.
     """
     collection = collect(folder)
     errors, draws, steps = defaultdict(list), defaultdict(set), defaultdict(int)
@@ -87,7 +89,8 @@ def table(folder: Path) -> None:
         outcome(folder / kind) for kind in KINDS
     )
     print(
-        "| algorithm | steps, % | same draw, % | whole search, % | halving, % | difference, points | 95 % interval |"
+        "| algorithm | steps, % | same draw, % | whole search, % | halving, % | difference, "
+        "points | 95 % interval |"
     )
     print("|---|--:|--:|--:|--:|--:|--:|")
 
@@ -96,8 +99,9 @@ def table(folder: Path) -> None:
         difference = mean_interval([100 * (halved[key] - whole[key]) for key in keys])
         errors = [100 * sum(side[key] for key in keys) / len(keys) for side in (whole, halved)]
         print(
-            f"| {title} | {100 * share:.1f} | {100 * sum(same) / len(same):.0f} | {errors[0]:.1f} | {errors[1]:.1f} | "
-            f"{difference.estimate:+.1f} | {difference.low:+.1f} to {difference.high:+.1f} |"
+            f"| {title} | {100 * share:.1f} | {100 * sum(same) / len(same):.0f} | {errors[0]:.1f} "
+            f"| {errors[1]:.1f} | {difference.estimate:+.1f} | {difference.low:+.1f} to "
+            f"{difference.high:+.1f} |"
         )
 
     for algorithm in dict.fromkeys(name for name, _ in whole):
@@ -130,7 +134,10 @@ def main() -> None:
             seconds[kind] = usage.ru_utime + usage.ru_stime
         table(folder)
         print(
-            f"CPU seconds: whole searches {seconds['search']:.0f}, halving {seconds['halving']:.0f}, ",
+            (
+                f"CPU seconds: whole searches {seconds['search']:.0f}, halving "
+                f"{seconds['halving']:.0f}, "
+            ),
             end="",
         )
         print(f"{100 * seconds['halving'] / seconds['search']:.0f} %")

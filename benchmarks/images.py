@@ -1,14 +1,15 @@
 """Training from image files: train.py against (a) resident tensors and (b) PIL with a DataLoader.
 
-(a) is the shortest loop that trains the same network on minibatches that are already there: what the network itself
-costs. (b) opens and augments every image when it is drawn, as DomainBed does, with as many workers as there are cores;
-once in this process, with the memory that train.py keeps between steps (dgbench.training.processes), and once in a
-process of its own, as a plain PyTorch script has it. Ours and (b) train on the same JPEG files with the same
-augmentation. Prints images per second, the median ratio over interleaved repeats, and peak memory; and below, for a
-whole run with its evaluation, the share of its time that saving predictions takes, and its peak memory with and without
-them, each in a process of its own. Run it with
-`make bench-images`; `--root DIR` takes your images (a tree environment/class/image) instead of random pictures of
-PACS' size, 227 x 227 pixels, and `--side` makes pictures of another size.
+(a) is the shortest loop that trains the same network on minibatches that are already there: what
+the network itself costs. (b) opens and augments every image when it is drawn, as DomainBed does,
+with as many workers as there are cores; once in this process, with the memory that train.py keeps
+between steps (dgbench.training.processes), and once in a process of its own, as a plain PyTorch
+script has it. Ours and (b) train on the same JPEG files with the same augmentation. Prints images
+per second, the median ratio over interleaved repeats, and peak memory; and below, for a whole run
+with its evaluation, the share of its time that saving predictions takes, and its peak memory with
+and without them, each in a process of its own. Run it with `make bench-images`; `--root DIR` takes
+your images (a tree environment/class/image) instead of random pictures of PACS' size, 227 x 227
+pixels, and `--side` makes pictures of another size.
 """
 
 from __future__ import annotations
@@ -133,7 +134,9 @@ def resident(study: Study) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 class Opened(Dataset[tuple[Tensor, int]]):
-    """Every image opened and augmented by PIL and torchvision when it is drawn: DomainBed's pipeline."""
+    """Every image opened and augmented by PIL and torchvision when it is drawn: DomainBed's
+    pipeline.
+    """
 
     def __init__(self, table: ImageTable, side: int) -> None:
         self.table = table
@@ -155,7 +158,9 @@ class Opened(Dataset[tuple[Tensor, int]]):
 
 
 def opened(study: Study) -> Iterator[tuple[Tensor, Tensor]]:
-    """Load minibatches in the study's own order by a DataLoader, as many workers as cores, two batches each ahead."""
+    """Load minibatches in the study's own order by a DataLoader, as many workers as cores, two
+    batches each ahead.
+    """
     data: EnvironmentData = study.runs[0].data
     options: Any = study.planned.dataset
     order = (data.runs[0].order(step % 1000).tolist() for step in range(10**9))
@@ -167,7 +172,9 @@ def opened(study: Study) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def peak(call: Callable[[], float]) -> tuple[float, float]:
-    """Return a call's result and the peak memory in GB: the device's meanwhile, or this process's so far on a CPU."""
+    """Return a call's result and the peak memory in GB: the device's meanwhile, or this process's
+    so far on a CPU.
+    """
     if DEVICE == "cuda":
         torch.cuda.reset_peak_memory_stats()
     result = call()
@@ -177,7 +184,9 @@ def peak(call: Callable[[], float]) -> tuple[float, float]:
 
 
 def script(words: list[str], folder: Path) -> float:
-    """Measure images per second of (b) in a process of its own, without train.py's settings of memory."""
+    """Measure images per second of (b) in a process of its own, without train.py's settings of
+    memory.
+    """
     plain = {key: value for key, value in os.environ.items() if key != "THP_MEM_ALLOC_ENABLE"}
     command = [sys.executable, __file__, "--script", str(folder), *words]
     return float(
@@ -188,7 +197,9 @@ def script(words: list[str], folder: Path) -> float:
 
 
 def whole_run(study: Study) -> str:
-    """Time a run with its evaluation: seconds, of them in the callback of predictions, peak GB, bytes per image."""
+    """Time a run with its evaluation: seconds, of them in the callback of predictions, peak GB,
+    bytes per image.
+    """
     spent = 0.0
 
     def timed_hook(hook: Callable[..., None]) -> Callable[..., None]:
@@ -271,7 +282,8 @@ def main() -> None:
         return
     prepare_process()
     print(
-        f"torch {torch.__version__}, {torch.get_num_threads()} threads, {cores()} cores, {DEVICE}; images per second\n"
+        f"torch {torch.__version__}, {torch.get_num_threads()} threads, {cores()} cores, "
+        f"{DEVICE}; images per second\n"
     )
     head = f"{'backbone':<10}{'image':<10}{'batch':>6}{'ours':>9}{'resident':>10}{'PIL':>9}{'script':>9}"
     saved = []
@@ -299,9 +311,9 @@ def main() -> None:
             ]
             lean, full = saving(words, folder)
             saved.append(
-                f"{backbone}: saving predictions took {1000 * full[1]:.0f} ms of a run of {full[0]:.1f} s "
-                f"({100 * full[1] / full[0]:.2f} %), {full[3]:.1f} bytes per image; peak {full[2]:.2f} GB, without "
-                f"{lean[2]:.2f} GB ({lean[0]:.1f} s)"
+                f"{backbone}: saving predictions took {1000 * full[1]:.0f} ms of a run of "
+                f"{full[0]:.1f} s ({100 * full[1] / full[0]:.2f} %), {full[3]:.1f} bytes per "
+                f"image; peak {full[2]:.2f} GB, without {lean[2]:.2f} GB ({lean[0]:.1f} s)"
             )
         rates = [statistics.median(column) for column in zip(*repeats, strict=True)]
         ratios = [statistics.median(run[0] / run[k] for run in repeats) for k in (1, 2, 3)]

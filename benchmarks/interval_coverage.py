@@ -1,9 +1,11 @@
-"""How often the intervals of a report hold the truth, and how often its tests find what is not there.
+"""How often the intervals of a report hold the truth, and how often its tests find what is not
+there.
 
     python benchmarks/interval_coverage.py [--trials 3000]
 
-Simulates tables of A algorithms and n seeds (blocks, configurations) whose truth is known, calls the functions that
-the reports call, and prints the tables of docs/concepts/statistics.md. One core; each cell has a generator of its own.
+Simulates tables of A algorithms and n seeds (blocks, configurations) whose truth is known, calls
+the functions that the reports call, and prints the tables of docs/concepts/statistics.md. One core;
+each cell has a generator of its own.
 """
 
 from __future__ import annotations
@@ -77,20 +79,26 @@ def holds(interval: Interval, truth: float = 0.0) -> float:
 
 
 def difference(kind: str) -> Trial:
-    """Make a trial of the first algorithm less the last, whose deviation is the largest where they are unequal."""
+    """Make a trial of the first algorithm less the last, whose deviation is the largest where they
+    are unequal.
+    """
     return lambda rng, n, a: holds(
         resample(names(a), noise(rng, n, a, kind), rng).difference("0", str(a - 1))
     )
 
 
 def difference_of_averages(rng: Generator, n: int, a: int) -> float:
-    """Draw effects of algorithm x seed, algorithm x environment and each value; resample seeds and 4 environments."""
+    """Draw effects of algorithm x seed, algorithm x environment and each value; resample seeds and
+    4 environments.
+    """
     parts = [rng.normal(size=shape) for shape in ((a, n, 1), (a, 1, 4), (a, n, 4))]
     return holds(resample(names(a), sum(parts), rng).difference("0", "1"))
 
 
 def to_the_lowest(rng: Generator, n: int, a: int) -> float:
-    """Simulate the difference of the highest mean to the lowest one, of algorithms that the data choose."""
+    """Simulate the difference of the highest mean to the lowest one, of algorithms that the data
+    choose.
+    """
     resamples = resample(names(a), noise(rng, n, a, "normal"), rng)
     return holds(
         resamples.difference(
@@ -100,14 +108,18 @@ def to_the_lowest(rng: Generator, n: int, a: int) -> float:
 
 
 def rank(rng: Generator, n: int, a: int) -> float:
-    """Simulate the rank of a random one of the algorithms, whose means are one standard deviation apart."""
+    """Simulate the rank of a random one of the algorithms, whose means are one standard deviation
+    apart.
+    """
     index = int(rng.integers(a))
     ranks = resample(names(a), noise(rng, n, a, "normal") + np.arange(a)[:, None], rng).ranks()
     return holds(ranks[str(index)], index + 1)
 
 
 def measures(rng: Generator, n: int, a: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw two measures and the ideal, (A, n): algorithms from a normal population, half of the variance the seed's."""
+    """Draw two measures and the ideal, (A, n): algorithms from a normal population, half of the
+    variance the seed's.
+    """
     ideal, *errors = rng.normal(size=(3, a, 1)) + rng.normal(size=(3, a, n))
     first, second = (RHO * ideal + math.sqrt(1 - RHO**2) * error for error in errors)
     return first, second, ideal
@@ -141,7 +153,9 @@ def best_is_in_the_set(kind: str) -> Trial:
 
 
 def leads(means: Callable[[int], np.ndarray], kind: str, *, every: bool = False) -> Trial:
-    """Make a trial of a lead that is significant at 5%, or, with ``every``, that holds in every seed."""
+    """Make a trial of a lead that is significant at 5%, or, with ``every``, that holds in every
+    seed.
+    """
 
     def trial(rng: Generator, n: int, a: int) -> float:
         result = lead(noise(rng, n, a, kind) + means(a))
@@ -265,7 +279,8 @@ def main() -> None:
             )
         print()
     print(
-        f"{trials:,} data sets a cell, half as many for ranks and correlations, {time.perf_counter() - start:.0f} s"
+        f"{trials:,} data sets a cell, half as many for ranks and correlations, "
+        f"{time.perf_counter() - start:.0f} s"
     )
 
 

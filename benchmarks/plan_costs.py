@@ -1,8 +1,10 @@
-"""What plans count against the clock: operations of a step on the meta device, and seconds of the step on this CPU.
+"""What plans count against the clock: operations of a step on the meta device, and seconds of the
+step on this CPU.
 
-Prints, for networks and algorithms of several families, counted operations, clocked milliseconds, the operations per
-second that they give, and how far that is from the family's median: within 25 % a plan that knows one speed of a family
-knows the others. Then whether operations and seconds have the same order. Run it with `make bench-plan`.
+Prints, for networks and algorithms of several families, counted operations, clocked milliseconds,
+the operations per second that they give, and how far that is from the family's median: within 25 %
+a plan that knows one speed of a family knows the others. Then whether operations and seconds have
+the same order. Run it with `make bench-plan`.
 """
 
 from __future__ import annotations
@@ -83,10 +85,11 @@ class Case:
         return self.module.train_steps([self.batch] * n, self.optimizers).flatten()
 
     def seconds(self) -> float:
-        """Measure the CPU seconds of one step in one thread, optimizers included; others may use the machine meanwhile.
+        """Measure the CPU seconds of one step in one thread, optimizers included; others may use
+        the machine meanwhile.
 
-        A step before it is not clocked: it gets from the system the memory that another case gave back, which a step
-        of training finds at hand.
+        A step before it is not clocked: it gets from the system the memory that another case gave
+        back, which a step of training finds at hand.
         """
         self.steps()
         begun = time.process_time()
@@ -118,7 +121,10 @@ def main() -> None:
         by_flops = sorted(members, key=lambda i: cases[i].cost.step)
         in_order = by_flops == sorted(members, key=lambda i: clocked[i])
         print(
-            f"{family}: {'the same order' if in_order else 'another order'} by operations and by seconds",
+            (
+                f"{family}: {'the same order' if in_order else 'another order'} by operations and "
+                "by seconds"
+            ),
             flush=True,
         )
 

@@ -1,10 +1,12 @@
-"""How long reports take: of as many rows as DomainBed's published sweep has records (1,833,734), again, and of few.
+"""How long reports take: of as many rows as DomainBed's published sweep has records (1,833,734),
+again, and of few.
 
     python benchmarks/report_speed.py [--rows 1800000] [--keep DIR]
 
-Makes a synthetic study (12 settings x 14 algorithms x 3 seeds, several evaluations per run) in a temporary folder and
-runs `report.py` over it; adds ten runs and reports again, now with the rows that the first report kept; and reports on
-100 runs alone. Prints seconds and peak memory of each process, and exits with 1 when a target is missed.
+Makes a synthetic study (12 settings x 14 algorithms x 3 seeds, several evaluations per run) in a
+temporary folder and runs `report.py` over it; adds ten runs and reports again, now with the rows
+that the first report kept; and reports on 100 runs alone. Prints seconds and peak memory of each
+process, and exits with 1 when a target is missed.
 """
 
 from __future__ import annotations
@@ -80,8 +82,10 @@ def report(what: str, roots: Sequence[Path], selection: str, seconds: float) -> 
     gigabytes = usage.ru_maxrss / 2**20
     met = os.waitstatus_to_exitcode(status) == 0 and elapsed <= seconds and gigabytes <= GIGABYTES
     print(
-        f"{what:18s} {elapsed:5.1f} s of {seconds:.0f} s, peak memory {gigabytes:.2f} of {GIGABYTES:.0f} GB, "
-        f"page {page / 2**20:.2f} MB: {'met' if met else 'MISSED'}",
+        (
+            f"{what:18s} {elapsed:5.1f} s of {seconds:.0f} s, peak memory {gigabytes:.2f} of "
+            f"{GIGABYTES:.0f} GB, page {page / 2**20:.2f} MB: {'met' if met else 'MISSED'}"
+        ),
         flush=True,
     )
     return met

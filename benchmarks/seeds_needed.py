@@ -1,9 +1,10 @@
-"""Whether predicted seeds are those that studies need, and how often looking after every seed misleads.
+"""Whether predicted seeds are those that studies need, and how often looking after every seed
+misleads.
 
     python benchmarks/seeds_needed.py [--studies 10000]
 
-Simulates studies whose truth is known, calls the functions of ``report=power``, and prints the tables of
-docs/how_to/how_many_seeds.md. One core; every table has a generator of its own.
+Simulates studies whose truth is known, calls the functions of ``report=power``, and prints the
+tables of docs/how_to/how_many_seeds.md. One core; every table has a generator of its own.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def p_values(differences: np.ndarray) -> np.ndarray:
 def needed_by_simulation(
     rng: np.random.Generator, difference: float, algorithms: int, studies: int, most: int
 ) -> int:
-    """Find the fewest seeds with which 80% of simulated studies find a difference whose deviation is 1.
+    """Find the fewest seeds with which 80% of simulated studies find a difference whose deviation
+    is 1.
 
     Raises:
         ValueError: ``most`` seeds are too few.
@@ -51,13 +53,16 @@ def needed_by_simulation(
     enough = np.flatnonzero(significant.mean(axis=0) >= 0.8)
     if not len(enough):
         raise ValueError(
-            f"{most} seeds are too few for a difference of {difference:g} among {algorithms} algorithms"
+            f"{most} seeds are too few for a difference of {difference:g} among {algorithms} "
+            "algorithms"
         )
     return 1 + int(enough[0])
 
 
 def predictions(studies: int) -> Cells:
-    """Compare predicted with simulated seeds: a table, and how many of 200 random cases differ by at most 20%, or 1."""
+    """Compare predicted with simulated seeds: a table, and how many of 200 random cases differ by
+    at most 20%, or 1.
+    """
     yield "| predicted (simulated) seeds | 4 deviations | 2 | 1 | 0.5 |\n|---|--:|--:|--:|--:|"
     rng, close = np.random.default_rng(1), []
     for algorithms in ALGORITHMS:
@@ -82,12 +87,20 @@ def predictions(studies: int) -> Cells:
             (abs(predicted - simulated) <= 0.2 * simulated, abs(predicted - simulated) <= 1)
         )
     exact, either = np.mean(close, axis=0)[0], np.any(close, axis=1).mean()
-    yield f"\nOf 200 random cases {100 * exact:.1f}% are within 20%, {100 * either:.1f}% within 20% or one seed."
+    yield (
+        f"\nOf 200 random cases {100 * exact:.1f}% are within 20%, {100 * either:.1f}% within 20% "
+        "or one seed."
+    )
 
 
 def coverage(studies: int) -> Cells:
-    """Count how often a deviation's interval from a pilot holds the true one, and how often the estimate is too low."""
-    yield "| holds the truth (estimate too low), % | 3 seeds | 5 seeds | 10 seeds |\n|---|--:|--:|--:|"
+    """Count how often a deviation's interval from a pilot holds the true one, and how often the
+    estimate is too low.
+    """
+    yield (
+        "| holds the truth (estimate too low), % | 3 seeds | 5 seeds | 10 seeds "
+        "|\n|---|--:|--:|--:|"
+    )
     for title, algorithms, deviations in (
         ("2 algorithms", 2, np.ones(2)),
         ("5 algorithms", 5, np.ones(5)),
@@ -111,7 +124,9 @@ def coverage(studies: int) -> Cells:
 
 
 def false_leads(studies: int) -> Cells:
-    """Count how often one of normal algorithms that all tie is separated from the best, after each of 30 seeds."""
+    """Count how often one of normal algorithms that all tie is separated from the best, after each
+    of 30 seeds.
+    """
     heads = " | ".join(f"{algorithms} algorithms" for algorithms in ALGORITHMS)
     yield f"| misled, % | {heads} |\n|---|--:|--:|--:|"
     tests: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
@@ -141,7 +156,9 @@ def false_leads(studies: int) -> Cells:
 
 
 def speed(studies: int) -> Cells:
-    """Average the seeds until a pair is decided, and count the share that is within 30; 2 and 14 algorithms."""
+    """Average the seeds until a pair is decided, and count the share that is within 30; 2 and 14
+    algorithms.
+    """
     yield "| mean seeds (decided within 30, %) | 4 deviations | 2 | 1 | 0.5 |\n|---|--:|--:|--:|--:|"
     rng = np.random.default_rng(2)
     smallest = np.concatenate(

@@ -1,7 +1,9 @@
-"""How often nominal 95 % intervals of estimated shift hold the true value, on pairs whose shift is known.
+"""How often nominal 95 % intervals of estimated shift hold the true value, on pairs whose shift is
+known.
 
-Labels are flipped with probability 0.25, a color differs from the label with 0.1 on one side and with e on the other;
-features are color, noise-free class and eight numbers that say nothing, all with noise. Prints a table.
+Labels are flipped with probability 0.25, a color differs from the label with 0.1 on one side and
+with e on the other; features are color, noise-free class and eight numbers that say nothing, all
+with noise. Prints a table.
 
     python benchmarks/shift_coverage.py [--sets 20] [--images 1500] [--estimator joint ood_bench]
 """
@@ -23,7 +25,9 @@ NOISE, DIMENSIONS, E_P = 0.25, 10, 0.1
 
 
 def side(e: float, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Draw (n, 10) features and (n,) labels where the color differs from the label with probability e."""
+    """Draw (n, 10) features and (n,) labels where the color differs from the label with probability
+    e.
+    """
     clean = rng.integers(0, 2, n)
     y = np.where(rng.random(n) < NOISE, 1 - clean, clean)
     color = np.where(rng.random(n) < e, 1 - y, y)
@@ -34,7 +38,9 @@ def side(e: float, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.nda
 
 
 def interval(rows: list[ShiftRow], null: str) -> tuple[float, float, float] | None:
-    """Average the estimates of correlation shift, and add the ends of their interval; None where it was refused."""
+    """Average the estimates of correlation shift, and add the ends of their interval; None where it
+    was refused.
+    """
     estimates = {
         kind: [
             row.values["cor"]
@@ -82,8 +88,11 @@ def main() -> None:
                     nulls_covered += estimate[1] <= 0 <= estimate[2]
             seconds = (time.perf_counter() - begun) / options.sets
             print(
-                f"{estimator:10} {e:4.1f} {exact:6.3f} {mean(values)} {covered:4} of {len(values):2} "
-                f"{mean(nulls):>9} {nulls_covered:8} of {len(nulls):2} {seconds:6.1f}",
+                (
+                    f"{estimator:10} {e:4.1f} {exact:6.3f} {mean(values)} {covered:4} of "
+                    f"{len(values):2} {mean(nulls):>9} {nulls_covered:8} of {len(nulls):2} "
+                    f"{seconds:6.1f}"
+                ),
                 flush=True,
             )
 

@@ -1,8 +1,9 @@
-"""Runs trained together against runs trained one by one and against a bare PyTorch loop, in one process.
+"""Runs trained together against runs trained one by one and against a bare PyTorch loop, in one
+process.
 
-Prints steps x runs per second of each, how many times as fast as the bare loop the stack is and what
-``execution=auto`` chooses is, and the share of the device's matrix-product rate that the stack reaches. Run it with
-`make bench-stacked`; RUNS and CASES below say what is measured.
+Prints steps x runs per second of each, how many times as fast as the bare loop the stack is and
+what ``execution=auto`` chooses is, and the share of the device's matrix-product rate that the stack
+reaches. Run it with `make bench-stacked`; RUNS and CASES below say what is measured.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def synchronize() -> None:
 
 
 def runs_of(overrides: list[str], n: int, steps: int) -> list[Run]:
-    """Build ``n`` runs of one shape: the held-out folds of as many seeds as it takes, over the same images."""
+    """Build ``n`` runs of one shape: the held-out folds of as many seeds as it takes, over the same
+    images.
+    """
     runs: list[Run] = []
     source, seed = None, 0
     while len(runs) < n:
@@ -87,7 +90,9 @@ def fit(module: pl.LightningModule, data: pl.LightningDataModule) -> float:
 
 
 def planned(runs: list[Run], mode: str) -> list[Group]:
-    """Group the runs into the stacks that ``execution.mode`` makes of them, as many as fit into memory in each."""
+    """Group the runs into the stacks that ``execution.mode`` makes of them, as many as fit into
+    memory in each.
+    """
     return plan_groups(runs, {**runs[0].study.config["execution"], "mode": mode})
 
 
@@ -97,7 +102,9 @@ def fit_group(group: Group) -> float:
 
 
 def bare(modules: list[SingleRun], data: list[EnvironmentData], steps: int) -> float:
-    """Measure seconds per step and run of a plain loop over separate models, images painted before the clock runs."""
+    """Measure seconds per step and run of a plain loop over separate models, images painted before
+    the clock runs.
+    """
     separate = []
     for module, run_data in zip(modules, data, strict=True):
         run_data.environments.store.to(torch.device(DEVICE))
@@ -129,7 +136,9 @@ def bare(modules: list[SingleRun], data: list[EnvironmentData], steps: int) -> f
 
 
 def matmul_rate(dtype: torch.dtype = torch.float32) -> float:
-    """Measure the FLOP/s of a large matrix product, the best of some rounds, since others may use the machine."""
+    """Measure the FLOP/s of a large matrix product, the best of some rounds, since others may use
+    the machine.
+    """
     n = 8192 if DEVICE == "cuda" else 1024
     a, b = (torch.rand(n, n, device=DEVICE).to(dtype) for _ in range(2))
     a @ b
@@ -193,7 +202,8 @@ def main() -> None:
     prepare_process()
     peak = matmul_rate()
     print(
-        f"torch {torch.__version__}, {DEVICE}, {torch.get_num_threads()} threads, {peak / 1e9:.0f} GFLOP/s measured\n"
+        f"torch {torch.__version__}, {DEVICE}, {torch.get_num_threads()} threads, "
+        f"{peak / 1e9:.0f} GFLOP/s measured\n"
     )
     columns = ("runs", "bare", "single", "stacked", "x bare", "auto", "of peak")
     print(

@@ -1,9 +1,11 @@
-"""What the sentences about leaders and worst cases are worth, on simulated studies whose truth is known.
+"""What the sentences about leaders and worst cases are worth, on simulated studies whose truth is
+known.
 
     python benchmarks/statements.py [--trials 2000]
 
-Prints the tables of docs/concepts/statistics.md: how often an algorithm is called worse though it is not, and bias
-and coverage of the two worst+gaps. Calls the functions that reports call. One core.
+Prints the tables of docs/concepts/statistics.md: how often an algorithm is called worse though it
+is not, and bias and coverage of the two worst+gaps. Calls the functions that reports call. One
+core.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ def noisy_leader(rng: Generator, algorithms: int, seeds: int) -> np.ndarray:
 
 
 def called_worse(algorithms: int, seeds: int, trials: int) -> tuple[str, str]:
-    """Count how often the equal of a noisy leader is called worse: by the set of the best, and by its own test."""
+    """Count how often the equal of a noisy leader is called worse: by the set of the best, and by
+    its own test.
+    """
     rng = np.random.default_rng([algorithms, seeds, 1])
     leads = outside = beaten = 0
     while leads < trials:
@@ -53,7 +57,9 @@ def called_worse(algorithms: int, seeds: int, trials: int) -> tuple[str, str]:
 
 
 def false_claims(algorithms: int, seeds: int, trials: int) -> tuple[str, str]:
-    """Count, of algorithms that all tie, how often one is "decided", and how often the leader beats at least one."""
+    """Count, of algorithms that all tie, how often one is "decided", and how often the leader beats
+    at least one.
+    """
     rng = np.random.default_rng([algorithms, seeds, 2])
     decided = beats = 0
     for _ in range(trials):
@@ -195,7 +201,8 @@ def main() -> None:
     quiet_and_noisy(trials)
     worst_gap_section(trials // 4)
     print(
-        f"\n{trials:,} studies a cell, {trials // 4:,} for worst+gap, {time.perf_counter() - start:.0f} s"
+        f"\n{trials:,} studies a cell, {trials // 4:,} for worst+gap, "
+        f"{time.perf_counter() - start:.0f} s"
     )
 
 

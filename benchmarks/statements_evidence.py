@@ -1,9 +1,11 @@
-"""What evidence, averages of published tables and the worst of several groups claim, where the truth is known.
+"""What evidence, averages of published tables and the worst of several groups claim, where the
+truth is known.
 
     python benchmarks/statements_evidence.py [--studies 10000]
 
-Prints tables of docs/how_to/how_many_seeds.md and docs/concepts/statistics.md. One core; every table has a generator of
-its own. ``SECTIONS`` are those that benchmarks/statements.py runs with its others.
+Prints tables of docs/how_to/how_many_seeds.md and docs/concepts/statistics.md. One core; every
+table has a generator of its own. ``SECTIONS`` are those that benchmarks/statements.py runs with its
+others.
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ RIVALS = {
 
 
 def evidence(studies: int) -> Cells:
-    """Count how often rivals of the same mean as a quiet, normal algorithm are called lower, after each of 30 seeds."""
+    """Count how often rivals of the same mean as a quiet, normal algorithm are called lower, after
+    each of 30 seeds.
+    """
     heads = " | ".join(f"{algorithms} algorithms" for algorithms in ALGORITHMS)
     yield f"| misled, %: rivals of the same mean | evidence | {heads} |\n|---|---|--:|--:|--:|"
     for kind, (rivals, symmetric) in RIVALS.items():
@@ -80,7 +84,9 @@ def _misled(
     algorithms: int,
     studies: int,
 ) -> float:
-    """Simulate studies of one quiet algorithm and its rivals; return the share with a false verdict."""
+    """Simulate studies of one quiet algorithm and its rivals; return the share with a false
+    verdict.
+    """
     rng = np.random.default_rng(algorithms)
     needed = 1 / error_of_each(algorithms, 0.05)
     misled = []
@@ -92,7 +98,9 @@ def _misled(
 
 
 def evidence_power(studies: int) -> Cells:
-    """Average the seeds until a pair of 2 algorithms is decided, at most 200, by difference and its deviation."""
+    """Average the seeds until a pair of 2 algorithms is decided, at most 200, by difference and its
+    deviation.
+    """
     pairs = ((20, 10), (10, 5), (5, 2.5), (5, 5))  # points: difference, deviation
     heads = " | ".join(f"{difference} ± {deviation}" for difference, deviation in pairs)
     yield f"| mean seeds (decided within {MOST_LOOKS}, %), points | {heads} |\n|---|--:|--:|--:|--:|"
@@ -109,8 +117,13 @@ def evidence_power(studies: int) -> Cells:
 
 
 def degrees_of_freedom(studies: int) -> Cells:
-    """Compare averages over k columns of 3 runs each that are equal, and that are 4 standard errors apart."""
-    yield "| average over k columns, 3 runs each, at 5% | k = 1 | 2 | 4 | 5 | 7 |\n|---|--:|--:|--:|--:|--:|"
+    """Compare averages over k columns of 3 runs each that are equal, and that are 4 standard errors
+    apart.
+    """
+    yield (
+        "| average over k columns, 3 runs each, at 5% | k = 1 | 2 | 4 | 5 | 7 "
+        "|\n|---|--:|--:|--:|--:|--:|"
+    )
     for spread, widest in (("equal deviations", 1.0), ("deviations from 1 to 5", 5.0)):
         for apart, wanted in ((0.0, "false alarms"), (4.0, "power, 4 standard errors apart")):
             lines: dict[str, list[str]] = {
@@ -129,7 +142,8 @@ def degrees_of_freedom(studies: int) -> Cells:
 def _separations(
     rng: Generator, true: np.ndarray, apart: float, studies: int
 ) -> tuple[float, float]:
-    """Return how often Welch's test separates two averages, with the freedom of one sample each, and of all columns.
+    """Return how often Welch's test separates two averages, with the freedom of one sample each,
+    and of all columns.
 
     Args:
         rng: of the values.
@@ -152,7 +166,10 @@ def _separations(
 
 def worst_group(studies: int) -> Cells:
     """Count how often the interval of the group with most errors misses that group's true error."""
-    yield "| misses the picked group's error, % | 95% of it alone | share too high | 1 - 0.05/G |\n|---|--:|--:|--:|"
+    yield (
+        "| misses the picked group's error, % | 95% of it alone | share too high | 1 - 0.05/G "
+        "|\n|---|--:|--:|--:|"
+    )
     for title, images, errors in (
         ("24 groups of 60 images, 20% each", 60, np.full(24, 0.2)),
         ("24 groups of 600 images, 20% each", 600, np.full(24, 0.2)),
@@ -168,7 +185,10 @@ def worst_group(studies: int) -> Cells:
         misses = (truth < low) | (truth > high)
         too_high = (truth < low).sum() / max(1, misses.sum())
         joint = (truth < wide_low) | (truth > wide_high)
-        yield f"| {title} | {100 * misses.mean():.1f} | {100 * too_high:.0f} | {100 * joint.mean():.1f} |"
+        yield (
+            f"| {title} | {100 * misses.mean():.1f} | {100 * too_high:.0f} | "
+            f"{100 * joint.mean():.1f} |"
+        )
 
 
 def _exact(wrong: np.ndarray, images: int, alpha: float) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,5 @@
-"""What launching a sweep costs: a local launcher against one process, a plan of 100,000 jobs, a finished sweep again.
+"""What launching a sweep costs: a local launcher against one process, a plan of 100,000 jobs, a
+finished sweep again.
 
 python benchmarks/sweeps.py [--draws 20] [--steps 100]
 """
@@ -18,7 +19,9 @@ SMALL = ("dataset.base=digits", "execution=single", "backbone.width=64", "traine
 
 
 def train(folder: Path, *words: str) -> tuple[float, float, str]:
-    """Run a sweep; return its seconds, the peak memory of its largest process in GB, and the last line it prints."""
+    """Run a sweep; return its seconds, the peak memory of its largest process in GB, and the last
+    line it prints.
+    """
     folder.mkdir(exist_ok=True)
     with (folder / "said").open("w+") as log:
         began = time.monotonic()
@@ -52,7 +55,10 @@ def main() -> None:
         alone, _, _ = train(folder / "alone", *search)
         shared, _, _ = train(folder / "shared", *search, "hydra/launcher=local")
         print(
-            f"search of {models} models: one process {alone:.1f} s, hydra/launcher=local {shared:.1f} s, ",
+            (
+                f"search of {models} models: one process {alone:.1f} s, hydra/launcher=local "
+                f"{shared:.1f} s, "
+            ),
             end="",
         )
         print(
@@ -74,7 +80,8 @@ def main() -> None:
         for launcher in ("basic", "local"):
             seconds, memory, line = train(folder / "done", *done[:3], f"hydra/launcher={launcher}")
             print(
-                f"finished sweep of 1,000 runs again, launcher {launcher}: {seconds:.1f} s, {memory:.2f} GB: {line}"
+                f"finished sweep of 1,000 runs again, launcher {launcher}: {seconds:.1f} s, "
+                f"{memory:.2f} GB: {line}"
             )
 
 

@@ -1,4 +1,6 @@
-"""Row files as training writes them, made up instead of trained: for measuring and looking at reports."""
+"""Row files as training writes them, made up instead of trained: for measuring and looking at
+reports.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ GRID = tuple(f"{i / 100:.2f}" for i in range(101))
 
 
 def given_environments(ratio: int, scale: int) -> list[str]:
-    """List the environments of Hwang et al. 2024, section 4.1: a majority in 0.8..0.9, a minority in 0.1..0.2."""
+    """List the environments of Hwang et al. 2024, section 4.1: a majority in 0.8..0.9, a minority
+    in 0.1..0.2.
+    """
 
     def between(low: float, count: int) -> list[str]:
         return [f"{low + 0.1 * i / max(1, count - 1):.4g}" for i in range(count)]
@@ -33,7 +37,9 @@ def write_study(
     steps: Sequence[int] = (5000,),
     at_most: int | None = None,
 ) -> int:
-    """Write run folders until there are ``at_most`` rows (None: all); return how many rows were written."""
+    """Write run folders until there are ``at_most`` rows (None: all); return how many rows were
+    written.
+    """
     written = 0
     for scale in scales:
         for ratio in ratios:

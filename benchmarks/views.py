@@ -1,9 +1,11 @@
-"""Draws what FACT and JiGen make of images, for a person to look at: ``python benchmarks/views.py --to VIEWS.png``.
+"""Draws what FACT and JiGen make of images, for a person to look at: ``python benchmarks/views.py
+--to VIEWS.png``.
 
-One column is an image, a few of each training environment. FACT: the image, the partner whose Fourier amplitudes are
-mixed in, and the mixture, whose phases are the image's own; a title says the partner's weight. JiGen: the shuffled
-tiles, some of them gray; a title says the number of the order. `--dataset pacs,root=DIR` takes other images, in the
-words of ``python -m dgbench.cli.contact_sheet``; hyperparameters have their defaults, but all images are shuffled.
+One column is an image, a few of each training environment. FACT: the image, the partner whose
+Fourier amplitudes are mixed in, and the mixture, whose phases are the image's own; a title says the
+partner's weight. JiGen: the shuffled tiles, some of them gray; a title says the number of the
+order. `--dataset pacs,root=DIR` takes other images, in the words of ``python -m
+dgbench.cli.contact_sheet``; hyperparameters have their defaults, but all images are shuffled.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ Sheet = tuple[str, list[str], tuple[list[str], Tensor]]
 
 
 def images(words: str, each: int, seed: int) -> tuple[EnvBatch, Sizes, list[str]]:
-    """Draw a minibatch of ``each`` images of every environment; return it, its sizes and the environments' names."""
+    """Draw a minibatch of ``each`` images of every environment; return it, its sizes and the
+    environments' names.
+    """
     name, *keys = words.split(",")
     overrides = [f"dataset={name}", *(f"dataset.{key}" for key in keys)]
     source = built(dataset_options(composed(overrides)["dataset"]))
@@ -59,7 +63,9 @@ def images(words: str, each: int, seed: int) -> tuple[EnvBatch, Sizes, list[str]
 def step_of(
     kind: type[Algorithm], name: str, batch: EnvBatch, sizes: Sizes, seed: int, **values: Any
 ) -> tuple[Any, Step]:
-    """Build an algorithm with its defaults or these values, and the :class:`Step` that it gets on these images."""
+    """Build an algorithm with its defaults or these values, and the :class:`Step` that it gets on
+    these images.
+    """
     config: Any = OmegaConf.to_container(OmegaConf.load(CONF / "algorithm" / f"{name}.yaml"))
     hparams = resolve(
         {"hparams": {}, "search": {"domainbed": {}}},

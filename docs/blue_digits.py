@@ -1,9 +1,11 @@
-"""Dataset shift of colored digits as in Ye et al. (2022), Figure 4 and Table 3: ``python docs/blue_digits.py WORK``.
+"""Dataset shift of colored digits as in Ye et al. (2022), Figure 4 and Table 3: ``python
+docs/blue_digits.py WORK``.
 
-Environments differ in how often the color contradicts the label (e), or in a third color, blue, that says nothing of
-the label: a share b of each digit is blue, from a Gaussian of mean mu and deviation sigma cut to [0, 1], and 1 - b is
-red or green. Draws docs/figures/blue_digits.png and prints its numbers and the paper's table beside ours, in some 40
-minutes. MNIST is in DGBENCH_DATA_DIR. Pictures and estimates are kept in WORK, and the same command continues.
+Environments differ in how often the color contradicts the label (e), or in a third color, blue,
+that says nothing of the label: a share b of each digit is blue, from a Gaussian of mean mu and
+deviation sigma cut to [0, 1], and 1 - b is red or green. Draws docs/figures/blue_digits.png and
+prints its numbers and the paper's table beside ours, in some 40 minutes. MNIST is in
+DGBENCH_DATA_DIR. Pictures and estimates are kept in WORK, and the same command continues.
 """
 
 from __future__ import annotations
@@ -66,7 +68,9 @@ def environment(e: float, mu: float) -> str:
 
 
 def write_pictures(folder: Path, data: Path, sigma: float) -> None:
-    """Write MNIST as ENVIRONMENT/CLASS/NUMBER.png, 14 x 14 in three colors, each digit in one environment."""
+    """Write MNIST as ENVIRONMENT/CLASS/NUMBER.png, 14 x 14 in three colors, each digit in one
+    environment.
+    """
     digits = load_base_images("mnist", data, 14)
     shape, rng = digits.images[:, 0].numpy() / digits.peak, np.random.default_rng(0)
     label = replaced((digits.classes < 5).long(), NOISE, 2, rng)
@@ -89,7 +93,8 @@ def write_pictures(folder: Path, data: Path, sigma: float) -> None:
 
 
 def estimates(work: Path, *words: str) -> pd.DataFrame:
-    """Run ``shift.py`` with these words; return a line per estimator, pair and trial, with its values.
+    """Run ``shift.py`` with these words; return a line per estimator, pair and trial, with its
+    values.
 
     A value is missing where too few points are in T for a correlation shift.
     """
@@ -112,7 +117,9 @@ def estimates(work: Path, *words: str) -> pd.DataFrame:
 
 
 def of_color(lines: pd.DataFrame) -> pd.DataFrame:
-    """Make the grid of Figure 4a, correlation shift by e of both sides; it is the same in both directions."""
+    """Make the grid of Figure 4a, correlation shift by e of both sides; it is the same in both
+    directions.
+    """
     sides = lines.assign(p=lines["p"].str[0].astype(float), q=lines["q"].str[0].astype(float))
     swapped = sides.rename(columns={"p": "q", "q": "p"})
     return pd.concat([sides, swapped]).pivot_table(
@@ -121,7 +128,9 @@ def of_color(lines: pd.DataFrame) -> pd.DataFrame:
 
 
 def of_blue(lines: pd.DataFrame, what: str) -> pd.DataFrame:
-    """Make the grid of Figure 4b or 4c: a shift between e = 0.1 in the lines and 0.9 in the columns, by mu of each."""
+    """Make the grid of Figure 4b or 4c: a shift between e = 0.1 in the lines and 0.9 in the
+    columns, by mu of each.
+    """
     p, q = ({environment(e, mu): mu for mu in MU} for e in SIDES)
     first, second = lines["p"].str[0], lines["q"].str[0]
     across = lines[first.isin(p) & second.isin(q)]
@@ -139,8 +148,8 @@ def computed_by_color() -> pd.DataFrame:
 def computed_by_blue(what: str) -> pd.DataFrame:
     """Compute Figure 4b or 4c for features that hold digit, color and share of blue.
 
-    A Gaussian has some density everywhere, so a feature counts as one side's where the posterior of the other is below
-    :data:`DELTA`.
+    A Gaussian has some density everywhere, so a feature counts as one side's where the posterior of
+    the other is below :data:`DELTA`.
     """
     sigma, b = SIGMA[what], np.linspace(0, 1, 2001)
     b = (b[1:] + b[:-1]) / 2
@@ -195,7 +204,9 @@ def draw(panels: Mapping[tuple[str, str], pd.DataFrame], out: Path) -> None:
 
 
 def beside_the_paper(ours: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Set our shifts beside each line of the paper's Table 3, with the deviation over trials and the share in T."""
+    """Set our shifts beside each line of the paper's Table 3, with the deviation over trials and
+    the share in T.
+    """
     table = {}
     for row, cells in published("ye2022_table3").values.items():
         table[row] = {f"paper {what}": f"{cells[what].mean:.2f}" for what in SIGMA}

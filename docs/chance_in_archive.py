@@ -1,7 +1,9 @@
-"""How many leaders of the archive beat a blind guess: ``python docs/chance_in_archive.py`` prints a table.
+"""How many leaders of the archive beat a blind guess: ``python docs/chance_in_archive.py`` prints a
+table.
 
-For each entry of results/, each of its settings and each measure: the algorithm with the lowest mean over seeds, among
-those that have the measure in every seed, beside the same measure of a blind guess. All follows from committed rows.
+For each entry of results/, each of its settings and each measure: the algorithm with the lowest
+mean over seeds, among those that have the measure in every seed, beside the same measure of a blind
+guess. All follows from committed rows.
 """
 
 from __future__ import annotations
@@ -23,12 +25,15 @@ RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 
 def leaders(evaluation: Evaluation) -> Iterator[dict[str, Any]]:
-    """Yield a line per setting and measure: the lowest mean, the blind guess's, and how many algorithms are below."""
+    """Yield a line per setting and measure: the lowest mean, the blind guess's, and how many
+    algorithms are below.
+    """
     for setting in evaluation.settings:
         studies = evaluation.of(setting.title).studies
         if setting.chance is None:
             raise ValueError(
-                f"the number of classes of {setting.title} is not known; name it in dgbench.reports.chance"
+                f"the number of classes of {setting.title} is not known; name it in "
+                "dgbench.reports.chance"
             )
         for measure in MEASURES:
             level = means(complete(studies, [measure])[measure])
@@ -96,8 +101,9 @@ def main() -> None:
         lost = int((~judged["beats"]).sum())
         better = int((judged["ideal"] < judged["error"]).sum())
         print(
-            f"{title}, of {len(judged)} settings with an ideal error: a blind guess is as low in {lost}; the algorithm "
-            f"selected has a lower ideal error than a blind guess in {better}, on average {judged['ideal'].mean():.1%}"
+            f"{title}, of {len(judged)} settings with an ideal error: a blind guess is as low in "
+            f"{lost}; the algorithm selected has a lower ideal error than a blind guess in "
+            f"{better}, on average {judged['ideal'].mean():.1%}"
         )
 
 

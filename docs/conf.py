@@ -1,7 +1,8 @@
 """Sphinx configuration of the documentation site, see ``make site``.
 
-The pages are plain Markdown that also reads well in the repository. Links to files outside ``docs/`` become links to
-the repository on the web, and a page that only names a file at the top of the repository shows that file.
+The pages are plain Markdown that also reads well in the repository. Links to files outside
+``docs/`` become links to the repository on the web, and a page that only names a file at the top of
+the repository shows that file.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ autodoc_member_order = "bysource"
 python_maximum_signature_line_length = 88  # longer ones get a line for each argument
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
-# references of docstrings to public names must have a target; Python, torch and pandas have sites of their own, and
-# what is not public has no page
+# references of docstrings to public names must have a target; Python, torch and pandas have sites
+# of their own, and what is not public has no page
 nitpicky = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!dgbench\b).*"),
@@ -72,7 +73,9 @@ _LINK = re.compile(r"(?<=\]\()(?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?(?=\))")
 
 
 def read_source(app: Any, page: str, content: list[str]) -> None:
-    """Show the files of ``SHOWN`` on their pages, and point links that leave docs/ at the repository."""
+    """Show the files of ``SHOWN`` on their pages, and point links that leave docs/ at the
+    repository.
+    """
     file = DOCS / f"{page}.md"
     if not file.exists():
         return  # a notebook
@@ -82,7 +85,9 @@ def read_source(app: Any, page: str, content: list[str]) -> None:
 
 
 def target(origin: Path, folder: Path, found: re.Match[str]) -> str:
-    """Rewrite a link of a file in ``origin`` so that it leads to the same place from a page in ``folder``."""
+    """Rewrite a link of a file in ``origin`` so that it leads to the same place from a page in
+    ``folder``.
+    """
     anchor = found["anchor"] or ""
     path = Path(os.path.normpath(origin / found["path"]))
     if path.is_relative_to(DOCS):

@@ -21,7 +21,9 @@ COLUMNS = 5  # corruptions side by side
 
 
 def photograph(file: str | None, side: int) -> Tensor:
-    """Read the middle square of an image file, or of scikit-learn's flower for None: (1, 3, side, side) uint8."""
+    """Read the middle square of an image file, or of scikit-learn's flower for None: (1, 3, side,
+    side) uint8.
+    """
     if file is None:
         from sklearn.datasets import load_sample_image
 
@@ -37,7 +39,8 @@ def photograph(file: str | None, side: int) -> Tensor:
 
 
 def draw(out: Path, image: Tensor) -> None:
-    """Write a sheet with the severities of each corruption below one another, the clean image to the left.
+    """Write a sheet with the severities of each corruption below one another, the clean image to
+    the left.
 
     Args:
         out: PNG file.

@@ -1,9 +1,10 @@
-"""``make gallery``: run the commands of docs/gallery/gallery.yaml, keep their reports, write the page that shows them.
+"""``make gallery``: run the commands of docs/gallery/gallery.yaml, keep their reports, write the
+page that shows them.
 
     python docs/make_gallery.py [--folder DIR] [--only PAGE]
 
-Runs that are done in DIR are not trained again. ``PACS`` in a command is the folder PACS, or its smaller copy PACS_64,
-of ``DGBENCH_DATA_DIR``.
+Runs that are done in DIR are not trained again. ``PACS`` in a command is the folder PACS, or its
+smaller copy PACS_64, of ``DGBENCH_DATA_DIR``.
 """
 
 from __future__ import annotations
@@ -138,7 +139,8 @@ def main() -> None:
     chosen = [entry for entry in entries if options.only in (None, entry["page"])]
     if not chosen:
         sys.exit(
-            f"make_gallery: no page is {options.only}; choose from {', '.join(item['page'] for item in entries)}"
+            f"make_gallery: no page is {options.only}; choose from "
+            f"{', '.join(item['page'] for item in entries)}"
         )
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder.resolve() if options.folder else Path(temporary)

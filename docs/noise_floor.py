@@ -1,7 +1,8 @@
-"""How far each part of chance moves the numbers: ``python docs/noise_floor.py`` draws a figure and prints a table.
+"""How far each part of chance moves the numbers: ``python docs/noise_floor.py`` draws a figure and
+prints a table.
 
-The figure is docs/figures/noise_floor.png; all follows from the numbers of committed entries of results/. Deviations
-are those of single studies, in points.
+The figure is docs/figures/noise_floor.png; all follows from the numbers of committed entries of
+results/. Deviations are those of single studies, in points.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from dgbench.reports.render.drawing import COLORS, canvas, grid
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDY = "noise_floor_digits"
-#: seeds 0 of these have the same images, initial weights and minibatches, trained by two versions of the code
+#: seeds 0 of these have the same images, initial weights and minibatches, trained by two versions
+#: of the code
 TWICE = ("hwang2024_table1_scale1", "hwang2024_table1_scale1_fixed_data")
 #: in the setting of the ratio 3:1 of the two, with one draw of the data
 FOUR = "sr_cmnist_14_four_algorithms"
@@ -30,7 +32,9 @@ LEAST = 0.01  #: points; what moves less is drawn there
 
 
 def numbers(entry: str) -> pd.DataFrame:
-    """Read one line per setting, algorithm and seed of an entry, with its ratio and with measures in points."""
+    """Read one line per setting, algorithm and seed of an entry, with its ratio and with measures
+    in points.
+    """
     lines = pd.read_csv(ROOT / "results" / entry / "measures.csv")
     lines["ratio"] = lines["variant"].str.extract(r"ratio=(\d)").astype(int)
     return lines.assign(**{measure: 100 * lines[measure] for measure in MEASURES})
@@ -51,7 +55,9 @@ def matrix(lines: pd.DataFrame, ratio: int, measure: str) -> pd.DataFrame:
 
 
 def leads(entry: str, measure: str) -> Iterator[dict[str, Any]]:
-    """Yield each algorithm's lead over the next, and the 95% floors of leads by rounding alone and by a whole seed."""
+    """Yield each algorithm's lead over the next, and the 95% floors of leads by rounding alone and
+    by a whole seed.
+    """
     study, first, second = map(numbers, (entry, *TWICE))
     moves = {
         r: matrix(first, r, measure)[0] - matrix(second, r, measure)[0]
@@ -82,7 +88,9 @@ def above(entry: str, measure: str) -> pd.DataFrame:
 
 
 def draw(deviations: pd.DataFrame, out: Path) -> None:
-    """Draw a line for each algorithm, a point for each part of chance; average to the left, worst+gap to the right."""
+    """Draw a line for each algorithm, a point for each part of chance; average to the left,
+    worst+gap to the right.
+    """
     order = deviations["worst_gap", "all"].sort_values().index
     with canvas("noise_floor", 9, 0.2 * len(order) + 1.2) as figure:
         for place, measure in enumerate(("average", "worst_gap"), start=1):

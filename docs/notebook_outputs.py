@@ -1,4 +1,5 @@
-"""Run docs/tutorials/notebook.ipynb in an empty folder and save it with what its cells print and draw now.
+"""Run docs/tutorials/notebook.ipynb in an empty folder and save it with what its cells print and
+draw now.
 
 python docs/notebook_outputs.py
 """

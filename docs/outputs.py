@@ -1,9 +1,9 @@
 """Run every command whose output a page shows, and put there what it prints now.
 
-Such a block of README.md or of a page of docs/ follows a line ``<!-- output of: COMMAND -->``, which readers do not
-see. The commands of a page run one after the other in one temporary folder, as a reader would type them in one;
-``outputs.json`` keeps which code printed each output and how long that took, so that a test can say which outputs are
-older than their code.
+Such a block of README.md or of a page of docs/ follows a line ``<!-- output of: COMMAND -->``,
+which readers do not see. The commands of a page run one after the other in one temporary folder, as
+a reader would type them in one; ``outputs.json`` keeps which code printed each output and how long
+that took, so that a test can say which outputs are older than their code.
 
     python docs/outputs.py [--only PART_OF_A_COMMAND] README.md docs ...
 """
@@ -30,7 +30,8 @@ _BLOCK = re.compile(
     r"(?<=<!-- output of: )(?P<command>.+?) -->\n```\w*\n(?P<shown>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-# what a command depends on besides conf/: training does not import reports, nor what is only said on a terminal
+# what a command depends on besides conf/: training does not import reports, nor what is only said
+# on a terminal
 _NOT_IN_TRAINING = ("reports", "cli", "sweeps")
 
 
@@ -62,7 +63,9 @@ class Block:
 
 
 def pages(places: Iterable[Path] = (ROOT / "README.md", ROOT / "docs")) -> list[Path]:
-    """List the files among these places, and the Markdown files in the folders among them, at any depth."""
+    """List the files among these places, and the Markdown files in the folders among them, at any
+    depth.
+    """
     return [
         page
         for place in places
@@ -84,7 +87,9 @@ def name(page: Path) -> str:
 
 
 def kept() -> dict[str, dict[str, dict[str, Any]]]:
-    """Read page -> command -> ``code`` that printed its output (:attr:`Block.depends_on`) and ``seconds`` it took."""
+    """Read page -> command -> ``code`` that printed its output (:attr:`Block.depends_on`) and
+    ``seconds`` it took.
+    """
     content: dict[str, dict[str, dict[str, Any]]] = (
         json.loads(KEPT.read_text()) if KEPT.exists() else {}
     )
@@ -92,7 +97,8 @@ def kept() -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def run(command: str, folder: Path) -> str:
-    """Run a command in ``folder``; return what it prints, with standard error if it ends with ``2>&1 || true``.
+    """Run a command in ``folder``; return what it prints, with standard error if it ends with
+    ``2>&1 || true``.
 
     Raises:
         SystemExit: it fails.
@@ -138,7 +144,10 @@ def renew(page: Path, only: str) -> Iterator[Renewed]:
             output = run(block.command, Path(temporary))
             seconds = time.perf_counter() - start
             print(
-                f"{seconds:6.1f} s  {'same' if output == block.output else 'new '}  {block.command}",
+                (
+                    f"{seconds:6.1f} s  {'same' if output == block.output else 'new '}  "
+                    f"{block.command}"
+                ),
                 flush=True,
             )
             yield Renewed(page, number, block, output, seconds)

@@ -1,4 +1,6 @@
-"""``python docs/reference_pages.py``: the pages of docs/reference/ written from ``conf/``, docstrings and comments."""
+"""``python docs/reference_pages.py``: the pages of docs/reference/ written from ``conf/``,
+docstrings and comments.
+"""
 
 from __future__ import annotations
 
@@ -162,7 +164,9 @@ step to step besides weights and optimizer; *stacks* says whether runs train tog
 
 
 def algorithms_page() -> str:
-    """Compose docs/reference/algorithms.md: tables by family, sections by file of ``conf/algorithm``, notes, names."""
+    """Compose docs/reference/algorithms.md: tables by family, sections by file of
+    ``conf/algorithm``, notes, names.
+    """
     files = sorted((CONF / "algorithm").glob("*.yaml"))
     sections = "\n".join(_algorithm_section(file) for file in files)
     return "\n".join(
@@ -204,7 +208,9 @@ def objective_of(name: str) -> type[Algorithm]:
 
 
 def _beside(name: str) -> list[str]:
-    """List the docstring's paragraphs that begin with DomainBed, and the algorithm's switches that they do not name."""
+    """List the docstring's paragraphs that begin with DomainBed, and the algorithm's switches that
+    they do not name.
+    """
     kind, config = objective_of(name), OmegaConf.load(CONF / "algorithm" / f"{name}.yaml")
     paragraphs = [
         " ".join(text.split()) for text in inspect.cleandoc(kind.__doc__ or "").split("\n\n")
@@ -226,7 +232,9 @@ def _beside(name: str) -> list[str]:
 
 
 def source(kind: type[Algorithm]) -> str:
-    """Extract the paper and the code that an algorithm follows, as the first paragraph of its docstring names them."""
+    """Extract the paper and the code that an algorithm follows, as the first paragraph of its
+    docstring names them.
+    """
     text = " ".join(inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0].split())
     return text[text.rindex("(") + 1 : text.rindex(")")]
 
@@ -262,7 +270,8 @@ def _algorithm_section(file: Path) -> str:
             )
             allowed, meaning = entry.range.replace("|", "or"), entry.help.replace("|", ";")
             lines.append(
-                f"| `{key}` | {_hyperparameter_default(entry.default)} | {allowed} | {meaning} |{drawn}"
+                f"| `{key}` | {_hyperparameter_default(entry.default)} | {allowed} | {meaning} "
+                f"|{drawn}"
             )
         lines.append("")
     return "\n".join(lines)
@@ -277,7 +286,9 @@ def _hyperparameter_default(value: Any) -> str:
 
 
 def _cases(entry: dict[str, Any]) -> list[tuple[str, Any]]:
-    """List the values for small and large images and for single datasets, each with the name of its case."""
+    """List the values for small and large images and for single datasets, each with the name of its
+    case.
+    """
     return [
         *((kind, value) for kind, value in entry.items() if kind != "datasets"),
         *entry.get("datasets", {}).items(),
@@ -297,7 +308,10 @@ def _call(drawn: Any) -> str:
 
 
 EXAMPLE = Sizes(n_features=0, n_classes=2, n_envs=3, image=(2, 28, 28), n_steps=5000, n_images=100)
-FAMILY_HEAD = "| method | what it does | own networks | memory | passes | cost | floor | stacks | environments |"
+FAMILY_HEAD = (
+    "| method | what it does | own networks | memory | passes | cost | floor | stacks | "
+    "environments |"
+)
 
 
 def families() -> list[dict[str, Any]]:
@@ -357,13 +371,17 @@ def _fewest(kind: type[Algorithm], hparams: Mapping[str, Any]) -> int:
 
 
 def purpose(kind: type[Algorithm]) -> str:
-    """Extract the first paragraph of a docstring, without its sources (parentheses that hold a year)."""
+    """Extract the first paragraph of a docstring, without its sources (parentheses that hold a
+    year).
+    """
     text = " ".join(inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0].split())
     return re.sub(r"\s*\([^()]*\d{4}[^()]*\)", "", text).rstrip(".")
 
 
 def _made_of(kind: type[Algorithm], hparams: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """List the names of the networks besides featurizer and classifier, and of the state kept from step to step."""
+    """List the names of the networks besides featurizer and classifier, and of the state kept from
+    step to step.
+    """
     networks, sizes = build_networks(
         lambda image: MNISTCNN(image), EXAMPLE, lambda sizes: kind.networks_needed(sizes, hparams),
         kind.extra_channels, seed=0,
@@ -395,7 +413,10 @@ def downloads_page() -> str:
     unverified = [archive for archive in files if not archive.published]
     parts = [
         DOWNLOADS_HEAD,
-        f"**Unverified: {len(unverified)} of {len(files)} files**, those without a checksum below.\n",
+        (
+            f"**Unverified: {len(unverified)} of {len(files)} files**, those without a checksum "
+            "below.\n"
+        ),
     ]
     parts += ["| dataset | file | hosts | checksum |", "|---|---|---|---|"]
     parts += [
@@ -414,12 +435,17 @@ def downloads_page() -> str:
 
 
 def _download_lines(source: Source, form: Form) -> Iterator[str]:
-    """Yield a line per file, or per series of files on the same hosts with the same checksums, as a rule none."""
+    """Yield a line per file, or per series of files on the same hosts with the same checksums, as a
+    rule none.
+    """
     name = f"`{source.name}`" if form is source else f"`{source.name}`, another form"
     for (hosts, checksums), archives in groupby(
         form.files, key=lambda archive: (_hosts(archive), _checksums(archive))
     ):
-        yield f"| {name} | {_file_names(list(archives))} | {hosts} | {checksums or '**none stated**'} |"
+        yield (
+            f"| {name} | {_file_names(list(archives))} | {hosts} | "
+            f"{checksums or '**none stated**'} |"
+        )
 
 
 def _file_names(archives: Sequence[Archive]) -> str:
@@ -482,7 +508,9 @@ def rows_page() -> str:
 
 
 def _field_table(kind: type[Any]) -> list[str]:
-    """Format a table, one line per field of a dataclass of rows; ``identity`` stands in a table of its own."""
+    """Format a table, one line per field of a dataclass of rows; ``identity`` stands in a table of
+    its own.
+    """
     comments = _FIELD.finditer(inspect.getsource(kind))
     texts = {match["name"]: _text_above(match["above"]) or match["beside"] for match in comments}
     lines = ["| key | type | default | meaning |", "|---|---|---|---|"]

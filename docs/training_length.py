@@ -1,8 +1,9 @@
-"""How training length and the selected step move what measures are worth: ``python docs/training_length.py``.
+"""How training length and the selected step move what measures are worth: ``python
+docs/training_length.py``.
 
-Draws docs/figures/training_length.png and prints its numbers: the rank correlation of two measures with the ideal one,
-had training ended at each evaluated step; and which algorithm each measure selects after the last. All follows from the
-rows of committed entries of results/.
+Draws docs/figures/training_length.png and prints its numbers: the rank correlation of two measures
+with the ideal one, had training ended at each evaluated step; and which algorithm each measure
+selects after the last. All follows from the rows of committed entries of results/.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ class Until(Selection):
 
 
 def tables_of(studies: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Split studies into measure -> algorithm x seed, the ideal one included, of seeds that have all algorithms."""
+    """Split studies into measure -> algorithm x seed, the ideal one included, of seeds that have
+    all algorithms.
+    """
     wide = studies.pivot(index="algorithm", columns="seed", values=[*MEASURES, "ideal"])
     return {measure: wide[measure].dropna(axis="columns") for measure in (*MEASURES, "ideal")}
 
@@ -79,7 +82,9 @@ def collections() -> dict[str, Collection]:
 
 
 def correlations(collected: Mapping[str, Collection]) -> Iterator[dict[str, Any]]:
-    """Correlate each measure with the ideal one by ratio, selection and length, with all algorithms and without one."""
+    """Correlate each measure with the ideal one by ratio, selection and length, with all algorithms
+    and without one.
+    """
     for ratio, collection in collected.items():
         for selection, end in product(SELECTIONS, STEPS):
             studies = evaluate(select_runs(collection, Until(selection, end))).studies
@@ -108,7 +113,9 @@ def correlations(collected: Mapping[str, Collection]) -> Iterator[dict[str, Any]
 
 
 def choices(collected: Mapping[str, Collection]) -> Iterator[dict[str, str]]:
-    """Name the algorithm that each measure, its mean over seeds, selects by ratio and selection, and in the paper."""
+    """Name the algorithm that each measure, its mean over seeds, selects by ratio and selection,
+    and in the paper.
+    """
     names = ["ideal", *MEASURES]
     for ratio, collection in collected.items():
         for selection in SELECTIONS:
@@ -127,7 +134,9 @@ def choices(collected: Mapping[str, Collection]) -> Iterator[dict[str, str]]:
 
 
 def draw(lines: pd.DataFrame, out: Path) -> None:
-    """Draw a picture per ratio and selection: correlations of all algorithms with intervals, the paper beside them."""
+    """Draw a picture per ratio and selection: correlations of all algorithms with intervals, the
+    paper beside them.
+    """
     shown = lines[lines["algorithms"] == "all"].set_index(["ratio", "selection"])
     with canvas("training_length", 9, 0.5 + 3.0 * len(RATIOS)) as figure:
         panels = figure.subplots(
@@ -200,13 +209,16 @@ def main() -> None:
             end="\n\n",
         )
     print(
-        "algorithm that each measure selects, its mean over seeds, after the last step; the paper's Table 6"
+        "algorithm that each measure selects, its mean over seeds, after the last step; the "
+        "paper's Table 6"
     )
     print(pd.DataFrame(choices(collected)).rename(columns=MEASURES).to_string(index=False))
 
 
 def _by_step(lines: pd.DataFrame) -> str:
-    """Format the texts of some lines as a table: a line per step, a column per selection and measure."""
+    """Format the texts of some lines as a table: a line per step, a column per selection and
+    measure.
+    """
     table = lines.pivot(index="step", columns=["selection", "what"], values="text")
     return table.rename(columns=MEASURES, level="what").to_string()
 

@@ -2,9 +2,9 @@
 
     python docs/worst_gap_of_means.py
 
-Writes ``docs/data/worst_gap_of_means.csv``, a line for each entry, setting and algorithm, and prints the
-tables of docs/concepts/measures.md: by how much the noise of seeds raises worst+gap, whose place changes,
-and which of the two predicts the ideal better.
+Writes ``docs/data/worst_gap_of_means.csv``, a line for each entry, setting and algorithm, and
+prints the tables of docs/concepts/measures.md: by how much the noise of seeds raises worst+gap,
+whose place changes, and which of the two predicts the ideal better.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ OF_RUN, OF_MEANS = "of a run", "of mean errors"
 
 
 def settings_of(entry: Path) -> list[Evaluation]:
-    """Evaluate the settings of an entry that have worst+gap of two algorithms and two seeds or more."""
+    """Evaluate the settings of an entry that have worst+gap of two algorithms and two seeds or
+    more.
+    """
     evaluation = evaluate(select_runs(collect([entry]), Last(), "code"), "code")
     parts = [evaluation.of(setting.title) for setting in evaluation.settings]
     return [
@@ -85,7 +87,10 @@ def raised(frame: pd.DataFrame) -> None:
         cells = [
             name,
             f"{len(lines)}, {lines['seeds'].max()}",
-            f"{difference.mean():.1f} ({difference.max():.1f}, {lines.loc[difference.idxmax(), 'algorithm']})",
+            (
+                f"{difference.mean():.1f} ({difference.max():.1f}, "
+                f"{lines.loc[difference.idxmax(), 'algorithm']})"
+            ),
             str(over),
             str(changed),
             *firsts,
@@ -94,9 +99,12 @@ def raised(frame: pd.DataFrame) -> None:
 
 
 def predicts(frame: pd.DataFrame) -> None:
-    """Print how well each worst+gap orders algorithms by their ideal error, and what selecting by it costs."""
+    """Print how well each worst+gap orders algorithms by their ideal error, and what selecting by
+    it costs.
+    """
     print(
-        "\n| entry | Spearman, of a run | of mean errors | cost of selecting by it (points) | of mean errors |"
+        "\n| entry | Spearman, of a run | of mean errors | cost of selecting by it (points) | of "
+        "mean errors |"
     )
     print("|---|--:|--:|--:|--:|")
     sums: dict[str, list[float]] = {column: [] for column in (OF_RUN, OF_MEANS)}
@@ -116,8 +124,8 @@ def predicts(frame: pd.DataFrame) -> None:
     higher = int((of_means > run + 1e-9).sum())
     lower = int((of_means < run - 1e-9).sum())
     print(
-        f"\nOf {len(run)} settings the correlation of mean errors is higher in {higher} and lower in {lower}; "
-        f"mean {run.mean():.2f} of a run, {of_means.mean():.2f} of mean errors."
+        f"\nOf {len(run)} settings the correlation of mean errors is higher in {higher} and lower "
+        f"in {lower}; mean {run.mean():.2f} of a run, {of_means.mean():.2f} of mean errors."
     )
 
 

@@ -12,7 +12,9 @@ from dgbench.errors import ConfigError
 
 
 def one_line(text: str, said: str) -> None:
-    """A line in which a pattern is found, e.g. ``one_line(ended.complaints[0], r"seed=x.*integer >= 0")``."""
+    """A line in which a pattern is found, e.g. ``one_line(ended.complaints[0], r"seed=x.*integer >=
+    0")``.
+    """
     assert "\n" not in text and re.search(said, text), text
 
 

@@ -33,8 +33,9 @@ def double() -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
 
 
-# Reads one request a line, forks a child that runs the command in its own session, answers with its exit status.
-# The child is a process like any other: it can be killed, gets its own signals, and has its own standard error.
+# Reads one request a line, forks a child that runs the command in its own session, answers with its
+# exit status. The child is a process like any other: it can be killed, gets its own signals, and
+# has its own standard error.
 SERVER = f"""
 import gc, json, os, runpy, signal, sys, traceback
 runpy.run_path({str(ROOT / "tests" / "read_once.py")!r})
@@ -108,7 +109,8 @@ def clean_environment(changes: Mapping[str, str] | None = None) -> dict[str, str
 
 @pytest.fixture(scope="session")
 def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
-    """``command("train.py", "seed=1", cwd=...)`` runs a command in a process of its own and waits for its end.
+    """``command("train.py", "seed=1", cwd=...)`` runs a command in a process of its own and waits
+    for its end.
 
     ``before`` is Python code that the process runs first, e.g. to make it die at a chosen moment.
     """
@@ -174,7 +176,9 @@ TINY = (
 
 @pytest.fixture(scope="session")
 def train(command: Command) -> Command:
-    """``train("algorithm=vrex", cwd=...)``: 12 steps on the digits, an evaluation and a checkpoint every 4."""
+    """``train("algorithm=vrex", cwd=...)``: 12 steps on the digits, an evaluation and a checkpoint
+    every 4.
+    """
 
     def run(*arguments: object, **options: Any) -> Ended:
         return command("train.py", *TINY, *arguments, **options)
@@ -201,9 +205,11 @@ def rows_of() -> Callable[[Path], dict[str, bytes]]:
 
 @pytest.fixture
 def image_tree(tmp_path: Path) -> Callable[..., Path]:
-    """``image_tree(photo={"cat": 5, "dog": 6}, sketch=...)`` makes PNG images root/environment/class/00.png.
+    """``image_tree(photo={"cat": 5, "dog": 6}, sketch=...)`` makes PNG images
+    root/environment/class/00.png.
 
-    Sides differ from image to image; cats are bright, the next class darker, so that something can be learned.
+    Sides differ from image to image; cats are bright, the next class darker, so that something can
+    be learned.
     """
 
     def make(name: str = "tree", **environments: Mapping[str, int]) -> Path:
@@ -231,7 +237,9 @@ def draw_tree(root: Path, environments: Mapping[str, Mapping[str, int]]) -> Path
 
 @pytest.fixture(scope="module")
 def shared_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three environments of three classes with 8 images each, one tree for the tests of a file that only read it."""
+    """Three environments of three classes with 8 images each, one tree for the tests of a file that
+    only read it.
+    """
     counts = {"cat": 8, "dog": 8, "emu": 8}
     return draw_tree(tmp_path_factory.mktemp("shared") / "tree", dict.fromkeys("abc", counts))
 
@@ -268,7 +276,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected stays: the garbage collector need not look through it again and again."""
+    """What was imported and collected stays: the garbage collector need not look through it again
+    and again.
+    """
     gc.freeze()
 
 

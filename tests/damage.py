@@ -7,9 +7,10 @@ How to use it, on a finished study and on one that was killed alike::
     done = damage(folder_of_studies, chance, ROWS)   # of these kinds only
     cut_at_line_end(run_folder / "errors.jsonl", chance)    # one way, one file
 
-``damage`` returns what it did and where, for the message of a test that fails. A way that does not fit a file (the last
-of several lines, where there is one) leaves the file alone and returns False; ``damage`` then takes another. None of
-them changes the number of a row: nothing on disk tells a wrong number from a right one.
+``damage`` returns what it did and where, for the message of a test that fails. A way that does not
+fit a file (the last of several lines, where there is one) leaves the file alone and returns False;
+``damage`` then takes another. None of them changes the number of a row: nothing on disk tells a
+wrong number from a right one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Sweeps in processes of their own: started, waited for, and the processes that train found by the locks they hold."""
+"""Sweeps in processes of their own: started, waited for, and the processes that train found by the
+locks they hold.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ def until(done: Callable[[], Any], process: subprocess.Popen[str], folder: Path)
 
 
 def claimed(folder: Path, runs: str = "*") -> list[tuple[Path, int]]:
-    """Runs being trained at this moment, with the process that trains each; of studies whose name fits a pattern."""
+    """Runs being trained at this moment, with the process that trains each; of studies whose name
+    fits a pattern.
+    """
     locked = [
         lock.parent for lock in folder.glob(f"multirun/{runs}/*/lock") if is_locked(lock.parent)
     ]

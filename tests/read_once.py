@@ -1,7 +1,8 @@
-"""What small studies read again and again is read once in a process: the files of ``conf/``, and the digits.
+"""What small studies read again and again is read once in a process: the files of ``conf/``, and
+the digits.
 
-Importing this makes it so, here and in the processes that are forked from here. Nor does Hydra compose a command twice,
-to learn its mode: composing is most of what a small command costs.
+Importing this makes it so, here and in the processes that are forked from here. Nor does Hydra
+compose a command twice, to learn its mode: composing is most of what a small command costs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Scripts of the repository that are no part of a package, as modules; and what runs before a command."""
+"""Scripts of the repository that are no part of a package, as modules; and what runs before a
+command.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Processes that a command of the tests starts are forks of it: they need not import PyTorch or matplotlib again.
+"""Processes that a command of the tests starts are forks of it: they need not import PyTorch or
+matplotlib again.
 
-Importing this makes it so in the processes that are forked from here. The commands of ``end_to_end``, ``chaos`` and
-``launchers`` that are started in processes of their own start theirs as users' do.
+Importing this makes it so in the processes that are forked from here. The commands of
+``end_to_end``, ``chaos`` and ``launchers`` that are started in processes of their own start theirs
+as users' do.
 """
 
 from __future__ import annotations

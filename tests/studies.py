@@ -36,10 +36,11 @@ SMALL = ("dataset.base=digits", "backbone.width=8", "hparams.batch_size=8", "tra
 
 
 def composed(*overrides: str, name: str = "train", hydra: bool = False) -> DictConfig:
-    """The configuration of a command, e.g. ``composed("algorithm=vrex", "hparams.lr=0.1")``, Hydra's own where asked.
+    """The configuration of a command, e.g. ``composed("algorithm=vrex", "hparams.lr=0.1")``,
+    Hydra's own where asked.
 
-    Hydra composes each choice of files once, and plain values are set in it as Hydra sets them; a test may change what
-    it gets.
+    Hydra composes each choice of files once, and plain values are set in it as Hydra sets them; a
+    test may change what it gets.
     """
     words = open_keys(overrides)
     values = [None if hydra else _plain_value(word) for word in words]
@@ -81,7 +82,9 @@ def _composed(name: str, words: tuple[str, ...], hydra: bool) -> bytes:
 
 
 def composer() -> Composer:
-    """Composes studies as a command does: one with choices of files that were composed before in milliseconds."""
+    """Composes studies as a command does: one with choices of files that were composed before in
+    milliseconds.
+    """
     return _composer(*map(os.environ.get, ("DGBENCH_DATA_DIR", "DGBENCH_CACHE_DIR")))
 
 

@@ -29,7 +29,10 @@ TINY = [
 def test_importing_the_package_loads_nothing_heavy() -> None:
     """Nor does listing its names."""
     heavy = ("torch", "pandas", "numpy", "hydra", "omegaconf", "pytorch_lightning")
-    program = f"import sys, dgbench\ndir(dgbench), dgbench.__version__\nprint([n for n in {heavy} if n in sys.modules])"
+    program = (
+        f"import sys, dgbench\ndir(dgbench), dgbench.__version__\nprint([n for n in {heavy} if n "
+        "in sys.modules])"
+    )
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
     )

@@ -1,4 +1,6 @@
-"""Every function of the Python API refuses a value of a wrong type in one line that begins with the argument."""
+"""Every function of the Python API refuses a value of a wrong type in one line that begins with the
+argument.
+"""
 
 from __future__ import annotations
 

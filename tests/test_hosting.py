@@ -1,4 +1,6 @@
-"""Files that GitHub, Read the Docs and pre-commit read: they run what the README and the Makefile say."""
+"""Files that GitHub, Read the Docs and pre-commit read: they run what the README and the Makefile
+say.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "dgbench"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
-# Imports point to a greater number only; packages of one line do not import one another, but for ALLOWED.
+# Imports point to a greater number only; packages of one line do not import one another, but for
+# ALLOWED.
 LAYERS = (
     ("cli",),
     ("shift",),
@@ -53,7 +54,9 @@ def package_of(path: Path) -> str:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Every module that a file imports, at its top or anywhere inside; relative imports are made absolute."""
+    """Every module that a file imports, at its top or anywhere inside; relative imports are made
+    absolute.
+    """
     package = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts[:-1])
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -97,7 +100,9 @@ def module_of(path: Path) -> str:
 
 
 def import_graph() -> dict[str, set[str]]:
-    """Module -> the modules of dgbench that it imports: at the top, in a function, or for types alone."""
+    """Module -> the modules of dgbench that it imports: at the top, in a function, or for types
+    alone.
+    """
     modules = {module_of(path) for path in SOURCES}
     return {
         module_of(path): {name for name in imported(path) if name in modules} for path in SOURCES
@@ -105,7 +110,9 @@ def import_graph() -> dict[str, set[str]]:
 
 
 def cycles(graph: Mapping[str, set[str]]) -> set[frozenset[str]]:
-    """Sets of two or more modules each of which imports all others, directly or through others (Tarjan 1972)."""
+    """Sets of two or more modules each of which imports all others, directly or through others
+    (Tarjan 1972).
+    """
     number: dict[str, int] = {}
     lowest: dict[str, int] = {}
     path: list[str] = []
@@ -162,7 +169,9 @@ def test_lightning_has_one_name_and_light_packages_no_torch(path: Path) -> None:
 
 
 def test_light_packages_load_no_torch() -> None:
-    """All their modules in one fresh process: nor may a third package bring torch in, or a report is slow."""
+    """All their modules in one fresh process: nor may a third package bring torch in, or a report
+    is slow.
+    """
     names = [
         ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
         for path in SOURCES

@@ -1,4 +1,6 @@
-"""constraints-oldest.txt holds what pyproject.toml calls the oldest versions; ``make test-oldest`` tests with them."""
+"""constraints-oldest.txt holds what pyproject.toml calls the oldest versions; ``make test-oldest``
+tests with them.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-# what one test compares with, whose own dependencies have no wheels for the oldest numpy; tools of make release; a
-# launcher of others, which drags in an old cloudpickle
+# what one test compares with, whose own dependencies have no wheels for the oldest numpy; tools of
+# make release; a launcher of others, which drags in an old cloudpickle
 LEFT_OUT = {"oracle", "release", "ray"}
 TESTED = [
     *PROJECT["dependencies"],
@@ -47,7 +49,9 @@ def test_every_dependency_has_one_floor() -> None:
 
 
 def test_the_oldest_versions_are_the_floors() -> None:
-    """A floor that was never published, e.g. scipy 1.11.0 for Python 3.11, is the next release: none is far away."""
+    """A floor that was never published, e.g. scipy 1.11.0 for Python 3.11, is the next release:
+    none is far away.
+    """
     pins = [
         Requirement(line)
         for line in (ROOT / "constraints-oldest.txt").read_text().splitlines()

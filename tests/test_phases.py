@@ -1,4 +1,6 @@
-"""What takes long says what it does, how far it is and how long the rest takes; what is quick says nothing."""
+"""What takes long says what it does, how far it is and how long the rest takes; what is quick says
+nothing.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,9 @@ from tests.studies import SMALL, make_plan, make_study
     [((0, "init"), 4659744837173112029), ((3, "order", "0.80", 7), 4795332754427431597)],
 )
 def test_values_never_change(arguments: tuple[Any, ...], expected: int) -> None:
-    """The first 8 bytes of BLAKE2b of the words joined by the unit separator, as a big-endian number, halved."""
+    """The first 8 bytes of BLAKE2b of the words joined by the unit separator, as a big-endian
+    number, halved.
+    """
     assert derive(*arguments) == expected
 
 

@@ -34,7 +34,10 @@ class Options(Checked):
         ({"share": 2}, r"dataset\.share=2.*number.*\[0, 1\]; 0\.2.*usual"),
         (
             {"share": "0.5"},
-            r"dataset\.share='0\.5'.*text.*number.*\[0, 1\]; write 0\.5 without quotes.*oc\.decode.*oc\.env",
+            (
+                r"dataset\.share='0\.5'.*text.*number.*\[0, 1\]; write 0\.5 without "
+                r"quotes.*oc\.decode.*oc\.env"
+            ),
         ),
         ({"share": "half"}, r"dataset\.share=half.*number.*\[0, 1\]; 0\.2.*usual"),
         ({"share": True}, r"dataset\.share=true.*number.*\[0, 1\]; 0\.2.*usual"),

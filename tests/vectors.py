@@ -11,7 +11,10 @@ ENVIRONMENTS, EACH, D = ("a", "b", "c"), 20, 4
 
 
 def columns(**changed: Any) -> dict[str, Any]:
-    """60 rows of 4 numbers on very different scales; the first tells the class. None leaves a column out."""
+    """60 rows of 4 numbers on very different scales; the first tells the class.
+
+    None leaves a column out.
+    """
     rng = np.random.default_rng(0)
     label = np.tile(["cat", "dog"], len(ENVIRONMENTS) * EACH // 2)
     features = rng.normal(size=(len(label), D)) * [1, 1000, 0.01, 1] + [0, 5000, 0, 0]

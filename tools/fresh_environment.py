@@ -26,7 +26,8 @@ class Failed(RuntimeError):
 
 
 def run(*words: str | Path, cwd: Path) -> str:
-    """Run a command in the environment of a user who set one thread; return its standard output and standard error.
+    """Run a command in the environment of a user who set one thread; return its standard output and
+    standard error.
 
     Raises:
         Failed: it ended with another status than 0, or took longer than five minutes.
@@ -53,7 +54,8 @@ def run(*words: str | Path, cwd: Path) -> str:
     return printed
 
 
-#: how ``dgbench`` of a folder with archives comes into the environment of a Python: the wheel by pip, the sdist by uv
+#: how ``dgbench`` of a folder with archives comes into the environment of a Python: the wheel by
+#: pip, the sdist by uv
 INSTALLERS = {
     "pip": ("pip", "install", "--ignore-installed", "--no-deps", "--no-index", "--quiet"),
     "uv": (
@@ -80,7 +82,8 @@ def install(archives: Path, folder: Path, installer: str) -> Path:
         installer: one of :data:`INSTALLERS`.
 
     Raises:
-        Failed: the installer refused, the dependencies conflict, or another dgbench would be imported.
+        Failed: the installer refused, the dependencies conflict, or another dgbench would be
+            imported.
     """
     venv.create(folder, with_pip=False, symlinks=True)
     site = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"

@@ -1,14 +1,17 @@
 """Records what a checkout gives, so that it can be compared after code has moved.
 
-    python tools/frozen.py record CHECKOUT FOLDER [--only PART ...]   # a part that FOLDER holds is not recorded again
-    python tools/frozen.py compare FOLDER_A FOLDER_B [--only PART ...] [--renamed] [--ignore KEY ...] [--same OLD=NEW]
-    python tools/frozen.py times CHECKOUT_A CHECKOUT_B [--rounds N]
+    python tools/frozen.py record CHECKOUT FOLDER [--only PART ...]   # a part that FOLDER holds is
+    not recorded again python tools/frozen.py compare FOLDER_A FOLDER_B [--only PART ...]
+    [--renamed] [--ignore KEY ...] [--same OLD=NEW] python tools/frozen.py times CHECKOUT_A
+    CHECKOUT_B [--rounds N]
 
-Parts: ``hashes`` (specifications, folder names and plans of random configurations), ``rows`` (of every algorithm and of
-many variants, after a kill too), ``cells`` (of the tables of every report, with its text) and ``plans`` (text of
-``plan=true`` and of refusals). ``tools/frozen.yaml`` lists the commands. They run with one thread and without git, so
-that the version in rows names no commit; durations in texts read TIME. ``compare`` and ``times`` exit with 1 where
-something differs. DGBENCH_DATA_DIR must hold MNIST, PACS_64, CatsDogs_32 and CIFAR10_subset.
+Parts: ``hashes`` (specifications, folder names and plans of random configurations), ``rows`` (of
+    every algorithm and of
+many variants, after a kill too), ``cells`` (of the tables of every report, with its text) and
+``plans`` (text of ``plan=true`` and of refusals). ``tools/frozen.yaml`` lists the commands. They
+run with one thread and without git, so that the version in rows names no commit; durations in texts
+read TIME. ``compare`` and ``times`` exit with 1 where something differs. DGBENCH_DATA_DIR must hold
+MNIST, PACS_64, CatsDogs_32 and CIFAR10_subset.
 """
 
 from __future__ import annotations
@@ -57,12 +60,14 @@ FOREIGN = (
 )
 
 DURATION = re.compile(  # with the spaces that align it
-    r"(?:(?<=  ) +)?\b(?:\d+(?:\.\d+)?(?: d \d\d h| h \d\d min| min \d\d s| min| s)|(?:less than )?[\d.]+ core hours)\b"
+    r"(?:(?<=  ) +)?\b(?:\d+(?:\.\d+)?(?: d \d\d h| h \d\d min| min \d\d s| min| s)|(?:less than "
+    r")?[\d.]+ core hours)\b"
 )
 #: modules of names, and hashes
 NAMES = re.compile(r"\bdgbench(?:\.\w+)+(?=\.\w)|(?<![0-9a-f])[0-9a-f]{12}(?![0-9a-f])")
 UNCOMPARED = ("code", "run", "seconds")  #: keys of rows
-#: keys of rows that tell them from others of their run, and that are counted or estimated; the rest identifies the run
+#: keys of rows that tell them from others of their run, and that are counted or estimated; the rest
+#: identifies the run
 NAMING = ("step", "env", "subset", "pairs", "pair", "kind", "number", "null")
 VALUES = (
     "seen", "wrong", "loss", "together", "env_held_out",
@@ -87,7 +92,9 @@ Entries = dict[str, Any]
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended: exit code, standard output, standard error, seconds of wall clock and of processors."""
+    """How a command ended: exit code, standard output, standard error, seconds of wall clock and of
+    processors.
+    """
 
     code: int
     out: str
@@ -119,7 +126,9 @@ class Place:
             yield place
 
     def environment(self) -> dict[str, str]:
-        """Return the variables of a command; without a git repository rows of all commits have the same version."""
+        """Return the variables of a command; without a git repository rows of all commits have the
+        same version.
+        """
         inherited = {
             name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)
         }
@@ -168,7 +177,9 @@ class Place:
             )
 
     def output(self, text: str) -> Entries:
-        """Run a command of the settings; return its exit code, standard output, and the last line of its complaint."""
+        """Run a command of the settings; return its exit code, standard output, and the last line
+        of its complaint.
+        """
         ended = self.run(words_of(text))
         complaint = ended.err.strip().rpartition("\n")[2] if ended.code else ""
         return {
@@ -179,7 +190,9 @@ class Place:
         }
 
     def inside(self, what: str, jobs: Mapping[str, Sequence[str]]) -> Entries:
-        """Return what :func:`planned` or :func:`trained` says of these jobs, in a process that imports the checkout."""
+        """Return what :func:`planned` or :func:`trained` says of these jobs, in a process that
+        imports the checkout.
+        """
         listed, answer = self.folder / f"{what}.json", self.folder / f"{what}-answer.json"
         listed.write_text(json.dumps(jobs))
         words = [
@@ -272,7 +285,9 @@ def random_words(number: int) -> list[str]:
 
 
 def record_rows(place: Place) -> Entries:
-    """Record rows of every algorithm alone and stacked, of many variants, and of a command that was killed."""
+    """Record rows of every algorithm alone and stacked, of many variants, and of a command that was
+    killed.
+    """
     entries = place.inside(
         "trained", {name: words_of(text) for name, text in SETTINGS["trained"].items()}
     )
@@ -340,7 +355,9 @@ def as_text(value: Any) -> str:
 
 
 def record_cells(place: Place) -> Entries:
-    """Record tables, pages and terminal texts of reports on the entries of ``results/`` and on runs trained for it."""
+    """Record tables, pages and terminal texts of reports on the entries of ``results/`` and on runs
+    trained for it.
+    """
     entries = {f"input {name}": place.output(text) for name, text in SETTINGS["inputs"].items()}
     wanted = dict(SETTINGS["reports"]["once"])
     for entry in sorted(
@@ -359,7 +376,9 @@ def record_cells(place: Place) -> Entries:
 
 
 def pages_of(folder: Path) -> Entries:
-    """Read texts that a report wrote, and digests of what is too long: pages without figures, and figures."""
+    """Read texts that a report wrote, and digests of what is too long: pages without figures, and
+    figures.
+    """
     texts, digests = {}, {}
     for file in sorted(folder.glob("*.*")):
         if file.suffix in (".md", ".tex", ".json"):
@@ -520,7 +539,9 @@ def compare(first: Path, second: Path, parts: Iterable[str], options: argparse.N
 
 
 def read(file: Path, same: Iterable[Sequence[str]], options: argparse.Namespace) -> Any:
-    """Read a recorded part, with announced words in place of former ones and without what does not count."""
+    """Read a recorded part, with announced words in place of former ones and without what does not
+    count.
+    """
     text = file.read_text(encoding="utf-8")
     for old, new in same:
         text = text.replace(old, new)
@@ -528,7 +549,9 @@ def read(file: Path, same: Iterable[Sequence[str]], options: argparse.Namespace)
 
 
 def stripped(value: Any, keys: Sequence[str], renamed: bool) -> Any:
-    """Remove keys from plain values, wherever they are, and put NAME for hashes and modules where they may differ."""
+    """Remove keys from plain values, wherever they are, and put NAME for hashes and modules where
+    they may differ.
+    """
     if isinstance(value, dict):
         kept = {key: item for key, item in value.items() if key not in keys}
         return {
@@ -587,7 +610,9 @@ def changed(a: str, b: str) -> Iterator[str]:
 
 
 def times(checkouts: Sequence[Path], rounds: int) -> bool:
-    """Print the times of two checkouts side by side, which take turns; whether the second takes at most 10 % longer."""
+    """Print the times of two checkouts side by side, which take turns; whether the second takes at
+    most 10 % longer.
+    """
     sys.path.insert(0, str(BENCHMARKS))
     write_study = importlib.import_module("synthetic_rows").write_study
     fast = True

@@ -1,9 +1,10 @@
-"""``make release``: checks what would be published, builds it in dist/, uses it, and says what to do next.
+"""``make release``: checks what would be published, builds it in dist/, uses it, and says what to
+do next.
 
-Publishes nothing. The checks, in order: a clean tree; one version in ``dgbench.version``, CHANGELOG.md and
-CITATION.cff; sdist and wheel build and have valid metadata; they hold all of conf/ and no tests, data or results; from
-dist/ as an index, with all extras, a newest set of dependencies resolves; the wheel by pip and the sdist by uv, each in
-an environment of its own, train and report.
+Publishes nothing. The checks, in order: a clean tree; one version in ``dgbench.version``,
+CHANGELOG.md and CITATION.cff; sdist and wheel build and have valid metadata; they hold all of conf/
+and no tests, data or results; from dist/ as an index, with all extras, a newest set of dependencies
+resolves; the wheel by pip and the sdist by uv, each in an environment of its own, train and report.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ def package_version(root: Path) -> str:
 
 
 def version_problems(root: Path) -> list[str]:
-    """List what keeps version.py, CHANGELOG.md and CITATION.cff from naming one version and one date."""
+    """List what keeps version.py, CHANGELOG.md and CITATION.cff from naming one version and one
+    date.
+    """
     version = package_version(root)
     top = ENTRY.search((root / "CHANGELOG.md").read_text())
     if not top:
@@ -70,7 +73,8 @@ def version_problems(root: Path) -> list[str]:
         )
     if top["date"] and str(cited.get("date-released")) != top["date"]:
         problems.append(
-            f"CITATION.cff was released {cited.get('date-released')}, CHANGELOG.md says {top['date']}"
+            f"CITATION.cff was released {cited.get('date-released')}, CHANGELOG.md says "
+            f"{top['date']}"
         )
     return problems
 
@@ -120,7 +124,9 @@ def names_in(archive: Path) -> list[str]:
 
 
 def built(root: Path, out: Path) -> tuple[Path, Path]:
-    """Build sdist and wheel of the last commit, the latter from the former, in the empty folder ``out``."""
+    """Build sdist and wheel of the last commit, the latter from the former, in the empty folder
+    ``out``.
+    """
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "source"
         run("git", "clone", "--quiet", "--depth=1", root.as_uri(), source, cwd=Path(folder))
@@ -208,7 +214,9 @@ def rehearse(
 
 
 def rehearsal() -> None:
-    """Build the last commit into a temporary folder and use it from there; nothing else is checked or kept."""
+    """Build the last commit into a temporary folder and use it from there; nothing else is checked
+    or kept.
+    """
     with tempfile.TemporaryDirectory() as folder:
         built(ROOT, Path(folder))
         rehearse(Path(folder), package_version(ROOT), lambda line: print(line, flush=True))
@@ -225,10 +233,10 @@ def main() -> int:
         return 1
     tag = f"v{package_version(ROOT)}"
     print(
-        f"\nNothing is published. What remains:\n"
-        f"  git tag -a {tag} -m {tag} && git push origin {tag}\n"
-        f"  {sys.executable} -m twine upload {sdist.relative_to(ROOT)} {wheel.relative_to(ROOT)}\n"
-        f"Then set the next version in src/dgbench/version.py and CITATION.cff, and head CHANGELOG.md with its entry."
+        f"\nNothing is published. What remains:\n  git tag -a {tag} -m {tag} && git push origin "
+        f"{tag}\n  {sys.executable} -m twine upload {sdist.relative_to(ROOT)} "
+        f"{wheel.relative_to(ROOT)}\nThen set the next version in src/dgbench/version.py and "
+        "CITATION.cff, and head CHANGELOG.md with its entry."
     )
     return 0
 

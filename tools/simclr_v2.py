@@ -3,13 +3,15 @@
     gsutil cp -r gs://simclr-checkpoints/simclrv2/pretrained/r50_1x_sk0 .
     pip install tensorflow-cpu
     python tools/simclr_v2.py r50_1x_sk0/model.ckpt-250228 simclr_v2.safetensors
-    python train.py backbone=resnet50 init=file init.path=simclr_v2.safetensors init.name=simclr_v2 \
+    python train.py backbone=resnet50 init=file init.path=simclr_v2.safetensors init.name=simclr_v2
+    \
         'init.mean=[0,0,0]' 'init.std=[1,1,1]' ...
 
-The checkpoint numbers convolutions, and the BatchNorm behind each, in the order in which the network is built; a block
-with a projection builds that first. Only ``r50_1x_sk0`` has the layers of ResNet-50: the others are wider, or have
-selective kernels. TensorFlow pads the images of the first pooling at the end alone and PyTorch at both sides, so
-features differ a little from those of the authors. Heads are left out.
+The checkpoint numbers convolutions, and the BatchNorm behind each, in the order in which the
+network is built; a block with a projection builds that first. Only ``r50_1x_sk0`` has the layers of
+ResNet-50: the others are wider, or have selective kernels. TensorFlow pads the images of the first
+pooling at the end alone and PyTorch at both sides, so features differ a little from those of the
+authors. Heads are left out.
 """
 
 from __future__ import annotations
@@ -68,10 +70,12 @@ def main() -> int:
 
 
 def converted(variables: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    """Rename and transpose: variables of TensorFlow -> tensors with the names of torchvision and timm.
+    """Rename and transpose: variables of TensorFlow -> tensors with the names of torchvision and
+    timm.
 
     Args:
-        variables: at least those of the encoder, ``base_model/...``; kernels are (height, width, in, out).
+        variables: at least those of the encoder, ``base_model/...``; kernels are (height, width,
+            in, out).
 
     Raises:
         WeightsError: they are not those of a ResNet-50.
@@ -98,7 +102,9 @@ def converted(variables: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
 
 
 def convolutions() -> Iterator[tuple[str, str]]:
-    """List the names of each convolution and the BatchNorm behind it, in the order in which SimCLR builds them."""
+    """List the names of each convolution and the BatchNorm behind it, in the order in which SimCLR
+    builds them.
+    """
     yield "conv1", "bn1"
     for stage, blocks in enumerate(BLOCKS, 1):
         for block in range(blocks):

@@ -1,7 +1,9 @@
-"""A model that dgbench did not train: a small CNN in plain PyTorch, on digits turned by 0 and 15 degrees.
+"""A model that dgbench did not train: a small CNN in plain PyTorch, on digits turned by 0 and 15
+degrees.
 
-Writes ``rotated_digits/ANGLE/DIGIT/NUMBER.png`` (three angles, 599 digits each, 32 x 32 pixels), trains on ``deg00``
-and ``deg15``, and saves the network as ``cnn.pt2`` (torch.export) and its tensors as ``cnn.pth``.
+Writes ``rotated_digits/ANGLE/DIGIT/NUMBER.png`` (three angles, 599 digits each, 32 x 32 pixels),
+trains on ``deg00`` and ``deg15``, and saves the network as ``cnn.pt2`` (torch.export) and its
+tensors as ``cnn.pth``.
 
     python docs/data/digits_elsewhere.py
 """
@@ -71,7 +73,9 @@ def main() -> None:
 
 
 def predict(x: Tensor) -> Tensor:
-    """Compute the logits of the saved network, for ``dgbench evaluate model=digits_elsewhere:predict``."""
+    """Compute the logits of the saved network, for ``dgbench evaluate
+    model=digits_elsewhere:predict``.
+    """
     model = network()
     model.load_state_dict(torch.load("cnn.pth", weights_only=True))
     with torch.no_grad():

@@ -1,7 +1,8 @@
 """Write a folder as ``python -m domainbed.scripts.sweep`` leaves it, with invented accuracies.
 
-2 algorithms x 3 trials x 2 draws x (4 single and 6 pairs of test environments of PACS) = 120 runs of 3 records. What
-is in a record is what DomainBed's ``train.py`` writes, less its speed and memory. One run has no ``done`` marker.
+2 algorithms x 3 trials x 2 draws x (4 single and 6 pairs of test environments of PACS) = 120 runs
+of 3 records. What is in a record is what DomainBed's ``train.py`` writes, less its speed and
+memory. One run has no ``done`` marker.
 
     python docs/data/domainbed_sweep.py FOLDER
 """

@@ -1,6 +1,7 @@
 """dgbench: domain generalization experiments whose numbers can be trusted.
 
-The names below are loaded when they are first used: importing the package loads neither torch nor pandas.
+The names below are loaded when they are first used: importing the package loads neither torch nor
+pandas.
 """
 
 from importlib import import_module

@@ -23,11 +23,10 @@ class EnvBatch:
     x: Tensor  #: (N, C, H, W) images
     y: Tensor  #: (N,) int64 labels
     sizes: tuple[int, ...]  #: minibatch size of each of the E environments; their sum is N
-    index: Tensor | None = (
-        None  #: (N,) int64 number of each row's training image; None where images have no numbers
-    )
-    #: (E,) int64 numbers of the environments among all that the run trains on, in ascending order, where the step drew
-    #: some of them (``trainer.environments_per_step``); None where it has all
+    #: (N,) int64 number of each row's training image; None where images have no numbers
+    index: Tensor | None = None
+    #: (E,) int64 numbers of the environments among all that the run trains on, in ascending order,
+    #: where the step drew some of them (``trainer.environments_per_step``); None where it has all
     drawn: Tensor | None = None
 
     @cached_property
@@ -69,7 +68,8 @@ class EvalBatch:
     index: int  #: number of the batch within the eval set
     #: (n,) int64 positions of the images in their store; None where they come from none
     positions: Tensor | None = None
-    #: (n,) int64 numbers of pictures that several eval sets show, the same one in each; None where one alone shows them
+    #: (n,) int64 numbers of pictures that several eval sets show, the same one in each; None where
+    #: one alone shows them
     pictures: Tensor | None = None
 
 
@@ -79,14 +79,14 @@ class ErrorRecipe:
 
     env: str  #: name of the environment
     subset: str  #: ``train``, ``val`` or ``test``
-    #: weight of each eval set; weights sum to 1. A sampled error is one eval set of weight 1; an exact error mixes eval
-    #: sets with the probabilities that define the environment.
+    #: weight of each eval set; weights sum to 1. A sampled error is one eval set of weight 1; an
+    #: exact error mixes eval sets with the probabilities that define the environment.
     mixture: Mapping[str, float]
-    #: whether the run never trained on what is scored; None where all of the environment was held out, or none of it,
-    #: as the run's identity says
+    #: whether the run never trained on what is scored; None where all of the environment was held
+    #: out, or none of it, as the run's identity says
     held_out: bool | None = None
-    #: how many of the scored images a classifier gets wrong that always says the most frequent class of the images that
-    #: the run trains on; None where it is not known
+    #: how many of the scored images a classifier gets wrong that always says the most frequent
+    #: class of the images that the run trains on; None where it is not known
     majority_wrong: float | None = None
 
     def never_trained_on(self, training: Collection[str]) -> bool:

@@ -1,4 +1,6 @@
-"""Where the configuration tree ``conf/`` is, and how commands are written: in a checkout, and from a wheel."""
+"""Where the configuration tree ``conf/`` is, and how commands are written: in a checkout, and from
+a wheel.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ CONF = _INSTALLED if _INSTALLED.is_dir() else PACKAGE.parents[1] / "conf"
 
 
 def command_words(name: str) -> list[str]:
-    """Return the words that start a command: ``dgbench train`` if typed or from a wheel, else ``python train.py``."""
+    """Return the words that start a command: ``dgbench train`` if typed or from a wheel, else
+    ``python train.py``.
+    """
     program = CONF == _INSTALLED or sys.argv[0].startswith("dgbench ")  # set by dgbench.cli.main
     return ["dgbench", name] if program else ["python", f"{name}.py"]
 
@@ -28,7 +32,9 @@ def typed_words(name: str) -> list[str]:
 
 
 def config_options(words: Sequence[str]) -> list[str]:
-    """Return ``--config-dir FOLDER`` as it stands among the words of a command; empty where it does not."""
+    """Return ``--config-dir FOLDER`` as it stands among the words of a command; empty where it does
+    not.
+    """
     for word, following in zip(words, [*words[1:], ""], strict=False):
         if word in CONFIG_DIR:
             return [word, following]
@@ -38,7 +44,9 @@ def config_options(words: Sequence[str]) -> list[str]:
 
 
 def python_path() -> str:
-    """Return ``PYTHONPATH`` as far as modules of the user's own are there, and not beside ``--config-dir``."""
+    """Return ``PYTHONPATH`` as far as modules of the user's own are there, and not beside
+    ``--config-dir``.
+    """
     known = {PACKAGE.parent}
     if options := config_options(sys.argv[1:]):
         known.add(

@@ -1,4 +1,6 @@
-"""Containers of networks: as modules, as functions of explicit tensors, and tensors that move with a module."""
+"""Containers of networks: as modules, as functions of explicit tensors, and tensors that move with
+a module.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ class _Callables:
         return self.classifier(self.featurizer(x))
 
     def style_stages(self) -> tuple[int, ...]:
-        """List the numbers of the featurizer's stages after which styles can be mixed; empty where none is."""
+        """List the numbers of the featurizer's stages after which styles can be mixed; empty where
+        none is.
+        """
         return tuple(getattr(self._modules["featurizer"], "style_stages", ()))
 
     def one_image_size(self) -> bool:
@@ -30,7 +34,9 @@ class _Callables:
         return bool(getattr(self._modules["featurizer"], "one_image_size", False))
 
     def mixes_rows(self, name: str) -> bool:
-        """Return whether a named network's output of an image depends on others: BatchNorm on minibatch statistics."""
+        """Return whether a named network's output of an image depends on others: BatchNorm on
+        minibatch statistics.
+        """
         return any(
             isinstance(layer, _BatchNorm) and layer.training
             for layer in self._modules[name].modules()
@@ -45,8 +51,9 @@ class _Callables:
 class Networks(_Callables, nn.ModuleDict):  # type: ignore[misc]  # two __getattr__, for the type checker only
     """The networks of one run: ``featurizer``, ``classifier`` and what else the algorithm declares.
 
-    What is frozen is no parameter any more, neither for an optimizer nor for an objective, and computes as in
-    evaluation whatever the mode: BatchNorm uses its running statistics and leaves them, dropout is off.
+    What is frozen is no parameter any more, neither for an optimizer nor for an objective, and
+    computes as in evaluation whatever the mode: BatchNorm uses its running statistics and leaves
+    them, dropout is off.
     """
 
     def __init__(self, modules: Mapping[str, nn.Module]) -> None:
@@ -67,7 +74,9 @@ class Networks(_Callables, nn.ModuleDict):  # type: ignore[misc]  # two __getatt
         return self
 
     def params(self, *names: str) -> dict[str, Tensor]:
-        """Collect trainable parameters of the named networks (of all without names), keyed ``network.parameter``."""
+        """Collect trainable parameters of the named networks (of all without names), keyed
+        ``network.parameter``.
+        """
         return {key: value for key, value in self._all(*names).items() if value.requires_grad}
 
     def constants(self) -> dict[str, Tensor]:
@@ -91,7 +100,9 @@ class Networks(_Callables, nn.ModuleDict):  # type: ignore[misc]  # two __getatt
         return dict(self.named_buffers())
 
     def bind(self, params: Tensors) -> BoundNetworks:
-        """Bind the networks to new values of some or all parameters and buffers; differentiable in ``params``."""
+        """Bind the networks to new values of some or all parameters and buffers; differentiable in
+        ``params``.
+        """
         return BoundNetworks(self, {**self._all(), **dict(self.named_buffers()), **params})
 
     def in_half_precision(self, dtype: torch.dtype) -> BoundNetworks:
@@ -105,7 +116,8 @@ class BoundNetworks(_Callables):
     Args:
         modules: the networks; only their code is used.
         tensors: every parameter and buffer, keyed ``network.tensor``.
-        half: float16 or bfloat16, if the networks compute in it under autocast; what they put out is float32 again.
+        half: float16 or bfloat16, if the networks compute in it under autocast; what they put out
+            is float32 again.
     """
 
     def __init__(
@@ -137,7 +149,9 @@ class BoundNetworks(_Callables):
         return call
 
     def params(self, *names: str) -> dict[str, Tensor]:
-        """Collect trainable parameters (no buffers) of the named networks, keyed ``network.parameter``."""
+        """Collect trainable parameters (no buffers) of the named networks, keyed
+        ``network.parameter``.
+        """
         return {key: self._tensors[key] for key in self._modules.params(*names)}
 
     def statistics(self) -> dict[str, Tensor]:
@@ -164,7 +178,9 @@ AnyNetworks = Networks | BoundNetworks
 
 
 def example_of(module: nn.Module) -> Tensor:
-    """Find a tensor of the type and on the device of a module's floats: a parameter, a buffer, or an empty one."""
+    """Find a tensor of the type and on the device of a module's floats: a parameter, a buffer, or
+    an empty one.
+    """
     tensors = itertools.chain(module.parameters(), module.buffers())
     return next((tensor for tensor in tensors if tensor.is_floating_point()), torch.empty(0))
 
@@ -192,8 +208,8 @@ def renew_statistics(
 ) -> None:
     """Replace running means and variances by their averages over the batches.
 
-    A frozen layer (one that ``model.train()`` leaves in evaluation mode) keeps its statistics; if all are, nothing
-    is computed.
+    A frozen layer (one that ``model.train()`` leaves in evaluation mode) keeps its statistics; if
+    all are, nothing is computed.
 
     Args:
         model: the networks; left in the mode in which they came.

@@ -1,4 +1,5 @@
-"""Downloading one file: from the first of several addresses, continued where it stopped, and checked.
+"""Downloading one file: from the first of several addresses, continued where it stopped, and
+checked.
 
 Own code, since pooch takes one address per file and starts a broken transfer from its beginning.
 """
@@ -47,12 +48,13 @@ def download(
 ) -> str:
     """Get a file from the first address that has it.
 
-    What has arrived lies in ``file.part``; the next call continues there if the address is the same or a checksum is
-    known, and the server can. A transfer that breaks off is taken up again. Nothing is left of a file with a wrong
-    checksum.
+    What has arrived lies in ``file.part``; the next call continues there if the address is the same
+    or a checksum is known, and the server can. A transfer that breaks off is taken up again.
+    Nothing is left of a file with a wrong checksum.
 
     Args:
-        urls: addresses of the same file, tried in order; those of the Hugging Face hub follow HF_ENDPOINT.
+        urls: addresses of the same file, tried in order; those of the Hugging Face hub follow
+            HF_ENDPOINT.
         file: where it goes; left alone if it is there and its checksums are right or unknown.
         sha256: its checksum in hexadecimal; None if none was published.
         md5: likewise; it detects damage, not malice.
@@ -83,7 +85,8 @@ def download(
             _note(part).unlink(missing_ok=True)
             return digest
         say(
-            f"{file.name}: {url}: {reason}{'; trying the next address' if number < len(addresses) else ''}"
+            f"{file.name}: {url}: "
+            f"{reason}{'; trying the next address' if number < len(addresses) else ''}"
         )
     continues = "; it continues where it stopped" if _size(part) else ""
     tried = "its only address" if len(addresses) == 1 else f"any of {len(addresses)} addresses"
@@ -99,7 +102,9 @@ def checksum(file: Path, algorithm: str = "sha256") -> str:
 
 
 def _hub_mirror(url: str) -> str:
-    """Rewrite a Hugging Face hub address to the mirror that HF_ENDPOINT names, as the hub's own library does."""
+    """Rewrite a Hugging Face hub address to the mirror that HF_ENDPOINT names, as the hub's own
+    library does.
+    """
     mirror = os.environ.get("HF_ENDPOINT", HUB).rstrip("/")
     return mirror + url.removeprefix(HUB) if url.startswith(f"{HUB}/") else url
 
@@ -107,7 +112,9 @@ def _hub_mirror(url: str) -> str:
 def _fetch(
     url: str, part: Path, published: Mapping[str, str | None], checked: bool, silence: float
 ) -> str | None:
-    """Complete ``part`` from one address; return None, or why that failed: then no part of a wrong file is left."""
+    """Complete ``part`` from one address; return None, or why that failed: then no part of a wrong
+    file is left.
+    """
     begun = _size(part) > 0
     try:
         _transfer(url, part, checked, silence)
@@ -124,7 +131,9 @@ def _fetch(
 
 
 def _checksum_fault(file: Path, published: Mapping[str, str | None]) -> str | None:
-    """Describe the checksum that is not the published one; None where all are, or none is published."""
+    """Describe the checksum that is not the published one; None where all are, or none is
+    published.
+    """
     for algorithm, expected in published.items():
         if expected is not None and (digest := checksum(file, algorithm)) != expected:
             return f"{algorithm} is {digest}, not {expected}"
@@ -132,7 +141,9 @@ def _checksum_fault(file: Path, published: Mapping[str, str | None]) -> str | No
 
 
 def _transfer(url: str, part: Path, checked: bool, silence: float) -> None:
-    """Complete ``part`` from one address, in several attempts if needed; ``checked``: whether a checksum is known."""
+    """Complete ``part`` from one address, in several attempts if needed; ``checked``: whether a
+    checksum is known.
+    """
     for attempt in range(ATTEMPTS):
         before = _size(part)
         try:
@@ -218,8 +229,8 @@ def _check_room(part: Path, missing: int) -> None:
     free = shutil.disk_usage(part.parent).free
     if missing > free:
         raise DataError(
-            f"{part.parent} has {free / 1e9:.1f} GB free, {part.stem} needs {missing / 1e9:.1f} GB more; "
-            "free some space, or choose another folder with --to"
+            f"{part.parent} has {free / 1e9:.1f} GB free, {part.stem} needs {missing / 1e9:.1f} "
+            "GB more; free some space, or choose another folder with --to"
         )
 
 

@@ -1,6 +1,7 @@
 """Exceptions whose message is one line that ends with the fix.
 
-The command line prints the message alone and exits with 1; the traceback is shown only when asked for.
+The command line prints the message alone and exits with 1; the traceback is shown only when asked
+for.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ _DIVERGED = "loss became"
 
 
 def is_divergence(reason: str) -> bool:
-    """Return whether a status mark's reason is a :class:`DivergedError`: the same command would diverge again."""
+    """Return whether a status mark's reason is a :class:`DivergedError`: the same command would
+    diverge again.
+    """
     return reason.startswith(_DIVERGED)
 
 
@@ -47,7 +50,8 @@ class DivergedError(DgbenchError):
 
     def __init__(self, step: int, value: float) -> None:
         super().__init__(
-            f"{_DIVERGED} {value} at step {step}; lower hparams.lr or the penalty weight of the algorithm"
+            f"{_DIVERGED} {value} at step {step}; lower hparams.lr or the penalty weight of the "
+            "algorithm"
         )
         self.step = step
 
@@ -64,7 +68,8 @@ class MeasureError(DgbenchError):
     """A measure that has no value for these errors, and why."""
 
 
-#: what libraries say that raise no MemoryError: torch and its allocators, parsers, readers of weights
+#: what libraries say that raise no MemoryError: torch and its allocators, parsers, readers of
+#: weights
 _NO_MEMORY = re.compile(
     r"out\s?of\s?memory|can't allocate memory|cannot allocate memory|not enough memory|bad_alloc|STATUS_ALLOC_FAILED"
     # what the loader of shared libraries says, while packages load
@@ -80,7 +85,9 @@ LESS_MEMORY = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error or one of its causes is that a device or the machine had no memory left."""
+    """Return whether an error or one of its causes is that a device or the machine had no memory
+    left.
+    """
     return _lack_of_memory(error) is not None
 
 
@@ -103,7 +110,8 @@ def reason_of(error: BaseException, less_memory: str = LESS_MEMORY) -> str:
 
 
 def one_line(error: BaseException, limit: int | None = 160) -> str:
-    """Format an error as ``ValueError: what it says``, cut after ``limit`` characters; None cuts nothing.
+    """Format an error as ``ValueError: what it says``, cut after ``limit`` characters; None cuts
+    nothing.
 
     A control character, which libraries may repeat from a damaged file, is written as its code.
     """
@@ -112,7 +120,9 @@ def one_line(error: BaseException, limit: int | None = 160) -> str:
 
 
 def _lack_of_memory(error: BaseException | None) -> BaseException | None:
-    """Find the lack of memory in an error or its causes, else None; the text of a dgbench error does not count."""
+    """Find the lack of memory in an error or its causes, else None; the text of a dgbench error
+    does not count.
+    """
     while error and not (
         isinstance(error, MemoryError)
         or (isinstance(error, OSError) and error.errno == errno.ENOMEM)

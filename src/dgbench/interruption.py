@@ -1,8 +1,9 @@
 """Keep a request to end the process, such as Ctrl-C, until the process has ended.
 
-The handler of a signal raises its exception wherever the process happens to be, and other packages may lose it there:
-an error inside their ``finally`` takes its place, or they turn it into an error of their own. A run would then count as
-failed, and the process would go on with the next. Whoever catches every error of a run asks here first.
+The handler of a signal raises its exception wherever the process happens to be, and other packages
+may lose it there: an error inside their ``finally`` takes its place, or they turn it into an error
+of their own. A run would then count as failed, and the process would go on with the next. Whoever
+catches every error of a run asks here first.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def end_with(request: BaseException) -> NoReturn:
     """Raise an exception that ends the process, and keep it.
 
     Args:
-        request: a ``KeyboardInterrupt``, or the ``SystemExit`` of a job that a cluster queues again.
+        request: a ``KeyboardInterrupt``, or the ``SystemExit`` of a job that a cluster queues
+            again.
     """
     _requests[:] = [request]
     raise request
@@ -81,7 +83,9 @@ def raise_if_ending() -> None:
 
 @contextmanager
 def request_first() -> Iterator[None]:
-    """Surround code whose every error is caught further out: a request is raised in place of its error."""
+    """Surround code whose every error is caught further out: a request is raised in place of its
+    error.
+    """
     try:
         yield
     except Exception:

@@ -1,4 +1,6 @@
-"""What an algorithm may ask of networks: their shapes, further networks, and mixed styles inside a featurizer."""
+"""What an algorithm may ask of networks: their shapes, further networks, and mixed styles inside a
+featurizer.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ class Sizes:
 class LinearSpec:
     """One linear layer with bias, (n, n_in) -> (n, n_out).
 
-    ``xavier_gain`` asks for Xavier-uniform weights and zero bias instead of the framework's initialization.
+    ``xavier_gain`` asks for Xavier-uniform weights and zero bias instead of the framework's
+    initialization.
     """
 
     n_in: int
@@ -58,7 +61,9 @@ class MLPSpec:
 
 @dataclass(frozen=True)
 class TaperedSpec:
-    """DomainBed's nonlinear classifier, (n, n_in) -> (n, n_out): widths n_in // 2 and n_in // 4, ReLU after each."""
+    """DomainBed's nonlinear classifier, (n, n_in) -> (n, n_out): widths n_in // 2 and n_in // 4,
+    ReLU after each.
+    """
 
     n_in: int
     n_out: int
@@ -66,7 +71,9 @@ class TaperedSpec:
 
 @dataclass(frozen=True)
 class LeakyMLPSpec:
-    """A perceptron with ``hidden`` + 1 layers of ``width`` units and leaky ReLU (0.01), (n, n_in) -> (n, n_out)."""
+    """A perceptron with ``hidden`` + 1 layers of ``width`` units and leaky ReLU (0.01), (n, n_in)
+    -> (n, n_out).
+    """
 
     n_in: int
     n_out: int
@@ -101,17 +108,19 @@ class ContextSpec:
 class FeaturizerSpec:
     """One more featurizer, (n, C, H, W) -> (n, m)."""
 
-    #: a copy of the featurizer with its initial weights, which never change; otherwise one more network of the same
-    #: kind, with the same published weights if there are any and random weights of its own if not
+    #: a copy of the featurizer with its initial weights, which never change; otherwise one more
+    #: network of the same kind, with the same published weights if there are any and random weights
+    #: of its own if not
     frozen: bool = False
 
 
 @dataclass(frozen=True)
 class PerChannelSpec:
-    """One learned number for each channel of each map of the featurizer (``featurizer(x, maps=True)``).
+    """One learned number for each channel of each map of the featurizer (``featurizer(x,
+    maps=True)``).
 
-    Called without arguments it gives a list of tensors that broadcast against the maps: (1, C, 1, 1) for (n, C, H, W),
-    (1, 1, C) for tokens (n, L, C), (1, C) for (n, C).
+    Called without arguments it gives a list of tensors that broadcast against the maps: (1, C, 1,
+    1) for (n, C, H, W), (1, 1, C) for tokens (n, L, C), (1, C) for (n, C).
     """
 
     initial: float  #: value that all of them start from
@@ -119,13 +128,16 @@ class PerChannelSpec:
 
 @dataclass(frozen=True)
 class TranslatorSpec:
-    """Takes images apart into variation and semantics and puts them together, see ``networks/translators.py``.
+    """Takes images apart into variation and semantics and puts them together, see
+    ``networks/translators.py``.
 
-    (n, 1, H, W) gray images -> their variations; variations and the semantics of images -> (n, C, H, W).
+    (n, 1, H, W) gray images -> their variations; variations and the semantics of images -> (n, C,
+    H, W).
     """
 
     image: tuple[int, ...]  #: C, H, W
-    #: of a featurizer; images of the kind ``large`` have four times as many numbers for their semantics
+    #: of a featurizer; images of the kind ``large`` have four times as many numbers for their
+    #: semantics
     n_features: int
 
     @property
@@ -157,10 +169,11 @@ NetworkSpec = (
 
 @dataclass(frozen=True)
 class StyleMix:
-    """How one stage of a featurizer mixes feature statistics between the n images of a forward pass.
+    """How one stage of a featurizer mixes feature statistics between the n images of a forward
+    pass.
 
-    A featurizer that can do so has an attribute ``style_stages`` (the numbers of its stages) and takes
-    ``forward(x, styles={stage: StyleMix})``.
+    A featurizer that can do so has an attribute ``style_stages`` (the numbers of its stages) and
+    takes ``forward(x, styles={stage: StyleMix})``.
     """
 
     active: Tensor  #: 0-dimensional bool; False leaves the features as they are

@@ -1,4 +1,6 @@
-"""Says on the screen what takes long, how far it is and how long it still takes: decoding, statistics, figures."""
+"""Says on the screen what takes long, how far it is and how long it still takes: decoding,
+statistics, figures.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Seeds: every use of chance has its own, derived from one base seed and from words that say what it is for.
+"""Seeds: every use of chance has its own, derived from one base seed and from words that say what
+it is for.
 
-No global generator is ever seeded for science; a draw depends only on (base seed, purpose), never on what
-was drawn before it. That is why data are the same for every algorithm and why a resumed run continues exactly.
+No global generator is ever seeded for science; a draw depends only on (base seed, purpose), never
+on what was drawn before it. That is why data are the same for every algorithm and why a resumed run
+continues exactly.
 """
 
 from __future__ import annotations
@@ -29,11 +31,12 @@ def derive(base: int, *purpose: str | int) -> int:
 
 
 def seed_for(part: Moved, seed: int, moves: Moved) -> int:
-    """Choose the base seed of one part of a run's randomness: the run's own where it moves that part, else 0.
+    """Choose the base seed of one part of a run's randomness: the run's own where it moves that
+    part, else 0.
 
     Args:
-        part: ``order`` of minibatches and their augmentation, initial ``weights``, or random ``inputs`` of the
-            algorithm and its layers.
+        part: ``order`` of minibatches and their augmentation, initial ``weights``, or random
+            ``inputs`` of the algorithm and its layers.
         seed: of the run.
         moves: its ``seed_moves``.
     """

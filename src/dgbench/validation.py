@@ -1,15 +1,17 @@
-"""Values of the configuration checked by pydantic, and refused in one line with key, value, fault and fix.
+"""Values of the configuration checked by pydantic, and refused in one line with key, value, fault
+and fix.
 
 A class that the configuration builds is a subclass of :class:`Checked` whose fields are its keys::
 
     class Split(Checked):
         key = "dataset"
 
-        val_fraction: Annotated[Number, Field(gt=0, lt=1), Refusal("is not in (0, 1)", "DomainBed uses 0.2")]
+        val_fraction: Annotated[Number, Field(gt=0, lt=1), Refusal("is not in (0, 1)", "DomainBed
+            uses 0.2")]
         store: Literal["ram", "file"]
 
-``Split(val_fraction=2, store="ram")`` raises ``ConfigError: dataset.val_fraction=2 is not in (0, 1); DomainBed uses
-0.2``, whoever calls it: Hydra, a grid, Python.
+``Split(val_fraction=2, store="ram")`` raises ``ConfigError: dataset.val_fraction=2 is not in (0,
+1); DomainBed uses 0.2``, whoever calls it: Hydra, a grid, Python.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Refusal:
-    """What is said of a value that a field refuses, for whatever reason; stands last in ``Annotated``."""
+    """What is said of a value that a field refuses, for whatever reason; stands last in
+    ``Annotated``.
+    """
 
     fault: str  #: behind ``KEY=VALUE``, e.g. "is not in (0, 1)".
     fix: str  #: what to do, e.g. "DomainBed uses 0.2".
@@ -140,7 +144,8 @@ NotNegative = Annotated[Number, Field(ge=0)]
 
 
 class Keys(BaseModel):
-    """Keys that stand together below another one, e.g. ``dataset.normalize``: a field of a :class:`Checked`.
+    """Keys that stand together below another one, e.g. ``dataset.normalize``: a field of a
+    :class:`Checked`.
 
     Values are not converted, and unknown keys are refused.
     """
@@ -151,10 +156,11 @@ class Keys(BaseModel):
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Refuse arguments of a function of the Python API that do not fit its annotations, as :class:`Checked` does.
+    """Refuse arguments of a function of the Python API that do not fit its annotations, as
+    :class:`Checked` does.
 
-    Values go on as pydantic made them: :data:`Several` as a list. What ``**kwargs`` takes, and arguments without an
-    annotation, are not checked.
+    Values go on as pydantic made them: :data:`Several` as a list. What ``**kwargs`` takes, and
+    arguments without an annotation, are not checked.
     """
     signature = inspect.signature(function)
     hints = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
@@ -194,8 +200,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 class Checked(Keys):
     """Base of classes that the configuration builds.
 
-    What several fields decide together is checked by a ``model_validator(mode="after")`` that raises the
-    :class:`~dgbench.errors.ConfigError` itself.
+    What several fields decide together is checked by a ``model_validator(mode="after")`` that
+    raises the :class:`~dgbench.errors.ConfigError` itself.
 
     Raises:
         ConfigError: a value that a field refuses, a key that is missing or unknown.
@@ -226,12 +232,16 @@ def config_error(error: ValidationError, key: str) -> ConfigError:
         return ConfigError(f"{place} is missing; add {place}=VALUE")
     if first["type"] == "extra_forbidden":
         return ConfigError(
-            f"{place} is no key of {'.'.join(outer)}; remove it, or see the keys in conf/{place.partition('.')[0]}"
+            f"{place} is no key of {'.'.join(outer)}; remove it, or see the keys in "
+            f"conf/{place.partition('.')[0]}"
         )
     fault, fix = _fault_and_fix(first)
     numeric = isinstance(first["input"], str) and NUMBER_TEXT.fullmatch(value)
     if numeric and re.search(r"\b(integer|number)\b", fault):
-        fix = f"write {value} without quotes, or ${{oc.decode:${{oc.env:NAME}}}} for a number in a variable"
+        fix = (
+            f"write {value} without quotes, or ${{oc.decode:${{oc.env:NAME}}}} for a number in a "
+            "variable"
+        )
         value, fault = f"'{value}'", f"is text and {fault}"
     if value.strip() in ("", "[]"):
         return ConfigError(f"{place} is empty; {fix}")
@@ -265,7 +275,10 @@ def _fault_and_fix(error: ErrorDetails) -> tuple[str, str]:
         *others, last = re.findall(r"[^\s',]+", context["expected"].replace(" or ", " "))
         return (
             "is unknown",
-            f"choose {', '.join(others)}{' or ' if len(others) == 1 else ', ' if others else ''}{last}",
+            (
+                "choose "
+                f"{', '.join(others)}{' or ' if len(others) == 1 else ', ' if others else ''}{last}"
+            ),
         )
     if error["type"] == "value_error":  # a validator said it, in the words of a refusal
         fault, _, fix = str(context["error"]).partition("; ")

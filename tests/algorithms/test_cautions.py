@@ -1,4 +1,6 @@
-"""What leaves a method out is said: phases after the last step, losses of features that stand still."""
+"""What leaves a method out is said: phases after the last step, losses of features that stand
+still.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ def declared(name: str) -> tuple[type[Algorithm], dict[str, object]]:
 
 @pytest.mark.parametrize("name", [path.stem for path in sorted(CONF.glob("*.yaml"))])
 def test_a_second_phase_that_never_begins_is_said(name: str) -> None:
-    """By the defaults each method begins within DomainBed's 5000 steps; those with phases do not within one step.
+    """By the defaults each method begins within DomainBed's 5000 steps; those with phases do not
+    within one step.
 
     Whatever re-creates the optimizers begins a phase.
     """

@@ -1,4 +1,6 @@
-"""Switches of the SAM family, TRM, Transfer, Fish, ADRMX, ERM++ and MIRO: alone and stacked, and what each changes."""
+"""Switches of the SAM family, TRM, Transfer, Fish, ADRMX, ERM++ and MIRO: alone and stacked, and
+what each changes.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ pytestmark = pytest.mark.usefixtures("double")
 
 
 class CNN(nn.Module):
-    """Two convolutions with an unfrozen BatchNorm, before which a bias would have a gradient of rounding noise."""
+    """Two convolutions with an unfrozen BatchNorm, before which a bias would have a gradient of
+    rounding noise.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +94,9 @@ STACKS: dict[str, tuple[str, dict[str, Any], dict[str, list[float]]]] = {
 @pytest.mark.parametrize("sizes", [SIZES, (4, 4)])
 @pytest.mark.parametrize("case", STACKS)
 def test_stack_equals_single_runs(case: str, sizes: tuple[int, ...]) -> None:
-    """Four steps of a network with convolutions and an unfrozen BatchNorm, unequal and few minibatches."""
+    """Four steps of a network with convolutions and an unfrozen BatchNorm, unequal and few
+    minibatches.
+    """
     name, fixed, varied = STACKS[case]
     values = [{**fixed, **{key: each[i] for key, each in varied.items()}} for i in range(3)]
 
@@ -124,11 +130,14 @@ def moved(run: RunModule) -> dict[str, Tensor]:
     }  # type: ignore[attr-defined]
 
 
-# ---- the SAM family ---------------------------------------------------------------------------------------------
+# ---- the SAM family
+# ---------------------------------------------------------------------------------------------
 
 
 def test_special_cases_of_the_sam_family() -> None:
-    """No climb is ERM, no weight of the gap and no weight of the variance are SAM; statistics apart."""
+    """No climb is ERM, no weight of the gap and no weight of the variance are SAM; statistics
+    apart.
+    """
     batches = [batch(step) for step in range(3)]
 
     def weights(name: str, **values: Any) -> Tensor:
@@ -163,7 +172,9 @@ def test_running_statistics_move_with_the_passes_that_count(
 
 
 def test_sam_without_a_gradient() -> None:
-    """All weights 0 and as many images of each class: there is nowhere to climb, and nothing becomes NaN."""
+    """All weights 0 and as many images of each class: there is nowhere to climb, and nothing
+    becomes NaN.
+    """
     run = module("sam")
     with torch.no_grad():
         for parameter in run.networks.parameters():
@@ -173,7 +184,8 @@ def test_sam_without_a_gradient() -> None:
     assert all(value.isfinite().all() for value in moved(run).values())
 
 
-# ---- TRM --------------------------------------------------------------------------------------------------------
+# ---- TRM
+# --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("overwritten", [True, False])
@@ -212,11 +224,14 @@ def test_pair_weights_of_trm() -> None:
         assert torch.allclose(*gradients, rtol=1e-9) is same
 
 
-# ---- Transfer ---------------------------------------------------------------------------------------------------
+# ---- Transfer
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_the_gap_moves_the_featurizer_alone() -> None:
-    """After two steps the classifier has made two, on the cross entropy only; Adam would drift on a zero gradient."""
+    """After two steps the classifier has made two, on the cross entropy only; Adam would drift on a
+    zero gradient.
+    """
     run = train(module("transfer"), [batch(0), batch(1)])
     steps = {
         name: {int(own["step"]) for own in adam.state.values()}
@@ -225,7 +240,8 @@ def test_the_gap_moves_the_featurizer_alone() -> None:
     assert steps == {"featurizer": {4}, "classifier": {2}}
 
 
-# ---- ADRMX ------------------------------------------------------------------------------------------------------
+# ---- ADRMX
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_supervised_contrast_by_rows() -> None:
@@ -254,7 +270,9 @@ def test_supervised_contrast_by_rows() -> None:
 
 
 def test_fixed_remix_takes_rows_of_one_class() -> None:
-    """Classes far apart: mixed with rows of other classes their loss is large, within a class it is not."""
+    """Classes far apart: mixed with rows of other classes their loss is large, within a class it is
+    not.
+    """
 
     class Known(nn.Module):
         n_features = K

@@ -1,4 +1,6 @@
-"""Algorithms on featurizers with layers of their own chance or statistics: MixStyle on a ResNet, dropout."""
+"""Algorithms on featurizers with layers of their own chance or statistics: MixStyle on a ResNet,
+dropout.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def networks(dropout: float = 0.0, norm: str = "frozen") -> Networks:
 
 
 def mixed_by_hand(nets: Networks, x: Tensor, noise: dict[str, Tensor], i: int) -> Tensor:
-    """timm's own modules, one after the other, and the mixing step after residual stages 1, 2 and 3."""
+    """timm's own modules, one after the other, and the mixing step after residual stages 1, 2 and
+    3.
+    """
     body: Any = nets["featurizer"].body
     h = body.maxpool(body.act1(body.bn1(body.conv1(x))))
     for stage in (1, 2, 3):
@@ -55,7 +59,9 @@ def mixed_by_hand(nets: Networks, x: Tensor, noise: dict[str, Tensor], i: int) -
 
 @pytest.mark.parametrize("ms_type", ["random", "crossdomain"])
 def test_mixstyle_on_a_resnet_by_hand(ms_type: str) -> None:
-    """random: one pass over all rows. crossdomain, for the order p: passes over x_p0 x_p1, x_p1 x_p2, x_p2 x_p0."""
+    """random: one pass over all rows. crossdomain, for the order p: passes over x_p0 x_p1, x_p1
+    x_p2, x_p2 x_p0.
+    """
     torch.set_default_dtype(torch.float64)
     try:
         nets = networks().double().train()

@@ -1,4 +1,6 @@
-"""The pieces of StableNet, FACT, JiGen, MMLD and AdaClust, against autograd, plain loops or arithmetic by hand."""
+"""The pieces of StableNet, FACT, JiGen, MMLD and AdaClust, against autograd, plain loops or
+arithmetic by hand.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 
 
 def dependence(slices: Tensor, weight: Tensor) -> Tensor:
-    """Summed squares of the covariances between different features, weights (R,) of the rows of (slices, R, m)."""
+    """Summed squares of the covariances between different features, weights (R,) of the rows of
+    (slices, R, m).
+    """
     mean = weight @ slices  # (slices, m)
     covariance = (slices * weight[:, None]).mT @ slices - mean[:, :, None] * mean[:, None]
     return covariance.square().sum() - covariance.diagonal(dim1=1, dim2=2).square().sum()
@@ -113,7 +117,8 @@ def test_epochs_and_drops() -> None:
     assert [dropped(t, 0.8, 10) for t in (7, 8)] == [1.0, 0.1] and dropped(10, 1.0, 10) == 1.0
 
 
-# ---- clusters ---------------------------------------------------------------------------------------------------
+# ---- clusters
+# ---------------------------------------------------------------------------------------------------
 
 
 def blobs(n: int = 40, k: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -151,7 +156,8 @@ def test_principal_components() -> None:
     assert clustering.principal_components(rows, 256).shape == (30, 6)
 
 
-# ---- schedules of the algorithms --------------------------------------------------------------------------------
+# ---- schedules of the algorithms
+# --------------------------------------------------------------------------------
 
 
 def made(name: str, steps: int = 100, images: int = 30, **hparams: Any) -> Any:

@@ -1,4 +1,6 @@
-"""Methods that look at images, or remember something of each, on a stack with a convolutional network."""
+"""Methods that look at images, or remember something of each, on a stack with a convolutional
+network.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Declared random inputs reproduce, bit for bit, what algorithms drew themselves before inputs were declared."""
+"""Declared random inputs reproduce, bit for bit, what algorithms drew themselves before inputs were
+declared.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ def digests(inputs: RandomInputs, rng: np.random.Generator, steps: int) -> dict[
     if steps == 1:
         arrays = {name: array[0] for name, array in arrays.items()}
     return {
-        name: f"{a.dtype} {list(a.shape)} {hashlib.sha256(np.ascontiguousarray(a).tobytes()).hexdigest()[:16]}"
+        name: (
+            f"{a.dtype} {list(a.shape)} "
+            f"{hashlib.sha256(np.ascontiguousarray(a).tobytes()).hexdigest()[:16]}"
+        )
         for name, a in arrays.items()
     }
 
@@ -39,7 +44,9 @@ def small(value: Any) -> Any:
 
 @pytest.mark.parametrize("case", FROZEN)
 def test_draws_are_those_of_old(case: str) -> None:
-    """Five steps and one prediction from one generator; the number that comes next says that no draw was added."""
+    """Five steps and one prediction from one generator; the number that comes next says that no
+    draw was added.
+    """
     found = re.fullmatch(r"(\w+) (\{.*\}) (\(.*\))", case)
     assert found
     config: Any = OmegaConf.to_container(OmegaConf.load(CONF / "algorithm" / f"{found[1]}.yaml"))

@@ -54,7 +54,9 @@ def test_environment_of_each_row() -> None:
 
 
 def test_cyclic_pairs_of_unequal_minibatches() -> None:
-    """Order 1, 0, 2 of environments with rows 0-2, 3-4, 5-8: pairs (1,0), (0,2), (2,1), cut to 2, 3, 2 rows."""
+    """Order 1, 0, 2 of environments with rows 0-2, 3-4, 5-8: pairs (1,0), (0,2), (2,1), cut to 2,
+    3, 2 rows.
+    """
     pairs = cyclic_pairs(_batch(), torch.tensor([1, 0, 2]))
     assert pairs.first.tolist() == [[3, 4, 4, 4], [0, 1, 2, 2], [5, 6, 7, 8]]
     assert pairs.second.tolist() == [[0, 1, 2, 2], [5, 6, 7, 8], [3, 4, 4, 4]]
@@ -121,7 +123,9 @@ def test_environment_gradients(together: bool) -> None:
 
 
 def test_gradient_of_the_mean_kernel() -> None:
-    """Against the plain sum of exponentials, alone and mapped over runs; two equal rows have no slope."""
+    """Against the plain sum of exponentials, alone and mapped over runs; two equal rows have no
+    slope.
+    """
     z = torch.rand(2, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).mul_(8)
     z[0, 1] = z[0, 0]
     weights = torch.tensor([[0.5, 0.5, 0, 0, 0], [0, 0, 0.2, 0.3, 0.5]], dtype=torch.float64)

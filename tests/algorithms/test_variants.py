@@ -140,7 +140,9 @@ def test_erdg_legacy_clearing_steps_idle_networks_on_zero() -> None:
 
 
 def test_mix_styles_by_hand() -> None:
-    """Two images of one channel: means 2 and 10, unbiased variances 2 and 8; weight 1/4 of the own style."""
+    """Two images of one channel: means 2 and 10, unbiased variances 2 and 8; weight 1/4 of the own
+    style.
+    """
     x = torch.tensor([[1.0, 3.0], [8.0, 12.0]]).view(2, 1, 1, 2)
     mix = StyleMix(torch.tensor(True), torch.tensor([0.25, 1.0]), torch.tensor([1, 0]))
     own, other = (2 + 1e-6) ** 0.5, (8 + 1e-6) ** 0.5
@@ -168,7 +170,9 @@ class _Styled(nn.Module):
 
 
 def test_mixstyle_pairs_and_mixes() -> None:
-    """Order 0, 1: passes over rows [0 1 2 | 3 4 5] and [3 4 5 | 0 1 2]; partners come from the other half."""
+    """Order 0, 1: passes over rows [0 1 2 | 3 4 5] and [3 4 5 | 0 1 2]; partners come from the
+    other half.
+    """
     algorithm, batch = (
         _algorithm(
             MixStyle, _Styled(), ms_type="crossdomain", ms_p=1.0, ms_alpha=0.1, ms_layers="2"

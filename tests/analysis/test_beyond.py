@@ -48,7 +48,8 @@ def records(lines: Iterable[Line], draw: int = 0, seed: int = 0) -> Records:
 
 
 def test_loo_val_judges_by_runs_that_hold_out_one_more() -> None:
-    """Run {a}: at step 1 run {a, b} has .6 on b and run {a, c} has .4 on c, mean .5; at step 2 .7 and .5, mean .6.
+    """Run {a}: at step 1 run {a, b} has .6 on b and run {a, c} has .4 on c, mean .5; at step 2 .7
+    and .5, mean .6.
 
     Accuracies on a and of val never count.
     """
@@ -105,7 +106,10 @@ def test_ood_val_uses_named_environments() -> None:
 
 
 def test_yu2024_pools_images() -> None:
-    """Step 1: (90 + 1) / 110 right; step 2: (50 + 6) / 110. The unweighted mean prefers step 2 (.55 against .5)."""
+    """Step 1: (90 + 1) / 110 right; step 2: (50 + 6) / 110.
+
+    The unweighted mean prefers step 2 (.55 against .5).
+    """
     table = records([
         ("c", 1, "a", "val", 0.9, 100), ("c", 1, "b", "val", 0.1, 10),
         ("c", 2, "a", "val", 0.5, 100), ("c", 2, "b", "val", 0.6, 10),
@@ -156,7 +160,10 @@ def test_draw_of_a_search(accuracies: list[float], kept: int) -> None:
 
 
 def test_yu2024_searches_with_the_first_seed_only() -> None:
-    """Seed 0 ran draws 1 to 3 and ties at draws 1 and 2: the first. Seeds 1 and 2 ran draws 1 and 2 of it."""
+    """Seed 0 ran draws 1 to 3 and ties at draws 1 and 2: the first.
+
+    Seeds 1 and 2 ran draws 1 and 2 of it.
+    """
     keys, values = search([0.5, 0.5, 0.4], seed=0, first=1)
     keys += [
         RunKey("g", GIVEN, frozenset("a"), seed, draw) for seed, draw in ((1, 1), (2, 1), (2, 2))

@@ -45,7 +45,9 @@ def test_the_same_generator_gives_the_same_numbers() -> None:
 
 @pytest.mark.parametrize(("seeds", "low"), [(2, 0.88), (3, 0.9), (5, 0.9), (10, 0.9)])
 def test_differences_over_seeds_cover(seeds: int, low: float) -> None:
-    """400 data sets of two equal algorithms that share seed effects: 95% intervals contain 0 in 90 to 99% of them."""
+    """400 data sets of two equal algorithms that share seed effects: 95% intervals contain 0 in 90
+    to 99% of them.
+    """
     source = rng(seeds)
     hits = 0
     for _ in range(400):
@@ -56,7 +58,9 @@ def test_differences_over_seeds_cover(seeds: int, low: float) -> None:
 
 
 def test_differences_over_seeds_and_folds_never_cover_too_little() -> None:
-    """Crossed effects of seeds and folds: resampling both is conservative (Owen 2007), so at least nominal."""
+    """Crossed effects of seeds and folds: resampling both is conservative (Owen 2007), so at least
+    nominal.
+    """
     source = rng(3)
     hits = 0
     for _ in range(300):
@@ -71,7 +75,9 @@ def test_differences_over_seeds_and_folds_never_cover_too_little() -> None:
 @pytest.mark.parametrize("coefficient", ["spearman", "kendall"])
 @pytest.mark.parametrize("rho", [0.0, 0.6])
 def test_correlations_cover(coefficient: str, rho: float) -> None:
-    """14 algorithms of a binormal population, whose rank correlations are 6/pi asin(rho/2) and 2/pi asin(rho)."""
+    """14 algorithms of a binormal population, whose rank correlations are 6/pi asin(rho/2) and 2/pi
+    asin(rho).
+    """
     truth = (
         6 / np.pi * np.arcsin(rho / 2) if coefficient == "spearman" else 2 / np.pi * np.arcsin(rho)
     )
@@ -105,7 +111,9 @@ def test_difference_of_equal_measures_is_nothing() -> None:
 
 
 def test_chance_of_a_correct_selection() -> None:
-    """The ideal itself is always right; its opposite never; a constant is right once in the number drawn."""
+    """The ideal itself is always right; its opposite never; a constant is right once in the number
+    drawn.
+    """
     ideal = np.arange(6.0)[:, None] + np.zeros((6, 3))
     assert pick_probability(ideal, ideal, rng()) == 1
     assert pick_probability(-ideal, ideal, rng()) == 0

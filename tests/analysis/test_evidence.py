@@ -1,4 +1,6 @@
-"""Evidence that may be looked at after every seed: by hand, over all outcomes, and another package's numbers."""
+"""Evidence that may be looked at after every seed: by hand, over all outcomes, and another
+package's numbers.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from dgbench.errors import MeasureError
 
 
 def test_an_e_value_by_numerical_integration() -> None:
-    """The likelihood ratio of (x, y) is an integral over deviation (1 / s) and standardized mean (half-normal)."""
+    """The likelihood ratio of (x, y) is an integral over deviation (1 / s) and standardized mean
+    (half-normal).
+    """
     x, y = 1.0, 0.4
     deviations = np.exp(np.linspace(-6, 8, 2001))
     sizes = np.linspace(0, 40, 4001)
@@ -35,7 +39,9 @@ def test_an_e_value_by_numerical_integration() -> None:
 
 @pytest.mark.parametrize("alpha", [0.05, 0.025, 0.05 / 13])
 def test_who_looks_after_every_seed_is_misled_no_more_often_than_stated(alpha: float) -> None:
-    """10,000 studies without a difference, looked at after each of 100 seeds, beside the t-test looked at so."""
+    """10,000 studies without a difference, looked at after each of 100 seeds, beside the t-test
+    looked at so.
+    """
     rng, trials = np.random.default_rng(7), 10_000
     values = rng.normal(size=(trials, 100))
     misled = (e_process(values) >= 1 / alpha).any(axis=1).mean()
@@ -50,7 +56,9 @@ def test_who_looks_after_every_seed_is_misled_no_more_often_than_stated(alpha: f
 
 
 def test_power_of_looking_after_every_seed() -> None:
-    """Of differences of 2 deviations nearly all are found within 12 seeds; equal values are no evidence."""
+    """Of differences of 2 deviations nearly all are found within 12 seeds; equal values are no
+    evidence.
+    """
     values = np.random.default_rng(3).normal(size=(4000, 12)) + 2
     assert (e_process(values) >= 40).any(axis=1).mean() > 0.97
     assert evidence([0.0, 0.0, 0.0]) < 1
@@ -58,13 +66,17 @@ def test_power_of_looking_after_every_seed() -> None:
 
 
 def skewed(rng: np.random.Generator, studies: int, seeds: int) -> np.ndarray:
-    """Differences of mean 0: 40% less an error that is 39% but in one seed of fifty, where it is 89%."""
+    """Differences of mean 0: 40% less an error that is 39% but in one seed of fifty, where it is
+    89%.
+    """
     failed = rng.random((studies, seeds)) < 0.02
     return 0.01 - 0.5 * failed + 0.005 * rng.normal(size=(studies, seeds))
 
 
 def test_rare_failures_mislead_evidence_that_takes_differences_for_normal() -> None:
-    """A rival of the same mean that fails in 2% of the seeds is called better in most studies of 30 seeds."""
+    """A rival of the same mean that fails in 2% of the seeds is called better in most studies of 30
+    seeds.
+    """
     differences = skewed(np.random.default_rng(5), 2000, 30)
     assert (e_process(differences) >= 40).any(axis=1).mean() > 0.7
     assert (bounded_e_process(differences, 1.0) >= 40).any(axis=1).mean() <= 0.025
@@ -72,7 +84,9 @@ def test_rare_failures_mislead_evidence_that_takes_differences_for_normal() -> N
 
 @pytest.mark.parametrize("high", [1.0, 0.3, 0.02])
 def test_no_distribution_of_mean_0_gains(high: float) -> None:
-    """The capital's expectation over all outcomes of 6 seeds is 1: `high` often, less the whole bound rarely."""
+    """The capital's expectation over all outcomes of 6 seeds is 1: `high` often, less the whole
+    bound rarely.
+    """
     rare = high / (1 + high)
     expected = 0.0
     for outcome in itertools.product((high, -1.0), repeat=6):
@@ -98,10 +112,11 @@ def test_a_bet_by_hand_and_by_integration() -> None:
 
 
 def test_bets_are_those_of_confseq() -> None:
-    """Golden numbers of `diversified_betting_mart` of confseq 0.0.11, whose null is a mean of 1/2 of errors in [0, 1].
+    """Golden numbers of `diversified_betting_mart` of confseq 0.0.11, whose null is a mean of 1/2
+    of errors in [0, 1].
 
-    The 33 stakes and their weights were handed to it. It does not build on Python 3.11 and needs numpy < 2, so tests do
-    not install it.
+    The 33 stakes and their weights were handed to it. It does not build on Python 3.11 and needs
+    numpy < 2, so tests do not install it.
     """
     values = np.array([0.5, -0.25, 0.125, 0.75, -1 / 3, 0.0, 0.6, 0.9, -0.95, 0.4])
     golden = [1.375, 1.10416667, 1.20898438, 1.90800781, 1.38841146]

@@ -1,4 +1,6 @@
-"""The lead of the best algorithm and the set of those that may be best: by hand, and against simulated truth."""
+"""The lead of the best algorithm and the set of those that may be best: by hand, and against
+simulated truth.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ def two_tie(algorithms: int) -> np.ndarray:
 
 
 def test_by_hand() -> None:
-    """Differences 1, 2, 3: of the 8 sums +-1 +-2 +-3, two reach 6. Differences -1, 2, 3: 4 of them reach 4."""
+    """Differences 1, 2, 3: of the 8 sums +-1 +-2 +-3, two reach 6.
+
+    Differences -1, 2, 3: 4 of them reach 4.
+    """
     found = lead([[9, 9, 9], [0, 0, 0], [1, 2, 3]])
     assert (found.first, found.second, found.size, found.wins, found.seeds) == (1, 2, 2, 3, 3)
     assert (found.as_large, found.relabelings, found.p_value, found.least) == (2, 8, 0.25, 0.25)
@@ -71,7 +76,9 @@ def test_equals_scipy() -> None:
 
 
 def test_many_seeds_are_relabeled_at_random() -> None:
-    """25 seeds with a lead of 2 standard errors: the normal approximation of a two-sided test says 0.05."""
+    """25 seeds with a lead of 2 standard errors: the normal approximation of a two-sided test says
+    0.05.
+    """
     noise = np.random.default_rng(1).normal(size=25)
     difference = (noise - noise.mean()) / noise.std(ddof=1) + 2 / np.sqrt(25)
     found = lead([np.zeros(25), difference])
@@ -81,7 +88,9 @@ def test_many_seeds_are_relabeled_at_random() -> None:
 
 
 def test_two_algorithms_and_three_seeds_are_one_case_in_four() -> None:
-    """One of two equal algorithms wins in all 3 seeds in 2 of 8 cases, not in 1 of 8 as if it were named before."""
+    """One of two equal algorithms wins in all 3 seeds in 2 of 8 cases, not in 1 of 8 as if it were
+    named before.
+    """
     rng, trials = np.random.default_rng(0), 4000
     wins = [lead(rng.normal(size=(2, 3))).wins == 3 for _ in range(trials)]
     assert within(float(np.mean(wins)), 0.25, trials)
@@ -120,7 +129,10 @@ def test_more_ties_make_false_leads_rarer(kind: str, algorithms: int) -> None:
 
 @pytest.mark.parametrize("kind", ["normal", "heavy-tailed"])
 def test_unequal_variances_are_harmless_where_values_are_symmetric(kind: str) -> None:
-    """Equal means, deviations from 0.025 to 1. Of skewed values this does not hold, see docs/concepts/statistics.md."""
+    """Equal means, deviations from 0.025 to 1.
+
+    Of skewed values this does not hold, see docs/concepts/statistics.md.
+    """
     rng, trials = np.random.default_rng(4), 800
     for algorithms in (2, 14):
         parts = np.zeros(algorithms), np.geomspace(0.025, 1, algorithms)
@@ -158,7 +170,9 @@ def test_one_seed_or_one_algorithm_separates_nothing() -> None:
 @pytest.mark.parametrize("seeds", [3, 5, 10])
 @pytest.mark.parametrize("deviations", ["equal", "unequal"])
 def test_the_best_is_in_the_set(kind: str, seeds: int, deviations: str) -> None:
-    """All tie, so that any of them counts as the best: each must be in the set in 95% of the data sets."""
+    """All tie, so that any of them counts as the best: each must be in the set in 95% of the data
+    sets.
+    """
     rng, trials = np.random.default_rng(seeds), 600
     for algorithms in (2, 3, 14):
         sds = np.ones(algorithms) if deviations == "equal" else np.geomspace(0.025, 1, algorithms)
@@ -195,7 +209,8 @@ def test_what_is_refused() -> None:
 def test_whom_the_leader_beats_is_not_who_is_not_the_best() -> None:
     """Four algorithms of README's sweep: vrex and group_dro beat erm, irm leads and beats nobody.
 
-    irm's paired t statistic against erm is 2.03, and 5.34 is needed of four algorithms with 3 seeds.
+    irm's paired t statistic against erm is 2.03, and 5.34 is needed of four algorithms with 3
+    seeds.
     """
     irm, vrex = [72.2, 100.8, 45.3], [97.0, 96.4, 97.2]
     group_dro, erm = [98.1, 97.8, 103.2], [107.9, 105.0, 107.2]

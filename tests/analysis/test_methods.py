@@ -72,7 +72,10 @@ def test_train_val_first_on_ties() -> None:
 
 
 def test_train_val_is_unweighted() -> None:
-    """a has 100 images, b has 10. Step 1: (.9 + .1) / 2 = .5; step 2: (.5 + .6) / 2 = .55; pooled, step 1 would win."""
+    """a has 100 images, b has 10.
+
+    Step 1: (.9 + .1) / 2 = .5; step 2: (.5 + .6) / 2 = .55; pooled, step 1 would win.
+    """
     rows = [row(1, "a", 10, seen=100), row(1, "b", 9), row(2, "a", 50, seen=100), row(2, "b", 4)]
     assert chosen(TrainVal(), rows) == (2, pytest.approx(0.55))
 
@@ -86,7 +89,9 @@ def test_train_val_skips_steps_that_lack_an_environment() -> None:
 
 
 def test_oracle_uses_the_held_out_validation_subset_of_the_last_step() -> None:
-    """Step 30 has no held-out error in val: accuracy 1, though another step might be chosen by others."""
+    """Step 30 has no held-out error in val: accuracy 1, though another step might be chosen by
+    others.
+    """
     assert chosen(Oracle(), ROWS) == (30, 1.0)
 
 

@@ -39,7 +39,9 @@ def test_a_detectable_difference_is_found_in_four_of_five_studies(
 
 
 def test_the_test_is_that_of_the_bold_line() -> None:
-    """In simulated tables of 5 algorithms, one of which is better than all others, which are far apart."""
+    """In simulated tables of 5 algorithms, one of which is better than all others, which are far
+    apart.
+    """
     rng = np.random.default_rng(0)
     size = detectable(math.sqrt(2), 4, 5)
     means = np.array([0.0, size, 1e3, 2e3, 3e3])[:, None]
@@ -67,7 +69,9 @@ def test_predicted_seeds_are_those_that_simulated_studies_need() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("seeds", [3, 5, 10])
 def test_the_interval_of_a_deviation_holds_it(seeds: int) -> None:
-    """Exactly 95% for two algorithms; at least that for the typical pair of several, which share seeds."""
+    """Exactly 95% for two algorithms; at least that for the typical pair of several, which share
+    seeds.
+    """
     rng, trials = np.random.default_rng(seeds), 1000
     for algorithms in (2, 6):
         spread = [typical(rng.normal(size=(algorithms, seeds))) for _ in range(trials)]

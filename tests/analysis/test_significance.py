@@ -29,7 +29,9 @@ def test_critical_difference_of_demsars_example() -> None:
 
 
 def test_demsars_friedman_example() -> None:
-    """His Table 6: mean ranks 3.143, 2.000, 2.893, 1.964; chi2 = 9.28 and F = 3.69 with (3, 39) degrees of freedom."""
+    """His Table 6: mean ranks 3.143, 2.000, 2.893, 1.964; chi2 = 9.28 and F = 3.69 with (3, 39)
+    degrees of freedom.
+    """
     auc = [
         (0.763, 0.768, 0.771, 0.798), (0.599, 0.591, 0.590, 0.569), (0.954, 0.971, 0.968, 0.967),
         (0.628, 0.661, 0.654, 0.657), (0.882, 0.888, 0.886, 0.898), (0.936, 0.931, 0.916, 0.931),

@@ -18,7 +18,8 @@ HELD_OUT = {"0.90": 0.10, "0.85": 0.20, "0.80": 0.30, "0.10": 0.80}
 def test_hand_worked() -> None:
     """N = 4, errors .1 .2 .3 .8.
 
-    average = 1.4 / 4 = 0.35; worst = 0.8; gap = 0.8 - 0.1 = 0.7; worst+gap = 0.8 + 0.7 / (4 - 2) = 1.15.
+    average = 1.4 / 4 = 0.35; worst = 0.8; gap = 0.8 - 0.1 = 0.7; worst+gap = 0.8 + 0.7 / (4 - 2) =
+    1.15.
     """
     assert measures.average(HELD_OUT) == pytest.approx(0.35, abs=1e-15)
     assert measures.worst(HELD_OUT) == 0.8
@@ -28,7 +29,9 @@ def test_hand_worked() -> None:
 
 
 def test_three_environments_weigh_the_gap_fully() -> None:
-    """N = 3: weight 1 / (3 - 2) = 1, so 0.5 + (0.5 - 0.2) = 0.8; sequences and arrays serve as well as mappings."""
+    """N = 3: weight 1 / (3 - 2) = 1, so 0.5 + (0.5 - 0.2) = 0.8; sequences and arrays serve as well
+    as mappings.
+    """
     assert measures.worst_gap([0.3, 0.2, 0.5]) == pytest.approx(0.8)
     assert measures.worst_gap(np.array([0.3, 0.2, 0.5])) == pytest.approx(0.8)
 
@@ -82,5 +85,8 @@ def test_what_is_absent_says_why() -> None:
 
 
 def test_no_torch() -> None:
-    code = "import sys, dgbench.analysis, dgbench.analysis.selection; assert 'torch' not in sys.modules"
+    code = (
+        "import sys, dgbench.analysis, dgbench.analysis.selection; assert 'torch' not in "
+        "sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

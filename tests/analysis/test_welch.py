@@ -26,8 +26,9 @@ def test_equals_scipy() -> None:
 def test_means_that_lie_far_apart_are_no_agreement() -> None:
     """-0.46 +- 0.07 and 0.17 +- 0.09 over 3 seeds each.
 
-    Variances of the means 0.0049 / 3 and 0.0081 / 3, together 0.00433; degrees of freedom 0.00433^2 /
-    ((0.00163^2 + 0.0027^2) / 2) = 3.77; t(3.77, 0.975) = 2.845; half width 2.845 * 0.0658 = 0.187.
+    Variances of the means 0.0049 / 3 and 0.0081 / 3, together 0.00433; degrees of freedom 0.00433^2
+    / ((0.00163^2 + 0.0027^2) / 2) = 3.77; t(3.77, 0.975) = 2.845; half width 2.845 * 0.0658 =
+    0.187.
     """
     found = compatible(Sample(-0.46, 0.07, 3), Sample(0.17, 0.09, 3))
     assert (found.low, found.high) == pytest.approx((-0.63 - 0.187, -0.63 + 0.187), abs=1e-3)

@@ -152,7 +152,9 @@ def _equal(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> bool:
 
 
 def test_a_moving_average_is_scored_and_the_live_weights_are_trained(tmp_path: Path) -> None:
-    """start=4: evaluation at step 2 scores step 2, at step 4 the mean of steps 3 and 4, at step 6 of 3 to 6."""
+    """start=4: evaluation at step 2 scores step 2, at step 4 the mean of steps 3 and 4, at step 6
+    of 3 to 6.
+    """
     run = _Run(tmp_path, MovingAverage(start=4))
     plain = _Run(tmp_path, MovingAverage(start=1000))
     assert _equal(run.path[-1], plain.path[-1])

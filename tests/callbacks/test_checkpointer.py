@@ -86,7 +86,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def test_best_and_last(tmp_path: Path) -> None:
-    """Run 0 is at its best at steps 10 and 20, run 1 at 10 and 40; the last state is that of step 40."""
+    """Run 0 is at its best at steps 10 and 20, run 1 at 10 and 40; the last state is that of step
+    40.
+    """
     group = Group(tmp_path, seconds=0)
     for step, improved in ((10, [0, 1]), (20, [0]), (30, []), (40, [1])):
         group.evaluate(step, *improved)
@@ -102,7 +104,9 @@ def test_best_and_last(tmp_path: Path) -> None:
 
 
 def test_writes_come_by_time_and_at_the_end(tmp_path: Path, clock: SimpleNamespace) -> None:
-    """Every 30 s, also between two evaluations; the best weights of 20 are kept until something is written."""
+    """Every 30 s, also between two evaluations; the best weights of 20 are kept until something is
+    written.
+    """
     group = Group(tmp_path, seconds=30)
     group.start()
     group.evaluate(10, 0)
@@ -158,7 +162,9 @@ def test_an_evaluation_after_training_writes_the_best(tmp_path: Path) -> None:
 def test_a_write_that_breaks_off_leaves_whole_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is full in the middle of the second last.ckpt: the first stays, the best was written before it."""
+    """The disk is full in the middle of the second last.ckpt: the first stays, the best was written
+    before it.
+    """
     group = Group(tmp_path, seconds=0)
     group.evaluate(10, 0)
     whole = torch.save

@@ -22,7 +22,10 @@ def beat_of(folder: Path) -> dict[str, Any]:
 
 
 def test_every_run_of_a_stack_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It resumes at step 100; 60 steps in 12 s are 5 a second. A beat within 5 s of the last is left out."""
+    """It resumes at step 100; 60 steps in 12 s are 5 a second.
+
+    A beat within 5 s of the last is left out.
+    """
     clock = SimpleNamespace(now=1000.0)
     monkeypatch.setattr(heartbeat.time, "monotonic", lambda: clock.now)
     folders = [tmp_path / "a", tmp_path / "b"]

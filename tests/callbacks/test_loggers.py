@@ -1,4 +1,6 @@
-"""All loggers show the same under the same names, whether runs train alone, together or in two goes, and never harm."""
+"""All loggers show the same under the same names, whether runs train alone, together or in two
+goes, and never harm.
+"""
 
 from __future__ import annotations
 
@@ -191,7 +193,9 @@ def test_what_algorithms_log(algorithm: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("algorithm", ["irm", "dann"])
 def test_runs_of_a_stack_log_what_they_log_alone(algorithm: str, tmp_path: Path) -> None:
-    """In double precision, means over 7 steps and over 4; tests/training/test_stacked.py compares every algorithm."""
+    """In double precision, means over 7 steps and over 4; tests/training/test_stacked.py compares
+    every algorithm.
+    """
     words = (f"algorithm={algorithm}", DOUBLE, FOLDS, "trainer.steps=11", "trainer.eval_every=11")
     studies: list[Study] = []
     for mode in ("single", "stacked"):
@@ -237,7 +241,9 @@ def test_values_are_means_over_the_steps_since_the_last_line(tmp_path: Path) -> 
 def test_a_resumed_run_logs_what_an_undisturbed_one_does(
     mode: str, checkpoint_seconds: int, tmp_path: Path
 ) -> None:
-    """Stopped at step 15 of 20, then on from a checkpoint between two lines, or from the beginning: no step twice."""
+    """Stopped at step 15 of 20, then on from a checkpoint between two lines, or from the beginning:
+    no step twice.
+    """
     words = (
         "algorithm=irm",
         "trainer.steps=20",
@@ -317,7 +323,8 @@ def test_other_ways_to_train_log_as_well(words: tuple[str, ...], tmp_path: Path)
         assert [step for step, own in lines.items() if "error/held_out" in own] == [max(lines)]
 
 
-# ---- never in the way ---------------------------------------------------------------------------------------------
+# ---- never in the way
+# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fails", ["init", "log_hyperparams", "log_metrics", "finalize"])
@@ -369,11 +376,14 @@ def test_tensorboard_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> N
         TensorBoardLog()
 
 
-# ---- a logger of the user's own -----------------------------------------------------------------------------------
+# ---- a logger of the user's own
+# -----------------------------------------------------------------------------------
 
 
 def test_a_logger_is_named_by_its_class(tmp_path: Path) -> None:
-    """It gets its arguments, a folder inside the run's, every line and the end; runs of a stack one after the other."""
+    """It gets its arguments, a folder inside the run's, every line and the end; runs of a stack one
+    after the other.
+    """
     logger = build_logger(composed(f"logger._target_={__name__}.Memory", "+logger.label=mine"))
     assert isinstance(logger, LightningLog)
     study = small_study(
@@ -415,7 +425,8 @@ def test_a_line_holds_all_of_one_step(tmp_path: Path) -> None:
     }
 
 
-# ---- runs that train together -------------------------------------------------------------------------------------
+# ---- runs that train together
+# -------------------------------------------------------------------------------------
 
 
 class Following(MetricsLogger):

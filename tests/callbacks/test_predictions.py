@@ -1,4 +1,6 @@
-"""``predictions.parquet`` holds what the rows count: one run, a stack, groups, averaged weights, resumed runs."""
+"""``predictions.parquet`` holds what the rows count: one run, a stack, groups, averaged weights,
+resumed runs.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ def check(study: Study, steps: int = 8) -> list[Path]:
 @pytest.mark.parametrize("mode", ["single", "stacked"])
 @pytest.mark.parametrize("algorithm", ["erm", "arm"])
 def test_painted_digits(tmp_path: Path, mode: str, algorithm: str) -> None:
-    """Exact errors mix passes that belong to no one environment; groups (ARM) are scored in an order of their own."""
+    """Exact errors mix passes that belong to no one environment; groups (ARM) are scored in an
+    order of their own.
+    """
     folds = "[0,full]" if algorithm == "erm" else "[0]"
     words = (
         f"execution={mode}",
@@ -144,7 +148,9 @@ def test_files_are_named_by_their_paths(tree: Path, tmp_path: Path, words: tuple
 def test_views_of_a_dataset_name_its_images(
     tree: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    """Corrupted copies, some classes of each environment, cached features: the names are those of the files."""
+    """Corrupted copies, some classes of each environment, cached features: the names are those of
+    the files.
+    """
     for file in check(image_study(tmp_path, tree, *words, "protocol.folds=[0]")):
         for line in read_predictions(file).to_pylist():
             env, label, _ = line["image"].split("/")
@@ -192,7 +198,9 @@ def test_averaged_weights_are_evaluated_after_training(tmp_path: Path) -> None:
 def test_the_best_evaluation_is_that_of_the_lowest_validation_error(
     tmp_path: Path, mode: str
 ) -> None:
-    """The first of the lowest, and every run of a stack has its own; test is scored there, whatever eval_test says."""
+    """The first of the lowest, and every run of a stack has its own; test is scored there, whatever
+    eval_test says.
+    """
     steps = (
         "trainer.steps=30",
         "trainer.eval_every=3",

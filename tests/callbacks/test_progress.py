@@ -53,7 +53,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def test_lines_without_a_terminal(
     clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two runs of 100 steps. After 16 s 32 steps are trained: 2 steps/s; 2 * 100 - 32 = 168 are left: 84 s."""
+    """Two runs of 100 steps.
+
+    After 16 s 32 steps are trained: 2 steps/s; 2 * 100 - 32 = 168 are left: 84 s.
+    """
     shown = progress.StudyProgress(runs=2, steps=100, label="vrex")
     shown.begin("fold 0")
     module = SimpleNamespace(steps_done=0)
@@ -81,7 +84,9 @@ class Terminal(io.StringIO):
 
 
 def test_a_bar_on_a_terminal_ends_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A skipped run, one resumed at step 60 of 100, one that failed at step 16: all three count as whole when over."""
+    """A skipped run, one resumed at step 60 of 100, one that failed at step 16: all three count as
+    whole when over.
+    """
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     shown = progress.StudyProgress(runs=3, steps=100, label="vrex")
@@ -105,7 +110,9 @@ def test_a_bar_on_a_terminal_ends_full(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_scoring_is_named_and_counted_in(
     clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """100 steps at 2 a second, two evaluations of 40 s each: 50 s + 40 s are left after the first one."""
+    """100 steps at 2 a second, two evaluations of 40 s each: 50 s + 40 s are left after the first
+    one.
+    """
     shown = progress.StudyProgress(runs=1, steps=100, label="erm")
     shown.begin("fold 0")
     eval_set = SimpleNamespace(indices=range(8_000))

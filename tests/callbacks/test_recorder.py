@@ -71,7 +71,8 @@ def evaluate(
     callback.on_validation_epoch_end(told, any_module)
 
 
-# three images in batches of two and one: with the color of the label 1 of 3 wrong, with the other color all 3
+# three images in batches of two and one: with the color of the label 1 of 3 wrong, with the other
+# color all 3
 EVAL_SETS: dict[str, list[Counts]] = {
     "val/a": [(4, 1, 2.0)],
     "same": [(2, 0, 0.25), (1, 1, 0.5)],
@@ -100,9 +101,11 @@ def file_of(callback: Recorder, i: int = 0) -> Path:
 def test_errors_by_hand(callback: Recorder, heard: list[tuple[int, list[Row]]]) -> None:
     """Same color: 1 wrong, loss 0.25 + 0.5 = 0.75. Other color: 3 wrong, loss 3.
 
-    a, e = 0.25: wrong 0.75 * 1 + 0.25 * 3 = 1.5, error 1/2, loss (0.75 * 0.75 + 0.25 * 3) / 3 = 1.3125 / 3 = 0.4375.
-    b, e = 0.5: wrong 0.5 + 1.5 = 2, error 2/3, loss (0.375 + 1.5) / 3 = 0.625. c, e = 1: wrong 3, error 1, loss 1.
-    val of a: 1 of 4, error 1/4, loss 0.5. b is held out; c is not given, so no run trained on it."""
+    a, e = 0.25: wrong 0.75 * 1 + 0.25 * 3 = 1.5, error 1/2, loss (0.75 * 0.75 + 0.25 * 3) / 3 =
+    1.3125 / 3 = 0.4375. b, e = 0.5: wrong 0.5 + 1.5 = 2, error 2/3, loss (0.375 + 1.5) / 3 = 0.625.
+    c, e = 1: wrong 3, error 1, loss 1. val of a: 1 of 4, error 1/4, loss 0.5. b is held out; c is
+    not given, so no run trained on it.
+    """
     module = Module(40)
     evaluate(callback, module, EVAL_SETS)
     ((step, rows),) = heard
@@ -200,7 +203,10 @@ def test_rounding_never_makes_an_error_above_one(tmp_path: Path) -> None:
 
 
 def test_validation_error_is_the_unweighted_mean_over_training_environments() -> None:
-    """1 of 4 and 3 of 6: (0.25 + 0.5) / 2 = 0.375, not 4 of 10. Held-out and test rows do not count."""
+    """1 of 4 and 3 of 6: (0.25 + 0.5) / 2 = 0.375, not 4 of 10.
+
+    Held-out and test rows do not count.
+    """
 
     def row(env: str, subset: str, held_out: bool, seen: int, wrong: float) -> Row:
         return Row(
@@ -253,7 +259,8 @@ def test_what_was_written_is_what_the_file_holds(callback: Recorder) -> None:
     assert callback.written == [Checksum() + whole]
 
 
-# ---- runs that train together -----------------------------------------------------------------------------------
+# ---- runs that train together
+# -----------------------------------------------------------------------------------
 
 STACK: dict[str, list[Any]] = {"val/a": [(4, (1, 3), (2.0, 4.0))], "same": [(3, (1, 2), (0.75, 1.5))],
                                "other": [(3, (3, 0), (3.0, 0.3))]}  # fmt: skip
@@ -268,7 +275,9 @@ def two(tmp_path: Path, second: str | None = "b", **more: Any) -> Recorder:
 
 
 def test_runs_together_have_their_own_counts_and_rows(tmp_path: Path) -> None:
-    """Counts are (2,), images are counted once. b, e = 0.5: (1 + 3) / 2 = 2 and (2 + 0) / 2 = 1 of 3 are wrong."""
+    """Counts are (2,), images are counted once. b, e = 0.5: (1 + 3) / 2 = 2 and (2 + 0) / 2 = 1 of
+    3 are wrong.
+    """
     callback, module = two(tmp_path), Module(40)
     evaluate(callback, module, STACK)
     rows = [read_rows(file_of(callback, i))[0] for i in range(2)]
@@ -302,7 +311,9 @@ def test_a_finished_run_is_counted_and_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_best_leaves_test_out_of_the_rows_of_a_run_that_is_not_at_its_best(tmp_path: Path) -> None:
-    """The first run improves from 1 to 0 wrong, so test is scored; the second worsens from 3 to 4: val alone."""
+    """The first run improves from 1 to 0 wrong, so test is scored; the second worsens from 3 to 4:
+    val alone.
+    """
     callback, module = two(tmp_path, eval_test="best"), Module(40)
     trainer: Any = SimpleNamespace(
         datamodule=SimpleNamespace(steps=120, wanted=None), is_global_zero=True, sanity_checking=False, world_size=1,

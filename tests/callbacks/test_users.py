@@ -31,7 +31,9 @@ STOPS = (
 
 
 class Watches(pl.Callback):
-    """Notes what Lightning counts and what it was told, batch by batch and evaluation by evaluation."""
+    """Notes what Lightning counts and what it was told, batch by batch and evaluation by
+    evaluation.
+    """
 
     seen: ClassVar[list[tuple[Any, ...]]] = []
     metrics: ClassVar[dict[str, float]] = {}
@@ -93,7 +95,9 @@ def _forget() -> None:
 def test_a_watching_callback_counts_steps_and_changes_no_row(
     algorithm: str, mode: str, tmp_path: Path
 ) -> None:
-    """DANN and SagNet have several optimizers; 45 steps are several chunks, evaluations after 20, 40 and 45."""
+    """DANN and SagNet have several optimizers; 45 steps are several chunks, evaluations after 20,
+    40 and 45.
+    """
     words = (
         f"algorithm={algorithm}",
         f"execution={mode}",
@@ -127,7 +131,9 @@ def test_a_watching_callback_counts_steps_and_changes_no_row(
 
 
 def test_early_stopping_follows_a_value_by_the_name_that_loggers_use(tmp_path: Path) -> None:
-    """A learning rate of 0 never improves: it stops after the first evaluation and the patience of 2 more."""
+    """A learning rate of 0 never improves: it stops after the first evaluation and the patience of
+    2 more.
+    """
     words = ("callbacks=early_stopping", "callbacks.early_stopping.patience=2", "hparams.lr=1e-30",
              "trainer.steps=100", "trainer.eval_every=10", FOLDS)  # fmt: skip
     study = small_study(tmp_path, *words)
@@ -243,13 +249,15 @@ def test_one_of_a_file_of_ones_own(train: Callable[..., Any], tmp_path: Path) ->
     """Named in a YAML file of one's own, from a folder on PYTHONPATH."""
     (tmp_path / "conf" / "callbacks").mkdir(parents=True)
     (tmp_path / "my_callbacks.py").write_text(
-        "import json, pathlib\nimport pytorch_lightning as pl\n\n\n"
-        "class Counts(pl.Callback):\n    def __init__(self, file):\n        self.file = pathlib.Path(file)\n\n"
-        "    def on_train_end(self, trainer, module):\n"
-        "        self.file.write_text(json.dumps([trainer.global_step, sorted(trainer.callback_metrics)]))\n"
+        "import json, pathlib\nimport pytorch_lightning as pl\n\n\nclass "
+        "Counts(pl.Callback):\n    def __init__(self, file):\n        self.file = "
+        "pathlib.Path(file)\n\n    def on_train_end(self, trainer, module):\n        "
+        "self.file.write_text(json.dumps([trainer.global_step, "
+        "sorted(trainer.callback_metrics)]))\n"
     )
     (tmp_path / "conf" / "callbacks" / "counts.yaml").write_text(
-        f"counts:\n  _target_: my_callbacks.Counts\n  file: {tmp_path / 'said.json'}\n  passive: true\n"
+        f"counts:\n  _target_: my_callbacks.Counts\n  file: {tmp_path / 'said.json'}\n  passive: "
+        "true\n"
     )
     done = train(
         "callbacks=[counts,learning_rate_monitor]", "trainer.steps=6", FOLDS, "--config-dir", str(tmp_path / "conf"),

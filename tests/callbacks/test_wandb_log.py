@@ -59,7 +59,9 @@ def one(folder: Path, pattern: str) -> Path:
     [("0", ["0.10", "0.80", "0.85", "0.90"]), ("full", [f"{i / 100:.2f}" for i in range(101)])],
 )
 def test_a_run_is_logged_with_its_errors(offline: Path, fold: str, environments: list[str]) -> None:
-    """3 evaluations, each a history line with every error; the last is the summary and equals the rows."""
+    """3 evaluations, each a history line with every error; the last is the summary and equals the
+    rows.
+    """
     file = one(offline, f"fold-{fold}-*/wandb/")
     (study,) = (offline / "outputs").glob("sr_cmnist-*")
     records = [json.loads(line) for line in inspect(file).splitlines()]
@@ -118,7 +120,9 @@ def test_a_run_is_logged_with_its_errors(offline: Path, fold: str, environments:
 def test_the_study_is_a_run_with_its_measures(offline: Path) -> None:
     """From the rows by hand: held-out errors h of folds 0 to 3, errors of fold full everywhere.
 
-    average = mean h, worst = max h, gap = max h - min h, worst+gap = worst + gap / (4 - 2), ideal = max of full."""
+    average = mean h, worst = max h, gap = max h - min h, worst+gap = worst + gap / (4 - 2), ideal =
+    max of full.
+    """
     held_out, everywhere = [], []
     for file in offline.glob("outputs/*/fold-*/errors.jsonl"):
         rows = [json.loads(line) for line in file.read_text().splitlines()]
@@ -168,13 +172,16 @@ def test_reports_see_no_runs_in_wandbs_folders(offline: Path, command: Any) -> N
 
 @pytest.mark.thorough
 def test_a_stack_that_was_killed_continues_in_the_same_runs(train: Any, tmp_path: Path) -> None:
-    """One W&B run per run and one of the study, whichever command logged them; ids are the hashes of the folders."""
+    """One W&B run per run and one of the study, whichever command logged them; ids are the hashes
+    of the folders.
+    """
     words = ("logger=wandb", "execution=stacked", "protocol.folds=[0,1]")
     env = {"WANDB_MODE": "offline"}
     die = (
-        "import os\nfrom dgbench.training.modules import RunModule\nsteps = RunModule.train_steps\n"
-        "def train_steps(self, *words):\n    if self.steps_done >= 8:\n        os.kill(os.getpid(), 9)\n"
-        "    return steps(self, *words)\nRunModule.train_steps = train_steps"
+        "import os\nfrom dgbench.training.modules import RunModule\nsteps = "
+        "RunModule.train_steps\ndef train_steps(self, *words):\n    if self.steps_done >= "
+        "8:\n        os.kill(os.getpid(), 9)\n    return steps(self, "
+        "*words)\nRunModule.train_steps = train_steps"
     )
     assert train(*words, cwd=tmp_path, env=env, before=die).code == -9
     marks = [json.loads(file.read_text()) for file in tmp_path.rglob("fold-*/wandb.json")]
@@ -249,7 +256,10 @@ def test_the_dashboard_shows_keys_that_are_logged(offline: Path) -> None:
 
 
 def test_the_dashboard_without_its_package() -> None:
-    code = "import sys\nsys.modules['wandb_workspaces'] = None\nfrom dgbench.cli.wandb_workspace import main\n"
+    code = (
+        "import sys\nsys.modules['wandb_workspaces'] = None\nfrom dgbench.cli.wandb_workspace "
+        "import main\n"
+    )
     words = [sys.executable, "-c", code + "sys.exit(main(['somebody', 'dgbench', '--print']))"]
     ended = subprocess.run(words, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (1, "")
@@ -260,8 +270,8 @@ BROKEN = {
     "absent": "import sys\nsys.modules['wandb'] = None",
     "init raises": "import wandb\ndef init(**_):\n    raise RuntimeError('no\\nserver')\nwandb.init = init",
     "log raises": (
-        "import wandb\nclass Run:\n    def __getattr__(self, name):\n        raise ConnectionError('gone')\n"
-        "wandb.init = lambda **_: Run()"
+        "import wandb\nclass Run:\n    def __getattr__(self, name):\n        raise "
+        "ConnectionError('gone')\nwandb.init = lambda **_: Run()"
     ),
     "wrong mode": "import os\nos.environ['WANDB_MODE'] = 'nonsense'",
 }
@@ -308,7 +318,9 @@ class FakeRun:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[FakeRun, dict[str, Any]]]:
-    """Every W&B run that is opened, with the arguments of ``wandb.init``; no variable of W&B is set."""
+    """Every W&B run that is opened, with the arguments of ``wandb.init``; no variable of W&B is
+    set.
+    """
     import wandb
 
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
@@ -333,7 +345,9 @@ Opened = list[tuple[FakeRun, dict[str, Any]]]
 
 
 def test_what_is_sent(tmp_path: Path, opened: Opened) -> None:
-    """The mean validation error of the training environments is (0.25 + 0.35) / 2; one environment is held out."""
+    """The mean validation error of the training environments is (0.25 + 0.35) / 2; one environment
+    is held out.
+    """
     logger = WandbLog(group="table 1", mode="offline")
     run = logger.open(about(tmp_path))
     rows: Any = [
@@ -392,7 +406,9 @@ def test_the_lowest_validation_error_of_two_commands(tmp_path: Path, opened: Ope
 
 
 def test_a_mark_says_what_is_done(tmp_path: Path, opened: Opened) -> None:
-    """Open, then done; one that was interrupted is continued, one that is done is known, another is written over."""
+    """Open, then done; one that was interrupted is continued, one that is done is known, another is
+    written over.
+    """
     logger = WandbLog()
     assert not logger.knows(tmp_path)
     (tmp_path / "wandb").mkdir()
@@ -463,7 +479,9 @@ def test_variables_count_where_the_key_is_null(
 def test_only_the_study_has_the_agents_run(
     tmp_path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first study of the command: its folds, and other studies, keep their ids, in the group of the sweep."""
+    """The first study of the command: its folds, and other studies, keep their ids, in the group of
+    the sweep.
+    """
     parameters = tmp_path / "sweep.yaml"
     parameters.write_text("wandb_version: 1\nhparams.lr:\n  value: 0.01\n")
     monkeypatch.setenv("WANDB_SWEEP_ID", "sw33p")
@@ -512,7 +530,9 @@ def test_after_a_failure_nothing_is_tried_again(
 def test_one_warning_for_all_jobs_of_a_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Jobs may be processes of their own; the next command, which writes multirun.yaml anew, tries again."""
+    """Jobs may be processes of their own; the next command, which writes multirun.yaml anew, tries
+    again.
+    """
     import wandb
 
     tries = []

@@ -1,7 +1,9 @@
-"""Caches are damaged by chance: the same command has the rows of an undisturbed one, and names what it made again.
+"""Caches are damaged by chance: the same command has the rows of an undisturbed one, and names what
+it made again.
 
-Caches of images, clean and corrupted, mapped and loaded; of features; of downloaded weights; of the rows of a report.
-Each damage has a seed, and a failure tells it: ``CHAOS_SEED=117 CHAOS_DAMAGES=1`` makes that one again.
+Caches of images, clean and corrupted, mapped and loaded; of features; of downloaded weights; of the
+rows of a report. Each damage has a seed, and a failure tells it: ``CHAOS_SEED=117 CHAOS_DAMAGES=1``
+makes that one again.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ Rows = Callable[[Path], dict[str, bytes]]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of arrays and of downloads below a folder, by its path; of rows of reports, whether there is one."""
+    """Every file of arrays and of downloads below a folder, by its path; of rows of reports,
+    whether there is one.
+    """
     files = [file for name in ("data.uint8", "*.pth") for file in folder.rglob(name)]
     return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
@@ -133,7 +137,8 @@ def test_damaged_caches_change_no_row(
         shutil.rmtree(root)
     with capsys.disabled():
         print(
-            f"\n{DAMAGES} damages of caches from seed {FIRST} on: {dict(outcomes)}, {len(failures)} failures"
+            f"\n{DAMAGES} damages of caches from seed {FIRST} on: {dict(outcomes)}, "
+            f"{len(failures)} failures"
         )
         print(*(f"{count:4} {what}" for what, count in sorted(done_to.items())), sep="\n")
     assert not failures, "\n".join(failures)
@@ -145,7 +150,9 @@ def test_damaged_caches_of_rows(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A report with a damaged cache of rows is the report without one, and the next one reads a whole cache."""
+    """A report with a damaged cache of rows is the report without one, and the next one reads a
+    whole cache.
+    """
     monkeypatch.setattr(row_files, "WORTH", 1)
     words = (
         "dataset.base=digits",
@@ -177,5 +184,6 @@ def test_damaged_caches_of_rows(
         outcomes[done.split()[0]] += 1
     with capsys.disabled():
         print(
-            f"\n{DAMAGES} damages of the cache of rows from seed {FIRST} on, none changed a report: {dict(outcomes)}"
+            f"\n{DAMAGES} damages of the cache of rows from seed {FIRST} on, none changed a "
+            f"report: {dict(outcomes)}"
         )

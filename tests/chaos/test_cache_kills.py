@@ -1,7 +1,8 @@
-"""Commands are killed while they fill caches, write predictions, log or choose: the same rows and predictions.
+"""Commands are killed while they fill caches, write predictions, log or choose: the same rows and
+predictions.
 
-The caches lie beside the runs and die with them; every second time something is damaged besides, between two starts.
-``CHAOS_KILLS=100`` are 100 over all cases; ``CHAOS_SEED`` chooses the moments.
+The caches lie beside the runs and die with them; every second time something is damaged besides,
+between two starts. ``CHAOS_KILLS=100`` are 100 over all cases; ``CHAOS_SEED`` chooses the moments.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ CASES: dict[str, dict[str, str]] = {
 
 
 def shot_anywhere(chance: random.Random) -> str:
-    """Code that kills the process that runs it: while it writes a file, trains, or at any time from its beginning."""
+    """Code that kills the process that runs it: while it writes a file, trains, or at any time from
+    its beginning.
+    """
     kind = chance.random()
     if kind < 0.3:
         return AIMED.format(n=chance.randint(1, 12), before=chance.random() < 0.5)

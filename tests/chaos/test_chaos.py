@@ -1,4 +1,6 @@
-"""Processes of a running sweep are killed many times, and it ends with the rows of an undisturbed one."""
+"""Processes of a running sweep are killed many times, and it ends with the rows of an undisturbed
+one.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ SWEEP = (
     "trainer.checkpoint_seconds=0",
     "seed=0,1,2,3",
 )
-#: two runs a job, one by one; four a job, as a stack whose rounding an unstable method would amplify
+#: two runs a job, one by one; four a job, as a stack whose rounding an unstable method would
+#: amplify
 MODES = {
     "single": ("execution=single", "algorithm=erm,vrex", "protocol.folds=[0,full]"),
     "stacked": ("execution=stacked", "algorithm=irm", "protocol.folds=[0,1,2,3]"),
@@ -42,7 +45,9 @@ MODES = {
 
 
 def processes(root: int) -> dict[str, list[int]]:
-    """Processes of a sweep by what they are: ``launcher``, the ``server`` that workers are forked from, ``worker``."""
+    """Processes of a sweep by what they are: ``launcher``, the ``server`` that workers are forked
+    from, ``worker``.
+    """
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -52,7 +57,8 @@ def processes(root: int) -> dict[str, list[int]]:
         if fields[0] != "Z":
             parents[int(stat.parent.name)] = int(fields[1])
     servers = [pid for pid, parent in parents.items() if parent == root and _is_server(pid)]
-    # a worker outlives its server, and belongs to the launcher still: it is found by the server's name it keeps
+    # a worker outlives its server, and belongs to the launcher still: it is found by the server's
+    # name it keeps
     workers = [
         pid
         for pid in parents
@@ -79,8 +85,10 @@ def _session(pid: int) -> int:
 def test_kills_change_no_row(
     mode: str, command: Any, rows_of: Callable[[Path], dict[str, bytes]], tmp_path: Path
 ) -> None:
-    """Most victims are workers; every tenth is the server that they are forked from or the launcher itself, after which
-    the same command is started again. Two launchers share the folder whenever the old one's workers are still dying."""
+    """Most victims are workers; every tenth is the server that they are forked from or the launcher
+    itself, after which the same command is started again. Two launchers share the folder whenever
+    the old one's workers are still dying.
+    """
     alone, shaken = tmp_path / "alone", tmp_path / "shaken"
     alone.mkdir()
     shaken.mkdir()

@@ -1,8 +1,9 @@
-"""Files of a study are damaged by chance: the same command mends rows and predictions, or their run is named.
+"""Files of a study are damaged by chance: the same command mends rows and predictions, or their run
+is named.
 
-Half of the studies are finished, half were killed before that. Before the command and after it no report has another
-number than the undisturbed study without a word on that run. Each damage has a seed, and a failure tells it:
-``CHAOS_SEED=117 CHAOS_DAMAGES=1`` makes that one again.
+Half of the studies are finished, half were killed before that. Before the command and after it no
+report has another number than the undisturbed study without a word on that run. Each damage has a
+seed, and a failure tells it: ``CHAOS_SEED=117 CHAOS_DAMAGES=1`` makes that one again.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ def numbers(root: Path) -> tuple[dict[str, list[tuple[Any, ...]]], str]:
 
 
 def unsaid(root: Path, whole: Path) -> list[str]:
-    """Runs whose numbers in a report are others than they should be, or absent, and that it does not name."""
+    """Runs whose numbers in a report are others than they should be, or absent, and that it does
+    not name.
+    """
     there, said = numbers(root)
     if not there and said:  # no report at all, and one line that says so
         return []

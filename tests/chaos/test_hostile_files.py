@@ -1,6 +1,8 @@
-"""Files of an attacker at every door that SECURITY.md lists: each is one line, and nothing of them runs.
+"""Files of an attacker at every door that SECURITY.md lists: each is one line, and nothing of them
+runs.
 
-What a file would run makes a folder named ``canary`` in the current folder. Random parts come from :data:`SEEDS`.
+What a file would run makes a folder named ``canary`` in the current folder. Random parts come from
+:data:`SEEDS`.
 """
 
 from __future__ import annotations
@@ -79,7 +81,8 @@ def at(door: str) -> Callable[[Try], Try]:
     return keep
 
 
-# ---- weights --------------------------------------------------------------------------------------------------------
+# ---- weights
+# --------------------------------------------------------------------------------------------------------
 
 
 def weights(path: Path, **keys: Any) -> None:
@@ -192,7 +195,8 @@ def weights_packed_a_thousandfold(folder: Path) -> None:
     weights(path)
 
 
-# ---- checkpoints and models -----------------------------------------------------------------------------------------
+# ---- checkpoints and models
+# -----------------------------------------------------------------------------------------
 
 
 @at("checkpoints")
@@ -236,7 +240,8 @@ def a_torchscript_program(folder: Path) -> None:
     foreign(str(folder / "net.pt"))(None)  # type: ignore[arg-type]
 
 
-# ---- folders of runs and sweeps -------------------------------------------------------------------------------------
+# ---- folders of runs and sweeps
+# -------------------------------------------------------------------------------------
 
 
 def of_config(name: str, text: str) -> None:
@@ -284,7 +289,8 @@ of_submission(
 )
 
 
-# ---- rows, arrays, entries, pages -----------------------------------------------------------------------------------
+# ---- rows, arrays, entries, pages
+# -----------------------------------------------------------------------------------
 
 
 def of_rows(name: str, line: str) -> None:
@@ -349,7 +355,8 @@ def an_entry_that_is_a_link_to_a_device(folder: Path) -> None:
     in_one_line(lambda: read_yaml(folder / "entry.yaml"))
 
 
-# ---- datasets -------------------------------------------------------------------------------------------------------
+# ---- datasets
+# -------------------------------------------------------------------------------------------------------
 
 
 @at("CIFAR-10")
@@ -388,7 +395,8 @@ of_archive("archive_link", member("link", tarfile.SYMTYPE, "/etc"))
 of_archive("archive_device", member("device", tarfile.CHRTYPE))
 
 
-# ---- names ----------------------------------------------------------------------------------------------------------
+# ---- names
+# ----------------------------------------------------------------------------------------------------------
 
 
 @at("names")
@@ -410,7 +418,8 @@ of_name("algorithm", "erm\nevil")
 of_name("backbone", "/etc/x")
 
 
-# ---- the tests ------------------------------------------------------------------------------------------------------
+# ---- the tests
+# ------------------------------------------------------------------------------------------------------
 
 
 def doors() -> dict[str, str]:

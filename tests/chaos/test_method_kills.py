@@ -1,7 +1,8 @@
-"""Algorithms and what wraps them are killed at random moments, in one process and in workers of a sweep: the same rows.
+"""Algorithms and what wraps them are killed at random moments, in one process and in workers of a
+sweep: the same rows.
 
-Every second time something is damaged besides, between two starts. ``CHAOS_KILLS=100`` are 100 over all methods, and
-about 100 of workers; ``CHAOS_SEED`` chooses the moments.
+Every second time something is damaged besides, between two starts. ``CHAOS_KILLS=100`` are 100 over
+all methods, and about 100 of workers; ``CHAOS_SEED`` chooses the moments.
 """
 
 from __future__ import annotations
@@ -125,7 +126,8 @@ def kill_often(
     capsys: pytest.CaptureFixture[str],
     losses: Mapping[str, Sequence[Way]] = LOSSES,
 ) -> None:
-    """Kill a command ``share`` times in all, and compare what it ends with to what an undisturbed one does.
+    """Kill a command ``share`` times in all, and compare what it ends with to what an undisturbed
+    one does.
 
     Args:
         method: name of the case, which chooses the moments.
@@ -173,7 +175,8 @@ def kill_often(
         failures += [f"round {rounds}, {done}: {said}"] if not said <= {"DONE", "STOPPED"} else []
     with capsys.disabled():
         print(
-            f"\n{method}, seed {SEED}: {killed} kills, {damages} damages, {rounds} rounds, {len(failures)} failures"
+            f"\n{method}, seed {SEED}: {killed} kills, {damages} damages, {rounds} rounds, "
+            f"{len(failures)} failures"
         )
     assert not failures, "\n".join(failures)
 
@@ -181,7 +184,9 @@ def kill_often(
 def test_kills_of_workers_change_no_row(
     command: Any, rows_of: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A sweep of ten algorithms, averaged, in two workers, one of which is killed every now and then."""
+    """A sweep of ten algorithms, averaged, in two workers, one of which is killed every now and
+    then.
+    """
     alone, shaken, chance = tmp_path / "alone", tmp_path / "shaken", random.Random(SEED)
     alone.mkdir()
     shaken.mkdir()
@@ -223,6 +228,7 @@ def test_kills_of_workers_change_no_row(
     other = differing(shaken, alone, rows_of)
     with capsys.disabled():
         print(
-            f"\nworkers, seed {SEED}: {killed} kills, {starts} starts, {len(other)} of {len(outputs(alone, rows_of))}"
+            f"\nworkers, seed {SEED}: {killed} kills, {starts} starts, {len(other)} of "
+            f"{len(outputs(alone, rows_of))}"
         )
     assert not other

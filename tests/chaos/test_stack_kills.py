@@ -1,4 +1,5 @@
-"""A stack is killed at random moments and between two writes, and ends with rows of an undisturbed one, bit for bit.
+"""A stack is killed at random moments and between two writes, and ends with rows of an undisturbed
+one, bit for bit.
 
 IRM in single precision amplifies rounding, so any change of who trains with whom would show.
 """
@@ -84,7 +85,9 @@ def test_kills_change_no_row(
     rows_of: Callable[[Path], dict[str, bytes]],
     tmp_path: Path,
 ) -> None:
-    """The default mode (a stack of four and one alone), one by one, and two studies in one stack of eight."""
+    """The default mode (a stack of four and one alone), one by one, and two studies in one stack of
+    eight.
+    """
     alone, chance = tmp_path / "alone", random.Random(11)
     alone.mkdir()
     assert command("train.py", *STUDY, *words, cwd=alone).code == 0
@@ -140,7 +143,9 @@ def test_a_stop_before_the_first_evaluation_loses_little(
     rows_of: Callable[[Path], dict[str, bytes]],
     tmp_path: Path,
 ) -> None:
-    """The first checkpoint comes by time: the second start says from which step it resumes, to the same rows."""
+    """The first checkpoint comes by time: the second start says from which step it resumes, to the
+    same rows.
+    """
     (words, alone), cut = undisturbed, tmp_path / "cut"
     cut.mkdir()
     process = subprocess.Popen(

@@ -1,4 +1,7 @@
-"""Bad input: one line that names the fix, exit code 1 or 2, no traceback. Every command is a process of its own."""
+"""Bad input: one line that names the fix, exit code 1 or 2, no traceback.
+
+Every command is a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ NO_DOWNLOAD = (
     "from dgbench.data.datasets import base_images\nbase_images.any_answers = lambda *_: False\n"
 )
 
-# what a user typed -> what the line must say: one of each kind, tests/plan/test_wrong_keys.py has the others;
-# 9 is the discard port, on which nothing listens
+# what a user typed -> what the line must say: one of each kind, tests/plan/test_wrong_keys.py has
+# the others; 9 is the discard port, on which nothing listens
 TYPED: dict[str, tuple[list[str], str]] = {
     "misspelt key": (["trainer.step=5"], r"trainer\.step.*unknown.*trainer\.steps\?"),
     "old address": (["trainer.lr=1"], r"trainer\.lr is set by hparams\.lr; write hparams\.lr=1"),
@@ -53,7 +56,8 @@ TYPED: dict[str, tuple[list[str], str]] = {
 
 #: of a word that a test types after the one of its fixture
 REPLACED = r"note: .* counts for nothing: .* after it replaces it$"
-#: what was understood of a dataset: said before what is wrong with its images, or with a run that began
+#: what was understood of a dataset: said before what is wrong with its images, or with a run that
+#: began
 UNDERSTOOD = r"\w+( \(\w+\))?: \d+ (given )?environments|\d+ classes|validation: "
 
 
@@ -87,7 +91,10 @@ def test_an_output_folder_that_cannot_be_made(train: Any, tmp_path: Path, place:
     ended = train(*place.format(tmp_path).split(), cwd=tmp_path)
     assert_one_line(
         ended,
-        rf"{re.escape(str(tmp_path))}/file.*: .*; name a folder you may write with {re.escape(place.split('=')[0])}",
+        (
+            rf"{re.escape(str(tmp_path))}/file.*: .*; name a folder you may write with "
+            rf"{re.escape(place.split('=')[0])}"
+        ),
     )
 
 
@@ -145,7 +152,10 @@ def test_a_checkpoint_of_another_run(train: Any, tmp_path: Path) -> None:
     ended = train(*words, cwd=tmp_path)
     assert_one_line(ended, r"fold 0 of .* failed", rf"FAILED|\w+ 2/2|{UNDERSTOOD}")
     names = [folder.name.split("-")[-1] for folder in (foreign, own)]
-    line = rf"FAILED: {re.escape(str(last.relative_to(tmp_path)))} is the checkpoint of {names[0]}, not of {names[1]}"
+    line = (
+        rf"FAILED: {re.escape(str(last.relative_to(tmp_path)))} is the checkpoint of {names[0]}, "
+        rf"not of {names[1]}"
+    )
     assert re.search(line, ended.err)
     (full,) = own.parent.glob("fold-full-*/status")
     assert full.read_text().startswith("DONE ")
@@ -155,7 +165,9 @@ def test_a_checkpoint_of_another_run(train: Any, tmp_path: Path) -> None:
 
 
 def test_a_row_file_cut_in_half(train: Any, tmp_path: Path) -> None:
-    """The last of 24 rows of a finished fold is torn: the fold is named, and trained again to the same rows."""
+    """The last of 24 rows of a finished fold is torn: the fold is named, and trained again to the
+    same rows.
+    """
     assert train("protocol.folds=[0]", cwd=tmp_path).code == 0
     (rows,) = tmp_path.rglob("errors.jsonl")
     whole = rows.read_bytes()
@@ -175,12 +187,10 @@ def test_a_row_file_cut_in_half_is_completed_by_a_resume(
     whole.mkdir()
     train("protocol.folds=[0]", cwd=whole)
     before = (
-        "import os, signal\n"
-        "from dgbench.callbacks.checkpointer import Checkpointer\n"
-        "write = Checkpointer.write\n"
-        "def second(self, trainer, module):\n"
-        "    os.kill(os.getpid(), signal.SIGKILL) if module.steps_done == 8 else write(self, trainer, module)\n"
-        "Checkpointer.write = second"
+        "import os, signal\nfrom dgbench.callbacks.checkpointer import Checkpointer\nwrite = "
+        "Checkpointer.write\ndef second(self, trainer, module):\n    os.kill(os.getpid(), "
+        "signal.SIGKILL) if module.steps_done == 8 else write(self, trainer, "
+        "module)\nCheckpointer.write = second"
     )
     cut = tmp_path / "cut"
     cut.mkdir()

@@ -40,7 +40,9 @@ def rows_of(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 @pytest.mark.thorough
 def test_a_grid_leaves_what_single_studies_leave(command: Any, tmp_path: Path) -> None:
-    """Two algorithms times two seeds: four studies of five runs, in the folders that they would have alone."""
+    """Two algorithms times two seeds: four studies of five runs, in the folders that they would
+    have alone.
+    """
     ended = command(
         "train.py", *GRID, "execution=stacked", "paths.output_dir=together", cwd=tmp_path
     )
@@ -84,8 +86,9 @@ def known_time(out: str) -> bool:
 
 
 def test_plan_starts_nothing_and_knows_what_is_done(command: Any, tmp_path: Path) -> None:
-    """Before anything ran 20 models are to train; after one study of five, 15: one of the five failed, one was killed,
-    and one is being trained by this process."""
+    """Before anything ran 20 models are to train; after one study of five, 15: one of the five
+    failed, one was killed, and one is being trained by this process.
+    """
     ended = command("train.py", *GRID, "plan=true", cwd=tmp_path)
     assert ended.code == 0 and ended.err == PLANNING, ended.err
     assert counts(ended.out, "all") == [4, 20, 0, 0, 0, 0, 20]
@@ -163,7 +166,9 @@ def test_what_cannot_be_clocked_is_told_once(tmp_path: Path) -> None:
 
 
 def test_plan_counts_the_folds_that_are_asked_for(command: Any, tmp_path: Path) -> None:
-    """Ratios 3 and 4 of scale 1: 4 and 5 given environments; all folds are 5 + 6, two of them 2 + 2."""
+    """Ratios 3 and 4 of scale 1: 4 and 5 given environments; all folds are 5 + 6, two of them 2 +
+    2.
+    """
     sweep = ("-m", *SMALL, "dataset.ratio=3,4", "plan=true")
     assert counts(command("train.py", *sweep, cwd=tmp_path).out, "all") == [2, 11, 0, 0, 0, 0, 11]
     some = command("train.py", *sweep, "protocol.folds=[0,full]", cwd=tmp_path)
@@ -222,7 +227,9 @@ def test_an_entry_of_an_experiments_grid_is_taken_out(command: Any, tmp_path: Pa
 
 
 def test_plan_of_a_dataset_that_is_not_here(command: Any, tmp_path: Path) -> None:
-    """Counted from conf/dataset: two groups of PACS in one study, two algorithms; a probe says what it lacks, once."""
+    """Counted from conf/dataset: two groups of PACS in one study, two algorithms; a probe says what
+    it lacks, once.
+    """
     words = [
         "dataset=pacs",
         "backbone=mlp",
@@ -246,7 +253,9 @@ def test_plan_of_a_dataset_that_is_not_here(command: Any, tmp_path: Path) -> Non
 
 
 def test_plan_of_weights_that_are_not_here(command: Any, tmp_path: Path) -> None:
-    """Nothing is downloaded: the plan counts, and names the command; a file in that place is taken for the weights."""
+    """Nothing is downloaded: the plan counts, and names the command; a file in that place is taken
+    for the weights.
+    """
     words = [
         "dataset=pacs",
         "paths.data_dir=nowhere",
@@ -312,7 +321,9 @@ LARGE = (
 
 
 def test_plan_of_a_large_network_counts_what_it_costs(command: Any, tmp_path: Path) -> None:
-    """Without images, weights or a GPU; half the peak takes twice as long, and nothing is told of a small network."""
+    """Without images, weights or a GPU; half the peak takes twice as long, and nothing is told of a
+    small network.
+    """
 
     def costs(*words: str) -> list[str]:
         ended = command(

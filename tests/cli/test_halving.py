@@ -49,7 +49,9 @@ def accuracy(file: Path, end: int) -> float:
 
 
 def test_draws_stop_where_validation_ranks_them_last(halved: tuple[Path, Any]) -> None:
-    """Worked out from the rows by hand: two of four go on at step 4, one of two at step 8, by the mean over folds."""
+    """Worked out from the rows by hand: two of four go on at step 4, one of two at step 8, by the
+    mean over folds.
+    """
     folder, ended = halved
     assert ended.code == 0, ended.err
     going = sorted((folder / "outputs").glob("sr_cmnist-*"))
@@ -97,7 +99,9 @@ def test_what_is_trained_is_the_beginning_of_a_whole_search(
 
 
 def test_a_halved_search_is_done(command: Any, rows_of: Rows, tmp_path: Path) -> None:
-    """To status, to a sweep and to the same command again; what stopped is named with the reason in hparams.json."""
+    """To status, to a sweep and to the same command again; what stopped is named with the reason in
+    hparams.json.
+    """
     sweep = ("-m", *HALVING, "algorithm=erm,sd")
     assert command("train.py", *sweep, cwd=tmp_path).code == 0
     rows = rows_of(tmp_path)

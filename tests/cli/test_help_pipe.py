@@ -23,7 +23,9 @@ RESULTS_CHECK = (
 
 
 def unread(*words: str) -> tuple[str, int]:
-    """What Python says on standard error, and its exit code, where nobody reads its standard output."""
+    """What Python says on standard error, and its exit code, where nobody reads its standard
+    output.
+    """
     command = subprocess.Popen(
         [sys.executable, *words],
         cwd=ROOT,

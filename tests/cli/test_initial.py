@@ -110,7 +110,9 @@ def test_images_are_normalized_as_the_weights_want_them(
     [("supervised", 12), ("swag", 2), ("dinov2", 2), ("dinov3", 1), ("clip", 2), ("siglip", 1)],
 )
 def test_the_published_records_are_timms(init: str, least: int) -> None:
-    """Address, mean, deviation and size of every entry; CLIP and SigLIP lie elsewhere, with their text encoders."""
+    """Address, mean, deviation and size of every entry; CLIP and SigLIP lie elsewhere, with their
+    text encoders.
+    """
     published = plain(composed(f"init={init}", "backbone=resnet50"))["init"]["published"]
     names = []
     for arch, versions in published.items():
@@ -181,7 +183,9 @@ def test_published_versions_of_each_network(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_stack_of_resnets_starts_and_steps_as_its_runs_do(
     small: list[str], tmp_path: Path, norm: str
 ) -> None:
-    """Planning leaves no trace in the running statistics; then rows of stacked and single runs agree."""
+    """Planning leaves no trace in the running statistics; then rows of stacked and single runs
+    agree.
+    """
     from dgbench.callbacks.progress import StudyProgress
     from dgbench.records.rows import read_rows
     from dgbench.training.groups import plan_groups
@@ -216,7 +220,9 @@ def test_a_stack_of_resnets_starts_and_steps_as_its_runs_do(
 
 
 def test_networks_that_gain_nothing_are_built_one_by_one(small: list[str], tmp_path: Path) -> None:
-    """On a CPU: the plan of ten folds or seeds of a ResNet holds no weights, and builds one network."""
+    """On a CPU: the plan of ten folds or seeds of a ResNet holds no weights, and builds one
+    network.
+    """
     from dgbench.training.groups import plan_groups
 
     study = make_study(tmp_path, *small, "execution=auto")

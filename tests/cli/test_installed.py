@@ -22,7 +22,9 @@ PROGRAM = "from dgbench.cli.main import main\nmain()\n"
 
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of wheel and sdist, built from a copy of the sources, where no earlier build has left anything."""
+    """Folder of wheel and sdist, built from a copy of the sources, where no earlier build has left
+    anything.
+    """
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     left_out = shutil.ignore_patterns("*.egg-info", "__pycache__")
     for name in ("src", "conf"):
@@ -48,7 +50,9 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def program(
     archives: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """The installed ``dgbench`` of a fresh environment that shares the dependencies, and not the checkout."""
+    """The installed ``dgbench`` of a fresh environment that shares the dependencies, and not the
+    checkout.
+    """
     return install(archives, tmp_path_factory.mktemp("environment"), request.param)
 
 
@@ -106,7 +110,9 @@ def test_a_command_that_left_names_what_to_use(
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_speaks_of_the_program(name: str, command: Command, tmp_path: Path) -> None:
-    """``dgbench train --help`` begins every example with ``dgbench``, ``python train.py --help`` none."""
+    """``dgbench train --help`` begins every example with ``dgbench``, ``python train.py --help``
+    none.
+    """
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     ended = command(program, name, "--help", cwd=tmp_path)

@@ -42,7 +42,8 @@ def test_an_abort_is_one_line(number: str) -> None:
     )
     assert ended.returncode == 1
     assert ended.stderr == (
-        f"dgbench: out of memory: a library gave up ({number}) under the limit of 8,590 MB (ulimit -v); raise it\n"
+        f"dgbench: out of memory: a library gave up ({number}) under the limit of 8,590 MB "
+        "(ulimit -v); raise it\n"
     )
 
 
@@ -90,7 +91,9 @@ time.sleep(50)
     "words", [("train.py", "dataset.base=digits", "trainer.steps=2"), ("report.py",)]
 )
 def test_real_commands(words: tuple[str, ...], megabytes: int, tmp_path: Path) -> None:
-    """They end as usual, or with one line that names memory; torch alone takes 3.5 GB of address space."""
+    """They end as usual, or with one line that names memory; torch alone takes 3.5 GB of address
+    space.
+    """
     script, *overrides = words
     shell = f'ulimit -c 0; ulimit -v {megabytes * 1024}; exec "$@"'
     words = ("bash", "-c", shell, "bash", sys.executable, str(CHECKOUT / script), *overrides)

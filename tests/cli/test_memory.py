@@ -1,6 +1,8 @@
-"""Memory ends in a real training under a real limit: what is too large is trained in halves, or fails with one line.
+"""Memory ends in a real training under a real limit: what is too large is trained in halves, or
+fails with one line.
 
-Limits are set within the process that trains, from what it holds at that moment and from the size of its weights.
+Limits are set within the process that trains, from what it holds at that moment and from the size
+of its weights.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ def limit(more):
     size = 1024 * int(text.partition("VmSize:")[2].split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (size + int(more), resource.RLIM_INFINITY))
 """
-#: once the first optimizers are there, so many times the weights more: gradients, Adam's moments and what it computes
-#: with take five times as much
+#: once the first optimizers are there, so many times the weights more: gradients, Adam's moments
+#: and what it computes with take five times as much
 WEIGHTS = """
 from dgbench.training.modules import SingleRun, StackedRuns
 def limited(kind, weights, times):
@@ -60,9 +62,11 @@ def errors(folder: Path) -> dict[tuple[Any, ...], tuple[float, float]]:
 
 
 def test_a_stack_that_is_too_large_is_trained_in_halves(train: Command, tmp_path: Path) -> None:
-    """Four runs end within their first step; each two of them have memory enough, once that of the four is free.
+    """Four runs end within their first step; each two of them have memory enough, once that of the
+    four is free.
 
-    Where memory came back in pieces a half may be halved again: single runs round otherwise, and Adam enlarges that.
+    Where memory came back in pieces a half may be halved again: single runs round otherwise, and
+    Adam enlarges that.
     """
     whole, halved = tmp_path / "whole", tmp_path / "halved"
     words = (

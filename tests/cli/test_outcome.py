@@ -25,7 +25,9 @@ SMALL = (
 def test_models_that_learned_nothing_are_said(
     command: Command, tmp_path: Path, lr: str, guesses: bool
 ) -> None:
-    """In one line for all models of a command; the same command, which trains nothing, only shows its tables."""
+    """In one line for all models of a command; the same command, which trains nothing, only shows
+    its tables.
+    """
     ended = command("train.py", *SMALL, f"hparams.lr={lr}", cwd=tmp_path)
     assert ended.code == 0, ended.err
     said = [line for line in ended.err.splitlines() if "guessing" in line]

@@ -1,4 +1,6 @@
-"""Files of a user's own: found beside ``--config-dir``, and what is wrong in them is said with file and line."""
+"""Files of a user's own: found beside ``--config-dir``, and what is wrong in them is said with file
+and line.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A plan refuses what training refuses before its first step, in the same line; neither leaves a file."""
+"""A plan refuses what training refuses before its first step, in the same line; neither leaves a
+file.
+"""
 
 from __future__ import annotations
 
@@ -149,7 +151,10 @@ def test_a_device_of_another_machine_is_a_caution_of_the_plan(command: Any, tmp_
 
 def test_the_plan_of_small_networks_loads_no_torch(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[2]
-    code = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__'); print('torch' in sys.modules)"
+    code = (
+        "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__'); print('torch' "
+        "in sys.modules)"
+    )
     for words in (["backbone.width=8"], ["backbone=mnist_cnn", "dataset.base=mnist"]):
         command = [
             sys.executable,

@@ -1,4 +1,6 @@
-"""A prepared process is given the pages that it had, searches for no GPU and trains with normal numbers only."""
+"""A prepared process is given the pages that it had, searches for no GPU and trains with normal
+numbers only.
+"""
 
 import subprocess
 import sys
@@ -76,7 +78,9 @@ print(2e-308 / 4 > 0, torch.set_flush_denormal(False))
 
 
 def test_numbers_too_small_for_a_normal_float_are_zero_in_every_thread_while_training() -> None:
-    """Gradients of a saturated discriminator are such numbers: DANN's steps took forty times as long with them."""
+    """Gradients of a saturated discriminator are such numbers: DANN's steps took forty times as
+    long with them.
+    """
     done = subprocess.run([sys.executable, "-c", SMALL], capture_output=True, text=True, check=True)
     small, doubles, supported = done.stdout.split()
     if supported == "False":

@@ -15,7 +15,8 @@ from tests.conftest import Command
 
 TWO = ("trainer=ddp", "trainer.precision=64-true", "protocol.folds=[0]")
 
-# The further process as a fork of a warm one, which saves its imports; the tests of signals start the real thing.
+# The further process as a fork of a warm one, which saves its imports; the tests of signals start
+# the real thing.
 FORK = """
 import json, os, sys, traceback
 import dgbench.training.worker as further, dgbench.training.processes as processes
@@ -63,7 +64,9 @@ def _rows(folder: Path) -> list[dict[str, object]]:
 def test_two_processes_give_the_rows_of_one(
     words: tuple[str, ...], train: Command, tmp_path: Path
 ) -> None:
-    """ERM in double precision, 12 steps, three evaluations in three batches a pass; also averaged ones at the end."""
+    """ERM in double precision, 12 steps, three evaluations in three batches a pass; also averaged
+    ones at the end.
+    """
     rows = []
     for name, more in (("two", ()), ("one", ("trainer.devices=1",))):
         ended = train(
@@ -92,7 +95,9 @@ def _made(folder: Path) -> Path:
 
 @pytest.mark.thorough
 def test_other_methods_train_on_parts_and_resume_exactly(train: Command, tmp_path: Path) -> None:
-    """Parameter groups, states and noise of SagNet in two processes; killed at the first evaluation and resumed."""
+    """Parameter groups, states and noise of SagNet in two processes; killed at the first evaluation
+    and resumed.
+    """
     words = (*TWO, "algorithm=sag_net", "trainer.schedule=cosine")
     die = FORK + (
         "import os, dgbench.callbacks.checkpointer as c\n"

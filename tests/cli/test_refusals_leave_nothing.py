@@ -1,4 +1,6 @@
-"""A command that is refused before it starts has said so in one line, and its folder is as empty as it was."""
+"""A command that is refused before it starts has said so in one line, and its folder is as empty as
+it was.
+"""
 
 from __future__ import annotations
 

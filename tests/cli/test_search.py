@@ -42,7 +42,9 @@ def pooled(rows: list[dict[str, Any]], step: int) -> float:
 
 
 def test_the_best_draw_of_a_fold_is_trained_with_two_more_seeds(yu: tuple[Path, Any]) -> None:
-    """The choice is worked out from the rows by hand: highest pooled accuracy over steps, first draw on ties."""
+    """The choice is worked out from the rows by hand: highest pooled accuracy over steps, first
+    draw on ties.
+    """
     folder, ended = yu
     assert ended.code == 0, ended.err
     (file,) = (folder / "outputs").glob("*/search.json")
@@ -86,7 +88,9 @@ def test_the_same_command_again_trains_nothing(yu: tuple[Path, Any], command: An
 
 
 def closing(out: str) -> str:
-    """What is printed after the plan: its last lines tell the images of a step only while models are to train."""
+    """What is printed after the plan: its last lines tell the images of a step only while models
+    are to train.
+    """
     plan, _, rest = out.partition("evaluations included.\n")
     assert plan and rest
     return "".join(
@@ -97,7 +101,10 @@ def closing(out: str) -> str:
 def test_a_draw_that_failed_holds_the_choice_back(
     yu: tuple[Path, Any], command: Any, tmp_path: Path
 ) -> None:
-    """Draw 2 meets a full disk: no choice yet. Fixed by the same command, which ends with the rows of the others."""
+    """Draw 2 meets a full disk: no choice yet.
+
+    Fixed by the same command, which ends with the rows of the others.
+    """
     full = """
 from dgbench.callbacks import recorder as e
 whole = e.append_rows
@@ -146,9 +153,11 @@ jobs.hyperparameters = hyperparameters
 
 
 def test_domainbeds_search_of_two_algorithms_and_its_report(command: Any, tmp_path: Path) -> None:
-    """2 algorithms x 2 draws x 2 trials x 4 folds; trial t has its own seed, split and random values.
+    """2 algorithms x 2 draws x 2 trials x 4 folds; trial t has its own seed, split and random
+    values.
 
-    Draws are chosen within a trial, and trials are repetitions: one line per algorithm with n = 2."""
+    Draws are chosen within a trial, and trials are repetitions: one line per algorithm with n = 2.
+    """
     words = [
         *SMALL,
         "hparams=search",

@@ -1,4 +1,6 @@
-"""What every algorithm in conf/algorithm must keep, whatever it computes; a new YAML file is tested without an edit."""
+"""What every algorithm in conf/algorithm must keep, whatever it computes; a new YAML file is tested
+without an edit.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,13 @@ BOUNDED = {
 }  # fmt: skip
 K, SHAPE, IMAGES = 3, (1, 3, 3), 36
 STEPS = (0, 1, 10_000)  # both sides of every annealing and of a discriminator's turns
-#: hyperparameters under which an algorithm learns within some tens of steps, where its defaults do not
+#: hyperparameters under which an algorithm learns within some tens of steps, where its defaults do
+#: not
 LEARNS_AT: Mapping[str, Mapping[str, Any]] = {
     "adrmx": {"d_steps_per_g_step": 1}, "erm_pp": {"linear_steps": 10}, "sand_mask": {"tau": 0.5},
 }  # fmt: skip
-#: algorithms whose loss of one step depends on the order of the environments, and what belongs to rows or positions;
-#: the distribution of the loss over seeds does not
+#: algorithms whose loss of one step depends on the order of the environments, and what belongs to
+#: rows or positions; the distribution of the loss over seeds does not
 ORDERED = {
     "adrmx": "outputs", "caus_irl_coral": "cuts", "caus_irl_mmd": "cuts", "cdann": "outputs of the discriminator",
     "dann": "outputs of the discriminator", "ddg": "random numbers and halves", "dna": "masks", "erdg": "heads",
@@ -85,7 +88,9 @@ def _hparams(name: str) -> dict[str, Any]:
 
 
 def _fast(name: str) -> dict[str, Any]:
-    """Learning rates for some tens of steps, and what must differ from the defaults so that it learns at all."""
+    """Learning rates for some tens of steps, and what must differ from the defaults so that it
+    learns at all.
+    """
     return {
         **{key: SHARED["lr"] for key in _hparams(name) if key.startswith("lr")},
         **LEARNS_AT.get(name, {}),
@@ -207,7 +212,8 @@ def _assert_works(algorithm: SingleRun, sizes: tuple[int, ...]) -> None:
         }.items()
 
 
-# ---- the YAML file ----------------------------------------------------------------------------------------------
+# ---- the YAML file
+# ----------------------------------------------------------------------------------------------
 
 
 def test_yaml_names_a_documented_class(name: str) -> None:
@@ -357,7 +363,8 @@ def test_unknown_switch_is_refused(name: str) -> None:
             _algorithm(name, **{key: "nonsense"})
 
 
-# ---- the objective ----------------------------------------------------------------------------------------------
+# ---- the objective
+# ----------------------------------------------------------------------------------------------
 
 
 def _global_states() -> bytes:
@@ -365,7 +372,9 @@ def _global_states() -> bytes:
 
 
 def test_objective_is_pure(name: str) -> None:
-    """Same inputs, same outputs; inputs (but for running statistics) and global generators untouched."""
+    """Same inputs, same outputs; inputs (but for running statistics) and global generators
+    untouched.
+    """
     algorithm = _algorithm(name)
     batch, noise = _batch((6, 6, 6)), _noise(algorithm, (6, 6, 6))
     inputs = {
@@ -479,7 +488,9 @@ def _functional(algorithm: SingleRun, update: Update, sizes: tuple[int, ...], st
 
 @pytest.mark.thorough
 def test_stacked_equals_looped(name: str) -> None:
-    """Three runs mapped by vmap have the gradients and state that each has alone, and that modules have."""
+    """Three runs mapped by vmap have the gradients and state that each has alone, and that modules
+    have.
+    """
     runs = [_algorithm(name, seed=seed) for seed in range(3)]
     first, sizes = runs[0], (6, 6, 6)
     if not first.algorithm.stackable:
@@ -522,9 +533,11 @@ def test_what_cannot_be_raised_says_so(name: str) -> None:
 
 
 def _follows(run: SingleRun) -> str:
-    """What updates of a featurizer follow: ``own`` gradients, the ``slope`` of their loss, or it with ``stops``.
+    """What updates of a featurizer follow: ``own`` gradients, the ``slope`` of their loss, or it
+    with ``stops``.
 
-    Where parts of a loss are constants to the differentiation, one loss and an adversary's cannot be told apart.
+    Where parts of a loss are constants to the differentiation, one loss and an adversary's cannot
+    be told apart.
     """
     groups, bodies = (
         run.algorithm.param_groups(),
@@ -560,7 +573,8 @@ def _is_slope(run: SingleRun, update: Update, step: int, batch: EnvBatch, noise:
     )
 
 
-# ---- training ---------------------------------------------------------------------------------------------------
+# ---- training
+# ---------------------------------------------------------------------------------------------------
 
 
 class _Loader(pl.LightningDataModule):
@@ -622,7 +636,9 @@ def _advance(run: SingleRun, first: int, n: int) -> None:
 
 @pytest.mark.thorough
 def test_resumes_bit_for_bit(name: str) -> None:
-    """From the state that a checkpoint holds, weights, memory and optimizers go on as if nothing had happened."""
+    """From the state that a checkpoint holds, weights, memory and optimizers go on as if nothing
+    had happened.
+    """
     straight, first = (_algorithm(name, **_fast(name)) for _ in range(2))
     again = _algorithm(name, seed=5, **_fast(name))
     again.draws.seed = straight.draws.seed

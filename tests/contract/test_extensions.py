@@ -1,4 +1,6 @@
-"""What an algorithm may ask of training beside its objective; each on one run and on a stack, step by step by hand."""
+"""What an algorithm may ask of training beside its objective; each on one run and on a stack, step
+by step by hand.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,8 @@ class Plain(Algorithm):
         return Outcome(s.risk(s.logits()))
 
 
-# ---- state from networks, updates without groups ----------------------------------------------------------------
+# ---- state from networks, updates without groups
+# ----------------------------------------------------------------
 
 
 class Counts(Plain):
@@ -136,7 +139,8 @@ def test_update_without_groups_is_evaluated_for_its_state() -> None:
     torch.testing.assert_close(run.memory.tensors()["seen"], total)
 
 
-# ---- pull --------------------------------------------------------------------------------------------------------
+# ---- pull
+# --------------------------------------------------------------------------------------------------------
 
 
 class Pulled(Plain):
@@ -162,7 +166,8 @@ def test_pull_takes_parameters_and_statistics_back() -> None:
         torch.testing.assert_close(run.networks.state_dict()[name], expected)
 
 
-# ---- resets, factors of learning rates, SGD ----------------------------------------------------------------------
+# ---- resets, factors of learning rates, SGD
+# ----------------------------------------------------------------------
 
 
 class Twice(Plain):
@@ -233,11 +238,14 @@ def test_state_of_sgd_is_saved_and_put_back() -> None:
     )
 
 
-# ---- further networks --------------------------------------------------------------------------------------------
+# ---- further networks
+# --------------------------------------------------------------------------------------------
 
 
 class Near(Plain):
-    """Features stay near those of the initial weights, by a learned scale for each channel of the map."""
+    """Features stay near those of the initial weights, by a learned scale for each channel of the
+    map.
+    """
 
     @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:
@@ -326,7 +334,8 @@ def test_a_second_featurizer_has_the_factory_s_weights() -> None:
     )
 
 
-# ---- surveys -----------------------------------------------------------------------------------------------------
+# ---- surveys
+# -----------------------------------------------------------------------------------------------------
 
 
 class Remembers(Plain):
@@ -387,7 +396,8 @@ def test_survey_without_images_and_images_without_numbers_are_refused() -> None:
         run.train_steps([EnvBatch(one.x, one.y, one.sizes)], optimizers)
 
 
-# ---- the head first ----------------------------------------------------------------------------------------------
+# ---- the head first
+# ----------------------------------------------------------------------------------------------
 
 
 def test_head_first_then_all_with_new_optimizers() -> None:
@@ -419,7 +429,8 @@ def test_head_first_leaves_out_what_trains_only_featurizers() -> None:
     )
 
 
-# ---- values by dataset -------------------------------------------------------------------------------------------
+# ---- values by dataset
+# -------------------------------------------------------------------------------------------
 
 
 def test_defaults_and_draws_by_dataset() -> None:

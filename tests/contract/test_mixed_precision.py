@@ -1,4 +1,6 @@
-"""Mixed precision is that of networks, for every algorithm; a new YAML file is tested without an edit."""
+"""Mixed precision is that of networks, for every algorithm; a new YAML file is tested without an
+edit.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def _digits() -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _batch(seed: int) -> EnvBatch:
-    """Digits below five and others; three in four are labeled so, as are their colors in most environments."""
+    """Digits below five and others; three in four are labeled so, as are their colors in most
+    environments.
+    """
     rng = np.random.default_rng(seed)
     images, numbers = _digits()
     rows = rng.choice(len(images), N, replace=False)
@@ -123,7 +127,9 @@ def _gradients(
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", NAMES)
 def test_networks_alone_are_rounded_under_mixed_precision(name: str) -> None:
-    """Penalties are small differences: MMD of bfloat16 features trained like ERM, DNA's divergence became NaN."""
+    """Penalties are small differences: MMD of bfloat16 features trained like ERM, DNA's divergence
+    became NaN.
+    """
     torch.set_num_threads(1)
     trained = _trained(name)
     for step in (WARM, LATE):

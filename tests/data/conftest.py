@@ -15,7 +15,9 @@ Make = Callable[..., Any]
 
 @pytest.fixture(scope="session")
 def make() -> Make:
-    """``make(scale=2)``: SR-CMNIST as conf/dataset/sr_cmnist.yaml has it, on the digits, with changes."""
+    """``make(scale=2)``: SR-CMNIST as conf/dataset/sr_cmnist.yaml has it, on the digits, with
+    changes.
+    """
 
     def build(**changes: Any) -> Environments:
         keys = {

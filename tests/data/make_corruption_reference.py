@@ -1,13 +1,14 @@
-"""Record what the maintained package of Hendrycks and Dietterich's corruptions gives, for the tests to compare with.
+"""Record what the maintained package of Hendrycks and Dietterich's corruptions gives, for the tests
+to compare with.
 
 Run where ``pip install 'dgbench[oracle]'`` was done, from the root of the repository:
 
     python tests/data/make_corruption_reference.py tests/data/corruptions_reference.npz
 
-The file holds the images, for every corruption the package's output of some severities on a grid of pixels (every
-4th of 64, every 16th of 224), all with NumPy's generator seeded with ``SEED``, and mean and standard deviation over
-``DRAWS`` other seeds. The package's compiled walk of glass blur is run as plain Python, since the compiled one has a
-generator of its own.
+The file holds the images, for every corruption the package's output of some severities on a grid of
+pixels (every 4th of 64, every 16th of 224), all with NumPy's generator seeded with ``SEED``, and
+mean and standard deviation over ``DRAWS`` other seeds. The package's compiled walk of glass blur is
+run as plain Python, since the compiled one has a generator of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ SEVERITIES = (1, 3, 5)
 
 
 def photographs() -> np.ndarray:
-    """(2, 64, 64, 3) pieces of the two photographs that scikit-learn carries, at a quarter of their size."""
+    """(2, 64, 64, 3) pieces of the two photographs that scikit-learn carries, at a quarter of their
+    size.
+    """
     from sklearn.datasets import load_sample_images
 
     china, flower = load_sample_images().images

@@ -111,7 +111,9 @@ def test_as_many_as_the_dataset_itself_would_have(ratio: int, scale: int) -> Non
     "path", sorted((CONF / "dataset").glob("*.yaml")), ids=lambda path: path.stem
 )
 def test_test_groups_and_splits_name_environments_of_the_dataset(path: Path) -> None:
-    """Groups of a file are groups of its own environments, and a split leaves no name out of what is published."""
+    """Groups of a file are groups of its own environments, and a split leaves no name out of what
+    is published.
+    """
     own = yaml.safe_load(path.read_text())
     if own.get("test_groups"):
         groups = MultiTest(default_groups=own["test_groups"]).grouped(list(absent(path.stem).given))

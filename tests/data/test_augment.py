@@ -102,7 +102,9 @@ def test_crops_are_torchvisions(images: Tensor) -> None:
 
 
 def test_boxes_are_those_of_the_ten_tries() -> None:
-    """torchvision's own loop, fed with the same uniform numbers; wide and tall files take the central crop."""
+    """torchvision's own loop, fed with the same uniform numbers; wide and tall files take the
+    central crop.
+    """
     rng = np.random.default_rng(0)
     sizes = np.array([[20, 20], [30, 40], [10, 100], [100, 10], [227, 227], [1, 1]] * 200)
     tries, place = rng.random((len(sizes), TRIES, 2)), rng.random((len(sizes), 2))
@@ -162,7 +164,9 @@ def test_parameters_are_distributed_as_torchvisions(size: tuple[int, int]) -> No
 
 
 def test_the_whole_chain(images: Tensor) -> None:
-    """One image at a time through torchvision's functions, with the parameters read off the same random numbers."""
+    """One image at a time through torchvision's functions, with the parameters read off the same
+    random numbers.
+    """
     own = scheme(grayscale=0.5)
     uniform = own.draw(np.random.default_rng(3), 16)
     sizes = np.tile([40, 30], (16, 1))
@@ -210,7 +214,9 @@ def test_crops_in_the_resized_square(images: Tensor) -> None:
 
 
 def test_no_crop_of_files_that_are_no_squares(images: Tensor) -> None:
-    """Area 1 and aspect 1 is the whole resized square; in the pixels of the file it is the central square."""
+    """Area 1 and aspect 1 is the whole resized square; in the pixels of the file it is the central
+    square.
+    """
     uniform, files = scheme().draw(np.random.default_rng(0), 16), np.tile([10, 40], (16, 1))
     whole = scheme(**UNCHANGED, crop_in="square")
     torch.testing.assert_close(whole(images.clone(), uniform, files), images, rtol=0, atol=1e-5)

@@ -39,7 +39,9 @@ SHAPES = {
 
 
 def idx(shape: tuple[int, ...], *, kind: int = 8, fill: int = 0) -> bytes:
-    """An IDX file of unsigned bytes: two zeros, type 8, number of dimensions, big-endian sizes, the values."""
+    """An IDX file of unsigned bytes: two zeros, type 8, number of dimensions, big-endian sizes, the
+    values.
+    """
     header = bytes([0, 0, kind, len(shape)]) + struct.pack(f">{len(shape)}I", *shape)
     return header + bytes([fill]) * int(np.prod(shape))
 
@@ -62,7 +64,9 @@ def closed_port(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.fixture
 def raw(tmp_path: Path) -> Path:
-    """A tree whose files have the right names and shapes; all pixels and labels are 0, label files 7."""
+    """A tree whose files have the right names and shapes; all pixels and labels are 0, label files
+    7.
+    """
     folder = tmp_path / "MNIST" / "raw"
     folder.mkdir(parents=True)
     for name, shape in SHAPES.items():
@@ -72,7 +76,9 @@ def raw(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("resolution", [28, 14])
 def test_a_whole_tree_is_read(raw: Path, resolution: int) -> None:
-    """Image 60,000 is the first of the test file; its pixel in row 2, column 4 stays at 14 x 14 in row 1, column 2."""
+    """Image 60,000 is the first of the test file; its pixel in row 2, column 4 stays at 14 x 14 in
+    row 1, column 2.
+    """
     data = bytearray((raw / FILES[2]).read_bytes())
     data[16 + 2 * 28 + 4] = 200
     (raw / FILES[2]).write_bytes(data)
@@ -139,7 +145,8 @@ def test_digits() -> None:
     assert found.classes.bincount().tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
 
 
-# ---- downloads --------------------------------------------------------------------------------------------------
+# ---- downloads
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_refused_connection_gives_up(closed_port: str) -> None:
@@ -233,7 +240,8 @@ def test_mnist_is_fetched_into_the_layout_that_is_read(
     )
 
 
-# ---- the real thing ---------------------------------------------------------------------------------------------
+# ---- the real thing
+# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.mnist
@@ -242,7 +250,9 @@ def test_mnist_is_fetched_into_the_layout_that_is_read(
     reason="no MNIST in DGBENCH_DATA_DIR",
 )
 def test_real_mnist() -> None:
-    """MNIST's published class counts, training and test images together, and the label of the first image (5)."""
+    """MNIST's published class counts, training and test images together, and the label of the first
+    image (5).
+    """
     found = load_base_images("mnist", os.environ["DGBENCH_DATA_DIR"], 28)
     assert found.images.shape == (70_000, 1, 28, 28)
     assert found.classes.bincount().tolist() == [

@@ -1,4 +1,6 @@
-"""A byte of a downloaded file that changes is noticed where the file is read, and named with what gets it again."""
+"""A byte of a downloaded file that changes is noticed where the file is read, and named with what
+gets it again.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ def downloaded(folder: Path, name: str) -> Path:
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
-    """Three hundred uncompressed pictures: a changed byte of most is a changed pixel. Not all are sampled by hashes."""
+    """Three hundred uncompressed pictures: a changed byte of most is a changed pixel.
+
+    Not all are sampled by hashes.
+    """
     rng = np.random.default_rng(0)
     for env in "ab":
         for label in ("cat", "dog"):

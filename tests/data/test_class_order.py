@@ -1,4 +1,6 @@
-"""Order of classes: text of folders, numbers of lists and tables; foreign models of unclear orders must say theirs."""
+"""Order of classes: text of folders, numbers of lists and tables; foreign models of unclear orders
+must say theirs.
+"""
 
 from __future__ import annotations
 

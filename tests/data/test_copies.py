@@ -1,4 +1,6 @@
-"""Files with the same bytes in two environments, or in train and val of one: named, dropped or refused."""
+"""Files with the same bytes in two environments, or in train and val of one: named, dropped or
+refused.
+"""
 
 from __future__ import annotations
 
@@ -64,9 +66,9 @@ def test_copies_between_environments_are_counted(
         record.getMessage() for record in caplog.records if "same bytes" in record.getMessage()
     ]
     assert (
-        "3 in north and south; 1 of them under two classes; e.g. north/cat/1.png and south/cat/1.png"
-        in line
-    )
+        "3 in north and south; 1 of them under two classes; e.g. north/cat/1.png and "
+        "south/cat/1.png"
+    ) in line
     assert environments.info.content == described(config_of(root)).content
     with refused(r"3 in north and south.*dataset\.duplicates=drop", DgbenchError):
         described(config_of(root, "dataset.duplicates=fail"))  # known without decoding again
@@ -98,7 +100,9 @@ def test_copies_in_one_subset_leak_nothing(root: Path, caplog: pytest.LogCapture
 
 
 def test_the_first_of_each_is_left(root: Path) -> None:
-    """North's pictures come first by path; south loses its four copies, and the rows say that they were dropped."""
+    """North's pictures come first by path; south loses its four copies, and the rows say that they
+    were dropped.
+    """
     for i in range(4):
         shutil.copy(root / "north" / "cat" / f"{i}.png", root / "south" / "cat" / f"{i}.png")
     environments = built(config_of(root, "dataset.duplicates=drop"))

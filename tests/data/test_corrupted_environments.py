@@ -1,4 +1,6 @@
-"""Corrupted environments: which there are, whose images they hold, what their pixels are, and their cache."""
+"""Corrupted environments: which there are, whose images they hold, what their pixels are, and their
+cache.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ CLASSES = {"cat": 14, "dog": 11}
 
 @pytest.fixture
 def build(tmp_path: Path, image_tree: Callable[..., Path]) -> Callable[..., Any]:
-    """``build(given="2-2-2-2")``: conf/dataset/pacs_corrupted.yaml at 32 x 32 pixels on 4 x 25 images, with changes."""
+    """``build(given="2-2-2-2")``: conf/dataset/pacs_corrupted.yaml at 32 x 32 pixels on 4 x 25
+    images, with changes.
+    """
     root = image_tree(**dict.fromkeys(DOMAINS, CLASSES))
 
     def make(
@@ -54,7 +58,8 @@ def clean_positions(environments: Any, env: str, subset: str) -> set[int]:
     return set(environments.store.pixels.positions[environments.table.subset(env, subset)].tolist())
 
 
-# ---- environments -----------------------------------------------------------------------------------------------
+# ---- environments
+# -----------------------------------------------------------------------------------------------
 
 
 def test_sixty_four_environments(build: Build) -> None:
@@ -126,12 +131,14 @@ def test_any_dataset_of_image_files_can_be_corrupted(build: Build, dataset: str)
     assert environments.info.identity()["variant"]["severity"] == 2
 
 
-# ---- images -----------------------------------------------------------------------------------------------------
+# ---- images
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("given", ["1-1-1-1", "2-0-2-2"])
 def test_no_image_is_trained_on_twice_or_judges_what_it_trains(build: Build, given: str) -> None:
-    """25 images a domain: int(25 * 0.2) = 5 in its pool, 20 dealt: 20 to one environment, or 10 and 10 to two.
+    """25 images a domain: int(25 * 0.2) = 5 in its pool, 20 dealt: 20 to one environment, or 10 and
+    10 to two.
 
     int(20 * 0.2) = 4 and int(10 * 0.2) = 2 of them are val.
     """
@@ -168,7 +175,9 @@ def test_what_each_seed_decides(build: Build) -> None:
 
 
 def test_pixels(build: Build) -> None:
-    """Positions of three sections in one gather: clean, and two corruptions with the seeds of their sections."""
+    """Positions of three sections in one gather: clean, and two corruptions with the seeds of their
+    sections.
+    """
     environments = build(given=["photo", "sketch+gaussian_noise"], severity=4, corruption_seed=9)
     ask = np.concatenate(
         [
@@ -237,7 +246,8 @@ def test_bad_images_are_left_out(build: Build, tmp_path: Path) -> None:
     assert used == set(range(51, 75))  # the third domain without its first image
 
 
-# ---- cache ------------------------------------------------------------------------------------------------------
+# ---- cache
+# ------------------------------------------------------------------------------------------------------
 
 
 def images_of(environments: Any, *names: str) -> torch.Tensor:
@@ -262,7 +272,10 @@ def test_made_once(build: Build, monkeypatch: pytest.MonkeyPatch, store: str) ->
 def test_interrupted_and_gone_on_with(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Chunks of 2 images; the 4th call fails. The next process makes the others only, to the same images."""
+    """Chunks of 2 images; the 4th call fails.
+
+    The next process makes the others only, to the same images.
+    """
     monkeypatch.setattr(corrupted_store, "CHUNK_IMAGES", 2)
     whole = images_of(build(cache_dir=f"{tmp_path}/other", workers=1, **KEYS), *ASKED)
     calls: list[int] = []
@@ -328,7 +341,8 @@ def test_files_are_named_by_what_decides_their_content(build: Build, tmp_path: P
     assert len(folders()) == len(seen) + 1
 
 
-# ---- bad input --------------------------------------------------------------------------------------------------
+# ---- bad input
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Each corruption against the maintained package of its authors, given the same random numbers.
 
-``corruptions_reference.npz`` holds that package's output, recorded by ``make_corruption_reference.py``. Functions here
-draw everything from a ``Chance``; :class:`Replay` hands them the numbers that the package drew from NumPy.
+``corruptions_reference.npz`` holds that package's output, recorded by
+``make_corruption_reference.py``. Functions here draw everything from a ``Chance``; :class:`Replay`
+hands them the numbers that the package drew from NumPy.
 """
 
 from __future__ import annotations
@@ -35,13 +36,15 @@ DRAWS_NOTHING = (
     "pixelate",
     "jpeg_compression",
 )
-#: mean absolute difference in gray levels; whole gray levels are cut, so single precision is off by one now and then.
-#: JPEG also depends on the version of the decoder.
+#: mean absolute difference in gray levels; whole gray levels are cut, so single precision is off by
+#: one now and then. JPEG also depends on the version of the decoder.
 TOLERANCE = {**dict.fromkeys(CORRUPTIONS, 0.03), "defocus_blur": 0.06, "jpeg_compression": 0.5}
 
 
 class Replay(Chance):
-    """The numbers that the package draws for one image, whose arrays are (H, W, 3), from NumPy's old generator."""
+    """The numbers that the package draws for one image, whose arrays are (H, W, 3), from NumPy's
+    old generator.
+    """
 
     def __init__(self, seed: int) -> None:
         self.legacy, self.modern = np.random.RandomState(seed), np.random.default_rng(seed)
@@ -117,8 +120,10 @@ def test_equals_recorded_output_at_224_pixels(
 def test_own_draws_have_the_moments_of_the_recorded_ones(
     name: str, severity: int, images: Tensor, reference: dict[str, np.ndarray]
 ) -> None:
-    """Mean and standard deviation over 256 images; the recorded ones are over 48, hence the margin of two to seven
-    gray levels for those whose brightness varies as a whole from draw to draw (frost's standard error alone is 3)."""
+    """Mean and standard deviation over 256 images; the recorded ones are over 48, hence the margin
+    of two to seven gray levels for those whose brightness varies as a whole from draw to draw
+    (frost's standard error alone is 3).
+    """
     ours = corrupt(images.repeat(128, 1, 1, 1), name, severity, Chance(3)).float()
     mean, spread = reference[f"{name}-moments-{severity}"]
     margin = 7 if name in ("frost", "fog", "snow") else 1
@@ -159,7 +164,9 @@ def test_small_and_oblong_images(name: str, shape: tuple[int, int], images: Tens
 @pytest.mark.parametrize("name", CORRUPTIONS)
 @pytest.mark.parametrize("level", [0, 255])
 def test_black_and_white_images(name: str, level: int) -> None:
-    """Images of one color stay so under what only moves or averages pixels; nothing divides by zero."""
+    """Images of one color stay so under what only moves or averages pixels; nothing divides by
+    zero.
+    """
     x = torch.full((1, 3, 40, 40), level, dtype=torch.uint8)
     out = corrupt(x, name, 3, Chance(0))
     if name in (
@@ -177,7 +184,9 @@ def test_black_and_white_images(name: str, level: int) -> None:
 
 
 def test_severities_get_stronger(images: Tensor) -> None:
-    """The signal that a linear map can restore shrinks with severity, for those without random brightness."""
+    """The signal that a linear map can restore shrinks with severity, for those without random
+    brightness.
+    """
     x = images.float().flatten()
     for name in (
         "gaussian_noise",
@@ -212,7 +221,9 @@ def test_gaussian_filter_is_that_of_scipy() -> None:
 
 
 def test_motion_trail_of_a_point() -> None:
-    """Angle 0 smears a point to the left: weights exp(-i^2 / 2) for i = 0, 1, 2 over their sum, 1.74186."""
+    """Angle 0 smears a point to the left: weights exp(-i^2 / 2) for i = 0, 1, 2 over their sum,
+    1.74186.
+    """
     x = torch.zeros(1, 1, 5, 5)
     x[0, 0, 2, 3] = 1
     row = motion(x, 1, 1.0, torch.tensor([0.0]))[0, 0, 2]

@@ -1,4 +1,6 @@
-"""RotatedMNIST and ColoredMNIST as DomainBed makes them: which image goes where, and what becomes of it."""
+"""RotatedMNIST and ColoredMNIST as DomainBed makes them: which image goes where, and what becomes
+of it.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,8 @@ def synthetic() -> BaseImages:
     return BaseImages("digits", images, torch.arange(70) % 10, peak=255)
 
 
-# ---- numbers of DomainBed itself, with torch's generator seeded with 0 ---------------------------------------------
+# ---- numbers of DomainBed itself, with torch's generator seeded with 0
+# ---------------------------------------------
 
 
 def test_rotated_as_domainbed(synthetic: BaseImages, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +111,9 @@ def test_colored_as_domainbed(synthetic: BaseImages, monkeypatch: pytest.MonkeyP
 def test_the_draws_continue_from_environment_to_environment(
     synthetic: BaseImages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One generator: the permutation, then for each environment n numbers for labels and n for colors."""
+    """One generator: the permutation, then for each environment n numbers for labels and n for
+    colors.
+    """
     environments = dealt(colored(), synthetic, monkeypatch)
     generator = torch.Generator().manual_seed(0)
     order = torch.randperm(70, generator=generator)
@@ -121,7 +126,8 @@ def test_the_draws_continue_from_environment_to_environment(
         assert torch.equal(x.sum((2, 3)).argmax(1), color.long())
 
 
-# ---- turning ----------------------------------------------------------------------------------------------------
+# ---- turning
+# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("angle", [*ANGLES, -15, 90, 200.5])
@@ -181,7 +187,8 @@ def test_mnist() -> None:
     }
 
 
-# ---- the digits that need no network, splits and roles -----------------------------------------------------------
+# ---- the digits that need no network, splits and roles
+# -----------------------------------------------------------
 
 
 def test_digits_of_scikit_learn() -> None:

@@ -50,7 +50,9 @@ def test_16_bits_keep_their_gray_values(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize(("bits", "meaning"), [(16, 0), (12, 1)])
 def test_a_tiff_says_what_its_numbers_mean(tmp_path: Path, bits: int, meaning: int) -> None:
-    """White may be 0, and 12 bits may be packed, which PIL cannot write: two rows of known values by hand."""
+    """White may be 0, and 12 bits may be packed, which PIL cannot write: two rows of known values
+    by hand.
+    """
     if bits == 16:
         tags = {262: 0}
         Image.fromarray(65535 - VALUES).save(tmp_path / "a.tif", tiffinfo=tags)

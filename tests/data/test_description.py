@@ -38,7 +38,9 @@ CLASSES = {"cat": 22, "dog": 20}
 
 @pytest.fixture
 def make(image_tree: Tree, tmp_path: Path) -> Callable[..., DictConfig]:
-    """``make("pacs", "dataset.val_fraction=0.5")``: that dataset on a few images or the digits, with changes."""
+    """``make("pacs", "dataset.val_fraction=0.5")``: that dataset on a few images or the digits,
+    with changes.
+    """
 
     def config_of(name: str, *words: str) -> DictConfig:
         config = composed(f"dataset={name}", f"paths.cache_dir={tmp_path}/cache", *words)
@@ -135,7 +137,9 @@ def test_describing_decodes_nothing(make: Make, name: str) -> None:
 
 
 def test_describing_imports_no_torch(make: Make, tmp_path: Path) -> None:
-    """In a fresh process, one dataset of every kind, with its readers and painters: a plan must not wait for torch."""
+    """In a fresh process, one dataset of every kind, with its readers and painters: a plan must not
+    wait for torch.
+    """
     there = ["pacs_corrupted", "sr_cmnist", "c_cats_dogs", "l_cifar10", "image_folder", "features",
              "rotated_mnist"]  # fmt: skip
     absent = ["nico_pp", "camelyon17", "cmnist_domainbed", "waterbirds", "spawrious_m2m_easy"]
@@ -180,7 +184,8 @@ def test_real_files(folder: str, words: list[str], tmp_path: Path) -> None:
     agree(composed(*words, *root, f"paths.data_dir={REAL}", f"paths.cache_dir={tmp_path}"))
 
 
-# ---- content ----------------------------------------------------------------------------------------------------
+# ---- content
+# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["image_folder", "manifest", "c_cats_dogs", "pacs_corrupted"])
@@ -226,14 +231,17 @@ def test_content_of_cifar_batches(tmp_path: Path) -> None:
     assert changed.content != info.content
 
 
-# ---- images that cannot be decoded ------------------------------------------------------------------------------
+# ---- images that cannot be decoded
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["image_folder", "pacs_corrupted", "c_cats_dogs"])
 def test_broken_images_are_known_once_they_were_decoded(
     make: Make, tmp_path: Path, name: str
 ) -> None:
-    """Before, all are counted; afterwards, what the cache says is broken is left out, as in what was built."""
+    """Before, all are counted; afterwards, what the cache says is broken is left out, as in what
+    was built.
+    """
     config = make(name, "dataset.on_bad_image=skip")
     min((tmp_path / "tree").rglob("*.png")).write_bytes(b"no image")
     before = described(config)
@@ -250,13 +258,16 @@ def test_broken_images_are_known_once_they_were_decoded(
         built(config)
 
 
-# ---- base images ------------------------------------------------------------------------------------------------
+# ---- base images
+# ------------------------------------------------------------------------------------------------
 
 
 def test_auto_asks_the_disk_and_tries_a_download_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plan downloads nothing; after a download that failed or not, descriptions and environments agree."""
+    """A plan downloads nothing; after a download that failed or not, descriptions and environments
+    agree.
+    """
     tried: list[Path] = []
     monkeypatch.setattr(base_files, "_mnist_fetched", lambda folder: tried.append(folder) or False)
     options = options_of(composed("dataset=sr_cmnist", f"paths.data_dir={tmp_path}"))
@@ -295,7 +306,8 @@ def test_mnist_that_is_absent(tmp_path: Path) -> None:
     assert described(config, absent_ok=True).given == ("0.80", "0.85", "0.90", "0.10")
 
 
-# ---- corrupted environments -------------------------------------------------------------------------------------
+# ---- corrupted environments
+# -------------------------------------------------------------------------------------
 
 
 def test_sixty_four_environments(make: Make) -> None:
@@ -312,7 +324,8 @@ def test_names_of_corruptions() -> None:
     assert list(CORRUPTIONS) == list(NAMES)
 
 
-# ---- values -----------------------------------------------------------------------------------------------------
+# ---- values
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["sr_cmnist", "l_cifar10", "pacs", "pacs_corrupted"])

@@ -41,7 +41,9 @@ def errors(environments: Environments, batch_size: int = 100) -> dict[tuple[str,
 
 
 def test_exact_errors_equal_brute_force(make: Make) -> None:
-    """Every image of the pool in both colors: weight 1 - e where the color equals the label, e where it does not."""
+    """Every image of the pool in both colors: weight 1 - e where the color equals the label, e
+    where it does not.
+    """
     environments = make()
     found = errors(environments)
     for e, env in [(0.0, "0.00"), (0.1, "0.10"), (0.37, "0.37"), (1.0, "1.00")]:
@@ -103,12 +105,13 @@ def test_predictions_in_groups_are_scored_in_sampled_colors(make: Make) -> None:
 def test_sampled_errors_scatter_around_exact_ones(make: Make) -> None:
     """Coloring the pool once is one binomial draw for each image whose fate hangs on its color.
 
-    Of n pool images, d are right in one color and wrong in the other, so a sampled error has mean `exact` and variance
-    e (1 - e) d / n^2. Environments are colored independently: the standardized differences of the 99 environments
-    inside (0, 1), times 4 data seeds, are m = 396 independent values of mean 0 and variance 1. Their mean has
-    standard deviation 1 / sqrt(m) = 0.05. Their mean square has sqrt((2 + k) / m), where k is the mean excess
-    kurtosis of a standardized binomial, (1 - 6 e (1 - e)) / (d e (1 - e)), below 0.1 here: 0.073. Both must stay within
-    four standard deviations. With e = 0 and e = 1 nothing is random and the errors are equal.
+    Of n pool images, d are right in one color and wrong in the other, so a sampled error has mean
+    `exact` and variance e (1 - e) d / n^2. Environments are colored independently: the standardized
+    differences of the 99 environments inside (0, 1), times 4 data seeds, are m = 396 independent
+    values of mean 0 and variance 1. Their mean has standard deviation 1 / sqrt(m) = 0.05. Their
+    mean square has sqrt((2 + k) / m), where k is the mean excess kurtosis of a standardized
+    binomial, (1 - 6 e (1 - e)) / (d e (1 - e)), below 0.1 here: 0.073. Both must stay within four
+    standard deviations. With e = 0 and e = 1 nothing is random and the errors are equal.
     """
     standardized = []
     for seed in range(4):

@@ -1,4 +1,6 @@
-"""dataset=features: what is read of a file, how its rows are split, and every way in which a file can be wrong."""
+"""dataset=features: what is read of a file, how its rows are split, and every way in which a file
+can be wrong.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ def test_blanks_around_names_do_not_count(tmp_path: Path) -> None:
 
 
 def test_listed_subsets(tmp_path: Path) -> None:
-    """Rows named test are the test subset in every fold; a listed val leaves no draw, other environments are drawn."""
+    """Rows named test are the test subset in every fold; a listed val leaves no draw, other
+    environments are drawn.
+    """
     subset = np.full(60, "", dtype="U5")
     subset[:5], subset[5:8], subset[20:24] = "test", "val", "test"
     environments = options(save(tmp_path / "x.npz", subset=subset)).build()
@@ -151,7 +155,8 @@ def test_content_is_what_is_trained_on(tmp_path: Path, changed: dict[str, Any], 
     assert (other.facts() == first.facts()) is same
 
 
-# ---- files that are wrong ---------------------------------------------------------------------------------------
+# ---- files that are wrong
+# ---------------------------------------------------------------------------------------
 
 NAN = columns()["features"].copy()
 NAN[7, 2] = np.nan

@@ -48,9 +48,11 @@ DEAD = "http://127.0.0.1:9/a"  # the discard port, on which nobody listens
 
 @dataclass
 class Server:
-    """Files by path; ``ranges`` lists the Range headers of the requests that were answered with content.
+    """Files by path; ``ranges`` lists the Range headers of the requests that were answered with
+    content.
 
-    ``cut`` holds, by path, after how many bytes to break the next answers off. ``etag`` marks versions.
+    ``cut`` holds, by path, after how many bytes to break the next answers off. ``etag`` marks
+    versions.
     """
 
     address: str = ""
@@ -113,7 +115,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     running.server_close()
 
 
-# ---- one file ---------------------------------------------------------------------------------------------------
+# ---- one file
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sha256", [SHA, None])
@@ -294,7 +297,8 @@ def test_offline_is_told_at_once(tmp_path: Path) -> None:
         download(["http://no-such-host.invalid/a"], tmp_path / "a", None)
 
 
-# ---- archives ---------------------------------------------------------------------------------------------------
+# ---- archives
+# ---------------------------------------------------------------------------------------------------
 
 
 def zipped(
@@ -444,7 +448,8 @@ def test_a_file_and_a_folder_of_one_name(tmp_path: Path) -> None:
         extract(zipped(tmp_path / "a", {"x": b"1", "x/y": b"2"}), tmp_path / "out")
 
 
-# ---- datasets ---------------------------------------------------------------------------------------------------
+# ---- datasets
+# ---------------------------------------------------------------------------------------------------
 
 
 def served(server: Server, tmp_path: Path, **changes: object) -> Source:
@@ -564,7 +569,9 @@ def test_what_goes_wrong_names_the_way_by_hand(server: Server, tmp_path: Path) -
 
 
 def test_where_a_file_cannot_be_had_another_form_is(server: Server, tmp_path: Path) -> None:
-    """The first form lacks the second of its files; the other form is a plain file that a function arranges."""
+    """The first form lacks the second of its files; the other form is a plain file that a function
+    arranges.
+    """
     server.files["plain"] = b"1"
     other = Form(
         files=[Archive([server.url("plain")], "plain")],
@@ -677,7 +684,9 @@ def test_a_block_that_cannot_be_read(tmp_path: Path, block: str, said: str) -> N
 
 
 def test_datasets_of_one_folder_have_one_source(tmp_path: Path) -> None:
-    """A block of its own, a base that has one, and a reference to one; the file with the block is read last."""
+    """A block of its own, a base that has one, and a reference to one; the file with the block is
+    read last.
+    """
     texts = {
         "z": "fetch: {folder: Z}",
         "built": "defaults: [image_folder, z, _self_, {override /backbone: mlp}]",
@@ -746,7 +755,9 @@ def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_in_the_middle_and_once_more(tmp_path: Path) -> None:
-    """The real command against a server that stops after 2 of 3 MB; the next one asks for the rest alone."""
+    """The real command against a server that stops after 2 of 3 MB; the next one asks for the rest
+    alone.
+    """
     content = zipped(tmp_path / "a.zip", {"top/a.png": os.urandom(3_000_000)}).read_bytes()
     asked: list[str | None] = []
     go_on = threading.Event()
@@ -812,7 +823,9 @@ def test_ctrl_c_in_the_middle_and_once_more(tmp_path: Path) -> None:
 
 
 def test_terra_incognita_is_arranged(tmp_path: Path) -> None:
-    """Four images: two classes at one place, one image with both, one elsewhere, one of another class."""
+    """Four images: two classes at one place, one image with both, one elsewhere, one of another
+    class.
+    """
     images = {"1.jpg": "38", "2.jpg": "38", "3.jpg": "7", "4.jpg": "100"}
     (tmp_path / "eccv_18_all_images_sm").mkdir()
     (tmp_path / "eccv_18_annotation_files").mkdir()

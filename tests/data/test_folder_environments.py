@@ -1,4 +1,6 @@
-"""Environments of image files: pixels as PIL gives them, DomainBed's splits and rows, and images that are broken."""
+"""Environments of image files: pixels as PIL gives them, DomainBed's splits and rows, and images
+that are broken.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ UNCHANGED = {**dict.fromkeys(KEYS, 0), "crop_area": [1, 1], "crop_aspect": [1, 1
 
 @pytest.fixture
 def build(tmp_path: Path) -> Callable[..., Any]:
-    """``build(root, val_fraction=0.5)``: conf/dataset/image_folder.yaml at 8 x 8 pixels, with changes."""
+    """``build(root, val_fraction=0.5)``: conf/dataset/image_folder.yaml at 8 x 8 pixels, with
+    changes.
+    """
 
     def make(root: Path, dataset: str = "image_folder", **changes: Any) -> Environments:
         config = composed(f"dataset={dataset}", f"paths.cache_dir={tmp_path}/cache")
@@ -50,7 +54,9 @@ Build = Callable[..., Any]
 def test_pixels_are_those_of_the_plain_transform(
     image_tree: Tree, build: Build, store: str
 ) -> None:
-    """Resize to a square without a crop, [0, 1], ImageNet mean and standard deviation: torchvision on PIL images."""
+    """Resize to a square without a crop, [0, 1], ImageNet mean and standard deviation: torchvision
+    on PIL images.
+    """
     root = image_tree(photo=TWO, sketch=TWO)
     environments = build(root, store=store)
     assert isinstance(environments.store.pixels, FileStore if store == "none" else ResidentStore)
@@ -87,7 +93,9 @@ def test_sizes_on_disk_are_kept(image_tree: Tree, build: Build) -> None:
 
 
 def test_a_split_depends_on_its_seed_alone(image_tree: Tree, build: Build) -> None:
-    """int(10 * 0.2) = 2 of 10 images are val; an environment is split alike whichever others are chosen."""
+    """int(10 * 0.2) = 2 of 10 images are val; an environment is split alike whichever others are
+    chosen.
+    """
     root = image_tree(a=TWO, b=TWO, c=TWO)
     all_three, one = build(root), build(root, environments=["b"])
     for env in "abc":
@@ -102,7 +110,9 @@ def test_a_split_depends_on_its_seed_alone(image_tree: Tree, build: Build) -> No
 
 
 def test_rows_are_domainbeds(image_tree: Tree, build: Build) -> None:
-    """val everywhere (out-splits); test where never trained (in-split); train where trained (in-split)."""
+    """val everywhere (out-splits); test where never trained (in-split); train where trained
+    (in-split).
+    """
     environments = build(image_tree(a=TWO, b=TWO, c=TWO))
     found = environments.table.error_recipes(False, ["train", "val", "test"], ("a", "c"))
     assert [(s.env, s.subset, dict(s.mixture)) for s in found] == [
@@ -123,7 +133,9 @@ def test_rows_are_domainbeds(image_tree: Tree, build: Build) -> None:
 
 
 def test_listed_subsets(image_tree: Tree, build: Build, tmp_path: Path) -> None:
-    """Listed test images are test rows in every fold; listed val images are val; without any, a share is drawn."""
+    """Listed test images are test rows in every fold; listed val images are val; without any, a
+    share is drawn.
+    """
     root = image_tree(x={"cat": 6, "dog": 6})
     lines = ["path,environment,class,subset"]
     for label in ("cat", "dog"):
@@ -248,7 +260,8 @@ def test_a_copy_that_differs_from_the_published_one_is_told(
     assert "has images 20, the published dataset 9991" in caplog.text
 
 
-# ---- minibatches ------------------------------------------------------------------------------------------------
+# ---- minibatches
+# ------------------------------------------------------------------------------------------------
 
 
 def data_of(

@@ -21,7 +21,9 @@ Columns = dict[str, list[Any]]
 
 
 def table(file: Path, columns: Columns, names: dict[str, list[str]] | None = None) -> None:
-    """A table with images of these bytes, and names of classes noted as the hub's library notes them."""
+    """A table with images of these bytes, and names of classes noted as the hub's library notes
+    them.
+    """
     images = [{"bytes": content, "path": None} for content in columns["image"]]
     made = pa.table({**columns, "image": images})
     features = {
@@ -65,7 +67,9 @@ def test_domains_and_classes_become_folders(
 
 
 def test_camelyon17_is_laid_out_as_its_reader_wants_it(tmp_path: Path) -> None:
-    """One patch of each part; validation is of the training hospitals (split 1) and of hospital 1 (split 3)."""
+    """One patch of each part; validation is of the training hospitals (split 1) and of hospital 1
+    (split 3).
+    """
     rows = {
         "train-00000-of-00001": [(4, 4, 3328, 21792, 1, 0, 0)],
         "validation-00000-of-00001": [(17, 1, 1, 2, 0, 11, 3), (46, 3, 5, 6, 1, 30, 1)],

@@ -1,4 +1,6 @@
-"""Which images a dataset of files has, and one line for every way in which a tree or a list can be wrong."""
+"""Which images a dataset of files has, and one line for every way in which a tree or a list can be
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +134,9 @@ def test_a_list_of_paths(image_tree: Tree, tmp_path: Path, form: str) -> None:
 def test_further_columns_are_attributes_that_change_no_hash(
     image_tree: Tree, tmp_path: Path, form: str
 ) -> None:
-    """In the order of the sorted paths; one that is absent, null or without a name is no attribute of that image."""
+    """In the order of the sorted paths; one that is absent, null or without a name is no attribute
+    of that image.
+    """
     root = image_tree(x=TWO)
     keys = ("path", "environment", "class")
     plain = [

@@ -1,4 +1,6 @@
-"""Trees of pictures as people have them, and as published archives unpack: read right, or refused in one line."""
+"""Trees of pictures as people have them, and as published archives unpack: read right, or refused
+in one line.
+"""
 
 from __future__ import annotations
 
@@ -205,7 +207,9 @@ def test_a_class_of_one_domain_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_said_decides(tmp_path: Path) -> None:
-    """The same tree in two readings, each asked for: splits as environments, folders below a class as part of it."""
+    """The same tree in two readings, each asked for: splits as environments, folders below a class
+    as part of it.
+    """
     root = tree(tmp_path, SPLIT_CLASS)
     assert read(root, "environment/class").environments == ["test", "train", "val"]
     assert read(root, environments=["train", "test"]).environments == ["train", "test"]
@@ -274,7 +278,10 @@ def test_folders_that_cannot_be_read_are_counted(
         return scan(place)
 
     monkeypatch.setattr(os, "scandir", denied)
-    said = r"6 not readable .*closednorth/fox, closednorth/hare, closednorth/owl, \.\.\.\); make it readable"
+    said = (
+        r"6 not readable .*closednorth/fox, closednorth/hare, closednorth/owl, \.\.\.\); make it "
+        r"readable"
+    )
     with refused(said, DgbenchError):
         read(root)
 
@@ -312,7 +319,10 @@ def test_files_without_ending_are_taken_by_their_first_bytes(tmp_path: Path) -> 
 def test_a_hundred_foreign_files_are_one_line(tmp_path: Path) -> None:
     root = tree(tmp_path, [f"north/fox/{i:03}.csv" for i in range(100)])
     with refused(
-        r"100 of other kinds \(north/fox/000\.csv, north/fox/001\.csv, north/fox/002\.csv, \.\.\.\)",
+        (
+            r"100 of other kinds \(north/fox/000\.csv, north/fox/001\.csv, north/fox/002\.csv, "
+            r"\.\.\.\)"
+        ),
         DgbenchError,
     ):
         read(root)

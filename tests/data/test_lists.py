@@ -1,4 +1,6 @@
-"""Lists and tables as people have them: other signs between columns, backslashes, ``split`` for ``subset``, 1.0."""
+"""Lists and tables as people have them: other signs between columns, backslashes, ``split`` for
+``subset``, 1.0.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ SPLIT = ["train", "valid", "Test"] * 4
 
 
 def test_a_column_that_says_train_and_test_is_followed_or_refused(tree: Path) -> None:
-    """Formerly it was an attribute, and validation images were drawn from those that it says are for training."""
+    """Formerly it was an attribute, and validation images were drawn from those that it says are
+    for training.
+    """
     frame = lines_of(tree, split=SPLIT)
     with refused(
         r"list\.csv has a column split \(train, valid, Test\).*subset_column=split .*=none",

@@ -14,7 +14,8 @@ from dgbench.data.partial import partial
 from dgbench.plan.folds import Fold
 from dgbench.training.study import recipes_of
 
-#: of environment and subset; class 1 is the most frequent of a's training images, class 0 of b's and of both together
+#: of environment and subset; class 1 is the most frequent of a's training images, class 0 of b's
+#: and of both together
 LABELS = {
     ("a", "train"): [1, 1, 0], ("a", "val"): [1, 0], ("b", "train"): [0, 0, 2, 0], ("b", "val"): [2, 2, 2, 1],
 }  # fmt: skip

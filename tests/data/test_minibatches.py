@@ -48,7 +48,9 @@ def same(first: Sequence[EnvBatch], second: Sequence[EnvBatch]) -> bool:
 
 
 def test_rows_come_from_their_environments(environments: Environments) -> None:
-    """16 of each environment's training images, environment by environment, gathered as the store has them."""
+    """16 of each environment's training images, environment by environment, gathered as the store
+    has them.
+    """
     training = ("0.10", "0.85")
     data = data_of(environments, training)
     for step in (0, 63, 64, 500):
@@ -64,7 +66,9 @@ def test_rows_come_from_their_environments(environments: Environments) -> None:
 
 
 def test_groups_are_scored_whole_and_in_no_order_of_labels(environments: Environments) -> None:
-    """Batches of 60 = 3 x 20 images instead of 64, the last one shorter; the same images as one by one, reordered."""
+    """Batches of 60 = 3 x 20 images instead of 64, the last one shorter; the same images as one by
+    one, reordered.
+    """
     alone, grouped = data_of(environments), data_of(environments, group_size=20)
     for one, other in zip(alone.val_dataloader(), grouped.val_dataloader(), strict=True):
         images = [torch.cat([batch.x for batch in loader]) for loader in (one, other)]
@@ -80,9 +84,9 @@ def test_groups_are_scored_whole_and_in_no_order_of_labels(environments: Environ
 def test_with_replacement_and_uniform(environments: Environments) -> None:
     """A minibatch as large as the environment (308 images) repeats some of them.
 
-    Without replacement all 308 would differ; with it 308 (1 - (1 - 1/308)^308) = 195 do on average. Over 640 steps
-    each image is drawn 640 times on average; the chi-square of the counts has mean 307 and standard deviation
-    sqrt(2 * 307) = 24.8.
+    Without replacement all 308 would differ; with it 308 (1 - (1 - 1/308)^308) = 195 do on average.
+    Over 640 steps each image is drawn 640 times on average; the chi-square of the counts has mean
+    307 and standard deviation sqrt(2 * 307) = 24.8.
     """
     own = environments.table.subset("0.10", "train")
     data = data_of(environments, ["0.10"], batch_size=len(own))
@@ -96,7 +100,9 @@ def test_with_replacement_and_uniform(environments: Environments) -> None:
 
 @pytest.mark.parametrize("first", [0, 40, 64, 127])
 def test_the_same_whatever_the_chunks(environments: Environments, first: int) -> None:
-    """32 at once, one by one, backwards, and from a fresh start in the middle; also across blocks of 64 steps."""
+    """32 at once, one by one, backwards, and from a fresh start in the middle; also across blocks
+    of 64 steps.
+    """
     at_once = data_of(environments).batches(first, 32)
     data = data_of(environments)
     one_by_one = [data.batches(step, 1)[0] for step in range(first, first + 32)]
@@ -127,7 +133,9 @@ def test_an_environment_shows_the_same_images_in_every_fold(environments: Enviro
 
 
 def test_environments_are_drawn_independently(environments: Environments) -> None:
-    """Places within two subsets of 308 images agree in about 64 * 16 / 308 = 3 of 1,024 draws, not in all of them."""
+    """Places within two subsets of 308 images agree in about 64 * 16 / 308 = 3 of 1,024 draws, not
+    in all of them.
+    """
     drawing = data_of(environments, GIVEN[:2]).runs[0]
     order = np.concatenate([drawing.order(step).reshape(2, 16) for step in range(64)], axis=1)
     places = [
@@ -161,7 +169,9 @@ def test_a_minibatch_larger_than_an_environment(environments: Environments) -> N
 def test_intervals_end_at_evaluations(
     environments: Environments, done: int, chunks: list[int]
 ) -> None:
-    """250 steps, judged every 100: an interval goes from the steps done to the next multiple of 100, or the end."""
+    """250 steps, judged every 100: an interval goes from the steps done to the next multiple of
+    100, or the end.
+    """
     data = data_of(environments, steps=250)
     found = list(IntervalLoader(data, lambda: done))
     assert [len(chunk) for chunk in found] == chunks
@@ -170,7 +180,9 @@ def test_intervals_end_at_evaluations(
 
 
 def test_chunks_shrink_with_the_images(environments: Environments) -> None:
-    """4 bytes * 16 images * 4 environments * 2 * 8 * 8 pixels a step; 32 steps at most, one at least."""
+    """4 bytes * 16 images * 4 environments * 2 * 8 * 8 pixels a step; 32 steps at most, one at
+    least.
+    """
     data = data_of(environments)
     assert data.step_bytes() == 4 * 16 * 4 * 128
     assert data.chunk_steps() == CHUNK_STEPS
@@ -208,7 +220,9 @@ def test_passes_are_loaders_in_order(environments: Environments) -> None:
 
 
 def test_a_stack_gives_each_member_what_it_gets_alone(environments: Environments) -> None:
-    """Three runs with other folds and other seeds, side by side; other training environments, as many."""
+    """Three runs with other folds and other seeds, side by side; other training environments, as
+    many.
+    """
     runs = [
         data_of(environments, ("0.80", "0.85", "0.90")),
         data_of(environments, ("0.10", "0.85", "0.90"), seed=1),
@@ -229,7 +243,9 @@ def test_a_stack_gives_each_member_what_it_gets_alone(environments: Environments
 
 
 def test_a_stack_scores_what_its_runs_score_once(environments: Environments, make: Make) -> None:
-    """The full fold is judged everywhere (101), the other in the four given ones, which are among them; val of four."""
+    """The full fold is judged everywhere (101), the other in the four given ones, which are among
+    them; val of four.
+    """
     runs = [data_of(environments, GIVEN[:2]), data_of(environments, GIVEN[2:])]
     runs[1].recipes = environments.table.error_recipes(True, ("val", "test"))
     scored = [(score.env, score.subset) for score in EnvironmentData.stack(runs).recipes]

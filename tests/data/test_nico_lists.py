@@ -15,7 +15,9 @@ FOLDER = "NICO_DG_official"
 
 
 def test_official_lists(image_tree: Callable[..., Path]) -> None:
-    """Paths below the root with blanks in class names, a number that is not needed, train and test apart."""
+    """Paths below the root with blanks in class names, a number that is not needed, train and test
+    apart.
+    """
     root = image_tree(
         "nico/NICO_DG", dim={"hot air balloon": 2, "cat": 1}, rock={"hot air balloon": 1, "cat": 1}
     ).parent

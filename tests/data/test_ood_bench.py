@@ -17,7 +17,8 @@ from tests.data.layouts import contents, image, made
 from tests.datasets import built
 from tests.studies import composed, plain
 
-# ---- Camelyon17 -------------------------------------------------------------------------------------------------
+# ---- Camelyon17
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -71,7 +72,8 @@ def test_camelyon17_that_will_not_do(camelyon: Path) -> None:
         made("camelyon17", camelyon / "nowhere")
 
 
-# ---- NICO -------------------------------------------------------------------------------------------------------
+# ---- NICO
+# -------------------------------------------------------------------------------------------------------
 
 
 def nico(root: Path, per_context: int, contexts: tuple[str, ...] = ood_bench.NICO_CONTEXTS) -> Path:
@@ -176,14 +178,18 @@ def test_nico_published_lists(tmp_path: Path) -> None:
         made("nico_mixed", root)
 
 
-# ---- CelebA -----------------------------------------------------------------------------------------------------
+# ---- CelebA
+# -----------------------------------------------------------------------------------------------------
 
 ATTRIBUTES = [f"Attribute_{i}" for i in range(40)]
 ATTRIBUTES[9], ATTRIBUTES[20] = "Blond_Hair", "Male"
 
 
 def celeba(root: Path, per_group: int) -> dict[str, tuple[bool, bool, int]]:
-    """CelebA's layout: per_group images of each hair color, gender and part. Returns file -> blond, male, part."""
+    """CelebA's layout: per_group images of each hair color, gender and part.
+
+    Returns file -> blond, male, part.
+    """
     people = {}
     for i in range(12 * per_group):
         people[f"{i + 1:06d}.jpg"] = (i % 2 == 0, i // 2 % 2 == 0, i // 4 % 3)
@@ -268,7 +274,8 @@ def test_celeba_without_its_attributes(tmp_path: Path) -> None:
         ood_bench.celeba_blond(tmp_path, "drawn", 0, SMALL)
 
 
-# ---- the split of protocol=fixed --------------------------------------------------------------------------------
+# ---- the split of protocol=fixed
+# --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["camelyon17", "nico_mixed", "celeba_blond", "cmnist_irm"])
@@ -299,7 +306,8 @@ def test_any_reader_is_taken(tmp_path: Path) -> None:
     assert ImageFolders(**given).build().info.given == ("env0", "env1")  # type: ignore[arg-type]
 
 
-# ---- CMNIST of IRM ----------------------------------------------------------------------------------------------
+# ---- CMNIST of IRM
+# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.mnist

@@ -1,4 +1,6 @@
-"""A view of environments in which classes differ in where they train: eight images, counted by hand."""
+"""A view of environments in which classes differ in where they train: eight images, counted by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class PaintedSmall(Table):
 
 
 def small() -> Environments:
-    """Environments a and b; of each, train holds labels 0 0 0 1 1, val 0 1, test 0 0 1 1 1: positions in that order."""
+    """Environments a and b; of each, train holds labels 0 0 0 1 1, val 0 1, test 0 0 1 1 1:
+    positions in that order.
+    """
     subsets = {(env, name): 12 * i + PLACES[name] for i, env in enumerate("ab") for name in PLACES}
     info = DatasetInfo(
         name="small", variant={}, base="", split_seed=SPLIT_SEED, given=("a", "b"), everywhere=("a", "b"),
@@ -39,7 +43,8 @@ def small() -> Environments:
     )
 
 
-# class 0 trains in a with 2 images and is tested in b; class 1 trains in b and is tested in a with 1 image
+# class 0 trains in a with 2 images and is tested in b; class 1 trains in b and is tested in a with
+# 1 image
 TRAINING = {"a": {0: 2}, "b": {1: None}}
 TESTED = {"a": {1: 1}, "b": {0: None}}
 

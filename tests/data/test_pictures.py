@@ -57,7 +57,9 @@ def cifar(folder: Path, per_batch: int = 3) -> np.ndarray:
 
 
 def test_classes_are_the_folders_that_hold_images(load: Load, tmp_path: Path) -> None:
-    """Numbered by name over all splits; images in the order of their paths: test/b, train/a, train/b."""
+    """Numbered by name over all splits; images in the order of their paths: test/b, train/a,
+    train/b.
+    """
     save(tmp_path / "train/b/1.png", plain((1, 2, 3)))
     save(tmp_path / "train/a/9.PNG", plain((4, 5, 6)))
     save(tmp_path / "test/b/0.png", plain((7, 8, 9)))
@@ -101,7 +103,9 @@ def test_the_name_follows_the_content_not_the_place(load: Load, tmp_path: Path) 
 
 
 def test_cifar10_batches(load: Load, tmp_path: Path) -> None:
-    """Rows are red, green, blue planes of 32 x 32; training batches come first; both places for the root work."""
+    """Rows are red, green, blue planes of 32 x 32; training batches come first; both places for the
+    root work.
+    """
     rows = cifar(tmp_path / "cifar-10-batches-py")
     inner, outer = load(tmp_path / "cifar-10-batches-py", 32), load(tmp_path, 32)
     assert torch.equal(inner.images, torch.from_numpy(rows.reshape(-1, 3, 32, 32)))

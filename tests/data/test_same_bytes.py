@@ -1,4 +1,6 @@
-"""Files with the same bytes: found by size, sample and content, in whatever format; the record is checked."""
+"""Files with the same bytes: found by size, sample and content, in whatever format; the record is
+checked.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def changed(content: bytes, place: int) -> bytes:
 
 @pytest.mark.parametrize("size", [1, SAMPLE_BYTES, SAMPLE_BYTES + 1, LARGE])
 def test_each_byte_counts(size: int, tmp_path: Path) -> None:
-    """Three equal files, and others that differ from them in one bit, in a sample or between samples."""
+    """Three equal files, and others that differ from them in one bit, in a sample or between
+    samples.
+    """
     content = RNG.bytes(size)
     places = sorted({0, size // 3, size // 2, size - 1})
     contents = {"a": content, "b": content, "c": content, "longer": content + b"0"}
@@ -65,7 +69,9 @@ def test_empty_files_and_what_cannot_be_read_equal_nothing(tmp_path: Path) -> No
 
 
 def test_few_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file whose size is its own is not opened, and one whose sample is its own is not read whole."""
+    """A file whose size is its own is not opened, and one whose sample is its own is not read
+    whole.
+    """
     sampled: list[str] = []
     whole: list[str] = []
     samples, content_of = same_bytes._samples, same_bytes._content

@@ -1,4 +1,6 @@
-"""Many environments, some of two rows: what is refused, what suffices, how they are trained on or left out."""
+"""Many environments, some of two rows: what is refused, what suffices, how they are trained on or
+left out.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +49,8 @@ def options(file: Path, **changed: Any) -> FeatureOptions:
 def test_all_that_are_too_small_are_named_with_the_fraction_that_suffices(tmp_path: Path) -> None:
     file = save(tmp_path)
     with refused(
-        r"3 of 6 environments have 0 val images at dataset\.val_fraction=0\.2 \(s5: 2, s4: 3, s3: 4\); "
-        r"dataset\.val_fraction=0\.5 suffices, or dataset\.min_images=5 leaves them out"
+        r"3 of 6 environments have 0 val images at dataset\.val_fraction=0\.2 \(s5: 2, s4: 3, s3: "
+        r"4\); dataset\.val_fraction=0\.5 suffices, or dataset\.min_images=5 leaves them out"
     ):
         options(file).describe()
     assert options(file, val_fraction=0.5).describe().counts["s5"] == {
@@ -69,7 +71,8 @@ def test_the_fraction_suffices_and_a_smaller_one_does_not(images: int) -> None:
 def test_one_image_cannot_be_divided(tmp_path: Path) -> None:
     file = save(tmp_path, {**SIZES, "s6": 1}, classes=2)
     with refused(
-        r"no fraction suffices .*as 1 has: dataset\.min_images=5 .*min_images=2 with .*val_fraction=0\.5"
+        r"no fraction suffices .*as 1 has: dataset\.min_images=5 .*min_images=2 with "
+        r".*val_fraction=0\.5"
     ):
         options(file, classes="union").describe()
     info = options(file, classes="union", min_images=2, val_fraction=0.5).describe()
@@ -80,13 +83,19 @@ def test_one_image_cannot_be_divided(tmp_path: Path) -> None:
 def test_classes_and_fractions_are_refused_in_one_line(tmp_path: Path) -> None:
     file = save(tmp_path, classes=3)
     with refused(
-        r"environment s5 has no images of class 2, .*dataset\.classes=union; and 3 of 6 .*val_fraction=0\.5",
+        (
+            r"environment s5 has no images of class 2, .*dataset\.classes=union; and 3 of 6 "
+            r".*val_fraction=0\.5"
+        ),
         DataError,
     ):
         options(file).describe()
     file = save(tmp_path, classes=4)
     with refused(
-        r"2 of 6 environments have no images of classes .*s4 of class 3, environment s5 of class 2, 3",
+        (
+            r"2 of 6 environments have no images of classes .*s4 of class 3, environment s5 of "
+            r"class 2, 3"
+        ),
         DataError,
     ):
         options(file, val_fraction=0.5).describe()
@@ -95,7 +104,8 @@ def test_classes_and_fractions_are_refused_in_one_line(tmp_path: Path) -> None:
 def test_a_minibatch_larger_than_some() -> None:
     said = batch_refusal(8, {"a": 9, "b": 2, "c": 5})
     assert said.startswith(
-        "hparams.batch_size=8 is larger than the smallest training environments, 2 of 3 (b: 2, c: 5)"
+        "hparams.batch_size=8 is larger than the smallest training environments, 2 of 3 (b: 2, c: "
+        "5)"
     )
     assert "trainer.small_environments=repeat" in said
 
@@ -118,17 +128,20 @@ def test_fractions_classes_and_minibatches_are_refused_in_one_line(tmp_path: Pat
     """Of s3 one training row of four is left, of s1 none that a fold trains on counts."""
     file = save(tmp_path)
     with refused(
-        r"^3 of 6 environments have 0 val images .*val_fraction=0\.5 suffices.*; and hparams\.batch_size=8 is larger "
-        r"than the smallest training environments, 3 of 5 \(s5: 1, s4: 2, s3: 3\); set hparams\.batch_size=1 or less, "
+        r"^3 of 6 environments have 0 val images .*val_fraction=0\.5 suffices.*; and "
+        r"hparams\.batch_size=8 is larger than the smallest training environments, 3 of 5 \(s5: "
+        r"1, s4: 2, s3: 3\); set hparams\.batch_size=1 or less, "
         r"trainer\.small_environments=repeat .*dataset\.min_images=N"
     ):
         make_plan(tmp_path, *words(file))
     with refused(
-        "val_fraction=0.5 suffices, or dataset.min_images=5 leaves them out of training and tests them still$"
+        "val_fraction=0.5 suffices, or dataset.min_images=5 leaves them out of training and tests "
+        "them still$"
     ):
         make_plan(tmp_path, *words(file), "trainer.small_environments=repeat")
     with refused(
-        "val_fraction=0.5 suffices, or dataset.min_images=5 leaves them out of training and tests them still$"
+        "val_fraction=0.5 suffices, or dataset.min_images=5 leaves them out of training and tests "
+        "them still$"
     ):
         make_plan(tmp_path, *words(file), "protocol.train=[s0]")
     with refused(

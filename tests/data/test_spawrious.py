@@ -19,7 +19,9 @@ LOCATIONS = ("beach", "desert", "dirt", "jungle", "mountain", "snow")
 
 @pytest.fixture(scope="module")
 def dogs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve empty images in every folder, made in the reverse order of their names, and a file that is none."""
+    """Twelve empty images in every folder, made in the reverse order of their names, and a file
+    that is none.
+    """
     root = tmp_path_factory.mktemp("dogs") / "spawrious224"
     for folder in (0, 1):
         for location in LOCATIONS:
@@ -42,7 +44,9 @@ def places(rows: list[spawrious.Row]) -> dict[tuple[str, str, str], int]:
 
 
 def test_one_to_one(dogs: Path) -> None:
-    """Of 10 images, 9 (97 %, rounded down) or 8 (87 %) are in the breed's location, the rest in the filler's."""
+    """Of 10 images, 9 (97 %, rounded down) or 8 (87 %) are in the breed's location, the rest in the
+    filler's.
+    """
     rows = spawrious.spawrious(dogs, "o2o_easy", per_class=10)
     train = {"bulldog": "desert", "dachshund": "jungle", "labrador": "dirt", "corgi": "snow"}
     test = {"bulldog": "dirt", "dachshund": "snow", "labrador": "desert", "corgi": "jungle"}
@@ -95,7 +99,8 @@ def test_many_to_many(dogs: Path) -> None:
     }
 
 
-#: train and test locations of bulldog, dachshund, labrador, corgi in SC_group_1 and Test (folder 0), as published
+#: train and test locations of bulldog, dachshund, labrador, corgi in SC_group_1 and Test (folder
+#: 0), as published
 PUBLISHED = {
     "o2o_easy": ("desert jungle dirt snow", "dirt snow desert jungle", "beach"),
     "o2o_medium": ("mountain beach dirt jungle", "jungle dirt beach snow", "desert"),
@@ -155,7 +160,9 @@ def test_folders_that_will_not_do(dogs: Path) -> None:
 
 
 def test_as_its_yaml_has_it(tmp_path: Path) -> None:
-    """Test is never augmented, the groups are; the order of environments and classes is the published one."""
+    """Test is never augmented, the groups are; the order of environments and classes is the
+    published one.
+    """
     root = tmp_path / "spawrious224"
     for location in ("desert", "mountain", "dirt", "jungle"):
         for breed in spawrious.BREEDS:

@@ -1,4 +1,6 @@
-"""Frames of a clip, tiles of a patient and rows of a user stay on one side of the split, or a caution says so."""
+"""Frames of a clip, tiles of a patient and rows of a user stay on one side of the split, or a
+caution says so.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,9 @@ def test_a_user_of_several_environments_is_on_one_side_everywhere(
 
 
 def test_one_large_clip_does_not_fill_the_validation_set(tmp_path: Path) -> None:
-    """Nine clips of four frames, one of 24: val may have 12 of 60, three small clips, never the large one."""
+    """Nine clips of four frames, one of 24: val may have 12 of 60, three small clips, never the
+    large one.
+    """
     frame = frame_of(clip=np.tile(["big"] * 24 + [f"c{i}" for i in range(9) for _ in range(4)], 3))
     for seed in range(5):
         val = sides(tmp_path, frame, split_by="clip", split_seed=seed)["val"]
@@ -179,7 +183,8 @@ def test_patterns_of_paths() -> None:
     with refused(r"split_pattern=\(clip is no regular expression"):
         units_by_pattern("(clip", paths)
     with refused(
-        r"split_pattern=clip1 finds nothing in 2 of 4 paths \(a/dog/clip2_0.png, b/dog/clip2_1.png\)"
+        r"split_pattern=clip1 finds nothing in 2 of 4 paths \(a/dog/clip2_0.png, "
+        r"b/dog/clip2_1.png\)"
     ):
         units_by_pattern("clip1", paths)
 

@@ -1,4 +1,6 @@
-"""C-Cats&Dogs and L-CIFAR10: which environments there are, how the feature is tied to the label, how it looks."""
+"""C-Cats&Dogs and L-CIFAR10: which environments there are, how the feature is tied to the label,
+how it looks.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ def test_given_overrides_the_ratio(trees: dict[str, Path]) -> None:
     ],
 )
 def test_what_e_means(trees: dict[str, Path], name: str, e_means: str, share: float) -> None:
-    """In e = 0.2 the feature equals the label in 80 % (disagree) or 20 % (agree) of the images, sd sqrt(.16 / n)."""
+    """In e = 0.2 the feature equals the label in 80 % (disagree) or 20 % (agree) of the images, sd
+    sqrt(.16 / n).
+    """
     environments = made(name, trees[name], given=[0.2, 0.21], e_means=e_means)
     own = torch.from_numpy(
         np.concatenate([environments.table.subset("0.20", part) for part in ("train", "val")])
@@ -113,7 +117,9 @@ def test_the_two_readings_are_one_with_two_classes(trees: dict[str, Path]) -> No
 
 
 def test_ten_lines_exactly(trees: dict[str, Path]) -> None:
-    """The exact error is the mean over all ten colors: weight e for the own one, (1 - e) / 9 for each other."""
+    """The exact error is the mean over all ten colors: weight e for the own one, (1 - e) / 9 for
+    each other.
+    """
     environments = made("l_cifar10", trees["l_cifar10"])
     weight = torch.randn(10, 3 * 64, generator=torch.Generator().manual_seed(0))
 

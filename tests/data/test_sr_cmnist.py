@@ -45,7 +45,9 @@ def own_images(environments: Environments, env: str) -> np.ndarray:
     ],
 )
 def test_given_environments(make: Make, ratio: int, scale: int, expected: str) -> None:
-    """ratio * scale of them evenly spaced in [0.8, 0.9], then scale in [0.1, 0.2], e.g. 0.8 + 0.1 / 3 = 0.8333."""
+    """ratio * scale of them evenly spaced in [0.8, 0.9], then scale in [0.1, 0.2], e.g. 0.8 + 0.1 /
+    3 = 0.8333.
+    """
     given = make(ratio=ratio, scale=scale).info.given
     assert list(given) == [
         name if len(name) == 4 else f"{float(name):.4f}" for name in expected.split()
@@ -77,7 +79,8 @@ def test_given_overrides_ratio_and_scale(make: Make) -> None:
 @pytest.mark.parametrize("ratio", [3, 4, 5])
 @pytest.mark.parametrize("scale", [1, 2, 4])
 def test_every_image_has_one_place(make: Make, ratio: int, scale: int) -> None:
-    """Pool, train and val of all environments part the 1,797 images; shares are equal up to one image.
+    """Pool, train and val of all environments part the 1,797 images; shares are equal up to one
+    image.
 
     The pool is round(0.142857 * 1797) = 257 images; val is a fifth of an environment, rounded down.
     """
@@ -96,7 +99,9 @@ def test_every_image_has_one_place(make: Make, ratio: int, scale: int) -> None:
 
 
 def test_label_noise(make: Make) -> None:
-    """A quarter of the labels digit < 5 is flipped: 1797 draws, standard deviation sqrt(.25 * .75 / 1797) = 0.0102."""
+    """A quarter of the labels digit < 5 is flipped: 1797 draws, standard deviation sqrt(.25 * .75 /
+    1797) = 0.0102.
+    """
     environments = make()
     clean = (load_base_images("digits", "nowhere", 28).classes < 5).long()
     flipped = (environments.store.labels != clean).double().mean().item()
@@ -106,7 +111,9 @@ def test_label_noise(make: Make) -> None:
 
 @pytest.mark.parametrize("given", [[0.8, 0.85, 0.9, 0.1], [0.0, 1.0, 0.5]])
 def test_color_flips(make: Make, given: list[float]) -> None:
-    """In environment e the color differs from the final label with probability e (n images: sqrt(e (1 - e) / n))."""
+    """In environment e the color differs from the final label with probability e (n images: sqrt(e
+    (1 - e) / n)).
+    """
     environments = make(given=given)
     for e, name in zip(given, environments.info.given, strict=True):
         own = torch.from_numpy(own_images(environments, name))
@@ -217,7 +224,9 @@ def test_gathered_images(make: Make) -> None:
     reason="no MNIST in DGBENCH_DATA_DIR",
 )
 def test_real_mnist(make: Make) -> None:
-    """70,000 images: a pool of 10,000, four environments of 15,000 with 3,000 for val; 14 = every second pixel."""
+    """70,000 images: a pool of 10,000, four environments of 15,000 with 3,000 for val; 14 = every
+    second pixel.
+    """
     folder = os.environ["DGBENCH_DATA_DIR"]
     large, small = (make(base="mnist", data_dir=folder, resolution=side) for side in (28, 14))
     assert (large.store.image, small.store.image) == ((2, 28, 28), (2, 14, 14))
@@ -292,7 +301,9 @@ def test_bad_values_are_named(make: Make, changes: dict[str, Any], said: str) ->
 
 
 def test_shares_and_environments_that_only_validate(make: Make) -> None:
-    """1,540 digits outside the pool, dealt 2 : 1 : 1; all of the third's are val and it has no train score."""
+    """1,540 digits outside the pool, dealt 2 : 1 : 1; all of the third's are val and it has no
+    train score.
+    """
     environments = make(given=[0.1, 0.2, 0.9], shares=[2, 1, 1], val_only=[0.9])
     sizes = [
         [len(environments.table.subset(env, part)) for part in ("train", "val")]

@@ -17,7 +17,9 @@ from tests.vectors import save
 
 
 def test_painted_digits() -> None:
-    """1,797 digits of scikit-learn: a seventh is kept apart, the others are dealt to four environments."""
+    """1,797 digits of scikit-learn: a seventh is kept apart, the others are dealt to four
+    environments.
+    """
     info = described(composed("dataset=sr_cmnist", "dataset.base=digits"))
     pool = round(0.142857 * 1797)
     dealt = [len(range(i, 1797 - pool, 4)) for i in range(4)]
@@ -25,8 +27,10 @@ def test_painted_digits() -> None:
         f"{env} ({n})" for env, n in zip(("0.80", "0.85", "0.90", "0.10"), dealt, strict=True)
     )
     assert lines_of_dataset(info) == [
-        f"sr_cmnist (digits): 4 given environments, {sum(dealt):,} images: {named}; errors are measured in 101 "
-        f"environments, on up to {pool} other images each",
+        (
+            f"sr_cmnist (digits): 4 given environments, {sum(dealt):,} images: {named}; errors "
+            f"are measured in 101 environments, on up to {pool} other images each"
+        ),
         "2 classes, in the order of the outputs: digits 5 to 9, digits 0 to 4",
         "validation: 20 % of each environment's images, drawn at random (dataset.split_seed=0)",
     ]

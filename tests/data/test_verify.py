@@ -30,7 +30,9 @@ Make = Callable[..., tuple[Source, Path]]
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """``make(published=..., sha256=...)``: two environments of two classes of two pictures, in place of PACS."""
+    """``make(published=..., sha256=...)``: two environments of two classes of two pictures, in
+    place of PACS.
+    """
     rng = np.random.default_rng(0)
     for env in "ab":
         for label in ("cat", "dog"):
@@ -210,7 +212,9 @@ def test_what_differs_from_the_published_form() -> None:
 def test_the_command(
     make: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without names all that is there, each once; 1 if anything is wrong, and what is unverified is not."""
+    """Without names all that is there, each once; 1 if anything is wrong, and what is unverified is
+    not.
+    """
     source, data = make(PUBLISHED)
     absent = Source(name="absent", folder="absent", files=[])
     known = {"pictures": source, "same_pictures": source, "absent": absent}

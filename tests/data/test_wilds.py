@@ -27,7 +27,8 @@ def attributes(environments: Environments, path: str) -> dict[str, str]:
     return {name: values[position] for name, values in catalog.attributes.items()}
 
 
-# ---- Camelyon17 as DomainBed has it --------------------------------------------------------------------------------
+# ---- Camelyon17 as DomainBed has it
+# --------------------------------------------------------------------------------
 
 
 def test_camelyon17_wilds(camelyon: Path) -> None:  # noqa: F811
@@ -40,7 +41,8 @@ def test_camelyon17_wilds(camelyon: Path) -> None:  # noqa: F811
     assert environments.store.augmentation.scheme.crop_area == [0.7, 1.0]  # type: ignore[attr-defined]
 
 
-# ---- FMoW -------------------------------------------------------------------------------------------------------
+# ---- FMoW
+# -------------------------------------------------------------------------------------------------------
 
 #: country, split; regions by the mapping below: Europe, Africa, Europe, Other, Africa, Asia, ...
 FMOW = [
@@ -108,7 +110,8 @@ def test_fmow_that_will_not_do(fmow: Path) -> None:
         wilds.fmow(fmow)
 
 
-# ---- iWildCam ---------------------------------------------------------------------------------------------------
+# ---- iWildCam
+# ---------------------------------------------------------------------------------------------------
 
 #: split, camera, label
 WILDCAM = [
@@ -141,7 +144,9 @@ def test_iwildcam_in_the_split_of_wilds(iwildcam: Path) -> None:
 
 
 def test_iwildcam_is_tested_on_all_images_of_the_test_cameras(iwildcam: Path) -> None:
-    """WILDS' id_val and id_test for the cameras of train; an environment without images of a subset has no row."""
+    """WILDS' id_val and id_test for the cameras of train; an environment without images of a subset
+    has no row.
+    """
     environments = made("iwildcam", iwildcam)
     recipes = environments.table.error_recipes(False, ["train", "val", "test"], training=["train"])
     found = {(recipe.env, recipe.subset): recipe.mixture for recipe in recipes}
@@ -185,7 +190,8 @@ def test_iwildcam_that_will_not_do(iwildcam: Path) -> None:
         wilds.iwildcam(iwildcam, "split")
 
 
-# ---- Waterbirds -------------------------------------------------------------------------------------------------
+# ---- Waterbirds
+# -------------------------------------------------------------------------------------------------
 
 #: y, split, place
 BIRDS = [

@@ -1,4 +1,6 @@
-"""Wrong values of datasets, corruptions and protocols, as typed: one line that names the key and the fix."""
+"""Wrong values of datasets, corruptions and protocols, as typed: one line that names the key and
+the fix.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Every code block of README.md and docs/ is run here, by a test named below, or says in a hidden line why it is not.
+"""Every code block of README.md and docs/ is run here, by a test named below, or says in a hidden
+line why it is not.
 
-Hidden lines stand right before a block: ``<!-- not run: REASON -->``, ``<!-- output of: COMMAND -->``
-(test_outputs.py), or ``<!-- given: CODE -->``, which is run first. A block after a
-line "`PATH`:" is a file that is written.
+Hidden lines stand right before a block: ``<!-- not run: REASON -->``, ``<!-- output of: COMMAND
+-->`` (test_outputs.py), or ``<!-- given: CODE -->``, which is run first. A block after a line
+"`PATH`:" is a file that is written.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ _SHELL = ("cat", "cd", "cp", "echo", "head", "ls", "mkdir", "source", "tail")
 
 @dataclass(frozen=True)
 class Block:
-    """One block of a page; ``mark`` and what it ``said`` are empty where no hidden line stands before it."""
+    """One block of a page; ``mark`` and what it ``said`` are empty where no hidden line stands
+    before it.
+    """
 
     kind: str
     text: str
@@ -94,7 +97,9 @@ def check_yaml(block: Block, work: Work) -> None:
 
 
 def check_bash(block: Block, work: Work) -> None:
-    """The shell says which programs would be started, with which words; each is checked by its name."""
+    """The shell says which programs would be started, with which words; each is checked by its
+    name.
+    """
     programs = {
         **PROGRAMS,
         ".venv/bin/python": PROGRAMS["python"],
@@ -155,7 +160,9 @@ def start(script: str, words: list[str], path: str, work: Work) -> None:
 
 
 def reads_what_is_there(words: list[str], folder: Path) -> bool:
-    """Whether a report ends by itself and its runs are there, so that it is really made; others are composed only."""
+    """Whether a report ends by itself and its runs are there, so that it is really made; others are
+    composed only.
+    """
     keys = dict(word.partition("=")[::2] for word in words if "=" in word)
     if keys.keys() & {"report.every", "report.wandb", "import"} or keys.get("report") in (
         "features",
@@ -169,7 +176,9 @@ def reads_what_is_there(words: list[str], folder: Path) -> bool:
 
 
 def check_dgbench(words: list[str], path: str, work: Work) -> None:
-    """``train``, ``report`` and ``shift`` as their files; other commands really run, on a small trained model."""
+    """``train``, ``report`` and ``shift`` as their files; other commands really run, on a small
+    trained model.
+    """
     name, *rest = words
     if name == "fetch":  # a network is needed for most of them
         assert {word for word in rest if not word.startswith("-")} <= {
@@ -239,7 +248,9 @@ def faults(text: str, work: Work) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What pages speak of: PACS in small, lists of it, a trained run as outputs/STUDY/RUN, a report, two pictures."""
+    """What pages speak of: PACS in small, lists of it, a trained run as outputs/STUDY/RUN, a
+    report, two pictures.
+    """
     made = tmp_path_factory.mktemp("reader")
     classes = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
     draw_tree(
@@ -264,8 +275,14 @@ def folder(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(picture, made / name)
     for name in ("results", "conf"):
         (made / name).symlink_to(ROOT / name)
-    words = "dataset=pacs dataset.root=PACS dataset.image_size=16 dataset.augment=none backbone=mlp backbone.width=8"
-    short = "init=random trainer.steps=2 trainer.eval_every=1 hparams.batch_size=4 trainer.predictions=last"
+    words = (
+        "dataset=pacs dataset.root=PACS dataset.image_size=16 dataset.augment=none backbone=mlp "
+        "backbone.width=8"
+    )
+    short = (
+        "init=random trainer.steps=2 trainer.eval_every=1 hparams.batch_size=4 "
+        "trainer.predictions=last"
+    )
     ended = command("train.py", *words.split(), *short.split(), "protocol.folds=[0]", cwd=made)
     assert ended.code == 0, ended.err
     shutil.copytree(made / "outputs", made / "multirun")

@@ -16,7 +16,9 @@ from docs import blue_digits
 
 
 def test_pictures_have_their_share_of_blue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """White squares: the channels of each add up to white, blue is what its environment says, and no digit is lost."""
+    """White squares: the channels of each add up to white, blue is what its environment says, and
+    no digit is lost.
+    """
     n = 2000
     squares = BaseImages(
         "mnist", torch.full((n, 1, 14, 14), 255, dtype=torch.uint8), torch.arange(n) % 10, peak=255

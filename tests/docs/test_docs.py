@@ -41,7 +41,8 @@ def test_every_algorithm_says_whose_code_it_follows() -> None:
 
 
 def follow(page: str, folder: Path, extra: str) -> tuple[list[dict[str, Any]], str]:
-    """Write the files that a page shows, run its command with the folders it names being in ``folder``.
+    """Write the files that a page shows, run its command with the folders it names being in
+    ``folder``.
 
     Returns the rows and what the command printed.
     """
@@ -70,7 +71,10 @@ def follow(page: str, folder: Path, extra: str) -> tuple[list[dict[str, Any]], s
         [
             "bash",
             "-c",
-            f"{command} paths.output_dir={folder / 'out'} paths.cache_dir={folder / 'cache'} {extra}",
+            (
+                f"{command} paths.output_dir={folder / 'out'} paths.cache_dir={folder / 'cache'} "
+                f"{extra}"
+            ),
         ],
         cwd=ROOT,
         env={**environment, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
@@ -112,7 +116,9 @@ def test_examples_of_adding_an_algorithm_run(
 
 @pytest.mark.slow
 def test_adding_a_dataset_works_as_the_page_says(tmp_path: Path) -> None:
-    """Four classes of 60 pictures; the full fold is judged in all 101 environments and the given ones."""
+    """Four classes of 60 pictures; the full fold is judged in all 101 environments and the given
+    ones.
+    """
     rng = np.random.default_rng(0)
     for name in ("ash", "birch", "cedar", "oak"):
         (tmp_path / "my_pictures" / name).mkdir(parents=True)

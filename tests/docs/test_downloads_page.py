@@ -11,7 +11,9 @@ A, B = "https://a.org", "https://b.org"
 
 
 def test_each_file_once_with_its_hosts_and_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that differ in nothing but their names share a line; a name that shares a source has none."""
+    """Files that differ in nothing but their names share a line; a name that shares a source has
+    none.
+    """
     parts = [Archive([f"{B}/{i}"], f"{i}.parquet") for i in range(3)]
     one = Source(
         name="one",

@@ -1,6 +1,8 @@
-"""Every override that a page shows inside a sentence, and every one in a comment of ``conf/``, composes.
+"""Every override that a page shows inside a sentence, and every one in a comment of ``conf/``,
+composes.
 
-Whole commands stand in blocks, which test_blocks.py runs. A word in capitals stands for something: ``seed=SEED``.
+Whole commands stand in blocks, which test_blocks.py runs. A word in capitals stands for something:
+``seed=SEED``.
 """
 
 from __future__ import annotations
@@ -94,7 +96,9 @@ def faults(words: list[str]) -> Iterator[str]:
 
 @cache
 def fault_of(word: str, key: str, chosen: tuple[str, ...], root: str) -> str:
-    """What a command says of a word beside chosen files, or else beside a file that has its key; empty if nothing."""
+    """What a command says of a word beside chosen files, or else beside a file that has its key;
+    empty if nothing.
+    """
     group, _, sub = key.partition(".")
     contexts = [
         [other for other in chosen if other != word and other.partition("=")[0] in groups(root)]
@@ -198,7 +202,10 @@ def test_a_wrong_example_is_found() -> None:
     assert [
         fault for words in of_page("take `trainer.stepz=3` or `seed=1`") for fault in faults(words)
     ] == [
-        "trainer.stepz=3: key trainer.stepz is unknown; did you mean trainer.steps? see docs/reference/configuration.md"
+        (
+            "trainer.stepz=3: key trainer.stepz is unknown; did you mean trainer.steps? see "
+            "docs/reference/configuration.md"
+        )
     ]
     (words,) = of_comments("a: 1  # not `b`, e.g. trainer.stepz=3, or seed=[1,2]")
     assert words == ["trainer.stepz=3", "seed=[1,2]"]

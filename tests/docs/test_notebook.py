@@ -1,4 +1,6 @@
-"""docs/tutorials/notebook.ipynb runs and shows what its cells print: numbers may differ by machine, words may not."""
+"""docs/tutorials/notebook.ipynb runs and shows what its cells print: numbers may differ by machine,
+words may not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Outputs on pages were printed: cheap commands print them now, and of the others it is known which code did."""
+"""Outputs on pages were printed: cheap commands print them now, and of the others it is known which
+code did.
+"""
 
 from __future__ import annotations
 

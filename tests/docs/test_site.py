@@ -1,4 +1,6 @@
-"""The documentation builds as a site without a warning, with every page, and fetches nothing from elsewhere."""
+"""The documentation builds as a site without a warning, with every page, and fetches nothing from
+elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""docs/concepts/statistics.md and how_many_seeds.md show what interval_coverage, seeds_needed and statements print."""
+"""docs/concepts/statistics.md and how_many_seeds.md show what interval_coverage, seeds_needed and
+statements print.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,18 @@ def test_every_line_runs_and_stands_on_the_page(line: Line) -> None:
     "title", ["leads in every seed, two tie", "lead, all tie, unequal", "Welch"]
 )
 def test_the_numbers_of_quick_lines_are_fresh(title: str) -> None:
-    """The same generators: a difference of more than a half is another method, not another platform."""
+    """The same generators: a difference of more than a half is another method, not another
+    platform.
+    """
     assert [float(cell) for cell in cells(LINES[title], 3000)] == pytest.approx(
         shown(title), abs=0.5
     )
 
 
 def test_how_often_two_that_tie_lead_in_every_seed() -> None:
-    """2 / 2^n by the page, for 3, 5 and 10 seeds and any number of algorithms, within 4 standard errors."""
+    """2 / 2^n by the page, for 3, 5 and 10 seeds and any number of algorithms, within 4 standard
+    errors.
+    """
     for (seeds, _), percent in zip(COLUMNS, shown("leads in every seed, two tie"), strict=True):
         expected = 2.0 ** (1 - seeds)
         assert percent / 100 == pytest.approx(expected, abs=4 * np.sqrt(expected / 3000) + 5e-4)

@@ -16,7 +16,9 @@ CLASSES = {"cat": 12, "dog": 8}
 
 @pytest.fixture
 def train(command: Any, image_tree: Callable[..., Path], tmp_path: Path) -> Callable[..., Any]:
-    """``train(...)``: PACS-corrupted, or another, on 3 x 20 tiny images under two corruptions, 4 steps."""
+    """``train(...)``: PACS-corrupted, or another, on 3 x 20 tiny images under two corruptions, 4
+    steps.
+    """
     root = image_tree(art=CLASSES, photo=CLASSES, sketch=CLASSES)
 
     def run(*words: object, dataset: str = "pacs_corrupted") -> Any:
@@ -32,7 +34,8 @@ def train(command: Any, image_tree: Callable[..., Path], tmp_path: Path) -> Call
 
 @pytest.mark.thorough
 def test_the_full_fold_is_judged_everywhere(train: Any, command: Any, tmp_path: Path) -> None:
-    """3 domains x (clean, 2 corruptions) = 9 environments; 20 images a domain: 4 in the pool, 13 train, 3 val.
+    """3 domains x (clean, 2 corruptions) = 9 environments; 20 images a domain: 4 in the pool, 13
+    train, 3 val.
 
     Runs trained alone and together err alike.
     """

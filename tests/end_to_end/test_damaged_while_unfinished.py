@@ -1,4 +1,6 @@
-"""What an unfinished study left on disk is damaged; the same command then makes the rows of an undisturbed one."""
+"""What an unfinished study left on disk is damaged; the same command then makes the rows of an
+undisturbed one.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 def studies(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path, Path]:
-    """Mode of execution, folder of an undisturbed study, and of one all of whose runs are half done.
+    """Mode of execution, folder of an undisturbed study, and of one all of whose runs are half
+    done.
 
     IRM in single precision amplifies rounding, so any change of who trains with whom would show.
     """
@@ -124,7 +127,9 @@ def test_what_is_no_file_is_named(
     caplog: Any,
     capsys: Any,
 ) -> None:
-    """A pipe is replaced; a folder stays, and its run alone has failed for it, which its line on the screen says."""
+    """A pipe is replaced; a folder stays, and its run alone has failed for it, which its line on
+    the screen says.
+    """
     mode, whole, half = studies
     shutil.copytree(half, tmp_path / "half")
     study = study_in(tmp_path / "half", mode)
@@ -196,7 +201,9 @@ def test_rows_that_are_changed_while_a_run_trains_fail_it(
 def test_damage_to_a_run_of_two_processes(
     words: tuple[str, ...], train: Any, rows_of: Rows, tmp_path: Path
 ) -> None:
-    """Killed at step 8 of 12 between its checkpoint and the next evaluation: rows, then the checkpoint are damaged."""
+    """Killed at step 8 of 12 between its checkpoint and the next evaluation: rows, then the
+    checkpoint are damaged.
+    """
     kill = (
         "import os, signal\n"
         "from dgbench.callbacks.progress import StudyProgress as s\n"

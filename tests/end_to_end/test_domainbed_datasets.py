@@ -25,7 +25,9 @@ pytestmark = pytest.mark.slow
 def test_digits(
     train: Any, command: Any, tmp_path: Path, dataset: str, sizes: dict[str, int]
 ) -> None:
-    """1,797 digits; four fifths of an environment of 300 or 299 (599) images are its in-split, rounded up."""
+    """1,797 digits; four fifths of an environment of 300 or 299 (599) images are its in-split,
+    rounded up.
+    """
     ended = train(f"dataset={dataset}", "backbone=mlp", "hparams.batch_size=8", cwd=tmp_path)
     assert ended.code == 0, ended.err
     tested = [row for row in rows_in(tmp_path) if row["subset"] == "test" and row["step"] == 12]
@@ -37,7 +39,9 @@ def test_digits(
 
 
 def test_waterbirds(command: Any, tmp_path: Path) -> None:
-    """One model of all published training images, tested on all published test images; groups are told apart."""
+    """One model of all published training images, tested on all published test images; groups are
+    told apart.
+    """
     lines = ["img_id,img_filename,y,split,place,place_filename"]
     for split, count in ((0, 3), (1, 1), (2, 10)):
         for y in (0, 1):

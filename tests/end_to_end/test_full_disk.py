@@ -1,4 +1,6 @@
-"""A disk that fills up while a study trains: it says so, keeps what is whole, and continues once there is space."""
+"""A disk that fills up while a study trains: it says so, keeps what is whole, and continues once
+there is space.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ def test_a_disk_without_a_free_block_takes_the_status(disk: Path) -> None:
 
 
 def test_a_disk_that_fills_while_a_stack_is_marked_done(train: Any, disk: Path) -> None:
-    """No block is free any more when the first run of three is marked: all are FAILED, and the command sums up."""
+    """No block is free any more when the first run of three is marked: all are FAILED, and the
+    command sums up.
+    """
     words = ("protocol.folds=[0,1,2]", "execution=stacked")
     fill_up = (
         "import os\n"

@@ -34,7 +34,9 @@ def pacs(command: Any, image_tree: Callable[..., Path]) -> Callable[..., Any]:
 
 
 def test_every_environment_has_rows(pacs: Any, command: Any, tmp_path: Path) -> None:
-    """4 folds; 13 images an environment, int(13 * 0.2) = 2 of them val, so a held-out one is tested on 11."""
+    """4 folds; 13 images an environment, int(13 * 0.2) = 2 of them val, so a held-out one is tested
+    on 11.
+    """
     ended = pacs(cwd=tmp_path)
     assert ended.code == 0, ended.err
     last = [row for row in rows_in(tmp_path) if row["step"] == 4]
@@ -81,7 +83,9 @@ def test_killed_and_started_again(pacs: Any, rows_of: Any, tmp_path: Path) -> No
 
 
 def test_a_stack_gives_the_rows_of_its_runs(pacs: Any, rows_of: Any, tmp_path: Path) -> None:
-    """Same images, order and augmentation; what is left is floating-point summation, too small to flip an answer."""
+    """Same images, order and augmentation; what is left is floating-point summation, too small to
+    flip an answer.
+    """
     folders = {mode: tmp_path / mode for mode in ("single", "stacked")}
     for mode, folder in folders.items():
         folder.mkdir()

@@ -1,4 +1,6 @@
-"""Sweepers that optimize get a validation error; whatever Hydra moves, runs lie where the command looks for them."""
+"""Sweepers that optimize get a validation error; whatever Hydra moves, runs lie where the command
+looks for them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Every protocol through real processes, on the digits; four given environments 0.80, 0.85, 0.90 and 0.10."""
+"""Every protocol through real processes, on the digits; four given environments 0.80, 0.85, 0.90
+and 0.10.
+"""
 
 from __future__ import annotations
 
@@ -86,9 +88,11 @@ def test_one_source(train: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("setting", ["random", "compositional"])
 def test_environments_of_each_class(train: Any, tmp_path: Path, setting: str) -> None:
-    """Every class trains in 1 + 1 environments and is tested in one: by hand from the resolved configuration.
+    """Every class trains in 1 + 1 environments and is tested in one: by hand from the resolved
+    configuration.
 
-    Rows of ``val`` count classes trained on, rows of ``test`` classes that were not: 20 images at most of each.
+    Rows of ``val`` count classes trained on, rows of ``test`` classes that were not: 20 images at
+    most of each.
     """
     counts = ["protocol.dominant=1", "protocol.minor=1", "protocol.test=1"]
     counts += ["protocol.exclusive=2"] if setting == "compositional" else []

@@ -29,7 +29,9 @@ def runs(folder: Path) -> dict[str, Path]:
 def test_a_locked_run_is_left_to_its_process(
     train: Any, rows_of: Callable[[Path], dict[str, bytes]], tmp_path: Path
 ) -> None:
-    """Fold 0 is held by this process: single commands and stacks train the other one only, say so, and succeed."""
+    """Fold 0 is held by this process: single commands and stacks train the other one only, say so,
+    and succeed.
+    """
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     whole.mkdir()
     cut.mkdir()

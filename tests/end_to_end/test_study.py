@@ -22,7 +22,8 @@ from tests.scripts import NO_TORCH
 Rows = Callable[[Path], dict[str, bytes]]
 ROOT = Path(__file__).resolve().parents[2]
 
-# where a process can die: between rows and checkpoint, between best and last checkpoint, in the middle of each file
+# where a process can die: between rows and checkpoint, between best and last checkpoint, in the
+# middle of each file
 KILLS = {
     "before the first row": "from dgbench.callbacks import recorder as r\nr.append_rows = die",
     "between rows and checkpoint": "Checkpointer.write = die_at(2, Checkpointer.write)",
@@ -55,9 +56,8 @@ KILLS = {
     ),
     "in the third interval": "StudyProgress.on_train_batch_end = die_at(3, StudyProgress.on_train_batch_end)",
     "before DONE": (
-        "from dgbench.records import status as s\n"
-        "whole = s.write_status\n"
-        "s.write_status = lambda folder, word, *why: die() if word == 'DONE' else whole(folder, word, *why)"
+        "from dgbench.records import status as s\nwhole = s.write_status\ns.write_status = lambda "
+        "folder, word, *why: die() if word == 'DONE' else whole(folder, word, *why)"
     ),
 }
 PRELUDE = """
@@ -86,8 +86,11 @@ def whole(train: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, A
 
 
 def test_a_study_trains_every_fold_and_prints_its_measures(train: Any, tmp_path: Path) -> None:
-    """4 given environments, so 5 folds. At each of 3 evaluations a held-out fold writes 4 val + 4 test rows, and
-    fold full 4 val + 101 test rows: 3 * (4 * 8 + 105) = 411."""
+    """4 given environments, so 5 folds.
+
+    At each of 3 evaluations a held-out fold writes 4 val + 4 test rows, and fold full 4 val + 101
+    test rows: 3 * (4 * 8 + 105) = 411.
+    """
     ended = train(cwd=tmp_path)
     assert ended.code == 0, ended.err
     (study,) = (tmp_path / "outputs").glob("[!.]*")
@@ -180,7 +183,9 @@ SingleRun._step = counted
 
 @pytest.mark.thorough
 def test_kill_9_from_outside(train: Any, rows_of: Rows, tmp_path: Path) -> None:
-    """A process of its own, killed as soon as its first rows are on disk; then the same command to its end."""
+    """A process of its own, killed as soon as its first rows are on disk; then the same command to
+    its end.
+    """
     longer = ["trainer.steps=400", "trainer.eval_every=100", "protocol.folds=[0]"]
     words = [
         sys.executable,

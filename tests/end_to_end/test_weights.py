@@ -20,7 +20,9 @@ NO_HUB = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_CACHE": "nowhere", "HF_HO
 
 @pytest.fixture
 def resnet(command: Any, image_tree: Callable[..., Path]) -> Callable[..., Any]:
-    """``resnet(cwd=...)``: a ResNet with few channels on three tiny environments, 3 steps, one fold."""
+    """``resnet(cwd=...)``: a ResNet with few channels on three tiny environments, 3 steps, one
+    fold.
+    """
     root = image_tree(art=CLASSES, photo=CLASSES, sketch=CLASSES)
 
     def run(*words: object, **options: Any) -> Any:

@@ -1,8 +1,8 @@
 """Every algorithm against numbers that its reference computes on one toy problem, in float64.
 
-The problem: 3 environments of 4 rows, 5 inputs, 3 classes, a linear featurizer A (the identity) and a linear
-classifier W; random draws are replaced by fixed ones. Numbers: running the references, DomainBed unless the name
-says OoD-Bench.
+The problem: 3 environments of 4 rows, 5 inputs, 3 classes, a linear featurizer A (the identity) and
+a linear classifier W; random draws are replaced by fixed ones. Numbers: running the references,
+DomainBed unless the name says OoD-Bench.
 """
 
 from __future__ import annotations
@@ -110,7 +110,9 @@ class _Given:
 def _run(
     run: SingleRun, update: Update, step: int = 0, noise: dict[str, Tensor] | None = None
 ) -> Outcome:
-    """One update as training runs it: new state kept, gradients left on the parameters of its groups."""
+    """One update as training runs it: new state kept, gradients left on the parameters of its
+    groups.
+    """
     outcomes = []
 
     def kept(s: Any) -> Outcome:
@@ -147,7 +149,9 @@ def _close(found: float | Tensor, expected: float) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """Values reported by the first call, and the gradients it leaves in dW[0,0], dW[2,3], dA[0,0], dA[2,3]."""
+    """Values reported by the first call, and the gradients it leaves in dW[0,0], dW[2,3], dA[0,0],
+    dA[2,3].
+    """
 
     kind: type[Algorithm]
     gradients: tuple[float, float, float, float]

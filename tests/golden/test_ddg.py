@@ -25,7 +25,8 @@ PHASES = {"a": 0.0, "b": 1.1, "a+": 0.3, "b+": 1.5}
 class Case:
     """One kind of images: what each of four steps of stage 0 and of three steps of stage 1 reports.
 
-    ``sums`` holds the sum and the sum of squares of all parameters of a network after the last step of a stage.
+    ``sums`` holds the sum and the sum of squares of all parameters of a network after the last step
+    of a stage.
     """
 
     image: tuple[int, int, int]
@@ -99,13 +100,17 @@ class _Featurizer(nn.Module):
 
 
 def _images(image: tuple[int, int, int], phase: float) -> Tensor:
-    """0.5 + 0.5 sin(1.3 i + 0.9 c + 0.31 p + 0.17 q + 0.05 p q + phase) of row i, channel c and pixel p, q."""
+    """0.5 + 0.5 sin(1.3 i + 0.9 c + 0.31 p + 0.17 q + 0.05 p q + phase) of row i, channel c and
+    pixel p, q.
+    """
     i, c, p, q = torch.meshgrid(*(torch.arange(n).double() for n in (ROWS, *image)), indexing="ij")
     return 0.5 + 0.5 * torch.sin(1.3 * i + 0.9 * c + 0.31 * p + 0.17 * q + 0.05 * p * q + phase)
 
 
 def _fill(module: nn.Module) -> None:
-    """s (((t^2 + 7 t + 3) mod 1009) / 504 - 1), t counting the entries of a tensor; s = sqrt(3 / fan in) or 0.5."""
+    """s (((t^2 + 7 t + 3) mod 1009) / 504 - 1), t counting the entries of a tensor; s = sqrt(3 /
+    fan in) or 0.5.
+    """
     for parameter in module.parameters():
         t = torch.arange(parameter.numel())
         values = ((t**2 + 7 * t + 3) % 1009) / 504 - 1

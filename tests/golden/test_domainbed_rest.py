@@ -1,7 +1,8 @@
-"""DomainBed's remaining algorithms against numbers that its code computes on the toy problem of ``toy.py``.
+"""DomainBed's remaining algorithms against numbers that its code computes on the toy problem of
+``toy.py``.
 
-Each row: what the call reports, the gradients dW[0,0], dW[2,3], dA[0,0], dA[2,3] that it leaves, and the checksums
-c(A), c(W), c(b) after its step.
+Each row: what the call reports, the gradients dW[0,0], dW[2,3], dA[0,0], dA[2,3] that it leaves,
+and the checksums c(A), c(W), c(b) after its step.
 """
 
 from __future__ import annotations
@@ -204,7 +205,9 @@ def test_self_reg_moves_the_statistics_of_an_untrained_projection() -> None:
 
 
 def test_self_reg_pairs_rows_of_one_class() -> None:
-    """With the keys given here each class is reversed; drawn ones give every partner of the class as often."""
+    """With the keys given here each class is reversed; drawn ones give every partner of the class
+    as often.
+    """
     y = torch.tensor(LABELS)
     assert torch.equal(_partners(y, FALLING), reversed_within_classes(y))
     keys = torch.rand(4000, len(y), generator=torch.Generator().manual_seed(0))
@@ -286,7 +289,8 @@ URM: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", URM)
 def test_urm(case: str) -> None:
-    """The model's loss; dA[0,0], dA[2,3]; gradients of Q: first and last weight [0,0], last bias; c(A), c(W), c(Q).
+    """The model's loss; dA[0,0], dA[2,3]; gradients of Q: first and last weight [0,0], last bias;
+    c(A), c(W), c(Q).
 
     c(Q) is the sum over its tensors.
     """

@@ -1,4 +1,5 @@
-"""TRM, Transfer, Fish, ADRMX and ERM++ against numbers that DomainBed computes on the toy problem, in float64.
+"""TRM, Transfer, Fish, ADRMX and ERM++ against numbers that DomainBed computes on the toy problem,
+in float64.
 
 ERM++'s average and ARM stand beside plain torch.
 """
@@ -33,9 +34,11 @@ def _close(found: Any, expected: Any) -> None:
     assert found == pytest.approx(expected, rel=0, abs=TOLERANCE)
 
 
-# ---- TRM --------------------------------------------------------------------------------------------------------
+# ---- TRM
+# --------------------------------------------------------------------------------------------------------
 
-# of calls 2 and 3: cross entropy and swap term; dA[0,0], dA[2,3]; c(A), c(W); c(alpha); c(E_0), c(f_0)
+# of calls 2 and 3: cross entropy and swap term; dA[0,0], dA[2,3]; c(A), c(W); c(alpha); c(E_0),
+# c(f_0)
 SWAPS: dict[str, tuple[dict[str, Any], tuple[tuple[float, ...], ...]]] = {
     "strong": (
         {"cos_lambda": 0.5, "groupdro_eta": 0.5},
@@ -98,7 +101,8 @@ def test_neumann(scale: float, numbers: tuple[float, float]) -> None:
     _close((checksum(found), float(found[0, 0, 0])), numbers)
 
 
-# ---- Transfer ---------------------------------------------------------------------------------------------------
+# ---- Transfer
+# ---------------------------------------------------------------------------------------------------
 
 # cross entropy and reported gap; c(A), c(W), c(b); c(W'), c(b')
 GAPS: dict[str, tuple[dict[str, float], dict[int, tuple[float, ...]]]] = {
@@ -194,7 +198,8 @@ def test_transfer(case: str) -> None:
         _close(float(away.detach().norm()), 0.05)
 
 
-# ---- Fish -------------------------------------------------------------------------------------------------------
+# ---- Fish
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_fish() -> None:
@@ -212,7 +217,8 @@ def test_fish() -> None:
         assert {int(own["step"]) for own in adam.state.values()} == {3 * (call + 1)}
 
 
-# ---- ERM++ ------------------------------------------------------------------------------------------------------
+# ---- ERM++
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_erm_pp() -> None:
@@ -241,11 +247,13 @@ def test_erm_pp() -> None:
 
 
 class _PlainERMPlusPlus:
-    """ERM++ in plain torch, by the words of the specification: ``live`` is trained, ``average`` predicts.
+    """ERM++ in plain torch, by the words of the specification: ``live`` is trained, ``average``
+    predicts.
 
-    Step k = 1, 2, ...: the first ``linear_steps + 1`` train the classifier with an Adam of its own. The average becomes
-    the live state before step ``start``, and (c average + live) / (c + 1) from it on, c = k - start + 1; running
-    statistics are part of the state. Then the minibatch passes through the average in training mode.
+    Step k = 1, 2, ...: the first ``linear_steps + 1`` train the classifier with an Adam of its own.
+    The average becomes the live state before step ``start``, and (c average + live) / (c + 1) from
+    it on, c = k - start + 1; running statistics are part of the state. Then the minibatch passes
+    through the average in training mode.
     """
 
     def __init__(self, live: nn.Sequential, linear_steps: int, start: int) -> None:
@@ -289,7 +297,9 @@ def _averaged(networks: Any, flavor: str, start: int) -> tuple[Toy, MovingAverag
 
 @pytest.mark.parametrize("start", [2, 3, 5, 100])
 def test_renewed_averages_are_those_of_erm_pp_with_a_trained_batchnorm(start: int) -> None:
-    """Every weight, statistic and logit of the average after each of 8 steps, also before it begins."""
+    """Every weight, statistic and logit of the average after each of 8 steps, also before it
+    begins.
+    """
     reference = _PlainERMPlusPlus(nn.Sequential(_normalizing(), problem.classifier()), 1, start)
     toy, rule = _averaged({"featurizer": _normalizing()}, "renewed", start)
     state, state_rule = _averaged({"featurizer": _normalizing()}, "state", start)
@@ -332,11 +342,14 @@ def test_frozen_statistics_are_not_renewed() -> None:
     assert all(torch.equal(value, results[1][name]) for name, value in results[0].items())
 
 
-# ---- ARM --------------------------------------------------------------------------------------------------------
+# ---- ARM
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_arm() -> None:
-    """The context network keeps its weights, its statistics move; groups of a prediction are ``batch_size`` rows."""
+    """The context network keeps its weights, its statistics move; groups of a prediction are
+    ``batch_size`` rows.
+    """
     torch.manual_seed(0)
     body = nn.Sequential(
         nn.Conv2d(3, M, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
@@ -395,7 +408,8 @@ def test_arm() -> None:
     torch.testing.assert_close(known, adapted(x), rtol=0, atol=1e-12)
 
 
-# ---- ADRMX ------------------------------------------------------------------------------------------------------
+# ---- ADRMX
+# ------------------------------------------------------------------------------------------------------
 
 # of each class, a the last position and b the one before
 LAST_ROWS = {"remix": [[0.99] * K, [0.99] * K]}
@@ -462,7 +476,8 @@ def test_parts_of_adrmx() -> None:
     )
 
 
-# ---- hyperparameters --------------------------------------------------------------------------------------------
+# ---- hyperparameters
+# --------------------------------------------------------------------------------------------
 
 # as DomainBed prints them for hparams_seed 3 in trial 1
 DRAWN: dict[str, tuple[str, dict[str, Any]]] = {

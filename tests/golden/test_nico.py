@@ -1,8 +1,10 @@
-"""MMLD, AdaClust, StableNet, FACT, JiGen and DNA against numbers that their authors' own functions compute, in float64.
+"""MMLD, AdaClust, StableNet, FACT, JiGen and DNA against numbers that their authors' own functions
+compute, in float64.
 
-Three real optimizer steps with other images each: vectors (problem V, that of ``test_algorithms.py`` at step 0) or
-images of 9 x 9 pixels and a small convolutional network. A check of networks is the sum and the sum of squares of all
-their parameters after the last step.
+Three real optimizer steps with other images each: vectors (problem V, that of
+``test_algorithms.py`` at step 0) or
+images of 9 x 9 pixels and a small convolutional network. A check of networks is the sum and the sum
+of squares of all their parameters after the last step.
 """
 
 from __future__ import annotations
@@ -164,7 +166,8 @@ def port(
     )  # fmt: skip
 
 
-# ---- StableNet --------------------------------------------------------------------------------------------------
+# ---- StableNet
+# --------------------------------------------------------------------------------------------------
 
 
 def stable_noise(t: int, inner: int = 20) -> dict[str, Tensor]:
@@ -224,7 +227,8 @@ def test_stable_net_with_a_short_minibatch() -> None:
     near(seen.check("featurizer", "classifier"), 1.7410336367, 11.8513535320)
 
 
-# ---- FACT -------------------------------------------------------------------------------------------------------
+# ---- FACT
+# -------------------------------------------------------------------------------------------------------
 
 MUTUAL = {"partner": "mutual", "quantize": True}
 FACT: dict[str, Any] = {
@@ -258,7 +262,9 @@ def fact_noise(t: int) -> dict[str, Tensor]:
 
 
 def fact_port(hparams: Mapping[str, Any]) -> Port:
-    """The third of the numbers' epochs in all steps, whose weight is exp(-5 (1 - 2/5)^2) of the full one."""
+    """The third of the numbers' epochs in all steps, whose weight is exp(-5 (1 - 2/5)^2) of the
+    full one.
+    """
     weight = hparams.get("fact_weight", 2.0) * math.exp(-5 * (1 - 2 / 5) ** 2)
     return port(
         "fact", image_problem(), {**hparams, "fact_weight": weight, "ramp_epochs": 0}, **PIXELS
@@ -307,7 +313,8 @@ def test_fact_with_8_bits() -> None:
     assert levels[N:].sum().item() == pytest.approx(362856, abs=1e-6)
 
 
-# ---- JiGen ------------------------------------------------------------------------------------------------------
+# ---- JiGen
+# ------------------------------------------------------------------------------------------------------
 
 JIGEN: dict[str, Any] = {
     "all": (
@@ -383,7 +390,8 @@ def test_published_orders() -> None:
     assert min(distances) == 4
 
 
-# ---- DNA --------------------------------------------------------------------------------------------------------
+# ---- DNA
+# --------------------------------------------------------------------------------------------------------
 
 DNA = {
     0.1: (
@@ -424,7 +432,8 @@ def test_dna(weight: float) -> None:
     near(own.predict(vectors(0).x)[0], *logits)
 
 
-# ---- MMLD -------------------------------------------------------------------------------------------------------
+# ---- MMLD
+# -------------------------------------------------------------------------------------------------------
 
 MMLD_SGD = {**SGD, "lr": 0.01}
 MMLD: dict[str, Any] = {  # hyperparameters, first step; CE, domain, entropy; featurizer, classifier, discriminator
@@ -523,7 +532,8 @@ def test_clusters_keep_their_names(before: str, clusters: str, after: str) -> No
     assert "".join(map(str, relabeled(new, old, 3).tolist())) == after
 
 
-# ---- AdaClust ---------------------------------------------------------------------------------------------------
+# ---- AdaClust
+# ---------------------------------------------------------------------------------------------------
 
 ADA: dict[str, Any] = {
     "fixed": (

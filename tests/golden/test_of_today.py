@@ -1,4 +1,6 @@
-"""Methods that recent tables compare with, against numbers of their authors' code on the toy problem, in float64."""
+"""Methods that recent tables compare with, against numbers of their authors' code on the toy
+problem, in float64.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from tests.golden.toy import M, Toy
 TOLERANCE = 2e-8
 RISK = 2.36958293  # at the start
 
-# name, hyperparameters; of each call: what it logs, dW[0,0], dW[2,3], dA[0,0], dA[2,3], then c(A), c(W), c(b)
+# name, hyperparameters; of each call: what it logs, dW[0,0], dW[2,3], dA[0,0], dA[2,3], then c(A),
+# c(W), c(b)
 CLIMBS: dict[str, tuple[str, dict[str, Any], list[tuple[dict[str, float], tuple[float, ...]]]]] = {
     "sam": (
         "sam", {"rho": 0.05},

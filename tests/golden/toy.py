@@ -1,8 +1,8 @@
 """The toy problem of the golden numbers, stepped by the module that really trains.
 
-3 environments of 4 rows, 5 inputs, 3 classes; a linear featurizer A without bias, the identity at first, and a linear
-classifier (W, b); the images of call k = 1, 2, ... are shifted by 0.2 (k - 1). float64, Adam with lr 0.01 and without
-decay unless a case says otherwise.
+3 environments of 4 rows, 5 inputs, 3 classes; a linear featurizer A without bias, the identity at
+first, and a linear classifier (W, b); the images of call k = 1, 2, ... are shifted by 0.2 (k - 1).
+float64, Adam with lr 0.01 and without decay unless a case says otherwise.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ def classifier() -> nn.Linear:
 
 
 def reversed_within_classes(y: Tensor) -> Tensor:
-    """(N,) the partner of every row when the rows of each class, in order, are paired with themselves in reverse."""
+    """(N,) the partner of every row when the rows of each class, in order, are paired with
+    themselves in reverse.
+    """
     partner = torch.empty_like(y)
     for k in range(K):
         rows = (y == k).nonzero().flatten()
@@ -89,14 +91,15 @@ class Toy:
     Args:
         name: of its YAML file.
         hparams: values that replace its defaults.
-        networks: those that stand in the place of the usual ones or beside them; what else the algorithm needs is
-            built and filled with :func:`filled`.
+        networks: those that stand in the place of the usual ones or beside them; what else the
+            algorithm needs is built and filled with :func:`filled`.
         **more: of :func:`dgbench.training.modules.factory.algorithm`.
 
     Attributes:
         calls: steps taken.
         loss: of the last step's last update.
-        logs: what the last step logged, and as ``loss`` the loss of the update whose objective is ``objective``.
+        logs: what the last step logged, and as ``loss`` the loss of the update whose objective is
+            ``objective``.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """End the clusters that tests start once the process of the tests is gone, however it ended.
 
-``python -m tests.launchers.clusters slurm FOLDER`` and ``... ray FOLDER NODE NODE`` wait for the end of their standard
-input, which the process of the tests keeps open: the system closes it also when that process is killed.
+``python -m tests.launchers.clusters slurm FOLDER`` and ``... ray FOLDER NODE NODE`` wait for the
+end of their standard input, which the process of the tests keeps open: the system closes it also
+when that process is killed.
 """
 
 from __future__ import annotations

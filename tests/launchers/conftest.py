@@ -1,7 +1,8 @@
-"""Clusters on this machine, started for the tests and stopped after them: Slurm of one node, Ray of two.
+"""Clusters on this machine, started for the tests and stopped after them: Slurm of one node, Ray of
+two.
 
-Slurm comes from Debian's packages and needs no systemd. The nodes of Ray are network namespaces, each with an address
-of its own; they share the files of this machine.
+Slurm comes from Debian's packages and needs no systemd. The nodes of Ray are network namespaces,
+each with an address of its own; they share the files of this machine.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ PACKAGES = ("slurm-wlm", "slurmctld", "slurmd", "slurm-client", "munge")
 SECONDS = 60  # for the node to come up
 LARGEST = 4  # jobs of an array
 
-# No accounting: Slurm forgets, and sacct answers nothing, as on many small clusters. cred_expire: a requeued job starts
-# in seconds, not minutes. linuxproc: no control groups are needed.
+# No accounting: Slurm forgets, and sacct answers nothing, as on many small clusters. cred_expire: a
+# requeued job starts in seconds, not minutes. linuxproc: no control groups are needed.
 CONF = """
 ClusterName=one
 SlurmctldHost={host}(127.0.0.1)

@@ -1,4 +1,6 @@
-"""What every launcher does for a sweep, whoever wrote it: "What a launcher must do" in docs/how_to/sweeps.md."""
+"""What every launcher does for a sweep, whoever wrote it: "What a launcher must do" in
+docs/how_to/sweeps.md.
+"""
 
 from __future__ import annotations
 
@@ -114,8 +116,9 @@ def signal_if_there(process: int, number: signal.Signals) -> None:
 def test_kills_change_no_row_and_no_work_is_left_behind_a_zero(
     engine: Engine, undisturbed: Path, command: Any, rows_of: Rows, tmp_path: Path
 ) -> None:
-    """Ctrl-C first; then the first seed's process is killed five times, each time after it has trained on. All engines
-    give a job up that often: the same command goes on."""
+    """Ctrl-C first; then the first seed's process is killed five times, each time after it has
+    trained on. All engines give a job up that often: the same command goes on.
+    """
     assert engine.ended(tmp_path, *SWEEP, "plan=true") == 0
     assert not (tmp_path / "multirun").exists()
 
@@ -192,7 +195,9 @@ def test_a_failed_job_is_named_and_stops_no_other(
 
 
 def test_runs_are_where_the_command_looks(engine: Engine, tmp_path: Path) -> None:
-    """Hydra moves the jobs, workers begin elsewhere, and a time in the name of the folder is that of the command."""
+    """Hydra moves the jobs, workers begin elsewhere, and a time in the name of the folder is that
+    of the command.
+    """
     sweep = [word for word in SWEEP if not word.startswith("trainer.steps")]
     moved = ("trainer.steps=20", "hydra.job.chdir=true", "hydra.sweep.dir=runs/${now:%H-%M-%S-%f}")
     assert engine.ended(tmp_path, *sweep, *moved, *engine.elsewhere) == 0, (

@@ -1,4 +1,6 @@
-"""A sweep on a real Slurm cluster: cancelled, killed, stopped at its time limit, and every run done exactly once."""
+"""A sweep on a real Slurm cluster: cancelled, killed, stopped at its time limit, and every run done
+exactly once.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +45,11 @@ QUEUE = (
     "hydra.launcher.cpus_per_task=1",
     "hydra.launcher.timeout_min=10",
     "hydra.launcher.poll_seconds=0.5",
-    "sweep.runs_per_job=1",  # as many jobs of the queue as of the sweep, however fast this machine is
+    # as many jobs of the queue as of the sweep, however fast this machine is
+    "sweep.runs_per_job=1",
 )
-# Slurm warns up to 30 seconds earlier: 60 to 90 seconds after the start, which may take half of that on a busy machine
+# Slurm warns up to 30 seconds earlier: 60 to 90 seconds after the start, which may take half of
+# that on a busy machine
 BRIEF = ("hydra.launcher.timeout_min=2", "hydra.launcher.signal_delay_s=30")
 
 
@@ -115,7 +119,9 @@ def test_every_run_is_done_exactly_once(
     rows_of: Callable[[Path], dict[str, bytes]],
     tmp_path: Path,
 ) -> None:
-    """Seed 0 is cancelled with scancel, seed 1 stands still until Slurm warns of its time limit, seed 2 is killed."""
+    """Seed 0 is cancelled with scancel, seed 1 stands still until Slurm warns of its time limit,
+    seed 2 is killed.
+    """
     shared, alone = tmp_path / "shared", tmp_path / "alone"
     shared.mkdir()
     alone.mkdir()
@@ -258,7 +264,10 @@ def test_no_step_is_lost_where_a_cluster_takes_the_node_back(
 
 
 def test_small_runs_share_a_job(slurm_cluster: dict[str, str], tmp_path: Path) -> None:
-    """Studies of two models, four models to a job of the queue. Those whose images are broken fail alone."""
+    """Studies of two models, four models to a job of the queue.
+
+    Those whose images are broken fail alone.
+    """
     broken_mnist(tmp_path / "data")
     bases = ("paths.data_dir=data", "dataset.base=digits,mnist")
     words = ("-m", *TINY[1:], "trainer.steps=4", "trainer.eval_every=4", "seed=0,1", *bases)
@@ -322,7 +331,10 @@ def test_a_limit_on_the_jobs_of_a_user(slurm_cluster: dict[str, str], tmp_path: 
     err = (tmp_path / "err").read_text()
     one_line(
         err.splitlines()[-1],
-        "dgbench: 1 of 3 jobs of the queue are not submitted .QOSMaxSubmitJobPerUserLimit.*runs_per_job=4",
+        (
+            "dgbench: 1 of 3 jobs of the queue are not submitted "
+            ".QOSMaxSubmitJobPerUserLimit.*runs_per_job=4"
+        ),
     )
     assert "sbatch: error" not in err
     assert start(tmp_path, *words, env=env).wait(240) == 0, story(tmp_path)
@@ -335,7 +347,9 @@ def test_a_limit_on_the_jobs_of_a_user(slurm_cluster: dict[str, str], tmp_path: 
 def test_a_command_that_does_not_wait(
     slurm_cluster: dict[str, str], command: Any, tmp_path: Path
 ) -> None:
-    """Three jobs are left to the queue and one is cancelled: the same command submits that one again, and no other."""
+    """Three jobs are left to the queue and one is cancelled: the same command submits that one
+    again, and no other.
+    """
     leaves = (*SWEEP, *QUEUE, "wait=false")
 
     def said(process: subprocess.Popen[str], since: int) -> str:

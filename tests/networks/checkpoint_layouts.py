@@ -1,4 +1,6 @@
-"""Checkpoints as tools and papers write them, of a small network: what ``init.path`` is given by people."""
+"""Checkpoints as tools and papers write them, of a small network: what ``init.path`` is given by
+people.
+"""
 
 from __future__ import annotations
 
@@ -156,7 +158,9 @@ def timm_training(net: Any, **more: Any) -> dict[str, Any]:
 
 
 def domainbed(net: Any) -> dict[str, Any]:
-    """``save_checkpoint`` of DomainBed's train.py; a random search draws hyperparameters as numbers of NumPy."""
+    """``save_checkpoint`` of DomainBed's train.py; a random search draws hyperparameters as numbers
+    of NumPy.
+    """
     featurizer, classifier = (
         named("network.", encoder(net)),
         {"weight": torch.ones(7, 8), "bias": torch.ones(7)},

@@ -17,7 +17,9 @@ class _Frozen(nn.BatchNorm1d):
 
 
 def test_statistics_are_the_average_over_batches() -> None:
-    """Means 1 and 6 average to 3.5, unbiased variances 2 and 8 to 5; what was there before is forgotten."""
+    """Means 1 and 6 average to 3.5, unbiased variances 2 and 8 to 5; what was there before is
+    forgotten.
+    """
     model = nn.Sequential(nn.BatchNorm1d(1))
     layer = model[0]
     assert isinstance(layer, nn.BatchNorm1d)

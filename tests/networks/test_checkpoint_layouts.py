@@ -1,4 +1,6 @@
-"""Every layout of ``checkpoint_layouts`` arrives whole, number for number, or is refused in one line that is true."""
+"""Every layout of ``checkpoint_layouts`` arrives whole, number for number, or is refused in one
+line that is true.
+"""
 
 from __future__ import annotations
 

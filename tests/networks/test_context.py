@@ -98,7 +98,9 @@ def test_without_gradients_the_same_context_and_statistics(training: bool) -> No
 
 
 def test_runs_that_learn_together_take_the_detour_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``grad`` under ``vmap`` turns gradients on inside of ``no_grad``; the plain sum takes twice as long."""
+    """``grad`` under ``vmap`` turns gradients on inside of ``no_grad``; the plain sum takes twice
+    as long.
+    """
     taken = []
     monkeypatch.setattr(
         "dgbench.networks.context.convolved",

@@ -1,4 +1,6 @@
-"""ResNets, vision transformers and the wide ResNet as featurizers: stages, norm, dropout, sizes, channels."""
+"""ResNets, vision transformers and the wide ResNet as featurizers: stages, norm, dropout, sizes,
+channels.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ def style(n: int, seed: int, active: bool = True) -> StyleMix:
     )
 
 
-# ---- stages -----------------------------------------------------------------------------------------------------
+# ---- stages
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -104,7 +107,8 @@ def test_equals_timms_own_forward() -> None:
             assert torch.equal(net.eval()(x), net.body(x))  # type: ignore[operator]
 
 
-# ---- BatchNorm --------------------------------------------------------------------------------------------------
+# ---- BatchNorm
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -135,7 +139,8 @@ def test_frozen_statistics_do_not_move_and_scales_do(make: Callable[[str], Featu
         assert torch.equal(frozen.train()(images()), frozen.eval()(images()))
 
 
-# ---- dropout, channels, sizes -----------------------------------------------------------------------------------
+# ---- dropout, channels, sizes
+# -----------------------------------------------------------------------------------
 
 
 def test_dropout_is_on_the_features_in_training_only() -> None:
@@ -187,7 +192,8 @@ def test_what_cannot_work_says_so(make: Callable[[], Featurizer], says: str) -> 
         make()
 
 
-# ---- wide ResNet ------------------------------------------------------------------------------------------------
+# ---- wide ResNet
+# ------------------------------------------------------------------------------------------------
 
 
 def _block(x: Tensor, w: dict[str, Tensor], p: str, stride: int) -> Tensor:
@@ -230,7 +236,8 @@ def test_wide_resnet_by_hand() -> None:
     assert sum(key.endswith("shortcut.weight") for key in w) == 3
 
 
-# ---- MixStyle ---------------------------------------------------------------------------------------------------
+# ---- MixStyle
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_styles_are_mixed_after_their_stages() -> None:
@@ -249,7 +256,8 @@ def test_styles_are_mixed_after_their_stages() -> None:
         assert torch.equal(net(x, styles=off), net(x))
 
 
-# ---- stacked ----------------------------------------------------------------------------------------------------
+# ---- stacked
+# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["resnet", "wide_resnet"])

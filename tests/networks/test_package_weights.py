@@ -1,4 +1,6 @@
-"""Real ImageNet weights from an installed package: in the network tensor by tensor, and one line where it is absent."""
+"""Real ImageNet weights from an installed package: in the network tensor by tensor, and one line
+where it is absent.
+"""
 
 from __future__ import annotations
 

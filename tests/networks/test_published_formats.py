@@ -1,4 +1,5 @@
-"""Files as CLIP, SigLIP, DINOv2, DINOv3, SWAG, DeiT, ConvNeXt and EfficientNet are published, made small.
+"""Files as CLIP, SigLIP, DINOv2, DINOv3, SWAG, DeiT, ConvNeXt and EfficientNet are published, made
+small.
 
 Ours becomes the same network that timm or OpenCLIP makes of them."""
 
@@ -150,7 +151,9 @@ def test_siglip(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("side", [SIDE, 48])
 def test_dinov2_of_its_authors(side: int, tmp_path: Path) -> None:
-    """They have a mask token, and 37 x 37 patches where ours has 16 x 16; here 4 x 4 where ours has 2 x 2 or 3 x 3."""
+    """They have a mask token, and 37 x 37 patches where ours has 16 x 16; here 4 x 4 where ours has
+    2 x 2 or 3 x 3.
+    """
     net = shaken(timm.create_model("tiny_dinov2", num_classes=0, img_size=64))
     path = saved(
         {**net.state_dict(), "mask_token": torch.zeros(1, WIDTH)},

@@ -1,4 +1,6 @@
-"""SimCLR-v2's checkpoint, numbered as its authors' code builds the network, computes the same in timm's ResNet-50."""
+"""SimCLR-v2's checkpoint, numbered as its authors' code builds the network, computes the same in
+timm's ResNet-50.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ BLOCKS = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))  # filters, blocks,
 
 
 class Built:
-    """A network that numbers its layers while it is built: as SimCLR's, in the order of their calls."""
+    """A network that numbers its layers while it is built: as SimCLR's, in the order of their
+    calls.
+    """
 
     def __init__(self, seed: int) -> None:
         self.random, self.variables, self.number = (

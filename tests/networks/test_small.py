@@ -26,7 +26,9 @@ def shapes(module: nn.Module) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def test_mlp_parameters() -> None:
-    """Flattened 2 x 14 x 14 = 392 inputs, two layers of 390: 392 * 390 + 390 + 390 * 390 + 390 = 305,760."""
+    """Flattened 2 x 14 x 14 = 392 inputs, two layers of 390: 392 * 390 + 390 + 390 * 390 + 390 =
+    305,760.
+    """
     mlp = MLPFeaturizer((2, 14, 14))
     assert mlp.n_features == 390
     assert [shape for _, shape in shapes(mlp)] == [(390, 392), (390,), (390, 390), (390,)]
@@ -34,7 +36,9 @@ def test_mlp_parameters() -> None:
 
 
 def test_mlp_initial_weights() -> None:
-    """Xavier-uniform with gain sqrt 2: bound sqrt(2) * sqrt(6 / (n_in + n_out)), standard deviation bound / sqrt 3."""
+    """Xavier-uniform with gain sqrt 2: bound sqrt(2) * sqrt(6 / (n_in + n_out)), standard deviation
+    bound / sqrt 3.
+    """
     torch.manual_seed(0)
     linear = [layer for layer in MLPFeaturizer((2, 14, 14)).layers if isinstance(layer, nn.Linear)]
     for layer, n_in in zip(linear, (392, 390), strict=True):
@@ -55,7 +59,8 @@ def test_mlp_is_flatten_linear_relu_linear_relu() -> None:
 
 
 def test_cnn_parameters() -> None:
-    """conv 3 x 3: 2 -> 64, 64 -> 128, 128 -> 128, 128 -> 128, then the four norms (spec, section 1.1).
+    """conv 3 x 3: 2 -> 64, 64 -> 128, 128 -> 128, 128 -> 128, then the four norms (spec, section
+    1.1).
 
     18 * 64 + 64 + 576 * 128 + 128 + 2 * (1152 * 128 + 128) + 2 * (64 + 3 * 128) = 371,136."""
     cnn = MNISTCNN((2, 28, 28))
@@ -70,7 +75,9 @@ def test_cnn_parameters() -> None:
 
 
 def test_cnn_initial_weights() -> None:
-    """The framework's default: uniform within 1 / sqrt(fan_in), fan_in = 9 * channels in; norms start as identity."""
+    """The framework's default: uniform within 1 / sqrt(fan_in), fan_in = 9 * channels in; norms
+    start as identity.
+    """
     torch.manual_seed(0)
     cnn = MNISTCNN((2, 28, 28))
     for conv, channels in zip(cnn.convs, (2, 64, 128, 128), strict=True):
@@ -82,7 +89,9 @@ def test_cnn_initial_weights() -> None:
 
 
 def test_cnn_is_conv_relu_norm_with_stride_2_in_the_second_stage() -> None:
-    """The order conv, ReLU, GroupNorm and the average over the 4 x 4 map that stride 2 leaves of 8 x 8."""
+    """The order conv, ReLU, GroupNorm and the average over the 4 x 4 map that stride 2 leaves of 8
+    x 8.
+    """
     cnn = MNISTCNN((2, 8, 8), width=8, min_size=8).double()
     draw = torch.Generator().manual_seed(0)
     for p in cnn.parameters():
@@ -122,7 +131,8 @@ def test_what_cannot_work_is_refused(make: Callable[[], nn.Module], message: str
         make()
 
 
-# ---- initial weights of a run -----------------------------------------------------------------------------------
+# ---- initial weights of a run
+# -----------------------------------------------------------------------------------
 
 
 def networks(

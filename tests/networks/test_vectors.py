@@ -1,4 +1,6 @@
-"""Networks on vectors: what they compute, and that a held-out environment has no part in their normalization."""
+"""Networks on vectors: what they compute, and that a held-out environment has no part in their
+normalization.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def test_a_linear_network_sees_normalized_features() -> None:
 
 
 def test_evaluation_uses_the_statistics_of_training_alone() -> None:
-    """After one minibatch the running mean is 0.1 of its mean, the variance 0.9 + 0.1 of its unbiased one."""
+    """After one minibatch the running mean is 0.1 of its mean, the variance 0.9 + 0.1 of its
+    unbiased one.
+    """
     featurizer = LinearFeaturizer((2,))
     featurizer(X)
     featurizer.eval()

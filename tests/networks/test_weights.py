@@ -1,4 +1,6 @@
-"""Initial weights: every published layout round trips, and what does not fit, arrive or exist says so in one line."""
+"""Initial weights: every published layout round trips, and what does not fit, arrive or exist says
+so in one line.
+"""
 
 from __future__ import annotations
 
@@ -171,7 +173,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("weights") / "resnet.pth", source(RESNET).state_dict())
 
 
-# ---- round trips ------------------------------------------------------------------------------------------------
+# ---- round trips
+# ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -245,7 +248,8 @@ def test_random_weights_are_those_of_the_seed() -> None:
     assert random.identity == "random"
 
 
-# ---- other channels and sizes -----------------------------------------------------------------------------------
+# ---- other channels and sizes
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("channels", [1, 2, 4, 7])
@@ -264,7 +268,9 @@ def test_other_channels_repeat_the_three(arch: str, channels: int, tmp_path: Pat
 
 
 def test_position_embeddings_are_resampled_to_other_sizes(tmp_path: Path) -> None:
-    """A 4 x 4 grid that grows linearly to the right is, in the middle of an 8 x 8 grid, still linear."""
+    """A 4 x 4 grid that grows linearly to the right is, in the middle of an 8 x 8 grid, still
+    linear.
+    """
     net = source(VIT)
     grid = torch.arange(4.0).repeat(4)[None, :, None].expand(1, 16, net.embed_dim)
     net.pos_embed.data = torch.cat([torch.full((1, 1, net.embed_dim), 9.0), grid], 1)
@@ -297,7 +303,8 @@ def test_a_vit_of_another_shape_but_as_many_patches(tmp_path: Path) -> None:
     assert not torch.allclose(ours.body.pos_embed, net.pos_embed)
 
 
-# ---- identity ---------------------------------------------------------------------------------------------------
+# ---- identity
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_identity_holds_name_version_and_sha256(file: Path) -> None:
@@ -322,7 +329,8 @@ def test_images_are_those_of_the_weights_record() -> None:
     assert weights(Path("mine.pth"), published=published).images.std == (0.4, 0.4, 0.4)
 
 
-# ---- what cannot work -------------------------------------------------------------------------------------------
+# ---- what cannot work
+# -------------------------------------------------------------------------------------------
 
 
 def complaint(call: Callable[[], object], kind: type[DgbenchError] = WeightsError) -> str:
@@ -433,7 +441,8 @@ def test_missing_file_and_bad_keys(file: Path, tmp_path: Path) -> None:
     assert "fits no MLPFeaturizer" in says
 
 
-# ---- the network ------------------------------------------------------------------------------------------------
+# ---- the network
+# ------------------------------------------------------------------------------------------------
 
 
 class _Server(ThreadingHTTPServer):

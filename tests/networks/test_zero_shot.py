@@ -1,4 +1,6 @@
-"""Classifiers made by a text encoder: on a tiny CLIP and a tiny SigLIP, our logits are OpenCLIP's own."""
+"""Classifiers made by a text encoder: on a tiny CLIP and a tiny SigLIP, our logits are OpenCLIP's
+own.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ def test_several_prompts_are_averaged_and_names_replaced(tiny: tuple[Any, Path, 
 
 
 def test_siglip_adds_its_bias(tmp_path: Path) -> None:
-    """SigLIP's own tokenizer, which OpenCLIP takes by the model's name, comes from the hub; here CLIP's words."""
+    """SigLIP's own tokenizer, which OpenCLIP takes by the model's name, comes from the hub; here
+    CLIP's words.
+    """
     configuration = tmp_path / "tiny-sigmoid.json"
     text = {**TEXT, "width": WIDTH, "no_causal_mask": True, "proj_bias": True, "pool_type": "last"}
     vision = {"timm_model_name": "tiny_siglip", "timm_model_pretrained": False, "timm_pool": "map", "timm_proj": "none",

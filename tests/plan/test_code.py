@@ -132,7 +132,8 @@ def test_no_two_classes_of_one_group_have_the_same_name() -> None:
         assert len({class_name(path) for path in paths}) == len(paths), group
 
 
-#: names that hashes hold since version 0.3.0; a class that is renamed gets a line in ``FORMER_NAMES``
+#: names that hashes hold since version 0.3.0; a class that is renamed gets a line in
+#: ``FORMER_NAMES``
 SINCE_0_3 = {
     "backbone": ["FeatureMLP", "LinearFeaturizer", "MLPFeaturizer", "MNISTCNN", "ResNet", "TimmFeaturizer",
                  "VisionTransformer", "WideResNet"],

@@ -110,7 +110,9 @@ def test_rare_words(words: list[str], counted: tuple[Composer, list[int]]) -> No
 
 
 def test_hydra_is_asked_once_per_choice(counted: tuple[Composer, list[int]]) -> None:
-    """2 algorithms x 30 seeds x 5 draws: 2 compositions; another width of the network, which its name shows: 1 more."""
+    """2 algorithms x 30 seeds x 5 draws: 2 compositions; another width of the network, which its
+    name shows: 1 more.
+    """
     composer, asked = counted
     studies = [
         [f"algorithm={a}", f"seed={s}", f"hparams.draw={d}"]
@@ -134,7 +136,9 @@ def test_hydra_is_asked_once_per_choice(counted: tuple[Composer, list[int]]) -> 
 
 
 def test_what_a_command_composed_already_is_taken() -> None:
-    """Nothing is asked of Hydra for the words of the command itself, and the studies go where they would go."""
+    """Nothing is asked of Hydra for the words of the command itself, and the studies go where they
+    would go.
+    """
     words = ["algorithm=vrex", "backbone.width=8", "paths.output_dir=other"]
     with initialize_config_dir(str(CONF), version_base="1.3"):
         loader, config = GlobalHydra.instance().config_loader(), compose("train", words)
@@ -154,7 +158,9 @@ def test_what_hydra_refuses_is_refused(word: str, counted: tuple[Composer, list[
 def test_a_preset_that_looks_things_up_is_composed_once(
     counted: tuple[Composer, list[int]],
 ) -> None:
-    """``ye2022_table1`` takes its learning rate from a table by the name of the dataset; seeds have no part in it."""
+    """``ye2022_table1`` takes its learning rate from a table by the name of the dataset; seeds have
+    no part in it.
+    """
     composer, asked = counted
     for seed in range(5):
         words = ["experiment=ye2022_table1", "dataset=office_home", f"seed={seed}"]

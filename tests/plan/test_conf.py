@@ -1,4 +1,6 @@
-"""The real configuration tree: every choice composes, builds, refuses a mistyped key, and says what its keys mean."""
+"""The real configuration tree: every choice composes, builds, refuses a mistyped key, and says what
+its keys mean.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def test_defaults_compose_and_resolve(name: str) -> None:
 
 
 def compositions() -> list[list[str]]:
-    """Choices that are composed together, so that each is composed once: the first of every group, the second, ..."""
+    """Choices that are composed together, so that each is composed once: the first of every group,
+    the second, ...
+    """
     alone = [
         choice for choice in CHOICES if choice[0] == "experiment" or root_of(choice[0]) != "train"
     ]
@@ -152,7 +156,9 @@ def test_every_backbone_is_built(name: str) -> None:
 
 @pytest.mark.thorough
 def test_published_settings_insist_on_mnist() -> None:
-    """Two of our own train on the digits that are always there; other datasets than digits have one base only."""
+    """Two of our own train on the digits that are always there; other datasets than digits have one
+    base only.
+    """
     for path in sorted((CONF / "experiment").glob("*.yaml")):
         dataset = composed(f"experiment={path.stem}").dataset
         if dataset.name == "sr_cmnist":
@@ -165,14 +171,16 @@ def test_cmnist_has_the_three_environments() -> None:
     assert composed("dataset=cmnist").dataset.given == [0.9, 0.8, 0.1]
 
 
-# ---- comments ---------------------------------------------------------------------------------------------------
+# ---- comments
+# ---------------------------------------------------------------------------------------------------
 
 
 def uncommented(path: Path) -> list[str]:
     """Keys with a value on their line and neither a comment there nor one on their parent's line.
 
-    A key that opens a block, ``_target_``, ``name`` and ``objective`` of an algorithm (its file says it), what stands
-    below ``search``, ``defaults`` or ``hydra`` and what an experiment sets (said where the key belongs) need none.
+    A key that opens a block, ``_target_``, ``name`` and ``objective`` of an algorithm (its file
+    says it), what stands below ``search``, ``defaults`` or ``hydra`` and what an experiment sets
+    (said where the key belongs) need none.
     """
     missing, skipped_indent = [], None
     commented: dict[int, bool] = {}
@@ -219,7 +227,8 @@ def test_every_key_has_a_comment(path: Path) -> None:
     assert set(uncommented(path)) <= allowed
 
 
-# ---- runs of a study ----------------------------------------------------------------------------------------------
+# ---- runs of a study
+# ----------------------------------------------------------------------------------------------
 
 
 def test_study_folder_name(tmp_path: Path) -> None:
@@ -253,7 +262,9 @@ def test_a_part_of_the_folds_keeps_their_runs(tmp_path: Path) -> None:
 def test_the_base_that_was_used_is_part_of_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``auto`` that fell back to the digits makes the same runs whenever it does, and others than MNIST would."""
+    """``auto`` that fell back to the digits makes the same runs whenever it does, and others than
+    MNIST would.
+    """
     from dgbench.data.datasets import base_images
 
     nothing = ("dataset.base=auto", f"paths.data_dir={tmp_path}", *STUDY[1:])

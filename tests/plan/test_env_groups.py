@@ -39,7 +39,9 @@ def test_an_environment_in_no_group_is_always_trained_on() -> None:
 
 
 def test_the_oracle_trains_where_it_is_tested() -> None:
-    """Four environments in two groups: each model sees its own group alone and has rows of that group alone."""
+    """Four environments in two groups: each model sees its own group alone and has rows of that
+    group alone.
+    """
     folds = TargetOracle()(["a", "b", "c", "d"])
     groups = (("a", "b"), ("c", "d"))
     assert folds == [

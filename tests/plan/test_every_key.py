@@ -1,4 +1,6 @@
-"""Every key of the configuration with values that cannot be meant: typed, through ``grid`` and in a search."""
+"""Every key of the configuration with values that cannot be meant: typed, through ``grid`` and in a
+search.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ NOT_TRIED = {
     "dataset.augmentations": "written in files",
     "dataset.given_sets": "written in files",
 }
-#: keys, or beginnings of them, whose values are refused once the class that reads them is built, before any training
+#: keys, or beginnings of them, whose values are refused once the class that reads them is built,
+#: before any training
 BUILT = (
     "dataset.", "algorithm._target_", "averaging._target_", "averaging.rule._target_", "backbone._target_",
     "backbone.depth", "backbone.normalize", "backbone.width", "backbone.min_size", "backbone.dropout",

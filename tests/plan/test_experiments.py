@@ -1,4 +1,6 @@
-"""The published settings: every combination composes and plans, and the header counts what is trained."""
+"""The published settings: every combination composes and plans, and the header counts what is
+trained.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ def test_the_header_counts_the_models(path: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
 def test_every_combination_has_its_settings(path: Path) -> None:
-    """Steps, folds that leave something to train on, hyperparameters that resolve, and a selection that is built."""
+    """Steps, folds that leave something to train on, hyperparameters that resolve, and a selection
+    that is built.
+    """
     for config in combinations(path.stem)[0]:
         trainer, values = TrainerSettings(**plain(config)["trainer"]), values_of(config)
         assert trainer.steps in (1000, 2000, 5000, 10000, 15000, 20000, 60000)
@@ -98,7 +102,9 @@ def test_every_combination_has_its_settings(path: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
 def test_what_differs_between_algorithms_reaches_the_one_that_is_meant(path: Path) -> None:
-    """What stands under ``per_algorithm`` is read by that algorithm, and not by one that has no such key."""
+    """What stands under ``per_algorithm`` is read by that algorithm, and not by one that has no
+    such key.
+    """
     config = composed(f"experiment={path.stem}")
     special = plain(config).get("per_algorithm", {})
     assert special.keys() <= set(config.grid.get("algorithm", []))
@@ -146,7 +152,8 @@ def test_what_the_papers_say_of_single_datasets() -> None:
     assert ye == {"pacs": 3e-5, "office_home": 3e-5, "terra_incognita": None}
 
 
-#: what the READMEs of SWAD and MIRO print, and the code where they print nothing: steps, evaluations, tolerance, lambda
+#: what the READMEs of SWAD and MIRO print, and the code where they print nothing: steps,
+#: evaluations, tolerance, lambda
 SWAD = {
     "pacs": (5000, 100, 0.3),
     "vlcs": (5000, 50, 0.2),
@@ -204,7 +211,9 @@ def test_what_the_commands_of_swad_and_miro_say() -> None:
     ["domainbed2020", "cha2021_swad", "cha2022_miro", "teterwak2023_erm_pp", "rame2022_diwa"],
 )
 def test_networks_and_splits_of_trials(name: str) -> None:
-    """One domain held out at a time, frozen BatchNorm but for ERM++, and a split of its own for every trial."""
+    """One domain held out at a time, frozen BatchNorm but for ERM++, and a split of its own for
+    every trial.
+    """
     for config in combinations(name)[0]:
         assert [len(fold.held_out) for fold in folds(config)] == [1] * len(
             config.dataset.published.environments
@@ -218,7 +227,9 @@ def test_networks_and_splits_of_trials(name: str) -> None:
 
 
 def test_pairs_are_held_out_once_each() -> None:
-    """Leave-one-domain-out selection needs every pair; the parts of a dataset have all of them, and none twice."""
+    """Leave-one-domain-out selection needs every pair; the parts of a dataset have all of them, and
+    none twice.
+    """
     configs, _, _ = combinations("domainbed2020_pairs")
     found: dict[str, list[tuple[str, ...]]] = {}
     for config in configs:
@@ -236,7 +247,9 @@ def test_pairs_are_held_out_once_each() -> None:
 
 
 def test_draws_of_diwa() -> None:
-    """Its ranges, by DomainBed's generators: every value of each occurs in 60 draws, and draw 0 is the default set."""
+    """Its ranges, by DomainBed's generators: every value of each occurs in 60 draws, and draw 0 is
+    the default set.
+    """
     config = composed("experiment=rame2022_diwa")
     drawn: dict[str, set[float]] = {}
     for number, trial in product(range(20), range(3)):
@@ -266,7 +279,9 @@ TRAINED = [path for path in TABLES if path.stem != "domainbed2020"]
 @pytest.mark.slow
 @pytest.mark.parametrize("path", TRAINED, ids=lambda path: path.stem)
 def test_every_algorithm_can_train_on_as_many_environments(path: Path) -> None:
-    """The preset's algorithms, default and drawn, on a tiny network with the fewest and most environments of a fold."""
+    """The preset's algorithms, default and drawn, on a tiny network with the fewest and most
+    environments of a fold.
+    """
     configs, _, grid = combinations(path.stem)
     counts = [len(fold.training) for config in configs for fold in folds(config)]
     sizes = {(n_envs, draw) for n_envs in (min(counts), max(counts)) for draw in (0, 1)}

@@ -34,7 +34,9 @@ def roles(found: Membership, label: int) -> tuple[set[str], set[str], set[str]]:
 
 
 def test_random_as_in_the_paper() -> None:
-    """2 dominant, 12 minor and 6 test domains for each of 30 classes, and no domain of a class in two roles."""
+    """2 dominant, 12 minor and 6 test domains for each of 30 classes, and no domain of a class in
+    two roles.
+    """
     found = membership(30, **PAPER, test=6)
     for label in range(30):
         dominant, minor, test = roles(found, label)
@@ -44,13 +46,16 @@ def test_random_as_in_the_paper() -> None:
         found.training.get(env, {}).keys() & {0} and 0 not in found.tested[env]
         for env in found.tested
     )
-    # every domain is dominant for about 30 * 2 / 20 = 3 classes: none for all, none for none of 30 and of its tests
+    # every domain is dominant for about 30 * 2 / 20 = 3 classes: none for all, none for none of 30
+    # and of its tests
     often = Counter(env for label in range(30) for env in roles(found, label)[0])
     assert max(often.values()) < 12
 
 
 def test_compositional_as_in_the_paper() -> None:
-    """4 exclusive domains, of which each class has 2 as dominant; 12 + 4 of the 16 shared ones for minor and test."""
+    """4 exclusive domains, of which each class has 2 as dominant; 12 + 4 of the 16 shared ones for
+    minor and test.
+    """
     found = membership(30, **PAPER, test=4, setting="compositional", exclusive=4)
     exclusive = set().union(*(roles(found, label)[0] for label in range(30)))
     assert len(exclusive) == 4

@@ -100,7 +100,9 @@ def test_a_distribution_stays_in_its_bounds_and_gives_native_values(
 
 
 def test_single_stream_consumes_in_the_order_of_the_reference() -> None:
-    """DANN, small images: dropout, lr, batch, then lr_g, lr_d, lambda, ...; a fixed weight decay consumes nothing."""
+    """DANN, small images: dropout, lr, batch, then lr_g, lr_d, lambda, ...; a fixed weight decay
+    consumes nothing.
+    """
     stream = np.random.RandomState(seed_hash(2, 0))
     dropout = [0.0, 0.1, 0.5][stream.choice(3)]
     lr, batch = 10 ** stream.uniform(-4.5, -2.5), int(2 ** stream.uniform(3, 9))
@@ -122,7 +124,9 @@ def test_single_stream_consumes_in_the_order_of_the_reference() -> None:
 
 
 def test_arm_on_large_images_uses_8_images_but_the_stream_goes_on() -> None:
-    """The shared batch size is drawn before ARM's rule overrides it, so weight decay is the same as ERM's."""
+    """The shared batch size is drawn before ARM's rule overrides it, so weight decay is the same as
+    ERM's.
+    """
     arm, erm = (
         resolve(SHARED, own, kind="large", number=4, rng="single_stream", read=READ)
         for own in (_node("algorithm/arm"), ERM)

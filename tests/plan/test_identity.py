@@ -1,4 +1,6 @@
-"""What the hash of a run holds: every value that changes a result, and no other, however it was typed."""
+"""What the hash of a run holds: every value that changes a result, and no other, however it was
+typed.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,16 @@ from tests.conftest import draw_tree
 from tests.studies import composed, make_plan, plain
 from tests.vectors import save
 
-#: Keys of NO_RESULT whose value reaches a run by another way: changing one may change the hash. For the others it must
-#: not. The tests below say of each which changes do.
+#: Keys of NO_RESULT whose value reaches a run by another way: changing one may change the hash. For
+#: the others it must not. The tests below say of each which changes do.
 FEEDS = (
     "algorithm.hparams", "algorithm.search", "algorithm.shared", "hparams.shared", "hparams.rng", "init", "protocol",
     "dataset.image_kind", "dataset.data_dir", "dataset.root", "dataset.manifest", "dataset.reader",
     "dataset.environments", "dataset.classes", "dataset.bad_files", "dataset.ratio", "dataset.scale",
     "dataset.given_sets", "dataset.augmentations",
     "dataset._target_", "backbone._target_",
-    "algorithm._target_", "tuning._target_", "averaging._target_",  # code of a user's own counts, dgbench's does not
+    # code of a user's own counts, dgbench's does not
+    "algorithm._target_", "tuning._target_", "averaging._target_",
 )  # fmt: skip
 
 HERE = "tests.plan.test_identity"
@@ -57,7 +60,8 @@ def __getattr__(name: str) -> Any:
     return get_class(found[0])
 
 
-#: key -> another value that the key can take, where adding one to a number or a letter to a text makes none
+#: key -> another value that the key can take, where adding one to a number or a letter to a text
+#: makes none
 VALID: dict[str, Any] = {
     "algorithm._target_": "a.module.of.mine",
     "init._target_": lambda old: f"{HERE}.Copied{old.rpartition('.')[2]}",
@@ -272,16 +276,16 @@ def check_every_leaf(
     """Change every leaf below ``top``, one at a time.
 
     Args:
-        special: key -> another valid value in this configuration; its own value where it can have no other.
+        special: key -> another valid value in this configuration; its own value where it can have
+            no other.
 
     Returns:
         entries of NO_RESULT that were met.
     """
     runs = Runs(folder)
     for group in ("algorithm", "tuning"):
-        config[group]["name"] = (
-            "mine"  # a name of dgbench's stands for one class, and for one kind of tuning
-        )
+        # a name of dgbench's stands for one class, and for one kind of tuning
+        config[group]["name"] = "mine"
     before = runs.hash(config)
     special = {"selection.environments": [runs.plan(config).info.given[0]], **special}
     if (
@@ -337,7 +341,9 @@ def test_every_leaf_of_a_small_configuration(fake_mnist: Path, tmp_path: Path, n
 
 
 def test_every_leaf_of_a_corrupted_folder(tree: Path, weights: Path, tmp_path: Path) -> None:
-    """Corruptions, weights from a file, partial freezing, SWAD, a search, W&B and several test environments."""
+    """Corruptions, weights from a file, partial freezing, SWAD, a search, W&B and several test
+    environments.
+    """
     words = (
         *TREE, "corruptions=hendrycks", f"dataset.root={tree}", "dataset.given=1-1-1-1", "backbone=resnet18",
         "init=file", f"init.path={weights}", "tuning=freeze", "averaging=swad", "hparams=search", "logger=wandb",
@@ -412,7 +418,10 @@ BESIDE: dict[str, list[str]] = {
 def test_every_leaf_of_every_file(
     group: str, name: str, tree: Path, weights: Path, fake_mnist: Path, tmp_path: Path
 ) -> None:
-    """What one choice of a group adds. Datasets are absent: their configuration tells of their environments."""
+    """What one choice of a group adds.
+
+    Datasets are absent: their configuration tells of their environments.
+    """
     on_tree = [*TREE, f"dataset.root={tree}"]
     words = {
         "protocol": on_tree,
@@ -477,7 +486,8 @@ def test_no_reason_is_stale(tree: Path) -> None:
     assert all(len(why) > 10 for why in NO_RESULT.values())
 
 
-# ---- other science, other hash ------------------------------------------------------------------------------------
+# ---- other science, other hash
+# ------------------------------------------------------------------------------------
 
 TINY = ("dataset.base=digits",)
 VREX = ("algorithm=vrex", *TINY)
@@ -546,7 +556,8 @@ def test_what_a_network_reads_changes_the_hash() -> None:
     assert len({of(*VREX), of(*VREX, one), of(*VREX, other)}) == 3
 
 
-# ---- same science, same hash --------------------------------------------------------------------------------------
+# ---- same science, same hash
+# --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -596,7 +607,8 @@ def test_weights_count_by_what_the_file_holds(tree: Path, weights: Path) -> None
     assert first != of(*words, f"init.path={other}")
 
 
-# ---- images -------------------------------------------------------------------------------------------------------
+# ---- images
+# -------------------------------------------------------------------------------------------------------
 
 
 def folder_of(tree: Path, *words: str) -> Path:

@@ -25,7 +25,8 @@ from dgbench.shift.needs import OF_SHIFT
 from dgbench.shift.plan import USED
 from tests.studies import composed, composer, make_plan, plain
 
-#: keys that no result depends on, and that something reads in every configuration that has them -> what reads them
+#: keys that no result depends on, and that something reads in every configuration that has them ->
+#: what reads them
 READ_ALWAYS: Mapping[str, str] = {
     "algorithm.hparams": "resolved for every study",
     "algorithm.shared": "resolved for every study",
@@ -101,7 +102,8 @@ COLUMNS = (
 )
 FLEXIBLE = ("dataset=domain_net", "dataset.root=.", "protocol=flexible", "protocol.dominant=1")
 SUPERVISED = ("backbone=resnet18", "init=supervised")
-#: key of the needs -> a word, words beside which nothing reads it, and words beside which something does
+#: key of the needs -> a word, words beside which nothing reads it, and words beside which something
+#: does
 TYPED: Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "dataset.ratio": ("dataset.ratio=5", ("dataset.given=[0.9,0.1]",), ()),
     "dataset.scale": ("dataset.scale=2", ("dataset.given=[0.9,0.1]",), ()),
@@ -254,7 +256,9 @@ def leaves_of(command: str) -> set[str]:
 
 
 def test_every_reason_of_the_identity_says_what_reads_the_key() -> None:
-    """A new key is in the identity, or has a reason there; and then it is read always, or has a need here."""
+    """A new key is in the identity, or has a reason there; and then it is read always, or has a
+    need here.
+    """
     for entry in NO_RESULT:
         below = any(key.startswith(f"{entry}.") for key in (*READ_ALWAYS, *OF_TRAINING))
         assert entry == "hydra" or below or longest(entry, (*READ_ALWAYS, *OF_TRAINING)), entry
@@ -421,7 +425,8 @@ def test_plain_commands_refuse(
     assert list(tmp_path.iterdir()) == []
 
 
-#: keys of reports -> words beside which nothing reads the first, and words beside which something does
+#: keys of reports -> words beside which nothing reads the first, and words beside which something
+#: does
 OF_REPORTS: Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "report.wandb_project": ("report.wandb_project=x", (), ("report.wandb=true",)),
     "report.batch": (

@@ -21,7 +21,8 @@ REFUSED = {
     f"{STOPPING} callbacks.early_stopping.monitor=error/trainin_val": r"did you mean error/training_val\?",
     f"{STOPPING} callbacks.early_stopping.monitor=error/val/0.81x": r"did you mean error/val/",
     f"{STOPPING} callbacks.early_stopping.monitor=null": r"early_stopping\.monitor=null",
-    f"{STOPPING} callbacks.early_stopping.monitor=error/held_out": r"monitor=error/held_out",  # not of fold full
+    # not of fold full
+    f"{STOPPING} callbacks.early_stopping.monitor=error/held_out": r"monitor=error/held_out",
     f"{STOPPING} averaging=swad averaging.rule.n_converge=1": r"monitor=error/training_val .*val/loss",
     f"{STOPPING} callbacks.early_stopping.patience=-3": r"early_stopping\.patience=-3 .*0 or more",
     f"{STOPPING} callbacks.early_stopping.patience=1.5": r"early_stopping\.patience=1\.5 .*0 or more",
@@ -41,7 +42,10 @@ ACCEPTED = (
     STOPPING,
     f"{STOPPING} callbacks.early_stopping.monitor=train/penalty algorithm=irm",
     f"{STOPPING} callbacks.early_stopping.monitor=error/held_out protocol.folds=[0]",
-    f"{STOPPING} callbacks.early_stopping.monitor=val/loss averaging=swad averaging.rule.n_converge=1",
+    (
+        f"{STOPPING} callbacks.early_stopping.monitor=val/loss averaging=swad "
+        "averaging.rule.n_converge=1"
+    ),
     "backbone.width=5000",
     "seed_moves=inputs algorithm=mixup",
     "seed_moves=inputs algorithm=stable_net",

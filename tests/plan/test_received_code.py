@@ -1,4 +1,6 @@
-"""What a received file may name: classes of dgbench that its own group of ``conf/`` names, and nothing that imports."""
+"""What a received file may name: classes of dgbench that its own group of ``conf/`` names, and
+nothing that imports.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Every typed word is read or refused: what only a sweep reads, only a single command, or only the command line."""
+"""Every typed word is read or refused: what only a sweep reads, only a single command, or only the
+command line.
+"""
 
 from __future__ import annotations
 

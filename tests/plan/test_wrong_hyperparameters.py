@@ -1,4 +1,6 @@
-"""Impossible hyperparameters are refused by the plan, so before anything is written, and alike single and stacked."""
+"""Impossible hyperparameters are refused by the plan, so before anything is written, and alike
+single and stacked.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def test_refused_before_training(tmp_path: Path, typed: str, said: str, mode: st
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_value_outside_a_range_passes(name: str) -> None:
-    """Beyond each bound of every hyperparameter, and what is no number; the line tells what the key means."""
+    """Beyond each bound of every hyperparameter, and what is no number; the line tells what the key
+    means.
+    """
     declared: Any = OmegaConf.to_container(OmegaConf.load(CONF / "algorithm" / f"{name}.yaml"))
     entries = {
         key: entry_of(each) for key, each in {**SHARED["hparams"], **declared["hparams"]}.items()

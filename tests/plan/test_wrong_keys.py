@@ -1,4 +1,7 @@
-"""What a user may type wrongly: keys, choices, prefixes and values of every group. One line, and nothing written."""
+"""What a user may type wrongly: keys, choices, prefixes and values of every group.
+
+One line, and nothing written.
+"""
 
 from __future__ import annotations
 
@@ -301,7 +304,8 @@ def test_a_wrong_word_of_a_report(word: str, said: str) -> None:
     assert re.search(said, explain(raised.value, "report", word.split()))
 
 
-# ---- what a dataset brings along ----------------------------------------------------------------------------------
+# ---- what a dataset brings along
+# ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -352,7 +356,8 @@ def test_weights_of_resnet50_are_domainbeds_of_today_or_of_2020() -> None:
     } == {"tv_in1k"}
 
 
-# ---- selections that the runs of a command cannot serve -------------------------------------------------------------
+# ---- selections that the runs of a command cannot serve
+# -------------------------------------------------------------
 
 
 def test_a_selection_that_cannot_choose_is_said_plainly(tmp_path: Path) -> None:
@@ -367,7 +372,8 @@ def test_a_selection_that_cannot_choose_is_said_plainly(tmp_path: Path) -> None:
     assert "held out by no fold" in str(selection_note(OodVal(["photo"]), folds, tmp_path))
 
 
-# ---- help ------------------------------------------------------------------------------------------------------------
+# ---- help
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

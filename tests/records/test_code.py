@@ -95,7 +95,9 @@ def test_no_git(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_git_ended_by_a_signal_is_asked_again(
     repository: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A queue that cancels a job signals git too: the rows that the job still writes name the commit all the same."""
+    """A queue that cancels a job signals git too: the rows that the job still writes name the
+    commit all the same.
+    """
     folder, real = tmp_path_factory.mktemp("bin"), shutil.which("git")
     stand_in = folder / "git"
     again = f'[ -e "{folder}/asked" ] && exec "{real}" "$@"'

@@ -1,4 +1,6 @@
-"""Which rows a finished run has follows from its steps, its evaluations and what each of them scores."""
+"""Which rows a finished run has follows from its steps, its evaluations and what each of them
+scores.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def test_what_is_lacking(evaluations: Evaluations, there: Any, first: str) -> No
 
 
 def test_a_run_that_may_end_early_lacks_what_it_came_to() -> None:
-    """Its last sign of life says that it came to step 16; without one it may have ended after any evaluation."""
+    """Its last sign of life says that it came to step 16; without one it may have ended after any
+    evaluation.
+    """
     ends = Evaluations(steps=40, every=8, test_always=True, may_end_early=True, scored=SCORED)
     assert not ends.lacking(rows(8, 16), reached=16)
     assert not ends.lacking(rows(8, 13), reached=13)

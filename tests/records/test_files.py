@@ -64,7 +64,9 @@ def test_a_file_that_is_written_bit_by_bit(tmp_path: Path) -> None:
 def test_synced_before_the_rename_and_the_folder_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is synced holds all content at that moment; the old content stands under the name until then."""
+    """What is synced holds all content at that moment; the old content stands under the name until
+    then.
+    """
     file, calls = tmp_path / "file", []
     file.write_bytes(b"old")
     replace = os.replace
@@ -99,7 +101,9 @@ def test_synced_before_the_rename_and_the_folder_after(
 def test_replaced_whole_or_not_at_all(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is full at the second write, as a sync or a rename finds: the old content stays, and nothing else."""
+    """The disk is full at the second write, as a sync or a rename finds: the old content stays, and
+    nothing else.
+    """
     file = tmp_path / "plan.json"
     write_whole(file, "old")
 
@@ -170,11 +174,15 @@ def test_only_ordinary_files_are_opened(kind: str, tmp_path: Path) -> None:
     assert read_regular(tmp_path / "link") == b"x\0"
 
 
-# ---- damage -----------------------------------------------------------------------------------------------------
+# ---- damage
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_a_seal_tells_any_changed_bit(tmp_path: Path) -> None:
-    """In the content it is an error; in the seal itself, an error or no seal. Written in parts as in one."""
+    """In the content it is an error; in the seal itself, an error or no seal.
+
+    Written in parts as in one.
+    """
     file, content = tmp_path / "file", random.Random(0).randbytes(200)
     write_sealed(
         file, lambda handle: [handle.write(content[:70]), handle.write(memoryview(content)[70:])]

@@ -33,7 +33,8 @@ print([claims.take(Path(name)) for name in sys.argv[1:]], flush=True)
 time.sleep(600)
 """
 
-# Takes and frees three runs, in any order, again and again; a file says who is inside, and nobody may find another.
+# Takes and frees three runs, in any order, again and again; a file says who is inside, and nobody
+# may find another.
 CONTEND = """
 import os, random, sys, time
 from contextlib import ExitStack
@@ -107,7 +108,9 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
 
 
 def test_processes_never_both_hold_a_lock(tmp_path: Path) -> None:
-    """Three processes take and free three runs in a tight loop, and count under one lock that waits."""
+    """Three processes take and free three runs in a tight loop, and count under one lock that
+    waits.
+    """
     (tmp_path / "count").write_text("0")
     words = [sys.executable, "-c", CONTEND, str(tmp_path)]
     processes = [
@@ -135,7 +138,9 @@ def test_one_process_holds_a_run_once(tmp_path: Path) -> None:
 
 
 def test_more_runs_than_open_files(tmp_path: Path) -> None:
-    """One process holds 300 runs with 32 open files, in two folders; its end frees them, and so does its context."""
+    """One process holds 300 runs with 32 open files, in two folders; its end frees them, and so
+    does its context.
+    """
     folders = [tmp_path / f"study-{i % 2}" / f"fold-{i}" for i in range(300)]
     (tmp_path / "study-1").mkdir()
     (tmp_path / "elsewhere").symlink_to(tmp_path / "study-1")
@@ -213,7 +218,9 @@ def test_a_program_started_meanwhile_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_a_child_by_fork_neither_frees_nor_keeps_a_lock(tmp_path: Path) -> None:
-    """As loader processes are made: the end of the first child leaves the lock, the second does not outlive it."""
+    """As loader processes are made: the end of the first child leaves the lock, the second does not
+    outlive it.
+    """
     code = (
         "import os, sys, time\nfrom pathlib import Path\nfrom dgbench.records.locks import RunLocks, is_locked\n"
         "folder = Path(sys.argv[1])\n"

@@ -1,4 +1,6 @@
-"""What a row may hold: the types of its fields, what is refused in which words, and lines that share a beginning."""
+"""What a row may hold: the types of its fields, what is refused in which words, and lines that
+share a beginning.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ GOOD = json.loads(
 
 
 def outcome(*rows: dict[str, Any]) -> tuple[int, list[tuple[int, str]]]:
-    """How many lines are rows, and the others; the same however they are spaced, which decides how they are parsed."""
+    """How many lines are rows, and the others; the same however they are spaced, which decides how
+    they are parsed.
+    """
     spaced, compact = (
         parse_rows("".join(json.dumps(row, separators=marks) + "\n" for row in rows).encode())
         for marks in ((", ", ": "), (",", ":"))
@@ -136,7 +140,9 @@ def test_every_field_of_an_identity_is_checked() -> None:
 
 
 def test_every_line_is_read_as_json_reads_it(tmp_path: Path) -> None:
-    """Whether its beginning is known or not, in our order of keys or another, with keys of other versions."""
+    """Whether its beginning is known or not, in our order of keys or another, with keys of other
+    versions.
+    """
     own = ("step", "env", "subset", "seen", "wrong", "loss", "together", "env_held_out")
     other = {**GOOD, "run": "def", "hparams": {"step": 7, "x": ',"step":'}}
     old = {key: value for key, value in GOOD.items() if key not in ("together", "content")}

@@ -73,7 +73,9 @@ def test_error_is_a_fraction() -> None:
 
 
 def test_round_trip(file: Path) -> None:
-    """Both `held_out` survive: the identity's list of environments, and whether this environment was one of them."""
+    """Both `held_out` survive: the identity's list of environments, and whether this environment
+    was one of them.
+    """
     rows, problems = read_rows(file)
     own = {
         "step": 5, "env": "0.10", "subset": "test", "env_held_out": True, "seen": 200, "wrong": 53.25, "loss": 0.1,
@@ -92,7 +94,9 @@ def test_rows_that_are_not_finite_survive(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [1, 40, -2])
 def test_a_torn_last_line_is_dropped_and_named(file: Path, kept: int) -> None:
-    """Wherever the cut, the two rows before it stay. (Less the line end alone, the row is whole and stays too.)"""
+    """Wherever the cut, the two rows before it stay. (Less the line end alone, the row is whole and
+    stays too.)
+    """
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(lines[0] + lines[1] + lines[2][:kept])
     rows, problems = read_rows(file)
@@ -152,7 +156,9 @@ def test_rows_that_go_nowhere_are_told_all_the_same(file: Path) -> None:
 
 
 def test_old_rows_get_the_defaults_of_newer_keys(file: Path) -> None:
-    """A row without `averaging` and `draw` is a row of the plain weights and the default hyperparameters."""
+    """A row without `averaging` and `draw` is a row of the plain weights and the default
+    hyperparameters.
+    """
     old = json.loads(row(3).to_json())
     del old["averaging"], old["draw"]
     with open(file, "a") as handle:

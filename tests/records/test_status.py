@@ -77,7 +77,9 @@ def test_done_without_rows_is_not_done(
 def test_a_whole_environment_is_missed_though_nothing_else_says_what_was_evaluated(
     tmp_path: Path,
 ) -> None:
-    """Rows of the last step alone, without ``identity.json``: the number of rows in the status is all that is left."""
+    """Rows of the last step alone, without ``identity.json``: the number of rows in the status is
+    all that is left.
+    """
     lines = [replace(ROW, env=env).to_json() for env in ("a", "b", "c")]
     (tmp_path / ROW_FILE).write_text("\n".join(lines) + "\n")
     assert finish(tmp_path, step=ROW.step).rows == read_status(tmp_path).rows == 3
@@ -142,7 +144,9 @@ def test_the_end_of_a_run(tmp_path: Path) -> None:
 def test_done_that_does_not_fit_on_the_disk_is_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No new file can be written; the one that is there is overwritten in place, and shorter text leaves no rest."""
+    """No new file can be written; the one that is there is overwritten in place, and shorter text
+    leaves no rest.
+    """
     write_status(
         tmp_path,
         "FAILED",

@@ -34,7 +34,9 @@ def run_rows(
     steps: Iterable[int] = (100, 200),
     grid: list[str] = GRID,
 ) -> list[Row]:
-    """What training writes for one run: val in every given environment, test in every environment it is judged."""
+    """What training writes for one run: val in every given environment, test in every environment
+    it is judged.
+    """
     rows = []
     judged = (
         [*grid, *(env for env in who.given if env not in grid)] if who.fold == "full" else who.given

@@ -20,9 +20,10 @@ def long_frame(tables: Iterable[tuple[Table, str]]) -> pd.DataFrame:
         tables: each with the title of its section.
 
     Returns:
-        Columns ``section``, ``table``, ``key`` (what names the line, ``scale=1, ratio=3``), ``quantity`` (title of the
-        column), ``value`` (a number), ``text`` (a value that is none), ``std``, ``n``, ``low``, ``high``, ``flag``,
-        ``reason``, ``reference`` (whether the line is no result but what results are compared with).
+        Columns ``section``, ``table``, ``key`` (what names the line, ``scale=1, ratio=3``),
+        ``quantity`` (title of the column), ``value`` (a number), ``text`` (a value that is none),
+        ``std``, ``n``, ``low``, ``high``, ``flag``, ``reason``, ``reference`` (whether the line is
+        no result but what results are compared with).
     """
     names = ("section", "table", "key", "quantity", "value", "text", *_BESIDE, "reference")
     lines: dict[str, list[Any]] = {name: [] for name in names}

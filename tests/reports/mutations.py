@@ -1,4 +1,6 @@
-"""Files that went wrong: valid content, changed at random as disks, editors, kills and other programs change it."""
+"""Files that went wrong: valid content, changed at random as disks, editors, kills and other
+programs change it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ ODD: tuple[Any, ...] = (
 
 
 def odd_json(dice: random.Random, content: bytes) -> bytes:
-    """One value of one line replaced, removed, renamed or joined by another; or the same in every line."""
+    """One value of one line replaced, removed, renamed or joined by another; or the same in every
+    line.
+    """
     lines = content.splitlines()
     chosen = (
         range(len(lines)) if dice.random() < 0.3 else [dice.randrange(len(lines))] if lines else []
@@ -72,7 +76,9 @@ def _change(document: Any, path: tuple[Any, ...], value: Any, what: str) -> None
 
 
 def torn(dice: random.Random, content: bytes) -> bytes:
-    """Bytes flipped, cut, doubled, inserted or moved; lines removed, doubled or swapped; or nothing but garbage."""
+    """Bytes flipped, cut, doubled, inserted or moved; lines removed, doubled or swapped; or nothing
+    but garbage.
+    """
     start = dice.randrange(len(content) + 1)
     end = min(len(content), start + dice.choice((1, 1, 3, 40, 1000)))
     lines = content.splitlines(keepends=True) or [b""]

@@ -19,7 +19,8 @@ from dgbench.reports.slices.errors.images import Counts, EnvImages, macro_f1
 from dgbench.reports.slices.errors.report import overall_table
 from tests.complaints import refused
 
-#: training images of Waterbirds by class and background (Sagawa et al., 2020), and tested images and right ones here
+#: training images of Waterbirds by class and background (Sagawa et al., 2020), and tested images
+#: and right ones here
 TRAINING = {
     "y=land, place=land": 3498,
     "y=land, place=water": 184,
@@ -80,7 +81,8 @@ def test_what_fits_no_group() -> None:
         dgbench.score(true, predicted, groups["place"], groups=groups, training_groups=[1, 2])
 
 
-#: group -> training images, published test images (Sagawa et al., 2020), and of these those that a model gets right
+#: group -> training images, published test images (Sagawa et al., 2020), and of these those that a
+#: model gets right
 PUBLISHED = {
     ("landbird", "land"): (3498, 2255, 2238),
     ("landbird", "water"): (184, 2255, 1075),
@@ -155,7 +157,9 @@ def test_folds_without_shares_have_no_average() -> None:
 
 
 def test_a_class_that_is_only_predicted() -> None:
-    """12.6 over the classes of the labels, where 9.5 was printed: scikit-learn, with the classes of both."""
+    """12.6 over the classes of the labels, where 9.5 was printed: scikit-learn, with the classes of
+    both.
+    """
     from sklearn.metrics import f1_score
 
     label = [int(k) for k in "301031551422111520402321515144350111313304350124350330431114"]

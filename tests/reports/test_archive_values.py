@@ -1,4 +1,6 @@
-"""Every number that reports gave for the published archive before their tables became frames, to the last digit."""
+"""Every number that reports gave for the published archive before their tables became frames, to
+the last digit.
+"""
 
 from __future__ import annotations
 

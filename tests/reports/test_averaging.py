@@ -1,4 +1,6 @@
-"""Averaged and plain weights of one algorithm are two entries of a table; rows older than averaging stay readable."""
+"""Averaged and plain weights of one algorithm are two entries of a table; rows older than averaging
+stay readable.
+"""
 
 from __future__ import annotations
 

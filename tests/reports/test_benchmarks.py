@@ -59,7 +59,9 @@ Values = Mapping[str, Sequence[Mapping[str, float]]]  # algorithm -> seed -> mea
 def setting(
     values: Values, given: Sequence[str] = ("a", "b", "c"), code: str = "1", **changes: Any
 ) -> dict[str, Any]:
-    """Identity, code and lines of the studies of one setting; ``changes`` go into its variant, or into its identity."""
+    """Identity, code and lines of the studies of one setting; ``changes`` go into its variant, or
+    into its identity.
+    """
     keys = ("dataset", "base")
     variant = {key: value for key, value in changes.items() if key not in keys}
     identity: dict[str, Any] = {
@@ -138,7 +140,9 @@ def column(table: Table, title: str) -> list[Cell]:
 
 
 def test_table_6_counts_are_the_papers() -> None:
-    """Section 6.5: worst+gap selects the truly best algorithm in 25 of 36 combinations, average in 9."""
+    """Section 6.5: worst+gap selects the truly best algorithm in 25 of 36 combinations, average in
+    9.
+    """
     [benchmark] = benchmarks(table_6())
     assert benchmark.axes == ("scale", "ratio")
     assert benchmark.size_axis == "scale"
@@ -160,7 +164,9 @@ def test_table_6_counts_are_the_papers() -> None:
 
 
 def test_correlations_by_hand() -> None:
-    """4 algorithms: the same order gives 1, the opposite -1; one swap of neighbors rho = 1 - 6 * 2 / 60 = 0.8."""
+    """4 algorithms: the same order gives 1, the opposite -1; one swap of neighbors rho = 1 - 6 * 2
+    / 60 = 0.8.
+    """
     ideal, swapped = [0.1, 0.2, 0.3, 0.4], [0.2, 0.1, 0.3, 0.4]
     first = setting(
         ordered(ideal, worst_gap=ideal, average=ideal[::-1], worst=swapped, gap=swapped), scale=1
@@ -173,7 +179,8 @@ def test_correlations_by_hand() -> None:
     assert [cell.value for cell in column(table, "scale")] == ["1", "2"]
     assert [cell.value for cell in column(table, "Spearman worst+gap")] == pytest.approx([1, 0.8])
     assert [cell.value for cell in column(table, "Spearman average")] == pytest.approx([-1, 1])
-    # the same in both seeds: 1 is separated from -1, 0.4 and 0.8; of the second, worst and gap tie with average
+    # the same in both seeds: 1 is separated from -1, 0.4 and 0.8; of the second, worst and gap tie
+    # with average
     assert [cell.best for cell in column(table, "Spearman worst+gap")] == [True, False]
     assert not any(cell.best for cell in column(table, "Spearman average"))
     assert column(table, "Kendall worst only")[0].value == pytest.approx(4 / 6)
@@ -188,8 +195,8 @@ def test_correlations_by_hand() -> None:
 def test_the_answer_by_hand() -> None:
     """a < b < c by ideal and worst+gap in 4 settings, c < b < a by average: mean ranks 1, 2, 3.
 
-    Nemenyi's critical difference is 2.343 sqrt(3 * 4 / (6 * 4)) = 1.66, so the first is separated from the last alone.
-    By average c is selected, whose ideal error is 20 points above that of a.
+    Nemenyi's critical difference is 2.343 sqrt(3 * 4 / (6 * 4)) = 1.66, so the first is separated
+    from the last alone. By average c is selected, whose ideal error is 20 points above that of a.
     """
     ideal = [0.1, 0.2, 0.3]
     made = [
@@ -199,19 +206,26 @@ def test_the_answer_by_hand() -> None:
     [benchmark] = benchmarks(made)
     assert benchmark_answer(benchmark) == [
         "Measures disagree over 4 settings: first is a by ideal, a by worst+gap, c by average.",
-        "Lowest mean rank among 3 algorithms over 4 settings: a by ideal (1.0), a by worst+gap (1.0), c by average "
-        "(1.0); Nemenyi's test separates them from 1, 1 and 1 of the 2 others.",
-        "Over settings and seeds, the algorithm with the lowest ideal error is selected by worst+gap in 8 of 8 "
-        "(mean cost 0.0 points of ideal error), by average in 0 of 8 (mean cost 20.0 points of ideal error); "
-        "a blind guess is right in 1 of 3.",
+        (
+            "Lowest mean rank among 3 algorithms over 4 settings: a by ideal (1.0), a by "
+            "worst+gap (1.0), c by average (1.0); Nemenyi's test separates them from 1, 1 and 1 "
+            "of the 2 others."
+        ),
+        (
+            "Over settings and seeds, the algorithm with the lowest ideal error is selected by "
+            "worst+gap in 8 of 8 (mean cost 0.0 points of ideal error), by average in 0 of 8 "
+            "(mean cost 20.0 points of ideal error); a blind guess is right in 1 of 3."
+        ),
     ]
     [two] = benchmarks(made[:2])
     assert benchmark_answer(two)[1].endswith("separates none of them from any other.")
 
 
 def test_the_papers_table_1_stands_beside_ours() -> None:
-    """Scale 1: worst+gap is ahead of average in 3:1 (1 against -1) and behind in 4:1 (0.8 against 1); the paper has
-    it ahead in both: 0.419 against 0.166 and 0.596 against 0.299. A ratio that the paper lacks has no line."""
+    """Scale 1: worst+gap is ahead of average in 3:1 (1 against -1) and behind in 4:1 (0.8 against
+    1); the paper has it ahead in both: 0.419 against 0.166 and 0.596 against 0.299. A ratio that
+    the paper lacks has no line.
+    """
     ideal, swapped = [0.1, 0.2, 0.3, 0.4], [0.2, 0.1, 0.3, 0.4]
     found = [
         setting(ordered(ideal, worst_gap=ideal, average=ideal[::-1]), scale=1, ratio=3),
@@ -259,7 +273,9 @@ def test_the_papers_table_1_stands_beside_ours() -> None:
 
 
 def test_a_setting_that_stands_alone_stands_beside_tables_1_5_and_6() -> None:
-    """3:1 at scale 1: the paper's means select GroupDRO, GroupDRO and RSC; ours GroupDRO, VREx and VREx."""
+    """3:1 at scale 1: the paper's means select GroupDRO, GroupDRO and RSC; ours GroupDRO, VREx and
+    VREx.
+    """
     values = {
         "group_dro": {"ideal": 0.1, "worst_gap": 0.3, "average": 0.3},
         "vrex": {"ideal": 0.2, "worst_gap": 0.2, "average": 0.2},
@@ -283,7 +299,9 @@ def test_a_setting_that_stands_alone_stands_beside_tables_1_5_and_6() -> None:
 
 
 def test_the_size_axis_is_the_one_in_proportion_to_n() -> None:
-    """N = (ratio + 1) * scale is proportional to scale alone; one that is named wins; a wrong name is told."""
+    """N = (ratio + 1) * scale is proportional to scale alone; one that is named wins; a wrong name
+    is told.
+    """
     [benchmark] = benchmarks(table_6(), "ratio")
     assert benchmark.size_axis == "ratio"
     with pytest.raises(ConfigError, match=r"report\.size_axis=size .*ratio, scale"):

@@ -77,7 +77,10 @@ def pacs(make: Any, tmp_path: Path) -> Path:
 
 
 def test_by_dataset_and_by_domain(pacs: Path) -> None:
-    """DomainBed's ERM on PACS: 85.5 ± 0.2; art 84.7 ± 0.4, sketch 79.3 ± 1.0. We have no other of its datasets."""
+    """DomainBed's ERM on PACS: 85.5 ± 0.2; art 84.7 ± 0.4, sketch 79.3 ± 1.0.
+
+    We have no other of its datasets.
+    """
     found = beside(report(pacs, [TRAIN_VAL]))
     assert list(found) == [TRAIN_VAL, f"{TRAIN_VAL}_pacs"]
     whole = line(found[TRAIN_VAL], "erm")
@@ -98,7 +101,9 @@ def test_by_dataset_and_by_domain(pacs: Path) -> None:
 
 
 def test_several_tables_at_once(make: Any, pacs: Path) -> None:
-    """In the order asked for; averaged weights have a line of their own, and what shares nothing is left out."""
+    """In the order asked for; averaged weights have a line of their own, and what shares nothing is
+    left out.
+    """
     write(make, pacs, "pacs", dict.fromkeys(PACS, 0.1), averaging="swad")
     write(make, pacs, "pacs", dict.fromkeys(PACS, 0.08), "miro", averaging="swad")
     asked = ["cha2022_table1", "zhang2023_table2", "cha2021_table2", "ye2022_table2"]
@@ -122,8 +127,10 @@ def test_several_tables_at_once(make: Any, pacs: Path) -> None:
         (
             TRAIN_VAL,
             TrainVal(),
-            "The same here as there: backbone resnet50-bn_frozen, init supervised_tv_in1k, tuning ft, "
-            "selection train_val.",
+            (
+                "The same here as there: backbone resnet50-bn_frozen, init supervised_tv_in1k, "
+                "tuning ft, selection train_val."
+            ),
         ),
         (TRAIN_VAL, Last(), "selection last here, train_val there."),
         ("cha2021_table2", Last(), "here as there: backbone"),
@@ -224,9 +231,12 @@ def test_names_that_are_none(pacs: Path, names: list[str], message: str) -> None
 
 
 def test_leave_one_domain_out_selection_of_the_presets(make: Any, tmp_path: Path) -> None:
-    """As experiment=domainbed2020 and domainbed2020_pairs name their protocols. Pairs prefer draw 1, ``val`` draw 0.
+    """As experiment=domainbed2020 and domainbed2020_pairs name their protocols.
 
-    Errors where a run holds out one domain: .4 with draw 0 and .3 with draw 1, so loo_val reports .7 and train_val .6.
+    Pairs prefer draw 1, ``val`` draw 0.
+
+    Errors where a run holds out one domain: .4 with draw 0 and .3 with draw 1, so loo_val reports
+    .7 and train_val .6.
     """
     parts = {"a": (0, 1), "b": (0, 2), "c": (0, 3)}
     for draw, (val, alone, other) in enumerate([(0.1, 0.4, 0.5), (0.2, 0.3, 0.3)]):
@@ -272,7 +282,9 @@ OFFICE = ["Art", "Clipart", "Product", "Real World"]
 
 
 def write_tunings(make: Any, root: Path, algorithm: str = "erm") -> None:
-    """Accuracies of linear probing .6, of fine-tuning .5, .6, .7 and .8 in the domains of OfficeHome."""
+    """Accuracies of linear probing .6, of fine-tuning .5, .6, .7 and .8 in the domains of
+    OfficeHome.
+    """
     for tuning, errors in (("lp", [0.4] * 4), ("ft", [0.5, 0.4, 0.3, 0.2])):
         write(
             make,
@@ -285,7 +297,9 @@ def write_tunings(make: Any, root: Path, algorithm: str = "erm") -> None:
 
 
 def test_tables_of_networks_stand_beside_their_network(make: Any, tmp_path: Path) -> None:
-    """Yu et al.'s Tables 1 and 3: 64.0 ± 0.4 by linear probing and 61.1 by fine-tuning in Art; they have no places."""
+    """Yu et al.'s Tables 1 and 3: 64.0 ± 0.4 by linear probing and 61.1 by fine-tuning in Art; they
+    have no places.
+    """
     write_tunings(make, tmp_path)
     sections = report(tmp_path, ["yu2024_table1", "yu2024_table3"]).sections
     theirs = {

@@ -58,7 +58,8 @@ def test_who_is_beaten_by_another_is_not_called_worse_than_the_leader() -> None:
     assert verdict.leader == "irm" and not verdict.decided
     assert verdict.rivals_left == ["vrex", "erm"]
     assert verdict.apart() == (
-        "3 seeds do not separate it from vrex and erm. erm is not the best: another algorithm beats it."
+        "3 seeds do not separate it from vrex and erm. erm is not the best: another algorithm "
+        "beats it."
     )
     assert [verdict.word(name) for name in ("irm", "vrex", "erm")] == [
         "leads",
@@ -87,7 +88,9 @@ def test_a_rival_that_is_ahead_where_it_has_seeds_is_said_to_be() -> None:
 
 
 def test_differences_of_paired_seeds(small_study: Path) -> None:
-    """worst+gap: vrex .45 and .47, erm 1.1 and 1.12: .65 in both seeds, so the interval has no width."""
+    """worst+gap: vrex .45 and .47, erm 1.1 and 1.12: .65 in both seeds, so the interval has no
+    width.
+    """
     table = certainty_table(studied(small_study))
     erm = next(row for row in cells(table) if row[0].value == "erm")
     assert show(erm[1], "points") == "65.0 [65.0, 65.0]"

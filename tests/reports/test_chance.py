@@ -1,4 +1,6 @@
-"""What results must beat: a blind guess and the most frequent class, in tables, figures and sentences."""
+"""What results must beat: a blind guess and the most frequent class, in tables, figures and
+sentences.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,9 @@ def test_a_blind_guess_is_the_same_everywhere(make: Any, tmp_path: Path) -> None
 
 
 def test_the_most_frequent_class_has_measures_of_its_errors(make: Any, tmp_path: Path) -> None:
-    """0.2, 0.3, 0.4, 0.6: average .375, worst .6, gap .4, worst+gap .6 + .4 / 2 = .8; .7 elsewhere is the ideal."""
+    """0.2, 0.3, 0.4, 0.6: average .375, worst .6, gap .4, worst+gap .6 + .4 / 2 = .8; .7 elsewhere
+    is the ideal.
+    """
     root = written(make, tmp_path, {"erm": 0.3}, majority=lambda env: MAJORITY.get(env, ELSEWHERE))
     guess, frequent = chance_in(root).references
     expected = {"average": 0.375, "worst": 0.6, "gap": 0.4, "worst_gap": 0.8, "ideal": 0.7}
@@ -112,7 +116,9 @@ def test_the_most_frequent_class_has_measures_of_its_errors(make: Any, tmp_path:
 
 
 def test_of_several_seeds_the_mean_counts(make: Any, tmp_path: Path) -> None:
-    """Seeds with images of their own: worst+gap is .2 in both environments' worst and .4, on average .3."""
+    """Seeds with images of their own: worst+gap is .2 in both environments' worst and .4, on
+    average .3.
+    """
     for seed, majority in ((0, 0.2), (1, 0.4)):
         for fold in "0123":
             who = make.identity("erm", fold, seed, n_classes=2, data_seed=seed)
@@ -332,13 +338,13 @@ def test_the_end_of_a_training_and_of_a_sweep_name_them(make: Any, tmp_path: Pat
     rows = [row for file in sorted(root.rglob(ROW_FILE)) for row in read_rows(file)[0]]
     text = study_table(rows, Last())
     assert (
-        "blind guess (K = 2), for comparison: average 50.0, worst 50.0, gap 0.0, worst+gap 50.0, ideal 50.0"
-        in text
-    )
+        "blind guess (K = 2), for comparison: average 50.0, worst 50.0, gap 0.0, worst+gap "
+        "50.0, ideal 50.0"
+    ) in text
     assert (
-        "most frequent class (K = 2), for comparison: average 37.5, worst 60.0, gap 40.0, worst+gap 80.0"
-        in text
-    )
+        "most frequent class (K = 2), for comparison: average 37.5, worst 60.0, gap 40.0, "
+        "worst+gap 80.0"
+    ) in text
     table = sweep_table([path for path in root.iterdir() if path.is_dir()], Last())
     assert "blind guess (K = 2), for comparison: 50.0 by each measure, gap 0" in table
 

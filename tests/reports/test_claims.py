@@ -1,4 +1,6 @@
-"""Claims of published tables against scipy's test from printed statistics, and against counts by hand."""
+"""Claims of published tables against scipy's test from printed statistics, and against counts by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def of(table: str, column: str) -> Any:
     ("first", "second"), [("sag_net", "coral"), ("coral", "vrex"), ("cdann", "erm")]
 )
 def test_p_values_of_domainbed_are_those_of_scipy(first: str, second: str) -> None:
-    """DomainBed prints the population's deviation over sqrt(3): times 3 / sqrt(2) it is the sample's."""
+    """DomainBed prints the population's deviation over sqrt(3): times 3 / sqrt(2) it is the
+    sample's.
+    """
     table = published("domainbed2020_train_val")
     contest = of(table.name, "pacs")
     one, other = (table.values[name]["pacs"] for name in (first, second))
@@ -59,7 +63,9 @@ def test_an_average_has_the_errors_of_its_columns() -> None:
 
 
 def test_an_average_has_the_degrees_of_freedom_of_its_columns() -> None:
-    """Satterthwaite over the variances of both averages, 3 runs each; a column of large errors dominates them."""
+    """Satterthwaite over the variances of both averages, 3 runs each; a column of large errors
+    dominates them.
+    """
     table = published("domainbed2020_train_val")
     contest = of(table.name, "average")
     first, second = contest.names[0], contest.names[3]
@@ -74,7 +80,9 @@ def test_an_average_has_the_degrees_of_freedom_of_its_columns() -> None:
 
 
 def test_the_average_of_one_column_is_that_column() -> None:
-    """And equal columns of equal deviations have their degrees of freedom times the number of columns."""
+    """And equal columns of equal deviations have their degrees of freedom times the number of
+    columns.
+    """
     means, deviations = [1.0, 2.0, 2.5], np.array([0.3, 0.4, 0.2])
     assert welch(means, deviations[:, None], 3).tolist() == welch(means, deviations, 3).tolist()
     statistic = 0.5 / math.sqrt(2 * 0.3**2 / 3 / 4)

@@ -43,7 +43,9 @@ def test_no_runs_names_the_command(tmp_path: Path) -> None:
 def test_patterns_and_the_home_folder(
     make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Shells expand neither within ``runs=[...]``; a folder whose name looks like a pattern is itself."""
+    """Shells expand neither within ``runs=[...]``; a folder whose name looks like a pattern is
+    itself.
+    """
     monkeypatch.setenv("HOME", str(tmp_path))
     for name, seed in (("pacs_lp", 0), ("pacs_ft", 1), ("vlcs", 2), ("odd[1]", 3), ("pacs_old", 4)):
         make.write_run(tmp_path / name, make.identity(seed=seed))
@@ -87,7 +89,10 @@ def test_a_file_of_garbage_does_not_bury_everything_else(make: Any, tmp_path: Pa
 
 
 def test_rows_that_contradict_the_others_of_their_run_are_named(make: Any, tmp_path: Path) -> None:
-    """Of 16 rows, 2 name another algorithm. Rows older than a key do not contradict those that have it."""
+    """Of 16 rows, 2 name another algorithm.
+
+    Rows older than a key do not contradict those that have it.
+    """
     folder = make.write_run(tmp_path, make.identity(content="f00"))
     lines = [json.loads(line) for line in (folder / ROW_FILE).read_text().splitlines()]
     for line in lines[:2]:
@@ -198,7 +203,9 @@ def test_rows_written_twice_count_once(make: Any, tmp_path: Path) -> None:
 
 
 def test_rows_written_twice_that_disagree_say_by_how_much(make: Any, tmp_path: Path) -> None:
-    """Of 16 rows 3 come again: one as it was, two with 25 % and 35 % in place of 25 %, the second after another."""
+    """Of 16 rows 3 come again: one as it was, two with 25 % and 35 % in place of 25 %, the second
+    after another.
+    """
     folder = make.write_run(tmp_path, make.identity())
     rows = make.run_rows(make.identity(), lambda env, step: 0.25)
     again = [
@@ -312,7 +319,9 @@ def test_done_without_rows_is_a_problem(make: Any, tmp_path: Path) -> None:
 
 
 def test_two_records_that_disagree_are_a_finding(make: Any, tmp_path: Path) -> None:
-    """One run at steps 100 and 200, alone and among 4: from step 200 on, errors in 0.10 are 25 % and 27 %."""
+    """One run at steps 100 and 200, alone and among 4: from step 200 on, errors in 0.10 are 25 %
+    and 27 %.
+    """
     make.write_run(tmp_path, make.identity(), folder="a", steps=(100, 200, 300), together=1)
     make.write_run(
         tmp_path,
@@ -338,7 +347,9 @@ def test_two_records_that_disagree_are_a_finding(make: Any, tmp_path: Path) -> N
 def test_other_code_and_another_identity_are_part_of_a_disagreement(
     make: Any, tmp_path: Path
 ) -> None:
-    """One hash in four folders: as it is, by other code with other errors, as another algorithm, and by an old row."""
+    """One hash in four folders: as it is, by other code with other errors, as another algorithm,
+    and by an old row.
+    """
     make.write_run(tmp_path, make.identity(content="f00"), folder="a", together=1)
     make.write_run(
         tmp_path, make.identity(code="0.2.0"), lambda env, step: 0.26, folder="b", together=1
@@ -362,7 +373,9 @@ def test_records_without_a_common_step_do_not_disagree(make: Any, tmp_path: Path
 
 
 def test_a_run_of_two_code_versions_is_of_both(make: Any, tmp_path: Path) -> None:
-    """Resumed after a commit: its later rows carry the other version, and a table would mix the two."""
+    """Resumed after a commit: its later rows carry the other version, and a table would mix the
+    two.
+    """
     folder = make.write_run(tmp_path, make.identity(code="0.1.0+a"), steps=(100,))
     append_rows(
         folder / ROW_FILE, make.run_rows(make.identity(code="0.1.0+b"), lambda e, s: 0.25, (200,))
@@ -389,7 +402,8 @@ def test_a_copied_folder_is_a_duplicate(make: Any, tmp_path: Path) -> None:
     assert kinds(collect([tmp_path])) == ["duplicate"]
 
 
-# ---- code of a user's own -------------------------------------------------------------------------------------------
+# ---- code of a user's own
+# -------------------------------------------------------------------------------------------
 
 
 def text_of(make: Any, folder: Path, text: str, trained: str, fold: str = "0") -> Path:

@@ -1,4 +1,6 @@
-"""The pictures of error against e: which algorithms stand out, one panel per setting of a benchmark."""
+"""The pictures of error against e: which algorithms stand out, one panel per setting of a
+benchmark.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ def evaluated(root: Path) -> Evaluation:
 
 @pytest.fixture
 def many(make: Any, tmp_path: Path) -> Evaluation:
-    """8 algorithms in ratio 3 and 4; m0 to m7 have held-out error .1 to .45 in every environment but the last.
+    """8 algorithms in ratio 3 and 4; m0 to m7 have held-out error .1 to .45 in every environment
+    but the last.
 
     Of the models trained on all environments, m6 is best in ratio 3 and m7 in ratio 4.
     """
@@ -38,7 +41,9 @@ def many(make: Any, tmp_path: Path) -> Evaluation:
 
 
 def test_the_baseline_and_the_leaders_of_every_setting_are_in_color(many: Evaluation) -> None:
-    """The baseline m5, the truly best m6 and m7, m0 (lowest worst+gap and average), then the next by worst+gap: m1."""
+    """The baseline m5, the truly best m6 and m7, m0 (lowest worst+gap and average), then the next
+    by worst+gap: m1.
+    """
     assert list(highlighted(many.studies, "m5")) == ["m5", "m6", "m7", "m0", "m1"]
     assert list(highlighted(many.studies, "absent"))[:3] == ["m6", "m7", "m0"]
 

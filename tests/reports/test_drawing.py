@@ -11,7 +11,9 @@ from dgbench.reports.render.drawing import COLORS, canvas, colored, end_labels, 
 
 
 def test_places_are_moved_apart_in_order_and_within_limits() -> None:
-    """b and c are 1 apart but need 4: c moves up; d and e meet the ceiling 20, so d gives way to 16."""
+    """b and c are 1 apart but need 4: c moves up; d and e meet the ceiling 20, so d gives way to
+    16.
+    """
     moved = pushed_apart({"b": 5.0, "c": 6.0, "e": 20.0, "d": 19.0}, 4.0, 0.0, 20.0)
     assert moved == pytest.approx({"b": 5.0, "c": 9.0, "d": 16.0, "e": 20.0})
     assert pushed_apart({"a": -3.0}, 4.0, 0.0, 20.0) == {"a": 0.0}

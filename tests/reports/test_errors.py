@@ -1,4 +1,6 @@
-"""``report=errors``: numbers worked by hand from small files of predictions, and those of a run equal to its rows."""
+"""``report=errors``: numbers worked by hand from small files of predictions, and those of a run
+equal to its rows.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +49,12 @@ def counts_of(tested: EnvImages, classes: Sequence[str] = CLASSES) -> Counts:
 
 
 def test_measures_by_hand() -> None:
-    """Four images, two of them right. F1: cat 2/3 (1 of 1 predicted, 1 of 2 found), dog 1/2 (1 of 2, 1 of 2), no emu.
+    """Four images, two of them right.
 
-    AUROC of the cats: their scores 0.6, 0.3 against 0.5, 0.2 win 3 of 4 pairs; of the dogs 0.4, 0.7 against 0.3, 0.6
-    win 3 of 4, too; no image is an emu.
+    F1: cat 2/3 (1 of 1 predicted, 1 of 2 found), dog 1/2 (1 of 2, 1 of 2), no emu.
+
+    AUROC of the cats: their scores 0.6, 0.3 against 0.5, 0.2 win 3 of 4 pairs; of the dogs 0.4, 0.7
+    against 0.3, 0.6 win 3 of 4, too; no image is an emu.
     """
     scores = [[0.6, 0.3, 0.1], [0.3, 0.6, 0.1], [0.5, 0.4, 0.1], [0.2, 0.7, 0.1]]
     four = images([0, 0, 1, 1], scores)
@@ -65,13 +69,16 @@ def test_measures_by_hand() -> None:
     assert auroc(four) == pytest.approx(3 / 4)
     (measured,) = counts.measures().to_dict("records")
     assert (measured["images"], measured["accuracy"], measured["macro_f1"]) == (4, 0.5, 0.5)
-    # bins ]8/15, 9/15] holds 0.6 (right) and 0.6 (wrong), ]7/15, 8/15] 0.5 (wrong), ]10/15, 11/15] 0.7 (right)
+    # bins ]8/15, 9/15] holds 0.6 (right) and 0.6 (wrong), ]7/15, 8/15] 0.5 (wrong), ]10/15, 11/15]
+    # 0.7 (right)
     assert measured["ece"] == pytest.approx((abs(1 - 1.2) + abs(0 - 0.5) + abs(1 - 0.7)) / 4)
     assert measured["excess"] == pytest.approx((0.6 + 0.6 + 0.5 + 0.7) / 4 - 0.5)
 
 
 def test_weights_are_shares_of_an_image() -> None:
-    """An exact error: the image with its own color counts 3/4 and is right, with the other color 1/4 and is wrong."""
+    """An exact error: the image with its own color counts 3/4 and is right, with the other color
+    1/4 and is wrong.
+    """
     counts = counts_of(images([0, 0], [[0.8, 0.2], [0.4, 0.6]], weight=[0.75, 0.25]), CLASSES[:2])
     (measured,) = counts.measures().to_dict("records")
     assert (measured["images"], measured["accuracy"]) == (1, 0.75)
@@ -83,7 +90,9 @@ def test_auroc_needs_all_probabilities_and_two_classes() -> None:
 
 
 def test_small_groups_are_named_and_not_called_the_worst() -> None:
-    """Nine emus, all wrong, beside twelve cats of which nine are right: eight of ten by day, one of two at night."""
+    """Nine emus, all wrong, beside twelve cats of which nine are right: eight of ten by day, one of
+    two at night.
+    """
     cat, emu = [0.9, 0.05, 0.05], [0.05, 0.05, 0.9]
     light = ["day"] * 10 + ["night"] * 2 + ["day"] * 9
     scores = [cat] * 8 + [emu] * 2 + [cat, emu] + [cat] * 9
@@ -107,7 +116,9 @@ def test_an_attribute_of_many_values_makes_no_groups() -> None:
 def write_predictions(
     folder: Path, who: Any, right: Sequence[bool], root: str | None = None, k: int = 3
 ) -> None:
-    """Ten images of the held-out environment, classes in turn; a wrong one is taken for the next class."""
+    """Ten images of the held-out environment, classes in turn; a wrong one is taken for the next
+    class.
+    """
     (env,) = who.held_out
     classes = [*CLASSES, *(f"class {i}" for i in range(3, k))]
     about = {
@@ -185,7 +196,9 @@ def test_the_tables(study: Path) -> None:
 def test_what_only_one_of_two_gets_right(
     study: Path, image_tree: Callable[..., Path], make: SimpleNamespace
 ) -> None:
-    """Every run of erm is right on 0..3, where vrex is wrong; vrex is right on 8 and 9, where both seeds of erm err."""
+    """Every run of erm is right on 0..3, where vrex is wrong; vrex is right on 8 and 9, where both
+    seeds of erm err.
+    """
     root = image_tree(**{"0.90": {"x": 10}})
     for path in (root / "0.90" / "x").iterdir():
         path.rename(root / "0.90" / f"{int(path.stem)}.png")

@@ -92,7 +92,9 @@ def test_the_page_shows_every_run(kept: Path, tmp_path: Path) -> None:
 def test_they_are_found_beside_the_runs_that_were_trained(
     names: str, kept: Path, tmp_path: Path
 ) -> None:
-    """The rows of an evaluation may be those of the training: one run, whichever folder comes first."""
+    """The rows of an evaluation may be those of the training: one run, whichever folder comes
+    first.
+    """
     for name, folder in zip(names, (kept.parent / "trained", kept), strict=True):
         shutil.copytree(folder, tmp_path / name)
     collection = collect([tmp_path])

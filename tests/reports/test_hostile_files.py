@@ -1,4 +1,5 @@
-"""Rows, archives and entries that somebody made to do harm: each is named in a line, within seconds and little memory.
+"""Rows, archives and entries that somebody made to do harm: each is named in a line, within seconds
+and little memory.
 
 None of them runs anything: what would, touches ``MARK``.
 """
@@ -276,7 +277,10 @@ def test_what_an_entry_says_of_itself_is_text(entry: Path, text: str) -> None:
 
 
 def test_links_to_pages_may_stand_in_an_entry() -> None:
-    good = "[a](https://x.org/?a=b&c=d) [b](../x/README.md#c-d) [d](mailto:a@b.c) <https://x.org> 1 < 2 <3 [0, 1]: x"
+    good = (
+        "[a](https://x.org/?a=b&c=d) [b](../x/README.md#c-d) [d](mailto:a@b.c) <https://x.org> 1 "
+        "< 2 <3 [0, 1]: x"
+    )
     assert active_markup(good) == []
 
 

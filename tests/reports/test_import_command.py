@@ -10,13 +10,18 @@ import pytest
 
 from tests.complaints import one_line
 
-NO_TORCH = "import sys\nfor name in [n for n in sys.modules if n.split('.')[0] == 'torch']: del sys.modules[name]\n"
+NO_TORCH = (
+    "import sys\nfor name in [n for n in sys.modules if n.split('.')[0] == 'torch']: del "
+    "sys.modules[name]\n"
+)
 NO_TORCH += "sys.modules['torch'] = None"  # importing it now fails
 
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
-    """ERM on three environments: 2 trials x 2 draws, every environment held out once, 2 records each."""
+    """ERM on three environments: 2 trials x 2 draws, every environment held out once, 2 records
+    each.
+    """
     for trial in range(2):
         for draw in range(2):
             for env in range(3):

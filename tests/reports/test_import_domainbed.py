@@ -1,6 +1,7 @@
 """A synthetic DomainBed sweep, imported, against a straight re-computation of DomainBed's tables.
 
-The re-computation below follows the words of the specification, record by record, and shares no code with dgbench.
+The re-computation below follows the words of the specification, record by record, and shares no
+code with dgbench.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ ALGORITHMS = {"ERM": "erm", "VREx": "vrex"}
 
 
 def record(step: int, accuracies: list[float], **args: Any) -> Record:
-    """One line of results.jsonl; accuracies are in, out of environment 0, in, out of environment 1, ..."""
+    """One line of results.jsonl; accuracies are in, out of environment 0, in, out of environment 1,
+    ...
+    """
     keys = [f"env{i}_{part}_acc" for i in range(len(accuracies) // 2) for part in ("in", "out")]
     base = {
         "dataset": "PACS",
@@ -58,7 +61,9 @@ def write_run(folder: Path, records: list[Record], done: bool = True) -> Path:
 
 
 def make_sweep(root: Path, datasets: tuple[str, ...] = ("PACS", "VLCS")) -> list[Record]:
-    """3 trials x 3 draws x all single and pair test sets, with coarse accuracies (many ties), NaN and missing runs."""
+    """3 trials x 3 draws x all single and pair test sets, with coarse accuracies (many ties), NaN
+    and missing runs.
+    """
     dice = random.Random(7)
     records = []
     sets = [[e] for e in range(ENVIRONMENTS)] + [
@@ -138,7 +143,9 @@ Way = Callable[[list[Record], int], tuple[float, float] | None]
 
 
 def sweep_accuracy(records: list[Record], e: int, way: Way) -> float | None:
-    """Runs by hparams_seed, ascending stable sort by validation accuracy with NaN lowest, reversed: the first."""
+    """Runs by hparams_seed, ascending stable sort by validation accuracy with NaN lowest, reversed:
+    the first.
+    """
     runs = []
     for draw in sorted({r["args"]["hparams_seed"] for r in records}):
         found = way([r for r in records if r["args"]["hparams_seed"] == draw], e)
@@ -216,7 +223,10 @@ def test_every_search_reports_what_domainbed_reports(sweep: Any, selection: Any,
 @pytest.mark.thorough
 @pytest.mark.parametrize(("selection", "way"), WAYS, ids=[selection.name for selection, _ in WAYS])
 def test_tables_equal_domainbeds(sweep: Any, selection: Any, way: Way) -> None:
-    """Cells: mean ± population std / sqrt(trials). Averages: per trial first. ERM is whole but for loo_val on PACS."""
+    """Cells: mean ± population std / sqrt(trials).
+
+    Averages: per trial first. ERM is whole but for loo_val on PACS.
+    """
     root, records = sweep
     document = LeaderboardReport()(read_domainbed(root), selection)
     section = next(s for s in document.sections if s.title.endswith("loo"))
@@ -301,7 +311,9 @@ def test_what_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 
 def test_subsets_keep_domainbeds_meaning(tmp_path: Path) -> None:
-    """Environment 1 is held out: its in part is reported (test), its out part is the oracle's (val)."""
+    """Environment 1 is held out: its in part is reported (test), its out part is the oracle's
+    (val).
+    """
     write_run(
         tmp_path / "a", [record(0, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], test_envs=[1], dataset="Own")]
     )
@@ -323,7 +335,9 @@ def test_validation_environments_are_held_out_too(tmp_path: Path) -> None:
 
 
 def second_training(step: int, accuracies: list[float], **args: Any) -> Record:
-    """What train_autolr.py appends when it trains again, on all images: no out part, keys of their own."""
+    """What train_autolr.py appends when it trains again, on all images: no out part, keys of their
+    own.
+    """
     line = record(step, [], **{**args, "auto_lr": True, "holdout_fraction": 0.0})
     return {
         **line,
@@ -333,7 +347,9 @@ def second_training(step: int, accuracies: list[float], **args: Any) -> Record:
 
 
 def auto_lr_sweep(root: Path) -> list[list[Record]]:
-    """2 trials x 3 draws x 4 test environments of ERM++; both trainings end where their learning rate says."""
+    """2 trials x 3 draws x 4 test environments of ERM++; both trainings end where their learning
+    rate says.
+    """
     dice, runs = random.Random(3), []
     for trial in range(2):
         for draw in range(3):
@@ -360,7 +376,9 @@ def auto_lr_sweep(root: Path) -> list[list[Record]]:
 
 
 def merged(run: list[Record]) -> Record:
-    """``collect_results --auto_lr`` makes one record of a run: a key has the value of the last line that has it."""
+    """``collect_results --auto_lr`` makes one record of a run: a key has the value of the last line
+    that has it.
+    """
     return {key: value for line in run for key, value in line.items()}
 
 
@@ -438,7 +456,9 @@ def test_names_that_do_not_fit_and_empty_folders(tmp_path: Path) -> None:
 
 
 def test_accuracies_that_are_none_are_named_and_reach_no_table(tmp_path: Path) -> None:
-    """Environment 0 is held out: what is reported of it and what the oracle looks at, and a training accuracy."""
+    """Environment 0 is held out: what is reported of it and what the oracle looks at, and a
+    training accuracy.
+    """
     values = [
         [78.3, -0.1, 0.5, 0.5, 0.5, 0.5],
         [0.5, math.nan, math.inf, 0.5, 0.5, 0.5],

@@ -1,4 +1,6 @@
-"""Logs of SWAD's code family, made up in their published form, against numbers computed from the logs directly."""
+"""Logs of SWAD's code family, made up in their published form, against numbers computed from the
+logs directly.
+"""
 
 from __future__ import annotations
 

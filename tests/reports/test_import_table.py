@@ -58,7 +58,9 @@ def frame_of(envs: tuple[str, ...] = ENVIRONMENTS, seeds: int = 3, **more: Any) 
 
 
 def domainbed_folder(root: Path) -> pd.DataFrame:
-    """A sweep of ERM and VREx on PACS: 3 trials, 2 steps; and the same accuracies as a table, line by line."""
+    """A sweep of ERM and VREx on PACS: 3 trials, 2 steps; and the same accuracies as a table, line
+    by line.
+    """
     dice = np.random.default_rng(2)
     lines: list[dict[str, Any]] = []
     for name in ("ERM", "VREx"):
@@ -380,7 +382,8 @@ def test_a_table_of_a_paper_gives_a_leaderboard_and_a_verdict(tmp_path: Path, co
 def test_printed_errors_decide_as_welch_does() -> None:
     """Two algorithms over two columns: decided exactly where the printed interval excludes 0.
 
-    Four variances of 2 degrees of freedom each, all equal: Satterthwaite gives 8 for the difference.
+    Four variances of 2 degrees of freedom each, all equal: Satterthwaite gives 8 for the
+    difference.
     """
     deviation = 0.6 * np.sqrt(3)
     half = t.ppf(0.975, 8) * deviation * np.sqrt(4 / 3) / 2
@@ -524,7 +527,9 @@ NO_STYLES = b'<styleSheet xmlns="http://schemas.openxmlformats.org/spreadsheetml
 
 @pytest.mark.parametrize("form", ["checks", "styles gone", "styles empty"])
 def test_a_workbook_of_which_openpyxl_warns_is_read(form: str, tmp_path: Path) -> None:
-    """Checks of its cells, which are not kept; no stylesheet, or one without a style, as other programs write it."""
+    """Checks of its cells, which are not kept; no stylesheet, or one without a style, as other
+    programs write it.
+    """
     book = openpyxl.Workbook()
     sheet = book.active
     for row in (("algorithm", "environment", "accuracy"), ("erm", "a", 0.5), ("erm", "b", 0.6)):
@@ -578,7 +583,9 @@ def test_a_file_that_would_fill_the_memory_is_refused(kind: str, tmp_path: Path)
 
 
 def test_many_environments_share_what_they_have_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs of one table share one list of environments, and its text is formatted once; nothing warns."""
+    """Runs of one table share one list of environments, and its text is formatted once; nothing
+    warns.
+    """
     names = [f"e{number}" for number in range(150)]
     lines = []
     for algorithm in ("erm", "vrex"):

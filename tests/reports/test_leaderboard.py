@@ -42,7 +42,8 @@ def other_dataset(
 
 @pytest.fixture
 def two_datasets(make: Any, small_study: Path) -> Path:
-    """sr_cmnist of ``small_study`` (errors erm .2 .2 .2 .8, vrex .3 .3 .3 .4, + .02 on seed 1) and pacs.
+    """sr_cmnist of ``small_study`` (errors erm .2 .2 .2 .8, vrex .3 .3 .3 .4, + .02 on seed 1) and
+    pacs.
 
     pacs: erm .4 and .5 (seeds 0 and 1), vrex .2 and .3, group_dro .3 in seed 0 only.
     """
@@ -73,7 +74,9 @@ def test_leaderboard_by_hand(two_datasets: Path) -> None:
 
 
 def test_datasets_without_a_common_seed_share_an_average(make: Any, small_study: Path) -> None:
-    """Means of either dataset over its own seeds; no seed has both, so none says how sure a lead is."""
+    """Means of either dataset over its own seeds; no seed has both, so none says how sure a lead
+    is.
+    """
     for seed in (2, 3):
         other_dataset(make, small_study, "erm", 0.4, seed, ("art", "photo"))
         other_dataset(make, small_study, "vrex", 0.2, seed, ("art", "photo"))
@@ -116,7 +119,9 @@ def test_failed_unfinished_and_missing_folds_are_told_apart(make: Any, small_stu
 
 
 def test_ranking_score_is_split_by_shift(two_datasets: Path) -> None:
-    """sr_cmnist: erm .64 ± .0071, vrex .665: +1. pacs: erm .55 ± .035, vrex .75: +1. group_dro pacs .7: +1."""
+    """sr_cmnist: erm .64 ± .0071, vrex .665: +1. pacs: erm .55 ± .035, vrex .75: +1. group_dro pacs
+    .7: +1.
+    """
     document = LeaderboardReport(shifts=SHIFTS)(collect([two_datasets]), Last())
     scores = table(document, "ranking_score")
     vrex, dro = line(scores, "vrex"), line(scores, "group_dro")
@@ -139,7 +144,9 @@ def test_one_seed_has_no_score(two_datasets: Path, make: Any) -> None:
 
 @pytest.mark.parametrize(("divisor", "std"), [("K-1", 0.3), ("K", 0.3 * math.sqrt(3 / 4))])
 def test_domains_of_one_dataset(small_study: Path, divisor: str, std: float) -> None:
-    """erm over seeds: .79 .79 .79 .19, average .64: deviations .15 .15 .15 -.45, squares sum to .27 = 3 x .09."""
+    """erm over seeds: .79 .79 .79 .19, average .64: deviations .15 .15 .15 -.45, squares sum to .27
+    = 3 x .09.
+    """
     document = LeaderboardReport(std_divisor=divisor)(collect([small_study]), Last())
     found = table(document, "dataset_sr_cmnist")
     erm = line(found, "erm")
@@ -149,7 +156,9 @@ def test_domains_of_one_dataset(small_study: Path, divisor: str, std: float) -> 
 
 
 def test_variance_and_oracle_gap_by_hand(make: Any, tmp_path: Path) -> None:
-    """Errors at steps 1, 2, 3 are .4, .1, .3: accuracies .6 .9 .7, std over the last two .1414; gap .9 - .7 = .2."""
+    """Errors at steps 1, 2, 3 are .4, .1, .3: accuracies .6 .9 .7, std over the last two .1414; gap
+    .9 - .7 = .2.
+    """
     errors = {1: 0.4, 2: 0.1, 3: 0.3}
     for fold in range(4):
         make.write_run(
@@ -163,7 +172,9 @@ def test_variance_and_oracle_gap_by_hand(make: Any, tmp_path: Path) -> None:
 
 
 def test_zhang_et_als_table_4_stands_beside_its_datasets(two_datasets: Path) -> None:
-    """PACS, ERM: 0.96 points over epochs, 0.82 over seeds, a gap of 2.66; VREx and SR-CMNIST are not in it."""
+    """PACS, ERM: 0.96 points over epochs, 0.82 over seeds, a gap of 2.66; VREx and SR-CMNIST are
+    not in it.
+    """
     found = table(LeaderboardReport()(collect([two_datasets]), Last()), "variance")
     erm, vrex = line(found, "erm"), line(found, "vrex")
     printed = {name: cell.value for name, cell in erm.items() if name.endswith("published")}
@@ -176,7 +187,9 @@ Draws = dict[int, tuple[float, dict[str, float]]]
 
 
 def write_search(make: Any, root: Path, draws: Draws, held: list[str], **changes: Any) -> None:
-    """One run per draw: its val accuracy on the training environments, its test accuracy on the held-out ones."""
+    """One run per draw: its val accuracy on the training environments, its test accuracy on the
+    held-out ones.
+    """
     for draw, (val, tests) in draws.items():
         name = f"m-{'-'.join(held)}-{draw}"
         own = {
@@ -211,8 +224,8 @@ def test_leakage_report_with_two_test_domains(make: Any, tmp_path: Path) -> None
     ]
     (answer,) = document.sections[0].answer
     assert answer == (
-        "An oracle that looks at 1 test domain gains 30.0 points (erm), and one that looks at 2 test domains gains 0.0 "
-        "points (erm) of accuracy, against the choice by validation data."
+        "An oracle that looks at 1 test domain gains 30.0 points (erm), and one that looks at 2 "
+        "test domains gains 0.0 points (erm) of accuracy, against the choice by validation data."
     )
     domains = cells(table(document, "leakage_domains"))[1]
     assert [cell.value for cell in domains[3:7]] == [
@@ -225,7 +238,9 @@ def test_leakage_report_with_two_test_domains(make: Any, tmp_path: Path) -> None
 
 
 def test_yu_et_als_table_4_stands_beside_the_same_test_domains(make: Any, tmp_path: Path) -> None:
-    """NICO++, grass, outdoor and water tested: 74.28 on average by validation, 75.54 by an oracle that looks at one."""
+    """NICO++, grass, outdoor and water tested: 74.28 on average by validation, 75.54 by an oracle
+    that looks at one.
+    """
     given, held = (
         ["autumn", "dim", "grass", "outdoor", "rock", "water"],
         ["grass", "outdoor", "water"],
@@ -304,7 +319,9 @@ def test_measures_take_the_chosen_draw(make: Any, tmp_path: Path) -> None:
 
 
 def test_loo_val_on_our_own_rows(make: Any, tmp_path: Path) -> None:
-    """Draw 0 is better validated by the pair runs (.6 on the other environment against .5), draw 1 by val."""
+    """Draw 0 is better validated by the pair runs (.6 on the other environment against .5), draw 1
+    by val.
+    """
     given = ["0.90", "0.85", "0.80"]
     for draw, (val, other) in {0: (0.5, 0.6), 1: (0.9, 0.5)}.items():
         for env in given:
@@ -354,7 +371,9 @@ def test_environments_that_only_choose_make_no_board(make: Any, tmp_path: Path) 
 
 
 def test_forms_of_a_dataset_are_named_by_what_differs() -> None:
-    """The given environments follow from the ratio, so they are named only where nothing else differs."""
+    """The given environments follow from the ratio, so they are named only where nothing else
+    differs.
+    """
     keys = ("dataset", "variant", "given", "base")
     first = {"dataset": "d", "variant": {"ratio": 3}, "given": ["a", "b"], "base": "digits"}
     second = {**first, "variant": {"ratio": 4}, "given": ["a", "b", "c"]}
@@ -369,7 +388,10 @@ def test_forms_of_a_dataset_are_named_by_what_differs() -> None:
 
 
 def test_published_beside_ours_with_rank_changes(two_datasets: Path) -> None:
-    """Theirs on PACS: erm 81.5, vrex 81.8. Ours .55 and .75. Both leaderboards have vrex first: no place won."""
+    """Theirs on PACS: erm 81.5, vrex 81.8.
+
+    Ours .55 and .75. Both leaderboards have vrex first: no place won.
+    """
     report = LeaderboardReport(
         baseline="ye2022_table1", published=["ye2022_table1", "zhang2023_table2"]
     )
@@ -378,7 +400,8 @@ def test_published_beside_ours_with_rank_changes(two_datasets: Path) -> None:
     assert number(beside["pacs ours"]) == pytest.approx(0.55)
     assert number(beside["pacs theirs"]) == pytest.approx(0.815)
     assert number(beside["pacs difference"]) == pytest.approx(-0.265)
-    # without group_dro, which has no average: erm 70.5 before vrex 70.0 in the paper, vrex first here
+    # without group_dro, which has no average: erm 70.5 before vrex 70.0 in the paper, vrex first
+    # here
     board = table(document, "leaderboard")
     assert (line(board, "vrex")["Δ rank"].value, line(board, "erm")["Δ rank"].value) == (1, -1)
     correlations = table(document, "leaderboard_correlation", section=-1)
@@ -423,7 +446,9 @@ def test_code_versions_are_not_mixed(make: Any, small_study: Path) -> None:
 
 
 def shifts_of_both(root: Path, **changes: Any) -> Path:
-    """pacs is dominated by diversity; sr_cmnist of ``small_study`` by correlation, less clearly with ``cor=0.05``."""
+    """pacs is dominated by diversity; sr_cmnist of ``small_study`` by correlation, less clearly
+    with ``cor=0.05``.
+    """
     cor, null = changes.pop("cor", 0.6), {"div": 0.02, "cor": 0.02}
     digits = {
         "variant": {"ratio": 3, "scale": 1},
@@ -449,7 +474,9 @@ def split_of(document: Document) -> dict[str, str]:
 
 
 def test_the_split_may_come_from_estimates(two_datasets: Path, tmp_path: Path) -> None:
-    """Against the configuration, so that it can be seen which of the two counts; the note says where it is from."""
+    """Against the configuration, so that it can be seen which of the two counts; the note says
+    where it is from.
+    """
     wrong = {"sr_cmnist": "diversity", "pacs": "correlation"}
     folder = shifts_of_both(tmp_path / "shifts")
     document = LeaderboardReport(shifts=wrong, shifts_from=str(folder))(
@@ -466,7 +493,9 @@ def test_the_split_may_come_from_estimates(two_datasets: Path, tmp_path: Path) -
 
 
 def test_what_estimates_do_not_settle_is_under_other(two_datasets: Path, tmp_path: Path) -> None:
-    """sr_cmnist: [.00, .10] holds the null. pacs was estimated on other given environments than the board's."""
+    """sr_cmnist: [.00, .10] holds the null. pacs was estimated on other given environments than the
+    board's.
+    """
     folder = shifts_of_both(tmp_path / "shifts", cor=0.05)
     document = LeaderboardReport(shifts=SHIFTS, shifts_from=[str(folder)])(
         collect([two_datasets]), Last()

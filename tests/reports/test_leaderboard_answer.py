@@ -68,7 +68,9 @@ def test_a_lead_within_noise_is_not_crowned(make: Any, tmp_path: Path) -> None:
 
 
 def test_equal_models_are_no_lead(make: Any, tmp_path: Path) -> None:
-    """Of two environments one trains: x and y are one model. w has their mean, by other seeds; v is .1 lower."""
+    """Of two environments one trains: x and y are one model. w has their mean, by other seeds; v is
+    .1 lower.
+    """
     pair = {"x": [0.7, 0.8], "y": [0.7, 0.8]}
     head, numbers = leaderboard_answer(board_of(make, tmp_path / "alone", pacs=pair))
     assert "x and y are equal in every result (trained on one environment" in head
@@ -85,7 +87,9 @@ def test_equal_models_are_no_lead(make: Any, tmp_path: Path) -> None:
 
 
 def test_several_datasets_are_averaged_by_seed(make: Any, tmp_path: Path) -> None:
-    """Averages over the datasets: x .6 in both seeds, y .5 in both, so no spread; q lacks a dataset."""
+    """Averages over the datasets: x .6 in both seeds, y .5 in both, so no spread; q lacks a
+    dataset.
+    """
     board = board_of(
         make,
         tmp_path,
@@ -160,7 +164,9 @@ def test_blocks_of_the_ranks(make: Any, tmp_path: Path) -> None:
 
 
 def test_every_algorithm_is_in_the_pictures(make: Any, tmp_path: Path) -> None:
-    """Best on top, with its value; names that matplotlib would read as formulas or hide; no panel for one dataset."""
+    """Best on top, with its value; names that matplotlib would read as formulas or hide; no panel
+    for one dataset.
+    """
     accuracies = {"_x": [0.8, 0.7], "y$2$": [0.7, 0.68], "z": [0.6, 0.5]}
     board = board_of(make, tmp_path / "one", pacs=accuracies)
     figure = average_figure(board)

@@ -47,7 +47,8 @@ def test_measures_by_hand(small_study: Path) -> None:
     """erm, seed 0: held-out errors .2 .2 .2 .8, seed 1 the same + .02.
 
     average .35 and .37: mean .36, std .02 / sqrt(2) = .0141; worst+gap .8 + .6/2 = 1.1 and 1.12;
-    ideal .9 at e = 0 for both. vrex: average .325 and .345, worst+gap .4 + .1/2 = .45 and .47, ideal .4.
+    ideal .9 at e = 0 for both. vrex: average .325 and .345, worst+gap .4 + .1/2 = .45 and .47,
+    ideal .4.
     """
     measures, held_out, selected, correlation, *_ = build(small_study).sections[0].tables
     erm, vrex = line(measures, "erm"), line(measures, "vrex")
@@ -66,7 +67,9 @@ def test_measures_by_hand(small_study: Path) -> None:
 
 
 def test_a_wrong_pick_costs_its_ideal_error(make: Any, tmp_path: Path) -> None:
-    """a: held-out errors .1 .1 .1 .6 (average .225), ideal .9; b: .3 all (average .3), ideal .3: average loses .6."""
+    """a: held-out errors .1 .1 .1 .6 (average .225), ideal .9; b: .3 all (average .3), ideal .3:
+    average loses .6.
+    """
     for name, errors, top in (("a", [0.1, 0.1, 0.1, 0.6], 0.9), ("b", [0.3] * 4, 0.3)):
         for fold, error in enumerate(errors):
             make.write_run(
@@ -82,7 +85,9 @@ def test_a_wrong_pick_costs_its_ideal_error(make: Any, tmp_path: Path) -> None:
 
 
 def test_equal_models_are_no_lead(make: Any, tmp_path: Path) -> None:
-    """b and c are one model in every fold, a is worse: trained on three environments, so no reason is given."""
+    """b and c are one model in every fold, a is worse: trained on three environments, so no reason
+    is given.
+    """
     for name, more in (("a", 0.1), ("b", 0.0), ("c", 0.0)):
         for seed, fold in product(range(2), ("0", "1", "2", "3", "full")):
             who = make.identity(name, fold, seed)
@@ -129,7 +134,9 @@ def test_algorithms_without_a_common_seed_are_counted_by_their_seeds(
 
 
 def test_a_headline_over_some_of_the_algorithms_says_so(make: Any, tmp_path: Path) -> None:
-    """c has the lowest error, and one seed of two: it is not ruled out, and nothing is decided or bold."""
+    """c has the lowest error, and one seed of two: it is not ruled out, and nothing is decided or
+    bold.
+    """
     for name, seeds, error in (("a", (0, 1), 0.3), ("b", (0, 1), 0.4), ("c", (0,), 0.1)):
         for seed in seeds:
             for fold in range(4):
@@ -164,7 +171,10 @@ def test_missing_and_failed_folds_are_not_averaged_over(make: Any, tmp_path: Pat
     (hydra / "overrides.yaml").write_text(
         "[algorithm=erm, 'protocol.folds=[0,1]', dataset.scale=2]"
     )
-    fill = f"python train.py algorithm=erm dataset.scale=2 'protocol.folds=[2,3]' paths.output_dir={tmp_path.parent}"
+    fill = (
+        "python train.py algorithm=erm dataset.scale=2 'protocol.folds=[2,3]' "
+        f"paths.output_dir={tmp_path.parent}"
+    )
     assert problems(build(tmp_path))["missing folds"].endswith(fill)
     assert "1 seed: " in " ".join(document.sections[0].tables[0].notes)
 
@@ -233,7 +243,9 @@ def test_no_environment_beyond_the_given_means_no_ideal(make: Any, tmp_path: Pat
 
 
 def test_the_ideal_is_refused_where_an_environment_is_missing(make: Any, tmp_path: Path) -> None:
-    """erm is tested in all 21 environments and the given ones; vrex lacks three that erm has, irm a given one."""
+    """erm is tested in all 21 environments and the given ones; vrex lacks three that erm has, irm a
+    given one.
+    """
     make.write_run(tmp_path, make.identity("erm", "full"))
     make.write_run(
         tmp_path,
@@ -317,7 +329,9 @@ def lead_of(document: Document) -> dict[str, Any]:
 def test_what_six_seeds_say_of_a_lead(
     make: Any, tmp_path: Path, last: float, counts: tuple[str, str]
 ) -> None:
-    """b is higher by .2 in 5 seeds, and by .2 or -.2 in the last: 2 or 14 of 64 relabelings reach it."""
+    """b is higher by .2 in 5 seeds, and by .2 or -.2 in the last: 2 or 14 of 64 relabelings reach
+    it.
+    """
     for seed in range(6):
         for name, error in (("a", 0.3), ("b", 0.5 if seed < 5 else last)):
             for fold in range(4):
@@ -378,13 +392,11 @@ def test_a_report_never_imports_torch(make: Any, tmp_path: Path) -> None:
             for fold in ("0", "1", "2", "3", "full"):
                 make.write_run(tmp_path, make.identity(algorithm, fold, seed), lambda e, s: 0.2)
     code = (
-        "import sys\n"
-        "from dgbench.reports.reading.collect import collect\n"
-        "from dgbench.reports.measuring.report import MeasuresReport\n"
-        "from dgbench.reports.render.formats import write\n"
-        "from dgbench.analysis.selection import TrainVal\n"
-        f"write(MeasuresReport()(collect([{str(tmp_path)!r}]), TrainVal()), {str(tmp_path / 'out')!r})\n"
-        "assert 'torch' not in sys.modules\n"
+        "import sys\nfrom dgbench.reports.reading.collect import collect\nfrom "
+        "dgbench.reports.measuring.report import MeasuresReport\nfrom "
+        "dgbench.reports.render.formats import write\nfrom dgbench.analysis.selection import "
+        f"TrainVal\nwrite(MeasuresReport()(collect([{str(tmp_path)!r}]), TrainVal()), "
+        f"{str(tmp_path / 'out')!r})\nassert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

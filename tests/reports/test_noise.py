@@ -1,4 +1,6 @@
-"""A lead that rounding, the order of minibatches or initial weights alone would make is named under the tables."""
+"""A lead that rounding, the order of minibatches or initial weights alone would make is named under
+the tables.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,17 @@ def matrix(**values: list[float]) -> pd.DataFrame:
 
 
 def test_the_floor_of_a_lead() -> None:
-    """Student's t with 1 degree of freedom, 12.706, times the deviation sqrt(2) over the root of 4 seeds."""
+    """Student's t with 1 degree of freedom, 12.706, times the deviation sqrt(2) over the root of 4
+    seeds.
+    """
     assert floor_of_lead([-1.0, 1.0], 4) == pytest.approx(12.706 * np.sqrt(2) / 2, rel=1e-4)
     assert floor_of_lead([0.5, 0.5, 0.5], 3) == 0
 
 
 def test_leads_of_equal_algorithms_are_below_the_floor() -> None:
-    """In 95% of studies whose seeds move nothing else: of 2,000, each with 5 repetitions of its own."""
+    """In 95% of studies whose seeds move nothing else: of 2,000, each with 5 repetitions of its
+    own.
+    """
     rng = np.random.default_rng(0)
     below = [
         abs(rng.normal(size=3).mean()) < floor_of_lead(rng.normal(size=5), 3) for _ in range(2000)
@@ -53,7 +59,9 @@ def test_parts_that_alone_make_such_a_lead_are_named() -> None:
 
 @pytest.fixture
 def study(tmp_path: Path, make: SimpleNamespace) -> Path:
-    """Two algorithms, 1 point apart in both seeds; the order alone moves vrex by 20 points, on one draw of the data."""
+    """Two algorithms, 1 point apart in both seeds; the order alone moves vrex by 20 points, on one
+    draw of the data.
+    """
 
     def write(algorithm: str, seed: int, error: float, **changes: Any) -> None:
         for fold in ("0", "1", "2", "3", "full"):

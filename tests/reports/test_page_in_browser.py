@@ -1,4 +1,6 @@
-"""The page in headless Chromium: no console error, the answer on the first screen, tables that sort, fit for phones."""
+"""The page in headless Chromium: no console error, the answer on the first screen, tables that
+sort, fit for phones.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,12 @@ pytestmark = [
 ]
 
 # Runs before the page's own script, so that its errors are heard too.
-LISTEN = "<script>window.heard = []; addEventListener('error', e => heard.push(String(e.message)));</script>"
-# Clicks the header of every table's last column twice, opens what is folded by its address, then looks at the page in
-# frames of a phone (everything unfolded) and of a laptop (as it comes).
+LISTEN = (
+    "<script>window.heard = []; addEventListener('error', e => "
+    "heard.push(String(e.message)));</script>"
+)
+# Clicks the header of every table's last column twice, opens what is folded by its address, then
+# looks at the page in frames of a phone (everything unfolded) and of a laptop (as it comes).
 ASK = """<script>
 addEventListener("load", async () => {
   const answer = {heard: window.heard, tables: []};

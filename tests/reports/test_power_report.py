@@ -1,4 +1,6 @@
-"""The plan of a study: numbers from a pilot's rows or a published table, and the command that goes on."""
+"""The plan of a study: numbers from a pilot's rows or a published table, and the command that goes
+on.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,9 @@ def test_what_is_decided_needs_no_more_seeds(make: Any, tmp_path: Path) -> None:
 
 
 def test_a_verdict_says_what_it_assumes(make: Any, tmp_path: Path) -> None:
-    """10 points over 5 seeds are decided where differences are about normal; 90 points over 9 in any case."""
+    """10 points over 5 seeds are decided where differences are about normal; 90 points over 9 in
+    any case.
+    """
     noise = np.random.default_rng(0).normal(size=(2, 9)) / 1000
     close = {
         name: dict(enumerate(level + noise[at, :5]))

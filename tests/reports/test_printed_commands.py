@@ -1,4 +1,6 @@
-"""Commands that reports print are run as they stand, with an algorithm that lies outside the repository."""
+"""Commands that reports print are run as they stand, with an algorithm that lies outside the
+repository.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,10 @@ def run(command: Any, words: list[str], folder: Path) -> Any:
     """Run a printed command; what stands before ``python`` is an environment variable."""
     start = words.index("python")
     environment = dict(word.split("=", 1) for word in words[:start])
-    before = f"import os, sys\nos.environ.update({environment})\nsys.path[:0] = {[*environment.values()]}\n"
+    before = (
+        f"import os, sys\nos.environ.update({environment})\nsys.path[:0] = "
+        f"{[*environment.values()]}\n"
+    )
     ended = command(*words[start + 1 :], cwd=folder, before=before if environment else "")
     assert ended.code == 0, ended.err
     return ended
@@ -79,7 +84,9 @@ def run(command: Any, words: list[str], folder: Path) -> Any:
 
 @pytest.mark.thorough
 def test_commands_of_reports_on_a_sweep(command: Any, own: Path) -> None:
-    """Folds that lack, seeds that a lead takes, an algorithm that another dataset has; and what made a run."""
+    """Folds that lack, seeds that a lead takes, an algorithm that another dataset has; and what
+    made a run.
+    """
     typed = ("-m", "--config-dir", "conf", *ONE_WORKER, *SHORT, "algorithm=erm,mine", "seed=0,1")
     trained = command(
         "train.py", *typed, "protocol.folds=[0,1]", f"hydra.sweep.dir='{FOLDER}'", cwd=own
@@ -117,7 +124,9 @@ def test_commands_of_reports_on_a_sweep(command: Any, own: Path) -> None:
 
 @pytest.mark.thorough
 def test_commands_of_a_leaderboard_and_its_captions(command: Any, own: Path) -> None:
-    """An algorithm that a dataset lacks, a table that is made again, and a selection of the user's own."""
+    """An algorithm that a dataset lacks, a table that is made again, and a selection of the user's
+    own.
+    """
     (own / "conf" / "selection").mkdir()
     (own / "conf" / "selection" / "sure.yaml").write_text(SELECTION_YAML)
     (own / "own.py").write_text(ALGORITHM + SELECTION)
@@ -207,11 +216,11 @@ def test_what_continues_names_the_path_of_modules(command: Any, own: Path) -> No
     code.mkdir()
     (own / "own.py").rename(code / "own.py")
     before = (
-        f"import os, sys\nos.environ['PYTHONPATH'] = {str(code)!r}\nsys.path.insert(0, {str(code)!r})\n"
-        "import signal\nfrom dgbench.training.modules.base import RunModule\n"
-        "whole = RunModule._note_divergence\n"
-        "def stop(self, *words):\n    os.kill(os.getpid(), signal.SIGTERM)\n    return whole(self, *words)\n"
-        "RunModule._note_divergence = stop\n"
+        f"import os, sys\nos.environ['PYTHONPATH'] = {str(code)!r}\nsys.path.insert(0, "
+        f"{str(code)!r})\nimport signal\nfrom dgbench.training.modules.base import "
+        "RunModule\nwhole = RunModule._note_divergence\ndef stop(self, *words):\n    "
+        "os.kill(os.getpid(), signal.SIGTERM)\n    return whole(self, "
+        "*words)\nRunModule._note_divergence = stop\n"
     )
     typed = (
         "--config-dir",

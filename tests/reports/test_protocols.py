@@ -1,4 +1,6 @@
-"""Every report over every protocol: what can be said is right, what cannot names the protocol it needs."""
+"""Every report over every protocol: what can be said is right, what cannot names the protocol it
+needs.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ PLANS = {"multi_test": MULTI_TEST, "fixed": FIXED, "single_source": SINGLE, "tar
 def folds(
     make: Any, protocol: str, plan: dict[str, Any], root: Path | None = None, **more: Any
 ) -> list[Any]:
-    """Rows of every fold; ``root`` also gets them as run folders. Error .01 wherever a fold is not tested."""
+    """Rows of every fold; ``root`` also gets them as run folders.
+
+    Error .01 wherever a fold is not tested.
+    """
     rows: list[Any] = []
     for fold, (held_out, tests, errors) in plan.items():
         changes = {
@@ -81,11 +86,14 @@ def tables(document: Document) -> dict[str, Table]:
     return {table.name: table for section in document.sections for table in section.tables}
 
 
-# ---- the closing table ------------------------------------------------------------------------------------------
+# ---- the closing table
+# ------------------------------------------------------------------------------------------
 
 
 def test_groups(make: Any) -> None:
-    """average (.1 + .2 + .3 + .8) / 4 = .35, worst .8, gap .7; eq. 6 and the ideal ask for leave-one-out."""
+    """average (.1 + .2 + .3 + .8) / 4 = .35, worst .8, gap .7; eq. 6 and the ideal ask for
+    leave-one-out.
+    """
     text = study_table(folds(make, "multi_test", MULTI_TEST), Last())
     assert lines(text)[2:6] == [
         ["0", "a", "5", "10.0"], ["0", "b", "5", "20.0"], ["1", "c", "5", "30.0"], ["1", "d", "5", "80.0"],
@@ -108,7 +116,9 @@ def test_groups_of_one_are_leave_one_out(make: Any) -> None:
 
 
 def test_a_group_without_rows_takes_the_measures_away(make: Any) -> None:
-    """An average over a part of the environments would be another quantity; the rows of fold 0 name fold 1."""
+    """An average over a part of the environments would be another quantity; the rows of fold 0 name
+    fold 1.
+    """
     text = study_table(folds(make, "multi_test", {"0": MULTI_TEST["0"]}), Last())
     assert ["1", "d", "-", "-"] in lines(text)
     assert value(text, "average") == "-"
@@ -122,7 +132,9 @@ def test_a_validation_environment_is_not_reported(make: Any) -> None:
 
 
 def test_an_environment_held_out_by_several_models(make: Any) -> None:
-    """(.2 + .4 + .6) / 3 = .4 in a and c, (.1 + .5 + .6) / 3 = .4 in b, (.3 + .5 + .7) / 3 = .5 in d."""
+    """(.2 + .4 + .6) / 3 = .4 in a and c, (.1 + .5 + .6) / 3 = .4 in b, (.3 + .5 + .7) / 3 = .5 in
+    d.
+    """
     text = study_table(folds(make, "single_source", SINGLE), Last())
     assert [line for line in lines(text) if line[:1] == ["1"]] == [
         ["1", "a", "5", "20.0"], ["1", "c", "5", "40.0"], ["1", "d", "5", "50.0"],
@@ -133,7 +145,9 @@ def test_an_environment_held_out_by_several_models(make: Any) -> None:
 
 
 def test_the_oracle_is_marked(make: Any) -> None:
-    """The rows of its own environments count though they are not held out; those of others are not its result."""
+    """The rows of its own environments count though they are not held out; those of others are not
+    its result.
+    """
     rows = folds(make, "target_oracle", ORACLE)
     assert {r["env_held_out"] for r in rows if r["fold"] == "0" and r["env"] in ("a", "b")} == {
         False
@@ -151,7 +165,9 @@ def test_the_oracle_is_marked(make: Any) -> None:
 
 
 def test_many_folds_with_one_reason_are_told_once(make: Any) -> None:
-    """24 folds, of which 20 failed alike, one otherwise, and two have no rows: no line each, one reason each."""
+    """24 folds, of which 20 failed alike, one otherwise, and two have no rows: no line each, one
+    reason each.
+    """
     given = [f"e{i}" for i in range(24)]
     who = make.identity("erm", "3", given=given, held_out=["e3"])
     rows = [
@@ -168,11 +184,14 @@ def test_many_folds_with_one_reason_are_told_once(make: Any) -> None:
     assert "ideal: fold full: no rows" in text
 
 
-# ---- reports ----------------------------------------------------------------------------------------------------
+# ---- reports
+# ----------------------------------------------------------------------------------------------------
 
 
 def test_measures(make: Any, tmp_path: Path) -> None:
-    """One section per protocol; worst+gap is absent in each with its reason, and what exists is that of the tables."""
+    """One section per protocol; worst+gap is absent in each with its reason, and what exists is
+    that of the tables.
+    """
     for protocol, plan in PLANS.items():
         folds(make, protocol, plan, tmp_path)
     document = MeasuresReport()(collect([tmp_path]), Last())
@@ -215,7 +234,9 @@ def test_studies_with_other_groups_stand_apart(make: Any, tmp_path: Path) -> Non
 
 
 def test_leaderboard(make: Any, tmp_path: Path) -> None:
-    """Accuracies by hand: one less the errors above; the oracle has a board of its own that says what it is."""
+    """Accuracies by hand: one less the errors above; the oracle has a board of its own that says
+    what it is.
+    """
     for protocol, plan in PLANS.items():
         folds(make, protocol, plan, tmp_path)
     document = LeaderboardReport()(collect([tmp_path]), Last())
@@ -247,8 +268,9 @@ def test_a_group_that_no_run_has_is_missing_by_name(make: Any, tmp_path: Path) -
 
 
 def test_leakage_over_two_test_domains(make: Any, tmp_path: Path) -> None:
-    """Draw 1 is better on the test domains, draw 0 on validation; the oracle over both gains its mean, and
-    ``target_oracle``, which holds nothing out, has no section."""
+    """Draw 1 is better on the test domains, draw 0 on validation; the oracle over both gains its
+    mean, and ``target_oracle``, which holds nothing out, has no section.
+    """
     for draw, errors in enumerate([[0.3, 0.4], [0.1, 0.2]]):
         plan = {"0": (["a", "b"], [["a", "b"]], errors)}
         folds(make, "multi_test", plan, tmp_path, draw=draw, hparams={"lr": draw}, run=f"m{draw}")

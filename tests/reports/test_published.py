@@ -97,7 +97,9 @@ def test_yu2024_leakage() -> None:
 
 
 def test_yu2024_linear_probing() -> None:
-    """16 averages of Table 3, of which one is printed 0.3 too low; Table 1 shares its ResNet-50 with it."""
+    """16 averages of Table 3, of which one is printed 0.3 too low; Table 1 shares its ResNet-50
+    with it.
+    """
     table, first = published("yu2024_table3"), published("yu2024_table1")
     wrong = {}
     for row, line in table.printed.items():
@@ -150,7 +152,8 @@ def test_zhang2023_flexible() -> None:
         ), row
 
 
-#: averages that OoD-Bench prints in Table 2 and that its columns do not give: row -> (printed, computed)
+#: averages that OoD-Bench prints in Table 2 and that its columns do not give: row -> (printed,
+#: computed)
 YE_AVERAGES = {
     "rsc": (61.4, 62.9),
     "coral": (61.5, 62.4),
@@ -162,7 +165,9 @@ YE_AVERAGES = {
 
 @pytest.mark.parametrize("name", ["ye2022_table1", "ye2022_table2"])
 def test_ye2022_ranking_scores(name: str) -> None:
-    """All arrows (16 x 4 and 16 x 3) and all 32 scores follow from ERM's error bar; 5 averages of Table 2 do not."""
+    """All arrows (16 x 4 and 16 x 3) and all 32 scores follow from ERM's error bar; 5 averages of
+    Table 2 do not.
+    """
     table = published(name)
     erm = table.values["erm"]
     wrong = {}
@@ -181,7 +186,9 @@ def test_ye2022_ranking_scores(name: str) -> None:
 
 
 def test_ye2022_previous_scores() -> None:
-    """Table 2 repeats Table 1's scores; for CORAL it says -1 where Table 1 says 0 (arrows: up, up, down, down)."""
+    """Table 2 repeats Table 1's scores; for CORAL it says -1 where Table 1 says 0 (arrows: up, up,
+    down, down).
+    """
     first, second = published("ye2022_table1").printed, published("ye2022_table2").printed
     assert first.keys() == second.keys()
     differ = {r: (first[r]["score"], second[r]["previous_score"]) for r in first if
@@ -190,7 +197,8 @@ def test_ye2022_previous_scores() -> None:
 
 
 def test_zhang2023_averages_and_deviations() -> None:
-    """All 21 averages and all 21 deviations; these with the divisor K, though the formula (eq. 5) has K-1.
+    """All 21 averages and all 21 deviations; these with the divisor K, though the formula (eq. 5)
+    has K-1.
 
     ERM: accuracies 81.89 79.76 72.42 82.31 76.80 71.01, K: 4.39 as printed, K-1: 4.81.
     """
@@ -206,7 +214,9 @@ def test_zhang2023_averages_and_deviations() -> None:
 
 
 def test_hwang2024_averages() -> None:
-    """Table 5's averages; its SR-CMNIST row is the mean of Table 1 over all scales and ratios (.7200, .5936)."""
+    """Table 5's averages; its SR-CMNIST row is the mean of Table 1 over all scales and ratios
+    (.7200, .5936).
+    """
     table = published("hwang2024_table5").values
     for coefficient in ("spearman", "kendall"):
         for column in ("worst", "gap", "worst_gap"):
@@ -225,7 +235,9 @@ def test_hwang2024_averages() -> None:
 
 
 def test_hwang2024_selected_algorithms() -> None:
-    """Section 6.5: of 36 choices worst+gap agrees with ideal in 25 and average in 9; on the mean, 9 and 1 of 12."""
+    """Section 6.5: of 36 choices worst+gap agrees with ideal in 25 and average in 9; on the mean, 9
+    and 1 of 12.
+    """
     words = published("hwang2024_table6").words
     for measure, of_seeds, of_mean in (("worst_gap", 25, 9), ("average", 9, 1)):
         hits = [
@@ -245,7 +257,9 @@ WITH_DOMAINS = [name for name in boards() if published(name).domains]
 
 @pytest.mark.parametrize("name", WITH_DOMAINS)
 def test_domains_average_to_their_datasets(name: str) -> None:
-    """Both are rounded, to 0.1 or less: they differ by 0.1 at most. 280 domains are DomainBed's, for each selection."""
+    """Both are rounded, to 0.1 or less: they differ by 0.1 at most. 280 domains are DomainBed's,
+    for each selection.
+    """
     table = published(name)
     assert {part.name for part in table.domains} == {
         f"{name}_{part.dataset}" for part in table.domains
@@ -262,7 +276,9 @@ def test_domains_average_to_their_datasets(name: str) -> None:
 
 
 def test_a_row_that_lacks_a_column_has_no_average() -> None:
-    """The mean of the columns that are left would be compared with means of all: a place that was never measured."""
+    """The mean of the columns that are left would be compared with means of all: a place that was
+    never measured.
+    """
     table = published("zhang2023_table2")
     rows = dict(table.values)
     rows["erm"] = dict(list(rows["erm"].items())[1:])
@@ -334,7 +350,9 @@ def test_ye2022_values_beyond_their_bounds() -> None:
 
 
 def test_zhang2023_shifts() -> None:
-    """Max >= min; max > M_cov but for NICO++; max - min <= M_cov, which Theorem 4.2 needs, but for DomainNet."""
+    """Max >= min; max > M_cov but for NICO++; max - min <= M_cov, which Theorem 4.2 needs, but for
+    DomainNet.
+    """
     table = {row: {name: value.mean for name, value in line.items()}
              for row, line in published("zhang2023_table1").values.items() if row != "iid"}  # fmt: skip
     assert all(line["cpt_max"] >= line["cpt_min"] for line in table.values())

@@ -1,6 +1,8 @@
-"""Nothing in a folder kills a report or keeps it waiting, and whatever is left out is named: files changed at random.
+"""Nothing in a folder kills a report or keeps it waiting, and whatever is left out is named: files
+changed at random.
 
-DGBENCH_FUZZ_CASES=100000 runs that many cases; a case that fails is named by its number, and is the same every time.
+DGBENCH_FUZZ_CASES=100000 runs that many cases; a case that fails is named by its number, and is the
+same every time.
 """
 
 from __future__ import annotations

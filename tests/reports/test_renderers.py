@@ -1,4 +1,6 @@
-"""The files of a report: LaTeX that is well formed, tidy values, pictures, the command in every caption."""
+"""The files of a report: LaTeX that is well formed, tidy values, pictures, the command in every
+caption.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ def balanced(text: str) -> bool:
 
 
 def test_latex_by_structure(document: Document, tmp_path: Path) -> None:
-    """Where there is no LaTeX: balanced, every line of a table has its columns, nothing is left unescaped."""
+    """Where there is no LaTeX: balanced, every line of a table has its columns, nothing is left
+    unescaped.
+    """
     paths = [path for path in write(document, tmp_path) if path.suffix == ".tex"]
     whole = (tmp_path / "report.tex").read_text()
     assert balanced(whole)
@@ -114,7 +118,9 @@ def test_latex_marks_and_escapes() -> None:
 
 
 def test_latex_is_ready_for_a_paper(document: Document, tmp_path: Path) -> None:
-    """Names as papers print them, a caption of one sentence with a label, the packages in a comment, figures as PDF."""
+    """Names as papers print them, a caption of one sentence with a label, the packages in a
+    comment, figures as PDF.
+    """
     lines = [{"algorithm": "group_dro+swad", "rho": 0.5}, {"algorithm": "erm (draw=1)", "rho": 0.4}]
     columns = (Column("algorithm", key=True), Column("rho", unit="correlation"))
     notes = ["Lower is better.", "group_dro+swad leads erm (draw=1)."]
@@ -159,7 +165,9 @@ def test_the_last_bits_of_a_number_decide_nothing(number: float) -> None:
 
 
 def test_sentences_show_percent_as_tables_do() -> None:
-    """A sentence that formats a fraction by itself may differ from its table where two decimals are equally near."""
+    """A sentence that formats a fraction by itself may differ from its table where two decimals are
+    equally near.
+    """
     package = Path(dgbench.__file__).parent
     by_hand = re.compile(r"\{100(\.0)? \* [^{}]*:\.\df\}")
     files = [*(package / "reports").rglob("*.py"), package / "cli" / "outcome.py"]

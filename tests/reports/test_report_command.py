@@ -1,4 +1,6 @@
-"""``python report.py`` as a user has it: one table alone, W&B that breaks, and the benchmark of its speed."""
+"""``python report.py`` as a user has it: one table alone, W&B that breaks, and the benchmark of its
+speed.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,10 @@ def test_a_broken_wandb_breaks_no_report(command: Any, small_study: Path, tmp_pa
 
 @pytest.mark.slow
 def test_the_speed_benchmark_runs(tmp_path: Path) -> None:
-    """Few rows: 2 settings are begun, so that the whole path is walked. The exit code tells how fast the machine is."""
+    """Few rows: 2 settings are begun, so that the whole path is walked.
+
+    The exit code tells how fast the machine is.
+    """
     command = [sys.executable, str(BENCHMARK), "--rows", "60000", "--keep", str(tmp_path / "rows")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(

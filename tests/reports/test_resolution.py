@@ -22,7 +22,9 @@ def matrix(values: list[list[float]]) -> pd.DataFrame:
 
 
 def test_two_algorithms() -> None:
-    """Differences 1, 2, 3 points: deviation 1, raised by sqrt(2 / (2 ln 2)); 5.653 standard errors of 3 seeds."""
+    """Differences 1, 2, 3 points: deviation 1, raised by sqrt(2 / (2 ln 2)); 5.653 standard errors
+    of 3 seeds.
+    """
     [sentence] = resolution(matrix([[0.20, 0.20, 0.20], [0.21, 0.22, 0.23]]), "worst+gap")
     expected = detectable(1.0, 3) / math.sqrt(math.log(2))
     assert f"3 seeds find differences of {expected:.1f} points of worst+gap (" in sentence

@@ -1,4 +1,6 @@
-"""The public data frames: one line per run, environment and subset, and the measures of every study."""
+"""The public data frames: one line per run, environment and subset, and the measures of every
+study.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ ARCHIVE = (
 
 
 def test_one_line_per_run_environment_and_subset(small_study: Path) -> None:
-    """16 runs of folds with val and test in 4 environments, 4 of fold full with test in the 21 of the grid."""
+    """16 runs of folds with val and test in 4 environments, 4 of fold full with test in the 21 of
+    the grid.
+    """
     frame = results(small_study)
     assert len(frame) == 16 * (4 + 4) + 4 * (4 + 21)
     assert not frame.duplicated(["run", "env", "subset"]).any()
@@ -56,7 +60,9 @@ def test_how_many_runs_trained_together(make: Any, tmp_path: Path) -> None:
 
 
 def test_measures_by_hand(small_study: Path) -> None:
-    """erm: errors .2 .2 .2 .8, so average .35, worst .8, gap .6, worst+gap .8 + .6 / 2; ideal 0.9 (1 - 0.00)."""
+    """erm: errors .2 .2 .2 .8, so average .35, worst .8, gap .6, worst+gap .8 + .6 / 2; ideal 0.9
+    (1 - 0.00).
+    """
     found = measures(results(small_study)).set_index(["label", "seed"])
     line = found.loc[("erm", 0)]
     assert [line[name] for name in MEASURES] == pytest.approx([0.35, 0.8, 0.6, 1.1, 0.9])

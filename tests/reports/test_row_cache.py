@@ -25,7 +25,9 @@ from dgbench.reports.reading.selected import select_runs
 
 @pytest.fixture
 def root(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Three runs an hour old, one with a torn line, one resumed by other code; a cache is worth it from a byte on."""
+    """Three runs an hour old, one with a torn line, one resumed by other code; a cache is worth it
+    from a byte on.
+    """
     monkeypatch.setattr(row_cache, "WORTH", 1)
     root = tmp_path / "runs"
     for fold in ("0", "1", "full"):
@@ -60,7 +62,9 @@ def same(one: Collection, other: Collection) -> None:
 
 
 def parsed(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the run folders whose row files a report with a cache parses; it is the same as one without."""
+    """Names of the run folders whose row files a report with a cache parses; it is the same as one
+    without.
+    """
     found: list[str] = []
     read = row_cache.read_row_file
 
@@ -139,7 +143,9 @@ def test_a_file_that_may_still_change_is_not_kept(
 
 
 def test_the_same_folder_under_another_name(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Relative, through a link, renamed: the rows are those that were kept, the paths those that were named."""
+    """Relative, through a link, renamed: the rows are those that were kept, the paths those that
+    were named.
+    """
     collect([root], cache=True)
     monkeypatch.chdir(root.parent)
     assert parsed(Path("runs"), monkeypatch) == []
@@ -186,7 +192,9 @@ def test_a_damaged_cache_is_named(root: Path, caplog: pytest.LogCaptureFixture) 
 def test_a_cache_of_other_rows_is_named_and_made_again(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A copy, or a disk that was put back, gives other rows the size and the times of those that were read."""
+    """A copy, or a disk that was put back, gives other rows the size and the times of those that
+    were read.
+    """
     monkeypatch.setattr(row_cache, "_stamp", lambda about: (about.st_size, 0, 0))
     collect([root], cache=True)
     other = root / "study" / "erm_seed0_foldfull" / ROW_FILE

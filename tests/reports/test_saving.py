@@ -1,4 +1,6 @@
-"""Figures are saved by another process, or by the own one: the same bytes, and no figure is lost with a process."""
+"""Figures are saved by another process, or by the own one: the same bytes, and no figure is lost
+with a process.
+"""
 
 from __future__ import annotations
 

@@ -63,7 +63,9 @@ def test_the_interval_is_exact(n: int) -> None:
 
 
 def test_worst_group_as_wilds() -> None:
-    """WILDS: accuracy of each group that occurs, the least of them; groups are combinations of metadata."""
+    """WILDS: accuracy of each group that occurs, the least of them; groups are combinations of
+    metadata.
+    """
     rng = np.random.default_rng(0)
     true, predicted, place = (rng.integers(0, 2, 300) for _ in range(3))
     where = rng.choice(["x", "y", "z"], 300)
@@ -83,7 +85,9 @@ def test_worst_group_as_wilds() -> None:
 
 
 def test_the_interval_of_the_worst_group_allows_for_its_choice() -> None:
-    """24 groups of 60 images that all have 20% errors: 95% of the worst one alone would miss that in two of five."""
+    """24 groups of 60 images that all have 20% errors: 95% of the worst one alone would miss that
+    in two of five.
+    """
     rng, groups, images = np.random.default_rng(3), 24, 60
     group = np.repeat(np.arange(groups), images)
     holds, alone_holds = [], []

@@ -87,7 +87,9 @@ def test_what_every_mark_means(tmp_path: Path) -> None:
 
 
 def test_what_is_stuck(tmp_path: Path) -> None:
-    """An old beat without a lock, a lock without a beat for more than 600 s, a process of this host that is gone."""
+    """An old beat without a lock, a lock without a beat for more than 600 s, a process of this host
+    that is gone.
+    """
     make(tmp_path, "late", "RUNNING", time=NOW - 120)
     make(tmp_path, "silent", "RUNNING", time=NOW - 700)
     make(tmp_path, "gone", "RUNNING", host=socket.gethostname(), pid=(pid := dead_process()))
@@ -218,7 +220,9 @@ def test_a_torn_heartbeat_is_none(tmp_path: Path, text: str) -> None:
 
 
 def test_the_table(tmp_path: Path) -> None:
-    """Two runs of one process at 2 steps/s each and 60 steps to go, one waiting with 100: 220 / 4 = 55 s."""
+    """Two runs of one process at 2 steps/s each and 60 steps to go, one waiting with 100: 220 / 4 =
+    55 s.
+    """
     for name in ("a", "b"):
         make(tmp_path, name, "RUNNING", pid=9)
     make(tmp_path, "c", "DONE")
@@ -239,7 +243,9 @@ def test_the_table(tmp_path: Path) -> None:
 
 
 def test_time_left_counts_what_an_interrupted_run_has_done(tmp_path: Path) -> None:
-    """60 steps to go of the one that runs and 30 of the one that was interrupted, at 2 steps/s: 45 s."""
+    """60 steps to go of the one that runs and 30 of the one that was interrupted, at 2 steps/s: 45
+    s.
+    """
     make(tmp_path, "a", "RUNNING", step=40)
     stopped = make(tmp_path, "b", "INTERRUPTED", step=70)
     found, _ = run_states([tmp_path], NOW, 600.0, lambda folder: True)
@@ -350,7 +356,9 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_as_a_user_has_it(train: Any, command: Any, tmp_path: Path) -> None:
-    """Killed in the middle: a stuck run and waiting ones, exit code 3; after the same command all done, 0."""
+    """Killed in the middle: a stuck run and waiting ones, exit code 3; after the same command all
+    done, 0.
+    """
     die = "from dgbench.callbacks.recorder import Recorder as r\nimport os\n"
     die += "r.on_validation_epoch_end = lambda *_: os.kill(os.getpid(), 9)"
     assert train("protocol.folds=[0,1]", cwd=tmp_path, before=die).code == -9

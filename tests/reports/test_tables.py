@@ -1,4 +1,6 @@
-"""``dgbench.reports.ranking.report(frame)`` and its like: the tables of a report, from a frame of results."""
+"""``dgbench.reports.ranking.report(frame)`` and its like: the tables of a report, from a frame of
+results.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ ARCHIVE = (
 
 @pytest.mark.parametrize("name", reports.__all__)
 def test_no_module_hides_a_public_name(name: str) -> None:
-    """Importing ``dgbench.reports.leaderboard``, were it a module, would replace the function of that name."""
+    """Importing ``dgbench.reports.leaderboard``, were it a module, would replace the function of
+    that name.
+    """
     assert not (PACKAGE / f"{name}.py").exists()
     assert not (PACKAGE / name).exists()
     assert name in dir(reports)
@@ -38,7 +42,9 @@ def test_a_name_that_does_not_exist() -> None:
 
 
 def test_leaderboard_by_hand(small_study: Path) -> None:
-    """Accuracies of vrex: .7 .7 .7 .6, average .675; .02 less in seed 1: mean .665, population std .01, / sqrt(2)."""
+    """Accuracies of vrex: .7 .7 .7 .6, average .675; .02 less in seed 1: mean .665, population std
+    .01, / sqrt(2).
+    """
     board = reports.leaderboard(dgbench.results(small_study))
     assert board["algorithm"].tolist() == ["vrex", "erm"]
     assert board["sr_cmnist"].tolist() == pytest.approx([0.665, 0.64])
@@ -104,7 +110,9 @@ def test_what_cannot_be_made_is_refused(small_study: Path) -> None:
 
 
 def test_the_published_archive_against_plain_means() -> None:
-    """Accuracy of a model in the environment it held out, then means over environments, seeds and datasets."""
+    """Accuracy of a model in the environment it held out, then means over environments, seeds and
+    datasets.
+    """
     frame = dgbench.results(ARCHIVE)
     held_out = frame[
         (frame["subset"] == "test") & (frame["held_out"] == frame["env"].map(lambda env: (env,)))

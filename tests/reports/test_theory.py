@@ -1,4 +1,6 @@
-"""``report=theory``: theorems of Hwang et al. (2024) and Zhang et al. (2023) on models with known errors."""
+"""``report=theory``: theorems of Hwang et al. (2024) and Zhang et al. (2023) on models with known
+errors.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def values(cells: dict[str, Cell]) -> list[object]:
 
 
 def test_equation_39_with_and_without_its_gap(small_study: Path) -> None:
-    """N = 4. erm of seed 0: worst .8, gap .6, worst+gap 1.1, ideal .9; vrex: .4, .1, .45, .4; seed 1 has .02 more."""
+    """N = 4. erm of seed 0: worst .8, gap .6, worst+gap 1.1, ideal .9; vrex: .4, .1, .45, .4; seed
+    1 has .02 more.
+    """
     document = report(small_study)
     assert values(statement(document, "eq. 39")) == pytest.approx([1, 4, (0.07 + 0.2) / 2, 0.05])
     assert values(statement(document, "eq. 39 without the gap")) == pytest.approx(
@@ -42,7 +46,9 @@ def test_equation_39_with_and_without_its_gap(small_study: Path) -> None:
 
 
 def test_theorem_3_4_of_one_model(small_study: Path) -> None:
-    """erm: errors .9 (1 - e), so b = .9, a = 0, M = .81, m = .09: b - M = .09 <= .9 / 4, b <= .81 + .72 / 2."""
+    """erm: errors .9 (1 - e), so b = .9, a = 0, M = .81, m = .09: b - M = .09 <= .9 / 4, b <= .81 +
+    .72 / 2.
+    """
     document = report(small_study)
     assert values(statement(document, "Theorem 3.4, assumption")) == pytest.approx(
         [1, 4, 0.0975, 0.06]
@@ -51,7 +57,9 @@ def test_theorem_3_4_of_one_model(small_study: Path) -> None:
 
 
 def test_errors_that_are_no_line_are_not_continued(small_study: Path) -> None:
-    """A model without an environment errs there alone, which says nothing of the environments between."""
+    """A model without an environment errs there alone, which says nothing of the environments
+    between.
+    """
     document = report(small_study)
     found = statement(document, "section 3.3.3, assumption")["holds"]
     assert (found.value, "were not tested in all environments" in found.reason) == (None, True)
@@ -60,7 +68,9 @@ def test_errors_that_are_no_line_are_not_continued(small_study: Path) -> None:
 
 @pytest.fixture
 def lines(make: Any, tmp_path: Path) -> Path:
-    """Straight lines: .8 e where 0.10 is held out, .3 + .2 e elsewhere, .5 e of the model of all environments."""
+    """Straight lines: .8 e where 0.10 is held out, .3 + .2 e elsewhere, .5 e of the model of all
+    environments.
+    """
     for fold in ("0", "1", "2", "3", "full"):
         slope, least = {"3": (0.8, 0.0), "full": (0.5, 0.0)}.get(fold, (0.2, 0.25))
         make.write_run(
@@ -141,7 +151,9 @@ def test_estimates_that_are_not_of_one_setting(lines: Path) -> None:
 
 
 def test_a_table_of_others(tmp_path: Path) -> None:
-    """Without a model of all environments one sentence says what is missing; with one, eq. 39 is told."""
+    """Without a model of all environments one sentence says what is missing; with one, eq. 39 is
+    told.
+    """
     head, held_out = (
         "algorithm,seed,environment,role,error",
         "erm,0,a,held out,.2\nerm,0,b,held out,.3\nerm,0,c,held out,.4",

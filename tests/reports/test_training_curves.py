@@ -21,7 +21,9 @@ from dgbench.reports.slices.curves import (
 
 @pytest.fixture
 def study(make: SimpleNamespace, tmp_path: Path) -> Path:
-    """Error e in a fold's held-out environment, 0.1 elsewhere; e = 0.5 at step 100 and 0.3 at 200, + 0.1 in seed 1."""
+    """Error e in a fold's held-out environment, 0.1 elsewhere; e = 0.5 at step 100 and 0.3 at 200,
+    + 0.1 in seed 1.
+    """
     for seed in (0, 1):
         for fold, env in (("0", "0.90"), ("3", "0.10")):
             who = make.identity("erm", fold, seed)
@@ -35,7 +37,9 @@ def study(make: SimpleNamespace, tmp_path: Path) -> Path:
 
 
 def test_every_role_is_of_its_own_rows(study: Path) -> None:
-    """val: the three training environments (the held-out one is no validation data); test: the held-out one alone."""
+    """val: the three training environments (the held-out one is no validation data); test: the
+    held-out one alone.
+    """
     curves = step_curves(collect([study]))
     fold = curves[(curves["fold"] == "3") & (curves["seed"] == 1)].set_index(["role", "step"])[
         "error"
@@ -55,7 +59,9 @@ def test_every_role_is_of_its_own_rows(study: Path) -> None:
 
 
 def test_means_over_folds_then_seeds(study: Path) -> None:
-    """Held out at step 200: 0.3 in seed 0 and 0.4 in seed 1, so 0.35 and a deviation of 0.1 / sqrt(2), of 4 runs."""
+    """Held out at step 200: 0.3 in seed 0 and 0.4 in seed 1, so 0.35 and a deviation of 0.1 /
+    sqrt(2), of 4 runs.
+    """
     means = mean_curves(step_curves(collect([study]))).set_index(["role", "step"])
     line = means.loc[("test", 200)]
     assert (line["error"], line["error.std"], line["runs"]) == pytest.approx(
@@ -74,7 +80,9 @@ def test_the_report_draws_both_and_keeps_unfinished_runs(study: Path) -> None:
 
 
 def test_what_training_logged_is_drawn_where_it_is_there(study: Path) -> None:
-    """One figure for loss, the first one, and one for a penalty; other names and values that are no numbers are not."""
+    """One figure for loss, the first one, and one for a penalty; other names and values that are no
+    numbers are not.
+    """
     folders = sorted(study.rglob("errors.jsonl"))
     for at, rows in enumerate(folders[:3]):
         first = {"train/loss": 0.7 + at, "lr/model": 0.1, "error/held_out": 0.5}

@@ -1,4 +1,6 @@
-"""Keys of reports of a wrong type or beyond their bounds: one line with key and value, before any row is read."""
+"""Keys of reports of a wrong type or beyond their bounds: one line with key and value, before any
+row is read.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,9 @@ def shift_identity(
 def shift_row(
     who: ShiftIdentity, pair: str = "0", values: Values | None = None, **changes: Any
 ) -> ShiftRow:
-    """One trial; the pair is ``A|B``, the number of a fold, or an environment beside pretraining images."""
+    """One trial; the pair is ``A|B``, the number of a fold, or an environment beside pretraining
+    images.
+    """
     sides = (
         pair.split("|")
         if "|" in pair

@@ -23,7 +23,9 @@ def densities(
 
 
 def with_diversity(largest: float) -> DensitiesAtPoints:
-    """p = 4 q and q up to ``largest``: (sqrt(4 q) - sqrt(q))^2 / q = 1, so the shift is half of eps_div / largest."""
+    """p = 4 q and q up to ``largest``: (sqrt(4 q) - sqrt(q))^2 / q = 1, so the shift is half of
+    eps_div / largest.
+    """
     q = largest * (np.arange(M) + 0.5) / M
     return densities(4 * q, q, q, 1, 1)
 
@@ -35,7 +37,9 @@ def with_correlation(most: float) -> DensitiesAtPoints:
 
 
 def test_thresholds_are_bisected_until_both_null_means_are_small() -> None:
-    """Means over two pairs: 1/4 of eps_div / 1e-6 is 0.0078 at 1/32, 0.03 (1 - eps_cor) is 0.0075 at 3/4."""
+    """Means over two pairs: 1/4 of eps_div / 1e-6 is 0.0078 at 1/32, 0.03 (1 - eps_cor) is 0.0075
+    at 3/4.
+    """
     eps_div, eps_cor = calibrated_thresholds([with_diversity(1e-6), with_correlation(0.06)])
     assert (eps_div, eps_cor) == pytest.approx((1e-6 / 32, 0.75), rel=1e-12)
 

@@ -1,4 +1,6 @@
-"""The classifiers of shift against values worked out elsewhere in double precision, alone and as a stack."""
+"""The classifiers of shift against values worked out elsewhere in double precision, alone and as a
+stack.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""``shift.py`` as a user runs it: rows, a second start, an interruption, sweeps, refusals, and the report."""
+"""``shift.py`` as a user runs it: rows, a second start, an interruption, sweeps, refusals, and the
+report.
+"""
 
 from __future__ import annotations
 
@@ -153,7 +155,9 @@ def test_a_users_folder_with_a_class_too_few(command: Any, tmp_path: Path, image
 def test_networks_that_learn_with_the_estimator(
     command: Any, tmp_path: Path, image_tree: Any
 ) -> None:
-    """A perceptron in a stack; a ResNet one by one, whose BatchNorm is renewed for the mean weights."""
+    """A perceptron in a stack; a ResNet one by one, whose BatchNorm is renewed for the mean
+    weights.
+    """
     few = ("features=trained", "trials=1", "halves=0", "null=false", "pairs=each")
     digits = command("shift.py", *TINY, *JOINT, *few, "estimator=[joint,ood_bench]", cwd=tmp_path)
     assert digits.code == 0, digits.err

@@ -1,4 +1,6 @@
-"""Algorithm 2 of Ye et al. 2022: a fixed set on a grid, closed forms of two Gaussians, and its known traps."""
+"""Algorithm 2 of Ye et al. 2022: a fixed set on a grid, closed forms of two Gaussians, and its
+known traps.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def shift_by_density(
     options: Options | None = None,
     **where: Any,
 ) -> DensityShift:
-    """With the thresholds of the released code, unless ``options`` have others; ``where`` points come from."""
+    """With the thresholds of the released code, unless ``options`` have others; ``where`` points
+    come from.
+    """
     others = {"eps_div": 1e-12, "eps_cor": 5e-4, **(options or {})}
     thresholds = others.pop("eps_div"), others.pop("eps_cor")
     return from_densities(densities_at(z_p, y_p, z_q, y_q, **others, **where), *thresholds)
@@ -217,7 +221,9 @@ def test_total_variation_and_hellinger_of_two_normals(mean: float, tv: float, h2
 
 
 def opposing(m: int, seed: int = 0) -> DensityShift:
-    """Both sides N(0, I_m), 1500 points each; the label is the sign of one coordinate, and the reverse in q."""
+    """Both sides N(0, I_m), 1500 points each; the label is the sign of one coordinate, and the
+    reverse in q.
+    """
     rng = np.random.default_rng(seed)
     z_p, z_q = rng.normal(size=(2, 1500, m))
     y_p, y_q = (z_p[:, 0] > 0).astype(int), (z_q[:, 0] < 0).astype(int)
@@ -236,7 +242,9 @@ def test_thresholds_on_densities_see_no_correlation_shift_in_eight_dimensions(
 
 
 def with_novel_shares(a: float, b: float, options: Options) -> DensityShift:
-    """One coordinate is -3 for a share a of p and 3 for a share b of q, else 0; one tells the class; deviation 0.3."""
+    """One coordinate is -3 for a share a of p and 3 for a share b of q, else 0; one tells the
+    class; deviation 0.3.
+    """
     rng, y = np.random.default_rng(0), np.arange(1000) % 2
     sides = []
     for share, novel in ((a, -3), (b, 3)):
@@ -255,7 +263,9 @@ def test_diversity_of_a_share_of_the_images_is_hardly_seen(a: float, b: float, d
 
 
 def test_points_of_the_pooled_density_may_give_more_than_one() -> None:
-    """Two tight clusters in eight dimensions, truth 1: weights of drawn points are bounded under the mixture only."""
+    """Two tight clusters in eight dimensions, truth 1: weights of drawn points are bounded under
+    the mixture only.
+    """
     y, found = np.arange(1000) % 2, {}
     for proposal in ("pooled", "mixture"):
         found[proposal] = []

@@ -49,7 +49,9 @@ def test_discrepancy_of_two_classifiers_and_of_all() -> None:
 
 
 def test_the_largest_of_many_noisy_differences_is_no_discrepancy() -> None:
-    """Ten classifiers that guess, no shift: the value on the images that chose the pair would be 0.14 on average."""
+    """Ten classifiers that guess, no shift: the value on the images that chose the pair would be
+    0.14 on average.
+    """
     found, naive = [], []
     for seed in range(300):
         rng = np.random.default_rng(seed)

@@ -1,4 +1,6 @@
-"""Earth mover's distance, maximum mean discrepancy and NI against values, closed forms and slower ways."""
+"""Earth mover's distance, maximum mean discrepancy and NI against values, closed forms and slower
+ways.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +138,8 @@ def test_ni_leaves_out_what_does_not_vary() -> None:
 
 
 def test_p_value_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two classes of one image a side: the sides of either class stay or are swapped, four cases of equal chance.
+    """Two classes of one image a side: the sides of either class stay or are swapped, four cases of
+    equal chance.
 
     The distance of the sides' means is 11 where both stay or both are swapped, 9 otherwise.
     """

@@ -18,7 +18,9 @@ Side = tuple[np.ndarray, np.ndarray]
 
 
 def colored(e: float, n: int, rng: np.random.Generator) -> Side:
-    """Color and noise-free class in noise; labels flipped with 0.25, the color differs from the label with e."""
+    """Color and noise-free class in noise; labels flipped with 0.25, the color differs from the
+    label with e.
+    """
     clean = rng.integers(0, 2, n)
     y = np.where(rng.random(n) < 0.25, 1 - clean, clean)
     color = np.where(rng.random(n) < e, 1 - y, y)

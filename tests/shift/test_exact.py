@@ -11,8 +11,8 @@ from dgbench.shift.exact import colored_table, exact_shift
 def test_a_table() -> None:
     """Two classes, four features; D_div is half of 0.4 + 0.5, the features of one side only.
 
-    D_cor by hand: z = 0: sqrt(.25 * .25) * (|.8 - .2| + |.2 - .8|) = .3; z = 1: sqrt(.35 * .25) * 2 |.1/.35 - .6| =
-    .185934; half of their sum.
+    D_cor by hand: z = 0: sqrt(.25 * .25) * (|.8 - .2| + |.2 - .8|) = .3; z = 1: sqrt(.35 * .25) * 2
+    |.1/.35 - .6| = .185934; half of their sum.
     """
     p = np.array([[0.20, 0.10, 0.20, 0], [0.05, 0.25, 0.20, 0]])
     q = np.array([[0.05, 0.15, 0, 0.30], [0.20, 0.10, 0, 0.20]])
@@ -103,7 +103,9 @@ def test_colored_digits_without_noise_or_exceptions() -> None:
 
 
 def test_color_is_of_the_noisy_label() -> None:
-    """p(label = 0, color = 0) = (1 - e) / 2 whatever the noise; p(label = 0, shape = 0, color = 1) = .75 e / 2."""
+    """p(label = 0, color = 0) = (1 - e) / 2 whatever the noise; p(label = 0, shape = 0, color = 1)
+    = .75 e / 2.
+    """
     assert colored_table(0.2, 0.25, shape=False)[0, 0] == pytest.approx(0.4)
     assert colored_table(0.2, 0.25)[0, 1] == pytest.approx(0.75 * 0.2 / 2)
     assert colored_table(0.2, 0.25)[1, 1] == pytest.approx(0.25 * 0.8 / 2)

@@ -17,7 +17,10 @@ def moments(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_moments_by_hand() -> None:
-    """Diagonal: 9 of the means, 1 + 1 of the deviations. Else 9 - 2 sqrt(Tr C1 C2 + 2 sqrt(det C1 C2))."""
+    """Diagonal: 9 of the means, 1 + 1 of the deviations.
+
+    Else 9 - 2 sqrt(Tr C1 C2 + 2 sqrt(det C1 C2)).
+    """
     first, second = np.diag([1.0, 4, 9]), np.diag([4.0, 1, 9])
     assert frechet_of_moments(np.zeros(3), first, np.array([1.0, 2, 2]), second) == pytest.approx(
         11, rel=1e-12

@@ -46,8 +46,9 @@ def test_no_class_left_names_what_there_is_and_the_fix() -> None:
     with pytest.raises(DataError) as caught:
         balanced(Y_P, Y_Q, 20, rng())
     assert str(caught.value) == (
-        "no class has 20 images in p and in q (class 0: 5 and 6, class 2: 7 and 4, class 1: 2 and 8, class 5: 9 and 0, "
-        "class 7: 0 and 9); lower min_per_class or choose environments with common classes"
+        "no class has 20 images in p and in q (class 0: 5 and 6, class 2: 7 and 4, class 1: 2 and "
+        "8, class 5: 9 and 0, class 7: 0 and 9); lower min_per_class or choose environments with "
+        "common classes"
     )
     with pytest.raises(DataError, match="class 4: 1 and 1 and 4 others"):
         balanced(np.arange(9), np.arange(9), 2, rng())

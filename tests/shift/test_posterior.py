@@ -42,7 +42,9 @@ def test_with_a_small_delta_nothing_is_novel() -> None:
 
 
 def of_two_normals(mean: float, n: int = 100_000) -> np.ndarray:
-    """The true posterior of N(0, 1) and N(mean, 1), one class, at points that stand for half of each."""
+    """The true posterior of N(0, 1) and N(mean, 1), one class, at points that stand for half of
+    each.
+    """
     z = np.concatenate([normal_quantiles(0, n), normal_quantiles(mean, n)])
     densities = np.stack([norm.pdf(z), norm.pdf(z, mean)], axis=1)
     return np.asarray(densities / densities.sum(axis=1, keepdims=True))

@@ -217,7 +217,9 @@ def test_concept_shift_is_told_from_estimation_error(tmp_path: Path) -> None:
 
 
 def test_distances_to_pretraining_images(tmp_path: Path) -> None:
-    """Ordered photo, art, cartoon, sketch as in Yu et al., Table 2: rank correlation with the gap -1."""
+    """Ordered photo, art, cartoon, sketch as in Yu et al., Table 2: rank correlation with the gap
+    -1.
+    """
     envs = ["photo", "art_painting", "cartoon", "sketch"]
     who = shift_identity(given=envs, estimator="frechet", settings={"n": 500})
     rows = [
@@ -347,7 +349,9 @@ def test_nothing_found() -> None:
 
 
 def test_networks_of_papers_stand_beside_ours(tmp_path: Path) -> None:
-    """Table 4 of Ye et al., perceptron of width 16: mean of .8280 .7838 .7752 .8004 .7727; of no other estimator."""
+    """Table 4 of Ye et al., perceptron of width 16: mean of .8280 .7838 .7752 .8004 .7727; of no
+    other estimator.
+    """
     keys = {
         "estimator": "ood_bench",
         "settings": {"formula": "ye2022"},

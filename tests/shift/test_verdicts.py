@@ -36,7 +36,9 @@ def value(setting: ShiftSetting, name: str, **where: Any) -> Estimate:
 
 
 def test_half_sampling_by_hand() -> None:
-    """Trials .49 .5 .51 have mean .5; the halves' deviation is the standard error, without a root of 8."""
+    """Trials .49 .5 .51 have mean .5; the halves' deviation is the standard error, without a root
+    of 8.
+    """
     own = value(
         only(estimates(shift_identity(), {"0": {"div": 0.5}}, halves=HALVES)), "div", pair="0"
     )
@@ -57,7 +59,9 @@ def test_without_halves_it_is_the_spread_of_trials() -> None:
 
 
 def test_a_dataset_is_the_mean_of_its_folds_and_its_halves_are_averaged_first() -> None:
-    """Folds .2 and .6. Their halves go up and down against one another, so that every mean of a half is .4."""
+    """Folds .2 and .6. Their halves go up and down against one another, so that every mean of a
+    half is .4.
+    """
     who = shift_identity()
     rows = estimates(who, {"0": {"div": 0.2}}, halves=HALVES)
     rows += estimates(who, {"1": {"div": 0.6}}, halves=[-offset for offset in HALVES])
@@ -232,8 +236,9 @@ def test_sentences_and_why_there_is_none() -> None:
     )
     verdict = verdicts(only(rows))["pacs"]
     assert verdict.sentence == (
-        "pacs: dominated by diversity shift (diversity 0.50 [0.45, 0.55] against 0.02 [0.02, 0.02] without shift, "
-        "correlation 0.02 [-0.03, 0.07] against 0.02 [0.02, 0.02]; 95% intervals)."
+        "pacs: dominated by diversity shift (diversity 0.50 [0.45, 0.55] against 0.02 [0.02, "
+        "0.02] without shift, correlation 0.02 [-0.03, 0.07] against 0.02 [0.02, 0.02]; 95% "
+        "intervals)."
     )
     without = verdicts(only(estimates(who, {"0": {"div": 0.5, "cor": 0.02}}, halves=HALVES)))[
         "pacs"

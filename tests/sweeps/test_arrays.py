@@ -11,7 +11,10 @@ from dgbench.errors import ConfigError
 from dgbench.sweeps import queue
 from dgbench.sweeps.arrays import Arrays, ArrayTooLargeError, NoRoomError, Pack, refusal
 
-POLICY = "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, ...)"
+POLICY = (
+    "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit "
+    "limit, ...)"
+)
 ARRAY = "sbatch: error: Batch job submission failed: Invalid job array specification"
 
 
@@ -129,7 +132,10 @@ def test_one_job_that_is_no_array_is_refused() -> None:
     [
         ("MaxArraySize            = 1001\nSchedulerParameters     = (null)", 1001),
         (
-            "MaxArraySize            = 1001\nSchedulerParameters     = bf_interval=2,max_array_tasks=300",
+            (
+                "MaxArraySize            = 1001\nSchedulerParameters     = "
+                "bf_interval=2,max_array_tasks=300"
+            ),
             300,
         ),
         ("MaxArraySize            = 0", 1),

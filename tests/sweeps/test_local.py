@@ -1,4 +1,6 @@
-"""``hydra/launcher=local``: the rows of one process, and what happens when workers die or the user stops."""
+"""``hydra/launcher=local``: the rows of one process, and what happens when workers die or the user
+stops.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ Rows = Callable[[Path], dict[str, bytes]]
 def test_a_job_of_several_studies(
     many: tuple[str, ...], command: Any, rows_of: Rows, tmp_path: Path
 ) -> None:
-    """Workers, which Hydra did not start, compose a grid and draw a search as the command itself does."""
+    """Workers, which Hydra did not start, compose a grid and draw a search as the command itself
+    does.
+    """
     alone, shared = tmp_path / "alone", tmp_path / "shared"
     alone.mkdir()
     shared.mkdir()
@@ -76,7 +80,9 @@ def sweep(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 def test_a_job_whose_process_dies_twice_is_given_up(
     sweep: subprocess.Popen[str], tmp_path: Path
 ) -> None:
-    """The first job's process is killed, its replacement too; then Ctrl-C ends the rest with exit code 130."""
+    """The first job's process is killed, its replacement too; then Ctrl-C ends the rest with exit
+    code 130.
+    """
     run, first = until(lambda: claimed(tmp_path), sweep, tmp_path)[0]
     os.kill(first, signal.SIGKILL)
     second = until(

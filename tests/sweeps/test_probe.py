@@ -23,7 +23,9 @@ WORDS = (
 
 @pytest.mark.thorough
 def test_evaluations_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scoring that is slowed down slows down what is evaluated often, by what it takes, and nothing else."""
+    """Scoring that is slowed down slows down what is evaluated often, by what it takes, and nothing
+    else.
+    """
     seconds: dict[str, float] = {}
     predicted = SingleRun.predict_logits
 

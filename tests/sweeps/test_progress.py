@@ -31,7 +31,10 @@ def study(folder: Path, name: str, *words: str) -> None:
 def test_a_line_a_minute_says_models_and_time_left(
     tmp_path: Path, clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two jobs lack seven models and another's was done before. After 60 s, 2.5: then 4.5 are left, at 24 s each."""
+    """Two jobs lack seven models and another's was done before.
+
+    After 60 s, 2.5: then 4.5 are left, at 24 s each.
+    """
     study(tmp_path, "before", DONE)
     shown = SweepProgress(2, {tmp_path / "before": 3, tmp_path / "now": 4})
     clock[0] += 30
@@ -83,7 +86,9 @@ def test_the_end_of_a_job_tells_models_where_they_are_counted_else_jobs(
 def test_what_was_trained_before_is_no_pace_of_this_command(
     tmp_path: Path, clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two models stopped at 80 of 100 steps are at 90 after 60 s: 5 min a model, of which a fifth is left."""
+    """Two models stopped at 80 of 100 steps are at 90 after 60 s: 5 min a model, of which a fifth
+    is left.
+    """
     study(tmp_path, "resumed", INTERRUPTED, INTERRUPTED)
     folders = [tmp_path / "resumed" / f"fold-{n}" for n in range(2)]
     for folder in folders:

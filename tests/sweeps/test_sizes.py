@@ -21,9 +21,8 @@ TINY = [
     "trainer.steps=100",
     "trainer.eval_every=100",
 ]
-SPEED = (
-    300.0  # minibatches per second: a model of 3 environments takes 1 s, of all 4 a third longer
-)
+# minibatches per second: a model of 3 environments takes 1 s, of all 4 a third longer
+SPEED = 300.0
 SEARCH = ["hparams=search", "hparams.scheme.draws=[0,4,7]", "hparams.scheme.trials=2"]
 AGAIN = ["hparams=search_yu2024", "hparams.scheme.draws=3"]
 GRID = ["++grid.seed=[0,1,2]", "++grid.algorithm=[erm,vrex]"]
@@ -74,7 +73,9 @@ def runs_of(planner: Planner, words: Sequence[str]) -> list[Path]:
 def test_parts_train_what_the_job_trains(
     words: list[str], seconds: float, parts: int, last: tuple[str, ...], planner: Planner
 ) -> None:
-    """5 folds of 1 s, the full one 4/3 s; every run in one part, and a part longer than allowed is one model."""
+    """5 folds of 1 s, the full one 4/3 s; every run in one part, and a part longer than allowed is
+    one model.
+    """
     found = parts_of(planner, [*TINY, *words], seconds)
     assert all(list(part.words) == [*TINY, *words, *part.extra] for part in found)
     runs = [runs_of(planner, part.words) for part in found]
@@ -93,7 +94,9 @@ def test_what_is_refused_or_not_clocked_stays_one_job(planner: Planner) -> None:
 
 
 def test_speed_of_a_search_is_that_of_a_draw_with_a_mean_batch(planner: Planner) -> None:
-    """Draws train with 8 to 512 images: the default's 64 would make a plan promise half of the time."""
+    """Draws train with 8 to 512 images: the default's 64 would make a plan promise half of the
+    time.
+    """
     clocked: list[int] = []
 
     def clock(studies: Sequence[PlannedStudy]) -> float:
@@ -253,7 +256,9 @@ def test_values_that_cannot_be_meant(word: str, line: str, command: Any, tmp_pat
 
 
 def test_weights_that_are_absent_are_told_apart(tmp_path: Path) -> None:
-    """Table 3 of Yu et al.: 10 draws x 4 test domains x 2 tunings x 3 initial weights, 2 more seeds of the best."""
+    """Table 3 of Yu et al.: 10 draws x 4 test domains x 2 tunings x 3 initial weights, 2 more seeds
+    of the best.
+    """
     workload = Workload(Planner(composer(), tmp_path, fetch_weights=False))
     workload.add(["experiment=yu2024_table3", "seed=0"])
     kinds = workload.kinds.values()

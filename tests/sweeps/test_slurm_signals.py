@@ -1,4 +1,6 @@
-"""What a cluster tells a job before its end interrupts the run at a checkpoint, and is no fault of that run."""
+"""What a cluster tells a job before its end interrupts the run at a checkpoint, and is no fault of
+that run.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +117,9 @@ def test_a_warned_job_is_requeued(number: signal.Signals, deaf: bool, tmp_path: 
 def test_a_job_that_slurm_ends_waits_for_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Slurm requeues a job that it preempts, and none that ended by itself meanwhile: SIGTERM comes twice."""
+    """Slurm requeues a job that it preempts, and none that ended by itself meanwhile: SIGTERM comes
+    twice.
+    """
     monkeypatch.setattr(
         "dgbench.sweeps.requeue.time.sleep", lambda _: os.kill(os.getpid(), signal.SIGTERM)
     )
@@ -145,7 +149,10 @@ def test_a_warning_while_it_waits_has_it_requeued(
 
 
 def test_slurm_says_it_twice(tmp_path: Path) -> None:
-    """To the job and to its step: the run is still on its way to a checkpoint. Then it is warned, and does not stop."""
+    """To the job and to its step: the run is still on its way to a checkpoint.
+
+    Then it is warned, and does not stop.
+    """
     command = Signalled(signal.SIGTERM, signal.SIGTERM, signal.SIGUSR2, deaf=True)
     with pytest.raises(SystemExit, match="requeued"):
         ended_by(SystemExit("requeued"), tmp_path, command)

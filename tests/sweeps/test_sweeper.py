@@ -88,7 +88,9 @@ def test_nothing_to_do_without_torch(command: Any, finished: Path, tmp_path: Pat
 def test_only_jobs_with_something_left_are_launched(
     command: Any, finished: Path, tmp_path: Path
 ) -> None:
-    """One run's folder is gone, and a seed is new: one job of each algorithm for the seed, and that job."""
+    """One run's folder is gone, and a seed is new: one job of each algorithm for the seed, and that
+    job.
+    """
     again(command, finished, tmp_path, before=NO_TORCH)
     gone = run_folder(tmp_path, "*-vrex-*-s0-*", "full")
     shutil.rmtree(gone)
@@ -103,7 +105,10 @@ def test_only_jobs_with_something_left_are_launched(
 
 def test_jobs_that_leave_nothing_are_no_success(command: Any, tmp_path: Path) -> None:
     """A launcher whose workers cannot be asked for what they did, as one of another engine may be."""
-    idle = "from dgbench.sweeps.local import LocalLauncher\nLocalLauncher.launch = lambda *_, **__: []\n"
+    idle = (
+        "from dgbench.sweeps.local import LocalLauncher\nLocalLauncher.launch = lambda *_, **__: "
+        "[]\n"
+    )
     ended = command("train.py", *SWEEP, "hydra/launcher=local", cwd=tmp_path, before=idle)
     assert ended.code == 1
     assert ended.out.startswith("0 of 4 jobs done")
@@ -141,7 +146,9 @@ def test_a_job_asked_for_twice_runs_once(command: Any, tmp_path: Path) -> None:
 
 
 def test_images_that_may_change_are_looked_at_again(command: Any, tmp_path: Path) -> None:
-    """Digits stood in for MNIST: once MNIST's files are there, the same command looks at them; these are broken."""
+    """Digits stood in for MNIST: once MNIST's files are there, the same command looks at them;
+    these are broken.
+    """
     words = [word for word in SWEEP if not word.startswith(("algorithm", "seed", "dataset.base"))]
     for again in (False, True):
         ended = command("train.py", *words, "paths.data_dir=data", cwd=tmp_path, before=NO_DOWNLOAD)

@@ -1,4 +1,6 @@
-"""The command that compares what two checkouts give; what it records of one takes too long for a test."""
+"""The command that compares what two checkouts give; what it records of one takes too long for a
+test.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Every check of ``make release`` finds what it is for; the check of this repository itself is ``make release``."""
+"""Every check of ``make release`` finds what it is for; the check of this repository itself is
+``make release``.
+"""
 
 from __future__ import annotations
 

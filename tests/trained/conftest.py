@@ -20,7 +20,9 @@ Trained = Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """``trained("algorithm=arm")``: folder of a finished run on the digits, 4 steps, evaluated every 2, as MLP."""
+    """``trained("algorithm=arm")``: folder of a finished run on the digits, 4 steps, evaluated
+    every 2, as MLP.
+    """
     known: dict[tuple[str, ...], Path] = {}
 
     def make(*words: str) -> Path:

@@ -1,4 +1,6 @@
-"""The mean of the runs of a search: who belongs together, what is averaged, what is looked at, what its rows say."""
+"""The mean of the runs of a search: who belongs together, what is averaged, what is looked at, what
+its rows say.
+"""
 
 from __future__ import annotations
 
@@ -146,7 +148,9 @@ def test_greedy_keeps_what_does_not_hurt(trained: dict[str, list[Path]], tmp_pat
 
 
 def test_order_ties_and_the_mean_so_far(trained: dict[str, list[Path]]) -> None:
-    """Draw 2 is best alone, then 0, 3 and 1; with 0 the mean is worse, with 3 as good, with 1 better."""
+    """Draw 2 is best alone, then 0, 3 and 1; with 0 the mean is worse, with 3 as good, with 1
+    better.
+    """
     (group,) = diwa.siblings([str(folder) for folder in trained["0"]])
     alone = {0: 0.7, 1: 0.5, 2: 0.9, 3: 0.6}
     pooled = iter([0.8, 0.79, 0.8, 0.85])

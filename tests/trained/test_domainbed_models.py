@@ -1,4 +1,6 @@
-"""A ``model.pkl`` as DomainBed's ``train.py`` saves it: the same logits here, in the folds whose tests it never saw."""
+"""A ``model.pkl`` as DomainBed's ``train.py`` saves it: the same logits here, in the folds whose
+tests it never saw.
+"""
 
 from __future__ import annotations
 

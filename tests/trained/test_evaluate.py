@@ -1,4 +1,6 @@
-"""``dgbench.evaluate``: any model gets the rows that training writes, on the folds whose tests it never saw."""
+"""``dgbench.evaluate``: any model gets the rows that training writes, on the folds whose tests it
+never saw.
+"""
 
 from __future__ import annotations
 
@@ -218,7 +220,9 @@ class Small(nn.Module):
 
 
 def test_files_of_torch_and_timm(tree_words: list[str], tmp_path: Path) -> None:
-    """The same network as a module, a torch.export file and a TorchScript file; a timm network from its tensors."""
+    """The same network as a module, a torch.export file and a TorchScript file; a timm network from
+    its tensors.
+    """
     torch.manual_seed(0)
     small, example = Small().eval(), torch.zeros(2, 3, 32, 32)
     batch = torch.export.Dim("batch", min=1)

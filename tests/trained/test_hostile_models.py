@@ -1,4 +1,6 @@
-"""A folder of hostile models: none runs anything, reaches for the network, waits or fills memory; each is one line."""
+"""A folder of hostile models: none runs anything, reaches for the network, waits or fills memory;
+each is one line.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ from tests.trained.conftest import Trained
 
 CANARY = "canary"
 EVIL = f"import os\nos.mkdir({CANARY!r})\nimport torch\nclass Thing(torch.nn.Module): pass\n"
-PLAIN = "import torch\nfrom dgbench.networks.small import MLPFeaturizer\nclass Mine(MLPFeaturizer): pass\n"
+PLAIN = (
+    "import torch\nfrom dgbench.networks.small import MLPFeaturizer\nclass Mine(MLPFeaturizer): "
+    "pass\n"
+)
 GIB = 2**30
 
 Spoil = Callable[[Path], None]
@@ -70,7 +75,8 @@ def features(path: str) -> dict[str, Any]:
 MLP = "dgbench.networks.small.MLPFeaturizer"
 MKDIR = {"_target_": "os.mkdir", "path": CANARY}
 
-# ---- names of code --------------------------------------------------------------------------------------------------
+# ---- names of code
+# --------------------------------------------------------------------------------------------------
 
 for number, path in enumerate(
     [
@@ -121,7 +127,8 @@ def duplicate_keys(folder: Path) -> None:
     (folder / "model.json").write_text(f'{text[:-1]}, "objective": "evil.Thing"}}')
 
 
-# ---- numbers and sizes ----------------------------------------------------------------------------------------------
+# ---- numbers and sizes
+# ----------------------------------------------------------------------------------------------
 
 record("wide", ("featurizer", "width", 10**9))
 record(
@@ -172,7 +179,8 @@ def nested_dataset(folder: Path) -> None:
     (folder / "model.json").write_text(text)
 
 
-# ---- files ----------------------------------------------------------------------------------------------------------
+# ---- files
+# ----------------------------------------------------------------------------------------------------------
 
 
 def last(folder: Path) -> Path:
@@ -330,7 +338,8 @@ def pipe_for_safetensors(folder: Path) -> None:
     os.mkfifo(last(folder))
 
 
-# ---- tests ----------------------------------------------------------------------------------------------------------
+# ---- tests
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -452,7 +461,9 @@ def test_no_folder_is_made_that_a_record_names(pictures_run: Path, tmp_path: Pat
 def test_programs_need_trust(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Loading a .pt2 file evaluates expressions in it as Python, loading TorchScript runs its ``__setstate__``."""
+    """Loading a .pt2 file evaluates expressions in it as Python, loading TorchScript runs its
+    ``__setstate__``.
+    """
     program = torch.export.export(
         torch.nn.Flatten(), (torch.zeros(2, 2),), dynamic_shapes=({0: torch.export.Dim("n")},)
     )

@@ -1,4 +1,6 @@
-"""``dgbench.load``: from whatever holds a run to a model that says of pictures what the run's rows say."""
+"""``dgbench.load``: from whatever holds a run to a model that says of pictures what the run's rows
+say.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ SWAD = (
     "averaging.rule.n_tolerance=1",
     "trainer.steps=8",
 )
-#: averages, groups of images, chance, memory of images, further featurizers, networks kept in the state
+#: averages, groups of images, chance, memory of images, further featurizers, networks kept in the
+#: state
 METHODS = ("arm", "mtl", "ada_clust", "adrmx", "miro", "ddg")
 VARIANTS = [
     (),
@@ -64,7 +67,8 @@ def rows_at(folder: Path, step: int) -> list[dict[str, Any]]:
     return [row for row in read_rows(folder / ROW_FILE)[0] if row["step"] == step]
 
 
-# ---- where a model may lie ------------------------------------------------------------------------------------------
+# ---- where a model may lie
+# ------------------------------------------------------------------------------------------
 
 
 def test_every_place_of_a_run_is_the_same_model(trained: Trained, tmp_path: Path) -> None:
@@ -143,7 +147,8 @@ def test_the_best_step(trained: Trained) -> None:
     assert loaded(run).step == 6
 
 
-# ---- it is what was evaluated ---------------------------------------------------------------------------------------
+# ---- it is what was evaluated
+# ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -151,7 +156,9 @@ def test_the_best_step(trained: Trained) -> None:
 def test_every_eval_set_has_the_errors_of_the_rows(
     words: tuple[str, ...], trained: Trained, tmp_path: Path
 ) -> None:
-    """Averages as they were scored (the live weights say something else), ARM in its groups, MTL with its noise."""
+    """Averages as they were scored (the live weights say something else), ARM in its groups, MTL
+    with its noise.
+    """
     run = trained(*words)
     model = loaded(run)
     result = dgbench.evaluate(model, ["trainer.device=cpu"], output=tmp_path)
@@ -183,7 +190,9 @@ def test_averages_are_not_the_live_weights(words: tuple[str, ...], trained: Trai
 def test_picture_files_have_the_errors_of_the_rows(
     step: str, pictures_run: Path, pictures: Path
 ) -> None:
-    """To the last image: all files of the held-out environment, and of no split but the one that rows name."""
+    """To the last image: all files of the held-out environment, and of no split but the one that
+    rows name.
+    """
     model = loaded(pictures_run, step)
     (row,) = [r for r in rows_at(pictures_run, model.step) if r["subset"] == "test"]
     (held,) = [
@@ -203,7 +212,9 @@ def test_picture_files_have_the_errors_of_the_rows(
 
 
 def test_groups_are_kept_together(trained: Trained) -> None:
-    """ARM sees 8 images at a time; what it says of an image depends on the others of its group alone."""
+    """ARM sees 8 images at a time; what it says of an image depends on the others of its group
+    alone.
+    """
     model = loaded(trained("algorithm=arm"))
     assert model.group_size == 8
     pixels = torch.rand(16, *model.preprocessing.image, generator=torch.Generator().manual_seed(1))
@@ -222,11 +233,14 @@ def test_features_are_in_front_of_the_classifier(trained: Trained) -> None:
         assert torch.equal(model.run.networks.classifier(model.features(x)), model(x))
 
 
-# ---- kinds of pictures ----------------------------------------------------------------------------------------------
+# ---- kinds of pictures
+# ----------------------------------------------------------------------------------------------
 
 
 def test_a_picture_may_be_anything(pictures_run: Path, pictures: Path) -> None:
-    """Files, PIL images, uint8 arrays and tensors, floating-point arrays and tensors: the same input, bit for bit."""
+    """Files, PIL images, uint8 arrays and tensors, floating-point arrays and tensors: the same
+    input, bit for bit.
+    """
     model = loaded(pictures_run)
     file = next(iter(sorted(pictures.glob("photo/dog/*.png"))))
     expected = model.predict(file).logits
@@ -312,7 +326,8 @@ def test_wrong_pictures_are_one_line(pictures_run: Path, trained: Trained, tmp_p
         assert "\n" not in str(raised.value)
 
 
-# ---- what is no model -----------------------------------------------------------------------------------------------
+# ---- what is no model
+# -----------------------------------------------------------------------------------------------
 
 
 class Bomb:

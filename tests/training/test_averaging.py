@@ -45,8 +45,9 @@ def test_running_mean_weighs() -> None:
 def test_moving_average_of_100_and_more_steps(
     flavor: str, expected: dict[int, tuple[float, float]]
 ) -> None:
-    """state: mean of 99..k, e.g. (99+100+101+102+103)/5 = 101. parameters: (2*100+101+102+103)/5 = 101.2, buffers of
-    the beginning (0). Before that the live parameters."""
+    """state: mean of 99..k, e.g. (99+100+101+102+103)/5 = 101. parameters: (2*100+101+102+103)/5 =
+    101.2, buffers of the beginning (0). Before that the live parameters.
+    """
     rule = MovingAverage(flavor=flavor)
     rule.begin(_buffer(0))
     for step in range(1, 104):
@@ -109,7 +110,9 @@ def test_swad_decides_as_the_reference(
     restarted: bool,
     tmp_path: Path,
 ) -> None:
-    """Recorded from the reference; in the third, 12 segments are added of 8, since segments count twice."""
+    """Recorded from the reference; in the third, 12 segments are added of 8, since segments count
+    twice.
+    """
     rule = _swad(losses, tmp_path if restarted else None)
     average = rule.average()
     assert average is not None
@@ -122,9 +125,12 @@ def test_swad_decides_as_the_reference(
 
 
 def test_swad_with_a_tolerance_shorter_than_the_convergence() -> None:
-    """nc=3, nt=2: segments end at 0, 2, 4 with means 0, 1.5, 3.5. Losses 1, 2, 3 converge at segment 0 with tolerance
-    1.3 * 2 = 2.6; segment 1 is added (nc - nt = 1). Loss 2: the last two are 3 and 2, the lowest is within, so segment
-    2 is added: (1.5 + 3.5) / 2 = 2.5. The end drops segment 2 and adds segment 3 (mean 5.5, end 6): 10.5 / 3 = 3.5."""
+    """nc=3, nt=2: segments end at 0, 2, 4 with means 0, 1.5, 3.5.
+
+    Losses 1, 2, 3 converge at segment 0 with tolerance 1.3 * 2 = 2.6; segment 1 is added (nc - nt =
+    1). Loss 2: the last two are 3 and 2, the lowest is within, so segment 2 is added: (1.5 + 3.5) /
+    2 = 2.5. The end drops segment 2 and adds segment 3 (mean 5.5, end 6): 10.5 / 3 = 3.5.
+    """
     average = _swad([1, 2, 3, 2], n_converge=3, n_tolerance=2).average()
     assert average is not None
     assert (float(average.weights["theta"]), average.start, average.end, average.count) == (
@@ -136,7 +142,9 @@ def test_swad_with_a_tolerance_shorter_than_the_convergence() -> None:
 
 
 def test_swad_takes_the_buffers_of_the_segments_beginning() -> None:
-    """Losses 5, 4 have not converged: the last segment counts, begun when the buffer was that of step 0."""
+    """Losses 5, 4 have not converged: the last segment counts, begun when the buffer was that of
+    step 0.
+    """
     result = _swad([5, 4]).result()
     assert (float(result["theta"]), float(result["running"])) == (1.5, 0.0)
 

@@ -53,7 +53,9 @@ def test_it_equals_training_on_images(
 
 
 def test_stacked_heads_over_one_set_of_features(double: None, tmp_path: Path) -> None:
-    """Four folds share the features; a frozen convolution no longer runs, so they stack on a CPU, too."""
+    """Four folds share the features; a frozen convolution no longer runs, so they stack on a CPU,
+    too.
+    """
     study = small_study(tmp_path, "algorithm=irm", DOUBLE, *CNN, "tuning=lp", CACHED)
     runs = [own for own in study.runs if own.fold.held_out]
     assert both_ways(modules_of(runs), [own.data for own in runs], 5) < 1e-12
@@ -121,7 +123,8 @@ def test_each_image_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )  # the pool is painted in two colors
 
 
-# ---- a file -----------------------------------------------------------------------------------------------------
+# ---- a file
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_a_file_is_used_again_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +182,8 @@ def test_a_damaged_file_is_named_and_made_again(
         assert (folder / DATA).read_bytes() == whole
 
 
-# ---- what is refused --------------------------------------------------------------------------------------------
+# ---- what is refused
+# --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

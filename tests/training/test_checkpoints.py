@@ -1,4 +1,6 @@
-"""Checkpoints of runs that train together: what continues from where, to which rows, and what is refused."""
+"""Checkpoints of runs that train together: what continues from where, to which rows, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,9 @@ def saved_before(step: int) -> int:
 @pytest.mark.thorough
 @pytest.mark.parametrize("step", sorted(random.Random(0).sample(range(4, STEPS), 5)))
 def test_a_stopped_stack_resumes_as_it_was(step: int, undisturbed: Any, tmp_path: Path) -> None:
-    """At any step, in float32: the same four runs together again, to rows that are equal bit for bit."""
+    """At any step, in float32: the same four runs together again, to rows that are equal bit for
+    bit.
+    """
     study = stopped(tmp_path, step)
     (group,) = groups_of(study)
     assert [last_step(run) for run in study.runs] == [saved_before(step)] * 4
@@ -138,7 +142,8 @@ def test_a_stack_while_it_trains(tmp_path: Path) -> None:
         assert not own_file(run).exists()
 
 
-# ---- broken and foreign files -----------------------------------------------------------------------------------
+# ---- broken and foreign files
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keep", [0, 0.5, 0.999], ids=["empty", "half", "almost whole"])
@@ -199,7 +204,9 @@ def test_a_broken_checkpoint_of_a_run_alone(
 
 @pytest.mark.parametrize("mode", ["single", "stacked"])
 def test_the_checkpoint_of_another_run_is_refused(mode: str, tmp_path: Path) -> None:
-    """last.ckpt of seed 1 in the folder of seed 0: FAILED with the reason; without it, trained from the beginning."""
+    """last.ckpt of seed 1 in the folder of seed 0: FAILED with the reason; without it, trained from
+    the beginning.
+    """
     words = (f"execution={mode}", "protocol.folds=[0]")
     other, study = stopped(tmp_path, 13, *words, "seed=1"), irm(tmp_path, *words)
     (one,), (theirs,) = study.runs, other.runs
@@ -217,7 +224,9 @@ def test_the_checkpoint_of_another_run_is_refused(mode: str, tmp_path: Path) -> 
 def test_a_pointer_to_the_checkpoint_of_other_runs_is_refused(
     undisturbed: Any, tmp_path: Path
 ) -> None:
-    """All runs of the stack fail rather than train in another company; corrected, the stack resumes as it was."""
+    """All runs of the stack fail rather than train in another company; corrected, the stack resumes
+    as it was.
+    """
     other, study = stopped(tmp_path, 13, "seed=1"), stopped(tmp_path, 13)
     wrong = study.runs[2]
     kept = (wrong.folder / POINTER).read_text()
@@ -243,7 +252,8 @@ def test_a_pointer_to_nowhere_starts_its_run_over(tmp_path: Path, undisturbed: A
     assert errors(study) == errors(undisturbed(DOUBLE))
 
 
-# ---- runs of one stack that are not equally far -----------------------------------------------------------------
+# ---- runs of one stack that are not equally far
+# -----------------------------------------------------------------
 
 
 def kill_after(n: int, patch: pytest.MonkeyPatch) -> None:
@@ -278,7 +288,9 @@ def test_killed_between_two_done_marks(n: int, undisturbed: Any, tmp_path: Path)
 
 
 def test_finished_runs_inside_a_stack_keep_their_files(undisturbed: Any, tmp_path: Path) -> None:
-    """Two runs of four are done, the stack's checkpoint is earlier: they are computed once more, and write nothing."""
+    """Two runs of four are done, the stack's checkpoint is earlier: they are computed once more,
+    and write nothing.
+    """
     study, whole = stopped(tmp_path, 13), undisturbed()
     for run, done in list(zip(study.runs, whole.runs, strict=True))[:2]:
         shutil.copy(done.folder / "errors.jsonl", run.folder)
@@ -310,7 +322,9 @@ def test_finished_runs_inside_a_stack_keep_their_files(undisturbed: Any, tmp_pat
 def test_a_finished_run_that_lacks_rows_is_trained_again(
     way: Way, undisturbed: Any, tmp_path: Path
 ) -> None:
-    """No checkpoint has them: its stack is computed from the beginning, and the others keep their files."""
+    """No checkpoint has them: its stack is computed from the beginning, and the others keep their
+    files.
+    """
     shutil.copytree(undisturbed().folder.parent, tmp_path, dirs_exist_ok=True)
     study = irm(tmp_path)
     lost = study.runs[2]
@@ -336,11 +350,15 @@ def test_an_unfinished_run_begins_anew_with_one_that_lacks_rows(
     assert not (study.folder / STACKS).exists()
 
 
-# ---- another composition ----------------------------------------------------------------------------------------
+# ---- another composition
+# ----------------------------------------------------------------------------------------
 
 
 def test_memory_that_ends_in_the_middle_halves_the_stack(undisturbed: Any, tmp_path: Path) -> None:
-    """From the last checkpoint; in double precision the same errors. Rows say how many trained together."""
+    """From the last checkpoint; in double precision the same errors.
+
+    Rows say how many trained together.
+    """
     tried: list[tuple[int, int]] = []
     step = StackedRuns.training_step
 
@@ -363,7 +381,9 @@ def test_memory_that_ends_in_the_middle_halves_the_stack(undisturbed: Any, tmp_p
 
 
 def test_halves_that_are_stopped_resume_as_halves(undisturbed: Any, tmp_path: Path) -> None:
-    """Two of four continued from step 11 and were stopped; the file of the four is older than theirs."""
+    """Two of four continued from step 11 and were stopped; the file of the four is older than
+    theirs.
+    """
     study = stopped(tmp_path, 13, DOUBLE)
     halves = irm(tmp_path, DOUBLE, "execution.max_runs=2")
     with stopping_at(20):
@@ -383,7 +403,10 @@ def test_halves_that_are_stopped_resume_as_halves(undisturbed: Any, tmp_path: Pa
 def test_one_mode_continues_what_the_other_began(
     modes: tuple[str, str], undisturbed: Any, tmp_path: Path
 ) -> None:
-    """The layout of a run's state is the same; in double precision so are the errors. Begun alone, it stays alone."""
+    """The layout of a run's state is the same; in double precision so are the errors.
+
+    Begun alone, it stays alone.
+    """
     first, second = modes
     stopped(tmp_path, 13, DOUBLE, f"execution={first}")
     study = irm(tmp_path, DOUBLE, f"execution={second}")

@@ -13,7 +13,8 @@ from dgbench.training.cost import Meter, count
 from dgbench.training.study import Study
 from tests.studies import SMALL, make_plan, small_study, train_study
 
-#: updates of several networks, second derivatives, several passes, an update that starts late, a survey
+#: updates of several networks, second derivatives, several passes, an update that starts late, a
+#: survey
 ALGORITHMS = ("erm", "sam", "mldg", "fish", "iga", "fishr", "mixup", "ada_clust")
 
 
@@ -55,7 +56,9 @@ def test_counted_memory_is_what_a_step_takes(tmp_path: Path) -> None:
 
 
 def test_an_alternating_method_costs_the_mean_of_its_steps(tmp_path: Path) -> None:
-    """DANN's discriminator steps alone at every second step; the featurizer is passed forward there, not backward."""
+    """DANN's discriminator steps alone at every second step; the featurizer is passed forward
+    there, not backward.
+    """
     words = ("algorithm=dann", "hparams.d_steps_per_g_step=1")
     two, one = (
         count(small_study(tmp_path, *words, f"trainer.steps={n}").planned).step for n in (2, 1)
@@ -88,7 +91,9 @@ def test_gradients_of_a_grouped_convolution(groups: int) -> None:
 
 
 def test_what_is_frozen_or_kept_is_not_computed_again(tmp_path: Path) -> None:
-    """A probe passes forward alone; with kept features it passes once over the images of all environments."""
+    """A probe passes forward alone; with kept features it passes once over the images of all
+    environments.
+    """
     words = (*SMALL, "backbone=mnist_cnn", "backbone.min_size=8", "backbone.width=16")
     lp, kept = ("tuning=lp",), ("tuning=lp", "tuning.cache_features=true")
     plans = [make_plan(tmp_path, *words, *more) for more in ((), lp, kept)]

@@ -1,4 +1,6 @@
-"""Steps that draw some of many environments: alone, stacked, interrupted alike; refused where a method forbids it."""
+"""Steps that draw some of many environments: alone, stacked, interrupted alike; refused where a
+method forbids it.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,8 @@ def test_stacked_as_alone_and_interrupted_as_undisturbed(
 @pytest.mark.parametrize("algorithm", ["dann", "adrmx", "fishr", "trm", "mtl"])
 def test_methods_that_keep_something_for_each(sites: Path, tmp_path: Path, algorithm: str) -> None:
     with refused(
-        f"environments_per_step=3 cannot go with algorithm={algorithm}, which keeps something for each"
+        f"environments_per_step=3 cannot go with algorithm={algorithm}, which keeps something for "
+        "each"
     ):
         make_study(tmp_path, *words(sites, f"algorithm={algorithm}"))
 

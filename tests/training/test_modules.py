@@ -1,4 +1,6 @@
-"""The modules that train: single against stacked with BatchNorm, states of runs, exact hyperparameters, divergence."""
+"""The modules that train: single against stacked with BatchNorm, states of runs, exact
+hyperparameters, divergence.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 class Featurizer(nn.Sequential):
-    """With a BatchNorm that is not frozen; a bias before it would have gradient 0, of which Adam makes noise."""
+    """With a BatchNorm that is not frozen; a bias before it would have gradient 0, of which Adam
+    makes noise.
+    """
 
     n_features = 5
 
@@ -188,7 +192,8 @@ def test_evaluation_counts_for_every_run() -> None:
     assert counts["wrong"].tolist() == [int(each["wrong"]) for each in alone]
 
 
-# ---- outside dgbench --------------------------------------------------------------------------------------------
+# ---- outside dgbench
+# --------------------------------------------------------------------------------------------
 
 
 def loaders(n: int) -> list[DataLoader[Any]]:

@@ -1,4 +1,6 @@
-"""Sharpness-aware training around an algorithm: what it equals, what it goes with, and what it refuses."""
+"""Sharpness-aware training around an algorithm: what it equals, what it goes with, and what it
+refuses.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ NORMED = (
     "backbone.min_size=8",
 )
 STEPS = 4
-#: those that train other networks first -> what makes them train the featurizer within :data:`STEPS`
+#: those that train other networks first -> what makes them train the featurizer within
+#: :data:`STEPS`
 BEGINS_ELSEWHERE = {"erm_pp": "hparams.linear_steps=0", "ddg": "hparams.translator_steps=1"}
 
 
@@ -145,7 +148,9 @@ def test_every_algorithm_that_allows_it(algorithm: str, double: None, tmp_path: 
 
 
 def test_a_discriminator_alone_is_not_raised(double: None, tmp_path: Path) -> None:
-    """DANN with two steps of the discriminator begins with one of them; the next step is the others'."""
+    """DANN with two steps of the discriminator begins with one of them; the next step is the
+    others'.
+    """
     words = ("algorithm=dann", "hparams.d_steps_per_g_step=2")
     for steps, same in ((1, True), (2, False)):
         raised = trained(tmp_path, *words, "sharpness=sam", "sharpness.rho=0.3", steps=steps)
@@ -191,7 +196,9 @@ def test_head_first(algorithm: str, double: None, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("averaging", ["swad", "eoa"])
 def test_with_averaged_weights_interrupted_too(averaging: str, tmp_path: Path) -> None:
-    """Rows of a run that was stopped and resumed equal those of one in a go, and say what made them."""
+    """Rows of a run that was stopped and resumed equal those of one in a go, and say what made
+    them.
+    """
     start = "averaging.rule.start=3" if averaging == "eoa" else "averaging.rule.n_converge=1"
     words = (
         start, "algorithm=vrex", "sharpness=sam", f"averaging={averaging}", "trainer.steps=12", "trainer.eval_every=2",
@@ -257,11 +264,14 @@ def test_other_methods_are_no_stack(tmp_path: Path) -> None:
     assert sorted(map(sorted, found)) == [[0], [1, 3], [2]]
 
 
-# ---- identity -----------------------------------------------------------------------------------------------------
+# ---- identity
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_runs_keep_their_names(tmp_path: Path) -> None:
-    """Hashes as of version 0.3, which no later one changes; configurations older than the key are read, too."""
+    """Hashes as of version 0.3, which no later one changes; configurations older than the key are
+    read, too.
+    """
     words = ("algorithm=vrex", "dataset.base=digits")
     planned = make_plan(tmp_path, *words)
     assert planned.folder.name == "sr_cmnist-vrex-mlp-390-s0-bfcc19365333"
@@ -278,12 +288,16 @@ def test_with_it_every_value_counts(tmp_path: Path) -> None:
     assert len({planned.spec.digest for planned in plans}) == len(more)
 
 
-# ---- refusals -----------------------------------------------------------------------------------------------------
+# ---- refusals
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("algorithm", [name for name in ALL if name not in SHARP])
 def test_what_makes_its_own_gradients_is_refused(algorithm: str, tmp_path: Path) -> None:
-    message = f"sharpness=gsam cannot go around algorithm={algorithm}: .*; set sharpness=none or choose another"
+    message = (
+        f"sharpness=gsam cannot go around algorithm={algorithm}: .*; set sharpness=none or choose "
+        "another"
+    )
     with refused(message):
         small_study(tmp_path, f"algorithm={algorithm}", "sharpness=gsam")
     assert not list(tmp_path.iterdir())

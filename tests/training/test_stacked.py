@@ -81,7 +81,9 @@ def together(data: Sequence[EnvironmentData], steps: int) -> list[EnvBatch]:
 
 
 def both_ways(modules: list[SingleRun], data: list[EnvironmentData], steps: int) -> float:
-    """Largest difference of any weight, state or logged value after training runs one by one and together."""
+    """Largest difference of any weight, state or logged value after training runs one by one and
+    together.
+    """
     alone = copy.deepcopy(modules)
     logged = []
     for module, own in zip(alone, data, strict=True):
@@ -111,7 +113,9 @@ def both_ways(modules: list[SingleRun], data: list[EnvironmentData], steps: int)
 def test_every_algorithm_equals_its_single_runs(
     algorithm: str, double: None, tmp_path: Path
 ) -> None:
-    """Two seeds and two folds, 12 steps in double precision; the adversarial ones round a little more."""
+    """Two seeds and two folds, 12 steps in double precision; the adversarial ones round a little
+    more.
+    """
     first = small_study(tmp_path, f"algorithm={algorithm}", DOUBLE)
     other = small_study(tmp_path, f"algorithm={algorithm}", DOUBLE, "seed=1", source=first.source)
     runs = [first.runs[0], other.runs[3]]
@@ -119,7 +123,9 @@ def test_every_algorithm_equals_its_single_runs(
 
 
 class HostMemory(TorchDispatchMode):
-    """Notes what reads or fills host memory; Python's numbers, tensors of no dimension there, go with a launch."""
+    """Notes what reads or fills host memory; Python's numbers, tensors of no dimension there, go
+    with a launch.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,7 +167,9 @@ STEPS = [
 )
 @pytest.mark.parametrize("overrides", STEPS, ids=" ".join)
 def test_a_step_stays_on_its_device(overrides: tuple[str, ...], tmp_path: Path) -> None:
-    """A copy from host memory, or a wait for a number, stalls a CUDA device; the meta device shows both."""
+    """A copy from host memory, or a wait for a number, stalls a CUDA device; the meta device shows
+    both.
+    """
     study = small_study(tmp_path, *overrides)
     stack = StackedRuns([study.module(fold) for fold in study.folds[:2]]).to("meta")
     stack.collects = True  # as with a logger
@@ -189,7 +197,9 @@ def test_a_step_stays_on_its_device(overrides: tuple[str, ...], tmp_path: Path) 
 
 @pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
 def test_runs_differ_in_hyperparameters(double: None, tmp_path: Path) -> None:
-    """Learning rate, decay, penalty weight and the step at which Adam is re-created are a run's own."""
+    """Learning rate, decay, penalty weight and the step at which Adam is re-created are a run's
+    own.
+    """
     settings = [
         ("hparams.lr=0.001", "hparams.irm_lambda=1", "hparams.irm_penalty_anneal_iters=5"),
         ("hparams.lr=0.004", "hparams.irm_lambda=50", "hparams.irm_penalty_anneal_iters=9"),
@@ -262,7 +272,9 @@ def test_rows_and_files_of_a_stack_are_those_of_single_runs(tmp_path: Path) -> N
 
 
 def test_best_scores_test_where_val_is_best_and_at_the_last_step(tmp_path: Path) -> None:
-    """Alone and together the same rows: those of ``always`` less ``test`` at steps that no selection asks for."""
+    """Alone and together the same rows: those of ``always`` less ``test`` at steps that no
+    selection asks for.
+    """
     settings = (
         "trainer.steps=40",
         "trainer.eval_every=4",
@@ -307,7 +319,9 @@ def test_best_scores_test_where_val_is_best_and_at_the_last_step(tmp_path: Path)
 def test_a_stopped_stack_continues_together_or_alone(
     second: str, eval_test: str, undisturbed: Callable[[str], Study], tmp_path: Path
 ) -> None:
-    """Stopped by an error in the second interval, resumed in either mode: the rows of an undisturbed run."""
+    """Stopped by an error in the second interval, resumed in either mode: the rows of an
+    undisturbed run.
+    """
     words = (*STOPPED, f"trainer.eval_test={eval_test}")
     study = small_study(tmp_path, *TWICE, "execution=stacked", *words)
     with stopping_at(9):
@@ -319,7 +333,9 @@ def test_a_stopped_stack_continues_together_or_alone(
 
 
 def test_an_algorithm_that_sees_groups_is_scored_in_drawn_colors(tmp_path: Path) -> None:
-    """ARM's context would tell an eval set of label-colored images from any environment: no expected errors."""
+    """ARM's context would tell an eval set of label-colored images from any environment: no
+    expected errors.
+    """
     for algorithm, grouped in (("arm", True), ("erm", False)):
         words = (*ONCE, f"algorithm={algorithm}", "protocol.folds=[0,full]")
         study, complete = run(tmp_path / algorithm, "single", *words)
@@ -336,7 +352,9 @@ def test_an_algorithm_that_sees_groups_is_scored_in_drawn_colors(tmp_path: Path)
 def test_a_picture_of_many_environments_meets_the_context_network_once(
     mode: str, folds: str, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    """Four environments show two pictures of each image; errors are those of one pass for each environment."""
+    """Four environments show two pictures of each image; errors are those of one pass for each
+    environment.
+    """
     settings = (*ONCE, "algorithm=arm", f"protocol.folds={folds}", DOUBLE)
     met = {"single": 0, "grouped": 0}  # pictures
     forward = ContextNetwork.forward
@@ -368,7 +386,9 @@ def test_a_picture_of_many_environments_meets_the_context_network_once(
 
 
 def test_a_run_that_diverges_harms_no_other(tmp_path: Path) -> None:
-    """One run's weights are NaN from the start: it FAILS at step 0, the others' rows are bit for bit the same."""
+    """One run's weights are NaN from the start: it FAILS at step 0, the others' rows are bit for
+    bit the same.
+    """
     quiet, _ = run(tmp_path / "quiet", "stacked", *ONCE)
     study = small_study(tmp_path / "loud", *ONCE, "execution=stacked")
     broken = study.runs[1]
@@ -416,7 +436,9 @@ def test_out_of_memory_halves_the_stack(tmp_path: Path) -> None:
 def test_out_of_memory_in_the_middle_continues_from_the_checkpoint(
     undisturbed: Callable[[str], Study], tmp_path: Path
 ) -> None:
-    """Memory ends after the first evaluation of four runs; the rows are those of an undisturbed run."""
+    """Memory ends after the first evaluation of four runs; the rows are those of an undisturbed
+    run.
+    """
     training_step, tried = StackedRuns.training_step, []
 
     def crowded(self: StackedRuns, batches: Any, batch_idx: int) -> None:
@@ -445,7 +467,9 @@ def test_what_a_stack_says_stands_in_the_log_of_every_run(tmp_path: Path) -> Non
 def test_scoring_in_parts_gives_the_same_rows(
     name: str, mode: str, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    """Few images and one run at a time; MTL's noise stays with its image, ARM's groups are left whole."""
+    """Few images and one run at a time; MTL's noise stays with its image, ARM's groups are left
+    whole.
+    """
     settings = (*ONCE, f"algorithm={name}", "protocol.folds=[0,1]", DOUBLE)
     whole, _ = run(tmp_path / "whole", mode, *settings)
     calls: list[int] = []
@@ -468,7 +492,9 @@ def test_scoring_in_parts_gives_the_same_rows(
 
 
 def test_groups(tmp_path: Path) -> None:
-    """Four folds of three environments stack, the full fold with four is a stack of its own; max_runs cuts."""
+    """Four folds of three environments stack, the full fold with four is a stack of its own;
+    max_runs cuts.
+    """
     study = small_study(tmp_path, "execution=stacked", "execution.max_runs=3")
 
     def names(groups: list[Group]) -> list[list[str]]:

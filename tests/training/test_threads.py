@@ -70,7 +70,9 @@ def test_the_faster_number_is_used_and_kept(
 def test_a_resumed_run_takes_the_number_that_it_began_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_of: Any
 ) -> None:
-    """It stops after its first checkpoint and resumes where two would be chosen: the rows of one that never stopped."""
+    """It stops after its first checkpoint and resumes where two would be chosen: the rows of one
+    that never stopped.
+    """
     clocks(monkeypatch, 1.0, 3.0)
     with stopping_at(8):
         train(small_study(tmp_path / "cut", *WORDS))
@@ -158,7 +160,9 @@ def test_what_cannot_be_clocked_keeps_all(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_busy_machine_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: float, more: float, used: int
 ) -> None:
-    """A step that is slow because threads wait is no step that needs them; the clock here is moved by the steps."""
+    """A step that is slow because threads wait is no step that needs them; the clock here is moved
+    by the steps.
+    """
     group = groups_of(small_study(tmp_path, *WORDS))[0]
     now, steps = [0.0], []
 

@@ -139,7 +139,9 @@ class Normed(nn.Module):
 
 
 def test_what_is_frozen_computes_as_in_evaluation() -> None:
-    """BatchNorm keeps and uses its statistics, dropout is off, also after ``train()`` of what surrounds it."""
+    """BatchNorm keeps and uses its statistics, dropout is off, also after ``train()`` of what
+    surrounds it.
+    """
     networks = Networks({"featurizer": Normed(), "classifier": nn.Linear(4, 2)})
     networks.freeze([networks["featurizer"]], networks["featurizer"].parameters())
     outer = nn.ModuleList([networks]).train()
@@ -201,7 +203,9 @@ def test_frozen_stages_stand_still_and_later_ones_move(mode: str, tmp_path: Path
 
 @pytest.mark.parametrize("algorithm", ["erm", "dann", "fishr", "mldg"])
 def test_head_first_in_a_stack_equals_single_runs(algorithm: str, tmp_path: Path) -> None:
-    """Two steps of the head, then one of everything; resets, own gradients and several groups among them."""
+    """Two steps of the head, then one of everything; resets, own gradients and several groups among
+    them.
+    """
     words = (
         f"algorithm={algorithm}",
         DOUBLE,

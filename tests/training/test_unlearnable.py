@@ -21,7 +21,9 @@ from tests.studies import make_study, train_study
 
 
 def table_of(file: Path, classes_of_c: int) -> str:
-    """Write environments a and b of two classes, and c of as many as asked; return the words that read the table."""
+    """Write environments a and b of two classes, and c of as many as asked; return the words that
+    read the table.
+    """
     env = np.repeat(["a", "b", "c"], 60)
     label = np.concatenate([np.arange(60) % 2, np.arange(60) % 2, np.arange(60) % classes_of_c])
     names = np.array(["fox", "hare", "owl"])[label]
@@ -57,13 +59,15 @@ def test_its_share_of_the_error_stands_below_the_table(tmp_path: Path, classes: 
     )
     assert error >= share
     assert (
-        f"fold 2: no training environment has owl, {100 * share:.1f}% of the images of c: at most {100 * share:.1f} of "
-        f"its {100 * error:.1f} points of error" in " ".join(text.split())
-    )
+        f"fold 2: no training environment has owl, {100 * share:.1f}% of the images of c: at "
+        f"most {100 * share:.1f} of its {100 * error:.1f} points of error"
+    ) in " ".join(text.split())
 
 
 def test_reports_and_evaluations_say_it_too(tmp_path: Path) -> None:
-    """Text and page of report=measures, and the rows of ``dgbench evaluate``, on this table and on another one."""
+    """Text and page of report=measures, and the rows of ``dgbench evaluate``, on this table and on
+    another one.
+    """
     study = study_of(tmp_path, 3)
     train_study(study)
     (c,) = [run for run in study.runs if run.fold.held_out == ("c",)]
@@ -73,8 +77,8 @@ def test_reports_and_evaluations_say_it_too(tmp_path: Path) -> None:
     error = tested["wrong"] / tested["seen"]
     share = own["c: owl"]
     line = (
-        f"no training environment has owl, {100 * share:.1f}% of the images of c: at most {100 * share:.1f} of its "
-        f"{100 * error:.1f} points of error"
+        f"no training environment has owl, {100 * share:.1f}% of the images of c: at most "
+        f"{100 * share:.1f} of its {100 * error:.1f} points of error"
     )
     assert " ".join(plain_document(document).split()).count(line) == 1
     paths = write(document, tmp_path / "page")
@@ -96,8 +100,10 @@ def test_models_that_differ_are_counted() -> None:
     errors = pd.DataFrame({"env": ["c", "c"], "error": [0.5, 0.4]})
     lacking = {"held_out": ["c"], "unlearnable": {"c: owl": 0.25, "d: owl": 0.5}}
     assert notes_of_setting([lacking, lacking], errors) == [
-        "no training environment has owl, 25.0% of the images of c: at most 25.0 points of the errors there, which are "
-        "40.0 to 50.0"
+        (
+            "no training environment has owl, 25.0% of the images of c: at most 25.0 points of "
+            "the errors there, which are 40.0 to 50.0"
+        )
     ]
     (some,) = notes_of_setting([lacking, {"held_out": ["c"]}], errors)
     assert some.startswith(

@@ -1,4 +1,6 @@
-"""Schedule, clipping, accumulation and memory format: the same in single and stacked execution, exact on resume."""
+"""Schedule, clipping, accumulation and memory format: the same in single and stacked execution,
+exact on resume.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ ALGORITHMS = [
 pytestmark = pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
 
 
-# ---- learning rate ----------------------------------------------------------------------------------------------
+# ---- learning rate
+# ----------------------------------------------------------------------------------------------
 
 
 def test_cosine_goes_from_the_full_rate_to_zero() -> None:
@@ -67,7 +70,9 @@ def test_a_run_of_no_steps_has_a_rate() -> None:
 
 
 def test_layers_further_down_learn_slower() -> None:
-    """BEiT: the k-th last of L parts has decay^k, a last norm and the classifier 1; as in timm's own groups."""
+    """BEiT: the k-th last of L parts has decay^k, a last norm and the classifier 1; as in timm's
+    own groups.
+    """
     import timm.optim
 
     torch.manual_seed(0)
@@ -137,7 +142,9 @@ def test_every_group_follows_the_schedule(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["single", "stacked"])
 def test_a_resumed_run_follows_the_schedule_exactly(mode: str, tmp_path: Path) -> None:
-    """Stopped after the first of two intervals and resumed: the rows of the undisturbed run, bit for bit."""
+    """Stopped after the first of two intervals and resumed: the rows of the undisturbed run, bit
+    for bit.
+    """
     words = ("algorithm=eqrm", "hparams.eqrm_burnin_iters=9", "trainer.schedule=cosine",
              "trainer.gradient_clip=0.5", "trainer.checkpoint_seconds=0", "protocol.folds=[0]")  # fmt: skip
     whole, _ = run(tmp_path / "whole", mode, *words)
@@ -157,11 +164,14 @@ def _errors(study: Study) -> list[tuple[Any, ...]]:
     ]
 
 
-# ---- clipping ---------------------------------------------------------------------------------------------------
+# ---- clipping
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_clipping_is_per_run() -> None:
-    """Two runs; norms 5 (3, 4) and 0.5 (0.3, 0.4); limit 1: the first is divided by 5, the second left alone."""
+    """Two runs; norms 5 (3, 4) and 0.5 (0.3, 0.4); limit 1: the first is divided by 5, the second
+    left alone.
+    """
     given = {
         "a": torch.tensor([[3.0], [0.3]]).double(),
         "b": torch.tensor([4.0, 0.4]).double(),
@@ -201,7 +211,8 @@ def test_clipped_and_scheduled_stacks_equal_single_runs(
     assert _distance(free, modules[0]) > 1e-6, "the limit was reached"
 
 
-# ---- accumulation -----------------------------------------------------------------------------------------------
+# ---- accumulation
+# -----------------------------------------------------------------------------------------------
 
 
 def test_micro_batches_hold_equal_parts_of_every_environment() -> None:
@@ -219,7 +230,9 @@ def test_states_are_averaged() -> None:
 
 @pytest.mark.parametrize("algorithm", ["erm", "mtl", "and_mask", "vrex", "sag_net"])
 def test_accumulation(algorithm: str, double: None, tmp_path: Path) -> None:
-    """ERM takes the same updates; other methods work with smaller minibatches and differ, but train."""
+    """ERM takes the same updates; other methods work with smaller minibatches and differ, but
+    train.
+    """
     words = (f"algorithm={algorithm}", DOUBLE, "trainer.steps=6")
     whole, cut = (small_study(tmp_path, *words, *more) for more in ((), ("trainer.accumulate=4",)))
     modules = [study.module(study.folds[0]) for study in (whole, cut)]
@@ -246,12 +259,15 @@ def test_each_micro_batch_has_its_own_noise(tmp_path: Path) -> None:
     assert not torch.equal(one, other)
 
 
-# ---- memory format, half precision ------------------------------------------------------------------------------
+# ---- memory format, half precision
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("algorithm", ["erm", "and_mask", "mldg"])
 def test_memory_format_changes_nothing(algorithm: str, double: None, tmp_path: Path) -> None:
-    """Adam's fused form ignores strides, so gradients must lie as their parameters do, whoever computed them."""
+    """Adam's fused form ignores strides, so gradients must lie as their parameters do, whoever
+    computed them.
+    """
     words = (f"algorithm={algorithm}", DOUBLE, "backbone=mnist_cnn", "backbone.min_size=8")
     studies = [
         small_study(tmp_path, *words, *more) for more in ((), ("trainer.channels_last=true",))
@@ -275,7 +291,9 @@ class Wrapped:
 
 
 def test_scaled_gradients_of_two_groups_make_the_same_step() -> None:
-    """Gradients times 2^16, unscaled before clipping, give the step of the plain ones to both groups."""
+    """Gradients times 2^16, unscaled before clipping, give the step of the plain ones to both
+    groups.
+    """
     results = []
     for scale in (1.0, 65536.0):
         weights = [nn.Parameter(torch.tensor([1.0, -2.0])), nn.Parameter(torch.tensor([0.5]))]
@@ -316,7 +334,8 @@ def test_mixed_precision_trains(algorithm: str, tmp_path: Path) -> None:
     assert rows[0]["hparams"]["trainer.precision"] == "bf16-mixed"
 
 
-# ---- bad input --------------------------------------------------------------------------------------------------
+# ---- bad input
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

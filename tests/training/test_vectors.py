@@ -1,4 +1,6 @@
-"""Training on vectors of features: every algorithm trains, single and stacked alike, or says what it needs."""
+"""Training on vectors of features: every algorithm trains, single and stacked alike, or says what
+it needs.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ EMPTY = (
     "sag_net",
     "transfer",
 )
-#: MIRO's copy is the network at first, so that the penalty's gradient is rounding, which Adam divides by its size
+#: MIRO's copy is the network at first, so that the penalty's gradient is rounding, which Adam
+#: divides by its size
 TOLERANCE = {"miro": 1e-5}
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
@@ -75,7 +78,9 @@ def test_every_algorithm(
     double: None,
     tmp_path: Path,
 ) -> None:
-    """Two steps of two runs, in double precision: alone and stacked the same, and something has moved."""
+    """Two steps of two runs, in double precision: alone and stacked the same, and something has
+    moved.
+    """
     source, words = alike
     words = (*words, f"algorithm={name}", f"backbone={backbone}", *MORE.get(name, ()))
     if name in PICTURES:
@@ -99,7 +104,9 @@ def test_every_algorithm(
 def test_it_learns_features_on_very_different_scales(
     words: tuple[str, ...], mode: str, tmp_path: Path
 ) -> None:
-    """Four standard deviations are between the classes, so Bayes' error is 2.3 %; the noise is 1,000 times as large."""
+    """Four standard deviations are between the classes, so Bayes' error is 2.3 %; the noise is
+    1,000 times as large.
+    """
     more = ("trainer.steps=60", "trainer.eval_every=60", "hparams.lr=0.01", f"execution={mode}")
     study = make_study(tmp_path, *words, *more)
     train_study(study)
@@ -111,8 +118,10 @@ def test_it_learns_features_on_very_different_scales(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("backbone=resnet18",), "backbone=resnet18-bn_train takes pictures, and dataset=features holds vectors; "
-                                 "choose backbone=feature_mlp, linear or mlp"),
+        (("backbone=resnet18",), (
+            "backbone=resnet18-bn_train takes pictures, and dataset=features holds vectors; "
+            "choose backbone=feature_mlp, linear or mlp"
+        )),
         (("backbone=mnist_cnn",), "backbone=mnist_cnn-64 takes pictures, and dataset=features holds vectors"),
         (("tuning=lp",), "tuning=lp.*freeze.*backbone.*normalization would.*0"),
         (("tuning=freeze", "tuning.freeze_stages=1"), "tuning=freeze1.*freeze.*backbone"),

@@ -19,21 +19,25 @@ LEAST = 1e-12  # eigenvalues below this part of the largest are none
 
 
 class AdaClust(Algorithm):
-    """Show the classifier the mean feature of the image's cluster too (Thomas et al., 2021; the authors' code).
+    """Show the classifier the mean feature of the image's cluster too (Thomas et al., 2021; the
+    authors' code).
 
-    L = CE(h([z, c]), Y), c the centroid of the image's cluster, constant between two passes over all training images. A
-    pass projects features on principal axes, without the first ``offset`` of them, which are thought to carry the
-    class, each divided by the root of its eigenvalue; divides each projection by its length; and finds
-    ``num_clusters`` K clusters by k-means. Centroids are means of the features before the projection. An ``offset``
-    that leaves no axis, such as the 512 that the authors draw for ResNet-50 with a ResNet-18, counts as half of them.
+    L = CE(h([z, c]), Y), c the centroid of the image's cluster, constant between two passes over
+    all training images. A pass projects features on principal axes, without the first ``offset`` of
+    them, which are thought to carry the class, each divided by the root of its eigenvalue; divides
+    each projection by its length; and finds ``num_clusters`` K clusters by k-means. Centroids are
+    means of the features before the projection. An ``offset`` that leaves no axis, such as the 512
+    that the authors draw for ResNet-50 with a ResNet-18, counts as half of them.
 
-    Passes come at step 0 and at steps E, 2 E, 4 E, ... or, with ``clust_epoch`` k, every k E steps. E = training
-    images / batch size counts minibatches of one environment, as with the authors: such an epoch sees n times the data.
+    Passes come at step 0 and at steps E, 2 E, 4 E, ... or, with ``clust_epoch`` k, every k E steps.
+    E = training images / batch size counts minibatches of one environment, as with the authors:
+    such an epoch sees n times the data.
 
-    ``variant=reference`` keeps two slips: training features are centered twice before the projection, and training
-    centroids are means of centered features, those of other images of uncentered ones.
-    ``test_centroids=together`` is also the reference: centroids in a prediction are means of the images that are scored
-    together, as with MTL. A clustering costs about images x clusters x features per iteration, 10 restarts.
+    ``variant=reference`` keeps two slips: training features are centered twice before the
+    projection, and training centroids are means of centered features, those of other images of
+    uncentered ones. ``test_centroids=together`` is also the reference: centroids in a prediction
+    are means of the images that are scored together, as with MTL. A clustering costs about images x
+    clusters x features per iteration, 10 restarts.
     """
 
     static = frozenset({"num_clusters", "pca_dim", "offset", "clust_epoch", "batch_size"})
@@ -129,7 +133,9 @@ class AdaClust(Algorithm):
         return {name: value.to(survey.state[name].dtype) for name, value in new.items()}
 
     def _basis(self, centered: Tensor) -> Tensor:
-        """Compute (r, m) principal axes, each divided by the root of its eigenvalue; 0 where that is negligible."""
+        """Compute (r, m) principal axes, each divided by the root of its eigenvalue; 0 where that
+        is negligible.
+        """
         eigenvalues, axes = torch.linalg.eigh(centered.mT @ centered)  # ascending
         eigenvalues, axes = eigenvalues.flip(0), axes.mT.flip(0)
         scale = torch.where(eigenvalues > LEAST * eigenvalues[0], eigenvalues, torch.inf).rsqrt()
@@ -138,5 +144,7 @@ class AdaClust(Algorithm):
 
 
 def _projected(centered: Tensor, basis: Tensor) -> Tensor:
-    """Project centered (n, m) features on the basis and divide their (n, r) coordinates by their length."""
+    """Project centered (n, m) features on the basis and divide their (n, r) coordinates by their
+    length.
+    """
     return F.normalize(centered @ basis.T, dim=1)

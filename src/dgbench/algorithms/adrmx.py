@@ -21,19 +21,22 @@ EPSILON = 1e-5
 class ADRMX(Algorithm):
     """Subtract what a second featurizer knows of the environment (Demirel et al., 2023; DomainBed).
 
-    With the features z_1 of the featurizer, z_2 of the domain featurizer, z = z_1 - z_2, a discriminator Q on z, the
-    classifier C_1, a second one C_2 and a classifier C_d of environments, L_D = CE(Q(z), environment) and
+    With the features z_1 of the featurizer, z_2 of the domain featurizer, z = z_1 - z_2, a
+    discriminator Q on z, the classifier C_1, a second one C_2 and a classifier C_d of environments,
+    L_D = CE(Q(z), environment) and
 
-        L_G = CE(C_1(z_1), Y) + CE(C_2(z), Y) + dclf_lambda CE(C_d(z_2), environment) + rmxd_lambda R
+        L_G = CE(C_1(z_1), Y) + CE(C_2(z), Y) + dclf_lambda CE(C_d(z_2), environment) + rmxd_lambda
+        R
               + cnt_lambda [S(z_1) + S(z)] - disc_lambda L_D,
 
-    S the supervised contrastive loss, R the remix loss: for each class two rows a, b of it, CE(C_1(z[a] + z_2[b])),
-    summed over classes and divided by K. With k = ``d_steps_per_g_step`` and c = step + 1, step c trains Q on L_D if
-    c mod (1+k) < k, everything else on L_G otherwise: one step in k + 1. Predictions are C_1's.
+    S the supervised contrastive loss, R the remix loss: for each class two rows a, b of it,
+    CE(C_1(z[a] + z_2[b])), summed over classes and divided by K. With k = ``d_steps_per_g_step``
+    and c = step + 1, step c trains Q on L_D if c mod (1+k) < k, everything else on L_G otherwise:
+    one step in k + 1. Predictions are C_1's.
 
-    DomainBed takes a and b below the class's count, but among all rows, so mostly rows of the first environment and of
-    any class, with the label of a (``adrmx_remix=reference``; ``fixed``: rows of the class). Published numbers are of
-    the former. Its weight decay is always 0.
+    DomainBed takes a and b below the class's count, but among all rows, so mostly rows of the first
+    environment and of any class, with the label of a (``adrmx_remix=reference``; ``fixed``: rows of
+    the class). Published numbers are of the former. Its weight decay is always 0.
     """
 
     static = frozenset({"d_steps_per_g_step", "mlp_width", "mlp_depth", "mlp_dropout"})
@@ -117,11 +120,12 @@ class ADRMX(Algorithm):
 
 
 def supervised_contrast(z: Tensor, y: Tensor, env: Tensor, within: float = 0.5) -> Tensor:
-    """Compute the supervised contrastive loss of (N, m) features (Khosla et al., 2020) in the form of ADRMX.
+    """Compute the supervised contrastive loss of (N, m) features (Khosla et al., 2020) in the form
+    of ADRMX.
 
-    With u = z / |z|, e_ij = w_ij exp(u_i . u_j / 0.07) and p_ij = e_ij / (sum_{k != i} e_ik + 1e-5), a row's loss is
-    the mean of -log(p_ij + 1e-5) over the other rows j of its class. Rows without any count as 0, and the sum is
-    divided by the number of the rest plus 1.
+    With u = z / |z|, e_ij = w_ij exp(u_i . u_j / 0.07) and p_ij = e_ij / (sum_{k != i} e_ik +
+    1e-5), a row's loss is the mean of -log(p_ij + 1e-5) over the other rows j of its class. Rows
+    without any count as 0, and the sum is divided by the number of the rest plus 1.
 
     Args:
         z, y, env: (N, ...), of each row.

@@ -12,11 +12,13 @@ from dgbench.objectives.step import Outcome, Step
 
 
 class ANDMask(Algorithm):
-    """Follow the gradient only where the environments agree on its sign (Parascandolo et al., 2021; DomainBed).
+    """Follow the gradient only where the environments agree on its sign (Parascandolo et al., 2021;
+    DomainBed).
 
-    For every coordinate M = 1[|mean_e sign(g_e)| >= tau]; the update follows M * mean_e g_e / (1e-10 + r), where r is
-    the fraction of ones of M within that parameter tensor. Where nothing agrees the gradient is 0, and Adam still
-    steps. ``forward=separate``: one forward pass per environment (DomainBed); ``together``: one over all (OoD-Bench).
+    For every coordinate M = 1[|mean_e sign(g_e)| >= tau]; the update follows M * mean_e g_e /
+    (1e-10 + r), where r is the fraction of ones of M within that parameter tensor. Where nothing
+    agrees the gradient is 0, and Adam still steps. ``forward=separate``: one forward pass per
+    environment (DomainBed); ``together``: one over all (OoD-Bench).
     """
 
     choices: ClassVar[Choices] = {"forward": ("separate", "together")}
@@ -29,7 +31,9 @@ class ANDMask(Algorithm):
 
 
 def _masked(gradients: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
-    """Average and mask (E, ...) gradients to (...); return them and the share of coordinates that are kept."""
+    """Average and mask (E, ...) gradients to (...); return them and the share of coordinates that
+    are kept.
+    """
     mask = (gradients.sign().mean(0).abs() >= tau).to(gradients.dtype)
     share = mask.mean()
     return mask * gradients.mean(0) / (1e-10 + share), share

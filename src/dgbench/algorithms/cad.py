@@ -15,14 +15,15 @@ BASE_TEMPERATURE = 0.07
 
 
 class CAD(Algorithm):
-    """Make images of other environments as near as those of the same one (Ruan et al., 2022; DomainBed).
+    """Make images of other environments as near as those of the same one (Ruan et al., 2022;
+    DomainBed).
 
-    L = CE(l, Y) + lmbda * P, P the contrastive bound of :func:`domain_bottleneck` on what the features tell about the
-    environment. One environment: plain pooled risk, with ``is_flipped``.
+    L = CE(l, Y) + lmbda * P, P the contrastive bound of :func:`domain_bottleneck` on what the
+    features tell about the environment. One environment: plain pooled risk, with ``is_flipped``.
 
-    ``is_flipped`` on maximizes the likelihood of the other environments' rows; off minimizes that of the same, among
-    which DomainBed counts the row itself with similarity 0 (never drawn). ``is_normalized`` gives features unit length
-    for P (never drawn).
+    ``is_flipped`` on maximizes the likelihood of the other environments' rows; off minimizes that
+    of the same, among which DomainBed counts the row itself with similarity 0 (never drawn).
+    ``is_normalized`` gives features unit length for P (never drawn).
 
     DomainBed's third switch, a projection before P, ends in an error there and is left out.
     """
@@ -48,13 +49,16 @@ class CAD(Algorithm):
 def domain_bottleneck(
     z: Tensor, y: Tensor, env: Tensor, temperature: Tensor, *, conditional: bool, flipped: bool
 ) -> Tensor:
-    """Compute the penalty of CAD or CondCAD, a scalar; 0 where no row counts, as with one environment if ``flipped``.
+    """Compute the penalty of CAD or CondCAD, a scalar; 0 where no row counts, as with one
+    environment if ``flipped``.
 
-    With a_ij = z_i . z_j / T for i != j and a_ii = 0, less its row's maximum (a constant), Y_i the other rows of row
-    i's class, D_i the rows of its environment, i among them, and D'_i the others, it is -(T / 0.07) times the mean of
+    With a_ij = z_i . z_j / T for i != j and a_ii = 0, less its row's maximum (a constant), Y_i the
+    other rows of row i's class, D_i the rows of its environment, i among them, and D'_i the others,
+    it is -(T / 0.07) times the mean of
 
     - log sum_{D'_i} exp a_ij - log sum_{j != i} exp a_ij, over rows whose Y_i is not empty;
-    - ``conditional``: log sum_{Y_i and D'_i} exp a_ij - log sum_{Y_i} exp a_ij, over rows that have the first set;
+    - ``conditional``: log sum_{Y_i and D'_i} exp a_ij - log sum_{Y_i} exp a_ij, over rows that have
+      the first set;
     - not ``flipped``: the negative of either, with D_i in the place of D'_i.
 
     Rows with an empty sum are left out.
@@ -85,7 +89,9 @@ def domain_bottleneck(
 
 
 def _log_sums(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the log of the sum of exp over each row's masked entries, 0 if there is none, and whether any exist."""
+    """Compute the log of the sum of exp over each row's masked entries, 0 if there is none, and
+    whether any exist.
+    """
     filled = mask.any(1)
     safe_mask = mask | ~filled[:, None]  # a row without entries would make the gradient NaN
     sums = torch.where(safe_mask, values, -torch.inf).logsumexp(1)

@@ -15,14 +15,16 @@ from dgbench.objectives.step import Outcome, Step
 
 
 class DANN(Algorithm):
-    """Make features from which a discriminator cannot tell the environment (Ganin et al., 2016; DomainBed).
+    """Make features from which a discriminator cannot tell the environment (Ganin et al., 2016;
+    DomainBed).
 
-    L_D = CE(Q(z), environment) + grad_penalty * mean_i |dS/dz_i|^2 and L_G = CE(h(z), Y) - lambda * L_D. With
-    k = ``d_steps_per_g_step`` and c = step + 1, step c trains the discriminator Q if c mod (1+k) < k, otherwise
-    featurizer and classifier: one of the two per step.
+    L_D = CE(Q(z), environment) + grad_penalty * mean_i |dS/dz_i|^2 and L_G = CE(h(z), Y) - lambda *
+    L_D. With k = ``d_steps_per_g_step`` and c = step + 1, step c trains the discriminator Q if c
+    mod (1+k) < k, otherwise featurizer and classifier: one of the two per step.
 
     ``dann_gp=ce``: S is the summed cross entropy (DomainBed since August 2022). ``softmax_column``:
-    S = sum_i sum_e N_e softmax(Q(z_i))_e, a slip of the earlier code, constant for equal minibatches.
+    S = sum_i sum_e N_e softmax(Q(z_i))_e, a slip of the earlier code, constant for equal
+    minibatches.
     """
 
     static = frozenset({"d_steps_per_g_step", "mlp_width", "mlp_depth", "mlp_dropout"})

@@ -27,18 +27,22 @@ from dgbench.objectives.step import Outcome, RandomInputs, Step, Uniform
 
 
 class DDG(Algorithm):
-    """Images rebuilt with another image's semantics stay what they are (Zhang et al., 2022; the authors' code).
+    """Images rebuilt with another image's semantics stay what they are (Zhang et al., 2022; the
+    authors' code).
 
-    The first half of each minibatch is a, the second b; x+ has the class of x. T(v, f) decodes the variation
-    v = E(gray x) of one image with the semantics f of another. Before step T0 = ``translator_steps``, a discriminator
-    of x_ba = T(v_b, f_a) and x_ab, the distance |T(v_a, f_a) - x_a| and a cycle train T and E; f comes from the initial
-    featurizer, and the classifier is untrained. From T0 on, R_a being |T(v_a, f(x+_a)) - x_a|, L = sum of CE over a, b,
-    a+, b+ + recon_id_w * (CE of x_ba and x_ab) + mu * sum over halves of mean max(R - margin, 0); x_ba and x_ab come
-    from T, E of step T0 and the initial featurizer. Before the loss mu <- clip(mu + eta * (mean R_a - margin), 0, 1).
+    The first half of each minibatch is a, the second b; x+ has the class of x. T(v, f) decodes the
+    variation v = E(gray x) of one image with the semantics f of another. Before step T0 =
+    ``translator_steps``, a discriminator of x_ba = T(v_b, f_a) and x_ab, the distance |T(v_a, f_a)
+    - x_a| and a cycle train T and E; f comes from the initial featurizer, and the classifier is
+    untrained. From T0 on, R_a being |T(v_a, f(x+_a)) - x_a|, L = sum of CE over a, b, a+, b+ +
+    recon_id_w * (CE of x_ba and x_ab) + mu * sum over halves of mean max(R - margin, 0); x_ba and
+    x_ab come from T, E of step T0 and the initial featurizer. Before the loss mu <- clip(mu + eta *
+    (mean R_a - margin), 0, 1).
 
-    For large images f has four parts: ``parts=pooled``, each a quarter of the channels, repeated (it pools twice);
-    ``map``, maxima over four bands of the last map. ``swap_label``: x_ba is taken for the class of a (``semantic``) or,
-    if large, of b, whose variation alone it has (``code``). Positives come from the minibatch, not from everywhere.
+    For large images f has four parts: ``parts=pooled``, each a quarter of the channels, repeated
+    (it pools twice); ``map``, maxima over four bands of the last map. ``swap_label``: x_ba is taken
+    for the class of a (``semantic``) or, if large, of b, whose variation alone it has (``code``).
+    Positives come from the minibatch, not from everywhere.
     """
 
     static = frozenset({"translator_steps"})
@@ -64,7 +68,10 @@ class DDG(Algorithm):
     def check(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> None:
         super().check(sizes, hparams)
         if (steps := hparams["translator_steps"]) >= 1 and (steps % 1 or steps >= sizes.n_steps):
-            problem = f"hparams.translator_steps={steps} leaves no steps of {sizes.n_steps} for the classifier"
+            problem = (
+                f"hparams.translator_steps={steps} leaves no steps of {sizes.n_steps} for the "
+                "classifier"
+            )
             raise ConfigError(f"{problem}; give a smaller whole number, or a share below 1")
 
     @classmethod

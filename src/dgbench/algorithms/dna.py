@@ -17,15 +17,18 @@ EPSILON = 1e-6
 
 
 class DNA(Algorithm):
-    """Classify under several dropout masks that should disagree (Chu et al., 2022; the authors' code).
+    """Classify under several dropout masks that should disagree (Chu et al., 2022; the authors'
+    code).
 
-    The head is hidden layer, ReLU, dropout, linear. With q_si the probability of image i's class under mask s of S
-    (one for each row and s) and J(q) = log(2 / (1 + q)) + q log(2 q / (1 + q)), which falls from log 2 to 0:
-    L = mean_si J(q_si) - ``lambda_v`` mean_i (mean_s D_si^2 - (mean_s D_si)^2), D = sqrt(J + 1e-6).
+    The head is hidden layer, ReLU, dropout, linear. With q_si the probability of image i's class
+    under mask s of S (one for each row and s) and J(q) = log(2 / (1 + q)) + q log(2 q / (1 + q)),
+    which falls from log 2 to 0: L = mean_si J(q_si) - ``lambda_v`` mean_i (mean_s D_si^2 - (mean_s
+    D_si)^2), D = sqrt(J + 1e-6).
 
-    The method is this loss with SWAD's average of the weights: train with ``averaging=swad`` for it. (SWAD as its
-    authors use it there watches J of raw logits, NaN below -1; ours watches the cross entropy.) J is computed from
-    log q, so that it stays finite where q underflows. There is no dropout in a prediction.
+    The method is this loss with SWAD's average of the weights: train with ``averaging=swad`` for
+    it. (SWAD as its authors use it there watches J of raw logits, NaN below -1; ours watches the
+    cross entropy.) J is computed from log q, so that it stays finite where q underflows. There is
+    no dropout in a prediction.
     """
 
     static = frozenset({"bottleneck_dim", "drop_rate", "samples"})

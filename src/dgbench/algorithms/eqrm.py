@@ -14,12 +14,13 @@ BISECTIONS = 32
 class EQRM(Algorithm):
     """Minimize a quantile of the risk over environments (Eastwood et al., 2022; DomainBed).
 
-    L = mean_e R_e before step ``eqrm_burnin_iters``; from then on the quantile ``eqrm_quantile`` of a Gaussian kernel
-    density estimate of the risks, bandwidth b = 1.06 std n^(-1/5). It is found by bisection between lo and hi, the
-    smallest and largest risk plus b times the normal quantile, and its gradient is that of (1-w) lo + w hi with
-    the w that bisection found, as in the reference, not that of the implicit quantile. At the switch Adam is
-    re-created with learning rate ``eqrm_lr``; a burn-in that is no whole number, as random search draws it, never
-    meets a step, and then nothing is re-created.
+    L = mean_e R_e before step ``eqrm_burnin_iters``; from then on the quantile ``eqrm_quantile`` of
+    a Gaussian kernel density estimate of the risks, bandwidth b = 1.06 std n^(-1/5). It is found by
+    bisection between lo and hi, the smallest and largest risk plus b times the normal quantile, and
+    its gradient is that of (1-w) lo + w hi with the w that bisection found, as in the reference,
+    not that of the implicit quantile. At the switch Adam is re-created with learning rate
+    ``eqrm_lr``; a burn-in that is no whole number, as random search draws it, never meets a step,
+    and then nothing is re-created.
     """
 
     min_envs = 2  # one risk has no standard deviation
@@ -35,7 +36,9 @@ class EQRM(Algorithm):
 
 
 def kernel_quantile(values: Tensor, alpha: Tensor) -> Tensor:
-    """Find quantile ``alpha`` of the Gaussian kernel density estimate of (n,) values, n >= 2; see :class:`EQRM`."""
+    """Find quantile ``alpha`` of the Gaussian kernel density estimate of (n,) values, n >= 2; see
+    :class:`EQRM`.
+    """
     ordered = values.sort().values
     # the floor keeps the gradient finite where all values are equal
     bandwidth = 1.06 * values.var().clamp_min(1e-30).sqrt() * len(values) ** -0.2

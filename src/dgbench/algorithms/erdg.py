@@ -20,14 +20,15 @@ MAIN = ("model", "discriminator", "rivals")
 class ERDG(Algorithm):
     """Align the conditional distributions of the classes (Zhao et al., 2020; OoD-Bench).
 
-    Linear heads on the features z: discriminator D, and per environment i an expert T_i and a rival T'_i. Each step
-    first trains the experts, L1 = mean_i CE(T_i(z_i), y_i) with z constant. Then, with another forward pass, h
-    follows L_main = CE(h(z), Y), D follows L_dis = CE(D(z), environment), the rivals follow
-    L_cp = mean_i CE(T'_i(z_i), y_i), and the featurizer follows L_main - lbd_d L_dis + lbd_c L_oth - lbd_cp L_cp,
-    where L_oth = mean_i CE(T_i(rows of all other environments), their y).
+    Linear heads on the features z: discriminator D, and per environment i an expert T_i and a rival
+    T'_i. Each step first trains the experts, L1 = mean_i CE(T_i(z_i), y_i) with z constant. Then,
+    with another forward pass, h follows L_main = CE(h(z), Y), D follows L_dis = CE(D(z),
+    environment), the rivals follow L_cp = mean_i CE(T'_i(z_i), y_i), and the featurizer follows
+    L_main - lbd_d L_dis + lbd_c L_oth - lbd_cp L_cp, where L_oth = mean_i CE(T_i(rows of all other
+    environments), their y).
 
-    ``erdg_clearing=remove``: a network without a gradient is not stepped. ``zero``: it takes an Adam step with
-    gradient zero (momentum, decay) once it has had one, as with PyTorch before 2.0.
+    ``erdg_clearing=remove``: a network without a gradient is not stepped. ``zero``: it takes an
+    Adam step with gradient zero (momentum, decay) once it has had one, as with PyTorch before 2.0.
     """
 
     choices: ClassVar[Choices] = {"erdg_clearing": ("remove", "zero")}
@@ -89,7 +90,9 @@ class ERDG(Algorithm):
         return Outcome(loss, detached(logs))
 
     def _zero(self, s: Step) -> Tensor | float:
-        """Return 0, with ``erdg_clearing=zero`` as a sum that gives every parameter a gradient of zero."""
+        """Return 0, with ``erdg_clearing=zero`` as a sum that gives every parameter a gradient of
+        zero.
+        """
         if self.values["erdg_clearing"] == "remove":
             return 0.0
         return torch.stack([0.0 * value.sum() for value in s.networks.params().values()]).sum()

@@ -24,21 +24,24 @@ from dgbench.objectives.step import (
 
 
 class FACT(Algorithm):
-    """Mix the Fourier amplitudes of images and agree with a mean teacher (Xu et al., 2021; the authors' code).
+    """Mix the Fourier amplitudes of images and agree with a mean teacher (Xu et al., 2021; the
+    authors' code).
 
-    X' has the phases of X and amplitudes (1 - l_i)|F_i| + l_i |F_p(i)|, l_i ~ ``eta`` U(0, 1), p a permutation of the
-    rows, mixed in pixels from 0 to 1 and clipped. With logits a, b of X, X' and a*, b* of the teacher, all at
-    temperature T: L = CE(a)/2 + CE(b)/2 + w (KL(a* || b) + KL(b* || a)). In epoch e with R = ``ramp_epochs``,
-    w = ``fact_weight`` exp(-5 (1 - min(e, R)/R)^2). There is no factor T^2. (The paper prints weight 1 for each CE and
-    the student first in KL.)
+    X' has the phases of X and amplitudes (1 - l_i)|F_i| + l_i |F_p(i)|, l_i ~ ``eta`` U(0, 1), p a
+    permutation of the rows, mixed in pixels from 0 to 1 and clipped. With logits a, b of X, X' and
+    a*, b* of the teacher, all at temperature T: L = CE(a)/2 + CE(b)/2 + w (KL(a* || b) + KL(b* ||
+    a)). In epoch e with R = ``ramp_epochs``, w = ``fact_weight`` exp(-5 (1 - min(e, R)/R)^2). There
+    is no factor T^2. (The paper prints weight 1 for each CE and the student first in KL.)
 
-    The teacher's parameters move at the start of step t by mu = min(1 - 1/(t + 1), ``momentum``); its BatchNorm uses
-    the minibatch, and does not move the student's statistics. Predictions are the student's.
+    The teacher's parameters move at the start of step t by mu = min(1 - 1/(t + 1), ``momentum``);
+    its BatchNorm uses the minibatch, and does not move the student's statistics. Predictions are
+    the student's.
 
-    ``partner=minibatch``: each row once with its own phases. ``mutual``: the partner is mixed back with the same
-    weight, 2N images and 2N mixed ones, the authors' minibatch [o, s, o', s']; they draw s from all training images.
-    ``quantize``: images pass 8 bits, as theirs do. ``optimizer=sgd`` (Nesterov, 0.9) and ``drop_lr_at`` 0.8 are their
-    settings. The views can be looked at with ``benchmarks/views.py``.
+    ``partner=minibatch``: each row once with its own phases. ``mutual``: the partner is mixed back
+    with the same weight, 2N images and 2N mixed ones, the authors' minibatch [o, s, o', s']; they
+    draw s from all training images. ``quantize``: images pass 8 bits, as theirs do.
+    ``optimizer=sgd`` (Nesterov, 0.9) and ``drop_lr_at`` 0.8 are their settings. The views can be
+    looked at with ``benchmarks/views.py``.
     """
 
     static = frozenset({"epochs", "ramp_epochs", "drop_lr_at"})

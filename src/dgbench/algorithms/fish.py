@@ -13,11 +13,12 @@ from dgbench.objectives.step import Outcome, Step
 
 
 class Fish(Algorithm):
-    """Descend on one environment after the other, then go part of the way (Shi et al., 2022; DomainBed).
+    """Descend on one environment after the other, then go part of the way (Shi et al., 2022;
+    DomainBed).
 
-    From theta_0, for e = 0, ..., E - 1 in turn: an Adam step on R_e at the weights that the environment before left.
-    Then theta <- theta_0 + meta_lr (theta - theta_0), parameters and running statistics. Adam's moments and counter
-    live on from step to step and count E a step.
+    From theta_0, for e = 0, ..., E - 1 in turn: an Adam step on R_e at the weights that the
+    environment before left. Then theta <- theta_0 + meta_lr (theta - theta_0), parameters and
+    running statistics. Adam's moments and counter live on from step to step and count E a step.
 
     The loss is that of the last environment alone, and every schedule is one of the inner steps.
     """

@@ -13,11 +13,13 @@ from dgbench.objectives.step import Outcome, Step
 
 
 class GroupDRO(Algorithm):
-    """Weigh environments by an exponentiated-gradient ascent on their risks (Sagawa et al., 2020; DomainBed).
+    """Weigh environments by an exponentiated-gradient ascent on their risks (Sagawa et al., 2020;
+    DomainBed).
 
-    q_e <- q_e * exp(eta * R_e), normalized to sum 1; L = sum_e q_e R_e with the updated q as a constant. q starts
-    as all ones. ``groupdro_divide_by_n`` divides L by the number of environments, as DomainBed did before 2021. Of a
-    step that draws environments, the others keep their share, as in WILDS.
+    q_e <- q_e * exp(eta * R_e), normalized to sum 1; L = sum_e q_e R_e with the updated q as a
+    constant. q starts as all ones. ``groupdro_divide_by_n`` divides L by the number of
+    environments, as DomainBed did before 2021. Of a step that draws environments, the others keep
+    their share, as in WILDS.
     """
 
     draws_environments = True

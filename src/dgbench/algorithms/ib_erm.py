@@ -12,9 +12,9 @@ from dgbench.objectives.step import Outcome, Step, penalized
 class IBERM(Algorithm):
     """Ask for features that vary little, a bound on their entropy (Ahuja et al., 2021; DomainBed).
 
-    L = mean_e R_e + w * mean_e mean_j (unbiased variance of feature j within environment e), where w is 0 before step
-    ``ib_penalty_anneal_iters`` and ``ib_lambda`` from then on; at that step Adam is re-created. A minibatch of one row
-    has no variance: the loss is NaN, as in DomainBed.
+    L = mean_e R_e + w * mean_e mean_j (unbiased variance of feature j within environment e), where
+    w is 0 before step ``ib_penalty_anneal_iters`` and ``ib_lambda`` from then on; at that step Adam
+    is re-created. A minibatch of one row has no variance: the loss is NaN, as in DomainBed.
     """
 
     reset_adam_at = "ib_penalty_anneal_iters"

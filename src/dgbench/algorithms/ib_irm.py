@@ -12,10 +12,11 @@ from dgbench.objectives.step import Outcome, Step, invariance_penalty
 class IBIRM(Algorithm):
     """IRM, with features that vary little (Ahuja et al., 2021; DomainBed).
 
-    L = mean_e R_e + w * (the penalty of IRMv1) + v * mean_e mean_j (unbiased variance of feature j within environment
-    e). w is 1 before step ``irm_penalty_anneal_iters`` and ``irm_lambda`` from then on; v is 0 before step
-    ``ib_penalty_anneal_iters`` and ``ib_lambda`` from then on; Adam is re-created at each of the two. A minibatch of
-    one row has no variance and no second half: the loss is NaN, as in DomainBed.
+    L = mean_e R_e + w * (the penalty of IRMv1) + v * mean_e mean_j (unbiased variance of feature j
+    within environment e). w is 1 before step ``irm_penalty_anneal_iters`` and ``irm_lambda`` from
+    then on; v is 0 before step ``ib_penalty_anneal_iters`` and ``ib_lambda`` from then on; Adam is
+    re-created at each of the two. A minibatch of one row has no variance and no second half: the
+    loss is NaN, as in DomainBed.
     """
 
     reset_adam_at = ("irm_penalty_anneal_iters", "ib_penalty_anneal_iters")

@@ -18,16 +18,20 @@ class IGA(Algorithm):
 
     L = mean_e R_e + penalty * P, P = sum over environments and all parameters of (g_e - mean g)^2.
 
-    ``iga_graph=true``: P is differentiated, which needs second derivatives (DomainBed since May 2021). ``false``: the
-    gradients are constants, so the update is that of the mean risk whatever the penalty (OoD-Bench).
-    ``forward=separate``: one forward pass per environment; ``together``: one over all (OoD-Bench).
+    ``iga_graph=true``: P is differentiated, which needs second derivatives (DomainBed since May
+    2021). ``false``: the gradients are constants, so the update is that of the mean risk whatever
+    the penalty (OoD-Bench). ``forward=separate``: one forward pass per environment; ``together``:
+    one over all (OoD-Bench).
     """
 
     choices: ClassVar[Choices] = {"iga_graph": (True, False), "forward": ("separate", "together")}
 
     @classmethod
     def caution(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> str:
-        constant = "hparams.iga_graph=false gives the penalty no gradient, as in OoD-Bench's code, so this trains ERM"
+        constant = (
+            "hparams.iga_graph=false gives the penalty no gradient, as in OoD-Bench's code, so "
+            "this trains ERM"
+        )
         return "" if hparams["iga_graph"] else constant
 
     def objective(self, s: Step) -> Outcome:

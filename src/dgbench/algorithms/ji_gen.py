@@ -40,16 +40,18 @@ PUBLISHED = """
 class JiGen(Algorithm):
     """Also tell how the tiles of an image were shuffled (Carlucci et al., 2019; the authors' code).
 
-    Each row is left in order with probability ``beta``, otherwise its 3 x 3 tiles get one of ``n_permutations`` orders
-    or none, all equally likely; each tile turns gray with probability ``tile_gray``, in ordered images too.
-    L = CE(h(z), Y) + ``alpha`` CE(jigsaw(z), order), both over all rows, one pass. ``class_on=ordered``: the first term
-    over ordered rows only (so the paper; 0 where there are none).
+    Each row is left in order with probability ``beta``, otherwise its 3 x 3 tiles get one of
+    ``n_permutations`` orders or none, all equally likely; each tile turns gray with probability
+    ``tile_gray``, in ordered images too. L = CE(h(z), Y) + ``alpha`` CE(jigsaw(z), order), both
+    over all rows, one pass. ``class_on=ordered``: the first term over ordered rows only (so the
+    paper; 0 where there are none).
 
-    Sides that are no multiple of 3 lose their outer pixels, 224 -> 222 and 28 -> 27, in training and in prediction as
-    with the authors. ``edge=keep`` leaves them around the shuffled square, and so does ``crop`` where the backbone
-    takes images of one size only, a perceptron or vision transformer. BatchNorm that is not frozen sees shuffled and
-    ordered images in one minibatch. ``optimizer=sgd`` (momentum 0.9) and ``drop_lr_at`` 0.8 are the authors' settings.
-    The views can be looked at with ``benchmarks/views.py``.
+    Sides that are no multiple of 3 lose their outer pixels, 224 -> 222 and 28 -> 27, in training
+    and in prediction as with the authors. ``edge=keep`` leaves them around the shuffled square, and
+    so does ``crop`` where the backbone takes images of one size only, a perceptron or vision
+    transformer. BatchNorm that is not frozen sees shuffled and ordered images in one minibatch.
+    ``optimizer=sgd`` (momentum 0.9) and ``drop_lr_at`` 0.8 are the authors' settings. The views can
+    be looked at with ``benchmarks/views.py``.
     """
 
     static = frozenset({"n_permutations", "drop_lr_at"})
@@ -64,8 +66,8 @@ class JiGen(Algorithm):
         super().check(sizes, hparams)
         if len(sizes.image) != 3 or min(sizes.image[1:]) < SIDE:
             raise ConfigError(
-                f"JiGen cuts images into {SIDE} x {SIDE} tiles; give images (C, H, W) of that many pixels or "
-                f"more, these have the shape {sizes.image}"
+                f"JiGen cuts images into {SIDE} x {SIDE} tiles; give images (C, H, W) of that "
+                f"many pixels or more, these have the shape {sizes.image}"
             )
 
     @classmethod
@@ -116,7 +118,9 @@ class JiGen(Algorithm):
         )
 
     def view(self, s: Step) -> tuple[Tensor, Tensor]:
-        """Shuffle the tiles of a step's images, some gray; return the images and the (N,) numbers of the orders."""
+        """Shuffle the tiles of a step's images, some gray; return the images and the (N,) numbers
+        of the orders.
+        """
         order = torch.where(s.hp.beta > s.random["coin"], 0, s.random["order"])
         tiles = cut(self._inner(s.x))
         gray_mask = (s.random["gray"] < s.hp.tile_gray)[..., None, None, None]
@@ -141,10 +145,11 @@ class JiGen(Algorithm):
 
 @cache
 def orders(count: int) -> tuple[tuple[int, ...], ...]:
-    """List the identity and ``count`` other permutations of the tiles, far from one another in Hamming distance.
+    """List the identity and ``count`` other permutations of the tiles, far from one another in
+    Hamming distance.
 
-    For 30 they are those of Carlucci et al. (2019). Otherwise each is the first in a shuffled list whose least
-    distance to the ones before, the identity aside, is largest.
+    For 30 they are those of Carlucci et al. (2019). Otherwise each is the first in a shuffled list
+    whose least distance to the ones before, the identity aside, is largest.
     """
     identity = tuple(range(TILES))
     if count == 30:

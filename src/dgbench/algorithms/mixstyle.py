@@ -25,15 +25,17 @@ from dgbench.objectives.step import (
 
 
 class MixStyle(Algorithm):
-    """Mix the feature statistics of images of different environments (Zhou et al., 2021; NICO++'s form).
+    """Mix the feature statistics of images of different environments (Zhou et al., 2021; NICO++'s
+    form).
 
-    ``ms_type=crossdomain``: for the n pairs of a random cyclic order, one pass over [x_i; x_j], in which the images
-    of one side borrow the style of the other; L is the mean over pairs of CE. Every image is used twice, so the
-    batch size is meant to be half the usual one. ``random``: ERM on X with styles of random rows.
+    ``ms_type=crossdomain``: for the n pairs of a random cyclic order, one pass over [x_i; x_j], in
+    which the images of one side borrow the style of the other; L is the mean over pairs of CE.
+    Every image is used twice, so the batch size is meant to be half the usual one. ``random``: ERM
+    on X with styles of random rows.
 
     After each of the stages ``ms_layers`` the featurizer mixes with probability ``ms_p``, weights
-    Beta(ms_alpha, ms_alpha) per image, in training only. A featurizer without ``style_stages`` cannot mix; then only
-    the pairing is left and the logged ``mixed_stages`` is 0.
+    Beta(ms_alpha, ms_alpha) per image, in training only. A featurizer without ``style_stages``
+    cannot mix; then only the pairing is left and the logged ``mixed_stages`` is 0.
     """
 
     static = frozenset({"ms_layers"})
@@ -83,7 +85,9 @@ class MixStyle(Algorithm):
 
 
 def _mixed_logits(s: Step, x: Tensor, i: int, stages: Sequence[int]) -> Tensor:
-    """Compute the (n, K) logits of pass ``i`` over (n, C, H, W) images, with styles mixed after these stages."""
+    """Compute the (n, K) logits of pass ``i`` over (n, C, H, W) images, with styles mixed after
+    these stages.
+    """
     if not stages:
         return s.networks.logits(x)
     active, weight, partner = (s.random[name][i] for name in ("active", "weight", "partner"))

@@ -24,8 +24,8 @@ from dgbench.objectives.step import (
 class Mixup(Algorithm):
     """Train on convex combinations of images of two environments (Yan et al., 2020; DomainBed).
 
-    For each pair (i, j) of P(n) and one weight w ~ Beta(mixup_alpha, mixup_alpha): u = w x_i + (1-w) x_j and
-    term = w CE(f(u), y_i) + (1-w) CE(f(u), y_j); L is the mean over the n pairs.
+    For each pair (i, j) of P(n) and one weight w ~ Beta(mixup_alpha, mixup_alpha): u = w x_i +
+    (1-w) x_j and term = w CE(f(u), y_i) + (1-w) CE(f(u), y_j); L is the mean over the n pairs.
     ``mixup_inner_permutation`` also shuffles the rows of x_j, as the code of Yu et al. (2024) does.
     """
 

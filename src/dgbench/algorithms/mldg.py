@@ -21,18 +21,21 @@ ADAM_EPSILON = 1e-8
 
 
 class MLDG(Algorithm):
-    """Learn on one environment so that another improves too (Li et al., 2018; DomainBed's first-order form).
+    """Learn on one environment so that another improves too (Li et al., 2018; DomainBed's
+    first-order form).
 
-    For each episode (i, j), always from the current parameters: g_i = grad R_i(theta); theta' is one step of a
-    fresh Adam with g_i, that is theta - lr d / (|d| + 1e-8) with d = g_i + weight_decay theta; g_j = grad R_j at
-    theta', not differentiated through the step. The update is the sum over episodes of (g_i + mldg_beta g_j) / n,
-    n being the number of environments. Running statistics of BatchNorm do not move, as in the reference.
+    For each episode (i, j), always from the current parameters: g_i = grad R_i(theta); theta' is
+    one step of a fresh Adam with g_i, that is theta - lr d / (|d| + 1e-8) with d = g_i +
+    weight_decay theta; g_j = grad R_j at theta', not differentiated through the step. The update is
+    the sum over episodes of (g_i + mldg_beta g_j) / n, n being the number of environments. Running
+    statistics of BatchNorm do not move, as in the reference.
 
-    ``mldg_episodes=split``: n - ``n_meta_test`` random environments, each with one of the others in turn.
-    ``pairs``: the n cyclic pairs of a random order.
+    ``mldg_episodes=split``: n - ``n_meta_test`` random environments, each with one of the others in
+    turn. ``pairs``: the n cyclic pairs of a random order.
 
-    DomainBed has cut episodes by ``split`` since April 2022, and by ``pairs`` before. With two environments its default
-    ``n_meta_test`` leaves none to train on: it takes steps without a gradient, here that is refused.
+    DomainBed has cut episodes by ``split`` since April 2022, and by ``pairs`` before. With two
+    environments its default ``n_meta_test`` leaves none to train on: it takes steps without a
+    gradient, here that is refused.
     """
 
     static = frozenset({"n_meta_test"})
@@ -45,8 +48,9 @@ class MLDG(Algorithm):
         n_test = hparams["n_meta_test"]
         if hparams["mldg_episodes"] == "split" and not 1 <= n_test < sizes.n_envs:
             raise ConfigError(
-                f"MLDG cannot set aside n_meta_test={n_test} of {sizes.n_envs} training environment(s) and learn from "
-                "the rest; lower hparams.n_meta_test or set hparams.mldg_episodes=pairs"
+                f"MLDG cannot set aside n_meta_test={n_test} of {sizes.n_envs} training "
+                "environment(s) and learn from the rest; lower hparams.n_meta_test or set "
+                "hparams.mldg_episodes=pairs"
             )
 
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:

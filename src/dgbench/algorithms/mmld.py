@@ -32,19 +32,22 @@ EPSILON = 1e-5
 
 
 class MMLD(Algorithm):
-    """Features that do not tell groups of like style apart (Matsuura and Harada, 2020; the authors' code).
+    """Features that do not tell groups of like style apart (Matsuura and Harada, 2020; the authors'
+    code).
 
-    ``rounds`` times, evenly over training, all training images are clustered into ``n_groups`` by their style: channel
-    means and standard deviations of the first two stages' maps (of the image, where a backbone has no such maps), 256
-    principal components, k-means. Clusters take the names of the round before that fit best.
+    ``rounds`` times, evenly over training, all training images are clustered into ``n_groups`` by
+    their style: channel means and standard deviations of the first two stages' maps (of the image,
+    where a backbone has no such maps), 256 principal components, k-means. Clusters take the names
+    of the round before that fit best.
 
-    L = CE(h(z), Y) + sum_i w_i CE(D(u_i), g_i) / sum_i w_i + b H, u = z with its gradient times -a. H is the mean
-    entropy of predictions (``entropy=square``: -1/2 mean sum_k p_k^2), w one over a group's size. In round r of R,
-    a = (2 / (1 + exp(-10 r/R)) - 1) ``grl_weight`` and b the same with ``entropy_weight``, both 0 in the first round;
-    the discriminator D itself learns with weight 1 always. No environment labels are used.
+    L = CE(h(z), Y) + sum_i w_i CE(D(u_i), g_i) / sum_i w_i + b H, u = z with its gradient times -a.
+    H is the mean entropy of predictions (``entropy=square``: -1/2 mean sum_k p_k^2), w one over a
+    group's size. In round r of R, a = (2 / (1 + exp(-10 r/R)) - 1) ``grl_weight`` and b the same
+    with ``entropy_weight``, both 0 in the first round; the discriminator D itself learns with
+    weight 1 always. No environment labels are used.
 
-    The authors' passes take validation images too; here training images only. ``optimizer=sgd`` (Nesterov, 0.9) and
-    ``drop_lr_at`` 0.8 are their settings.
+    The authors' passes take validation images too; here training images only. ``optimizer=sgd``
+    (Nesterov, 0.9) and ``drop_lr_at`` 0.8 are their settings.
     """
 
     static = frozenset(
@@ -158,7 +161,9 @@ class MMLD(Algorithm):
 
 
 def _style(maps: Tensor) -> Tensor:
-    """Compute (n, 2 C) means and standard deviations of the channels of (n, C, H, W) maps or (n, L, C) tokens."""
+    """Compute (n, 2 C) means and standard deviations of the channels of (n, C, H, W) maps or (n, L,
+    C) tokens.
+    """
     pixels = maps.mT if maps.dim() == 3 else maps.flatten(2)
     variance = pixels.var(2, correction=min(1, pixels.shape[2] - 1))
     return torch.cat([pixels.mean(2), (variance + EPSILON).sqrt()], 1)

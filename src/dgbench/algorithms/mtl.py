@@ -17,11 +17,12 @@ from dgbench.objectives.step import Normal, Outcome, Prediction, RandomInputs, S
 class MTL(Algorithm):
     """Show the classifier a summary of the environment too (Blanchard et al., 2021; DomainBed).
 
-    a_e = mtl_ema * mean z_e + (1 - mtl_ema) * (its last value); o = h([z, a_e]); L = sum_e CE(o_e, y_e).
+    a_e = mtl_ema * mean z_e + (1 - mtl_ema) * (its last value); o = h([z, a_e]); L = sum_e CE(o_e,
+    y_e).
 
-    DomainBed overwrites a_e with standard normal noise, in training and in prediction, so the moving average has no
-    effect (``variant=reference``). ``variant=fixed``: a_e itself, with a gradient through the mean; a prediction uses
-    the mean of the images that are scored together.
+    DomainBed overwrites a_e with standard normal noise, in training and in prediction, so the
+    moving average has no effect (``variant=reference``). ``variant=fixed``: a_e itself, with a
+    gradient through the mean; a prediction uses the mean of the images that are scored together.
     """
 
     choices: ClassVar[Choices] = {"variant": ("reference", "fixed")}

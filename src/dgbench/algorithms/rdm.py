@@ -15,14 +15,15 @@ BANDWIDTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0)
 class RDM(Algorithm):
     """Match the losses of the worst environment to those of all (Nguyen et al., 2024; DomainBed).
 
-    With u the losses of the images of the environment whose risk is largest and v those of all images, u's included,
-    L = mean_e R_e + w (K(u,u) + K(v,v) - 2 K(u,v)) + w' (var u + var v): K the mean over pairs of
-    sum_g exp(-g (a-b)^2), g = 0.0001, 0.001, ..., 1000, and unbiased variances. Both weights are 0 before step
-    ``rdm_penalty_anneal_iters``, then ``rdm_lambda`` and ``variance_weight``; at that step Adam is re-created with the
-    learning rate ``rdm_lr``. The choice of the worst environment has no gradient.
+    With u the losses of the images of the environment whose risk is largest and v those of all
+    images, u's included, L = mean_e R_e + w (K(u,u) + K(v,v) - 2 K(u,v)) + w' (var u + var v): K
+    the mean over pairs of sum_g exp(-g (a-b)^2), g = 0.0001, 0.001, ..., 1000, and unbiased
+    variances. Both weights are 0 before step ``rdm_penalty_anneal_iters``, then ``rdm_lambda`` and
+    ``variance_weight``; at that step Adam is re-created with the learning rate ``rdm_lr``. The
+    choice of the worst environment has no gradient.
 
-    DomainBed needs minibatches of one size; here they may differ. Defaults and draws depend on the dataset: OfficeHome,
-    TerraIncognita and DomainNet do without the variances.
+    DomainBed needs minibatches of one size; here they may differ. Defaults and draws depend on the
+    dataset: OfficeHome, TerraIncognita and DomainNet do without the variances.
     """
 
     reset_adam_at = "rdm_penalty_anneal_iters"

@@ -10,11 +10,13 @@ from dgbench.objectives.step import Outcome, Step
 
 
 class RSC(Algorithm):
-    """Train without the features that the right answer leans on most (Huang et al., 2020; DomainBed).
+    """Train without the features that the right answer leans on most (Huang et al., 2020;
+    DomainBed).
 
-    Per row, with g the gradient of the true class's logit with respect to the features z, keep the features whose g
-    lies below its quantile 1 - rsc_f_drop_factor. Rows whose true-class probability falls, by that, less than the
-    quantile 1 - rsc_b_drop_factor over the step keep all features. L = CE(h(z * mask), Y), the mask a constant.
+    Per row, with g the gradient of the true class's logit with respect to the features z, keep the
+    features whose g lies below its quantile 1 - rsc_f_drop_factor. Rows whose true-class
+    probability falls, by that, less than the quantile 1 - rsc_b_drop_factor over the step keep all
+    features. L = CE(h(z * mask), Y), the mask a constant.
     """
 
     def objective(self, s: Step) -> Outcome:
@@ -31,7 +33,9 @@ class RSC(Algorithm):
 
 
 def _quantile(values: Tensor, q: Tensor) -> Tensor:
-    """Compute a quantile over the last axis, kept, interpolating linearly; unlike in torch.quantile, vmap can map q."""
+    """Compute a quantile over the last axis, kept, interpolating linearly; unlike in
+    torch.quantile, vmap can map q.
+    """
     ordered = values.detach().sort(-1).values
     position = (q * (values.shape[-1] - 1)).clamp(0, values.shape[-1] - 1)
     below = position.floor()

@@ -15,13 +15,14 @@ EPSILON = 1e-5
 
 
 class SagNet(Algorithm):
-    """Rely on content, not on style: the feature statistics of each image (Nam et al., 2021; DomainBed).
+    """Rely on content, not on style: the feature statistics of each image (Nam et al., 2021;
+    DomainBed).
 
-    A step has three updates, each with its own forward pass, mixing weights and permutation: the featurizer and the
-    content head on features whose mean and variance are mixed with another row's; the style head on features whose
-    normalized content is another row's; the featurizer with sag_w_adv times the cross entropy of the style head with
-    the uniform distribution. Mean and unbiased variance are taken over the feature axis; variances are mixed, not
-    standard deviations.
+    A step has three updates, each with its own forward pass, mixing weights and permutation: the
+    featurizer and the content head on features whose mean and variance are mixed with another
+    row's; the style head on features whose normalized content is another row's; the featurizer with
+    sag_w_adv times the cross entropy of the style head with the uniform distribution. Mean and
+    unbiased variance are taken over the feature axis; variances are mixed, not standard deviations.
     """
 
     @classmethod

@@ -20,14 +20,15 @@ WIDEST = 2048  # features from which on the projection is no wider than they are
 class SelfReg(Algorithm):
     """Pull images of one class together, without negative pairs (Kim et al., 2021; DomainBed).
 
-    Every row is paired with two rows of its own class, p and q, which may be of any environment and itself. With z the
-    features, l the logits, u = P(z) a projection, w ~ Beta(0.5, 0.5) and C = min(CE, 1) without a gradient,
-    L = CE + C * {w d(l_p, u_p) + (1 - w) d(w l_p + (1-w) l_q, w u_p + (1-w) u_q)},
-    d(l', u') = mean (l - l')^2 + 0.3 mean (z - u')^2, means over rows and entries. Gradients flow through all of it.
+    Every row is paired with two rows of its own class, p and q, which may be of any environment and
+    itself. With z the features, l the logits, u = P(z) a projection, w ~ Beta(0.5, 0.5) and C =
+    min(CE, 1) without a gradient, L = CE + C * {w d(l_p, u_p) + (1 - w) d(w l_p + (1-w) l_q, w u_p
+    + (1-w) u_q)}, d(l', u') = mean (l - l')^2 + 0.3 mean (z - u')^2, means over rows and entries.
+    Gradients flow through all of it.
 
-    DomainBed builds the optimizer before P, which keeps its random initial weights (``variant=reference``); the
-    method's numbers there are of this form. ``variant=fixed`` trains P. (P's BatchNorm uses the minibatch's statistics;
-    its running ones are never used.)
+    DomainBed builds the optimizer before P, which keeps its random initial weights
+    (``variant=reference``); the method's numbers there are of this form. ``variant=fixed`` trains
+    P. (P's BatchNorm uses the minibatch's statistics; its running ones are never used.)
     """
 
     choices: ClassVar[Choices] = {"variant": ("reference", "fixed")}
@@ -66,7 +67,9 @@ class SelfReg(Algorithm):
 
 
 def _partners(y: Tensor, keys: Tensor) -> Tensor:
-    """Find each row's partner, (N,): the rows of a class in their order, beside the same rows in the order of keys."""
+    """Find each row's partner, (N,): the rows of a class in their order, beside the same rows in
+    the order of keys.
+    """
     in_order, by_key = y.argsort(stable=True), keys.argsort()
     by_key = by_key[y[by_key].argsort(stable=True)]
     return torch.zeros_like(y).scatter(0, in_order, by_key)

@@ -21,19 +21,22 @@ MOMENTUM = 0.9
 
 
 class StableNet(Algorithm):
-    """Weight the images so that features are independent of one another (Zhang et al., 2021; the authors' code).
+    """Weight the images so that features are independent of one another (Zhang et al., 2021; the
+    authors' code).
 
-    L = sum_i w_i CE_i with w = softmax(v) over the minibatch, a constant for the gradient. In every step v starts at
-    ones and takes ``epochb`` steps of SGD (momentum 0.9, rate ``lrbl``, a tenth of it in the second half) on
-    dependence / ``lambdap`` + sum_i w_i^``decay_pow``. The dependence is that between features after random cosines and
-    sines (``num_f`` of each; ``sum``: added), their summed squared covariances under weights softmax([v; u]) over the
-    minibatch and a memory of features and of their v: a running mean in the first ``warm_steps`` steps, from then on
+    L = sum_i w_i CE_i with w = softmax(v) over the minibatch, a constant for the gradient. In every
+    step v starts at ones and takes ``epochb`` steps of SGD (momentum 0.9, rate ``lrbl``, a tenth of
+    it in the second half) on dependence / ``lambdap`` + sum_i w_i^``decay_pow``. The dependence is
+    that between features after random cosines and sines (``num_f`` of each; ``sum``: added), their
+    summed squared covariances under weights softmax([v; u]) over the minibatch and a memory of
+    features and of their v: a running mean in the first ``warm_steps`` steps, from then on
     ``presave_ratio`` of the past.
 
-    The gradient with respect to v is written out, O((B + memory)^2 m) per inner step. With ``lambdap`` 70 the weights
-    stay within about 1e-4 of equal ones in small problems. Weights sum to 1 (the paper's to the number of images), and
-    there is one memory (the paper fuses several): the code's form. ``optimizer=sgd`` (momentum 0.9) and
-    ``decay_lr=quarter_cosine`` are the authors' settings; their code keeps the best test accuracy.
+    The gradient with respect to v is written out, O((B + memory)^2 m) per inner step. With
+    ``lambdap`` 70 the weights stay within about 1e-4 of equal ones in small problems. Weights sum
+    to 1 (the paper's to the number of images), and there is one memory (the paper fuses several):
+    the code's form. ``optimizer=sgd`` (momentum 0.9) and ``decay_lr=quarter_cosine`` are the
+    authors' settings; their code keeps the best test accuracy.
     """
 
     static = frozenset({"n_feature", "epochb", "num_f", "warm_steps", "epochs"})
@@ -49,7 +52,8 @@ class StableNet(Algorithm):
         super().check(sizes, hparams)
         if sizes.n_features < 2:
             raise ConfigError(
-                "StableNet compares features with one another; give the featurizer at least 2 features"
+                "StableNet compares features with one another; give the featurizer at least 2 "
+                "features"
             )
 
     @classmethod
@@ -156,7 +160,8 @@ class WeightLearning:
 
 
 def random_functions(features: Tensor, w: Tensor, b: Tensor, together: bool) -> Tensor:
-    """Map features (R, m), factors w (F,) and shifts b (m, F) to (slices, R, m) random cosines and sines.
+    """Map features (R, m), factors w (F,) and shifts b (m, F) to (slices, R, m) random cosines and
+    sines.
 
     The arguments of each row are rescaled so that the smallest is 0 and the largest pi/2.
     """
@@ -168,11 +173,12 @@ def random_functions(features: Tensor, w: Tensor, b: Tensor, together: bool) -> 
 
 
 def dependence_slope(slices: Tensor, weight: Tensor) -> Tensor:
-    """Compute the dependence's (R,) derivative with respect to the weights (R,) of the rows of (slices, R, m).
+    """Compute the dependence's (R,) derivative with respect to the weights (R,) of the rows of
+    (slices, R, m).
 
-    The dependence is the summed squares of the covariances between different features. Its derivative is
-    2 (S_i' C S_i - 2 S_i' C mu), C the covariance without its diagonal: from an m x m matrix where features are fewer
-    than rows, otherwise from an R x R one, the products of rows.
+    The dependence is the summed squares of the covariances between different features. Its
+    derivative is 2 (S_i' C S_i - 2 S_i' C mu), C the covariance without its diagonal: from an m x m
+    matrix where features are fewer than rows, otherwise from an R x R one, the products of rows.
     """
     if slices.shape[2] < slices.shape[1]:
         return _slope_of_few_features(slices, weight)

@@ -16,22 +16,26 @@ HEAD = ("weight", "bias")  # of a linear layer
 
 
 class Transfer(Algorithm):
-    """Make features on which a classifier nearby works equally well everywhere (Zhang et al., 2021; DomainBed).
+    """Make features on which a classifier nearby works equally well everywhere (Zhang et al., 2021;
+    DomainBed).
 
-    An adversary h', linear like the classifier h, has gap(h') = max_e R_e - min_e R_e on the features. A step:
+    An adversary h', linear like the classifier h, has gap(h') = max_e R_e - min_e R_e on the
+    features. A step:
 
     1. Adam on CE(h(Phi(X)), Y) for featurizer and classifier.
-    2. With another forward pass, the same Adam on t_lambda gap(h') for the featurizer; h' is that of the last step.
-    3. h' <- h; then ``d_steps_per_g`` times h' <- h' + lr_d t_lambda grad gap(h'), put back to distance ``delta`` of
-       h, weights and bias together, where it went further.
+    2. With another forward pass, the same Adam on t_lambda gap(h') for the featurizer; h' is that
+        of the last step.
+    3. h' <- h; then ``d_steps_per_g`` times h' <- h' + lr_d t_lambda grad gap(h'), put back to
+       distance ``delta`` of h, weights and bias together, where it went further.
 
-    Featurizer and classifier are two groups, each with its own Adam, so that 2 leaves the classifier's moments alone.
-    With one environment the gap is 0.
+    Featurizer and classifier are two groups, each with its own Adam, so that 2 leaves the
+    classifier's moments alone. With one environment the gap is 0.
 
-    DomainBed's search always draws its option ``gda``, with which Phi and h are not trained: its published numbers
-    are suspect. The option is not offered here (it is lr = 0), nor are the drawn and unused ``weight_decay_d`` and
-    ``beta1``. The features of 3 are computed once, and not at every ascent step, which makes a difference to dropout
-    and to running statistics of an unfrozen BatchNorm only.
+    DomainBed's search always draws its option ``gda``, with which Phi and h are not trained: its
+    published numbers are suspect. The option is not offered here (it is lr = 0), nor are the drawn
+    and unused ``weight_decay_d`` and ``beta1``. The features of 3 are computed once, and not at
+    every ascent step, which makes a difference to dropout and to running statistics of an unfrozen
+    BatchNorm only.
     """
 
     static = frozenset({"d_steps_per_g"})
@@ -59,7 +63,9 @@ class Transfer(Algorithm):
         return Outcome(loss, {"gap": loss.detach()})
 
     def ascend(self, s: Step) -> Outcome:
-        """Find a new adversary by ascent; the loss is its gap, times t_lambda, before the last ascent step."""
+        """Find a new adversary by ascent; the loss is its gap, times t_lambda, before the last
+        ascent step.
+        """
         z, params = s.separate_features().detach(), s.networks.params("classifier")
         center = tuple(params[f"classifier.{name}"].detach() for name in HEAD)
         head, gap = center, z.new_zeros(())

@@ -19,22 +19,26 @@ NEUMANN_STEPS, NEUMANN_LIMIT = 10, 10.0
 
 
 class TRM(Algorithm):
-    """Make each environment's best classifier work in the others (Xu and Jaakkola, 2021; DomainBed).
+    """Make each environment's best classifier work in the others (Xu and Jaakkola, 2021;
+    DomainBed).
 
-    Of each environment Q an expert, a linear classifier fitted to its features by 30 gradient steps from where it was;
-    l_Qi is its risk on environment i, G_Q the gradient of l_QQ, v_Q that of S_Q = sum_{i != Q} alpha_Qi l_Qi, both in
-    the expert's weights. From step ``iters`` on
+    Of each environment Q an expert, a linear classifier fitted to its features by 30 gradient steps
+    from where it was; l_Qi is its risk on environment i, G_Q the gradient of l_QQ, v_Q that of S_Q
+    = sum_{i != Q} alpha_Qi l_Qi, both in the expert's weights. From step ``iters`` on
 
-        L = CE(h(z), Y) + mean_Q [S_Q - cos_lambda <a_Q, G_Q>],  alpha_Qi <- alpha_Qi exp(groupdro_eta alpha_Qi l_Qi),
+        L = CE(h(z), Y) + mean_Q [S_Q - cos_lambda <a_Q, G_Q>],  alpha_Qi <- alpha_Qi
+        exp(groupdro_eta alpha_Qi l_Qi),
 
-    where a_Q, a constant, approximates H_QQ^-1 v_Q by 10 terms of Neumann's series, fewer where it grows beyond 10,
-    and the rows of alpha are normalized at the next step. Experts are constants too: all of it acts on the features.
-    One pass over the network; the rest is linear algebra on features, of E experts on all rows.
+    where a_Q, a constant, approximates H_QQ^-1 v_Q by 10 terms of Neumann's series, fewer where it
+    grows beyond 10, and the rows of alpha are normalized at the next step. Experts are constants
+    too: all of it acts on the features. One pass over the network; the rest is linear algebra on
+    features, of E experts on all rows.
 
-    DomainBed's series starts from 2 (v - Hv), since its start value is overwritten in place (``trm_neumann=reference``;
-    ``paper``: from v). The gradient of S_Q uses the new alpha, which it writes over the old one behind the back of the
-    differentiation (``trm_alpha=reference``; ``consistent``: the old one, as the value does). Its ``class_balanced``
-    gives every expert the weights of h before it is fitted, but not the biases; here it does not balance minibatches.
+    DomainBed's series starts from 2 (v - Hv), since its start value is overwritten in place
+    (``trm_neumann=reference``; ``paper``: from v). The gradient of S_Q uses the new alpha, which it
+    writes over the old one behind the back of the differentiation (``trm_alpha=reference``;
+    ``consistent``: the old one, as the value does). Its ``class_balanced`` gives every expert the
+    weights of h before it is fitted, but not the biases; here it does not balance minibatches.
     """
 
     choices: ClassVar[Choices] = {
@@ -50,7 +54,9 @@ class TRM(Algorithm):
         return {"classifier": LinearSpec(m, k), "experts": LinearSpec(m, sizes.n_envs * k)}
 
     def initial_state(self, networks: Networks) -> dict[str, Tensor]:
-        """Start the experts from the rows of the network ``experts``, which itself is not used any more."""
+        """Start the experts from the rows of the network ``experts``, which itself is not used any
+        more.
+        """
         params, n = dict(networks["experts"].named_parameters()), self.sizes.n_envs
         return {
             "weight": params["weight"].detach().view(n, -1, self.sizes.n_features).clone(),
@@ -69,7 +75,9 @@ class TRM(Algorithm):
         return Outcome(risk + penalty, {"penalty": penalty.detach()}, state)
 
     def _swap(self, s: Step, z: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Compute the term that is added to the risk, and the new state; axis q numbers the experts."""
+        """Compute the term that is added to the risk, and the new state; axis q numbers the
+        experts.
+        """
         experts = torch.arange(len(s.sizes), device=z.device)
         off_diagonal = experts[:, None] != experts
         alpha, mask = s.state["alpha"], off_diagonal.to(z.dtype)
@@ -113,7 +121,9 @@ class TRM(Algorithm):
         return swap, {"weight": weight, "bias": bias, "alpha": new_alpha}
 
     def _fitted(self, s: Step, z: Tensor, rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Fit (E, K, m) weights and (E, K) biases of experts to (E, L, m) features of their environments' own rows."""
+        """Fit (E, K, m) weights and (E, K) biases of experts to (E, L, m) features of their
+        environments' own rows.
+        """
         weight, bias = s.state["weight"].detach(), s.state["bias"].detach()
         if self.values["class_balanced"]:
             weight = s.networks.params("classifier")["classifier.weight"].detach().expand_as(weight)
@@ -128,7 +138,8 @@ class TRM(Algorithm):
 
 
 def neumann(z: Tensor, p: Tensor, weights: Tensor, v: Tensor, overwritten: bool) -> Tensor:
-    """Approximate H^-1 v by Neumann's series; H is the Hessian of a linear classifier's cross entropy in its weights.
+    """Approximate H^-1 v by Neumann's series; H is the Hessian of a linear classifier's cross
+    entropy in its weights.
 
     Args:
         z: (E, L, m) features, of E classifiers.

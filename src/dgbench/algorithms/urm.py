@@ -20,15 +20,18 @@ LEAST = {"tanh": -1.0, "relu": 0.0, "sigmoid": 0.0}  # of the noise, whose large
 
 
 class URM(Algorithm):
-    """Spread the features evenly over their range, by an adversary (Krishnamachari et al., 2024; DomainBed).
+    """Spread the features evenly over their range, by an adversary (Krishnamachari et al., 2024;
+    DomainBed).
 
-    z = act(Phi(x)), in training and in prediction, act = ``urm_generator_output``. A discriminator Q tells z from v,
-    uniform on [-1, 1) for tanh and on [0, 1) for relu and sigmoid. In one step, from one forward pass and one Q, the
-    model follows CE(h(z), Y) + w mean softplus(-Q(z)) and Q follows BCE(Q(v), 1) + w BCE(Q(z), 0); w =
-    ``urm_adv_lambda`` weighs both. Environments are not looked at.
+    z = act(Phi(x)), in training and in prediction, act = ``urm_generator_output``. A discriminator
+    Q tells z from v, uniform on [-1, 1) for tanh and on [0, 1) for relu and sigmoid. In one step,
+    from one forward pass and one Q, the model follows CE(h(z), Y) + w mean softplus(-Q(z)) and Q
+    follows BCE(Q(v), 1) + w BCE(Q(z), 0); w = ``urm_adv_lambda`` weighs both. Environments are not
+    looked at.
 
-    ``urm_discriminator_label_smoothing`` s: the targets are 1 - s + s u and s u, u ~ U(0, 1) per row (never drawn).
-    ``urm_discriminator_optimizer``: Adam, or SGD with momentum 0.9 (never drawn).
+    ``urm_discriminator_label_smoothing`` s: the targets are 1 - s + s u and s u, u ~ U(0, 1) per
+    row (never drawn). ``urm_discriminator_optimizer``: Adam, or SGD with momentum 0.9 (never
+    drawn).
 
     DomainBed's output ``identity`` fails there, since it has no range, and does not exist here.
     """

@@ -1,9 +1,10 @@
 """Accuracies: several in one number, places on a leaderboard, and what an oracle gains.
 
-Over test domains (NICO++), and over seeds with a named error bar. Accuracies are fractions in [0, 1]; everything here
-is linear in them, so percent work as well.
+Over test domains (NICO++), and over seeds with a named error bar. Accuracies are fractions in [0,
+1]; everything here is linear in them, so percent work as well.
 
-Sources: Zhang et al. 2023 (NICO++), section 5.1, eq. 5; DomainBed's tables for its error bar; Ye et al. 2022
+Sources: Zhang et al. 2023 (NICO++), section 5.1, eq. 5; DomainBed's tables for its error bar; Ye et
+    al. 2022
 (OoD-Bench) for the ranking score; Yu et al. 2024, section 2.2 and Table 4, for leakage.
 """
 
@@ -44,7 +45,8 @@ def mean(values: Sequence[float]) -> float:
 
 
 def spread(values: Sequence[float], kind: str) -> float | None:
-    """Compute the error bar of the mean over seeds; None for a single value, also where DomainBed prints 0.
+    """Compute the error bar of the mean over seeds; None for a single value, also where DomainBed
+    prints 0.
 
     Args:
         values: one accuracy per seed.
@@ -102,7 +104,8 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval:
 
 
 def overall(accuracies: Mapping[str, float], images: Mapping[str, float]) -> float:
-    """Compute the accuracy over all test images: domain means weighted by their number of images (eq. 5, Overall).
+    """Compute the accuracy over all test images: domain means weighted by their number of images
+    (eq. 5, Overall).
 
     Args:
         accuracies: test domain -> accuracy.
@@ -137,7 +140,8 @@ def domain_std(accuracies: Sequence[float], divisor: str = "K-1") -> float:
     ddof = DIVISORS[divisor]
     if len(accuracies) <= ddof:
         raise MeasureError(
-            f"a standard deviation over {len(accuracies)} test domain with divisor {divisor} does not exist"
+            f"a standard deviation over {len(accuracies)} test domain with divisor {divisor} does "
+            "not exist"
         )
     center = mean(accuracies)
     return math.sqrt(
@@ -150,7 +154,8 @@ _EQUAL = 1e-9
 
 
 def ranks(values: Mapping[str, float]) -> dict[str, int]:
-    """Rank the algorithms, 1 for the highest value; equal values share the better place (1, 2, 2, 4).
+    """Rank the algorithms, 1 for the highest value; equal values share the better place (1, 2, 2,
+    4).
 
     Raises:
         MeasureError: a NaN.
@@ -163,7 +168,9 @@ def ranks(values: Mapping[str, float]) -> dict[str, int]:
 
 
 def rank_changes(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, int]:
-    """Count places won (positive) or lost between two leaderboards, both ranked over the algorithms they share."""
+    """Count places won (positive) or lost between two leaderboards, both ranked over the algorithms
+    they share.
+    """
     shared = before.keys() & after.keys()
     old = ranks({name: before[name] for name in shared})
     new = ranks({name: after[name] for name in shared})
@@ -171,7 +178,8 @@ def rank_changes(before: Mapping[str, float], after: Mapping[str, float]) -> dic
 
 
 def ranking_score(value: float, reference: float, error: float) -> int:
-    """Score an accuracy -1, 0 or +1: below, within (ends included) or above the reference's error bar.
+    """Score an accuracy -1, 0 or +1: below, within (ends included) or above the reference's error
+    bar.
 
     Source: Ye et al. 2022 (OoD-Bench), section 3.2.
 
@@ -207,10 +215,11 @@ class Leakage:
 
 
 def oracle_leakage(validation: Sequence[float], tests: ArrayLike) -> list[Leakage]:
-    """Choose candidates by validation accuracy, then by mean test accuracy of K domains, K = 1 to all; compare them.
+    """Choose candidates by validation accuracy, then by mean test accuracy of K domains, K = 1 to
+    all; compare them.
 
-    The accuracy of a domain at K is its mean over all combinations of K test domains that contain it. The last
-    candidate wins a tie.
+    The accuracy of a domain at K is its mean over all combinations of K test domains that contain
+    it. The last candidate wins a tie.
 
     Args:
         validation: validation accuracy of each candidate (hyperparameter set).
@@ -222,7 +231,8 @@ def oracle_leakage(validation: Sequence[float], tests: ArrayLike) -> list[Leakag
     table = np.asarray(tests, dtype=np.float64)
     if table.ndim != 2 or not table.size or len(validation) != len(table):
         raise MeasureError(
-            f"{len(validation)} validation accuracies against test accuracies {table.shape}; give one row each"
+            f"{len(validation)} validation accuracies against test accuracies {table.shape}; give "
+            "one row each"
         )
     if np.isnan(table).any() or any(math.isnan(value) for value in validation):
         raise MeasureError("an accuracy is NaN; leave that candidate out")

@@ -1,15 +1,19 @@
-"""Is the algorithm with the lowest mean really better than the next, and do the ranks of several differ at all?
+"""Is the algorithm with the lowest mean really better than the next, and do the ranks of several
+differ at all?
 
-Lower is better; negate accuracies. Seeds are the independent units, and one seed's values belong together.
+Lower is better; negate accuracies. Seeds are the independent units, and one seed's values belong
+together.
 
-The data that name the leader also judge it. Testing the leader against the runner-up with a two-sided test allows for
-that, however many other algorithms there are: the worst case are two that tie and others that are far off. Ranks are
-taken within blocks; a block is whatever ranks all algorithms once: a configuration of a dataset, or a seed.
+The data that name the leader also judge it. Testing the leader against the runner-up with a
+two-sided test allows for that, however many other algorithms there are: the worst case are two that
+tie and others that are far off. Ranks are taken within blocks; a block is whatever ranks all
+algorithms once: a configuration of a dataset, or a seed.
 
-Sources: Gutmann & Maymin 1987, "Is the selected population the best?"; Phipson & Smyth 2010 (random relabelings); Hsu
-1984, "Constrained simultaneous confidence intervals for multiple comparisons with the best"; Friedman 1937; Iman &
-Davenport 1980; Nemenyi 1963; as compared in Demsar 2006, "Statistical comparisons of classifiers over multiple data
-sets", sections 3.2.2 and 3.2.4.
+Sources: Gutmann & Maymin 1987, "Is the selected population the best?"; Phipson & Smyth 2010 (random
+    relabelings); Hsu
+1984, "Constrained simultaneous confidence intervals for multiple comparisons with the best";
+Friedman 1937; Iman & Davenport 1980; Nemenyi 1963; as compared in Demsar 2006, "Statistical
+comparisons of classifiers over multiple data sets", sections 3.2.2 and 3.2.4.
 """
 
 from __future__ import annotations
@@ -49,7 +53,9 @@ class Lead:
 
     @property
     def least(self) -> float:
-        """The smallest p-value that this number of seeds can give, whatever the values: 2 ** (1 - seeds)."""
+        """The smallest p-value that this number of seeds can give, whatever the values: 2 ** (1 -
+        seeds).
+        """
         return float(2.0 ** (1 - self.seeds))
 
 
@@ -91,12 +97,14 @@ class Standing:
 
 
 def lead(values: ArrayLike) -> Lead:
-    """Test the lead by an exact permutation test, in which each seed's two values may change places.
+    """Test the lead by an exact permutation test, in which each seed's two values may change
+    places.
 
-    It is exact where leader and runner-up are exchangeable within a seed, and rejects less often than it says where
-    more algorithms tie. With 2 algorithms and 3 seeds, one wins in every seed in 2 of 8 cases, so p is never below 1/4;
-    5% takes 6 seeds. Dividing the lead by its standard error would give the same p-value: the sum of squared
-    differences is the same in all relabelings, so one grows with the other.
+    It is exact where leader and runner-up are exchangeable within a seed, and rejects less often
+    than it says where more algorithms tie. With 2 algorithms and 3 seeds, one wins in every seed in
+    2 of 8 cases, so p is never below 1/4; 5% takes 6 seeds. Dividing the lead by its standard error
+    would give the same p-value: the sum of squared differences is the same in all relabelings, so
+    one grows with the other.
 
     Args:
         values: (A, S) one value per algorithm and seed; the lowest mean leads.
@@ -165,22 +173,23 @@ def _compared(table: Floats, level: float) -> _Comparisons:
 
 
 def separated(values: ArrayLike, *, level: float = 0.95) -> Separation:
-    """Find the confidence set of the best algorithm: all that no other one beats in a paired t-test.
+    """Find the confidence set of the best algorithm: all that no other one beats in a paired
+    t-test.
 
     Each algorithm is compared with the A - 1 others at the error probability
     (1 - level) / max(2, A - 1), one-sided. The divisor A - 1 is Bonferroni's. With 2 algorithms it
     is 2, since either may be the one that leads: then one is left out exactly where the usual
-    two-sided interval of their difference excludes 0. Each pair has its own standard error; one that
-    all share (Hsu's constrained intervals) fails where one algorithm varies more than another.
+    two-sided interval of their difference excludes 0. Each pair has its own standard error; one
+    that all share (Hsu's constrained intervals) fails where one algorithm varies more than another.
 
-    An algorithm that is not in the set need not be worse than the one that leads: any other may have
-    put it out. :func:`standing` says whom the leader beats.
+    An algorithm that is not in the set need not be worse than the one that leads: any other may
+    have put it out. :func:`standing` says whom the leader beats.
 
     Args:
-        values: (A, S) one value per algorithm and seed; lower is better. NaN where there is none: two
-            algorithms are compared over the seeds that both have, and not at all below two.
-        level: probability, at least, that the set holds the algorithm with the lowest true mean, where
-            differences are normal. Variances may be unequal and algorithms correlated.
+        values: (A, S) one value per algorithm and seed; lower is better. NaN where there is none:
+            two algorithms are compared over the seeds that both have, and not at all below two.
+        level: probability, at least, that the set holds the algorithm with the lowest true mean,
+            where differences are normal. Variances may be unequal and algorithms correlated.
 
     Returns:
         the set; with 1 seed, which separates nothing, all algorithms are in it.
@@ -195,13 +204,14 @@ def separated(values: ArrayLike, *, level: float = 0.95) -> Separation:
 
 
 def standing(values: ArrayLike, *, level: float = 0.95, leader: int | None = None) -> Standing:
-    """Find the algorithm that leads, whom its seeds separate it from, and which ones are not the best.
+    """Find the algorithm that leads, whom its seeds separate it from, and which ones are not the
+    best.
 
-    The leader is the lowest mean among the algorithms with the seeds that most values have, so that an
-    algorithm with one lucky seed does not lead. It is compared with each other one as in
+    The leader is the lowest mean among the algorithms with the seeds that most values have, so that
+    an algorithm with one lucky seed does not lead. It is compared with each other one as in
     :func:`separated`. That every rival is beaten ("decided") is wrong in 1 - level of data sets at
-    most. That single rivals are beaten while others are not is weaker: the data chose the leader, and
-    of A algorithms that all tie it "beats" at least one in 11 to 27 % of data sets.
+    most. That single rivals are beaten while others are not is weaker: the data chose the leader,
+    and of A algorithms that all tie it "beats" at least one in 11 to 27 % of data sets.
 
     Args:
         values, level: as of :func:`separated`.
@@ -241,20 +251,24 @@ def _fullest(table: Floats) -> NDArray[np.bool_]:
 
 
 def error_of_each(algorithms: int, alpha: float) -> float:
-    """Divide ``alpha`` into the one-sided error probability at which :func:`separated` compares each pair."""
+    """Divide ``alpha`` into the one-sided error probability at which :func:`separated` compares
+    each pair.
+    """
     return alpha / max(2, algorithms - 1)
 
 
 def welch(means: ArrayLike, deviations: ArrayLike, n: int) -> Floats:
-    """Compute two-sided p-values of Welch's t-test of every two of k independent values, 1 where both lack spread.
+    """Compute two-sided p-values of Welch's t-test of every two of k independent values, 1 where
+    both lack spread.
 
-    A value is a sample's mean, or the average of the means of c independent samples. The variance of a difference is
-    then estimated from all 2 c of them, and has the degrees of freedom of Satterthwaite 1946: more than two samples
-    alone would give, where none of them dominates.
+    A value is a sample's mean, or the average of the means of c independent samples. The variance
+    of a difference is then estimated from all 2 c of them, and has the degrees of freedom of
+    Satterthwaite 1946: more than two samples alone would give, where none of them dominates.
 
     Args:
         means: (k,).
-        deviations: (k,) or (k, c) sample standard deviations, divisor n-1, of the samples behind each.
+        deviations: (k,) or (k, c) sample standard deviations, divisor n-1, of the samples behind
+            each.
         n: number of values behind each sample's mean, 2 or more.
 
     Returns:
@@ -272,7 +286,8 @@ def welch(means: ArrayLike, deviations: ArrayLike, n: int) -> Floats:
 def welch_interval(
     means: ArrayLike, deviations: ArrayLike, n: int, first: int, second: int, level: float
 ) -> Interval:
-    """Compute the interval of one of the differences that :func:`welch` tests: the first value less the second.
+    """Compute the interval of one of the differences that :func:`welch` tests: the first value less
+    the second.
 
     Args:
         means, deviations, n: as of :func:`welch`.
@@ -302,7 +317,8 @@ def _welch_parts(means: ArrayLike, deviations: ArrayLike, n: int) -> tuple[Float
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """Adjust p-values of m tests so that any false finding among them has the error probability of one test.
+    """Adjust p-values of m tests so that any false finding among them has the error probability of
+    one test.
 
     Source: Holm 1979, "A simple sequentially rejective multiple test procedure".
     """
@@ -351,7 +367,8 @@ def friedman(values: ArrayLike) -> Friedman:
     """Run Friedman's test of whether the mean ranks of algorithms differ.
 
     Args:
-        values: (n, k), n blocks (lines) of k algorithms; ranks are taken within a block, ties share theirs.
+        values: (n, k), n blocks (lines) of k algorithms; ranks are taken within a block, ties share
+            theirs.
 
     Raises:
         MeasureError: fewer than 2 blocks or 3 algorithms, a missing value, or ties throughout.
@@ -362,7 +379,8 @@ def friedman(values: ArrayLike) -> Friedman:
     if table.ndim != 2 or table.shape[0] < 2 or table.shape[1] < 3:
         shape = " x ".join(map(str, table.shape))
         raise MeasureError(
-            f"Friedman's test needs 2 or more blocks of 3 or more algorithms, got {shape}; train more"
+            f"Friedman's test needs 2 or more blocks of 3 or more algorithms, got {shape}; train "
+            "more"
         )
     if not np.isfinite(table).all():
         raise MeasureError("a block lacks an algorithm; leave the block or the algorithm out")
@@ -392,7 +410,8 @@ def sign_test(wins: int, losses: int) -> float:
 
 
 def critical_difference(algorithms: int, blocks: int, alpha: float = 0.05) -> float:
-    """Compute Nemenyi's critical difference of mean ranks of k algorithms in n blocks, q * sqrt(k (k + 1) / (6 n)).
+    """Compute Nemenyi's critical difference of mean ranks of k algorithms in n blocks, q * sqrt(k
+    (k + 1) / (6 n)).
 
     Raises:
         MeasureError: fewer than 2 algorithms or no block.
@@ -408,14 +427,18 @@ def critical_difference(algorithms: int, blocks: int, alpha: float = 0.05) -> fl
 
 @functools.cache
 def nemenyi_quantile(algorithms: int, alpha: float = 0.05) -> float:
-    """Compute the studentized range's upper quantile, infinite degrees of freedom, / sqrt(2) (Demsar 2006, Table 5)."""
+    """Compute the studentized range's upper quantile, infinite degrees of freedom, / sqrt(2)
+    (Demsar 2006, Table 5).
+    """
     from scipy.stats import studentized_range
 
     return float(studentized_range.ppf(1 - alpha, algorithms, np.inf) / math.sqrt(2))
 
 
 def indistinct_groups(mean_ranks: Mapping[str, float], difference: float) -> list[tuple[str, ...]]:
-    """List the maximal groups of 2+ algorithms with mean ranks within the critical difference, lowest rank first."""
+    """List the maximal groups of 2+ algorithms with mean ranks within the critical difference,
+    lowest rank first.
+    """
     order = sorted(mean_ranks, key=lambda name: (mean_ranks[name], name))
     groups: list[tuple[str, ...]] = []
     last = 0

@@ -1,7 +1,8 @@
 """How well two measures agree on the order of the algorithms, and how sure that is.
 
-Algorithms and seeds are resampled, each on its own. The percentile interval is used as it is: with 8 to 30 algorithms
-it covers 93 to 99% where 95% are meant (the tests measure it), the duplicates of a resample counting as ties.
+Algorithms and seeds are resampled, each on its own. The percentile interval is used as it is: with
+8 to 30 algorithms it covers 93 to 99% where 95% are meant (the tests measure it), the duplicates of
+a resample counting as ties.
 
 Source: Efron & Tibshirani 1993, chapter 13; Owen 2007, "The pigeonhole bootstrap".
 """
@@ -29,8 +30,8 @@ def spearman(first: ByAlgorithm, second: ByAlgorithm) -> float:
         second: the other measure of the same algorithms.
 
     Raises:
-        MeasureError: fewer than 2 algorithms, other algorithms in one than in the other, NaN, or one measure equal
-            for all algorithms (it orders nothing).
+        MeasureError: fewer than 2 algorithms, other algorithms in one than in the other, NaN, or
+            one measure equal for all algorithms (it orders nothing).
     """
     from scipy.stats import rankdata
 
@@ -54,13 +55,15 @@ def _paired(first: ByAlgorithm, second: ByAlgorithm) -> tuple[list[float], list[
         if first.keys() != second.keys():
             unshared = ", ".join(sorted(first.keys() ^ second.keys()))
             raise MeasureError(
-                f"the two measures cover different algorithms ({unshared}); give both for the same ones"
+                f"the two measures cover different algorithms ({unshared}); give both for the "
+                "same ones"
             )
         names = sorted(first)
         a, b = [float(first[name]) for name in names], [float(second[name]) for name in names]
     elif isinstance(first, Mapping) or isinstance(second, Mapping):
         raise MeasureError(
-            "one measure has algorithm names and the other has none; pass two mappings or two sequences"
+            "one measure has algorithm names and the other has none; pass two mappings or two "
+            "sequences"
         )
     else:
         a, b = [float(value) for value in first], [float(value) for value in second]
@@ -93,11 +96,12 @@ def correlation_interval(
     draws: int = 1000,
     level: float = 0.95,
 ) -> Interval:
-    """Estimate the rank correlation of two measures, mean over seeds, with algorithms and seeds resampled.
+    """Estimate the rank correlation of two measures, mean over seeds, with algorithms and seeds
+    resampled.
 
     Args:
-        first, second: (A, S) the two measures of A algorithms for S seeds; the same algorithms are drawn for every
-            seed. Resamples in which a measure orders nothing are left out.
+        first, second: (A, S) the two measures of A algorithms for S seeds; the same algorithms are
+            drawn for every seed. Resamples in which a measure orders nothing are left out.
         rng, draws, level: as :func:`resample`.
 
     Raises:
@@ -116,7 +120,8 @@ def correlation_difference(
     draws: int = 1000,
     level: float = 0.95,
 ) -> Interval:
-    """Subtract the other measure's Spearman correlation with the ideal from the first's, over the same resamples.
+    """Subtract the other measure's Spearman correlation with the ideal from the first's, over the
+    same resamples.
 
     Args and Raises as :func:`correlation_interval`.
     """
@@ -137,11 +142,13 @@ def pick_probability(
     *,
     draws: int = 1000,
 ) -> float:
-    """Estimate the probability that the algorithm with the lowest measure is the one with the lowest ideal error.
+    """Estimate the probability that the algorithm with the lowest measure is the one with the
+    lowest ideal error.
 
-    Seeds and algorithms are resampled: it is the chance for another set of candidates and seeds like these, both
-    measures averaged over the drawn seeds. Tied algorithms share the choice. A resample of fewer than 2
-    algorithms leaves nothing to select and does not count; NaN where none counts.
+    Seeds and algorithms are resampled: it is the chance for another set of candidates and seeds
+    like these, both measures averaged over the drawn seeds. Tied algorithms share the choice. A
+    resample of fewer than 2 algorithms leaves nothing to select and does not count; NaN where none
+    counts.
 
     Args:
         measure, ideal: (A, S) values of A algorithms for S seeds.
@@ -163,12 +170,15 @@ def _correlations(
     coefficient: Coefficient,
     draws: int,
 ) -> tuple[Floats, Floats]:
-    """Correlate each measure with the ideal, mean over seeds: (M,) as it is and (M, draws) resampled."""
+    """Correlate each measure with the ideal, mean over seeds: (M,) as it is and (M, draws)
+    resampled.
+    """
     tables = [whole(values) for values in (*measures, ideal)]
     if len({table.shape for table in tables}) > 1 or tables[0].ndim != 2 or tables[0].shape[0] < 3:
         shapes = ", ".join(str(table.shape) for table in tables)
         raise MeasureError(
-            f"an interval needs 3 or more algorithms by seeds, the same in each measure, got {shapes}"
+            "an interval needs 3 or more algorithms by seeds, the same in each measure, got "
+            f"{shapes}"
         )
     algorithms, seeds = tables[0].shape
     correlate = _spearman if coefficient == "spearman" else _kendall
@@ -197,7 +207,9 @@ def _lowest(values: Floats) -> NDArray[np.bool_]:
 
 
 def _spearman(first: Floats, second: Floats, counts: NDArray[Any]) -> Floats:
-    """Correlate mean ranks (Pearson), weighted by counts: rank_i = (n + 1 + sum_j counts_j sign_ij) / 2."""
+    """Correlate mean ranks (Pearson), weighted by counts: rank_i = (n + 1 + sum_j counts_j sign_ij)
+    / 2.
+    """
     a, b = counts @ first.T, counts @ second.T  # ranks less their mean, twice
     covariance = (counts * a * b).sum(axis=1)
     spread = (counts * a * a).sum(axis=1) * (counts * b * b).sum(axis=1)

@@ -1,21 +1,26 @@
-"""Evidence that may be looked at after every seed: how much more likely seeds are if one algorithm is lower.
+"""Evidence that may be looked at after every seed: how much more likely seeds are if one algorithm
+is lower.
 
-Whoever looks after every seed and stops at the first small p-value is wrong far more often than ``alpha``. Evidence may
-be looked at so: each function below is an e-process against "not lower", which ever exceeds 1 / a with probability a at
-most, over all seeds that will ever be trained. They differ in what they assume and claim:
+Whoever looks after every seed and stops at the first small p-value is wrong far more often than
+``alpha``. Evidence may be looked at so: each function below is an e-process against "not lower",
+which ever exceeds 1 / a with probability a at most, over all seeds that will ever be trained. They
+differ in what they assume and claim:
 
-- :func:`evidence`: the mean difference is above 0, where differences are normal (or symmetric). Skewed differences
-  mislead it: a rival that fails in one seed of fifty looks better in all the others.
-- :func:`bounded_evidence`: the mean difference is above 0, whatever differences are like between their bounds.
-- :func:`sign_evidence`: differences above 0 are more frequent than those below 0. It assumes nothing, but a lower error
-  in most seeds is no lower mean.
+- :func:`evidence`: the mean difference is above 0, where differences are normal (or symmetric).
+  Skewed differences mislead it: a rival that fails in one seed of fifty looks better in all the
+  others.
+- :func:`bounded_evidence`: the mean difference is above 0, whatever differences are like between
+  their bounds.
+- :func:`sign_evidence`: differences above 0 are more frequent than those below 0. It assumes
+  nothing, but a lower error in most seeds is no lower mean.
 
 All take seeds that are independent of each other, and none depends on their order.
 
-Sources: Lai 1976, "On confidence sequences"; Wang & Ramdas 2025, "Anytime-valid t-tests and confidence sequences for
-Gaussian means with unknown variance"; Grunwald, de Heide & Koolen 2024, "Safe testing" (right Haar prior of the
-deviation); Waudby-Smith & Ramdas 2024, "Estimating means of bounded random variables by betting"; Cover 1991,
-"Universal portfolios" (stakes spread evenly).
+Sources: Lai 1976, "On confidence sequences"; Wang & Ramdas 2025, "Anytime-valid t-tests and
+    confidence sequences for
+Gaussian means with unknown variance"; Grunwald, de Heide & Koolen 2024, "Safe testing" (right Haar
+prior of the deviation); Waudby-Smith & Ramdas 2024, "Estimating means of bounded random variables
+by betting"; Cover 1991, "Universal portfolios" (stakes spread evenly).
 """
 
 from __future__ import annotations
@@ -28,8 +33,8 @@ from numpy.typing import ArrayLike
 from dgbench.analysis.intervals import Floats
 from dgbench.errors import MeasureError
 
-#: prior variance of a difference over its deviation: of 1 to 30, the one that finds differences of 1 to 8 deviations
-#: at most one seed later than the best of them does
+#: prior variance of a difference over its deviation: of 1 to 30, the one that finds differences of
+#: 1 to 8 deviations at most one seed later than the best of them does
 _SCALE = 10.0
 #: nodes of the integral over stakes, exact for 63 seeds
 _STAKES = 32
@@ -38,11 +43,13 @@ _MOST_SEEDS = 10_000
 
 
 def evidence(differences: ArrayLike) -> float:
-    """Compute how much more likely the differences are if their mean is above 0, where they are normal.
+    """Compute how much more likely the differences are if their mean is above 0, where they are
+    normal.
 
-    Likelihood ratio of the t statistics so far: mean / deviation half-normal with variance 10 against 0, the deviation
-    unknown (right Haar prior). Where the true mean is 0 or below and differences are normal, it ever reaches 1 / a
-    with probability a at most, however long one goes on and whenever one stops.
+    Likelihood ratio of the t statistics so far: mean / deviation half-normal with variance 10
+    against 0, the deviation unknown (right Haar prior). Where the true mean is 0 or below and
+    differences are normal, it ever reaches 1 / a with probability a at most, however long one goes
+    on and whenever one stops.
 
     Args:
         differences: (S,) one per seed, second algorithm less the first.
@@ -66,13 +73,15 @@ def e_process(differences: ArrayLike) -> Floats:
 
 
 def bounded_evidence(differences: ArrayLike, bound: float) -> float:
-    """Compute evidence that the mean difference is above 0, whatever differences are like between their bounds.
+    """Compute evidence that the mean difference is above 0, whatever differences are like between
+    their bounds.
 
-    The capital of a gambler who starts with 1 and bets on "above 0" at fair odds: a stake s turns the capital K into
-    K (1 + s d / bound). Half of the capital bets all that it has, s = 1, the other half is spread evenly over stakes
-    from 0 to 1, and both are left alone. Where the mean is 0 or below, no strategy gains on average, so the capital
-    ever reaches 1 / a with probability a at most (Ville's inequality). Where all differences are d, no valid test grows
-    faster than 1 + d / bound a seed: one seed in bound / d that fails wholly, not seen yet, would make both equal.
+    The capital of a gambler who starts with 1 and bets on "above 0" at fair odds: a stake s turns
+    the capital K into K (1 + s d / bound). Half of the capital bets all that it has, s = 1, the
+    other half is spread evenly over stakes from 0 to 1, and both are left alone. Where the mean is
+    0 or below, no strategy gains on average, so the capital ever reaches 1 / a with probability a
+    at most (Ville's inequality). Where all differences are d, no valid test grows faster than 1 + d
+    / bound a seed: one seed in bound / d that fails wholly, not seen yet, would make both equal.
 
     Args:
         differences: (S,) one per seed, second algorithm less the first.
@@ -86,12 +95,15 @@ def bounded_evidence(differences: ArrayLike, bound: float) -> float:
 
 
 def bounded_e_process(differences: ArrayLike, bound: float) -> Floats:
-    """Compute :func:`bounded_evidence` after 1, 2, ... seeds: (..., S) in the shape of the differences."""
+    """Compute :func:`bounded_evidence` after 1, 2, ... seeds: (..., S) in the shape of the
+    differences.
+    """
     values = np.asarray(differences, dtype=float)
     largest = float(np.abs(values).max(initial=0.0))
     if largest > bound * (1 + _ROUNDING):
         raise MeasureError(
-            f"a difference of {largest:g} exceeds the bound of {bound:g}; give the measure's own bound"
+            f"a difference of {largest:g} exceeds the bound of {bound:g}; give the measure's own "
+            "bound"
         )
     gains = np.clip(values / bound, -1.0, 1.0)
     nodes, weights = np.polynomial.legendre.leggauss(_STAKES)
@@ -103,7 +115,8 @@ def bounded_e_process(differences: ArrayLike, bound: float) -> Floats:
 
 
 def sign_evidence(differences: ArrayLike) -> float:
-    """Compute evidence that differences above 0 are more frequent than those below 0; what ties does not count.
+    """Compute evidence that differences above 0 are more frequent than those below 0; what ties
+    does not count.
 
     It is :func:`bounded_evidence` of the signs: 6 seeds that all agree give 41.1, 9 give 307.
 
@@ -114,7 +127,8 @@ def sign_evidence(differences: ArrayLike) -> float:
 
 
 def fewest_seeds(difference: float, bound: float, needed: float) -> float:
-    """Find the fewest seeds after which :func:`bounded_evidence` can reach what is needed; infinite over 10,000.
+    """Find the fewest seeds after which :func:`bounded_evidence` can reach what is needed; infinite
+    over 10,000.
 
     It does so where every seed has the same difference; seeds that vary need more.
 

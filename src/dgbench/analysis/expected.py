@@ -1,16 +1,17 @@
 """Measures of expected errors, estimated from the mean errors of several seeds.
 
-A worst case is a maximum, so the noise of seeds raises it: the mean over seeds of each run's worst error
-estimates the worst case *of a training run*, which is larger than the worst *expected* error, and no
-number of seeds changes that. The measure of the mean errors estimates the latter. It is too high as
-well, but its bias falls with the number of seeds.
+A worst case is a maximum, so the noise of seeds raises it: the mean over seeds of each run's worst
+error estimates the worst case *of a training run*, which is larger than the worst *expected* error,
+and no number of seeds changes that. The measure of the mean errors estimates the latter. It is too
+high as well, but its bias falls with the number of seeds.
 
-Of a handful of seeds neither a bootstrap nor a jackknife makes an interval that holds the truth as often
-as it says where environments nearly tie (they cover 50 to 95 % where 95 % are meant,
-``benchmarks/statements.py``). What does is the range of the measure over a box of errors that holds all
-expected errors at once: t intervals, Bonferroni over the environments. It is wide.
+Of a handful of seeds neither a bootstrap nor a jackknife makes an interval that holds the truth as
+often as it says where environments nearly tie (they cover 50 to 95 % where 95 % are meant,
+``benchmarks/statements.py``). What does is the range of the measure over a box of errors that holds
+all expected errors at once: t intervals, Bonferroni over the environments. It is wide.
 
-Sources: Hwang et al. 2024, eq. 6 (the measures); Efron 1982, "The jackknife, the bootstrap and other
+Sources: Hwang et al. 2024, eq. 6 (the measures); Efron 1982, "The jackknife, the bootstrap and
+    other
 resampling plans", chapter 2 (bias).
 """
 
@@ -69,8 +70,8 @@ def expected(errors: ArrayLike, name: str, *, level: float = 0.95) -> Expected:
     Args:
         errors: (S, N) errors of S seeds in N environments, fractions in [0, 1].
         name: a key of :data:`RAISED_BY_NOISE`.
-        level: probability, at least, that the interval holds the measure of the expected errors, where
-            errors are normal over seeds; environments of a seed may depend on one another.
+        level: probability, at least, that the interval holds the measure of the expected errors,
+            where errors are normal over seeds; environments of a seed may depend on one another.
 
     Raises:
         MeasureError: no such measure, no seed, too few environments, or a missing value.
@@ -99,7 +100,9 @@ def expected(errors: ArrayLike, name: str, *, level: float = 0.95) -> Expected:
 
 
 def _over_box(table: Floats, name: str, level: float) -> tuple[float, float]:
-    """Compute the smallest and the largest value that a measure has in the box of all expected errors."""
+    """Compute the smallest and the largest value that a measure has in the box of all expected
+    errors.
+    """
     from scipy.stats import t
 
     seeds, environments = table.shape

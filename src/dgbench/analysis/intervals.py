@@ -1,16 +1,19 @@
 """Intervals: the paired bootstrap, Welch's of two published means, and that of a share.
 
-The bootstrap tells what another set of seeds, environments or algorithms could have shown. Its functions take a
-generator, resample with replacement and are vectorized: a resample is a line of counts, how often each seed
-(environment, algorithm) was drawn, the same counts for every algorithm. That is what pairs them.
+The bootstrap tells what another set of seeds, environments or algorithms could have shown. Its
+functions take a generator, resample with replacement and are vectorized: a resample is a line of
+counts, how often each seed (environment, algorithm) was drawn, the same counts for every algorithm.
+That is what pairs them.
 
-A handful of seeds makes the plain percentile interval too narrow (with n values it misses a factor of
-sqrt(n / (n - 1)) and takes the normal quantile where Student's belongs). Draws of means are therefore widened about
-the estimate by sqrt(n / (n - 1)) * t(n - 1) / z, n being the smallest number of units resampled.
+A handful of seeds makes the plain percentile interval too narrow (with n values it misses a factor
+of sqrt(n / (n - 1)) and takes the normal quantile where Student's belongs). Draws of means are
+therefore widened about the estimate by sqrt(n / (n - 1)) * t(n - 1) / z, n being the smallest
+number of units resampled.
 
-Sources: Efron & Tibshirani 1993, chapters 8 and 13; Hesterberg 2015, "What teachers should know about the bootstrap",
-section 4.2 (narrowness); Owen 2007, "The pigeonhole bootstrap" (seeds x environments); Welch 1947 and Satterthwaite
-1946 (degrees of freedom).
+Sources: Efron & Tibshirani 1993, chapters 8 and 13; Hesterberg 2015, "What teachers should know
+    about the bootstrap",
+section 4.2 (narrowness); Owen 2007, "The pigeonhole bootstrap" (seeds x environments); Welch 1947
+and Satterthwaite 1946 (degrees of freedom).
 """
 
 from __future__ import annotations
@@ -56,13 +59,17 @@ class Resamples:
     level: float  #: the coverage that the widening was made for
 
     def difference(self, first: str, second: str) -> Interval:
-        """Subtract the mean of the second algorithm from that of the first, over the same resamples."""
+        """Subtract the mean of the second algorithm from that of the first, over the same
+        resamples.
+        """
         a, b = self.names.index(first), self.names.index(second)
         estimate = float(self.estimate[a] - self.estimate[b])
         return interval_of(estimate, self.draws[:, a] - self.draws[:, b], self.level)
 
     def ranks(self) -> dict[str, Interval]:
-        """Rank every algorithm, 1 is the lowest mean, ties share their mean rank; ends are rounded outwards."""
+        """Rank every algorithm, 1 is the lowest mean, ties share their mean rank; ends are rounded
+        outwards.
+        """
         from scipy.stats import rankdata
 
         drawn = rankdata(self.draws, axis=1)
@@ -102,10 +109,11 @@ def resample(
 
     Args:
         names: the A algorithms.
-        values: (A, S) one value per algorithm and seed: seeds are resampled. (A, S, F) one error per algorithm, seed
-            and fold, whose mean is the average measure: seeds and folds are resampled, each on its own. With one seed
-            the folds alone are. A worst case has no place in the second form: the largest of a resample is never
-            larger than the largest of the sample, so the bootstrap over environments misses it.
+        values: (A, S) one value per algorithm and seed: seeds are resampled. (A, S, F) one error
+            per algorithm, seed and fold, whose mean is the average measure: seeds and folds are
+            resampled, each on its own. With one seed the folds alone are. A worst case has no place
+            in the second form: the largest of a resample is never larger than the largest of the
+            sample, so the bootstrap over environments misses it.
         rng: generator of the resamples.
         draws: number B of resamples.
         level: nominal coverage of the intervals.
@@ -116,7 +124,8 @@ def resample(
     table = whole(values)
     if table.ndim not in (2, 3) or table.shape[0] != len(names) or not table.size:
         raise MeasureError(
-            f"{len(names)} algorithms, but values of shape {table.shape}; give one line per algorithm"
+            f"{len(names)} algorithms, but values of shape {table.shape}; give one line per "
+            "algorithm"
         )
     sizes = [size for size in table.shape[1:] if size > 1]
     if not sizes:
@@ -148,7 +157,9 @@ def counts_of(rng: np.random.Generator, draws: int, units: int) -> NDArray[np.in
 
 
 def interval_of(estimate: float, drawn: Floats, level: float, *, inside: bool = False) -> Interval:
-    """Compute the percentile interval of resamples; ``inside`` stretches it to include the estimate."""
+    """Compute the percentile interval of resamples; ``inside`` stretches it to include the
+    estimate.
+    """
     if not len(drawn):
         raise MeasureError("no resample has a value; compare more algorithms")
     low, high = (float(value) for value in np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]))
@@ -168,17 +179,20 @@ class Sample:
 
 
 def compatible(first: Sample, second: Sample, level: float = 0.95) -> Interval:
-    """Compute Welch's interval of the first mean less the second; the two are compatible where it holds 0.
+    """Compute Welch's interval of the first mean less the second; the two are compatible where it
+    holds 0.
 
-    It allows for different variances and numbers, and assumes normal values. That the interval holds 0 does not show
-    that the means are equal: with few values it is wide, and its width belongs to the statement.
+    It allows for different variances and numbers, and assumes normal values. That the interval
+    holds 0 does not show that the means are equal: with few values it is wide, and its width
+    belongs to the statement.
 
     Args:
         first, second: the samples, independent of one another.
         level: nominal coverage.
 
     Raises:
-        MeasureError: a sample has fewer than 2 values or no standard deviation, or one that is negative or no number.
+        MeasureError: a sample has fewer than 2 values or no standard deviation, or one that is
+            negative or no number.
     """
     from scipy.stats import t
 
@@ -247,7 +261,9 @@ class Statistics(Checked):
     seed: Count0 = 0
 
     def rng(self, *names: object) -> np.random.Generator:
-        """Create the generator of one table: its numbers depend on the table's name, not on what was made before it."""
+        """Create the generator of one table: its numbers depend on the table's name, not on what
+        was made before it.
+        """
         return np.random.default_rng([self.seed, zlib.crc32("/".join(map(str, names)).encode())])
 
     @property

@@ -1,9 +1,12 @@
-"""One algorithm in one number: average, worst, gap, worst+gap and ideal; which one a measure selects, and at what cost.
+"""One algorithm in one number: average, worst, gap, worst+gap and ideal; which one a measure
+selects, and at what cost.
 
-Source: Hwang et al. 2024, "Towards a Better Evaluation of Out-of-Domain Generalization", sections 2, 3 and 6.1.
-Errors are fractions wrong in [0, 1], one per environment: a mapping from environment name to error or a sequence.
-N is the number of given environments. Every function raises :class:`~dgbench.errors.MeasureError` when there is no
-error, when one is NaN, or when one lies outside [0, 1].
+Source: Hwang et al. 2024, "Towards a Better Evaluation of Out-of-Domain Generalization", sections
+    2, 3 and 6.1.
+Errors are fractions wrong in [0, 1], one per environment: a mapping from environment name to error
+or a sequence. N is the number of given environments. Every function raises
+:class:`~dgbench.errors.MeasureError` when there is no error, when one is NaN, or when one lies
+outside [0, 1].
 """
 
 from __future__ import annotations
@@ -66,8 +69,8 @@ def worst_gap(held_out: Errors) -> float:
     values = _checked(held_out)
     if len(values) < 3:
         raise MeasureError(
-            f"worst+gap weighs the gap with 1/(N-2) and needs N >= 3 held-out errors, got {len(values)}; "
-            "give 3 or more environments, or use worst and gap apart"
+            "worst+gap weighs the gap with 1/(N-2) and needs N >= 3 held-out errors, got "
+            f"{len(values)}; give 3 or more environments, or use worst and gap apart"
         )
     return worst(values) + gap(values) / (len(values) - 2)
 
@@ -89,7 +92,10 @@ def ideal(everywhere: Errors) -> float:
 
 @dataclass(frozen=True)
 class Measures:
-    """All measures of one (algorithm, seed). What cannot be computed is None and ``reasons`` says why."""
+    """All measures of one (algorithm, seed).
+
+    What cannot be computed is None and ``reasons`` says why.
+    """
 
     average: float | None = None
     worst: float | None = None
@@ -114,8 +120,9 @@ class Measures:
         Args:
             held_out: environment -> LOO error, for the N given environments.
             everywhere: environment -> error of the model trained on all given environments.
-            no_held_out: why the LOO errors are incomplete; then no practical measure is computed, since an average
-                or a worst case over a part of the environments is another quantity.
+            no_held_out: why the LOO errors are incomplete; then no practical measure is computed,
+                since an average or a worst case over a part of the environments is another
+                quantity.
             no_worst_gap: why the errors are no LOO errors, so that eq. 6 does not apply to them.
             no_everywhere: why the ideal cannot be known.
         """
@@ -138,7 +145,9 @@ class Measures:
         return cls(**values, ideal_env=ideal_env, reasons=reasons)
 
     def value(self, name: str) -> float | None:
-        """Look up the measure of that name (a key of :data:`MEASURES`); None where it could not be computed."""
+        """Look up the measure of that name (a key of :data:`MEASURES`); None where it could not be
+        computed.
+        """
         if name not in MEASURES:
             raise MeasureError(f"no measure {name!r}; choose one of {', '.join(MEASURES)}")
         value: float | None = getattr(self, name)
@@ -165,16 +174,18 @@ def _checked(errors: Errors) -> list[float]:
             )
         if not 0 <= value <= 1:
             raise MeasureError(
-                f"the error of environment {name} is {value}; errors are fractions in [0, 1], not percent"
+                f"the error of environment {name} is {value}; errors are fractions in [0, 1], not "
+                "percent"
             )
     return [float(value) for _, value in pairs]
 
 
 def select(values: Mapping[str, float]) -> tuple[str, ...]:
-    """Select the algorithms with the lowest value: usually one; all of them, in alphabetical order, when they tie.
+    """Select the algorithms with the lowest value: usually one; all of them, in alphabetical order,
+    when they tie.
 
-    Values that differ by rounding alone tie. Whoever needs a single algorithm takes the first, so a tie is broken by
-    the alphabet and can be seen.
+    Values that differ by rounding alone tie. Whoever needs a single algorithm takes the first, so a
+    tie is broken by the alphabet and can be seen.
 
     Raises:
         MeasureError: no algorithm, or a NaN.
@@ -193,7 +204,8 @@ def select(values: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def degradation(ideal_by_algorithm: Mapping[str, float], selected: str) -> float:
-    """Compute the selected algorithm's ideal error less the lowest ideal error: 0 when it is truly best (6.1).
+    """Compute the selected algorithm's ideal error less the lowest ideal error: 0 when it is truly
+    best (6.1).
 
     Args:
         ideal_by_algorithm: ideal error of each algorithm, fraction in [0, 1].

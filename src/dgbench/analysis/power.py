@@ -1,9 +1,11 @@
-"""What a number of seeds can tell: the smallest difference they find, the seeds that one takes, and when to stop.
+"""What a number of seeds can tell: the smallest difference they find, the seeds that one takes, and
+when to stop.
 
-Seeds are the independent units and pair the algorithms: what counts is the deviation, over seeds, of the difference of
-two. Folds and environments are inside each seed's value. The test is that of
-:func:`~dgbench.analysis.comparison.separated`, a one-sided paired t-test at ``alpha / max(2, A - 1)`` (Bonferroni's
-division), so a difference of two algorithms alone is tested two-sided at ``alpha``.
+Seeds are the independent units and pair the algorithms: what counts is the deviation, over seeds,
+of the difference of two. Folds and environments are inside each seed's value. The test is that of
+:func:`~dgbench.analysis.comparison.separated`, a one-sided paired t-test at ``alpha / max(2, A -
+1)`` (Bonferroni's division), so a difference of two algorithms alone is tested two-sided at
+``alpha``.
 
 What may be looked at after every seed is in :mod:`dgbench.analysis.evidence`.
 
@@ -52,7 +54,9 @@ class Pair:
 
     @property
     def evidence(self) -> float:
-        """Evidence that the first is lower, where differences are about normal: :func:`~.evidence.evidence`."""
+        """Evidence that the first is lower, where differences are about normal:
+        :func:`~.evidence.evidence`.
+        """
         return evidence(self.differences)
 
 
@@ -76,10 +80,12 @@ def pairs(values: ArrayLike) -> list[Pair]:
 
 
 def floor_of_lead(differences: ArrayLike, seeds: int, level: float = 0.95) -> float:
-    """Bound the lead that one source of randomness makes by itself: of two equal algorithms, ``level`` lead by less.
+    """Bound the lead that one source of randomness makes by itself: of two equal algorithms,
+    ``level`` lead by less.
 
     Args:
-        differences: (R,) of two algorithms, one per repetition that moves that source alone; 2 or more.
+        differences: (R,) of two algorithms, one per repetition that moves that source alone; 2 or
+            more.
         seeds: number of seeds over which the lead is a mean.
     """
     from scipy.stats import t
@@ -91,9 +97,10 @@ def floor_of_lead(differences: ArrayLike, seeds: int, level: float = 0.95) -> fl
 def deviation_of(deviations: ArrayLike, seeds: ArrayLike, level: float = 0.95) -> Interval:
     """Estimate the deviation of a typical difference, with the interval that so few seeds leave.
 
-    It is the median over pairs of each pair's chi-square interval with n - 1 degrees of freedom and of its
-    median-unbiased estimate: a sample deviation of 3 seeds is too low in 63% of cases, so it is raised by 20%. Pairs
-    share algorithms and seeds; the interval is therefore no shorter than that of one pair.
+    It is the median over pairs of each pair's chi-square interval with n - 1 degrees of freedom and
+    of its median-unbiased estimate: a sample deviation of 3 seeds is too low in 63% of cases, so it
+    is raised by 20%. Pairs share algorithms and seeds; the interval is therefore no shorter than
+    that of one pair.
 
     Args:
         deviations: (P,) sample standard deviations of paired differences.
@@ -123,13 +130,16 @@ def deviation_of(deviations: ArrayLike, seeds: ArrayLike, level: float = 0.95) -
 def noncentrality(
     seeds: int, algorithms: int = 2, power: float = 0.8, alpha: float = 0.05
 ) -> float:
-    """Compute how many standard errors a true difference must have for the test to find it with that power."""
+    """Compute how many standard errors a true difference must have for the test to find it with
+    that power.
+    """
     from scipy.optimize import brentq
     from scipy.stats import chi2, nct, norm, t
 
     if seeds < 2 or not alpha < power < 1:
         raise MeasureError(
-            f"{seeds} seeds and a power of {power}: give 2 seeds or more and a power in ({alpha}, 1)"
+            f"{seeds} seeds and a power of {power}: give 2 seeds or more and a power in ({alpha}, "
+            "1)"
         )
     quantile = float(t.isf(error_of_each(algorithms, alpha), seeds - 1))
     share = (1 + power) / 2  # of normal and deviation, each
@@ -140,7 +150,8 @@ def noncentrality(
 def detectable(
     deviation: float, seeds: int, algorithms: int = 2, *, power: float = 0.8, alpha: float = 0.05
 ) -> float:
-    """Compute the smallest true difference of two algorithms that so many seeds find with that power.
+    """Compute the smallest true difference of two algorithms that so many seeds find with that
+    power.
 
     Args:
         deviation: true standard deviation, over seeds, of the paired difference.
@@ -163,7 +174,9 @@ def seeds_needed(
     power: float = 0.8,
     alpha: float = 0.05,
 ) -> float:
-    """Find the fewest seeds, 2 or more, that find a difference; infinite over 2^19. Arguments as of :func:`detectable`.
+    """Find the fewest seeds, 2 or more, that find a difference; infinite over 2^19.
+
+    Arguments as of :func:`detectable`.
 
     Raises:
         MeasureError: the difference is not above 0.

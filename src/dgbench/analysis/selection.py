@@ -1,10 +1,12 @@
 """Model selection: which evaluated step of a run counts, and which hyperparameter draw of a search.
 
-A selection is a small object of one class, which judges the runs of a whole sweep at once (:meth:`Selection.choose`). A
-new one is a new class and one file in ``conf/selection``. First come evaluations as columns, one entry for each
-:class:`dgbench.records.rows.Row`, and the arithmetic that all methods share. Sums run in the order of the rows, which
-is that of the given environments; that is how DomainBed sums, so equal records tie here exactly where they tie there.
-Then methods that look at a run's own rows, those that look at other runs or at other environments, and the draws.
+A selection is a small object of one class, which judges the runs of a whole sweep at once
+(:meth:`Selection.choose`). A new one is a new class and one file in ``conf/selection``. First come
+evaluations as columns, one entry for each :class:`dgbench.records.rows.Row`, and the arithmetic
+that all methods share. Sums run in the order of the rows, which is that of the given environments;
+that is how DomainBed sums, so equal records tie here exactly where they tie there. Then methods
+that look at a run's own rows, those that look at other runs or at other environments, and the
+draws.
 
 Source: DomainBed's model selection; see also Gulrajani & Lopez-Paz 2021, section 3.
 """
@@ -39,9 +41,8 @@ class RunKey:
     held_out: frozenset[str] = frozenset()  #: environments never trained on
     seed: int = 0  #: seed, or DomainBed's trial
     draw: int = 0  #: number of the hyperparameter draw
-    protocol: str = (
-        ""  #: draws are chosen within a protocol, while runs judge one another across them
-    )
+    #: draws are chosen within a protocol, while runs judge one another across them
+    protocol: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,8 @@ def records_of(rows: pd.DataFrame, keys: Sequence[RunKey]) -> Records:
     """Convert rows of many runs to the columns that a selection takes.
 
     Args:
-        rows: ``run`` (position in ``keys``), ``step``, ``env``, ``subset``, ``env_held_out``, ``seen``, ``wrong``.
+        rows: ``run`` (position in ``keys``), ``step``, ``env``, ``subset``, ``env_held_out``,
+            ``seen``, ``wrong``.
         keys: one per run.
     """
     env, subset = (rows[name].astype("category").cat for name in ("env", "subset"))
@@ -101,7 +103,9 @@ def records_of(rows: pd.DataFrame, keys: Sequence[RunKey]) -> Records:
 
 
 def accuracies_of(rows: pd.DataFrame) -> Floats:
-    """Compute the fraction right of each row: ``accuracy`` if an importer read it, else 1 - ``wrong`` / ``seen``."""
+    """Compute the fraction right of each row: ``accuracy`` if an importer read it, else 1 -
+    ``wrong`` / ``seen``.
+    """
     if "accuracy" in rows:
         return np.asarray(rows["accuracy"].to_numpy(), dtype=np.float64)
     return np.asarray(1 - rows["wrong"].to_numpy() / rows["seen"].to_numpy(), dtype=np.float64)
@@ -155,7 +159,9 @@ def scores(
 
 
 def first_best(accuracies: Scores, runs: int) -> tuple[Ints, Floats]:
-    """Find each run's step with the highest value, the first on ties, NaN lowest; -1 and NaN where it has none."""
+    """Find each run's step with the highest value, the first on ties, NaN lowest; -1 and NaN where
+    it has none.
+    """
     steps, best = np.full(runs, -1, dtype=np.int64), np.full(runs, np.nan)
     if not len(accuracies.run):
         return steps, best
@@ -175,8 +181,10 @@ class Selection:
     Attributes:
         name: in ``conf/selection``.
         uses_test_environments: the choice looks at an environment whose accuracy is then reported.
-        one_search: the draw chosen with the first seed counts for all seeds (and the first draw wins a tie).
-        chooses_draws: False for a method without an accuracy, which must leave the draws of a search apart.
+        one_search: the draw chosen with the first seed counts for all seeds (and the first draw
+            wins a tie).
+        chooses_draws: False for a method without an accuracy, which must leave the draws of a
+            search apart.
         needs_other_runs: a run can only be judged beside others, in a report.
     """
 
@@ -202,7 +210,9 @@ class Selection:
 
 
 def typed_name(name: Any) -> str:
-    """Format the name of an environment; a fraction has two decimals, or four where two would round it: ``0.10``."""
+    """Format the name of an environment; a fraction has two decimals, or four where two would round
+    it: ``0.10``.
+    """
     if not isinstance(name, float):
         return str(name)
     short = f"{name:.2f}"
@@ -210,7 +220,9 @@ def typed_name(name: Any) -> str:
 
 
 def describe(selection: Selection) -> str:
-    """Format a selection for table titles; one that looks at test environments is marked as an oracle here, once."""
+    """Format a selection for table titles; one that looks at test environments is marked as an
+    oracle here, once.
+    """
     if selection.uses_test_environments:
         return f"ORACLE SELECTION: {selection.title}"
     return f"selection: {selection.title}"
@@ -218,7 +230,9 @@ def describe(selection: Selection) -> str:
 
 @dataclass(frozen=True)
 class Last(Selection):
-    """The last evaluated step; no validation data are used, so it cannot choose among hyperparameter draws."""
+    """The last evaluated step; no validation data are used, so it cannot choose among
+    hyperparameter draws.
+    """
 
     name: ClassVar[str] = "last"
     title: ClassVar[str] = "last step"
@@ -233,10 +247,11 @@ class Last(Selection):
 
 @dataclass(frozen=True)
 class TrainVal(Selection):
-    """Training-domain validation: the step with the highest mean accuracy over the training environments' ``val``.
+    """Training-domain validation: the step with the highest mean accuracy over the training
+    environments' ``val``.
 
-    The mean over environments is unweighted; the first step wins a tie, NaN is lowest. A step that lacks the ``val``
-    row of a training environment is not considered.
+    The mean over environments is unweighted; the first step wins a tie, NaN is lowest. A step that
+    lacks the ``val`` row of a training environment is not considered.
     """
 
     name: ClassVar[str] = "train_val"
@@ -248,10 +263,12 @@ class TrainVal(Selection):
 
 @dataclass(frozen=True)
 class Oracle(Selection):
-    """Test-domain validation: the last step, judged by the mean over the held-out environments' ``val``.
+    """Test-domain validation: the last step, judged by the mean over the held-out environments'
+    ``val``.
 
-    As in DomainBed there is no early stopping, so the step is that of :class:`Last`; the accuracy chooses among
-    hyperparameter draws. A run that holds nothing out (fold ``full``) has no such accuracy.
+    As in DomainBed there is no early stopping, so the step is that of :class:`Last`; the accuracy
+    chooses among hyperparameter draws. A run that holds nothing out (fold ``full``) has no such
+    accuracy.
     """
 
     name: ClassVar[str] = "oracle"
@@ -261,7 +278,8 @@ class Oracle(Selection):
     def choose(self, records: Records) -> Choices:
         steps = records.last_steps()
         reasons = _no_rows(steps)
-        # fold full holds nothing out: its test rows name environments outside the given ones, its val rows do not
+        # fold full holds nothing out: its test rows name environments outside the given ones, its
+        # val rows do not
         judging = records.of_subset("val") & records.held_out
         needed = records.environments_of(judging)
         at_end = judging & (records.step == steps[records.run])
@@ -272,7 +290,8 @@ class Oracle(Selection):
         judged[accuracies.run], accuracy[accuracies.run] = True, accuracies.value
         for run in np.flatnonzero((needed > 0) & ~judged):
             reasons[int(run)] = (
-                f"no val rows of the held-out environment at step {steps[run]}; choose selection=last"
+                f"no val rows of the held-out environment at step {steps[run]}; choose "
+                "selection=last"
             )
             steps[run] = -1
         return Choices(steps, accuracy, judged, reasons)
@@ -309,9 +328,10 @@ def _no_rows(steps: Ints) -> dict[int, str]:
 class LooVal(Selection):
     """Leave-one-domain-out cross-validation: DomainBed's, for any number of held-out environments.
 
-    A run that holds out the set H is judged at a step by the mean, over every other given environment v, of the
-    ``test`` accuracy on v of the run that holds out H and v with the same draw and seed: v was unseen there. Steps
-    that lack a v are dropped; the first best step wins, NaN is lowest.
+    A run that holds out the set H is judged at a step by the mean, over every other given
+    environment v, of the ``test`` accuracy on v of the run that holds out H and v with the same
+    draw and seed: v was unseen there. Steps that lack a v are dropped; the first best step wins,
+    NaN is lowest.
     """
 
     name: ClassVar[str] = "loo_val"
@@ -359,7 +379,8 @@ class OodVal(Selection):
             or not isinstance(environments, Sequence)
         ):
             raise ConfigError(
-                "selection.environments is no list of names; name one, e.g. selection.environments=[photo]"
+                "selection.environments is no list of names; name one, e.g. "
+                "selection.environments=[photo]"
             )
         names = self.validation_environments
         repeated = [name for name in names if names.count(name) > 1]
@@ -386,7 +407,10 @@ class OodVal(Selection):
         needed = np.full(len(records.keys), len(set(self.validation_environments)), dtype=np.int64)
         accuracies = scores(records.run[rows], records.step[rows], records.accuracy[rows], needed)
         steps, accuracy = first_best(accuracies, len(records.keys))
-        reason = f"no val rows of {', '.join(self.validation_environments)} held out; train a run that holds it out"
+        reason = (
+            f"no val rows of {', '.join(self.validation_environments)} held out; train a run that "
+            "holds it out"
+        )
         return Choices(
             steps, accuracy, steps >= 0, {int(run): reason for run in np.flatnonzero(steps < 0)}
         )
@@ -394,10 +418,11 @@ class OodVal(Selection):
 
 @dataclass(frozen=True)
 class Yu2024(Selection):
-    """Yu et al. 2024: the step with the highest accuracy over all ``val`` images of the training environments, pooled.
+    """Yu et al. 2024: the step with the highest accuracy over all ``val`` images of the training
+    environments, pooled.
 
-    The first best step and the first best draw win (strict improvement). The search runs with one seed; its draw
-    counts for the other seeds, which run that draw only.
+    The first best step and the first best draw win (strict improvement). The search runs with one
+    seed; its draw counts for the other seeds, which run that draw only.
     """
 
     name: ClassVar[str] = "yu2024"
@@ -411,7 +436,9 @@ class Yu2024(Selection):
 
 
 def _judges(records: Records) -> Ints:
-    """Index as [p, v] the run that p judges by its accuracy on v (it holds out all that p does but v); -1: none."""
+    """Index as [p, v] the run that p judges by its accuracy on v (it holds out all that p does but
+    v); -1: none.
+    """
     codes = {name: code for code, name in enumerate(records.environments)}
     runs = {_place(key, key.held_out): run for run, key in enumerate(records.keys)}
     judges = np.full((len(records.keys), max(len(codes), 1)), -1, dtype=np.int32)
@@ -462,11 +489,12 @@ class Draws:
 
 
 def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection) -> Draws:
-    """Choose the draw with the best validation accuracy in each (group, protocol, held-out environments, seed).
+    """Choose the draw with the best validation accuracy in each (group, protocol, held-out
+    environments, seed).
 
-    Ties go to the largest draw (DomainBed sorts ascending and reverses), NaN is lowest. With ``one_search`` the draw
-    chosen with the smallest seed that ran several counts for all seeds, and ties go to the smallest draw. Runs
-    without a step do not take part.
+    Ties go to the largest draw (DomainBed sorts ascending and reverses), NaN is lowest. With
+    ``one_search`` the draw chosen with the smallest seed that ran several counts for all seeds, and
+    ties go to the smallest draw. Runs without a step do not take part.
     """
     searches: dict[Search, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for run, key in enumerate(keys):

@@ -1,6 +1,8 @@
-"""How far an estimate of shift could be off, and which shift dominates: from estimates on halves, trials and nulls.
+"""How far an estimate of shift could be off, and which shift dominates: from estimates on halves,
+trials and nulls.
 
-A verdict is given only where intervals tell an estimate from that between two halves of one distribution.
+A verdict is given only where intervals tell an estimate from that between two halves of one
+distribution.
 """
 
 from __future__ import annotations
@@ -53,17 +55,20 @@ class Estimate:
 
 
 def half_sampling(value: float, halves: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
-    """Compute the interval of an estimate from whole estimates on random halves of either side's images.
+    """Compute the interval of an estimate from whole estimates on random halves of either side's
+    images.
 
-    A mean of n/2 of n images, drawn without replacement, differs from that of all n by the variance of one image / n:
-    the standard deviation of the halves' estimates (divisor n - 1) *is* the standard error of the full one, without a
-    root of 2. It covers chance in the images as well as in training; trials share their images and show the latter
-    only. Source: Shao & Wu 1989, the jackknife that deletes n/2 of n.
+    A mean of n/2 of n images, drawn without replacement, differs from that of all n by the variance
+    of one image / n: the standard deviation of the halves' estimates (divisor n - 1) *is* the
+    standard error of the full one, without a root of 2. It covers chance in the images as well as
+    in training; trials share their images and show the latter only. Source: Shao & Wu 1989, the
+    jackknife that deletes n/2 of n.
 
     Args:
         value: the estimate on all images.
-        halves: (H,) estimates on halves, H >= 2; for a mean over folds, the means over folds: a half is drawn once for
-            all of them, and folds share environments, so that they are no independent values.
+        halves: (H,) estimates on halves, H >= 2; for a mean over folds, the means over folds: a
+            half is drawn once for all of them, and folds share environments, so that they are no
+            independent values.
         level: nominal coverage; Student's t with H - 1 degrees of freedom.
 
     Raises:
@@ -73,11 +78,13 @@ def half_sampling(value: float, halves: ArrayLike, level: float = LEVEL) -> tupl
 
 
 def spread_of_trials(value: float, trials: ArrayLike) -> tuple[float, float]:
-    """Compute Student's interval of the mean of trials; they share images: it is too narrow for another sample of them.
+    """Compute Student's interval of the mean of trials; they share images: it is too narrow for
+    another sample of them.
 
     Args:
         value: the mean; where it is over several pairs, not all may have every trial.
-        trials: (T,) estimates on all images, which differ in subsample, split, initial weights and draws.
+        trials: (T,) estimates on all images, which differ in subsample, split, initial weights and
+            draws.
 
     Raises:
         MeasureError: fewer than 2 trials.
@@ -88,7 +95,9 @@ def spread_of_trials(value: float, trials: ArrayLike) -> tuple[float, float]:
 def interval(
     value: float, trials: NDArray[np.float64], halves: NDArray[np.float64]
 ) -> tuple[float | None, float | None, str]:
-    """Compute the 95% interval of a mean and its kind: from 2 or more halves, else from 2 or more trials, else none."""
+    """Compute the 95% interval of a mean and its kind: from 2 or more halves, else from 2 or more
+    trials, else none.
+    """
     if len(halves) > 1:
         return *half_sampling(value, halves), HALF_SAMPLING
     return (
@@ -99,9 +108,9 @@ def interval(
 def verdict_kind(div: Estimate, cor: Estimate, null_div: Estimate, null_cor: Estimate) -> str:
     """Compare the excess of either shift over its null, as intervals.
 
-    A shift is present where the interval of the estimate lies above that of the null, ends excluded; two 95% intervals
-    that do not meet are stronger evidence than a test at 5%. It dominates where, besides, the whole interval of its
-    excess lies above that of the other shift's.
+    A shift is present where the interval of the estimate lies above that of the null, ends
+    excluded; two 95% intervals that do not meet are stronger evidence than a test at 5%. It
+    dominates where, besides, the whole interval of its excess lies above that of the other shift's.
 
     Args:
         div, cor: diversity and correlation shift, with intervals.

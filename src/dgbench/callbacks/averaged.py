@@ -1,4 +1,6 @@
-"""Score averaged weights, while the live ones are trained; :mod:`dgbench.callbacks.averaging` says what is averaged."""
+"""Score averaged weights, while the live ones are trained; :mod:`dgbench.callbacks.averaging` says
+what is averaged.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from dgbench.containers import renew_statistics
 class AveragedScores(pl.Callback):
     """Scores averaged weights, while the live ones are trained.
 
-    It must come after every callback that reads weights at the end of a validation: there it puts the live ones back.
+    It must come after every callback that reads weights at the end of a validation: there it puts
+    the live ones back.
     A rule that is ``final_only`` needs one more ``trainer.validate`` after training.
 
     Args:

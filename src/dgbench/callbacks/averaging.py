@@ -1,11 +1,12 @@
-"""Average a model's weights over its training, around any algorithm: EoA's moving average, and SWAD.
+"""Average a model's weights over its training, around any algorithm: EoA's moving average, and
+SWAD.
 
-A *rule* is pure logic over named tensors; a callback (``averaged.py``) feeds it and scores with what it gives.
-Steps are optimizer updates done, so the first update is step 1.
+A *rule* is pure logic over named tensors; a callback (``averaged.py``) feeds it and scores with
+what it gives. Steps are optimizer updates done, so the first update is step 1.
 
-SWAD (Cha et al., 2021) averages segments of the training, each between two evaluations. The loss *converges* at the
-first of ``n_converge`` segments of which none is better; from there to where the loss stays above a tolerance lies the
-valley, whose segments are averaged.
+SWAD (Cha et al., 2021) averages segments of the training, each between two evaluations. The loss
+*converges* at the first of ``n_converge`` segments of which none is better; from there to where the
+loss stays above a tolerance lies the valley, whose segments are averaged.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class Rule(Protocol):
 
 
 class Averaging:
-    """What ``conf/averaging`` names: the rule that :class:`~dgbench.callbacks.averaged.AveragedScores` follows.
+    """What ``conf/averaging`` names: the rule that
+    :class:`~dgbench.callbacks.averaged.AveragedScores` follows.
 
     Args:
         rule: what is averaged.
@@ -73,7 +75,8 @@ class Averaging:
             name for name in ("final_only", "begin", "update", "result") if not hasattr(rule, name)
         ]:
             raise ConfigError(
-                f"averaging.rule._target_ names a {type(rule).__name__} without {lacking[0]}; name a rule of averaging"
+                f"averaging.rule._target_ names a {type(rule).__name__} without {lacking[0]}; "
+                "name a rule of averaging"
             )
         self.rule = rule
 
@@ -106,13 +109,14 @@ class RunningMean:
 class MovingAverage:
     """The simple moving average of Ensemble of Averages (Arpit et al., 2022).
 
-    - ``flavor=state``: parameters and floating-point buffers; after step k >= start - 1 the mean of steps
-      start - 1, ..., k (the authors' code).
-    - ``flavor=parameters``: parameters; buffers stay as they were before training; after step k >= start the mean of
-      steps start, start, start + 1, ..., k, the first counted twice (code of NICO++ and of Yu et al., 2024).
-    - ``flavor=renewed``: as ``state``, and after every step, from the first one on, the averaged network sees the
-      step's minibatch in training mode: it moves its running statistics before the next step's are averaged with them
-      (DomainBed's ERM++).
+    - ``flavor=state``: parameters and floating-point buffers; after step k >= start - 1 the mean of
+      steps start - 1, ..., k (the authors' code).
+    - ``flavor=parameters``: parameters; buffers stay as they were before training; after step k >=
+      start the mean of steps start, start, start + 1, ..., k, the first counted twice (code of
+      NICO++ and of Yu et al., 2024).
+    - ``flavor=renewed``: as ``state``, and after every step, from the first one on, the averaged
+      network sees the step's minibatch in training mode: it moves its running statistics before the
+      next step's are averaged with them (DomainBed's ERM++).
 
     Before that the live weights count.
     """
@@ -174,13 +178,17 @@ class Segment:
 
 
 class Valley:
-    """Mean over the segments that SWAD keeps; until one is added, those of the segment where the loss converged."""
+    """Mean over the segments that SWAD keeps; until one is added, those of the segment where the
+    loss converged.
+    """
 
     def __init__(self, base: Segment) -> None:
         self.base, self.mean, self.start, self.end = base, RunningMean(), base.start, base.end
 
     def add(self, segment: Segment, start: int | None = None) -> None:
-        """Add one more segment to the mean; the first one says where the average starts, unless ``start`` does."""
+        """Add one more segment to the mean; the first one says where the average starts, unless
+        ``start`` does.
+        """
         if self.mean.count == 0:
             self.start = segment.start if start is None else start
         self.mean.add(segment.weights)
@@ -217,15 +225,16 @@ class Valley:
 
 
 class Swad:
-    """Stochastic weight averaging densely (Cha et al., 2021), as its code decides: segments may count twice.
+    """Stochastic weight averaging densely (Cha et al., 2021), as its code decides: segments may
+    count twice.
 
-    Segments are the evaluations of ``conf/averaging/swad.yaml``, which says what each argument means. The tolerance is
-    (1 + ``tolerance_ratio``) times the mean loss of the segments of convergence.
+    Segments are the evaluations of ``conf/averaging/swad.yaml``, which says what each argument
+    means. The tolerance is (1 + ``tolerance_ratio``) times the mean loss of the segments of
+    convergence.
     """
 
-    final_only = (
-        True  #: evaluations in training judge the live weights; only the end scores :meth:`result`
-    )
+    #: evaluations in training judge the live weights; only the end scores :meth:`result`
+    final_only = True
     renews = False  #: statistics are renewed at the end, by ``batchnorm_batches``
 
     def __init__(
@@ -308,8 +317,11 @@ class Swad:
         average = self.average()
         if average and self._valley is None:
             log.warning(
-                "averaging.rule.n_converge=%d: the validation loss did not converge, so the last %d steps are averaged "
-                "and no valley; train longer, or evaluate more often", self.n_converge, average.count,
+                (
+                    "averaging.rule.n_converge=%d: the validation loss did not converge, so the "
+                    "last %d steps are averaged and no valley; train longer, or evaluate more "
+                    "often"
+                ), self.n_converge, average.count,
             )  # fmt: skip
         return {**average.buffers, **average.weights} if average else {}
 

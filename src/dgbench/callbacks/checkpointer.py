@@ -1,4 +1,6 @@
-"""Checkpoints by time: the last state of a group, to continue from, and each run's weights at its best evaluation."""
+"""Checkpoints by time: the last state of a group, to continue from, and each run's weights at its
+best evaluation.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,14 @@ from dgbench.records.files import write_sealed
 class Checkpointer(pl.Callback):
     """Saves a group and the ``best.ckpt`` (weights at the lowest ``val`` error) of its runs.
 
-    Both are written when ``checkpoint_seconds`` have passed, between two minibatches or after an evaluation, and at the
-    end of training. The best weights go first: a group that dies between the two finds the same best again, since it
-    continues from an earlier step.
+    Both are written when ``checkpoint_seconds`` have passed, between two minibatches or after an
+    evaluation, and at the end of training. The best weights go first: a group that dies between the
+    two finds the same best again, since it continues from an earlier step.
 
-    Ctrl-C, and the signals by which clusters and service managers ask a process to end, end training with a checkpoint:
-    after the minibatches that are being computed, or after the evaluation that has begun, which a checkpoint cannot
-    stand before. A second Ctrl-C ends it at once.
+    Ctrl-C, and the signals by which clusters and service managers ask a process to end, end
+    training with a checkpoint: after the minibatches that are being computed, or after the
+    evaluation that has begun, which a checkpoint cannot stand before. A second Ctrl-C ends it at
+    once.
     """
 
     save: Callable[[pl.Trainer, Any], None]  #: saves the group

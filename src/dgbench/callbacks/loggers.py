@@ -1,4 +1,5 @@
-"""Log the metrics of runs, never in the way of training: the contract, TensorBoard, and any Lightning logger.
+"""Log the metrics of runs, never in the way of training: the contract, TensorBoard, and any
+Lightning logger.
 
 The names of what is logged are the same in all of them, see docs/how_to/loggers.md.
 """
@@ -42,7 +43,10 @@ class RunInfo:
 
 
 class RunLog:
-    """The open log of one run; what it raises is its logger's affair, see :class:`Guard`. This one shows nothing."""
+    """The open log of one run; what it raises is its logger's affair, see :class:`Guard`.
+
+    This one shows nothing.
+    """
 
     #: it holds what was logged before an interruption; if not, all of it is given again
     continues: bool = True
@@ -72,7 +76,9 @@ class MetricsLogger:
         return False
 
     def knows(self, folder: Path) -> bool:
-        """Return whether it has all of the run of this folder, or takes only what is trained from now on."""
+        """Return whether it has all of the run of this folder, or takes only what is trained from
+        now on.
+        """
         return True
 
     def open(self, run: RunInfo, anew: bool = False) -> RunLog:
@@ -91,7 +97,9 @@ class CsvLog(MetricsLogger):
 
 @dataclass
 class Guard:
-    """Calls what may fail, so that training continues; after the first failure, which is logged, nothing more."""
+    """Calls what may fail, so that training continues; after the first failure, which is logged,
+    nothing more.
+    """
 
     name: str  #: what is off then
     scope: str = "job"  #: for the rest of which
@@ -118,7 +126,9 @@ class Guard:
 
 
 def error_values(rows: Sequence[Row]) -> dict[str, float]:
-    """Collect the errors of one evaluation by name: each row's, and means over training and held-out environments."""
+    """Collect the errors of one evaluation by name: each row's, and means over training and
+    held-out environments.
+    """
     values = {f"{ERRORS}{row.subset}/{row.env}": row.error for row in rows}
     for name, held_out, subset in (("training_val", False, "val"), ("held_out", True, "test")):
         errors = [row.error for row in rows if row.subset == subset and row.held_out == held_out]
@@ -133,9 +143,10 @@ TENSORBOARD_RUNS = 200  # of one process; each has a thread
 class LightningLog(MetricsLogger):
     """A Lightning logger of its own for each run.
 
-    It is given the configuration with ``log_hyperparams``, each line with ``log_metrics``, and ``finalize`` at the end;
-    its ``save_dir``, if it takes one, is ``logger`` in the run's folder. Runs that train together are shown one after
-    the other, at their ends: a logger may stand for one run of its process, as many do.
+    It is given the configuration with ``log_hyperparams``, each line with ``log_metrics``, and
+    ``finalize`` at the end; its ``save_dir``, if it takes one, is ``logger`` in the run's folder.
+    Runs that train together are shown one after the other, at their ends: a logger may stand for
+    one run of its process, as many do.
 
     Args:
         make: the logger's class, some arguments given or none.
@@ -186,7 +197,8 @@ class _LightningRun(RunLog):
 
 
 class TensorBoardLog(LightningLog):
-    """TensorBoard event files in ``tensorboard`` of each run's folder, written anew when a run resumes.
+    """TensorBoard event files in ``tensorboard`` of each run's folder, written anew when a run
+    resumes.
 
     Raises:
         ConfigError: TensorBoard is not installed.
@@ -205,7 +217,9 @@ class TensorBoardLog(LightningLog):
         return (folder / "tensorboard").is_dir()
 
     def open(self, run: RunInfo, anew: bool = False) -> RunLog:
-        """Start new event files, since steps cannot be removed from old ones; all is to be written again."""
+        """Start new event files, since steps cannot be removed from old ones; all is to be written
+        again.
+        """
         self.safely(lambda: shutil.rmtree(run.folder / "tensorboard", ignore_errors=True))
         opened = super().open(run)
         opened.continues = False
@@ -228,7 +242,8 @@ def _tensorboard_logger(**arguments: Any) -> Logger:
 
 
 def build_logger(config: Any) -> MetricsLogger | None:
-    """Build what ``config["logger"]`` names: one of dgbench's loggers, or a Lightning logger of the user's own.
+    """Build what ``config["logger"]`` names: one of dgbench's loggers, or a Lightning logger of the
+    user's own.
 
     Raises:
         ConfigError: it cannot be imported or built, or is no logger.

@@ -1,4 +1,6 @@
-"""Gather loss, penalties, learning rates, speed and errors of each run, for its ``metrics.csv`` and for a logger."""
+"""Gather loss, penalties, learning rates, speed and errors of each run, for its ``metrics.csv`` and
+for a logger.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,8 @@ from dgbench.records.rows import ROW_FILE, Row, read_rows, row_of
 class RunMetrics:
     """Collects lines, and hands them on at every evaluation and before every checkpoint.
 
-    So a checkpoint's steps are always on disk. What a run logged after the checkpoint that it continues from is
-    dropped from the file, and not shown again by a logger that has seen it.
+    So a checkpoint's steps are always on disk. What a run logged after the checkpoint that it
+    continues from is dropped from the file, and not shown again by a logger that has seen it.
     """
 
     run: RunInfo  #: whose metrics
@@ -99,7 +101,8 @@ class RunMetrics:
 
 
 def with_errors(lines: Lines, folder: Path) -> Lines:
-    """Replace the errors in the lines of a run by those of its rows, and add those recorded without a logger.
+    """Replace the errors in the lines of a run by those of its rows, and add those recorded without
+    a logger.
 
     Raises:
         OSError: the rows cannot be read.
@@ -119,12 +122,13 @@ def with_errors(lines: Lines, folder: Path) -> Lines:
 class TrainingMetrics(pl.Callback):
     """Logs means over the steps since the last line, which a checkpoint takes along.
 
-    Speed is that of the steps, with the gathering of their minibatches; evaluations and checkpoints are left out. All
-    runs of a stack take their steps at once, each of them at this speed. It must stand before the callback that writes
-    checkpoints, and after the one that records rows.
+    Speed is that of the steps, with the gathering of their minibatches; evaluations and checkpoints
+    are left out. All runs of a stack take their steps at once, each of them at this speed. It must
+    stand before the callback that writes checkpoints, and after the one that records rows.
     """
 
-    #: in the order of the module; None for a run that is complete and computed once more beside others
+    #: in the order of the module; None for a run that is complete and computed once more beside
+    #: others
     runs: Sequence[RunMetrics | None]
     #: ``log_every`` steps are between two lines, and the last step has one, too
     settings: TrainerSettings
@@ -142,7 +146,8 @@ class TrainingMetrics(pl.Callback):
     def __post_init__(self) -> None:
         self._totals = defaultdict(lambda: np.zeros((2, len(self.runs))))
 
-    # ---- what a checkpoint takes along --------------------------------------------------------------------------
+    # ---- what a checkpoint takes along
+    # --------------------------------------------------------------------------
 
     def state(self, i: int) -> dict[str, Any]:
         """Return what run ``i`` has logged since its last line."""
@@ -164,7 +169,8 @@ class TrainingMetrics(pl.Callback):
         for run in self._open_metrics():
             run.save()
 
-    # ---- training -----------------------------------------------------------------------------------------------
+    # ---- training
+    # -----------------------------------------------------------------------------------------------
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         pl_module.collects = True
@@ -210,7 +216,9 @@ class TrainingMetrics(pl.Callback):
                 self._log(module, step + 1)
 
     def _show(self, module: Any, values: Sequence[tuple[str, NDArray[Any]]]) -> None:
-        """Show other callbacks the last step: for a stack means over its runs, and learning rates of its first."""
+        """Show other callbacks the last step: for a stack means over its runs, and learning rates
+        of its first.
+        """
         last = {f"train/{name}": float(np.mean(value)) for name, value in values}
         rates = {
             f"lr/{name}": rate

@@ -1,4 +1,6 @@
-"""Write what every run predicts for every image that it is evaluated on, some thousand lines at a time."""
+"""Write what every run predicts for every image that it is evaluated on, some thousand lines at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,8 @@ from dgbench.records.predictions import ATTRIBUTE, TOP, schema, seal_parquet
 log = logging.getLogger(__name__)
 #: columns with few different values
 CODED = ("eval_set", "env", "subset", "label", "predicted", "top.list.element")
-GROUP = (
-    4096  # lines kept until they are written; a file of many small pieces would be twice as large
-)
+# lines kept until they are written; a file of many small pieces would be twice as large
+GROUP = 4096
 
 
 @dataclass
@@ -35,8 +36,8 @@ class PredictedRun:
 
     #: its path; None for a run that is complete and computed once more beside others
     file: Path | None
-    #: what the file says of the run, see :func:`~dgbench.records.predictions.about_predictions`, less ``step``,
-    #: ``evaluation`` and ``recipes``
+    #: what the file says of the run, see :func:`~dgbench.records.predictions.about_predictions`,
+    #: less ``step``, ``evaluation`` and ``recipes``
     about: Mapping[str, Any]
     recipes: Sequence[ErrorRecipe]  #: the errors that are recorded of it
     #: of each eval set, env and subset
@@ -53,9 +54,11 @@ class PredictedRun:
 
 
 class Predictions(pl.Callback):
-    """Writes one file per run at the last evaluation, or at each that is the best so far on ``val``.
+    """Writes one file per run at the last evaluation, or at each that is the best so far on
+    ``val``.
 
-    A file has its name once the evaluation is over. It must come after the recorder, which says who improved.
+    A file has its name once the evaluation is over. It must come after the recorder, which says who
+    improved.
 
     Args:
         runs: in the order of the module.
@@ -121,7 +124,10 @@ class Predictions(pl.Callback):
                 and i not in pl_module.diverged
             ):
                 log.warning(
-                    "%s: the best evaluation was made before predictions were asked for; none written",
+                    (
+                        "%s: the best evaluation was made before predictions were asked for; none "
+                        "written"
+                    ),
                     run.file,
                 )
 
@@ -134,7 +140,8 @@ class Predictions(pl.Callback):
 def columns_of(
     batch: EvalBatch, logits: Tensor, environments: Environments
 ) -> list[dict[str, Any]]:
-    """Build the columns that need images, for each run; names, labels and attributes are shared by all of them.
+    """Build the columns that need images, for each run; names, labels and attributes are shared by
+    all of them.
 
     Args:
         batch: n images.
@@ -145,7 +152,8 @@ def columns_of(
 
     assert batch.positions is not None
     n, k = len(batch.y), min(TOP, logits.shape[2])
-    # argmax decides, as in the counted errors; the order of equal logits is not that of a sort everywhere
+    # argmax decides, as in the counted errors; the order of equal logits is not that of a sort
+    # everywhere
     predicted = logits.argmax(2).cpu().numpy()
     best = logits.sort(dim=2, descending=True, stable=True).indices[:, :, :k]
     probability = logits.double().softmax(2).gather(2, best).float().cpu().numpy()
@@ -172,7 +180,9 @@ def columns_of(
 
 
 class PredictionLines:
-    """The lines of the file of a run, written some thousand at a time; ``attributes`` are names of further columns."""
+    """The lines of the file of a run, written some thousand at a time; ``attributes`` are names of
+    further columns.
+    """
 
     def __init__(
         self, run: PredictedRun, step: int, evaluation: str, attributes: Sequence[str]
@@ -189,7 +199,8 @@ class PredictionLines:
             schema(about, attributes),
             WholeFile(run.file),
         )
-        # names of images are sorted mostly, so the end of each is enough; probabilities differ in their last bytes
+        # names of images are sorted mostly, so the end of each is enough; probabilities differ in
+        # their last bytes
         self._writer: Any = pq.ParquetWriter(
             self._file,
             self._schema,
@@ -204,7 +215,9 @@ class PredictionLines:
         self._waiting: list[Any] = []
 
     def add(self, eval_set: str, shared: Mapping[str, Any]) -> None:
-        """Add the lines of a batch, once per environment and subset that its eval set is; skip sets of other runs."""
+        """Add the lines of a batch, once per environment and subset that its eval set is; skip sets
+        of other runs.
+        """
         import pyarrow as pa
 
         n = len(shared["label"])

@@ -1,4 +1,6 @@
-"""Show how far training is: on the terminal, and in ``progress.json`` of every run folder for ``report=status``."""
+"""Show how far training is: on the terminal, and in ``progress.json`` of every run folder for
+``report=status``.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,11 @@ _IN_NOTEBOOK = tqdm.__mro__[1].__module__ == "tqdm.notebook"  # and ipywidgets c
 
 
 class StudyProgress(pl.Callback):
-    """One bar for a whole command on a terminal or in a notebook, a line every few seconds in a log file.
+    """One bar for a whole command on a terminal or in a notebook, a line every few seconds in a log
+    file.
 
-    Both begin with the runs that are over of those planned, as ``erm 2/5``; a run is a fold of a study.
+    Both begin with the runs that are over of those planned, as ``erm 2/5``; a run is a fold of a
+    study.
     """
 
     def __init__(self, runs: int, steps: int, label: str) -> None:
@@ -206,7 +210,8 @@ class Scoring:
             runs: that are not over.
             step: of those that train.
             steps: of each run.
-            together: runs that train, and are scored, at once; the others are expected to be as many at once.
+            together: runs that train, and are scored, at once; the others are expected to be as
+                many at once.
         """
         if not self._every:
             return 0.0
@@ -220,7 +225,8 @@ SHARE = 0.005  # of the time that beats may take, where a stack has very many ru
 
 
 class Heartbeat(pl.Callback):
-    """Writes how far these runs are (:class:`~dgbench.records.status.Beat`), at most every few seconds.
+    """Writes how far these runs are (:class:`~dgbench.records.status.Beat`), at most every few
+    seconds.
 
     The speed includes evaluations. A full disk stops no training.
     """

@@ -38,15 +38,18 @@ class RunRecord:
 
 
 class Recorder(pl.Callback):
-    """Counts what is wrong in every eval set, mixes eval sets into environments and appends each run's rows.
+    """Counts what is wrong in every eval set, mixes eval sets into environments and appends each
+    run's rows.
 
     Args:
         runs: in the order of the module.
-        final_only: evaluations during training judge weights that are not the result: they are made on the ``val``
-            subsets of training environments alone and leave ``val/loss``; only one after training is recorded.
-        eval_test: ``always``; or ``best``, and ``test`` is recorded only where the error on ``val`` is the lowest so
-            far and at the last step: all that training-domain validation and oracle selection ask for. The runs of a
-            stack are scored on ``test`` where any of them is at its best.
+        final_only: evaluations during training judge weights that are not the result: they are made
+            on the ``val`` subsets of training environments alone and leave ``val/loss``; only one
+            after training is recorded.
+        eval_test: ``always``; or ``best``, and ``test`` is recorded only where the error on ``val``
+            is the lowest so far and at the last step: all that training-domain validation and
+            oracle selection ask for. The runs of a stack are scored on ``test`` where any of them
+            is at its best.
     """
 
     def __init__(
@@ -83,16 +86,20 @@ class Recorder(pl.Callback):
                 self._lowest[i] = lowest_validation_error(run.file)
 
     def _always(self, recipe: ErrorRecipe, training: Collection[str]) -> bool:
-        """Return whether every evaluation scores a recipe: all but ``test``, or only what ``val/loss`` needs."""
+        """Return whether every evaluation scores a recipe: all but ``test``, or only what
+        ``val/loss`` needs.
+        """
         if self.final_only:
             return recipe.subset == "val" and not recipe.never_trained_on(training)
         return recipe.subset != "test"
 
     def _is_scored(self, trainer: pl.Trainer, pl_module: Any, name: str) -> bool:
-        """Return whether to score the eval set of this name: of ``test`` at the last step and where ``val`` is best.
+        """Return whether to score the eval set of this name: of ``test`` at the last step and where
+        ``val`` is best.
 
-        This is decided once per evaluation, at the first eval set that only ``test`` needs; ``val`` has been scored by
-        then. Where evaluations in training are not recorded, they score only what ``val/loss`` needs.
+        This is decided once per evaluation, at the first eval set that only ``test`` needs; ``val``
+        has been scored by then. Where evaluations in training are not recorded, they score only
+        what ``val/loss`` needs.
         """
         if name in self._needed:
             return True
@@ -225,12 +232,16 @@ def is_last(trainer: Any, pl_module: Any) -> bool:
 
 
 def at_best(error: float, lowest: float) -> bool:
-    """Return whether an error on ``val`` is as low as the lowest before it (up to rounding), or lower."""
+    """Return whether an error on ``val`` is as low as the lowest before it (up to rounding), or
+    lower.
+    """
     return error <= lowest + TIE
 
 
 def lowest_validation_error(file: Path) -> float:
-    """Find the lowest mean ``val`` error over training environments at any step in a row file; inf without rows."""
+    """Find the lowest mean ``val`` error over training environments at any step in a row file; inf
+    without rows.
+    """
     if not file.exists():
         return math.inf
     steps: dict[int, list[float]] = defaultdict(list)
@@ -263,7 +274,9 @@ def rows_of_counts(
 def _mixed_row(
     identity: RunIdentity, step: int, recipe: ErrorRecipe, counts: Counts, together: int
 ) -> Row:
-    """Mix eval sets over the same images into a row: expected counts per image, times the images seen."""
+    """Mix eval sets over the same images into a row: expected counts per image, times the images
+    seen.
+    """
     sizes = {counts[name]["seen"] for name in recipe.mixture}
     if len(sizes) != 1:
         raise ValueError(
@@ -291,11 +304,15 @@ def trained_on(identity: RunIdentity) -> set[str]:
 
 
 def training_validation_error(rows: Sequence[Row]) -> float:
-    """Average the error over the val subsets of training environments: what an honest user may select on."""
+    """Average the error over the val subsets of training environments: what an honest user may
+    select on.
+    """
     return _over_training_environments(rows, lambda row: row.error)
 
 
 def _over_training_environments(rows: Sequence[Row], value: Callable[[Row], float]) -> float:
-    """Average a value, unweighted, over the val subsets of the training environments; NaN without any."""
+    """Average a value, unweighted, over the val subsets of the training environments; NaN without
+    any.
+    """
     values = [value(row) for row in rows if row.subset == "val" and not row.held_out]
     return sum(values) / len(values) if values else float("nan")

@@ -1,7 +1,9 @@
-"""Run Lightning callbacks that a user names in ``conf/callbacks``, as if this were any Lightning training.
+"""Run Lightning callbacks that a user names in ``conf/callbacks``, as if this were any Lightning
+training.
 
-What Lightning counts as batches is otherwise what is gathered at once, its global step the steps of all optimizers, and
-its epoch starts at 0 when a run resumes. Here a batch is one optimizer step, and all counts continue.
+What Lightning counts as batches is otherwise what is gathered at once, its global step the steps of
+all optimizers, and its epoch starts at 0 when a run resumes. Here a batch is one optimizer step,
+and all counts continue.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ def check_callbacks(config: Mapping[str, Mapping[str, Any]]) -> None:
         target = content.get("_target_") if isinstance(content, Mapping) else None
         if not isinstance(target, str):
             raise ConfigError(
-                f"callbacks.{name}={content} names no class; write callbacks.{name}._target_=package.module.Class"
+                f"callbacks.{name}={content} names no class; write "
+                f"callbacks.{name}._target_=package.module.Class"
             )
         kind = class_at(target, f"callbacks.{name}._target_", pl.Callback)
         arguments = {
@@ -50,8 +53,8 @@ def check_callbacks(config: Mapping[str, Mapping[str, Any]]) -> None:
             ) from error
         if issubclass(kind, pl.callbacks.ModelCheckpoint):
             raise ConfigError(
-                f"callbacks.{name}._target_={target} writes checkpoints, which dgbench does itself; leave it out, and "
-                "see trainer.checkpoint_seconds"
+                f"callbacks.{name}._target_={target} writes checkpoints, which dgbench does "
+                "itself; leave it out, and see trainer.checkpoint_seconds"
             )
         if issubclass(kind, pl.callbacks.EarlyStopping):
             _check_early_stopping(name, arguments)
@@ -60,7 +63,8 @@ def check_callbacks(config: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _check_early_stopping(name: str, arguments: Mapping[str, Any]) -> None:
-    """Refuse numbers with which Lightning's EarlyStopping would never judge, or would judge nonsense.
+    """Refuse numbers with which Lightning's EarlyStopping would never judge, or would judge
+    nonsense.
 
     Raises:
         ConfigError: with the key and the fix.
@@ -68,7 +72,8 @@ def _check_early_stopping(name: str, arguments: Mapping[str, Any]) -> None:
     patience = arguments.get("patience", 0)
     if type(patience) is not int or patience < 0:
         raise ConfigError(
-            f"callbacks.{name}.patience={shown(patience)} is no number of evaluations; give 0 or more"
+            f"callbacks.{name}.patience={shown(patience)} is no number of evaluations; give 0 or "
+            "more"
         )
     least = arguments.get("min_delta", 0.0)
     if type(least) not in (int, float) or not 0 <= least < math.inf:
@@ -81,8 +86,8 @@ def check_monitors(config: Mapping[str, Mapping[str, Any]], errors: Collection[s
     """Refuse an EarlyStopping that watches what no training here logs.
 
     Args:
-        config: keys of ``conf/callbacks``. Beside a callback that is not Lightning's own, which may log anything, all
-            names are believed.
+        config: keys of ``conf/callbacks``. Beside a callback that is not Lightning's own, which may
+            log anything, all names are believed.
         errors: names of the errors that every evaluation logs.
 
     Raises:
@@ -104,16 +109,17 @@ def check_monitors(config: Mapping[str, Mapping[str, Any]], errors: Collection[s
         close = get_close_matches(str(watched), known, n=1)
         meant = f"did you mean {close[0]}? " if close else ""
         raise ConfigError(
-            f"callbacks.{name}.monitor={shown(watched)} is nothing that training logs; {meant}choose from "
-            f"{some_of(known, 12)}"
+            f"callbacks.{name}.monitor={shown(watched)} is nothing that training logs; "
+            f"{meant}choose from {some_of(known, 12)}"
         )
 
 
 class UserCallbacks(pl.Callback):
     """Counts for callbacks what they expect to be counted, and keeps their states in checkpoints.
 
-    It must stand before them. ``trainer.global_step`` is the number of steps done, ``trainer.current_epoch`` that of
-    evaluation intervals. A stop that one of them asked for outlives a kill.
+    It must stand before them. ``trainer.global_step`` is the number of steps done,
+    ``trainer.current_epoch`` that of evaluation intervals. A stop that one of them asked for
+    outlives a kill.
     """
 
     def __init__(self, callbacks: Mapping[str, pl.Callback]) -> None:
@@ -142,13 +148,16 @@ class UserCallbacks(pl.Callback):
         self._count(trainer, pl_module)
 
     def _count(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        """Set Lightning's count of optimizer steps to the steps done; one may be of several optimizers and updates."""
+        """Set Lightning's count of optimizer steps to the steps done; one may be of several
+        optimizers and updates.
+        """
         trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress.total.completed = (
             pl_module.steps_done
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return whether training was ended and the states of the callbacks, which a checkpoint holds.
+        """Return whether training was ended and the states of the callbacks, which a checkpoint
+        holds.
 
         Raises:
             ConfigError: a state holds what is not read from files, which may run foreign code.
@@ -166,8 +175,8 @@ class UserCallbacks(pl.Callback):
                 torch.load(file, weights_only=True)
             except Exception as error:  # whatever cannot be pickled, or is refused
                 raise ConfigError(
-                    f"callbacks.{name}: no checkpoint holds its state_dict; give numbers, texts, tensors, and "
-                    "lists and dictionaries of them"
+                    f"callbacks.{name}: no checkpoint holds its state_dict; give numbers, texts, "
+                    "tensors, and lists and dictionaries of them"
                 ) from error
         return {"stopped": bool(self._trainer and self._trainer.should_stop), "states": states}
 
@@ -179,7 +188,8 @@ class UserCallbacks(pl.Callback):
 
 
 class CallbackLog(Logger):
-    """What callbacks log through Lightning, as lines of the runs that train; nothing where no logger was chosen.
+    """What callbacks log through Lightning, as lines of the runs that train; nothing where no
+    logger was chosen.
 
     Args:
         folder: of the first run, where a callback may write files.

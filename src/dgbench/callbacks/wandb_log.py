@@ -1,4 +1,6 @@
-"""Log runs to Weights & Biases: many at a time, each with an id that stays the same, never in the way of training."""
+"""Log runs to Weights & Biases: many at a time, each with an id that stays the same, never in the
+way of training.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ STUDY = "study"  #: job type of the W&B run of a study
 
 @dataclass
 class WandbLog(MetricsLogger):
-    """Shows runs and studies as W&B runs; after the first failure, which is told once, nothing more.
+    """Shows runs and studies as W&B runs; after the first failure, which is told once, nothing
+    more.
 
     Args:
         project: W&B project; None takes ``WANDB_PROJECT``, or dgbench.
@@ -64,7 +67,9 @@ class WandbLog(MetricsLogger):
 
     @property
     def follows_studies(self) -> bool:
-        """Whether the run of a study is to be seen while its runs train together: an agent watches it."""
+        """Whether the run of a study is to be seen while its runs train together: an agent watches
+        it.
+        """
         return self._agent is not None
 
     def knows(self, folder: Path) -> bool:
@@ -162,9 +167,8 @@ class WandbRun(RunLog):
         if sweep := given.pop("sweep_id", None):
             settings["sweep_id"] = sweep
         if self.info.job_type != STUDY:
-            settings["x_save_requirements"] = (
-                False  # the study's run has the list of packages, which takes 0.2 s
-            )
+            # the study's run has the list of packages, which takes 0.2 s
+            settings["x_save_requirements"] = False
         with without_agent():
             self._run = wandb.init(**given, settings=wandb.Settings(**settings))
         self._run.define_metric("*", step_metric="step")
@@ -182,7 +186,9 @@ class WandbRun(RunLog):
         self._lowest = min(self._lowest, values.get(VALIDATION, self._lowest))
 
     def results(self, results: StudyResults) -> None:
-        """Log what a study found: errors by environment, as a line for a plot and as a table, and its summary."""
+        """Log what a study found: errors by environment, as a line for a plot and as a table, and
+        its summary.
+        """
         names = [
             *results.everywhere,
             *(name for name in results.held_out if name not in results.everywhere),
@@ -227,7 +233,9 @@ class WandbRun(RunLog):
 
 
 def positions(names: Sequence[str]) -> dict[str, float]:
-    """Place environments on an axis: at their numbers where all names are numbers, else at 0, 1, ... in order."""
+    """Place environments on an axis: at their numbers where all names are numbers, else at 0, 1,
+    ... in order.
+    """
     try:
         return {name: float(name) for name in names}
     except ValueError:

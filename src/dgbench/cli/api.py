@@ -43,8 +43,8 @@ class TrainResult:
     """What became of the runs that a call of :func:`train` asked for.
 
     Args:
-        frame: results of the finished runs, as :func:`dgbench.results` gives them, at the step that the
-            configuration's ``selection`` chose.
+        frame: results of the finished runs, as :func:`dgbench.results` gives them, at the step that
+            the configuration's ``selection`` chose.
         folders: of all runs, finished or not.
         failed: folder of a run that is not finished -> what its status says.
     """
@@ -58,12 +58,14 @@ class TrainResult:
 def train(overrides: Words = (), output: Place | None = None) -> TrainResult:
     """Train what is unfinished of a study, skip what is done, and give the results of all its runs.
 
-    Prints what the command prints. One study, or several with ``grid``; a sweep over processes (``-m``) is left to the
-    command line. A run that fails is named in the result and does not stop the others.
+    Prints what the command prints. One study, or several with ``grid``; a sweep over processes
+    (``-m``) is left to the command line. A run that fails is named in the result and does not stop
+    the others.
 
     Args:
         overrides: as typed after ``python train.py``, e.g. ``["algorithm=vrex", "seed=1"]``.
-        output: folder that receives the study's folder; None is ``paths.output_dir``, ``outputs`` by default.
+        output: folder that receives the study's folder; None is ``paths.output_dir``, ``outputs``
+            by default.
 
     Raises:
         ConfigError: an override that is unknown or cannot work.
@@ -73,7 +75,8 @@ def train(overrides: Words = (), output: Place | None = None) -> TrainResult:
     words = open_keys(in_our_names(list(overrides)))
     if options := [word for word in words if word.startswith("-")]:
         raise ConfigError(
-            f"{options[0]} is an option of the command line; pass KEY=VALUE, several studies with grid"
+            f"{options[0]} is an option of the command line; pass KEY=VALUE, several studies with "
+            "grid"
         )
     with _own_hydra(words):
         config = compose("train", words)  # says first what no key is
@@ -110,13 +113,15 @@ def _output(output: str | Path | None, configured: str, words: Sequence[str]) ->
     typed = any(key_of(word) == "paths.output_dir" for word in words)
     if typed and Path(output).resolve() != Path(configured).resolve():
         raise ConfigError(
-            f"output={output} and paths.output_dir={configured} name two folders; leave one of them out"
+            f"output={output} and paths.output_dir={configured} name two folders; leave one of "
+            "them out"
         )
     return Path(output)
 
 
 def composed(words: Sequence[str]) -> dict[str, Any]:
-    """Compose the configuration of train.py: plain values of its dataset, paths, protocol and trainer.
+    """Compose the configuration of train.py: plain values of its dataset, paths, protocol and
+    trainer.
 
     Raises:
         ConfigError: an override that is unknown or cannot be read.
@@ -129,7 +134,8 @@ def composed(words: Sequence[str]) -> dict[str, Any]:
 
 @contextmanager
 def _own_hydra(words: Sequence[str]) -> Iterator[None]:
-    """Set up Hydra as in a fresh process, to compose from ``conf/``; restore it later, also in a Hydra application.
+    """Set up Hydra as in a fresh process, to compose from ``conf/``; restore it later, also in a
+    Hydra application.
 
     Raises:
         ConfigError: what Hydra raises within, explained in one line.

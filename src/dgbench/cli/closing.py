@@ -36,14 +36,17 @@ def study_table(
     selection: Selection,
     unusable: Mapping[str, str] | None = None,
 ) -> str:
-    """Format the error in each tested environment, then the measures, as text for the end of ``python train.py``.
+    """Format the error in each tested environment, then the measures, as text for the end of
+    ``python train.py``.
 
     A missing value is ``-``, with its reason below.
 
     Args:
-        rows: rows of one study as :func:`dgbench.records.rows.read_rows` gives them, of any subset of its folds.
+        rows: rows of one study as :func:`dgbench.records.rows.read_rows` gives them, of any subset
+            of its folds.
         selection: chooses the step of each run.
-        unusable: fold -> why it has no result, e.g. ``{"2": "failed: loss became NaN at step 40"}``.
+        unusable: fold -> why it has no result, e.g. ``{"2": "failed: loss became NaN at step
+            40"}``.
 
     Raises:
         RecordError: there are no rows at all.
@@ -51,7 +54,8 @@ def study_table(
     if not rows:
         reasons = grouped_reasons(unusable or {})
         raise RecordError(
-            f"no fold has rows{f' ({reasons})' if reasons else ''}; correct the cause and start the same command again"
+            f"no fold has rows{f' ({reasons})' if reasons else ''}; correct the cause and start "
+            "the same command again"
         )
     identity = rows[0]
     study = evaluate_study(rows, selection, unusable)
@@ -91,7 +95,9 @@ def study_table(
 
 
 def _chance_notes(study: Study) -> list[str]:
-    """Say what the study must beat: one line for each reference; nothing where the classes are not known."""
+    """Say what the study must beat: one line for each reference; nothing where the classes are not
+    known.
+    """
     known = [name for name in MEASURES if study.measures.value(name) is not None]
     chance = chance_of(
         [study.run.identity], study.tests, list(study.held_out), list(study.everywhere), known
@@ -110,7 +116,8 @@ def _chance_notes(study: Study) -> list[str]:
 def _fold_lines(
     study: Study, held_out: pd.DataFrame, rows: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """List one line per fold and tested environment; none for empty folds where there are many of them.
+    """List one line per fold and tested environment; none for empty folds where there are many of
+    them.
 
     Args:
         study: of these rows.
@@ -195,5 +202,8 @@ def _blind_guess_note(frame: pd.DataFrame) -> list[str]:
     if len(numbers) != 1 or not (n_classes := numbers.pop()):
         return []
     return [
-        f"blind guess (K = {n_classes}), for comparison: {percent(1 - 1 / n_classes)} by each measure, gap 0"
+        (
+            f"blind guess (K = {n_classes}), for comparison: {percent(1 - 1 / n_classes)} by each "
+            "measure, gap 0"
+        )
     ]

@@ -1,4 +1,6 @@
-"""``python -m dgbench.cli.contact_sheet --to SHEET.png l_cifar10``: what a network sees, to look at before training."""
+"""``python -m dgbench.cli.contact_sheet --to SHEET.png l_cifar10``: what a network sees, to look at
+before training.
+"""
 
 from __future__ import annotations
 

@@ -99,14 +99,21 @@ EXAMPLES = {
     ),
 }
 _MORE = {
-    "train": "docs/reference/configuration.md has every key, docs/reference/algorithms.md every hyperparameter",
-    "shift": "docs/how_to/shift.md says what is estimated, docs/reference/configuration.md what each key means",
+    "train": (
+        "docs/reference/configuration.md has every key, docs/reference/algorithms.md every "
+        "hyperparameter"
+    ),
+    "shift": (
+        "docs/how_to/shift.md says what is estimated, docs/reference/configuration.md what each "
+        "key means"
+    ),
     "report": "docs/how_to/reports.md and docs/reference/configuration.md say what each key means",
 }
 
 
 def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
-    """Wrap ``hydra.main`` with one-line errors: exit code 1 for what the user can correct, 130 after Ctrl-C or SIGTERM.
+    """Wrap ``hydra.main`` with one-line errors: exit code 1 for what the user can correct, 130
+    after Ctrl-C or SIGTERM.
 
     In a sweep a job that fails is reported at once and does not stop the others.
     """
@@ -119,9 +126,8 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
                 return
             watch(_say, f"raise it, or {less_memory(config_name)}")
             wants_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
-            os.environ["HYDRA_FULL_ERROR"] = (
-                "1"  # or Hydra prints its own report and exits before we see the error
-            )
+            # or Hydra prints its own report and exits before we see the error
+            os.environ["HYDRA_FULL_ERROR"] = "1"
             failures: list[str] = []
             home, folder, variables = (os.uname().nodename, os.getpid()), os.getcwd(), _variables()
             # large pages for tensors, before torch is imported
@@ -192,8 +198,8 @@ def _variables() -> dict[str, str]:
 def _stand_in(folder: str, variables: Mapping[str, str]) -> None:
     """Give a job the folder and variables that its command was typed with.
 
-    A worker may have begun anywhere, and ``hydra.job.chdir=true`` moves every job: relative folders mean what they mean
-    to the command, which looks for the runs.
+    A worker may have begun anywhere, and ``hydra.job.chdir=true`` moves every job: relative folders
+    mean what they mean to the command, which looks for the runs.
     """
     with suppress(OSError):  # another machine may lack it
         os.chdir(folder)
@@ -223,7 +229,9 @@ def plain_command(task: Callable[[list[str]], None], about: Callable[[], str]) -
 
 @contextmanager
 def _in_one_line(config_name: str, wants_traceback: bool, advice: str) -> Iterator[None]:
-    """Print an error that is raised inside as one line, and end the process; SIGTERM acts as Ctrl-C."""
+    """Print an error that is raised inside as one line, and end the process; SIGTERM acts as
+    Ctrl-C.
+    """
     forget()
     signal.signal(signal.SIGTERM, interrupt)
     if (
@@ -246,7 +254,9 @@ def _in_one_line(config_name: str, wants_traceback: bool, advice: str) -> Iterat
 
 
 def import_from_beside(words: Sequence[str]) -> None:
-    """Make Python files beside a user's own folder of configuration importable, here and in processes started here."""
+    """Make Python files beside a user's own folder of configuration importable, here and in
+    processes started here.
+    """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config-dir", "-cd", type=Path, nargs="?")
     if folder := parser.parse_known_args(words)[0].config_dir:
@@ -257,7 +267,9 @@ def import_from_beside(words: Sequence[str]) -> None:
 
 
 def options_first(words: list[str]) -> list[str]:
-    """Move ``-m`` and then other options before the overrides: Hydra's parser takes none that parts them."""
+    """Move ``-m`` and then other options before the overrides: Hydra's parser takes none that parts
+    them.
+    """
     is_value = [
         option in _WITH_VALUE or (option in _WITH_CHOICE and "=" not in word)
         for option, word in zip(["", *words], words, strict=False)
@@ -274,7 +286,9 @@ def options_first(words: list[str]) -> list[str]:
 
 
 def _reader_left() -> bool:
-    """Return whether standard output is read no longer, as after ``| head``; if so, discard what is written to it."""
+    """Return whether standard output is read no longer, as after ``| head``; if so, discard what is
+    written to it.
+    """
     pipe = select.poll()
     pipe.register(sys.stdout.fileno(), select.POLLOUT)
     unread = any(event & select.POLLERR for _, event in pipe.poll(0))
@@ -290,7 +304,9 @@ def _end_if_unread() -> None:
 
 
 def sign_of_life(text: str) -> None:
-    """Print on standard error what is done next, before something that takes time, as the import of torch."""
+    """Print on standard error what is done next, before something that takes time, as the import of
+    torch.
+    """
     print(text, file=sys.stderr, flush=True)
 
 
@@ -346,14 +362,19 @@ def help_text(name: str) -> str:
             "\nKeys, each with its default; those of a group are GROUP.KEY:",
             *(_shown(f"{key}={value}", note) for key, value, note in keys),
             f"\n{_MORE[name]}.",
-            "--cfg job prints the composed configuration, --hydra-help the options of Hydra. Tab completion in bash:",
+            (
+                "--cfg job prints the composed configuration, --hydra-help the options of Hydra. "
+                "Tab completion in bash:"
+            ),
             f'  eval "$({command} --shell-completion install=bash)"',
         ]
     )
 
 
 def _entries(lines: list[str]) -> Iterator[tuple[str, str, str, bool]]:
-    """Read key, default, comment, and whether it is a group, from lines of a file of ``conf/``; skip Hydra's own."""
+    """Read key, default, comment, and whether it is a group, from lines of a file of ``conf/``;
+    skip Hydra's own.
+    """
     top = ""
     for line in lines:
         match = _ENTRY.match(line)

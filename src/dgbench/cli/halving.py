@@ -1,4 +1,7 @@
-"""``hparams=halving``: what stands between two rungs of a search. Draws are ranked, and those that lost are stopped."""
+"""``hparams=halving``: what stands between two rungs of a search.
+
+Draws are ranked, and those that lost are stopped.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ log = logging.getLogger("dgbench")
 
 
 def rung_ends(searches: Sequence[Search]) -> list[int]:
-    """List the steps at which all rungs but the last end, for all searches; empty without ``hparams=halving``.
+    """List the steps at which all rungs but the last end, for all searches; empty without
+    ``hparams=halving``.
 
     Raises:
         ConfigError: rungs that the runs cannot have.
@@ -46,8 +50,8 @@ def rung_ends(searches: Sequence[Search]) -> list[int]:
         ends and not all(isinstance(search.scheme, Halving) for search in searches)
     ):
         raise ConfigError(
-            "hparams=halving trains studies with the same rungs in one command; sweep over trainer.steps and "
-            "trainer.eval_every with -m"
+            "hparams=halving trains studies with the same rungs in one command; sweep over "
+            "trainer.steps and trainer.eval_every with -m"
         )
     return list(ends.pop()) if ends else []
 
@@ -64,7 +68,8 @@ def survivors(
         progress: shows which stop.
 
     Returns:
-        What goes on. Nothing where a run of the rung did not come to its end, so that nothing can be ranked.
+        What goes on. Nothing where a run of the rung did not come to its end, so that nothing can
+        be ranked.
 
     Raises:
         ConfigError: the selection has nothing to rank by.
@@ -73,7 +78,10 @@ def survivors(
     if waiting:
         text = str(read_status(waiting[0].folder)) or "not started"
         log.warning(
-            "a rung is not complete: %d models did not come to step %d (e.g. %s: %s); the same command continues",
+            (
+                "a rung is not complete: %d models did not come to step %d (e.g. %s: %s); the "
+                "same command continues"
+            ),
             len(waiting), end, waiting[0].title, text,
         )  # fmt: skip
         return []
@@ -102,19 +110,25 @@ def survivors(
                 )
                 for run in study.runs:
                     if not is_settled(run.folder):
-                        reason = f"at step {end}: {shown}, place {place} of {len(draws)}, of which {n} go on"
+                        reason = (
+                            f"at step {end}: {shown}, place {place} of {len(draws)}, of which {n} "
+                            "go on"
+                        )
                         write_status(run.folder, STOPPED, reason)
                     progress.end(run.title, str(read_status(run.folder)))
     return [study for study in studies if study in going]
 
 
 def _came_to(run: Run, end: int) -> bool:
-    """Return whether a run has trained to a step, or cannot; one that failed later is tried again by a later rung."""
+    """Return whether a run has trained to a step, or cannot; one that failed later is tried again
+    by a later rung.
+    """
     return is_settled(run.folder) or last_step(run) >= end
 
 
 def _accuracies(draws: Sequence[Study], scheme: Halving, end: int) -> dict[str, float]:
-    """Compute the validation accuracy of draws by folder name: the mean over the folds that the selection can judge.
+    """Compute the validation accuracy of draws by folder name: the mean over the folds that the
+    selection can judge.
 
     Args:
         draws: of one trial.

@@ -1,7 +1,8 @@
 """Commands under a limit of memory (``ulimit -v``): what ends inside a library is said in one line.
 
-Libraries in C++ that get no memory abort the process, where nothing in Python can say why. So a command whose memory is
-limited runs in a child process, and its parent, which has loaded nothing large, says what the child could not.
+Libraries in C++ that get no memory abort the process, where nothing in Python can say why. So a
+command whose memory is limited runs in a child process, and its parent, which has loaded nothing
+large, says what the child could not.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def memory_limit() -> str:
-    """Describe the limit of this process's memory, as ``2,000 MB (ulimit -v)``; empty where there is none."""
+    """Describe the limit of this process's memory, as ``2,000 MB (ulimit -v)``; empty where there
+    is none.
+    """
     limits = {name: resource.getrlimit(kind)[0] for name, kind in LIMITS.items()}
     finite = {name: limit for name, limit in limits.items() if limit != resource.RLIM_INFINITY}
     if not finite:
@@ -45,7 +48,8 @@ def _without_lack_of_memory(ignored: sys.UnraisableHookArgs) -> None:
 
 
 def watch(say: Callable[[str], None], advice: str) -> None:
-    """Continue in a child process where memory is limited; its parent ends as it does, and says what killed it.
+    """Continue in a child process where memory is limited; its parent ends as it does, and says
+    what killed it.
 
     Args:
         say: prints a line.
@@ -71,7 +75,8 @@ def watch(say: Callable[[str], None], advice: str) -> None:
     code = os.waitstatus_to_exitcode(status)
     if -code in _ENDS:
         say(
-            f"out of memory: a library gave up ({signal.Signals(-code).name}) under the limit of {limit}; {advice}"
+            f"out of memory: a library gave up ({signal.Signals(-code).name}) under the limit of "
+            f"{limit}; {advice}"
         )
         code = 1
     sys.stderr.flush()

@@ -16,15 +16,17 @@ from dgbench.records.wandb_runs import Mark, project_name, read_mark
 def validation_errors(
     rows: Sequence[Mapping[str, Any]], steps: Mapping[str, int]
 ) -> dict[str, float]:
-    """Compute what a search of hyperparameters may look at: validation errors of training environments, in means.
+    """Compute what a search of hyperparameters may look at: validation errors of training
+    environments, in means.
 
     Args:
         rows: of a study.
         steps: fold -> selected step.
 
     Returns:
-        ``error/training_val``, at the selected steps, and ``error/training_val_min``, the lowest over the steps that
-        all folds have: means over the folds that hold an environment out; neither where there are none.
+        ``error/training_val``, at the selected steps, and ``error/training_val_min``, the lowest
+        over the steps that all folds have: means over the folds that hold an environment out;
+        neither where there are none.
     """
     # step -> fold
     errors: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -84,5 +86,6 @@ def _print_wandb(marks: Sequence[Mark | None], logger: Mapping[str, Any], place:
         print(f"W&B: {len(taken) - offline} runs in project {project_name(logger['project'])}")
     if lacking := len(marks) - len(taken):
         print(
-            f"W&B lacks {lacking} of {len(marks)} runs; the same command sends them, with WANDB_MODE=offline to files"
+            f"W&B lacks {lacking} of {len(marks)} runs; the same command sends them, with "
+            "WANDB_MODE=offline to files"
         )

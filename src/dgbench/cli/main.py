@@ -9,7 +9,8 @@ from pkgutil import resolve_name
 
 from dgbench.version import __version__
 
-#: command -> what runs it with the words of ``sys.argv``, loaded when it is called; and one line for ``--help``
+#: command -> what runs it with the words of ``sys.argv``, loaded when it is called; and one line
+#: for ``--help``
 COMMANDS = {
     "train": ("dgbench.cli.train:train", "train every fold of a study; with -m a sweep of studies"),
     "report": ("dgbench.cli.report:report", "tables, figures and pages from finished runs"),
@@ -23,9 +24,13 @@ COMMANDS = {
 }
 #: command that an earlier version had -> what to use
 LEFT = {
-    "export": "the folder of a run is what dgbench.load reads; docs/how_to/models.md shows how its tensors are saved",
+    "export": (
+        "the folder of a run is what dgbench.load reads; docs/how_to/models.md shows how its "
+        "tensors are saved"
+    ),
 }
-#: for bash; Hydra's own knows programs of one word only. Its answers are taken for the commands that it runs
+#: for bash; Hydra's own knows programs of one word only. Its answers are taken for the commands
+#: that it runs
 COMPLETION = """\
 _dgbench() {
     local word=${COMP_WORDS[COMP_CWORD]} name=${COMP_WORDS[1]} choices=

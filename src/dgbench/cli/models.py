@@ -18,23 +18,38 @@ from dgbench.validation import NUMBER_TEXT, shown
 if TYPE_CHECKING:
     from dgbench.cli.api import TrainResult
 
-TRUST = "true runs code that the model names or is: classes of other packages, .pt2, TorchScript (default: false)"
+TRUST = (
+    "true runs code that the model names or is: classes of other packages, .pt2, TorchScript "
+    "(default: false)"
+)
 #: what ``dgbench evaluate`` takes besides the keys of a dataset and a protocol
 EVALUATE_OPTIONS: Mapping[str, str] = {
-    "model": "a run's folder, a folder of runs, a checkpoint; a .pt2 or TorchScript file; "
-    "a model.pkl of DomainBed; MODULE:FUNCTION, images -> logits; a name of timm. [A,B] evaluates several",
+    "model": (
+        "a run's folder, a folder of runs, a checkpoint; a .pt2 or TorchScript file; a model.pkl "
+        "of DomainBed; MODULE:FUNCTION, images -> logits; a name of timm. [A,B] evaluates several"
+    ),
     "name": "what tables call it (default: what it was loaded from)",
-    "classes": "[a,b,...], names of its outputs in their order (default: those of a run, else the dataset's)",
+    "classes": (
+        "[a,b,...], names of its outputs in their order (default: those of a run, else the "
+        "dataset's)"
+    ),
     "weights": "file with the tensors of a timm model (default: its published ones)",
-    "step": "last or best checkpoint of a run (default: last; with averaging the best, of runs that kept it)",
-    "averaging": "diwa_uniform or diwa_greedy evaluates the mean weights of the draws of a search (default: none)",
+    "step": (
+        "last or best checkpoint of a run (default: last; with averaging the best, of runs that "
+        "kept it)"
+    ),
+    "averaging": (
+        "diwa_uniform or diwa_greedy evaluates the mean weights of the draws of a search "
+        "(default: none)"
+    ),
     "ensemble": "true evaluates several runs as one, by the mean of their logits (default: false)",
     "features": "images of an environment whose features are kept, for report=features (default: 0)",
     "predictions": "true keeps what is predicted for every image, for report=errors (default: false)",
     "trust": TRUST,
     "output": "folder that receives the rows (default: outputs)",
 }
-#: group -> its keys that say how something is evaluated, None for all; everything else says how something is trained
+#: group -> its keys that say how something is evaluated, None for all; everything else says how
+#: something is trained
 USED: Mapping[str, Sequence[str] | None] = {
     "dataset": None,
     "corruptions": None,
@@ -118,25 +133,28 @@ def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
             read = USED[top]
             if longest(key_of(word), UNREAD_OF_DATASETS):
                 raise ConfigError(
-                    f"{word} changes nothing that dgbench evaluate does, which trains nothing; leave it out"
+                    f"{word} changes nothing that dgbench evaluate does, which trains nothing; "
+                    "leave it out"
                 )
             if read is not None and "".join(inner) not in read:
                 instead = f"write {MEANT[key]}" if key in MEANT else "leave it out"
                 raise ConfigError(
-                    f"{word} changes nothing that dgbench evaluate does, which trains nothing; {instead}, of {top} it "
-                    f"reads {', '.join(read)}"
+                    f"{word} changes nothing that dgbench evaluate does, which trains nothing; "
+                    f"{instead}, of {top} it reads {', '.join(read)}"
                 )
             overrides.append(word)
         else:
             raise ConfigError(
-                f"{key} is no key of dgbench evaluate, which trains nothing; it takes {', '.join(EVALUATE_OPTIONS)}, "
-                f"and keys of {', '.join(USED)}"
+                f"{key} is no key of dgbench evaluate, which trains nothing; it takes "
+                f"{', '.join(EVALUATE_OPTIONS)}, and keys of {', '.join(USED)}"
             )
     return options, open_keys(in_our_names(overrides))
 
 
 def _value(key: str, text: str) -> Any:
-    """Parse a typed value as a list, a bool or a number where its key takes one; what reads the value checks it."""
+    """Parse a typed value as a list, a bool or a number where its key takes one; what reads the
+    value checks it.
+    """
     if key in ("ensemble", "features", "predictions", "trust"):
         number = int if text.lstrip("+-").isdecimal() else float
         plain = number(text) if NUMBER_TEXT.fullmatch(text) else text
@@ -170,27 +188,31 @@ def evaluate(
 ) -> TrainResult:
     """Evaluate any model on any dataset, and write the same rows as training, for the same reports.
 
-    A run without ``dataset=`` among the overrides is evaluated on the dataset that it was trained on, in its own fold;
-    ``dataset.root=...`` says where that lies now. On another dataset a model has a row for every fold whose tested
-    environments it never saw.
+    A run without ``dataset=`` among the overrides is evaluated on the dataset that it was trained
+    on, in its own fold; ``dataset.root=...`` says where that lies now. On another dataset a model
+    has a row for every fold whose tested environments it never saw.
 
     Args:
         model: a run's folder, a folder of runs, a checkpoint, a .pt2 or TorchScript file, a
-            ``model.pkl`` of DomainBed, ``MODULE:FUNCTION`` or a name of timm; a function or module (n, C, H, W) ->
-            (n, K) of images as the dataset normalizes them; what :func:`dgbench.load` returned; or a list of these.
+            ``model.pkl`` of DomainBed, ``MODULE:FUNCTION`` or a name of timm; a function or module
+            (n, C, H, W) -> (n, K) of images as the dataset normalizes them; what
+            :func:`dgbench.load` returned; or a list of these.
         overrides: keys of ``dataset``, ``corruptions``, ``protocol`` and ``trainer``, as typed.
         name: what tables call it; a plain function needs one.
         classes: names of the model's outputs, in their order; empty where they are the dataset's.
         weights: file with the tensors of a timm model.
-        step: of a run, ``last`` or ``best``; None is ``last``, of runs that are averaged the best one that they kept.
-        averaging: evaluate the mean of the weights of runs that have their fold and initial weights in common, as the
-            draws of one trial of a search: ``diwa_uniform``, the mean of all, or ``diwa_greedy``, of those that
-            help on the validation images of the training environments (Rame et al., 2022).
+        step: of a run, ``last`` or ``best``; None is ``last``, of runs that are averaged the best
+            one that they kept.
+        averaging: evaluate the mean of the weights of runs that have their fold and initial weights
+            in common, as the draws of one trial of a search: ``diwa_uniform``, the mean of all, or
+            ``diwa_greedy``, of those that help on the validation images of the training
+            environments (Rame et al., 2022).
         ensemble: evaluate several as one, by the mean of their logits.
-        features: images of an environment whose features are kept beside the rows, for ``report=features``.
+        features: images of an environment whose features are kept beside the rows, for
+            ``report=features``.
         predictions: keep what is predicted for every image, for ``report=errors``.
-        trust: run code that the model names, or is: classes and datasets that ``conf/`` does not name, programs of
-            torch.export and TorchScript.
+        trust: run code that the model names, or is: classes and datasets that ``conf/`` does not
+            name, programs of torch.export and TorchScript.
         output: folder that receives the rows.
 
     Returns:
@@ -222,13 +244,19 @@ def evaluate(
 def _evaluate_help() -> str:
     return "\n".join(
         [
-            "Evaluate any model on any dataset: the rows that training would have written, for the same reports.",
+            (
+                "Evaluate any model on any dataset: the rows that training would have written, "
+                "for the same reports."
+            ),
             "\n  dgbench evaluate model=MODEL [KEY=VALUE ...]\n",
             "Examples:",
             *(f"  dgbench evaluate {words}\n      {meaning}" for words, meaning in EXAMPLES),
             "\nOptions:",
             *option_lines(EVALUATE_OPTIONS),
-            f"\nAnd the keys of {', '.join(USED)}, as dgbench train takes them. docs/how_to/models.md says more.",
+            (
+                f"\nAnd the keys of {', '.join(USED)}, as dgbench train takes them. "
+                "docs/how_to/models.md says more."
+            ),
         ]
     )
 

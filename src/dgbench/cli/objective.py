@@ -1,4 +1,6 @@
-"""What ``train.py`` returns to a sweeper that optimizes, such as Hydra's plug-ins for Optuna, Nevergrad or Ax."""
+"""What ``train.py`` returns to a sweeper that optimizes, such as Hydra's plug-ins for Optuna,
+Nevergrad or Ax.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from dgbench.reports.reading.selected import select_runs
 def objective(folders: Sequence[Path], selection: Selection) -> float:
     """Average the validation error of training environments over folds; never a test error.
 
-    The model of fold ``full``, which trains on all given environments, counts only where there is no other.
+    The model of fold ``full``, which trains on all given environments, counts only where there is
+    no other.
 
     Args:
         folders: of the runs of a command.
@@ -36,8 +39,9 @@ def objective(folders: Sequence[Path], selection: Selection) -> float:
         )
     if len(folds) > 1:
         sign_of_life(
-            f"note: the sweeper chooses for {len(folds)} folds together, and each validates on environments that "
-            f"others hold out; protocol.folds=[{folds[0]}] chooses for one fold alone"
+            f"note: the sweeper chooses for {len(folds)} folds together, and each validates on "
+            f"environments that others hold out; protocol.folds=[{folds[0]}] chooses for one fold "
+            "alone"
         )
     error = fmean(errors[fold] for fold in folds)
     print(f"error/training_val: {error:.6f}, returned to the sweeper")
@@ -45,7 +49,9 @@ def objective(folders: Sequence[Path], selection: Selection) -> float:
 
 
 def training_validation_errors(folders: Sequence[Path], selection: Selection) -> dict[str, float]:
-    """Compute ``error/training_val``, a fraction, at the step that a selection chooses: means over runs, by fold."""
+    """Compute ``error/training_val``, a fraction, at the step that a selection chooses: means over
+    runs, by fold.
+    """
     errors: dict[str, list[float]] = defaultdict(list)
     for run in select_runs(collect(folders), selection).runs:
         rows, _ = read_rows(Path(run.folder) / ROW_FILE)

@@ -1,4 +1,6 @@
-"""What follows training: the chosen draws of a search are trained again; studies, searches and sweeps are summed up."""
+"""What follows training: the chosen draws of a search are trained again; studies, searches and
+sweeps are summed up.
+"""
 
 from __future__ import annotations
 
@@ -77,9 +79,11 @@ def searches_of(studies: Sequence[Study]) -> list[Search]:
 
 
 def chosen_again(search: Search) -> list[Study]:
-    """Plan the studies that train the chosen draw of every fold with more seeds; none before the search is complete.
+    """Plan the studies that train the chosen draw of every fold with more seeds; none before the
+    search is complete.
 
-    A run that diverged is complete: it lost. The choice is kept in :data:`CHOICE_FILE` with all candidates.
+    A run that diverged is complete: it lost. The choice is kept in :data:`CHOICE_FILE` with all
+    candidates.
     """
     from dgbench.training.study import Study
 
@@ -117,8 +121,10 @@ def _complete(search: Search) -> bool:
             waiting[run.folder] = str(read_status(run.folder)) or "not started"
     if waiting:
         log.warning(
-            "the search of %s is not complete: %d models to train (e.g. %s: %s); the same command continues and then "
-            "trains the chosen draw again",
+            (
+                "the search of %s is not complete: %d models to train (e.g. %s: %s); the same "
+                "command continues and then trains the chosen draw again"
+            ),
             search.studies[0].spec.algorithm,
             len(waiting),
             *next(iter(waiting.items())),
@@ -127,7 +133,9 @@ def _complete(search: Search) -> bool:
 
 
 def _keep(search: Search, chosen: Sequence[Choice]) -> None:
-    """Write the choice of these folds; those of other folds, which another job may be writing, stay."""
+    """Write the choice of these folds; those of other folds, which another job may be writing,
+    stay.
+    """
     # beside the rows of the default set, which the search may leave out
     file = (
         search.planned.study({"hparams.draw": 0, "hparams.trial": 0, **search.planned.base}).folder
@@ -155,7 +163,8 @@ def summarize(
     logger: MetricsLogger | None,
     searches: Sequence[Search],
 ) -> Ended:
-    """Print the summary of every study or search, and give a study's measures to W&B as a run of its own.
+    """Print the summary of every study or search, and give a study's measures to W&B as a run of
+    its own.
 
     Runs that this job left alone are named last.
     """
@@ -185,7 +194,8 @@ def summarize(
         ]
     if ignored:
         print(
-            f"left alone ({len(ignored)}): {'; '.join(ignored[:SPELLED])}{'; ...' if len(ignored) > SPELLED else ''}"
+            f"left alone ({len(ignored)}): "
+            f"{'; '.join(ignored[:SPELLED])}{'; ...' if len(ignored) > SPELLED else ''}"
         )
     if guessing:
         n_runs = sum(len(study.runs) for study in studies)
@@ -219,7 +229,8 @@ def _reason(folder: Path) -> str:
 
 
 def _guesses(run: Run, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Say that a run is no better at its end than always answering one class, by one standard error; else nothing.
+    """Say that a run is no better at its end than always answering one class, by one standard
+    error; else nothing.
 
     Judged on the validation images of the environments that it trained on.
     """
@@ -238,8 +249,9 @@ def _guesses(run: Run, rows: Sequence[Mapping[str, Any]]) -> str:
     if not chance or error < chance - (chance * (1 - chance) / len(labels)) ** 0.5:
         return ""
     return (
-        f"{run.title}: error {percent(error)} % on validation images of its training environments, where the most "
-        f"frequent class alone gives {percent(chance)} %; look at the labels, hparams.lr and trainer.steps"
+        f"{run.title}: error {percent(error)} % on validation images of its training "
+        f"environments, where the most frequent class alone gives {percent(chance)} %; look at "
+        "the labels, hparams.lr and trainer.steps"
     )
 
 
@@ -285,7 +297,8 @@ def print_study(
     selection: Selection,
     brief: bool,
 ) -> None:
-    """Print the table of a study and where its rows are; nothing for one of a search, which has one table for all.
+    """Print the table of a study and where its rows are; nothing for one of a search, which has one
+    table for all.
 
     Args:
         study: that was trained, now or before.
@@ -319,7 +332,8 @@ def print_finished(studies: Sequence[PlannedStudy], selection: Selection) -> End
 
 
 def print_sweep_end(n_jobs: int, done: int, runs: Sequence[Path], config: DictConfig) -> None:
-    """Print how many jobs and models of a sweep are done, what they found, and the command of the report.
+    """Print how many jobs and models of a sweep are done, what they found, and the command of the
+    report.
 
     Args:
         n_jobs: of the sweep.

@@ -83,7 +83,8 @@ def report(cfg: DictConfig) -> None:
 
 
 def refuse_unread(cfg: DictConfig, unread: Collection[str]) -> None:
-    """Refuse a word that changes nothing in this report; ``cache``, which changes no number in any, is allowed.
+    """Refuse a word that changes nothing in this report; ``cache``, which changes no number in any,
+    is allowed.
 
     Args:
         cfg: the composed configuration.
@@ -104,7 +105,8 @@ def refuse_unread(cfg: DictConfig, unread: Collection[str]) -> None:
         key = re.split("[.=@]", word.lstrip("+~"))[0]
         if key in {*unread, *passed_on}:
             raise ConfigError(
-                f"{word} changes nothing, report={hydra.runtime.choices['report']} does not read {key}; leave it out"
+                f"{word} changes nothing, report={hydra.runtime.choices['report']} does not read "
+                f"{key}; leave it out"
             )
 
 
@@ -134,7 +136,9 @@ _LEFT_OUT = ("only=", "output=", "report.wandb=")
 
 
 def report_command() -> str:
-    """Write ``python report.py`` with the overrides that were typed, less those that only choose a part or a place."""
+    """Write ``python report.py`` with the overrides that were typed, less those that only choose a
+    part or a place.
+    """
     from hydra.core.hydra_config import HydraConfig
 
     typed = [str(word) for word in HydraConfig.get().overrides.task]

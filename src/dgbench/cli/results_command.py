@@ -1,4 +1,6 @@
-"""``dgbench results``: pack runs as an entry of the archive of results, check entries, write what lists them."""
+"""``dgbench results``: pack runs as an entry of the archive of results, check entries, write what
+lists them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""``python shift.py``: how far the environments of a dataset are apart; its plan, and what it prints at the end."""
+"""``python shift.py``: how far the environments of a dataset are apart; its plan, and what it
+prints at the end.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ log = logging.getLogger("dgbench")
 
 @hydra_main(config_name="shift")
 def shift(config: DictConfig) -> None:
-    """Estimate what is not estimated yet; everything that needs no torch is checked before it loads."""
+    """Estimate what is not estimated yet; everything that needs no torch is checked before it
+    loads.
+    """
     from dgbench.plan.studies import Command
     from dgbench.shift.needs import OF_SHIFT
 
@@ -60,12 +64,15 @@ def shift(config: DictConfig) -> None:
 
 
 def print_end(n_jobs: int, done: int, folders: Sequence[Path], config: DictConfig) -> None:
-    """Print how a sweep ended; the arguments are those of :func:`dgbench.cli.outcome.print_sweep_end`."""
+    """Print how a sweep ended; the arguments are those of
+    :func:`dgbench.cli.outcome.print_sweep_end`.
+    """
     from dgbench.records.shift_rows import SHIFT_FILE
     from dgbench.records.status import is_done
 
     print(
-        f"{done} of {n_jobs} job{'s' * (n_jobs != 1)} done: {sum(map(is_done, folders))} of {len(folders)} estimators"
+        f"{done} of {n_jobs} job{'s' * (n_jobs != 1)} done: {sum(map(is_done, folders))} of "
+        f"{len(folders)} estimators"
     )
     print_estimates([folder / SHIFT_FILE for folder in folders])
 
@@ -73,7 +80,9 @@ def print_end(n_jobs: int, done: int, folders: Sequence[Path], config: DictConfi
 def job_check(
     planner: Planner, *, on_this_machine: bool
 ) -> Callable[[Sequence[str]], Counter[Path]]:
-    """Make the function that refuses jobs of a sweep, as :func:`dgbench.sweeps.plan.job_check`; they train no model."""
+    """Make the function that refuses jobs of a sweep, as :func:`dgbench.sweeps.plan.job_check`;
+    they train no model.
+    """
     from dgbench.shift.plan import planned_shift
 
     def check(words: Sequence[str]) -> Counter[Path]:
@@ -86,7 +95,8 @@ def job_check(
 
 
 def caution_of(planned: PlannedShift) -> str:
-    """Say why this machine cannot do a job that another may; empty where it can, or no check with torch is needed.
+    """Say why this machine cannot do a job that another may; empty where it can, or no check with
+    torch is needed.
 
     Raises:
         ConfigError, WeightsError: no machine can.
@@ -110,7 +120,9 @@ def print_plan(jobs: Sequence[Sequence[str]], planner: Planner, folder: Path, **
 
 
 def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path) -> None:
-    """Print how many estimates a job makes, and how many are done; the arguments are those of ``planned_shift``."""
+    """Print how many estimates a job makes, and how many are done; the arguments are those of
+    ``planned_shift``.
+    """
     from statistics import fmean
 
     from dgbench.records.shift_rows import read_shift_rows
@@ -129,8 +141,8 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
             else ""
         )
         print(
-            f"{planned.info.name}, {part.estimator.name}: {len(part.pairs)} pairs x {len(part.slots)} estimates, "
-            f"{n - n_left} of {n} done{time}; {part.folder}"
+            f"{planned.info.name}, {part.estimator.name}: {len(part.pairs)} pairs x "
+            f"{len(part.slots)} estimates, {n - n_left} of {n} done{time}; {part.folder}"
         )
     for line in (
         *absent_files(planned.config, planned.info, planned.weights),
@@ -141,7 +153,9 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
 
 
 def print_estimates(files: Sequence[Path]) -> None:
-    """Print the mean of the trials of every pair, the same where there is no shift, and the command of the report."""
+    """Print the mean of the trials of every pair, the same where there is no shift, and the command
+    of the report.
+    """
     from dgbench.plan.report_line import report_line
     from dgbench.records.shift_rows import read_shift_rows
 

@@ -28,7 +28,8 @@ def train(config: DictConfig) -> float | None:
     """Train what is unfinished, skip what is done.
 
     Returns:
-        The validation error of training environments, for a sweeper that optimizes; None to dgbench's own.
+        The validation error of training environments, for a sweeper that optimizes; None to
+        dgbench's own.
     """
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
@@ -39,7 +40,8 @@ def train(config: DictConfig) -> float | None:
     optimizes = HydraConfig.get().mode is RunMode.MULTIRUN and sweeper != OWN_SWEEPER
     if optimizes and config.plan:
         raise ConfigError(
-            f"plan={shown(config.plan)} has no trials of hydra/sweeper={sweeper} to list; leave one of them out"
+            f"plan={shown(config.plan)} has no trials of hydra/sweeper={sweeper} to list; leave "
+            "one of them out"
         )
     ended = run_command(Command.of_hydra(config))
     ended.raise_failed()
@@ -54,7 +56,8 @@ def train(config: DictConfig) -> float | None:
 def nothing_left(planned: Sequence[PlannedStudy], config: DictConfig) -> bool:
     """Return whether these studies are finished, so that their tables can be printed without torch.
 
-    False for searches, which train again what they chose, and where a logger or a file of predictions may lack them.
+    False for searches, which train again what they chose, and where a logger or a file of
+    predictions may lack them.
     """
     from dgbench.records.status import DONE, is_done, read_status
 
@@ -76,7 +79,8 @@ def tell_dataset(info: DatasetInfo) -> None:
 
 
 def run_command(command: Command) -> Ended:
-    """Plan, train and summarize the studies of a command; everything that needs no torch is checked before it loads.
+    """Plan, train and summarize the studies of a command; everything that needs no torch is checked
+    before it loads.
 
     Raises:
         ConfigError, DataError, WeightsError: the configuration cannot work; nothing was started.

@@ -1,4 +1,6 @@
-"""What is known of a dataset without decoding an image: environments, classes, counts, files, what becomes of them."""
+"""What is known of a dataset without decoding an image: environments, classes, counts, files, what
+becomes of them.
+"""
 
 from __future__ import annotations
 
@@ -26,23 +28,24 @@ def check_names(kind: str, names: Iterable[str]) -> None:
         names: all of them; repetitions are allowed.
 
     Raises:
-        DataError: a name is empty, too long or not printable, or differs from another by case, blanks or Unicode
-            normalization alone.
+        DataError: a name is empty, too long or not printable, or differs from another by case,
+            blanks or Unicode normalization alone.
     """
     alike: dict[str, str] = {}
     pairs: dict[str, None] = {}
     for name in names:
         if fault := printable_text(name) if name.strip() else f"is {name!r}, which is blank":
             raise DataError(
-                f"a name among the {kind} of the dataset {fault}; rename it where the dataset lists it"
+                f"a name among the {kind} of the dataset {fault}; rename it where the dataset "
+                "lists it"
             )
         first = alike.setdefault("".join(normalize("NFC", name.casefold()).split()), name)
         if first != name:
             pairs[f"{first!a} and {name!a}"] = None
     if pairs:
         raise DataError(
-            f"the {kind} {some_of(list(pairs))} of the dataset differ by case, blanks or Unicode form alone; write "
-            "them alike where the dataset lists them, or rename one"
+            f"the {kind} {some_of(list(pairs))} of the dataset differ by case, blanks or Unicode "
+            "form alone; write them alike where the dataset lists them, or rename one"
         )
 
 
@@ -54,13 +57,15 @@ def need_training_images(env: str, images: int) -> None:
     """
     if not images:
         raise ConfigError(
-            f"environment {env} has no training images, its dataset only judges models there; train on others, e.g. "
-            "with protocol=fixed"
+            f"environment {env} has no training images, its dataset only judges models there; "
+            "train on others, e.g. with protocol=fixed"
         )
 
 
 def with_base(dataset: str, base: str) -> str:
-    """Name a dataset, and its base images where these are MNIST or the digits: ``sr_cmnist (digits)``."""
+    """Name a dataset, and its base images where these are MNIST or the digits: ``sr_cmnist
+    (digits)``.
+    """
     return f"{dataset} ({base})" if base in ("mnist", "mnist_train", "digits") else dataset
 
 
@@ -81,22 +86,24 @@ class DatasetInfo:
     #: names of all environments; where ``beyond`` is false, these are the given ones
     everywhere: tuple[str, ...]
     n_classes: int  #: K; 0 where neither the configuration nor a file says it
-    #: C, H, W of what a network sees, or d where it sees vectors; 0 where the configuration leaves it to the initial
-    #: weights
+    #: C, H, W of what a network sees, or d where it sees vectors; 0 where the configuration leaves
+    #: it to the initial weights
     image: tuple[int, ...]
     data_seed: int = 0
     evaluation: str = "sampled"  #: ``exact`` or ``sampled``
-    #: whether there are environments besides the given ones, in which a model of all given ones is tested
+    #: whether there are environments besides the given ones, in which a model of all given ones is
+    #: tested
     beyond: bool = False
-    #: environment -> ``train``, ``val``, ``test`` -> images, of the given environments; empty where the files are
-    #: absent
+    #: environment -> ``train``, ``val``, ``test`` -> images, of the given environments; empty where
+    #: the files are absent
     counts: Counts = field(default_factory=dict)
-    #: given environments with fewer images than ``dataset.min_images``: tested, and never trained on
+    #: given environments with fewer images than ``dataset.min_images``: tested, and never trained
+    #: on
     only_tested: tuple[str, ...] = ()
-    content: str = (
-        ""  #: 16 hexadecimal digits that change with the image files; empty where they are absent
-    )
-    # what follows is said to people (:mod:`dgbench.data.understanding`); no hash and no row holds it
+    #: 16 hexadecimal digits that change with the image files; empty where they are absent
+    content: str = ""
+    # what follows is said to people (:mod:`dgbench.data.understanding`); no hash and no row holds
+    # it
     class_names: tuple[
         str, ...
     ] = ()  #: in the order of the outputs; empty where only their number is known
@@ -118,14 +125,18 @@ class DatasetInfo:
 
     @property
     def smallest_training(self) -> int:
-        """Training images of the smallest given environment that may be trained on; 0 where the files are absent."""
+        """Training images of the smallest given environment that may be trained on; 0 where the
+        files are absent.
+        """
         trained = [
             counts["train"] for env, counts in self.counts.items() if env not in self.only_tested
         ]
         return min(trained, default=0)
 
     def identity(self) -> dict[str, Any]:
-        """Return what identifies this dataset: ``dataset variant base evaluation data_seed split_seed given``."""
+        """Return what identifies this dataset: ``dataset variant base evaluation data_seed
+        split_seed given``.
+        """
         return {
             "dataset": self.name,
             "variant": dict(self.variant),
@@ -144,7 +155,8 @@ class DatasetInfo:
 def unlike_published(
     published: Mapping[str, Any], images: int, classes: int, environments: Sequence[str]
 ) -> list[tuple[str, Any, Any]]:
-    """List how a copy differs from what was published: (``images``, ``classes`` or ``environments``, found, published).
+    """List how a copy differs from what was published: (``images``, ``classes`` or
+    ``environments``, found, published).
 
     Args:
         published: as in ``conf/dataset``; keys that it lacks, or that are None, are not compared.
@@ -166,17 +178,19 @@ class Preprocessing:
     """What was done to the images that a network was trained on."""
 
     image: tuple[int, ...]  #: C, H, W of what the network sees, or d where it sees vectors
-    #: of each channel, subtracted from and divided by, of values in [0, 1]; empty of vectors, which are taken as they
-    #: are
+    #: of each channel, subtracted from and divided by, of values in [0, 1]; empty of vectors, which
+    #: are taken as they are
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    #: the channels are red, green and blue, so that an image file can be brought to this form; False where a dataset
-    #: paints channels of its own
+    #: the channels are red, green and blue, so that an image file can be brought to this form;
+    #: False where a dataset paints channels of its own
     pictures: bool = True
 
     @staticmethod
     def unchanged(image: tuple[int, ...]) -> Preprocessing:
-        """Return the preprocessing that leaves values in [0, 1] as they are; images of three channels are pictures."""
+        """Return the preprocessing that leaves values in [0, 1] as they are; images of three
+        channels are pictures.
+        """
         channels = image[0]
         return Preprocessing(image, (0.0,) * channels, (1.0,) * channels, pictures=channels == 3)
 

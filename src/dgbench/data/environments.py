@@ -1,4 +1,6 @@
-"""What every dataset offers to training: a table of environments, a catalog of images, and a store of their pixels."""
+"""What every dataset offers to training: a table of environments, a catalog of images, and a store
+of their pixels.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,8 @@ class EvalSet:
     """Images that are evaluated once."""
 
     indices: Tensor  #: (n,) positions in the store
-    feature: Tensor | None = (
-        None  #: (n,) spurious feature to paint instead of the images' own, or None
-    )
+    #: (n,) spurious feature to paint instead of the images' own, or None
+    feature: Tensor | None = None
     #: (n,) numbers that tell which pictures other eval sets show too, as in ``EvalBatch``
     pictures: Tensor | None = None
 
@@ -36,16 +37,18 @@ class EvalSet:
 
 
 class Table:
-    """Which images each environment has, and which errors are recorded of them: the rows of DomainBed.
+    """Which images each environment has, and which errors are recorded of them: the rows of
+    DomainBed.
 
-    - ``val``, every given environment: the out-split, always with plain transforms. (DomainBed scores the out-splits of
-      training environments on augmented images; SWAD and later work do not.) Oracle selection reads those of held-out
-      environments.
-    - ``test``, environments that a run never trained on: the in-split. Environments it trained on have no ``test`` row,
-      since no images of theirs are left. Where images of an environment are kept for ``test``, these are its ``test``
-      subset in every fold, also where the run trained on that environment.
-    - ``train``, environments that it trained on, or all given ones where a pool of other images judges environments
-      beyond them: the in-split, with plain transforms.
+    - ``val``, every given environment: the out-split, always with plain transforms. (DomainBed
+      scores the out-splits of training environments on augmented images; SWAD and later work do
+      not.) Oracle selection reads those of held-out environments.
+    - ``test``, environments that a run never trained on: the in-split. Environments it trained on
+      have no ``test`` row, since no images of theirs are left. Where images of an environment are
+      kept for ``test``, these are its ``test`` subset in every fold, also where the run trained on
+      that environment.
+    - ``train``, environments that it trained on, or all given ones where a pool of other images
+      judges environments beyond them: the in-split, with plain transforms.
 
     A subset without images gives no rows.
 
@@ -80,7 +83,8 @@ class Table:
             everywhere: in all environments, or in the given ones only.
             subsets: which of ``train``, ``val`` and ``test``.
             training: environments that the run trains on; they may lack a ``test`` subset.
-            grouped: predictions depend on the images scored together, so each eval set must look like its environment.
+            grouped: predictions depend on the images scored together, so each eval set must look
+                like its environment.
         """
         return [
             ErrorRecipe(env, subset, self._mixture(env, scored, grouped))
@@ -97,7 +101,9 @@ class Table:
         return EvalSet(torch.from_numpy(self.subset(env, subset)))
 
     def _scored(self, env: str, subset: str, trained_on: bool) -> str | None:
-        """Choose the subset whose images a run scores as an environment's ``subset``; None where there are none."""
+        """Choose the subset whose images a run scores as an environment's ``subset``; None where
+        there are none.
+        """
         scored = None if subset == "train" and not (trained_on or self.info.beyond) else subset
         if subset == "test" and not len(self.subset(env, "test")):
             scored = None if trained_on else "train"
@@ -155,26 +161,38 @@ class Store(ABC):
 
     @abstractmethod
     def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Map (n,) positions to (n, C, H, W) float images and (n,) int64 labels, on the device of the store."""
+        """Map (n,) positions to (n, C, H, W) float images and (n,) int64 labels, on the device of
+        the store.
+        """
 
     def training_noise(self, rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
-        """Draw the random numbers that :meth:`gather_for_training` needs for n images, by name; each has n rows.
+        """Draw the random numbers that :meth:`gather_for_training` needs for n images, by name;
+        each has n rows.
 
-        Each environment and block of steps has its own ``rng``: images are augmented alike in every fold and on resume.
+        Each environment and block of steps has its own ``rng``: images are augmented alike in every
+        fold and on resume.
         """
         return {}
 
     def gather_for_training(
         self, indices: Tensor, noise: Mapping[str, np.ndarray]
     ) -> tuple[Tensor, Tensor]:
-        """Gather as :meth:`gather`, augmented by the given random numbers; the same however the images are batched."""
+        """Gather as :meth:`gather`, augmented by the given random numbers; the same however the
+        images are batched.
+        """
         return self.gather(indices)
 
     def expect(self, coming: Iterable[Tensor]) -> None:  # noqa: B027
-        """Receive a hint: these positions will be gathered next, one after another. For stores that must fetch them."""
+        """Receive a hint: these positions will be gathered next, one after another.
+
+        For stores that must fetch them.
+        """
 
     def prepare(self, indices: Tensor) -> None:  # noqa: B027
-        """Receive a hint: these positions will be gathered some time. For stores that make images when first asked."""
+        """Receive a hint: these positions will be gathered some time.
+
+        For stores that make images when first asked.
+        """
 
 
 class TensorStore(Store):

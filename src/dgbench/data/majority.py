@@ -1,4 +1,6 @@
-"""The errors of a classifier that always says the most frequent class of the images that a run trains on."""
+"""The errors of a classifier that always says the most frequent class of the images that a run
+trains on.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ def majority_class(environments: Environments, training: Sequence[str]) -> int |
 def with_majority_errors(
     recipes: Sequence[ErrorRecipe], environments: Environments, training: Sequence[str]
 ) -> list[ErrorRecipe]:
-    """Add to each recipe how many of its images the most frequent class of the training images gets wrong.
+    """Add to each recipe how many of its images the most frequent class of the training images gets
+    wrong.
 
     Labels alone are counted, once for each eval set; no image is looked at.
 

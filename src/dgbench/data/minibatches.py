@@ -1,4 +1,6 @@
-"""The LightningDataModule: training minibatches and eval sets of one run, or of several that train together."""
+"""The LightningDataModule: training minibatches and eval sets of one run, or of several that train
+together.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ from dgbench.seeding import derive
 
 # steps whose minibatches come from one generator; the order of a step depends on nothing else
 ORDER_BLOCK = 64
-#: of minibatches gathered at once, so that the loop's cost is paid rarely: on a CPU, whose caches should hold them, and
-#: on other devices, where that does not matter
+#: of minibatches gathered at once, so that the loop's cost is paid rarely: on a CPU, whose caches
+#: should hold them, and on other devices, where that does not matter
 CHUNK_BYTES = (8 * 2**20, 256 * 2**20)
 CHUNK_STEPS = 32
 # images evaluated at once, whatever eval_batch_size: 111 of 224 x 224 pixels
@@ -35,7 +37,8 @@ class RunOrder:
         training: names of the environments to train on.
         batch_size: images per environment and step, drawn uniformly with replacement (DomainBed).
         seed: base seed of the order.
-        environments_per_step: environments that each step draws, without repetition and each as likely; None is all.
+        environments_per_step: environments that each step draws, without repetition and each as
+            likely; None is all.
         repeats: a minibatch may be larger than an environment.
 
     Raises:
@@ -68,7 +71,8 @@ class RunOrder:
     def order(self, step: int) -> np.ndarray:
         """Draw the (N,) positions in the store of one step's minibatch, environment by environment.
 
-        Each environment has its own stream, so it shows the same images at the same step in every fold.
+        Each environment has its own stream, so it shows the same images at the same step in every
+        fold.
         """
         if self.environments_per_step is not None:
             return np.concatenate([self._drawn_images(number, step) for number in self.drawn(step)])
@@ -103,7 +107,9 @@ class RunOrder:
         return subset[rng.integers(len(subset), size=self.batch_size)]
 
     def _drawn_noise(self, step: int) -> dict[str, np.ndarray]:
-        """Draw the random numbers that augment the minibatches of a step that has drawn its environments."""
+        """Draw the random numbers that augment the minibatches of a step that has drawn its
+        environments.
+        """
         drawn = [
             self.environments.store.training_noise(
                 np.random.default_rng(derive(self.noise_seed, self.training[number], "step", step)),
@@ -114,7 +120,9 @@ class RunOrder:
         return {name: np.concatenate([draw[name] for draw in drawn]) for name in drawn[0]}
 
     def images(self, at_once: int) -> Iterator[TrainingImages]:
-        """Iterate over all training images without augmentation, environment by environment, ``at_once`` at a time."""
+        """Iterate over all training images without augmentation, environment by environment,
+        ``at_once`` at a time.
+        """
         for number, subset in enumerate(self._subsets):
             for first in range(0, len(subset), at_once):
                 index = torch.from_numpy(np.sort(subset)[first : first + at_once])
@@ -122,7 +130,9 @@ class RunOrder:
                 yield TrainingImages(x, y, torch.full_like(y, number), index.to(y.device))
 
     def noise(self, step: int) -> dict[str, np.ndarray]:
-        """Draw the random numbers that augment one step's minibatch, by name; each has N rows, as :meth:`order`."""
+        """Draw the random numbers that augment one step's minibatch, by name; each has N rows, as
+        :meth:`order`.
+        """
         if self.environments_per_step is not None:
             return self._drawn_noise(step)
         block, offset = divmod(step, ORDER_BLOCK)
@@ -148,9 +158,9 @@ class RunOrder:
 class EnvironmentData(pl.LightningDataModule):
     """Minibatches of the training environments, and everything that is evaluated.
 
-    One Lightning epoch is an evaluation interval, the steps between two evaluations, so that a resumed run starts at an
-    epoch. A batch of one run is (N, C, H, W); one of a :meth:`stack` of R runs is (R, N, C, H, W), in which each run
-    sees the minibatches that it would see alone.
+    One Lightning epoch is an evaluation interval, the steps between two evaluations, so that a
+    resumed run starts at an epoch. A batch of one run is (N, C, H, W); one of a :meth:`stack` of R
+    runs is (R, N, C, H, W), in which each run sees the minibatches that it would see alone.
 
     Args:
         environments: the images.
@@ -161,8 +171,9 @@ class EnvironmentData(pl.LightningDataModule):
         batch_size: images per environment and step, drawn uniformly with replacement (DomainBed).
         eval_batch_size: images per evaluation batch; fewer where they are large.
         seed: base seed of the order.
-        group_size: images whose predictions depend on one another; they are evaluated in an order that has nothing to
-            do with their labels, in batches of whole groups. 0: each image by itself.
+        group_size: images whose predictions depend on one another; they are evaluated in an order
+            that has nothing to do with their labels, in batches of whole groups. 0: each image by
+            itself.
         environments_per_step, repeats: see :class:`RunOrder`.
 
     Attributes:
@@ -200,25 +211,23 @@ class EnvironmentData(pl.LightningDataModule):
         # whether an eval set is evaluated, asked at its turn
         self.wanted: Callable[[str], bool] = lambda name: True
         self.chunk_bytes = CHUNK_BYTES[0]
-        self.one_by_one = (
-            False  # Lightning's batches are single steps, not all that are gathered at once
-        )
+        # Lightning's batches are single steps, not all that are gathered at once
+        self.one_by_one = False
         # number of this process, and how many divide a run's minibatches and evaluations
         self.part = (
             0,
             1,
         )
-        self.allow_zero_length_dataloader_with_multiple_devices = (
-            True  # an eval set may have fewer batches
-        )
+        # an eval set may have fewer batches
+        self.allow_zero_length_dataloader_with_multiple_devices = True
 
     @staticmethod
     def stack(runs: Sequence[EnvironmentData]) -> EnvironmentData:
         """Stack the data of R runs side by side; all are evaluated on the same eval sets.
 
         Args:
-            runs: the data of each run; same environments, steps, evaluations and minibatch size, and as many training
-                environments each.
+            runs: the data of each run; same environments, steps, evaluations and minibatch size,
+                and as many training environments each.
         """
         data = copy(runs[0])
         data.recipes = list(
@@ -269,7 +278,9 @@ class EnvironmentData(pl.LightningDataModule):
         return loaders
 
     def eval_set_names(self) -> list[str]:
-        """List every eval set that some error mixes, once; those that only ``test`` errors need come last."""
+        """List every eval set that some error mixes, once; those that only ``test`` errors need
+        come last.
+        """
         ordered = sorted(self.recipes, key=lambda score: score.subset == "test")
         return list(dict.fromkeys(name for score in ordered for name in score.mixture))
 
@@ -289,7 +300,8 @@ class EnvironmentData(pl.LightningDataModule):
         return 4 * images * int(np.prod(self.environments.store.image))
 
     def batches(self, first: int, n: int, part: tuple[int, int] = (0, 1)) -> list[EnvBatch]:
-        """Gather the minibatches of steps ``first .. first + n - 1``; a pure function of the seed and the steps.
+        """Gather the minibatches of steps ``first .. first + n - 1``; a pure function of the seed
+        and the steps.
 
         Args:
             part: (k, n) takes the k-th of n equal parts of every environment's rows.
@@ -312,7 +324,9 @@ class EnvironmentData(pl.LightningDataModule):
         ]
 
     def _drawn(self, step: int, device: torch.device) -> Tensor | None:
-        """Draw the numbers of a step's environments, (E,) or (R, E) of a stack; None where it has all."""
+        """Draw the numbers of a step's environments, (E,) or (R, E) of a stack; None where it has
+        all.
+        """
         if self.runs[0].environments_per_step is None:
             return None
         numbers = np.stack([run.drawn(step) for run in self.runs])
@@ -333,7 +347,9 @@ class EnvironmentData(pl.LightningDataModule):
         )
 
     def indices(self, first: int, n: int, part: tuple[int, int] = (0, 1)) -> Tensor:
-        """List the store positions of n steps' minibatches, one step after the other, runs side by side within each."""
+        """List the store positions of n steps' minibatches, one step after the other, runs side by
+        side within each.
+        """
         rows = self._rows(part)
         return torch.from_numpy(
             np.concatenate(

@@ -1,4 +1,6 @@
-"""The keys of ``conf/dataset``: what every dataset takes, and the kinds of values that several have."""
+"""The keys of ``conf/dataset``: what every dataset takes, and the kinds of values that several
+have.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,8 @@ DataFolder = Annotated[
 
 
 class DatasetOptions(Checked):
-    """The class behind ``conf/dataset/NAME.yaml``: its fields are the keys, and its module imports no torch.
+    """The class behind ``conf/dataset/NAME.yaml``: its fields are the keys, and its module imports
+    no torch.
 
     Args:
         name: of the dataset, in the rows.
@@ -108,19 +111,20 @@ class DatasetOptions(Checked):
         """List the files, and describe what the dataset holds, without decoding anything.
 
         Args:
-            absent_ok: where the files are absent, return what the configuration knows: environments and classes,
-                without counts or content.
+            absent_ok: where the files are absent, return what the configuration knows: environments
+                and classes, without counts or content.
             download: try to download what :meth:`build` would.
 
         Raises:
             ConfigError: a value that does not fit the files.
-            DataError: files that are absent (unless ``absent_ok`` and the configuration names the environments) or
-                wrong.
+            DataError: files that are absent (unless ``absent_ok`` and the configuration names the
+                environments) or wrong.
         """
 
     @abstractmethod
     def build(self) -> Environments:
-        """Build the environments with their images; ``environments.info`` is the :class:`DatasetInfo`.
+        """Build the environments with their images; ``environments.info`` is the
+        :class:`DatasetInfo`.
 
         Raises:
             ConfigError, DataError: as :meth:`describe`; also images that cannot be decoded.

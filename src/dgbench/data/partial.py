@@ -22,7 +22,8 @@ def partial(
 ) -> Environments:
     """Restrict environments to some of their classes, and classes to a limited number of images.
 
-    Limits hold for ``train`` and ``test``, drawn by ``split_seed``, environment, subset and class; ``val`` has none.
+    Limits hold for ``train`` and ``test``, drawn by ``split_seed``, environment, subset and class;
+    ``val`` has none.
 
     Args:
         whole: the environments.
@@ -72,7 +73,8 @@ class PartialTable(Table):
     ) -> list[ErrorRecipe]:
         recipes = []
         for subset in subsets:
-            # the classes tested in an environment were never trained on there, so it is tested as one held out
+            # the classes tested in an environment were never trained on there, so it is tested as
+            # one held out
             trained_on = [] if subset == "test" else list(self.training)
             for score in self.whole.error_recipes(False, [subset], trained_on, grouped):
                 if score.env in self._classes(subset):
@@ -110,7 +112,7 @@ class PartialTable(Table):
         if not kept.any():
             classes = ", ".join(map(str, self._classes(subset)[env]))
             raise DataError(
-                f"environment {env} has no {subset} image of class {classes}; choose another protocol.seed, or drop "
-                "the environment"
+                f"environment {env} has no {subset} image of class {classes}; choose another "
+                "protocol.seed, or drop the environment"
             )
         return np.flatnonzero(kept)

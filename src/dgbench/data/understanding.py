@@ -1,4 +1,6 @@
-"""What was understood of a dataset, of any kind, in three lines: for plans, commands and the record of a run."""
+"""What was understood of a dataset, of any kind, in three lines: for plans, commands and the record
+of a run.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ ENVIRONMENTS, CLASSES = 6, 8  # more names than this are cut to the first and th
 
 
 def lines_of_dataset(info: DatasetInfo) -> list[str]:
-    """Say which environments and classes a dataset has, where validation images come from, and what was left out."""
+    """Say which environments and classes a dataset has, where validation images come from, and what
+    was left out.
+    """
     validation = f"validation: {info.val_from}" if info.val_from else ""
     parts = [part for part in (validation, _left_out(info.left_out)) if part]
     lines = [_environments(info), _classes(info)]
@@ -35,7 +39,10 @@ def _environments(info: DatasetInfo) -> str:
     name = with_base(info.name, info.base)
     total = f"{len(info.given)} environment{'' if len(info.given) == 1 else 's'}"
     if not info.counts:
-        return f"{name}: {total}: {first_and_last(info.given, ENVIRONMENTS)}; their images are not here yet"
+        return (
+            f"{name}: {total}: {first_and_last(info.given, ENVIRONMENTS)}; their images are not "
+            "here yet"
+        )
     if info.beyond:
         return _painted(info, name)
     images = {env: sum(info.counts.get(env, {}).values()) for env in info.given}
@@ -52,8 +59,8 @@ def _painted(info: DatasetInfo, name: str) -> str:
     pool = max(counts["test"] for counts in info.counts.values())
     return (
         f"{name}: {len(info.given)} given environments, {sum(dealt.values()):,} images: "
-        f"{first_and_last(named, ENVIRONMENTS)}; errors are measured in {len(info.everywhere)} environments, "
-        f"on up to {pool:,} other images each"
+        f"{first_and_last(named, ENVIRONMENTS)}; errors are measured in {len(info.everywhere)} "
+        f"environments, on up to {pool:,} other images each"
     )
 
 

@@ -1,4 +1,6 @@
-"""Building a run's networks, initial weights included: the featurizer, and what an algorithm asks for beside it."""
+"""Building a run's networks, initial weights included: the featurizer, and what an algorithm asks
+for beside it.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ def build_networks(
     extra_channels: int,
     seed: int,
 ) -> tuple[Networks, Sizes]:
-    """Build the featurizer, then the networks that the algorithm needs, in that order, from one seed.
+    """Build the featurizer, then the networks that the algorithm needs, in that order, from one
+    seed.
 
     Args:
         featurizer: makes a module with an attribute ``n_features`` from the shape of an image.
@@ -69,7 +72,8 @@ def assembled(
     image: tuple[int, ...],
     another: Callable[[], nn.Module],
 ) -> Networks:
-    """Build the networks that an algorithm needs and join them with existing ones, ``featurizer`` among them.
+    """Build the networks that an algorithm needs and join them with existing ones, ``featurizer``
+    among them.
 
     Args:
         existing: networks by name.
@@ -78,7 +82,8 @@ def assembled(
         another: makes one more featurizer.
 
     Raises:
-        ConfigError: a network needs the featurizer's maps and it has none, or the featurizer cannot be frozen.
+        ConfigError: a network needs the featurizer's maps and it has none, or the featurizer cannot
+            be frozen.
     """
     body = existing["featurizer"]
 
@@ -101,7 +106,8 @@ def assembled(
 
 
 def map_shapes(featurizer: nn.Module, image: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Find the shapes of one image's maps, without the image axis, on the meta device: no values are computed.
+    """Find the shapes of one image's maps, without the image axis, on the meta device: no values
+    are computed.
 
     Raises:
         ConfigError: the featurizer has no maps.
@@ -112,8 +118,8 @@ def map_shapes(featurizer: nn.Module, image: tuple[int, ...]) -> list[tuple[int,
         _, maps = shadow(torch.zeros(1, *image, device="meta", dtype=dtype), maps=True)
     except TypeError as error:
         raise ConfigError(
-            f"the featurizer, {type(featurizer).__name__}, does not take maps=True, which the algorithm needs; see "
-            "Featurizer.with_maps in dgbench/networks/featurizer.py"
+            f"the featurizer, {type(featurizer).__name__}, does not take maps=True, which the "
+            "algorithm needs; see Featurizer.with_maps in dgbench/networks/featurizer.py"
         ) from error
     return [tuple(image_map.shape[1:]) for image_map in maps]
 
@@ -141,10 +147,11 @@ class PerChannel(nn.Module):
 
 @singledispatch
 def build_head(spec: NetworkSpec) -> nn.Module:
-    """Build the module that a specification describes, with fresh weights from torch's global generator.
+    """Build the module that a specification describes, with fresh weights from torch's global
+    generator.
 
-    The caller seeds that generator and restores it. A new kind of specification registers its builder with
-    ``@build_head.register``.
+    The caller seeds that generator and restores it. A new kind of specification registers its
+    builder with ``@build_head.register``.
 
     Raises:
         TypeError: no builder is registered for this kind.
@@ -164,7 +171,9 @@ def _linear(spec: LinearSpec) -> nn.Module:
 def _perceptron(
     widths: Iterable[int], between: Callable[[int], Sequence[nn.Module]]
 ) -> nn.Sequential:
-    """Build linear layers of these widths; ``between(n_out)`` follows each layer of n_out units but the last."""
+    """Build linear layers of these widths; ``between(n_out)`` follows each layer of n_out units but
+    the last.
+    """
     layers = [(nn.Linear(n_in, n_out), *between(n_out)) for n_in, n_out in pairwise(widths)]
     return nn.Sequential(*chain(*layers[:-1]), layers[-1][0])
 

@@ -1,4 +1,5 @@
-"""Which tensors of a file are the network: found by their names, in whatever the file wraps around them.
+"""Which tensors of a file are the network: found by their names, in whatever the file wraps around
+them.
 
 A file holds *groups*, mappings of tensors by name: ``state_dict``, ``teacher``, ``model``. In each,
 names may begin with a common prefix: ``module.``, ``net.``, ``module.encoder_q.``. Every group and
@@ -6,15 +7,15 @@ prefix under which the file has a good part of the network is a *reading*. The o
 of the network's numbers counts; where two give as many, and not the same ones, the layouts that are
 known decide, as their authors' own loading code does:
 
-=======================================  ======================  =========================================
-published by                             read                    not read
-=======================================  ======================  =========================================
-MoCo v1, v2                              encoder_q               encoder_k, its momentum copy
-MoCo v3                                  base_encoder            momentum_encoder
-DINO, iBOT                               teacher                 student
-BYOL                                     online                  target
-lightly, solo-learn, MMSelfSup           backbone                momentum_backbone, backbone_momentum
-=======================================  ======================  =========================================
+=======================================  ======================
+========================================= published by                             read
+not read =======================================  ======================
+========================================= MoCo v1, v2                              encoder_q
+encoder_k, its momentum copy MoCo v3                                  base_encoder
+momentum_encoder DINO, iBOT                               teacher                 student BYOL
+online                  target lightly, solo-learn, MMSelfSup           backbone
+momentum_backbone, backbone_momentum =======================================  ======================
+=========================================
 
 Anything else is asked for: ``init.key=`` names the group, ``init.prefix=`` the prefix.
 """
@@ -61,7 +62,8 @@ class Reading:
     """Tensors of a file under one group and prefix, as those of a network.
 
     Attributes:
-        group: name of the mapping in the file that holds them, with dots between mappings in mappings; may be empty.
+        group: name of the mapping in the file that holds them, with dots between mappings in
+            mappings; may be empty.
         prefix: what the names begin with; may be empty.
         tensors: by the network's names.
         left_out: names in the group that the network does not have.
@@ -104,7 +106,10 @@ class Arrival:
     left_out: tuple[str, ...]  #: tensors of the file that the network does not have
 
     def __str__(self) -> str:
-        text = f"{self.tensors} of {self.of_tensors} tensors, {self.numbers:,} of {self.of_numbers:,} numbers"
+        text = (
+            f"{self.tensors} of {self.of_tensors} tensors, {self.numbers:,} of "
+            f"{self.of_numbers:,} numbers"
+        )
         if self.place:
             text += f", under {self.place}"
         return text + (f"; left out: {some_of(self.left_out)}" if self.left_out else "")
@@ -153,14 +158,18 @@ class Question:
             Its tensors by the network's names, and how much of it they are.
 
         Raises:
-            WeightsError: the file has no such network, several, one that does not fit, or numbers that are not finite.
+            WeightsError: the file has no such network, several, one that does not fit, or numbers
+                that are not finite.
         """
         reading = self._chosen(list(self._readings(content)), content)
         if problems := reading.fault or misfit(
             self.network, reading.tensors, self.may_lack, self.may_add
         ):
             under = f", read under {reading.place}," if reading.place else ""
-            listing = f"{ANOTHER}, or list names in {self.option}allow_missing / {self.option}allow_unexpected"
+            listing = (
+                f"{ANOTHER}, or list names in {self.option}allow_missing / "
+                f"{self.option}allow_unexpected"
+            )
             raise WeightsError(
                 f"{self.file}{under} does not fit {self.arch}{_hint(reading.tensors)}: {problems}; "
                 f"{listing if self.option else 'give another'}"
@@ -171,7 +180,8 @@ class Question:
         self._refuse_not_finite(fitting)
         return fitting, arrival
 
-    # ---- readings -----------------------------------------------------------------------------------------------
+    # ---- readings
+    # -----------------------------------------------------------------------------------------------
 
     def _readings(self, content: Any) -> Iterator[Reading]:
         groups = dict(groups_of(content))
@@ -192,12 +202,14 @@ class Question:
         if not prefixed:
             beginnings = {name.partition(".")[0] for tensors in groups.values() for name in tensors}
             raise WeightsError(
-                f"no tensor of {self.file} begins with {self.option}prefix={self.prefix}; its names begin with "
-                f"{some_of(sorted(beginnings))}"
+                f"no tensor of {self.file} begins with {self.option}prefix={self.prefix}; its "
+                f"names begin with {some_of(sorted(beginnings))}"
             )
 
     def _prefixes(self, tensors: Tensors) -> list[str]:
-        """List what names may begin with: the prefix asked for, or every one that a good part of a network shares."""
+        """List what names may begin with: the prefix asked for, or every one that a good part of a
+        network shares.
+        """
         if self.prefix is not None:
             wanted = (
                 self.prefix if self.prefix.endswith(".") or not self.prefix else f"{self.prefix}."
@@ -229,13 +241,15 @@ class Question:
         heads = [prefix + name for name in inside if name not in encoder]
         return replace(reading, tensors=adapted, left_out=tuple(outside + heads))
 
-    # ---- which of them ------------------------------------------------------------------------------------------
+    # ---- which of them
+    # ------------------------------------------------------------------------------------------
 
     def _chosen(self, readings: Sequence[Reading], content: Any) -> Reading:
         """Choose the reading that gives most of the network, with the least beside it.
 
         Raises:
-            WeightsError: several do, with other numbers, and no layout that is known says which one.
+            WeightsError: several do, with other numbers, and no layout that is known says which
+                one.
         """
         most = max(reading.numbers(self.network) for reading in readings)
         largest = [reading for reading in readings if reading.numbers(self.network) == most]
@@ -265,7 +279,8 @@ class Question:
         advised = " or ".join(f"{self.option}{key}={value}" for value in values[:SHOWN])
         return f"{problem}; say which with {advised}"
 
-    # ---- what arrived -------------------------------------------------------------------------------------------
+    # ---- what arrived
+    # -------------------------------------------------------------------------------------------
 
     def _arrival(self, reading: Reading, fitting: Tensors) -> Arrival:
         numbers = sum(value.numel() for value in fitting.values())
@@ -288,13 +303,14 @@ class Question:
         """
         if not arrival.tensors:
             raise WeightsError(
-                f"{self.file} has none of the {arrival.of_tensors} tensors of {self.arch}, which would stay random; "
-                f"{ANOTHER}, or use init=random"
+                f"{self.file} has none of the {arrival.of_tensors} tensors of {self.arch}, which "
+                f"would stay random; {ANOTHER}, or use init=random"
             )
         if 2 * arrival.numbers < arrival.of_numbers:
             raise WeightsError(
-                f"{self.file} has {arrival.numbers:,} of the {arrival.of_numbers:,} numbers of {self.arch}, less than "
-                f"half, and the others would stay random; {ANOTHER}, or use init=random"
+                f"{self.file} has {arrival.numbers:,} of the {arrival.of_numbers:,} numbers of "
+                f"{self.arch}, less than half, and the others would stay random; {ANOTHER}, or "
+                "use init=random"
             )
 
     def _refuse_not_finite(self, fitting: Tensors) -> None:
@@ -306,8 +322,8 @@ class Question:
         names = not_finite(fitting)
         if names:
             raise WeightsError(
-                f"{self.file} holds numbers that are not finite, in {some_of(names)}: its training diverged; take an "
-                "earlier checkpoint"
+                f"{self.file} holds numbers that are not finite, in {some_of(names)}: its "
+                "training diverged; take an earlier checkpoint"
             )
 
 
@@ -324,7 +340,8 @@ def not_finite(tensors: Tensors) -> list[str]:
 def groups_of(
     content: Any, place: str = "", deepest: int = DEEPEST
 ) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """Iterate over the mappings of named tensors in what a file holds, with their place; states of optimizers are none.
+    """Iterate over the mappings of named tensors in what a file holds, with their place; states of
+    optimizers are none.
 
     A module that was pickled whole is a group of its parameters and buffers.
     """
@@ -352,7 +369,9 @@ def groups_of(
 
 
 def printable(name: object) -> str:
-    """Write a name of a file so that it can stand in a message; no network has one that this changes."""
+    """Write a name of a file so that it can stand in a message; no network has one that this
+    changes.
+    """
     text = str(name)
     text = text if text.isprintable() else ascii(text)[1:-1]
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
@@ -432,7 +451,9 @@ def _are_equal(network: Tensors, some: Tensors, others: Tensors) -> bool:
 
 
 def _is_equal(one: Tensor, other: Tensor) -> bool:
-    """Return whether two tensors hold the same numbers, NaN included; nothing is known of two on the meta device."""
+    """Return whether two tensors hold the same numbers, NaN included; nothing is known of two on
+    the meta device.
+    """
     if one.is_meta or other.is_meta or one.shape != other.shape or one.dtype != other.dtype:
         return False
     if not one.is_floating_point():
@@ -472,7 +493,8 @@ def misfit(
         first = shapes[0]
         suffix = f" (and {len(shapes) - 1} more shapes)" if len(shapes) > 1 else ""
         problems.append(
-            f"{first} is {tuple(tensors[first].shape)} instead of {tuple(network[first].shape)}{suffix}"
+            f"{first} is {tuple(tensors[first].shape)} instead of "
+            f"{tuple(network[first].shape)}{suffix}"
         )
     return "; ".join(problems)
 

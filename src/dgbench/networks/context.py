@@ -20,7 +20,8 @@ WORTH = 3  # times fewer multiplications, from which on the detour is faster on 
 
 
 class ContextNetwork(nn.Module):
-    """DomainBed's context network: 5 x 5 convolutions that keep the height and width, and the mean over each group.
+    """DomainBed's context network: 5 x 5 convolutions that keep the height and width, and the mean
+    over each group.
 
     Args:
         channels: of the images.
@@ -35,7 +36,9 @@ class ContextNetwork(nn.Module):
         self.last = SameConv2d(64, 1, 5)
 
     def forward(self, x: Tensor, groups: Sequence[int]) -> Tensor:
-        """Map (n, channels, H, W) to (G, 1, H, W); ``groups`` are the sizes of G consecutive groups, which sum to n."""
+        """Map (n, channels, H, W) to (G, 1, H, W); ``groups`` are the sizes of G consecutive
+        groups, which sum to n.
+        """
         # the last layer is linear: it may follow the mean, and then sees G images instead of n
         contexts: Tensor = self.last(self._means(x, tuple(groups)))
         return contexts
@@ -49,7 +52,9 @@ class ContextNetwork(nn.Module):
 
 
 def means(x: Tensor, groups: tuple[int, ...]) -> Tensor:
-    """Average (n, C, H, W) over groups to (G, C, H, W), by a product: means of splits are slow in channels-last."""
+    """Average (n, C, H, W) over groups to (G, C, H, W), by a product: means of splits are slow in
+    channels-last.
+    """
     if len(groups) == len(x):
         return x
     channels_last = x.permute(0, 2, 3, 1)
@@ -62,13 +67,17 @@ def means(x: Tensor, groups: tuple[int, ...]) -> Tensor:
 
 
 class OneByOne(torch.autograd.Function):
-    """Group means behind a module without gradients; under ``vmap`` run by run, so that each fits the cache."""
+    """Group means behind a module without gradients; under ``vmap`` run by run, so that each fits
+    the cache.
+    """
 
     @staticmethod
     def forward(
         body: nn.Module, groups: tuple[int, ...], names: tuple[str, ...], x: Tensor, *values: Tensor
     ) -> Tensor:
-        """Average ``body(x)``, with tensors ``names`` = ``values``, by group; BatchNorm's statistics move in place."""
+        """Average ``body(x)``, with tensors ``names`` = ``values``, by group; BatchNorm's
+        statistics move in place.
+        """
         x = x.contiguous(memory_format=torch.channels_last)  # in which BatchNorm is twice as fast
         return means(functional_call(body, dict(zip(names, values, strict=True)), (x,)), groups)
 
@@ -78,7 +87,9 @@ class OneByOne(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Tensor, int]:
-        """Call :meth:`forward` once per run, without gradients: under ``grad``, functorch calls this with them on."""
+        """Call :meth:`forward` once per run, without gradients: under ``grad``, functorch calls
+        this with them on.
+        """
         runs = [
             [
                 v.select(dim, r) if isinstance(dim, int) else v
@@ -93,8 +104,8 @@ class OneByOne(torch.autograd.Function):
 class SameConv2d(nn.Conv2d):
     """A convolution of odd kernel that keeps the height and width.
 
-    Without gradients, on a CPU, it goes through Fourier coefficients wherever that needs less than a third of the
-    multiplications, as it does for 64 channels and a 5 x 5 kernel.
+    Without gradients, on a CPU, it goes through Fourier coefficients wherever that needs less than
+    a third of the multiplications, as it does for 64 channels and a 5 x 5 kernel.
 
     Args:
         n_in: channels.
@@ -123,11 +134,12 @@ class SameConv2d(nn.Conv2d):
 
 
 def convolved(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Compute ``F.conv2d(x, weight, bias, padding=k // 2)`` for an odd kernel of k x k by Fourier coefficients.
+    """Compute ``F.conv2d(x, weight, bias, padding=k // 2)`` for an odd kernel of k x k by Fourier
+    coefficients.
 
-    The period is k // 2 pixels longer than the image, so that what wraps around falls on zeros or outside. Images are
-    taken in blocks, and in a block one frequency of the height after the other, so that all intermediate values stay
-    in the processor's cache.
+    The period is k // 2 pixels longer than the image, so that what wraps around falls on zeros or
+    outside. Images are taken in blocks, and in a block one frequency of the height after the other,
+    so that all intermediate values stay in the processor's cache.
 
     Args:
         x: (n, c, H, W)
@@ -164,9 +176,10 @@ def convolved(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 class Transforms(NamedTuple):
     """Matrices between pixels and Fourier coefficients, along the height and then along the width.
 
-    Coefficients are kept of half the frequencies of the height (n_down; the others are conjugates) and of all of the
-    width (n_across). A complex product takes three real ones, of the sums of both parts, of the real and of the
-    imaginary parts, so a coefficient has three factors. ``2 x W`` is all real pixels and then all imaginary ones.
+    Coefficients are kept of half the frequencies of the height (n_down; the others are conjugates)
+    and of all of the width (n_across). A complex product takes three real ones, of the sums of both
+    parts, of the real and of the imaginary parts, so a coefficient has three factors. ``2 x W`` is
+    all real pixels and then all imaginary ones.
     """
 
     down: Tensor  #: (n_down x 2, H): real pixels -> complex
@@ -209,5 +222,7 @@ def _transforms(height: int, width: int, k: int, dtype: torch.dtype) -> Transfor
 
 
 def _factors(real: Tensor, imaginary: Tensor, axis: int = 0) -> Tensor:
-    """Split complex numbers into 3 factors; products p of two numbers' factors give (p1 - p2) + (p0 - p1 - p2) i."""
+    """Split complex numbers into 3 factors; products p of two numbers' factors give (p1 - p2) + (p0
+    - p1 - p2) i.
+    """
     return torch.cat([real + imaginary, real, imaginary], axis)

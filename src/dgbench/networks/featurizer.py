@@ -1,16 +1,17 @@
 """What every featurizer is: a chain of stages, (n, C, H, W) -> (n, m).
 
-A stage is the unit that MixStyle mixes after (``style_stages``) and that tuning freezes, first ones first. To freeze
-the first k of ``len(featurizer.stages())``::
+A stage is the unit that MixStyle mixes after (``style_stages``) and that tuning freezes, first ones
+first. To freeze the first k of ``len(featurizer.stages())``::
 
     for stage in featurizer.stages()[:k]:
         for parameter in stage.parameters():
             parameter.requires_grad_(False)
         for module in stage.modules:
-            module.eval()  # and again after every featurizer.train(): running statistics and dropout
+            module.eval()  # and again after every featurizer.train(): running statistics and
+            dropout
 
-What comes out of them can be computed once and kept: ``forward_from(forward_until(x, k), k) == forward(x)``, whatever
-k, with the dropout on the features always in the second half.
+What comes out of them can be computed once and kept: ``forward_from(forward_until(x, k), k) ==
+forward(x)``, whatever k, with the dropout on the features always in the second half.
 """
 
 from __future__ import annotations
@@ -73,26 +74,27 @@ class Parts:
     stem: Stage  #: what comes before the first stage
     stages: tuple[Stage, ...]  #: in order, at least one
     end: Stage  #: what stands behind the last stage, a pool mostly
-    #: parts with a learning rate of their own under layer-wise decay, first ones first; what belongs to none of them,
-    #: such as a last norm, learns like the classifier. Empty: the stages.
+    #: parts with a learning rate of their own under layer-wise decay, first ones first; what
+    #: belongs to none of them, such as a last norm, learns like the classifier. Empty: the stages.
     layers: tuple[Stage, ...] = ()
-    #: images -> what the first layers give as maps, and the output of the stem; None: both are the same
+    #: images -> what the first layers give as maps, and the output of the stem; None: both are the
+    #: same
     first_map: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None
-    has_maps: bool = (
-        True  #: whether what comes out of stem and stages can be given away (``maps=True``)
-    )
-    mixes_styles: bool = (
-        False  #: whether stages give (n, C, H, W), between whose images MixStyle may mix
-    )
+    #: whether what comes out of stem and stages can be given away (``maps=True``)
+    has_maps: bool = True
+    #: whether stages give (n, C, H, W), between whose images MixStyle may mix
+    mixes_styles: bool = False
 
 
 class Featurizer(nn.Module):
-    """Base of all featurizers; a subclass sets ``n_features`` and implements :meth:`parts`, or :meth:`stages` alone.
+    """Base of all featurizers; a subclass sets ``n_features`` and implements :meth:`parts`, or
+    :meth:`stages` alone.
 
     Args:
-        norm: ``train``: BatchNorm as usual; ``frozen``: it normalizes with its running statistics and never changes
-            them, also in training mode, while its scales and shifts stay trainable (DomainBed's published protocol);
-            ``fixed``: frozen, and scales and shifts of every kind of normalization stay as they are.
+        norm: ``train``: BatchNorm as usual; ``frozen``: it normalizes with its running statistics
+            and never changes them, also in training mode, while its scales and shifts stay
+            trainable (DomainBed's published protocol); ``fixed``: frozen, and scales and shifts of
+            every kind of normalization stay as they are.
         dropout: probability of dropping a feature in training.
 
     Attributes:
@@ -101,8 +103,10 @@ class Featurizer(nn.Module):
         style_stages: numbers (from 1) of the stages after which MixStyle may mix.
         one_image_size: it takes images of the size that it was made for alone.
         why_not_stackable: why runs with this network cannot train together; None where they can.
-        why_not_frozen: why its stages cannot be frozen as they are built, and what to set; None where they can.
-        first_stage: number of stages that ``forward`` leaves out, because its input has been through them.
+        why_not_frozen: why its stages cannot be frozen as they are built, and what to set; None
+            where they can.
+        first_stage: number of stages that ``forward`` leaves out, because its input has been
+            through them.
 
     Raises:
         ConfigError: ``dropout`` outside [0, 1).
@@ -120,13 +124,16 @@ class Featurizer(nn.Module):
         super().__init__()
         if not 0 <= dropout < 1:
             raise ConfigError(
-                f"dropout={dropout} on the features is no probability below 1; give one, 0 drops nothing"
+                f"dropout={dropout} on the features is no probability below 1; give one, 0 drops "
+                "nothing"
             )
         self.norm = norm
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
 
     def parts(self) -> Parts:
-        """Split the network into stem, stages and end; by default into its stages alone, without maps."""
+        """Split the network into stem, stages and end; by default into its stages alone, without
+        maps.
+        """
         return Parts(Stage.of(), tuple(self.stages()), Stage.of(), has_maps=False)
 
     def stages(self) -> list[Stage]:
@@ -138,11 +145,15 @@ class Featurizer(nn.Module):
         return stages
 
     def decay_layers(self) -> list[list[nn.Parameter]]:
-        """List the parameters of each part with its own learning rate under layer-wise decay, first parts first."""
+        """List the parameters of each part with its own learning rate under layer-wise decay, first
+        parts first.
+        """
         return [list(stage.parameters()) for stage in self.stages()]
 
     def set_norms(self) -> None:
-        """Freeze the scales and shifts of normalization if ``norm`` is ``fixed``; call it when all layers exist."""
+        """Freeze the scales and shifts of normalization if ``norm`` is ``fixed``; call it when all
+        layers exist.
+        """
         if self.norm == "fixed":
             for module in self.modules():
                 if (
@@ -167,15 +178,17 @@ class Featurizer(nn.Module):
         Args:
             x: images, or the output of their first ``first_stage`` stages.
             styles: number of a stage in ``style_stages`` -> how to mix after it.
-            maps: also return the output of the first layers and of every stage, see :meth:`with_maps`.
+            maps: also return the output of the first layers and of every stage, see
+                :meth:`with_maps`.
         """
         return self.with_maps(x) if maps else self.forward_from(x, self.first_stage, styles)
 
     def with_maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Compute features and maps of images: map 0 is that of the first layers, k of stage k, all before any pooling.
+        """Compute features and maps of images: map 0 is that of the first layers, k of stage k, all
+        before any pooling.
 
-        A map is (n, C, H, W), (n, L, C) for L tokens, or (n, C) in a perceptron. Map 0 of a transformer is the
-        patch embedding as (n, C, rows, columns).
+        A map is (n, C, H, W), (n, L, C) for L tokens, or (n, C) in a perceptron. Map 0 of a
+        transformer is the patch embedding as (n, C, rows, columns).
 
         Raises:
             ConfigError: this network has no maps.
@@ -204,7 +217,9 @@ class Featurizer(nn.Module):
     def forward_from(
         self, h: Tensor, stage: int, styles: Mapping[int, StyleMix] | None = None
     ) -> Tensor:
-        """Map the output of the first ``stage`` stages to (n, m) features; ``styles`` as in :meth:`forward`."""
+        """Map the output of the first ``stage`` stages to (n, m) features; ``styles`` as in
+        :meth:`forward`.
+        """
         for number, part in enumerate(self.stages()[stage:], start=stage + 1):
             h = part.run(h)
             if styles and number in styles:
@@ -214,7 +229,9 @@ class Featurizer(nn.Module):
 
 
 class FirstStages(nn.Module):
-    """The first ``count`` stages of a featurizer, in evaluation mode: images -> what comes out of them."""
+    """The first ``count`` stages of a featurizer, in evaluation mode: images -> what comes out of
+    them.
+    """
 
     def __init__(self, featurizer: Featurizer, count: int) -> None:
         super().__init__()
@@ -229,10 +246,12 @@ EPSILON = 1e-6
 
 
 def mix_styles(x: Tensor, mix: StyleMix) -> Tensor:
-    """Give each image a mixture of its own and its partner's feature statistics (Zhou et al., 2021, section 3).
+    """Give each image a mixture of its own and its partner's feature statistics (Zhou et al., 2021,
+    section 3).
 
-    With mean and standard deviation sqrt(unbiased variance + 1e-6) over the pixels of each channel, both constants:
-    the normalized features times (w s + (1-w) s_partner) plus (w m + (1-w) m_partner).
+    With mean and standard deviation sqrt(unbiased variance + 1e-6) over the pixels of each channel,
+    both constants: the normalized features times (w s + (1-w) s_partner) plus (w m + (1-w)
+    m_partner).
 
     Args:
         x: (n, C, H, W) features.

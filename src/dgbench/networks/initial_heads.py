@@ -1,4 +1,6 @@
-"""What ``conf/head`` names: the values that a classifier starts from, those of a text encoder among them."""
+"""What ``conf/head`` names: the values that a classifier starts from, those of a text encoder among
+them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ class RandomHead:
         self.name = name
 
     def check(self, classifier: nn.Module, weights: Any, unit_length: bool) -> None:
-        """Refuse what :meth:`set` cannot set, without reading files; arguments and errors are those of :meth:`set`.
+        """Refuse what :meth:`set` cannot set, without reading files; arguments and errors are those
+        of :meth:`set`.
 
         Tensors of the classifier may be on the meta device.
         """
@@ -49,7 +52,8 @@ class RandomHead:
             unit_length: whether the features have length one.
 
         Raises:
-            ConfigError: the classifier is not one linear layer, or something else does not go together.
+            ConfigError: the classifier is not one linear layer, or something else does not go
+                together.
             WeightsError: the file of the weights does not hold what is needed.
         """
 
@@ -78,8 +82,8 @@ def linear(classifier: nn.Module, name: str) -> nn.Linear:
     """
     if not isinstance(classifier, nn.Linear):
         raise ConfigError(
-            f"head={name} sets one linear layer, and this algorithm's classifier is a {type(classifier).__name__}; use "
-            "head=random"
+            f"head={name} sets one linear layer, and this algorithm's classifier is a "
+            f"{type(classifier).__name__}; use head=random"
         )
     return classifier
 
@@ -94,11 +98,13 @@ class ClassTexts:
 
 
 class ZeroShotHead(RandomHead):
-    """Weight k of the classifier is the scaled embedding of the texts of class k, its bias that of the encoder.
+    """Weight k of the classifier is the scaled embedding of the texts of class k, its bias that of
+    the encoder.
 
-    With features of length one in the space of images and texts, the classifier's logits are the encoders' own
-    (Radford et al., 2021, section 3.1.2). Embeddings of several prompts are divided by their length, averaged and
-    divided again. Arguments are the keys of ``conf/head/zero_shot.yaml``, which says what each means.
+    With features of length one in the space of images and texts, the classifier's logits are the
+    encoders' own (Radford et al., 2021, section 3.1.2). Embeddings of several prompts are divided
+    by their length, averaged and divided again. Arguments are the keys of
+    ``conf/head/zero_shot.yaml``, which says what each means.
     """
 
     def __init__(
@@ -119,14 +125,15 @@ class ZeroShotHead(RandomHead):
         linear(classifier, self.name)
         if not unit_length:
             raise ConfigError(
-                f"head={self.name} needs features of length one in the space of images and texts; set "
-                "backbone.unit_length=true, with backbone=vit_b16_clip or backbone=vit_b16_siglip"
+                f"head={self.name} needs features of length one in the space of images and texts; "
+                "set backbone.unit_length=true, with backbone=vit_b16_clip or "
+                "backbone=vit_b16_siglip"
             )
         model = self.model or weights.text_model
         if model is None or not hasattr(type(weights), "file"):
             raise ConfigError(
-                f"head={self.name} finds no text encoder in init={weights.name}; use init=clip or init=siglip, or "
-                "init=file, with OpenCLIP's name of its model in head.model"
+                f"head={self.name} finds no text encoder in init={weights.name}; use init=clip or "
+                "init=siglip, or init=file, with OpenCLIP's name of its model in head.model"
             )
         _open_clip_name(model)
 
@@ -137,14 +144,15 @@ class ZeroShotHead(RandomHead):
         unknown = sorted(self.class_names.keys() - set(classes))
         if unknown:
             raise ConfigError(
-                f"head.class_names names {unknown[0]}, which is no class; choose from {', '.join(classes)}"
+                f"head.class_names names {unknown[0]}, which is no class; choose from "
+                f"{', '.join(classes)}"
             )
         layer = linear(classifier, self.name)
         texts = class_texts(weights.file, self.model or weights.text_model, self._texts(classes))
         if texts.embeddings.shape[1] != layer.in_features:
             raise ConfigError(
-                f"head={self.name}: texts have {texts.embeddings.shape[1]} numbers, features {layer.in_features}; set "
-                f"backbone.projection={texts.embeddings.shape[1]}"
+                f"head={self.name}: texts have {texts.embeddings.shape[1]} numbers, features "
+                f"{layer.in_features}; set backbone.projection={texts.embeddings.shape[1]}"
             )
         with torch.no_grad():
             layer.weight.copy_((self.scale or texts.scale) * texts.embeddings)
@@ -177,8 +185,8 @@ def class_texts(file: Path, model: str, texts: tuple[tuple[str, ...], ...]) -> C
     expected = encoder.state_dict()
     if problems := misfit(expected, tensors, may_lack=("visual.*", "*attn_mask"), may_add=("*",)):
         raise WeightsError(
-            f"{file} does not hold the text encoder of {model} ({problems}); give the file of both encoders with "
-            "init.path, or its model with head.model"
+            f"{file} does not hold the text encoder of {model} ({problems}); give the file of "
+            "both encoders with init.path, or its model with head.model"
         )
     encoder.load_state_dict(
         {name: tensors[name].float() for name in expected if name in tensors}, strict=False
@@ -196,7 +204,8 @@ def class_texts(file: Path, model: str, texts: tuple[tuple[str, ...], ...]) -> C
 
 
 def _open_clip_name(model: str) -> str:
-    """Return OpenCLIP's name of a model; where ``model`` is a JSON file with its configuration, register that first.
+    """Return OpenCLIP's name of a model; where ``model`` is a JSON file with its configuration,
+    register that first.
 
     Raises:
         ConfigError: OpenCLIP is missing or does not know the model.
@@ -234,8 +243,9 @@ def _open_clip(model: str) -> tuple[Any, Any]:
             )
     except Exception as error:  # tokenizers of some models come from the hub
         raise ConfigError(
-            f"head.model={model}: OpenCLIP cannot build the text encoder ({one_line(error)}); install what it "
-            "names, or fetch its tokenizer into the Hugging Face cache of this machine"
+            f"head.model={model}: OpenCLIP cannot build the text encoder ({one_line(error)}); "
+            "install what it names, or fetch its tokenizer into the Hugging Face cache of this "
+            "machine"
         ) from error
 
 

@@ -1,9 +1,10 @@
-"""Tensors and plain values of a pickle of torch, read without importing or calling anything that it names.
+"""Tensors and plain values of a pickle of torch, read without importing or calling anything that it
+names.
 
-``torch.load(weights_only=True)`` refuses a whole file for one value of a class that it does not know, such as the
-``argparse.Namespace`` of a training script. Here such a value becomes an :class:`Inert` one, which has the attributes
-that the file gives it and no code. TorchScript archives are read in the same way: ``torch.jit.load`` would run parts of
-the program that they hold.
+``torch.load(weights_only=True)`` refuses a whole file for one value of a class that it does not
+know, such as the ``argparse.Namespace`` of a training script. Here such a value becomes an
+:class:`Inert` one, which has the attributes that the file gives it and no code. TorchScript
+archives are read in the same way: ``torch.jit.load`` would run parts of the program that they hold.
 """
 
 from __future__ import annotations
@@ -182,7 +183,8 @@ class _Reader(pickle.Unpickler):
 
 
 def read_pickle(file: Path) -> Any:
-    """Read a file of ``torch.save`` or ``pickle.dump``: tensors, plain values, and :class:`Inert` ones.
+    """Read a file of ``torch.save`` or ``pickle.dump``: tensors, plain values, and :class:`Inert`
+    ones.
 
     Raises:
         pickle.UnpicklingError: it is no pickle, or damaged.
@@ -234,7 +236,9 @@ def _values(content: bytes, dtype: torch.dtype) -> Tensor:
 
 
 def _read_legacy(handle: IO[bytes]) -> Any:
-    """Read what follows the magic number of a file of torch before 1.6: storages come behind what refers to them."""
+    """Read what follows the magic number of a file of torch before 1.6: storages come behind what
+    refers to them.
+    """
     version, machine = (_Reader(handle, _no_storage).load() for _ in range(2))
     if not isinstance(machine, Mapping) or not machine.get("little_endian", True):
         raise pickle.UnpicklingError(
@@ -274,7 +278,8 @@ def _tensors_of_arrays(value: Any, deepest: int = DEEPEST) -> Any:
 
 
 def tensors_of_torchscript(file: Path) -> dict[str, Tensor]:
-    """Read the parameters and buffers of the program in a TorchScript archive, named as in its ``state_dict``.
+    """Read the parameters and buffers of the program in a TorchScript archive, named as in its
+    ``state_dict``.
 
     Raises:
         Exception: it is damaged; whatever the readers of its parts raise.

@@ -22,7 +22,8 @@ FROZEN = {
 
 
 class MLPFeaturizer(Featurizer):
-    """Two hidden layers, (n, C, H, W) or (n, d) -> (n, width): OoD-Bench's for 14 x 14 digits (Ye et al., 2022).
+    """Two hidden layers, (n, C, H, W) or (n, d) -> (n, width): OoD-Bench's for 14 x 14 digits (Ye
+    et al., 2022).
 
     flatten, linear, ReLU, linear, ReLU; Xavier-uniform weights with gain sqrt(2), zero biases.
 
@@ -38,7 +39,8 @@ class MLPFeaturizer(Featurizer):
         super().__init__()
         if type(width) is not int or width < 1:
             raise ConfigError(
-                f"backbone.width={width} is not a positive number of units; 390 is the published width"
+                f"backbone.width={width} is not a positive number of units; 390 is the published "
+                "width"
             )
         self.n_features = width
         self.layers = nn.Sequential(
@@ -61,10 +63,12 @@ class MLPFeaturizer(Featurizer):
 
 
 class MNISTCNN(Featurizer):
-    """DomainBed's network for 28 x 28 digits, (n, C, H, W) -> (n, 2 * width) (Gulrajani and Lopez-Paz, 2021).
+    """DomainBed's network for 28 x 28 digits, (n, C, H, W) -> (n, 2 * width) (Gulrajani and
+    Lopez-Paz, 2021).
 
-    Four 3 x 3 convolutions, the second with stride 2, each followed by ReLU and then GroupNorm(8); global average
-    pool. No max pooling, no fully connected layer, the same output in training and evaluation.
+    Four 3 x 3 convolutions, the second with stride 2, each followed by ReLU and then GroupNorm(8);
+    global average pool. No max pooling, no fully connected layer, the same output in training and
+    evaluation.
 
     Args:
         image: C, H, W.
@@ -85,7 +89,8 @@ class MNISTCNN(Featurizer):
             )
         if type(width) is not int or width < 8 or width % 8:
             raise ConfigError(
-                f"backbone.width={width} is not a multiple of 8 (GroupNorm has 8 groups); 64 is published"
+                f"backbone.width={width} is not a multiple of 8 (GroupNorm has 8 groups); 64 is "
+                "published"
             )
         self.n_features = 2 * width
         shapes = [
@@ -109,11 +114,12 @@ class MNISTCNN(Featurizer):
 
 
 class WideResNet(Featurizer):
-    """WideResNet 16-2, (n, C, 32, 32) -> (n, 128) (Zagoruyko and Komodakis, 2016; DomainBed's form).
+    """WideResNet 16-2, (n, C, 32, 32) -> (n, 128) (Zagoruyko and Komodakis, 2016; DomainBed's
+    form).
 
-    A 3 x 3 convolution to 16 channels; three groups of two blocks with 32, 64, 128 channels and strides 1, 2, 2;
-    BatchNorm with momentum 0.9, ReLU, average pool. Convolutions have biases and the framework's initialization.
-    Three stages, the groups.
+    A 3 x 3 convolution to 16 channels; three groups of two blocks with 32, 64, 128 channels and
+    strides 1, 2, 2; BatchNorm with momentum 0.9, ReLU, average pool. Convolutions have biases and
+    the framework's initialization. Three stages, the groups.
 
     Raises:
         ConfigError: the images are not 32 x 32.
@@ -124,8 +130,8 @@ class WideResNet(Featurizer):
     def __init__(self, image: tuple[int, int, int], norm: str = "train") -> None:
         if tuple(image[1:]) != (SIDE, SIDE):
             raise ConfigError(
-                f"backbone wide_resnet takes images of {SIDE} x {SIDE}, these are {image[1]} x {image[2]}; "
-                f"set dataset.image_size={SIDE}, or use backbone=resnet18"
+                f"backbone wide_resnet takes images of {SIDE} x {SIDE}, these are {image[1]} x "
+                f"{image[2]}; set dataset.image_size={SIDE}, or use backbone=resnet18"
             )
         super().__init__(norm)
         self.conv = nn.Conv2d(image[0], WIDTHS[0], 3, padding=1)
@@ -168,9 +174,10 @@ class _Block(nn.Module):
 def normalization(kind: str, d: int) -> nn.Module:
     """Build the normalization that the d features go through first.
 
-    ``batch`` is BatchNorm without scale and shift: in training a feature has mean 0 and deviation 1 over a minibatch,
-    in evaluation the running mean and variance of the training environments' minibatches are taken. A held-out
-    environment is therefore normalized by statistics in which it has no part.
+    ``batch`` is BatchNorm without scale and shift: in training a feature has mean 0 and deviation 1
+    over a minibatch, in evaluation the running mean and variance of the training environments'
+    minibatches are taken. A held-out environment is therefore normalized by statistics in which it
+    has no part.
 
     Raises:
         ConfigError: another kind.
@@ -181,7 +188,8 @@ def normalization(kind: str, d: int) -> nn.Module:
 
 
 class LinearFeaturizer(Featurizer):
-    """The features themselves, (n, d) -> (n, d): a linear classifier sees them normalized, or as they are.
+    """The features themselves, (n, d) -> (n, d): a linear classifier sees them normalized, or as
+    they are.
 
     It has no parameters.
 
@@ -205,7 +213,8 @@ class LinearFeaturizer(Featurizer):
 
 
 class FeatureMLP(Featurizer):
-    """A perceptron on features, (n, d) -> (n, width): normalization, then ``depth`` times linear and ReLU.
+    """A perceptron on features, (n, d) -> (n, width): normalization, then ``depth`` times linear
+    and ReLU.
 
     Args:
         image: d.

@@ -1,4 +1,6 @@
-"""Networks of timm as featurizers: no classifier, any image size that they take and number of channels."""
+"""Networks of timm as featurizers: no classifier, any image size that they take and number of
+channels.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,8 @@ class Family:
     kind: str  #: what a message calls them
     needs: tuple[str, ...]  #: parts of timm's module by which they are known
     cut: Callable[[Any], Parts]  #: timm's module -> its parts
-    needs_size: bool = (
-        False  #: the constructor takes ``img_size``; images of another size do not fit
-    )
+    #: the constructor takes ``img_size``; images of another size do not fit
+    needs_size: bool = False
     min_side: int = 1  #: least side of an image, pixels
     why_not_stackable: str | None = None  #: see :class:`~dgbench.networks.featurizer.Featurizer`
 
@@ -44,7 +45,9 @@ class Family:
 def _convolutional(
     stem: tuple[str, ...], stages: tuple[str, ...], last: tuple[str, ...] = ()
 ) -> Callable[[Any], Parts]:
-    """Return a cut whose stages are modules by name, or the items of one; ``last`` stands between them and the pool."""
+    """Return a cut whose stages are modules by name, or the items of one; ``last`` stands between
+    them and the pool.
+    """
 
     def cut(body: Any) -> Parts:
         first = Stage.of(*(getattr(body, name) for name in stem))
@@ -61,7 +64,9 @@ def _convolutional(
 
 
 def _transformer(body: Any) -> Parts:
-    """Cut a transformer into 4 stages or fewer of ceil(n / 4) of n blocks; each block computes its rotary embedding."""
+    """Cut a transformer into 4 stages or fewer of ceil(n / 4) of n blocks; each block computes its
+    rotary embedding.
+    """
     rotary = hasattr(body, "rope")  # timm's Eva: positions go to every block, if there are any
     embedding = [
         m
@@ -99,7 +104,9 @@ def _transformer(body: Any) -> Parts:
 
 
 def _rotation(body: Any, number: int) -> Tensor | None:
-    """Compute the rotary embedding of a block, None without one; in some networks each block has its own."""
+    """Compute the rotary embedding of a block, None without one; in some networks each block has
+    its own.
+    """
     rope = body.rope
     if rope is None:
         return None
@@ -152,25 +159,27 @@ def family_of(body: Any) -> Family:
 class TimmFeaturizer(Featurizer):
     """A network of timm without its classifier, (n, C, H, W) -> (n, m).
 
-    Known families (residual networks, RegNet, ConvNeXt, EfficientNet, vision transformers with absolute or rotary
-    positions) come apart into stages that can be frozen and looked into; any other network is one stage. Random
-    weights of a ResNet are drawn as torchvision does, which DomainBed uses: no scale of a BatchNorm starts at 0.
+    Known families (residual networks, RegNet, ConvNeXt, EfficientNet, vision transformers with
+    absolute or rotary positions) come apart into stages that can be frozen and looked into; any
+    other network is one stage. Random weights of a ResNet are drawn as torchvision does, which
+    DomainBed uses: no scale of a BatchNorm starts at 0.
 
     Args:
         image: C, H, W.
         arch: timm's name of the architecture.
         norm, dropout: see :class:`Featurizer`.
-        projection: width of a linear layer without bias behind the pool, as CLIP's into the space that images and
-            texts share; None for none.
-        unit_length: divide features by their length, as zero-shot classification with a text encoder does.
+        projection: width of a linear layer without bias behind the pool, as CLIP's into the space
+            that images and texts share; None for none.
+        unit_length: divide features by their length, as zero-shot classification with a text
+            encoder does.
 
     Attributes:
         body: timm's module; its parameters have the names of published weights.
         input_layer: name within ``body`` of the layer that reads the image.
 
     Raises:
-        ConfigError: ``arch`` is unknown or of another kind, or the images are too small or of a size that cannot be
-            cut into patches.
+        ConfigError: ``arch`` is unknown or of another kind, or the images are too small or of a
+            size that cannot be cut into patches.
     """
 
     wanted: Family | None = None  #: the one family that a subclass stands for
@@ -209,29 +218,30 @@ class TimmFeaturizer(Featurizer):
     def _check(self, image: tuple[int, int, int]) -> None:
         if self.wanted is not None and self.family is not self.wanted:
             raise ConfigError(
-                f"backbone.arch={self.arch} is no {self.wanted.kind}; choose another arch, or backbone=timm, which "
-                "takes any"
+                f"backbone.arch={self.arch} is no {self.wanted.kind}; choose another arch, or "
+                "backbone=timm, which takes any"
             )
         if min(image[1:]) < self.family.min_side:
             least = self.family.min_side
             raise ConfigError(
-                f"backbone {self.arch} takes images of at least {least} x {least}, these are {image[1]} x {image[2]}; "
-                "set dataset.image_size, or use backbone=mnist_cnn"
+                f"backbone {self.arch} takes images of at least {least} x {least}, these are "
+                f"{image[1]} x {image[2]}; set dataset.image_size, or use backbone=mnist_cnn"
             )
         if self.family.needs_size:
             patch = self.body.patch_embed.patch_size
             if any(side % length for side, length in zip(image[1:], patch, strict=True)):
                 raise ConfigError(
-                    f"backbone {self.arch} cuts images into patches of {patch[0]} x {patch[1]}, these are {image[1]} x "
-                    f"{image[2]}; set dataset.image_size to a multiple of {patch[0]}"
+                    f"backbone {self.arch} cuts images into patches of {patch[0]} x {patch[1]}, "
+                    f"these are {image[1]} x {image[2]}; set dataset.image_size to a multiple of "
+                    f"{patch[0]}"
                 )
 
     def _project(self, width: int) -> None:
         name = self.body.pretrained_cfg["classifier"]
         if not isinstance(width, int) or isinstance(width, bool) or width < 1 or "." in str(name):
             raise ConfigError(
-                f"backbone.projection={width} is not a width that {self.arch} can be projected to; give CLIP's, 512 "
-                "for ViT-B/16, or null"
+                f"backbone.projection={width} is not a width that {self.arch} can be projected "
+                "to; give CLIP's, 512 for ViT-B/16, or null"
             )
         setattr(self.body, name, nn.Linear(self.n_features, width, bias=False))
         self.n_features = width
@@ -242,11 +252,12 @@ class TimmFeaturizer(Featurizer):
         return replace(parts, end=Stage.joined(parts.end, pools))
 
     def adapted(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Convert published weights to timm's names and to the channels, image size and patches of this network.
+        """Convert published weights to timm's names and to the channels, image size and patches of
+        this network.
 
-        timm converts what other projects publish (CLIP, DINOv2, DINOv3, SigLIP, SWAG, ConvNeXt) and resamples position
-        embeddings, bicubic. Channel i of the input layer gets the weights of channel i mod 3, unscaled (DomainBed).
-        Classifiers are left out.
+        timm converts what other projects publish (CLIP, DINOv2, DINOv3, SigLIP, SWAG, ConvNeXt) and
+        resamples position embeddings, bicubic. Channel i of the input layer gets the weights of
+        channel i mod 3, unscaled (DomainBed). Classifiers are left out.
         """
         expected = self.body.state_dict()
         adapted = self._square_positions(self._converted(dict(tensors)), tensors)
@@ -286,7 +297,8 @@ class TimmFeaturizer(Featurizer):
     def _square_positions(
         self, converted: dict[str, Tensor], published: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Interpolate published position embeddings, of a square grid, also for as many patches in another grid.
+        """Interpolate published position embeddings, of a square grid, also for as many patches in
+        another grid.
 
         timm compares the number of patches alone.
         """
@@ -332,7 +344,8 @@ class TimmFeaturizer(Featurizer):
 class ResNet(TimmFeaturizer):
     """A residual network (He et al., 2016), m = 512 for resnet18 and 2048 for resnet50.
 
-    Four stages, the stem belonging to the first and the average pool to the last; images of at least 32 x 32.
+    Four stages, the stem belonging to the first and the average pool to the last; images of at
+    least 32 x 32.
     """
 
     wanted = RESNET
@@ -341,8 +354,8 @@ class ResNet(TimmFeaturizer):
 class VisionTransformer(TimmFeaturizer):
     """A vision transformer (Dosovitskiy et al., 2021), m = 768 for ViT-B/16.
 
-    Four stages of equally many blocks; the patch and position embeddings belong to the first, the final norm and the
-    pool (the class token) to the last. Image sides are multiples of the patch.
+    Four stages of equally many blocks; the patch and position embeddings belong to the first, the
+    final norm and the pool (the class token) to the last. Image sides are multiples of the patch.
     """
 
     wanted = TRANSFORMER
@@ -359,7 +372,8 @@ def _created(arch: str, image: tuple[int, int, int]) -> Any:
 
     if arch is None:
         raise ConfigError(
-            "backbone.arch is not set; give timm's name of a network, e.g. backbone.arch=convnext_tiny"
+            "backbone.arch is not set; give timm's name of a network, e.g. "
+            "backbone.arch=convnext_tiny"
         )
     if not isinstance(arch, str) or not timm.is_model(arch):
         close = get_close_matches(arch, timm.list_models(), n=3)
@@ -379,8 +393,8 @@ def _created(arch: str, image: tuple[int, int, int]) -> Any:
         except (AssertionError, ValueError, RuntimeError, ZeroDivisionError) as error:
             reason = " ".join(str(error).split())
             raise ConfigError(
-                f"backbone.arch={arch} cannot be built for images of {image[1]} x {image[2]} ({reason}); set "
-                "dataset.image_size, or choose another arch"
+                f"backbone.arch={arch} cannot be built for images of {image[1]} x {image[2]} "
+                f"({reason}); set dataset.image_size, or choose another arch"
             ) from error
     raise ConfigError(
         f"backbone.arch={arch} cannot be built by timm.create_model; choose another arch"

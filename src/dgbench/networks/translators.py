@@ -1,9 +1,11 @@
-"""Networks of images that are taken apart and put together again: translators, and discriminators of what they make.
+"""Networks of images that are taken apart and put together again: translators, and discriminators
+of what they make.
 
-A translator has an encoder, which reads the variation of an image (what its class does not say) from its gray version,
-and a decoder, which makes an image of a variation and of the features of a featurizer, its semantics. Three kinds:
-``large`` for images whose sides are multiples of 16, from 32 on, and ``digits`` for 28 x 28, both as published by
-Zhang et al. (2022); ``mlp`` for any other size.
+A translator has an encoder, which reads the variation of an image (what its class does not say)
+from its gray version, and a decoder, which makes an image of a variation and of the features of a
+featurizer, its semantics. Three kinds: ``large`` for images whose sides are multiples of 16, from
+32 on, and ``digits`` for 28 x 28, both as published by Zhang et al. (2022); ``mlp`` for any other
+size.
 """
 
 from __future__ import annotations
@@ -72,7 +74,9 @@ class StyledResidual(nn.Module):
         self.first, self.second = (_linear_block(width, width, 3) for _ in range(2))
 
     def forward(self, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-        """Map (n, width, H, W) to the same shape; both styles are (n, 2 width), first convolution, then second."""
+        """Map (n, width, H, W) to the same shape; both styles are (n, 2 width), first convolution,
+        then second.
+        """
         (w1, w2), (b1, b2) = (style[:, :, None, None].chunk(2, 1) for style in (scale, shift))
         h = F.leaky_relu(F.instance_norm(self.first(x)) * w1 + b1, LEAK)
         styled: Tensor = x + F.instance_norm(self.second(h)) * w2 + b2
@@ -132,7 +136,8 @@ class Translator(nn.Module):
 
 
 class StyledDecoder(nn.Module):
-    """Residual blocks styled by one part of the features each, then doubled to the size of the image.
+    """Residual blocks styled by one part of the features each, then doubled to the size of the
+    image.
 
     Args:
         channels: of the image.
@@ -148,7 +153,9 @@ class StyledDecoder(nn.Module):
         self.last = _enlarging(WIDTH, 4, channels)
 
     def forward(self, v: Tensor, features: Tensor) -> Tensor:
-        """Decode (n, 256, H / 16, W / 16) variations and (n, 4 n_part) features to (n, channels, H, W) images."""
+        """Decode (n, 256, H / 16, W / 16) variations and (n, 4 n_part) features to (n, channels, H,
+        W) images.
+        """
         parts = features.chunk(BLOCKS, 1)
         for residual, scale, shift, part in zip(
             self.blocks, self.scales, self.shifts, parts, strict=True
@@ -168,7 +175,9 @@ def _styles(n_in: int) -> nn.Sequential:
 
 
 def _enlarging(width: int, times: int, channels: int) -> nn.Sequential:
-    """Build layers that double sides and halve channels ``times`` times, then map to the image's ``channels``."""
+    """Build layers that double sides and halve channels ``times`` times, then map to the image's
+    ``channels``.
+    """
     layers: list[nn.Module] = []
     for _ in range(times):
         layers += [
@@ -210,7 +219,9 @@ class MultiScale(nn.Module):
         self.scales = nn.ModuleList(scales)
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        """List the output (n, ...) of each network for (n, C, H, W) images, halved in size from one to the next."""
+        """List the output (n, ...) of each network for (n, C, H, W) images, halved in size from one
+        to the next.
+        """
         outputs = []
         for i, network in enumerate(self.scales):
             x = F.avg_pool2d(x, 3, 2, 1, count_include_pad=False) if i else x

@@ -1,4 +1,6 @@
-"""Reading files of weights by what they are, not by how their names end, and without running anything in them."""
+"""Reading files of weights by what they are, not by how their names end, and without running
+anything in them.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,24 @@ OTHERS: tuple[tuple[bytes, str], ...] = (
     ),
     (
         b"<!doctype html",
-        "is a web page, as a download that needs a login or a confirmation gives; download it again",
+        (
+            "is a web page, as a download that needs a login or a confirmation gives; download it "
+            "again"
+        ),
     ),
     (
         b"<html",
-        "is a web page, as a download that needs a login or a confirmation gives; download it again",
+        (
+            "is a web page, as a download that needs a login or a confirmation gives; download it "
+            "again"
+        ),
     ),
     (
         b"\x89hdf\r\n",
-        "is an HDF5 file, as Keras writes them; convert it to PyTorch's names, and save a .safetensors",
+        (
+            "is an HDF5 file, as Keras writes them; convert it to PyTorch's names, and save a "
+            ".safetensors"
+        ),
     ),
     (GZIP, "is an archive or packed with gzip; unpack it, and name the file of weights in it"),
     (b"pk\x05\x06", "is an empty archive; name a file of weights"),
@@ -65,7 +76,8 @@ def read_tensors(file: Path) -> Any:
         raise
     except pickle.UnpicklingError as error:
         raise WeightsError(
-            f"{file} is damaged, or no file of weights ({one_line(error)}); download it again, as {FORMATS}"
+            f"{file} is damaged, or no file of weights ({one_line(error)}); download it again, as "
+            f"{FORMATS}"
         ) from error
     except Exception as error:  # the readers raise whatever they stumble over
         if (
@@ -116,7 +128,10 @@ def _of_json(file: Path) -> str:
     try:
         index = json.loads(file.read_bytes()[:SMALL])["weight_map"]
         names = sorted(set(map(str, index.values())))
-        return f"lists the shards of a network ({len(names)}) and holds no weights; join them into one .safetensors file"
+        return (
+            f"lists the shards of a network ({len(names)}) and holds no weights; join them into "
+            "one .safetensors file"
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return f"is JSON and holds no weights; give a {FORMATS} file"
 
@@ -141,7 +156,8 @@ def _refuse_packed(file: Path) -> None:
         raise ValueError(f"its {size:.3g} bytes are packed, as no weights are")
     if not any(name.endswith("/data.pkl") for name in names):
         raise WeightsError(
-            f"{file} is a zip archive of {len(names)} files; unpack it, and name the file of weights in it"
+            f"{file} is a zip archive of {len(names)} files; unpack it, and name the file of "
+            "weights in it"
         )
 
 

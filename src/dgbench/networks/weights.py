@@ -1,12 +1,13 @@
-"""Initial weights: random, or from a file that is known by its sha256 and fits the network tensor by tensor.
+"""Initial weights: random, or from a file that is known by its sha256 and fits the network tensor
+by tensor.
 
 Files are downloaded once and read without running what is in them
 (:mod:`dgbench.networks.weight_files`); which of their tensors are the network is found by
 :mod:`dgbench.networks.checkpoint_layouts`. Names are those of timm, which for ResNets are
 torchvision's, or names that timm converts
-(:meth:`dgbench.networks.timm_networks.TimmFeaturizer.adapted`): CLIP of OpenAI and OpenCLIP, SigLIP,
-DINOv2, DINOv3, torchvision's RegNets with SWAG weights, ConvNeXt of its authors. Classifiers are
-left out there.
+(:meth:`dgbench.networks.timm_networks.TimmFeaturizer.adapted`): CLIP of OpenAI and OpenCLIP,
+SigLIP, DINOv2, DINOv3, torchvision's RegNets with SWAG weights, ConvNeXt of its authors.
+Classifiers are left out there.
 """
 
 from __future__ import annotations
@@ -88,9 +89,10 @@ class PretrainedWeights:
     Args:
         arch: timm's name of the network's architecture; None for one that has no published weights.
         name: for the rows.
-        **rest: keys of ``conf/init/file.yaml``, which says what each means. In ``published`` a version may also have
-            ``text``, OpenCLIP's name of the model whose text encoder the file holds too, and ``in_order``, where the
-            file names its tensors otherwise than timm and has them in timm's order; a sha256 may be its beginning.
+        **rest: keys of ``conf/init/file.yaml``, which says what each means. In ``published`` a
+            version may also have ``text``, OpenCLIP's name of the model whose text encoder the file
+            holds too, and ``in_order``, where the file names its tensors otherwise than timm and
+            has them in timm's order; a sha256 may be its beginning.
 
     Raises:
         ConfigError: no weights are known for this network, or version.
@@ -117,8 +119,8 @@ class PretrainedWeights:
     ) -> None:
         if arch is None:
             raise ConfigError(
-                f"init={name} has no weights for this backbone; use init=random, backbone=resnet50, or with "
-                "backbone=timm set backbone.arch"
+                f"init={name} has no weights for this backbone; use init=random, "
+                "backbone=resnet50, or with backbone=timm set backbone.arch"
             )
         self.arch, self.name, self.version = arch, name, version
         entry = self._entry(published or {}, has_file=path is not None or url is not None)
@@ -155,8 +157,8 @@ class PretrainedWeights:
         if not versions and not has_file:
             names = ", ".join(published) or "none"
             raise ConfigError(
-                f"init={self.name} has no weights for {self.arch} (but for: {names}); choose another backbone or init, "
-                "or give a file with init.path= or init.url="
+                f"init={self.name} has no weights for {self.arch} (but for: {names}); choose "
+                "another backbone or init, or give a file with init.path= or init.url="
             )
         if self.version is None and versions:
             first = next(iter(versions))
@@ -165,8 +167,8 @@ class PretrainedWeights:
             return dict(versions[first])
         if self.version not in versions and not has_file:
             raise ConfigError(
-                f"init.version={self.version} is unknown for {self.arch}; choose from {', '.join(versions)}, or give a "
-                "file with init.path= or init.url="
+                f"init.version={self.version} is unknown for {self.arch}; choose from "
+                f"{', '.join(versions)}, or give a file with init.path= or init.url="
             )
         return versions.get(str(self.version)) or {}
 
@@ -177,7 +179,9 @@ class PretrainedWeights:
 
     @property
     def planned_identity(self) -> str:
-        """The identity for a plan: a file that is not local is not fetched for it, and has no sha256 yet."""
+        """The identity for a plan: a file that is not local is not fetched for it, and has no
+        sha256 yet.
+        """
         return self.identity if self.to_fetch() is None else f"{self._label}:absent{self._part}"
 
     @property
@@ -190,7 +194,9 @@ class PretrainedWeights:
         return self.name if self.version is None else f"{self.name}_{self.version}"
 
     def to_fetch(self) -> str | None:
-        """Return the command that fetches the file for :func:`local_file`, None if it is there; uses no network."""
+        """Return the command that fetches the file for :func:`local_file`, None if it is there;
+        uses no network.
+        """
         url, folder = str(self._url), self._cache_dir / "weights"
         if self._path is not None or local_file(url, folder) is not None:
             return None
@@ -214,10 +220,12 @@ class PretrainedWeights:
 
     @cached_property
     def sha256(self) -> str:
-        """The file's sha256, 64 hexadecimal digits; a download that was damaged since is made again.
+        """The file's sha256, 64 hexadecimal digits; a download that was damaged since is made
+        again.
 
         Raises:
-            WeightsError: it is not the one that was asked for, or a damaged download cannot be made again.
+            WeightsError: it is not the one that was asked for, or a damaged download cannot be made
+                again.
         """
         digest = checksum(self.file)
         arrived = None if self._path is not None else noted_checksum(self.file)
@@ -235,8 +243,8 @@ class PretrainedWeights:
                 )
         if not digest.startswith(self._sha256):
             raise WeightsError(
-                f"{self.file} has sha256 {digest[:12]}..., not {self._sha256[:12]}... as expected; delete it to "
-                "download it again, or correct init.sha256"
+                f"{self.file} has sha256 {digest[:12]}..., not {self._sha256[:12]}... as "
+                "expected; delete it to download it again, or correct init.sha256"
             )
         return digest
 
@@ -270,7 +278,9 @@ class PretrainedWeights:
         network.body.load_state_dict(fitting, strict=False)
 
     def _fitting(self, featurizer: nn.Module) -> dict[str, Tensor]:
-        """Find the network's tensors in the file, fitted to its channels and image size, and say how many arrived."""
+        """Find the network's tensors in the file, fitted to its channels and image size, and say
+        how many arrived.
+        """
         from dgbench.networks.timm_networks import TimmFeaturizer
 
         if not isinstance(featurizer, TimmFeaturizer):
@@ -280,7 +290,9 @@ class PretrainedWeights:
         network: dict[str, Tensor] = featurizer.body.state_dict()
 
         def in_order(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-            """Take tensors that are named otherwise, in timm's order; those of the classifier come last."""
+            """Take tensors that are named otherwise, in timm's order; those of the classifier come
+            last.
+            """
             return featurizer.adapted(dict(zip(network, tensors.values(), strict=False)))
 
         question = Question(
@@ -302,7 +314,8 @@ class PretrainedWeights:
 
 
 class TimmWeights(PretrainedWeights):
-    """As :class:`PretrainedWeights`, with address, license and images as timm's ``PretrainedCfg`` states them.
+    """As :class:`PretrainedWeights`, with address, license and images as timm's ``PretrainedCfg``
+    states them.
 
     Args:
         arch: timm's name of the architecture.
@@ -351,8 +364,8 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
     """Find the file at an address in ``folder`` or in the Hugging Face cache, or else download it.
 
     Args:
-        url: http, https or file address, or :data:`PACKAGE`. Those of the Hugging Face hub follow the variable
-            HF_ENDPOINT.
+        url: http, https or file address, or :data:`PACKAGE`. Those of the Hugging Face hub follow
+            the variable HF_ENDPOINT.
         folder: where downloads are kept.
         timeout: seconds to wait for an answer, and for each piece.
 
@@ -372,7 +385,9 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
 
 
 def _downloaded(url: str, folder: Path, timeout: float) -> Path:
-    """Download a file, whether it is there or not, and note its checksum beside it; see :func:`fetched`."""
+    """Download a file, whether it is there or not, and note its checksum beside it; see
+    :func:`fetched`.
+    """
     target = _target(url, folder)
     reasons: list[str] = []
     try:
@@ -404,8 +419,9 @@ def _downloaded(url: str, folder: Path, timeout: float) -> Path:
             .split(";")[0]
         )
         raise WeightsError(
-            f"{url} cannot be downloaded ({reason}, after waiting for up to {timeout:g} s); give a local file with "
-            "init.path=FILE, wait longer with init.timeout=SECONDS, or start from random weights with init=random"
+            f"{url} cannot be downloaded ({reason}, after waiting for up to {timeout:g} s); give "
+            "a local file with init.path=FILE, wait longer with init.timeout=SECONDS, or start "
+            "from random weights with init=random"
         ) from error
     return target
 
@@ -430,7 +446,9 @@ def _note(file: Path) -> Path:
 
 
 def local_file(url: str, folder: Path) -> Path | None:
-    """Find the file at an address in ``folder``, the Hugging Face cache or its package, else None; uses no network."""
+    """Find the file at an address in ``folder``, the Hugging Face cache or its package, else None;
+    uses no network.
+    """
     if url.startswith(PACKAGE):
         name, _, inside = url.removeprefix(PACKAGE).partition("/")
         spec = importlib.util.find_spec(name)  # nothing of it is run

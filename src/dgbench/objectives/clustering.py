@@ -1,4 +1,5 @@
-"""Clusters of all training images: principal components, k-means, and names that last from one clustering to the next.
+"""Clusters of all training images: principal components, k-means, and names that last from one
+clustering to the next.
 
 Everything is computed in float64, chance comes from a given generator.
 """
@@ -28,7 +29,9 @@ class Clusters:
 
 
 def principal_components(rows: Tensor, n: int) -> Tensor:
-    """Project (M, m) rows on the first n principal axes, largest variance first: (M, n) coordinates, not whitened."""
+    """Project (M, m) rows on the first n principal axes, largest variance first: (M, n)
+    coordinates, not whitened.
+    """
     centered = rows.double() - rows.double().mean(0)
     _, axes = torch.linalg.eigh(centered.mT @ centered)  # ascending
     coordinates: Tensor = centered @ axes.flip(1)[:, :n]
@@ -48,8 +51,8 @@ def kmeans(
         rows: (M, m); where M is below k, clusters repeat.
         k: number of clusters.
         rng: draws the starts.
-        tolerance: a run ends when the squared shift of all centers is at most this part of the mean variance of a
-            column; 0 continues until nothing changes.
+        tolerance: a run ends when the squared shift of all centers is at most this part of the mean
+            variance of a column; 0 continues until nothing changes.
         starts: how they are drawn, or (k, m) centers for a single run.
     """
     from sklearn.cluster import KMeans

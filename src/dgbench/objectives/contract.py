@@ -1,30 +1,29 @@
 """The contract of every algorithm: a pure objective and what it declares.
 
-An algorithm is a plain object. Its objective is given a :class:`~dgbench.objectives.step.Step` (networks, one minibatch
-per training environment, hyperparameters, its own state, random inputs, the step's number) and returns an
-:class:`~dgbench.objectives.step.Outcome`. It owns no network, loop, device, logger or generator and never branches on
-data, so ``torch.func.vmap`` can map it over many runs. ``dgbench.training.modules`` trains it.
+An algorithm is a plain object. Its objective is given a :class:`~dgbench.objectives.step.Step`
+(networks, one minibatch per training environment, hyperparameters, its own state, random inputs,
+the step's number) and returns an :class:`~dgbench.objectives.step.Outcome`. It owns no network,
+loop, device, logger or generator and never branches on data, so ``torch.func.vmap`` can map it over
+many runs. ``dgbench.training.modules`` trains it.
 
 ``conf/algorithm/NAME.yaml`` holds, beside ``_target_``, ``objective`` (the class) and ``name``:
 
-- ``hparams``: the default of every hyperparameter that the algorithm reads. ``lr``, ``weight_decay`` and
-  ``batch_size`` come from the shared ones unless they stand here.
-- ``search``: for each space (``domainbed``, ``ood_bench``, ``yu2024``) how a hyperparameter is drawn; one that a
-  space leaves out keeps its default.
+- ``hparams``: the default of every hyperparameter that the algorithm reads. ``lr``,
+  ``weight_decay`` and ``batch_size`` come from the shared ones unless they stand here.
+- ``search``: for each space (``domainbed``, ``ood_bench``, ``yu2024``) how a hyperparameter is
+  drawn; one that a space leaves out keeps its default.
 
 A value or distribution that differs between small images (28 x 28) and large ones is written
-``{small: ..., large: ...}``. A distribution is a mapping with one key; with u ~ U(a, b) and int() truncating:
+``{small: ..., large: ...}``. A distribution is a mapping with one key; with u ~ U(a, b) and int()
+truncating:
 
-=====================  ================================================================================
-``uniform``            [a, b]: u
-``log10_uniform``      [a, b]: 10^u
-``log_uniform``        [a, b]: the same given by its bounds, 10^U(log10 a, log10 b)
-``int_uniform``        [a, b]: int(u)
-``int_log10_uniform``  [a, b]: int(10^u)
-``int_log2_uniform``   [a, b]: int(2^u)
-``randint``            [a, b]: an integer from a to b - 1
-``choice``             [v1, v2, ...]: one of them
-=====================  ================================================================================
+=====================
+================================================================================ ``uniform``
+[a, b]: u ``log10_uniform``      [a, b]: 10^u ``log_uniform``        [a, b]: the same given by its
+bounds, 10^U(log10 a, log10 b) ``int_uniform``        [a, b]: int(u) ``int_log10_uniform``  [a, b]:
+int(10^u) ``int_log2_uniform``   [a, b]: int(2^u) ``randint``            [a, b]: an integer from a
+to b - 1 ``choice``             [v1, v2, ...]: one of them =====================
+================================================================================
 """
 
 from __future__ import annotations
@@ -55,31 +54,32 @@ class ParamGroup:
     """Networks that are updated together by one optimizer."""
 
     networks: tuple[str, ...]  #: names of the networks it owns
-    #: names of the hyperparameters that hold its learning rate and its weight decay, which is L2-coupled but for
-    #: ``adamw``
+    #: names of the hyperparameters that hold its learning rate and its weight decay, which is
+    #: L2-coupled but for ``adamw``
     lr: str = "lr"
     weight_decay: str = "weight_decay"
-    beta1: str | float = (
-        0.9  #: name of the hyperparameter that holds Adam's beta1, or the number itself
-    )
+    #: name of the hyperparameter that holds Adam's beta1, or the number itself
+    beta1: str | float = 0.9
     beta2: float = 0.999  #: Adam's beta2
-    #: name of the hyperparameter p that pulls the networks back; after the last update of a step their parameters and
-    #: buffers become v0 + p (v - v0), v0 being what they were at the start of the step
+    #: name of the hyperparameter p that pulls the networks back; after the last update of a step
+    #: their parameters and buffers become v0 + p (v - v0), v0 being what they were at the start of
+    #: the step
     pull: str | None = None
-    optimizer: str = (
-        "adam"  #: ``adam``; ``adamw``, with decoupled weight decay; or ``sgd`` with momentum 0.9
-    )
+    #: ``adam``; ``adamw``, with decoupled weight decay; or ``sgd`` with momentum 0.9
+    optimizer: str = "adam"
     nesterov: bool = False  #: Nesterov's momentum, for ``sgd``
 
 
 @dataclass(frozen=True)
 class Update:
-    """One loss and the parameter groups that step on its gradient; a step runs its updates in order."""
+    """One loss and the parameter groups that step on its gradient; a step runs its updates in
+    order.
+    """
 
     #: a method of the algorithm, the same one at every step; it is compared, and recorded, by it
     objective: UpdateFunction
-    #: names of the parameter groups; without any the objective is evaluated for its state and logs, and its loss is not
-    #: kept
+    #: names of the parameter groups; without any the objective is evaluated for its state and logs,
+    #: and its loss is not kept
     groups: tuple[str, ...]
 
 
@@ -92,27 +92,31 @@ class Algorithm:
 
     Attributes:
         values: the hyperparameters as Python values.
-        static: hyperparameters that decide shapes or the schedule; an objective reads them from ``self.values``,
-            all others reach it as 0-dimensional tensors, one per run when runs are stacked.
-        off_at_zero: hyperparameters whose term an objective may leave out when ``self.values`` holds 0 for them;
-            runs of a stack agree on which.
-        why_not_cacheable: why training on features of a frozen part of the featurizer, computed once per image, would
-            not be this method; empty where it is.
-        why_not_vectors: what it needs pictures for, and cannot do with vectors of features (``dataset=features``);
-            empty where it trains on both.
-        why_not_sharp: why it cannot be trained sharpness-aware around (``conf/sharpness``): its update is no gradient
-            of one loss, because it makes gradients itself or its networks follow different losses in one update; empty
-            where it can.
+        static: hyperparameters that decide shapes or the schedule; an objective reads them from
+            ``self.values``, all others reach it as 0-dimensional tensors, one per run when runs are
+            stacked.
+        off_at_zero: hyperparameters whose term an objective may leave out when ``self.values``
+            holds 0 for them; runs of a stack agree on which.
+        why_not_cacheable: why training on features of a frozen part of the featurizer, computed
+            once per image, would not be this method; empty where it is.
+        why_not_vectors: what it needs pictures for, and cannot do with vectors of features
+            (``dataset=features``); empty where it trains on both.
+        why_not_sharp: why it cannot be trained sharpness-aware around (``conf/sharpness``): its
+            update is no gradient of one loss, because it makes gradients itself or its networks
+            follow different losses in one update; empty where it can.
         why_not_in_parts: why minibatches cannot be cut into parts that are evaluated on their own
-            (``trainer.accumulate``, ``trainer.devices``); empty where they can, as a method of smaller minibatches.
+            (``trainer.accumulate``, ``trainer.devices``); empty where they can, as a method of
+            smaller minibatches.
         extra_channels: image channels that the algorithm adds in front of the featurizer.
-        reset_adam_at: hyperparameter, or several, that hold the step at which the optimizers are re-created (moments
-            and counters zero).
-        reset_lr: hyperparameter that holds the learning rate from the (first) reset on, if it changes.
+        reset_adam_at: hyperparameter, or several, that hold the step at which the optimizers are
+            re-created (moments and counters zero).
+        reset_lr: hyperparameter that holds the learning rate from the (first) reset on, if it
+            changes.
         choices: allowed values of hyperparameters that are switches; those are static too.
         min_envs: least number of training environments for which the method has a meaning.
         draws_environments: whether steps may draw some of the training environments
-            (``trainer.environments_per_step``); None where they may unless networks or state have a part for each one.
+            (``trainer.environments_per_step``); None where they may unless networks or state have a
+            part for each one.
         stackable: ``vmap`` can map the objective over runs; ``why_not_stackable`` says why not.
 
     Raises:
@@ -163,12 +167,16 @@ class Algorithm:
 
     @classmethod
     def caution(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> str:
-        """Return one line that warns the user of values that are allowed but of little use; empty for others."""
+        """Return one line that warns the user of values that are allowed but of little use; empty
+        for others.
+        """
         return ""
 
     @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:
-        """List the networks that are needed besides the featurizer, by name and in construction order."""
+        """List the networks that are needed besides the featurizer, by name and in construction
+        order.
+        """
         return {"classifier": LinearSpec(sizes.n_features, sizes.n_classes)}
 
     @classmethod
@@ -188,10 +196,11 @@ class Algorithm:
 
     @classmethod
     def group_size(cls, hparams: Mapping[str, Any]) -> int:
-        """Count the images whose predictions depend on one another; 0 where each image is predicted by itself.
+        """Count the images whose predictions depend on one another; 0 where each image is predicted
+        by itself.
 
-        Such a method must be scored on the images as its environment mixes them: the expected error over a spurious
-        feature cannot be put together from eval sets in which all images have it.
+        Such a method must be scored on the images as its environment mixes them: the expected error
+        over a spurious feature cannot be put together from eval sets in which all images have it.
         """
         return 0
 
@@ -200,11 +209,15 @@ class Algorithm:
         return {"model": ParamGroup(("featurizer", "classifier"))}
 
     def updates(self, step: int) -> Sequence[Update]:
-        """List the updates of one step, in order; may depend on the step and on static hyperparameters only."""
+        """List the updates of one step, in order; may depend on the step and on static
+        hyperparameters only.
+        """
         return (Update(self.objective, ("model",)),)
 
     def lr_factor(self, group: str, step: int) -> float:
-        """Compute the factor of a group's learning rate; may depend on the step and on static hyperparameters only."""
+        """Compute the factor of a group's learning rate; may depend on the step and on static
+        hyperparameters only.
+        """
         return 1.0
 
     def initial_state(self, networks: Networks) -> dict[str, Tensor]:
@@ -212,22 +225,31 @@ class Algorithm:
         return {}
 
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
-        """Describe the random inputs, ``s.random`` in the objective, of a step on minibatches of these sizes."""
+        """Describe the random inputs, ``s.random`` in the objective, of a step on minibatches of
+        these sizes.
+        """
         return {}
 
     def prediction_inputs(self, n: int) -> RandomInputs:
-        """Describe the random inputs of :meth:`predict` for ``n`` images; axis 0 of each is the images."""
+        """Describe the random inputs of :meth:`predict` for ``n`` images; axis 0 of each is the
+        images.
+        """
         return {}
 
     def objective(self, s: Step) -> Outcome:
-        """Compute one step's loss; see the module's docstring. Other update functions have the same signature."""
+        """Compute one step's loss; see the module's docstring.
+
+        Other update functions have the same signature.
+        """
         raise NotImplementedError(f"{type(self).__name__} needs an objective")
 
     def per_image(self, s: Prediction) -> Tensor:
-        """Map (n, C, H, W) images to the (n, ...) part of :meth:`predict` that depends on each image alone.
+        """Map (n, C, H, W) images to the (n, ...) part of :meth:`predict` that depends on each
+        image alone.
 
-        A method that predicts groups may implement it. Where many environments show the same pictures, each in groups
-        of its own, it is then computed once per picture and reaches :meth:`predict` as ``s.per_image``.
+        A method that predicts groups may implement it. Where many environments show the same
+        pictures, each in groups of its own, it is then computed once per picture and reaches
+        :meth:`predict` as ``s.per_image``.
         """
         raise NotImplementedError(f"{type(self).__name__} takes nothing of each image alone")
 
@@ -236,13 +258,19 @@ class Algorithm:
         return s.networks.logits(s.x)
 
     def survey_due(self, step: int) -> bool:
-        """Decide by sizes and static hyperparameters whether to survey the run's training images before this step."""
+        """Decide by sizes and static hyperparameters whether to survey the run's training images
+        before this step.
+        """
         return False
 
     def survey(self, s: Prediction) -> Tensor:
-        """Map (n, C, H, W) training images, without augmentation, to the (n, ...) values that :meth:`digest` needs."""
+        """Map (n, C, H, W) training images, without augmentation, to the (n, ...) values that
+        :meth:`digest` needs.
+        """
         raise NotImplementedError(f"{type(self).__name__} needs a survey")
 
     def digest(self, survey: Surveyed) -> dict[str, Tensor]:
-        """Compute the new state after a survey; ordinary code, never mapped by ``vmap``, for one run at a time."""
+        """Compute the new state after a survey; ordinary code, never mapped by ``vmap``, for one
+        run at a time.
+        """
         raise NotImplementedError(f"{type(self).__name__} needs a digest")

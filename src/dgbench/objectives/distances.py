@@ -20,19 +20,22 @@ BANDWIDTHS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 
 
 class MeanKernel(torch.autograd.Function):
-    """Features (N, m), weights of rows (E, N) -> (E, E): the weighted means of a sum of Gaussian kernels.
+    """Features (N, m), weights of rows (E, N) -> (E, E): the weighted means of a sum of Gaussian
+    kernels.
 
-    The kernel of rows i, j is the sum over the bandwidths g of exp(-g |z_i - z_j|^2). The square is expanded in
-    DomainBed's order, |b|^2 - 2 a.b first, since in float32 the diagonal is rounding noise times up to 1000.
+    The kernel of rows i, j is the sum over the bandwidths g of exp(-g |z_i - z_j|^2). The square is
+    expanded in DomainBed's order, |b|^2 - 2 a.b first, since in float32 the diagonal is rounding
+    noise times up to 1000.
 
-    Once differentiable, in the features alone. The kernel's slope is made on the way, so that one matrix is kept for
-    the gradient instead of one per bandwidth; on a CPU one run of a stack after the other, whose matrices fit the
-    cache.
+    Once differentiable, in the features alone. The kernel's slope is made on the way, so that one
+    matrix is kept for the gradient instead of one per bandwidth; on a CPU one run of a stack after
+    the other, whose matrices fit the cache.
     """
 
     @staticmethod
     def forward(z: Tensor, weights: Tensor, bandwidths: tuple[float, ...]) -> tuple[Tensor, Tensor]:
-        """Compute the means, and the slope at each pair of rows, (N, N); both with a leading axis if ``z`` has one.
+        """Compute the means, and the slope at each pair of rows, (N, N); both with a leading axis
+        if ``z`` has one.
 
         The weights then have that axis, of runs, too, or are the same for every run.
         """
@@ -93,11 +96,13 @@ class MeanKernel(torch.autograd.Function):
 
 
 def mean_kernels(z: Tensor, weights: Tensor, bandwidths: tuple[float, ...] = BANDWIDTHS) -> Tensor:
-    """Compute (E, E) weighted means of Gaussian kernels between groups of rows, each row paired with itself included.
+    """Compute (E, E) weighted means of Gaussian kernels between groups of rows, each row paired
+    with itself included.
 
     Args:
         z: (N, m) features.
-        weights: (E, N) of the rows in each group, constants; they may differ between the runs of a stack.
+        weights: (E, N) of the rows in each group, constants; they may differ between the runs of a
+            stack.
         bandwidths: factors of the squared distances, whose kernels are added.
     """
     means: Tensor = MeanKernel.apply(z, weights, bandwidths)[0]
@@ -113,7 +118,8 @@ def kernel_distance(
 
 
 def mean_mmd(z: Tensor, batch: EnvBatch) -> Tensor:
-    """Average the squared maximum mean discrepancy over the E(E-1)/2 pairs of environments; 0 for one environment.
+    """Average the squared maximum mean discrepancy over the E(E-1)/2 pairs of environments; 0 for
+    one environment.
 
     Args:
         z: (N, m) features.
@@ -132,10 +138,12 @@ def mean_mmd(z: Tensor, batch: EnvBatch) -> Tensor:
 
 
 def mean_moment_distance(z: Tensor, batch: EnvBatch) -> Tensor:
-    """Average CORAL's distance of means and covariances over all pairs of environments; 0 for one environment.
+    """Average CORAL's distance of means and covariances over all pairs of environments; 0 for one
+    environment.
 
-    For each pair: mean_j (difference of means)_j^2 + mean_jk (difference of covariances)_jk^2. The average of
-    (a_i - a_j)^2 over pairs is twice the unbiased variance of the a, which needs no loop over pairs.
+    For each pair: mean_j (difference of means)_j^2 + mean_jk (difference of covariances)_jk^2. The
+    average of (a_i - a_j)^2 over pairs is twice the unbiased variance of the a, which needs no loop
+    over pairs.
     """
     if len(batch.sizes) == 1:
         return z.new_zeros(())
@@ -148,21 +156,26 @@ def mean_moment_distance(z: Tensor, batch: EnvBatch) -> Tensor:
 
 
 def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the mean, (..., m), and the unbiased covariance, (..., m, m), of the rows of (..., n, m)."""
+    """Compute the mean, (..., m), and the unbiased covariance, (..., m, m), of the rows of (..., n,
+    m).
+    """
     center = x.mean(-2)
     centered = x - center[..., None, :]
     return center, centered.mT @ centered / (x.shape[-2] - 1)
 
 
 def _mean_variance(a: Tensor) -> Tensor:
-    """Average all entries' unbiased variances over axis 0; torch's own ``var`` is slow over a leading axis."""
+    """Average all entries' unbiased variances over axis 0; torch's own ``var`` is slow over a
+    leading axis.
+    """
     center = a.mean(0).detach()  # as deviations sum to 0, no gradient goes through it
     variance: Tensor = F.mse_loss(a, center.expand_as(a)) * (len(a) / (len(a) - 1))
     return variance
 
 
 def moment_distance(z: Tensor, member: Tensor) -> Tensor:
-    """Compute CORAL's distance of means and covariances of two groups of rows, (2, N) ones and zeros.
+    """Compute CORAL's distance of means and covariances of two groups of rows, (2, N) ones and
+    zeros.
 
     A group of less than two rows counts as one of two, so that nothing is divided by zero.
     """
@@ -177,7 +190,9 @@ def moment_distance(z: Tensor, member: Tensor) -> Tensor:
 
 
 def environment_variances(z: Tensor, batch: EnvBatch) -> Tensor:
-    """Compute the (E, m) unbiased variances of (N, m) features within each environment; NaN for one row."""
+    """Compute the (E, m) unbiased variances of (N, m) features within each environment; NaN for one
+    row.
+    """
     if len(set(batch.sizes)) == 1:
         return _variances(z.view(len(batch.sizes), -1, z.shape[1]))
     return torch.stack([_variances(part) for part in batch.split(z)])
@@ -200,14 +215,17 @@ def cuts(sizes: tuple[int, ...]) -> RandomInputs:
 
 
 def two_groups(s: Step) -> Tensor:
-    """Split the rows at the cuts of their minibatches: (2, N) ones and zeros, the rows before the cuts and the rest."""
+    """Split the rows at the cuts of their minibatches: (2, N) ones and zeros, the rows before the
+    cuts and the rest.
+    """
     position = torch.cat([torch.arange(size, device=s.x.device) for size in s.sizes])
     before = position < s.random["cuts"][s.env]
     return torch.stack([before, ~before]).to(s.x.dtype)
 
 
 def regularized(s: Step, distance: Callable[[Tensor, Tensor], Tensor]) -> Outcome:
-    """Add to the mean risk ``mmd_gamma`` times the groups' distance; 0 if it is NaN or a group has less than two rows.
+    """Add to the mean risk ``mmd_gamma`` times the groups' distance; 0 if it is NaN or a group has
+    less than two rows.
 
     Args:
         distance: (N, m) features and (2, N) membership -> scalar, finite for every membership.

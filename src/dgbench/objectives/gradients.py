@@ -23,12 +23,16 @@ def detached(tensors: Tensors) -> dict[str, Tensor]:
 
 
 def inner_product(a: Tensors, b: Tensors) -> Tensor:
-    """Compute the inner product of ``a`` and ``b``, all tensors as one vector; the names are those of the first."""
+    """Compute the inner product of ``a`` and ``b``, all tensors as one vector; the names are those
+    of the first.
+    """
     return torch.stack([(value * b[key]).sum() for key, value in a.items()]).sum()
 
 
 def scale_gradient(z: Tensor, factor: Tensor | float) -> Tensor:
-    """Return ``z`` itself, exactly; the gradient that comes back through it is multiplied by ``factor``."""
+    """Return ``z`` itself, exactly; the gradient that comes back through it is multiplied by
+    ``factor``.
+    """
     return z.detach() + factor * (z - z.detach())
 
 
@@ -45,9 +49,10 @@ def risk_and_gradient(
         nets: the networks; not changed but for their running statistics.
         params: where to differentiate, keyed ``network.parameter``.
         risk: the function.
-        keep_statistics: let the forward pass update running statistics, as it would outside; otherwise the update
-            is thrown away, as with a copy of the networks.
-        differentiable: the gradient may be differentiated again, which takes a slower backward pass.
+        keep_statistics: let the forward pass update running statistics, as it would outside;
+            otherwise the update is thrown away, as with a copy of the networks.
+        differentiable: the gradient may be differentiated again, which takes a slower backward
+            pass.
     """
     result, backward, _ = _differentiable(
         nets, params, lambda bound: (risk(bound), {}), keep_statistics
@@ -62,7 +67,8 @@ def outcome_and_gradient(
     objective: Callable[[BoundNetworks], Outcome],
     keep_statistics: bool = True,
 ) -> tuple[Outcome, dict[str, Tensor]]:
-    """Evaluate an objective on the networks; return its outcome, detached, and the gradient of its loss.
+    """Evaluate an objective on the networks; return its outcome, detached, and the gradient of its
+    loss.
 
     Args:
         nets, params, keep_statistics: as of :func:`risk_and_gradient`.
@@ -90,8 +96,8 @@ def environment_gradients(
     """Compute the (E,) risks of all environments and their gradients, (E, ...) by parameter name.
 
     Args:
-        together: one forward pass over all rows, as OoD-Bench does, instead of one per environment (DomainBed);
-            the results differ only under an unfrozen BatchNorm.
+        together: one forward pass over all rows, as OoD-Bench does, instead of one per environment
+            (DomainBed); the results differ only under an unfrozen BatchNorm.
         differentiable: the gradients may be differentiated again.
     """
     if together:
@@ -137,7 +143,9 @@ def _differentiable(
     value: Callable[[BoundNetworks], tuple[Tensor, Any]],
     keep_statistics: bool = True,
 ) -> tuple[Tensor, Callable[..., Any], Any]:
-    """Evaluate ``value`` at ``params``; return its result, the function for its gradient, and its auxiliary output."""
+    """Evaluate ``value`` at ``params``; return its result, the function for its gradient, and its
+    auxiliary output.
+    """
 
     def function(params: Tensors) -> tuple[Tensor, tuple[Tensors, Any]]:
         # a buffer that is written to must be born inside the transformation
@@ -161,18 +169,24 @@ def copied(tensors: Tensors) -> dict[str, Tensor]:
 
 
 def set_statistics(nets: AnyNetworks, moved: Tensors) -> None:
-    """Set the networks' running statistics to ``moved``, copies of them that a forward pass has updated."""
+    """Set the networks' running statistics to ``moved``, copies of them that a forward pass has
+    updated.
+    """
     for key, value in nets.statistics().items():
         value.copy_(moved[key].detach())
 
 
 def saved(nets: AnyNetworks, name: str) -> dict[str, Tensor]:
-    """Copy a network's trainable parameters and running statistics to entries of a state, ``kept/network/tensor``."""
+    """Copy a network's trainable parameters and running statistics to entries of a state,
+    ``kept/network/tensor``.
+    """
     return {_entry(key): value.detach().clone() for key, value in _tensors(nets, name).items()}
 
 
 def with_saved(nets: AnyNetworks, name: str, state: Tensors) -> AnyNetworks:
-    """Return the networks with the tensors of ``name`` replaced by those that :func:`saved` put into the state."""
+    """Return the networks with the tensors of ``name`` replaced by those that :func:`saved` put
+    into the state.
+    """
     return nets.bind({key: state[_entry(key)] for key in _tensors(nets, name)})
 
 

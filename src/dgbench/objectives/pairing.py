@@ -16,8 +16,9 @@ from dgbench.batches import EnvBatch
 class Pairs:
     """P pairs of environments, row k of the first beside row k of the second.
 
-    Both sides are as long as the longest minibatch L; rows beyond the shorter of the two repeat a last row and have
-    weight 0, so that no shape depends on which environments were paired. (Only an unfrozen BatchNorm sees them.)
+    Both sides are as long as the longest minibatch L; rows beyond the shorter of the two repeat a
+    last row and have weight 0, so that no shape depends on which environments were paired. (Only an
+    unfrozen BatchNorm sees them.)
     """
 
     #: (P, L) row numbers within the batch
@@ -39,12 +40,16 @@ def pair_rows(batch: EnvBatch, first: Tensor, second: Tensor) -> Pairs:
 
 
 def cyclic_pairs(batch: EnvBatch, permutation: Tensor) -> Pairs:
-    """Form DomainBed's pairs P(n): with the (E,) permutation p, environment p_i beside p_(i+1 mod E)."""
+    """Form DomainBed's pairs P(n): with the (E,) permutation p, environment p_i beside p_(i+1 mod
+    E).
+    """
     return pair_rows(batch, permutation, permutation.roll(-1))
 
 
 def shuffle_second(pairs: Pairs, keys: Tensor) -> Pairs:
-    """Permute the second side of every pair within its counting rows, by (P, L) uniform random ``keys``."""
+    """Permute the second side of every pair within its counting rows, by (P, L) uniform random
+    ``keys``.
+    """
     # keys lie in [0, 1): the padding, at 2, sorts behind every row that counts
     order = torch.where(pairs.weight > 0, keys, 2.0).argsort(-1)
     return Pairs(pairs.first, pairs.second.gather(1, order), pairs.weight)
@@ -59,7 +64,8 @@ def partners(matches: Tensor, u: Tensor) -> Tensor:
     """Choose for every row another row that counts as the same, or itself where there is none.
 
     Args:
-        matches: (n, n) bool, whether column j may stand beside row i; the diagonal is not looked at.
+        matches: (n, n) bool, whether column j may stand beside row i; the diagonal is not looked
+            at.
         u: (n,) uniform random numbers in [0, 1), one choice each.
 
     Returns:
@@ -75,7 +81,9 @@ def partners(matches: Tensor, u: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Half:
-    """Some rows of a minibatch: images, labels, and for every image another of its class and environment."""
+    """Some rows of a minibatch: images, labels, and for every image another of its class and
+    environment.
+    """
 
     x: Tensor
     y: Tensor
@@ -83,7 +91,8 @@ class Half:
 
 
 def halves(batch: EnvBatch, u: Tensor) -> tuple[Half, Half]:
-    """Cut every environment's rows into the first half and the next as many; a single row is in both.
+    """Cut every environment's rows into the first half and the next as many; a single row is in
+    both.
 
     Args:
         batch: minibatches of all environments.

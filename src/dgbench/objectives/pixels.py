@@ -40,7 +40,8 @@ def quantized(u: Tensor) -> Tensor:
 
 
 def amplitude_mix(u: Tensor, partner: Tensor, weight: Tensor) -> Tensor:
-    """Mix the Fourier amplitudes of images with those of another row, keep the phases, and clip to [0, 1].
+    """Mix the Fourier amplitudes of images with those of another row, keep the phases, and clip to
+    [0, 1].
 
     Args:
         u: (N, C, H, W) in [0, 1].

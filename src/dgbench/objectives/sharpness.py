@@ -1,4 +1,6 @@
-"""Sharpness-aware training around an objective: its gradient here and at raised weights, and an update from both."""
+"""Sharpness-aware training around an objective: its gradient here and at raised weights, and an
+update from both.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,17 @@ EPSILON = 1e-12
 
 @dataclass(frozen=True)
 class SAM:
-    """theta' = theta + rho g / |g|; the update follows g', the gradient at theta' (Foret et al., 2021).
+    """theta' = theta + rho g / |g|; the update follows g', the gradient at theta' (Foret et al.,
+    2021).
 
-    Where g is 0 the original divides by 0; here 1e-12 is added to |g|. The loss is that at theta', and the pass there
-    moves running statistics of BatchNorm a second time.
+    Where g is 0 the original divides by 0; here 1e-12 is added to |g|. The loss is that at theta',
+    and the pass there moves running statistics of BatchNorm a second time.
     """
 
     rho: Tensor | float = 0.05  #: length of the climb from theta to theta'
 
-    reports_above: ClassVar[bool] = (
-        True  #: the loss is that at theta', whose pass moves running statistics too
-    )
+    #: the loss is that at theta', whose pass moves running statistics too
+    reports_above: ClassVar[bool] = True
 
     def length(self, norm: Tensor) -> Tensor:
         """Compute the factor of g in the step to theta' from the norm of g."""
@@ -41,10 +43,11 @@ class SAM:
 
 @dataclass(frozen=True)
 class GSAM(SAM):
-    """SAM that also narrows the gap between the losses at theta and theta' (Zhuang et al., 2022; the code of SAGM).
+    """SAM that also narrows the gap between the losses at theta and theta' (Zhuang et al., 2022;
+    the code of SAGM).
 
-    The update follows g' - alpha (g - (g . g' / |g'|^2) g'). The loss is that at theta; the pass at theta' leaves
-    running statistics alone.
+    The update follows g' - alpha (g - (g . g' / |g'|^2) g'). The loss is that at theta; the pass at
+    theta' leaves running statistics alone.
     """
 
     alpha: Tensor | float = 0.1  #: weight of that gap
@@ -59,9 +62,11 @@ class GSAM(SAM):
 
 @dataclass(frozen=True)
 class SAGM(SAM):
-    """Match the gradients at theta and theta' = theta + (rho / |g| - alpha) g (Wang et al., 2023; its code).
+    """Match the gradients at theta and theta' = theta + (rho / |g| - alpha) g (Wang et al., 2023;
+    its code).
 
-    The update follows (g + g') / 2. The loss is that at theta; the pass at theta' leaves running statistics alone.
+    The update follows (g + g') / 2. The loss is that at theta; the pass at theta' leaves running
+    statistics alone.
     """
 
     alpha: Tensor | float = 0.001  #: how much of g the climb is shortened by
@@ -77,10 +82,11 @@ class SAGM(SAM):
 
 @dataclass(frozen=True)
 class Sharpened:
-    """An objective that is evaluated twice, with the same random inputs; two with equal fields are equal.
+    """An objective that is evaluated twice, with the same random inputs; two with equal fields are
+    equal.
 
-    Dropout draws masks of its own for each pass. Weight decay is the optimizer's alone and not in g. State and logs
-    are those of the first pass.
+    Dropout draws masks of its own for each pass. Weight decay is the optimizer's alone and not in
+    g. State and logs are those of the first pass.
     """
 
     method: SAM  #: how to climb and what to follow

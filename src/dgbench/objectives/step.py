@@ -1,7 +1,9 @@
-"""What an objective is given and what it returns; the risks and schedules that most objectives start from.
+"""What an objective is given and what it returns; the risks and schedules that most objectives
+start from.
 
-An objective draws nothing: it names the random inputs that it needs, and whoever trains it draws them from a generator
-of its own, in the order in which they are declared, or puts other numbers in their place.
+An objective draws nothing: it names the random inputs that it needs, and whoever trains it draws
+them from a generator of its own, in the order in which they are declared, or puts other numbers in
+their place.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from dgbench.errors import ConfigError
 
 
 class Hyperparameters(dict[str, Tensor]):
-    """0-dimensional tensors by name: ``hp.vrex_lambda``, or ``hp["lambda"]`` where a name is no identifier."""
+    """0-dimensional tensors by name: ``hp.vrex_lambda``, or ``hp["lambda"]`` where a name is no
+    identifier.
+    """
 
     def __getattr__(
         self, name: str
@@ -40,13 +44,13 @@ class Outcome:
     """What an objective returns for one update of one step."""
 
     loss: Tensor  #: scalar to differentiate with respect to the parameters of the update's groups
-    #: detached scalars worth watching, which loggers show; never used for selection. Where none is on they are dropped,
-    #: so they must come out of what is computed anyway.
+    #: detached scalars worth watching, which loggers show; never used for selection. Where none is
+    #: on they are dropped, so they must come out of what is computed anyway.
     logs: Tensors = field(default_factory=dict)
     #: the algorithm's new state; keys left out keep their value
     state: Tensors = field(default_factory=dict)
-    #: gradients by parameter name, for methods whose update is no gradient of one scalar; replaces the differentiation
-    #: of ``loss``
+    #: gradients by parameter name, for methods whose update is no gradient of one scalar; replaces
+    #: the differentiation of ``loss``
     grads: Tensors | None = None
 
 
@@ -92,7 +96,9 @@ class Step:
 
     @property
     def drawn(self) -> Tensor | None:
-        """(E,) numbers of the step's environments among all that are trained on; None where it has all of them."""
+        """(E,) numbers of the step's environments among all that are trained on; None where it has
+        all of them.
+        """
         return self.batch.drawn
 
     @property
@@ -123,15 +129,17 @@ class Step:
     def separate_features(self) -> Tensor:
         """Compute (N, m) features as of one forward pass per environment.
 
-        One pass over all rows has the same result and is made instead, unless an unfrozen BatchNorm looks at the whole
-        minibatch.
+        One pass over all rows has the same result and is made instead, unless an unfrozen BatchNorm
+        looks at the whole minibatch.
         """
         if self.networks.mixes_rows("featurizer"):
             return torch.cat([self.networks.featurizer(x) for x in self.split(self.x)])
         return self.features()
 
     def separate_logits(self) -> Tensor:
-        """Compute (N, K) logits as of one forward pass per environment; see :meth:`separate_features`."""
+        """Compute (N, K) logits as of one forward pass per environment; see
+        :meth:`separate_features`.
+        """
         return self.networks.classifier(self.separate_features())
 
     def risk(self, logits: Tensor) -> Tensor:
@@ -139,7 +147,9 @@ class Step:
         return F.cross_entropy(logits, self.y)
 
     def environment_risks(self, logits: Tensor | None = None) -> Tensor:
-        """Compute R_e, the (E,) mean cross entropies of (N, K) logits, or else :meth:`logits`, in the environments."""
+        """Compute R_e, the (E,) mean cross entropies of (N, K) logits, or else :meth:`logits`, in
+        the environments.
+        """
         return environment_risks(self.logits() if logits is None else logits, self.batch)
 
 
@@ -159,7 +169,9 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Surveyed:
-    """What :meth:`Algorithm.digest` is given: all M training images of one run, environment by environment."""
+    """What :meth:`Algorithm.digest` is given: all M training images of one run, environment by
+    environment.
+    """
 
     rows: Tensor  #: (M, ...) what :meth:`Algorithm.survey` made of them
     y: Tensor  #: (M,) labels
@@ -183,8 +195,8 @@ def invariance_penalty(logits: Tensor, batch: EnvBatch) -> Tensor:
     """Compute IRMv1's penalty of (N, K) logits, mean_e G_e(even rows) * G_e(odd rows).
 
     G is the derivative of the risk with respect to a factor on the logits, taken at 1: the mean of
-    <softmax(l) - onehot(y), l>. The product of the halves is an unbiased estimate of the squared gradient and may be
-    negative.
+    <softmax(l) - onehot(y), l>. The product of the halves is an unbiased estimate of the squared
+    gradient and may be negative.
     """
     # <onehot(y), l> by gathering: one_hot cannot be mapped by vmap
     slopes = (logits.softmax(1) * logits).sum(1) - logits.gather(1, batch.y[:, None]).squeeze(1)
@@ -196,12 +208,16 @@ Count = TypeVar("Count", int, Tensor)
 
 
 def epoch_of(step: Count, epochs: int, n_steps: int) -> Count:
-    """Compute the number, from 0, of the epoch that a step belongs to, if ``n_steps`` steps are ``epochs`` epochs."""
+    """Compute the number, from 0, of the epoch that a step belongs to, if ``n_steps`` steps are
+    ``epochs`` epochs.
+    """
     return step * epochs // max(n_steps, 1)
 
 
 def dropped(step: int, share: float, n_steps: int) -> float:
-    """Return the learning rate's factor: 0.1 after this share of the steps, else 1; with a share of 1, always 1."""
+    """Return the learning rate's factor: 0.1 after this share of the steps, else 1; with a share of
+    1, always 1.
+    """
     return 0.1 if share < 1 and step >= share * n_steps else 1.0
 
 
@@ -278,7 +294,9 @@ class Permutation(RandomInput):
 
 @dataclass(frozen=True)
 class CrossPermutation(RandomInput):
-    """Partners from the other half: with 2 n the length of the last axis, each half is a permutation of the other."""
+    """Partners from the other half: with 2 n the length of the last axis, each half is a
+    permutation of the other.
+    """
 
     def draw(self, rng: np.random.Generator, steps: int) -> np.ndarray:
         half = self.shape[-1] // 2

@@ -29,11 +29,12 @@ def distances(images: Tensor, x: Tensor) -> Tensor:
 
 
 def semantics(featurizer: Callable[..., Any], x: Tensor, parts: str) -> tuple[Tensor, Tensor]:
-    """Compute the (n, m) features of (n, C, H, W) images, and what a decoder takes for their semantics.
+    """Compute the (n, m) features of (n, C, H, W) images, and what a decoder takes for their
+    semantics.
 
     Args:
-        parts: ``none``: the features; ``pooled``: (n, 4 m), each repeated; ``map``: (n, 4 m), each channel's maxima
-            over four horizontal bands of the last map.
+        parts: ``none``: the features; ``pooled``: (n, 4 m), each repeated; ``map``: (n, 4 m), each
+            channel's maxima over four horizontal bands of the last map.
     """
     if parts == "map":
         z, maps = featurizer(x, maps=True)
@@ -43,7 +44,8 @@ def semantics(featurizer: Callable[..., Any], x: Tensor, parts: str) -> tuple[Te
 
 
 def discrimination_loss(discriminator: Discriminator, fake: Tensor, real: Tensor) -> Tensor:
-    """Sum over scales mean D(fake)^2 + mean (D(real) - 1)^2 + 0.01 mean_i |d sum D(real) / d real_i|^2.
+    """Sum over scales mean D(fake)^2 + mean (D(real) - 1)^2 + 0.01 mean_i |d sum D(real) / d
+    real_i|^2.
 
     Differentiable by the discriminator's parameters, the last term too.
     """
@@ -85,7 +87,8 @@ def swapped(
         evaluate: the translator is in evaluation mode.
 
     Returns:
-        x_ba, with the semantics of ``a`` and the variation of ``b``; x_ab; the variations and the semantics of both.
+        x_ba, with the semantics of ``a`` and the variation of ``b``; x_ab; the variations and the
+        semantics of both.
     """
     v = [nets.translator(gray(x), evaluate=evaluate) for x in (a, b)]
     f = [semantics(nets.initial_featurizer, x, parts)[1] for x in (a, b)]
@@ -98,7 +101,9 @@ def swapped(
 
 
 def late_weight(update: Tensor, begin: Tensor, first: Tensor, slope: Tensor, top: Tensor) -> Tensor:
-    """Compute a weight in update 1, 2, ...: ``first``, rising after ``begin`` to ``top``; 0 if 0 one update before."""
+    """Compute a weight in update 1, 2, ...: ``first``, rising after ``begin`` to ``top``; 0 if 0
+    one update before.
+    """
 
     def weight(k: Tensor) -> Tensor:
         return torch.where(
@@ -111,14 +116,16 @@ def late_weight(update: Tensor, begin: Tensor, first: Tensor, slope: Tensor, top
 def cycled(
     nets: AnyNetworks, x_ba: Tensor, x_ab: Tensor, parts: str, learns: Tensor
 ) -> tuple[list[Tensor], AnyNetworks]:
-    """Swap once more the images that :func:`swapped` made; ideally, this gives back those that it was given.
+    """Swap once more the images that :func:`swapped` made; ideally, this gives back those that it
+    was given.
 
     Args:
         nets: the networks, whose own statistics do not change.
         x_ba, x_ab: (n, C, H, W); the gradient does not go through their semantics.
         parts: see :func:`semantics`.
-        learns: 0-dimensional bool; True: the gradient of the variations goes to the encoder, not to the images;
-            False: it goes to the images, and the encoder is constant, in evaluation mode.
+        learns: 0-dimensional bool; True: the gradient of the variations goes to the encoder, not to
+            the images; False: it goes to the images, and the encoder is constant, in evaluation
+            mode.
 
     Returns:
         Images a and b, and the networks bound to the statistics that this leaves.

@@ -59,7 +59,9 @@ def build(config: Any, group: str, **extra: Any) -> Any:
 
 
 def _not_built(group: str, reason: BaseException | str) -> ConfigError:
-    """Build the one-line error of a group that cannot be built; of an exception it gives class and message."""
+    """Build the one-line error of a group that cannot be built; of an exception it gives class and
+    message.
+    """
     text = reason if isinstance(reason, str) else f"{type(reason).__name__}: {reason}"
     unexpected = re.search(r"unexpected keyword argument '(\w+)'", text)
     key = unexpected[1] if unexpected else ""
@@ -74,9 +76,11 @@ def _not_built(group: str, reason: BaseException | str) -> ConfigError:
 
 
 def build_plain(keys: Mapping[str, Any], group: str) -> Any:
-    """Instantiate the class of a group with plain values as they stand, none of which is built itself.
+    """Instantiate the class of a group with plain values as they stand, none of which is built
+    itself.
 
-    Hydra finds the class, and would copy and resolve every value of the group as a configuration, in 30 ms for images.
+    Hydra finds the class, and would copy and resolve every value of the group as a configuration,
+    in 30 ms for images.
 
     Args:
         keys: of the group, with ``_target_``; the class gets copies.
@@ -102,7 +106,8 @@ def imported(path: str, key: str) -> Any:
         key: where it was written.
 
     Raises:
-        ConfigError: it is not there, or its module raised something; with the file and line of that.
+        ConfigError: it is not there, or its module raised something; with the file and line of
+            that.
     """
     module, _, name = path.replace(":", ".").rpartition(".")
     if not module:
@@ -114,14 +119,18 @@ def imported(path: str, key: str) -> Any:
             raise
         fault, fix = one_line(error, None), "correct the path"
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-            fix = f"put the folder that holds {module.partition('.')[0]} on PYTHONPATH, or correct the path"
+            fix = (
+                f"put the folder that holds {module.partition('.')[0]} on PYTHONPATH, or correct "
+                "the path"
+            )
         elif place := raised_at(error):
             fault, fix = f"{place}: {fault}", "correct that file, or install what it imports"
         raise ConfigError(f"{key}={path} cannot be imported ({fault}); {fix}") from error
 
 
 def class_at(path: str, key: str, base: type[T]) -> type[T]:
-    """Import a class by its path, as :func:`imported`. (Hydra's ``get_class`` also logs what its module raises.)
+    """Import a class by its path, as :func:`imported`. (Hydra's ``get_class`` also logs what its
+    module raises.)
 
     Args:
         path: ``package.module.Class``.
@@ -140,17 +149,22 @@ def class_at(path: str, key: str, base: type[T]) -> type[T]:
 
 @cache
 def conf_of(group: str, name: str) -> Any:
-    """Read the content of a file of ``conf/``, interpolations unresolved; it is cached, so do not change it."""
+    """Read the content of a file of ``conf/``, interpolations unresolved; it is cached, so do not
+    change it.
+    """
     return read_yaml(CONF / group / f"{name}.yaml")
 
 
-#: small networks of ``conf/`` -> least side of their images, and what their width is a multiple of (groups of norms)
+#: small networks of ``conf/`` -> least side of their images, and what their width is a multiple of
+#: (groups of norms)
 WIDEST = 4096  #: units of a small network; memory is asked for what is wider
 SMALL = {"mlp": (1, 1), "mnist_cnn": (14, 8)}
 
 
 def is_small(config: Mapping[str, Any], image: Sequence[int]) -> bool:
-    """Return whether no check with torch is needed: a small network, random weights, and device ``auto`` or ``cpu``."""
+    """Return whether no check with torch is needed: a small network, random weights, and device
+    ``auto`` or ``cpu``.
+    """
     trainer = config["trainer"]
     runs_anywhere = trainer["device"] in ("auto", "cpu") and trainer["precision"] == "32-true"
     return (
@@ -161,7 +175,9 @@ def is_small(config: Mapping[str, Any], image: Sequence[int]) -> bool:
 
 
 def has_small_network(config: Mapping[str, Any], image: Sequence[int]) -> bool:
-    """Return whether the network is one of :data:`SMALL`, of a width up to :data:`WIDEST`, and takes such images."""
+    """Return whether the network is one of :data:`SMALL`, of a width up to :data:`WIDEST`, and
+    takes such images.
+    """
     backbone = config["backbone"]
     width, side = backbone.get("width"), min(image[1:]) if len(image) == 3 else 0
     changed = {"name": backbone.get("name"), "width": width}
@@ -176,7 +192,9 @@ def has_small_network(config: Mapping[str, Any], image: Sequence[int]) -> bool:
 
 
 def without(config: Mapping[str, Any], group: str, *keys: str) -> dict[str, Any]:
-    """Return ``{group: config[group]}``, to be built, without keys that its class does not take, e.g. ``name``."""
+    """Return ``{group: config[group]}``, to be built, without keys that its class does not take,
+    e.g. ``name``.
+    """
     return {group: {key: value for key, value in config[group].items() if key not in keys}}
 
 
@@ -189,13 +207,16 @@ class InitialWeights(Protocol):
 
     @property
     def planned_identity(self) -> str:
-        """The identity for a plan: a file that is not on disk is not fetched for it, and named as absent."""
+        """The identity for a plan: a file that is not on disk is not fetched for it, and named as
+        absent.
+        """
 
     #: class:`dgbench.networks.weights.ImageRecord`: mean, deviation and size of its training images
     images: Any
     #: OpenCLIP's name of the model whose text encoder the file holds, if it holds one
     text_model: str | None
-    #: how much of the network came from a file, :class:`dgbench.networks.checkpoint_layouts.Arrival`; None: nothing yet
+    #: how much of the network came from a file,
+    #: :class:`dgbench.networks.checkpoint_layouts.Arrival`; None: nothing yet
     arrival: Any
 
     def to_fetch(self) -> str | None:
@@ -246,14 +267,15 @@ def dataset_options(dataset: Mapping[str, Any]) -> DatasetOptions:
     unset = [key for key, value in dataset.items() if value == "???"]
     if unset:
         raise ConfigError(
-            f"dataset.{unset[0]} is not set; add dataset.{unset[0]}=VALUE, see docs/reference/configuration.md"
+            f"dataset.{unset[0]} is not set; add dataset.{unset[0]}=VALUE, see "
+            "docs/reference/configuration.md"
         )
     keys = without({"dataset": dataset}, "dataset", *NOT_BUILT)
     options: DatasetOptions = build_plain(keys["dataset"], "dataset")
     if not hasattr(options, "describe"):
         raise ConfigError(
-            f"dataset._target_={dataset['_target_']} describes no dataset; choose a file of conf/dataset, or see "
-            "docs/tutorials/own_dataset.md"
+            f"dataset._target_={dataset['_target_']} describes no dataset; choose a file of "
+            "conf/dataset, or see docs/tutorials/own_dataset.md"
         )
     return options
 
@@ -261,7 +283,8 @@ def dataset_options(dataset: Mapping[str, Any]) -> DatasetOptions:
 def described(
     options: DatasetOptions, *, absent_ok: bool = False, download: bool = False
 ) -> DatasetInfo:
-    """Describe the dataset in names and numbers, without decoding an image; see :class:`DatasetOptions`.
+    """Describe the dataset in names and numbers, without decoding an image; see
+    :class:`DatasetOptions`.
 
     Raises:
         ConfigError, DataError: as :meth:`DatasetOptions.describe`.
@@ -279,7 +302,9 @@ def built(options: DatasetOptions) -> Environments:
 
 
 def _one_line(call: Callable[[], T]) -> T:
-    """Call a function; raise an error that is no :class:`DgbenchError` again as a ConfigError of one line."""
+    """Call a function; raise an error that is no :class:`DgbenchError` again as a ConfigError of
+    one line.
+    """
     try:
         return call()
     except DgbenchError:

@@ -1,8 +1,9 @@
-"""Code in a run's identity: classes of dgbench by the name that ``conf/`` has for them, a user's own by its text.
+"""Code in a run's identity: classes of dgbench by the name that ``conf/`` has for them, a user's
+own by its text.
 
-A path like ``dgbench.networks.small.MLPFeaturizer`` says where a class stands in this version, so a hash that held it
-would change with every move. The text of a module of a user's own is what is trained: an edited objective is another
-one, though its path is the same.
+A path like ``dgbench.networks.small.MLPFeaturizer`` says where a class stands in this version, so a
+hash that held it would change with every move. The text of a module of a user's own is what is
+trained: an edited objective is another one, though its path is the same.
 """
 
 from __future__ import annotations
@@ -25,16 +26,19 @@ from dgbench.records.rows import shown
 HASH_DIGITS = 12
 #: keys whose value is the import path of code
 CODE_KEYS = ("_target_", "objective")
-#: packages that dgbench needs itself: like its own classes they count by name, whatever version is installed
+#: packages that dgbench needs itself: like its own classes they count by name, whatever version is
+#: installed
 LIBRARIES = frozenset(
     {
         "builtins", "dgbench", "hydra", "hydra_plugins", "numpy", "pytorch_lightning", "scipy", "sklearn", "timm",
         "torch", "torchvision",
     }
 )  # fmt: skip
-#: functions of dgbench that a received file may name: they read lists of images and paint, and import nothing
+#: functions of dgbench that a received file may name: they read lists of images and paint, and
+#: import nothing
 FUNCTIONS = ("dgbench.data.datasets.", "dgbench.data.transforms.")
-#: class of today -> the name it had when runs were first named after it; a class that is renamed gets a line here
+#: class of today -> the name it had when runs were first named after it; a class that is renamed
+#: gets a line here
 FORMER_NAMES: Mapping[str, str] = {}
 
 _PATH = re.compile(rf"\b(?:{'|'.join(CODE_KEYS)}): *(\w+(?:\.\w+)+)")
@@ -49,8 +53,8 @@ def user_code(content: Any) -> dict[str, str]:
     """Find the code of a user's own that a configuration names.
 
     Returns:
-        Import path -> 12 digits of its module's text, in which comments, docstrings and layout do not count; empty
-        digits where the module has no file, e.g. in a notebook.
+        Import path -> 12 digits of its module's text, in which comments, docstrings and layout do
+        not count; empty digits where the module has no file, e.g. in a notebook.
     """
     named_paths = {
         item for key, item in _items(content) if key in CODE_KEYS and isinstance(item, str)
@@ -74,7 +78,9 @@ def _replaced(content: Any, replace: Callable[[Any], Any]) -> Any:
 
 
 def present_path(path: Any) -> Any:
-    """Map a former import path of a class of dgbench to the one it has today; return any other value as it is."""
+    """Map a former import path of a class of dgbench to the one it has today; return any other
+    value as it is.
+    """
     if not isinstance(path, str) or not path.startswith("dgbench.") or path in _registered("**"):
         return path
     name, ours = (
@@ -85,7 +91,8 @@ def present_path(path: Any) -> Any:
 
 
 def raised_at(error: BaseException) -> str:
-    """Find ``FILE, line N`` of the innermost line of an algorithm, or of a user's own code, that led to an error.
+    """Find ``FILE, line N`` of the innermost line of an algorithm, or of a user's own code, that
+    led to an error.
 
     Empty where only lines of Python, of installed packages and of the rest of dgbench did.
     """
@@ -103,7 +110,9 @@ def raised_at(error: BaseException) -> str:
 
 
 def _is_library(file: Path) -> bool:
-    """Return whether a file is part of Python, of an installed package, or of dgbench without its algorithms."""
+    """Return whether a file is part of Python, of an installed package, or of dgbench without its
+    algorithms.
+    """
     if file.is_relative_to(PACKAGE):
         return not file.is_relative_to(PACKAGE / "algorithms")
     installed = {"site-packages", "dist-packages"} & {*file.parts}
@@ -111,31 +120,36 @@ def _is_library(file: Path) -> bool:
 
 
 def refuse_code(content: Any, place: str, *groups: str) -> None:
-    """Refuse import paths by which a file's author could run code of their choice, before anything is imported.
+    """Refuse import paths by which a file's author could run code of their choice, before anything
+    is imported.
 
     Args:
         content: plain values of a file.
         place: file and key that hold them.
-        groups: of ``conf/``; what their files name of dgbench may stand in the content, see :func:`allowed_code`.
+        groups: of ``conf/``; what their files name of dgbench may stand in the content, see
+            :func:`allowed_code`.
 
     Raises:
-        RecordError: an import path that no file of the groups names, or an interpolation, which may read the
-            environment.
+        RecordError: an import path that no file of the groups names, or an interpolation, which may
+            read the environment.
     """
     allowed = frozenset().union(*map(allowed_code, groups))
     for key, item in _items(content):
         if isinstance(item, str) and (item not in allowed if key in CODE_KEYS else "${" in item):
             raise RecordError(
-                f"{place}: {ascii(key)[1:-1]}={shown(item)} is no class of dgbench that conf/{groups[0]} names, and "
-                "would run; if you trust whoever made it, add trust=true"
+                f"{place}: {ascii(key)[1:-1]}={shown(item)} is no class of dgbench that "
+                f"conf/{groups[0]} names, and would run; if you trust whoever made it, add "
+                "trust=true"
             )
 
 
 @cache
 def allowed_code(group: str) -> frozenset[str]:
-    """Find what a received file may name for a group of ``conf/``: dgbench's own code that its files name.
+    """Find what a received file may name for a group of ``conf/``: dgbench's own code that its
+    files name.
 
-    That are classes, and the functions of :data:`FUNCTIONS`, none of which imports what an argument names.
+    That are classes, and the functions of :data:`FUNCTIONS`, none of which imports what an argument
+    names.
     """
     return frozenset(
         path for path in _registered(group) if _is_class(path) or path.startswith(FUNCTIONS)
@@ -148,7 +162,9 @@ def _is_class(path: str) -> bool:
 
 @cache
 def _registered(group: str) -> frozenset[str]:
-    """Find the import paths of classes and functions that files of a group of ``conf/`` name; ``**`` is all groups."""
+    """Find the import paths of classes and functions that files of a group of ``conf/`` name;
+    ``**`` is all groups.
+    """
     texts = (file.read_text(encoding="utf-8") for file in CONF.glob(f"{group}/*.yaml"))
     return frozenset(path for text in texts for path in _PATH.findall(re.sub("#.*", "", text)))
 
@@ -165,7 +181,9 @@ def _objectives() -> Mapping[str, str]:
 
 
 def class_name(path: Any) -> Any:
-    """Return the name of code: ``vrex`` for dgbench's objectives, ``MLPFeaturizer`` for its classes, else the path."""
+    """Return the name of code: ``vrex`` for dgbench's objectives, ``MLPFeaturizer`` for its
+    classes, else the path.
+    """
     if not isinstance(path, str) or not path.startswith("dgbench."):
         return path
     return _objectives().get(path) or _last_name(path)
@@ -177,7 +195,9 @@ def _last_name(path: str) -> str:
 
 
 def _items(content: Any) -> Iterator[tuple[Any, Any]]:
-    """Iterate over all keys of plain values, at any depth, with their values; the key in a list is the position."""
+    """Iterate over all keys of plain values, at any depth, with their values; the key in a list is
+    the position.
+    """
     for key, item in content.items() if isinstance(content, Mapping) else enumerate(content):
         yield key, item
         if isinstance(item, (Mapping, list)):
@@ -198,7 +218,9 @@ def _text_digest(path: str) -> str:
 
 
 def _module_file(path: str) -> Path | None:
-    """Find the file that an import path such as ``package.module.Class.method`` stands in, without running it."""
+    """Find the file that an import path such as ``package.module.Class.method`` stands in, without
+    running it.
+    """
     parts = path.split(".")
     for length in range(len(parts) - 1, 0, -1):
         try:
@@ -215,7 +237,9 @@ def _module_file(path: str) -> Path | None:
 
 
 def _lines(node: ast.AST, depth: int) -> Iterator[str]:
-    """Write a syntax tree out so that every version of Python writes it alike: what is empty is left out."""
+    """Write a syntax tree out so that every version of Python writes it alike: what is empty is
+    left out.
+    """
     yield f"{depth} {type(node).__name__}"
     for field, value in ast.iter_fields(node):
         items = value if isinstance(value, list) else [value]

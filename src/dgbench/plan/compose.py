@@ -1,8 +1,8 @@
 """Compose the configuration of each study of a command.
 
-Hydra takes some 100 ms to compose a configuration. Studies of a command differ in a few plain values, so Hydra composes
-once for every choice of groups, and values are set in a copy of what it composed.
-``tests/plan/test_composing.py`` compares with Hydra's own composition over random sweeps.
+Hydra takes some 100 ms to compose a configuration. Studies of a command differ in a few plain
+values, so Hydra composes once for every choice of groups, and values are set in a copy of what it
+composed. ``tests/plan/test_composing.py`` compares with Hydra's own composition over random sweeps.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ class Composed:
 
     @property
     def key(self) -> str:
-        """Digest that is equal for configurations that plan the same runs, as long as the files that they read stay."""
+        """Digest that is equal for configurations that plan the same runs, as long as the files
+        that they read stay.
+        """
         return digest(
             {top: content.text for top, content in self.contents.items() if top not in HOW}
         )
@@ -102,7 +104,8 @@ class Composer:
     Args:
         loader: tells groups from keys.
         load: composes from overrides.
-        ready: overrides -> what was composed from them already, as a command's own configuration was.
+        ready: overrides -> what was composed from them already, as a command's own configuration
+            was.
     """
 
     def __init__(
@@ -244,7 +247,9 @@ def _with_text_keys(node: Any) -> Any:
 
 
 def _refers(text: str, tops: Iterable[str]) -> bool:
-    """Return whether interpolations may name one of these keys, as any one may that is itself made from values."""
+    """Return whether interpolations may name one of these keys, as any one may that is itself made
+    from values.
+    """
     names = [part.partition("}")[0].rstrip() for part in text.split("${")[1:]]
     return any(not name or name.endswith(":") or any(top in name for top in tops) for name in names)
 

@@ -1,4 +1,6 @@
-"""What a model takes, as :mod:`dgbench.training.cost` counts it: kept by plans, which read it without torch."""
+"""What a model takes, as :mod:`dgbench.training.cost` counts it: kept by plans, which read it
+without torch.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,11 @@ class Cost:
     disk: int  #: bytes of a finished run's checkpoints
 
     def per_minibatch(self, study: PlannedStudy) -> float:
-        """Compute the operations of all that a study does per minibatch of one environment that it trains on.
+        """Compute the operations of all that a study does per minibatch of one environment that it
+        trains on.
 
-        Features that are kept are computed once for a study. Images that are not here are counted as published, in
-        environments of equal size.
+        Features that are kept are computed once for a study. Images that are not here are counted
+        as published, in environments of equal size.
         """
         trainer, images = study.config["trainer"], _images(study)
         evaluations = -(-trainer["steps"] // trainer["eval_every"])
@@ -45,7 +48,9 @@ class Cost:
 
 
 def _images(study: PlannedStudy) -> Counts:
-    """Count the images of each environment by subset; where they are not here, from their published number."""
+    """Count the images of each environment by subset; where they are not here, from their published
+    number.
+    """
     info, dataset = study.info, study.config["dataset"]
     published, share = dataset.get("published") or {}, dataset.get("val_fraction", 0)
     n = published.get("images", 0) // len(info.given)
@@ -54,6 +59,8 @@ def _images(study: PlannedStudy) -> Counts:
 
 
 def _scored(images: Mapping[str, int], trained_on: bool, subsets: Sequence[str]) -> int:
-    """Count the images of an environment that an evaluation scores, see :class:`dgbench.data.environments.Table`."""
+    """Count the images of an environment that an evaluation scores, see
+    :class:`dgbench.data.environments.Table`.
+    """
     test = images["test"] or (0 if trained_on else images["train"])
     return images["val"] + test + (images["train"] if trained_on and "train" in subsets else 0)

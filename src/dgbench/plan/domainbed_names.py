@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 SPAWRIOUS = ("O2O_easy", "O2O_medium", "O2O_hard", "M2M_easy", "M2M_medium", "M2M_hard")
 
-#: DomainBed's name of a dataset -> ours, and its environments in the order of their index, as dgbench names them
+#: DomainBed's name of a dataset -> ours, and its environments in the order of their index, as
+#: dgbench names them
 DATASETS: Mapping[str, tuple[str, Sequence[str]]] = {
     "ColoredMNIST": ("cmnist_domainbed", ("0.10", "0.20", "0.90")),  # +90%, +80% and -90% there
     "RotatedMNIST": ("rotated_mnist", ("0", "15", "30", "45", "60", "75")),

@@ -62,8 +62,8 @@ def explain(error: BaseException, config_name: str, words: Sequence[str] = ()) -
             " See https://hydra.cc/docs/1.2/advanced/override_grammar/basic for details"
         )
         return (
-            f"{override} cannot be read: {reason}; write KEY=VALUE, and quote it for the shell, e.g. 'KEY=[1,2]'"
-            f"{_as_text(str(override))}"
+            f"{override} cannot be read: {reason}; write KEY=VALUE, and quote it for the shell, "
+            f"e.g. 'KEY=[1,2]'{_as_text(str(override))}"
         )
     typed_key = re.search(r"Could not override '([^']+)'", text)
     inner_key = str(getattr(error.__cause__, "full_key", None))
@@ -92,7 +92,9 @@ def _key_of(file: str, words: Sequence[str]) -> str:
 
 
 def _meant(word: str, root: str) -> str:
-    """Guess what a word without an equal sign is: a choice of a group, or what a report reads; empty where neither."""
+    """Guess what a word without an equal sign is: a choice of a group, or what a report reads;
+    empty where neither.
+    """
     if "=" in word:
         return ""
     choices = [in_our_names([f"{group}={word}"])[0] for group in groups(root)]
@@ -110,7 +112,9 @@ def _meant(word: str, root: str) -> str:
 
 
 def _as_text(override: str) -> str:
-    """Say how to type an override whose value is one text with special characters; empty for a list or mapping."""
+    """Say how to type an override whose value is one text with special characters; empty for a list
+    or mapping.
+    """
     key, equals, value = override.partition("=")
     if not equals or not value or value[0] in "[{":
         return ""
@@ -126,11 +130,16 @@ def _choice(group: str, name: str, _: str, words: Sequence[str]) -> str:
     close = get_close_matches(name, options(group), n=1)
     meant = f"did you mean {close[0]}? " if close else ""
     listed = ", ".join(options(group)) or f"no group {group}"
-    return f"{group}={name} is unknown; {meant}choose from {listed}{_from_elsewhere(group, name, words)}"
+    return (
+        f"{group}={name} is unknown; {meant}choose from "
+        f"{listed}{_from_elsewhere(group, name, words)}"
+    )
 
 
 def _from_elsewhere(group: str, name: str, words: Sequence[str]) -> str:
-    """Say how a choice is made that no file of ``conf/`` is: a file of the user's own, or a network of timm."""
+    """Say how a choice is made that no file of ``conf/`` is: a file of the user's own, or a network
+    of timm.
+    """
     if group == "backbone":
         return f"; a network of timm: backbone=timm backbone.arch={name}"
     if not options(group) or any(word.startswith(CONFIG_DIR) for word in words):
@@ -147,8 +156,9 @@ def _several(word: str, *_: object) -> str:
         quoted_word(f"{key}={written}") for written in (f"[{values}]", quoted(values))
     )
     return (
-        f"{word} names several values; add -m to sweep over them, write {quoted_word(f'grid.{key}=[{values}]')} to "
-        f"train all in one job, {as_list} for a list, or {as_text} for one text"
+        f"{word} names several values; add -m to sweep over them, write "
+        f"{quoted_word(f'grid.{key}=[{values}]')} to train all in one job, {as_list} for a list, "
+        f"or {as_text} for one text"
     )
 
 
@@ -161,11 +171,17 @@ def _gone(key: str, config_name: str, words: Sequence[str]) -> str:
 
 
 def _unset(variable: str, *_: object) -> str:
-    return f"the environment variable {variable} is not set; set it, or write ${{oc.env:{variable},VALUE}} with a default"
+    return (
+        f"the environment variable {variable} is not set; set it, or write "
+        f"${{oc.env:{variable},VALUE}} with a default"
+    )
 
 
 def _endless(*_: object) -> str:
-    return "interval(A,B) lists no values, and a sweep trains each that is listed; docs/how_to/search.md draws some"
+    return (
+        "interval(A,B) lists no values, and a sweep trains each that is listed; "
+        "docs/how_to/search.md draws some"
+    )
 
 
 def _not_of_launcher(key: str, *_: object) -> str:
@@ -176,17 +192,25 @@ def _not_of_launcher(key: str, *_: object) -> str:
 
 
 def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
-    """Explain in one line a key that a command does not have; what was typed decides which there are."""
+    """Explain in one line a key that a command does not have; what was typed decides which there
+    are.
+    """
     config, chosen = _composed(root, words, key)
     keys = [*nested_keys(config, ""), *_hyperparameters(config)]
     group, _, sub = key.partition(".")
     if options(group) and group not in groups(root):
-        return f"{group} is no group of {' '.join(command_words(root))}; its groups are {', '.join(sorted(groups(root)))}"
+        return (
+            f"{group} is no group of {' '.join(command_words(root))}; its groups are "
+            f"{', '.join(sorted(groups(root)))}"
+        )
     table = [
         word for word in words if word.startswith("import.path=") and word.endswith(TABLE_ENDINGS)
     ]
     if key == "import.path" and table:
-        return f"{table[0]} needs to know what the file is; did you mean import=table {quoted_word(table[0])}?"
+        return (
+            f"{table[0]} needs to know what the file is; did you mean import=table "
+            f"{quoted_word(table[0])}?"
+        )
     listed = "" if owners_of(group, sub) else _listed_siblings(key, keys)
     if listed:
         return f"key {key} is unknown; {listed}"
@@ -196,7 +220,10 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
     close = get_close_matches(sub, subkeys, n=1)
     owners = owners_of(group, sub)
     if sub in subkeys:  # a file of the user's own, in another folder, chose for the group
-        return f"the {group} that was chosen has no key {sub}; name one that has: {', '.join(owners) or SEE}"
+        return (
+            f"the {group} that was chosen has no key {sub}; name one that has: "
+            f"{', '.join(owners) or SEE}"
+        )
     if close and not owners:
         return f"key {key} is unknown; did you mean {group}.{close[0]}? {SEE}"
     alike = (
@@ -220,7 +247,9 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
 
 
 def _listed_siblings(key: str, keys: Sequence[str]) -> str:
-    """Name what a mapping below a group holds, for a key that it lacks; empty where the mapping is unknown as well."""
+    """Name what a mapping below a group holds, for a key that it lacks; empty where the mapping is
+    unknown as well.
+    """
     parent, _, last = key.rpartition(".")
     prefix = f"{parent}."
     siblings = [name.removeprefix(prefix) for name in keys if name.startswith(prefix)]
@@ -236,7 +265,9 @@ def _listed_siblings(key: str, keys: Sequence[str]) -> str:
 
 
 def _similar_key_question(key: str, keys: Sequence[str]) -> str:
-    """Ask whether a key is meant that ends like this one, or looks like it; empty where there is none."""
+    """Ask whether a key is meant that ends like this one, or looks like it; empty where there is
+    none.
+    """
     last = key.rpartition(".")[2]
     same_ending = [
         candidate for candidate in keys if candidate.rpartition(".")[2] == last and candidate != key
@@ -252,7 +283,9 @@ def _similar_key_question(key: str, keys: Sequence[str]) -> str:
 
 
 def _composed(root: str, words: Sequence[str], key: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Compose the configuration of the chosen groups; return it with the name of the choice in each group."""
+    """Compose the configuration of the chosen groups; return it with the name of the choice in each
+    group.
+    """
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
@@ -281,7 +314,9 @@ def _composed(root: str, words: Sequence[str], key: str) -> tuple[dict[str, Any]
 
 
 def _hyperparameters(config: Any) -> list[str]:
-    """List the addresses ``hparams.NAME`` of all hyperparameters; no file of ``conf/`` has them under these keys."""
+    """List the addresses ``hparams.NAME`` of all hyperparameters; no file of ``conf/`` has them
+    under these keys.
+    """
     if "hparams" not in config:
         return []
     names = dict.fromkeys(config["hparams"]["shared"]["hparams"])

@@ -1,7 +1,8 @@
-"""Folds: which given environments each model of a study trains on, and which test rows are its result.
+"""Folds: which given environments each model of a study trains on, and which test rows are its
+result.
 
-A protocol is a small class that plans folds from the names of the given environments; it never sees an image. A new
-one is a new class and one file in ``conf/protocol``.
+A protocol is a small class that plans folds from the names of the given environments; it never sees
+an image. A new one is a new class and one file in ``conf/protocol``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ Part = Mapping[int, int | None]
 
 @dataclass(frozen=True)
 class Membership:
-    """Which classes of which environments a model trains on and is tested on, where that differs between classes."""
+    """Which classes of which environments a model trains on and is tested on, where that differs
+    between classes.
+    """
 
     #: environment -> its classes in training (and in its ``train`` and ``val`` subsets)
     training: Mapping[str, Part]
@@ -46,8 +49,8 @@ class Fold:
     training: tuple[str, ...]  #: environments to train on, in the order of the given ones
     #: given environments never trained on; with a membership, those of which some class never is
     held_out: tuple[str, ...]
-    #: tested environments of every fold of the protocol, by number; None where the given environments tell
-    #: (leave-one-out, single source)
+    #: tested environments of every fold of the protocol, by number; None where the given
+    #: environments tell (leave-one-out, single source)
     folds: tuple[tuple[str, ...], ...] | None = None
     validation: tuple[str, ...] = ()  #: held-out environments that only choose among models
     membership: Membership | None = None  #: None where all classes share their environments
@@ -79,7 +82,9 @@ class Fold:
         return f"hold out {', '.join(self.held_out)}" if self.held_out else "all given environments"
 
     def key(self) -> dict[str, Any]:
-        """Return what identifies the fold in hashes and files: its fields, less those left at their default."""
+        """Return what identifies the fold in hashes and files: its fields, less those left at their
+        default.
+        """
         extra = {
             "folds": None if self.folds is None else [list(tested) for tested in self.folds],
             "validation": list(self.validation),
@@ -116,7 +121,8 @@ class Protocol(Checked, ABC):
         """Plan the folds to train, in their usual order.
 
         Raises:
-            ConfigError: the protocol's keys do not fit the environments, or name a fold that does not exist.
+            ConfigError: the protocol's keys do not fit the environments, or name a fold that does
+                not exist.
         """
         planned = self.plan(given, n_classes)
         if self.folds is None:
@@ -128,20 +134,24 @@ class Protocol(Checked, ABC):
         if unknown or not typed_names:
             names = ", ".join(fold.name for fold in planned)
             raise ConfigError(
-                f"protocol.folds={shown(typed)} has no fold {unknown[:1] or '[]'}; choose from {names}"
+                f"protocol.folds={shown(typed)} has no fold {unknown[:1] or '[]'}; choose from "
+                f"{names}"
             )
         return [fold for fold in planned if fold.name in typed_names]
 
 
 class LeaveOneOut(Protocol):
-    """Each given environment held out once, and a ``full`` fold on all of them for the ideal measure."""
+    """Each given environment held out once, and a ``full`` fold on all of them for the ideal
+    measure.
+    """
 
     name: FileName = LOO
 
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         if len(given) < 2:
             raise ConfigError(
-                f"leave-one-out needs at least 2 given environments, these are {len(given)}; give more"
+                f"leave-one-out needs at least 2 given environments, these are {len(given)}; give "
+                "more"
             )
         planned = [
             Fold(str(i), tuple(e for e in given if e != out), (out,)) for i, out in enumerate(given)
@@ -157,7 +167,8 @@ class SingleSource(Protocol):
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         if len(given) < 2:
             raise ConfigError(
-                f"single-source needs at least 2 given environments, these are {len(given)}; give more"
+                f"single-source needs at least 2 given environments, these are {len(given)}; give "
+                "more"
             )
         return [
             Fold(str(i), (source,), tuple(e for e in given if e != source))
@@ -166,7 +177,9 @@ class SingleSource(Protocol):
 
 
 def tested_by_fold(identity: Mapping[str, Any]) -> list[list[str]] | None:
-    """List the tested environments of fold 0, 1, ... of a study, from the identity of any row; None where not known."""
+    """List the tested environments of fold 0, 1, ... of a study, from the identity of any row; None
+    where not known.
+    """
     given = list(identity["given"])
     usual: dict[str, list[list[str]]] = {
         LOO: [[env] for env in given],
@@ -183,14 +196,17 @@ def tested(identity: Mapping[str, Any]) -> list[str]:
 
 
 def trained_on_tested(identity: Mapping[str, Any]) -> bool:
-    """Return whether a run trained on other images of the environments that it is tested in: no generalization."""
+    """Return whether a run trained on other images of the environments that it is tested in: no
+    generalization.
+    """
     return not set(tested(identity)) <= set(identity["held_out"])
 
 
 def planned_folds(protocol: Mapping[str, Any], info: DatasetInfo) -> list[Fold]:
     """Plan the folds that a study trains.
 
-    The fold of all given environments is planned only where others exist to judge it, or where folds are named.
+    The fold of all given environments is planned only where others exist to judge it, or where
+    folds are named.
 
     Raises:
         ConfigError: the protocol's keys do not fit the environments.
@@ -213,8 +229,8 @@ def without_small(fold: Fold, only_tested: Collection[str]) -> Fold:
         return fold
     if not training:
         raise ConfigError(
-            f"dataset.min_images leaves nothing to train fold {fold.name} on ({some_of(fold.training)}); lower it, or "
-            "leave these out with dataset.environments"
+            f"dataset.min_images leaves nothing to train fold {fold.name} on "
+            f"({some_of(fold.training)}); lower it, or leave these out with dataset.environments"
         )
     membership = fold.membership
     if membership is not None:
@@ -224,7 +240,9 @@ def without_small(fold: Fold, only_tested: Collection[str]) -> Fold:
 
 
 def selection_note(selection: Selection, folds: Sequence[Fold], runs: Path) -> str | None:
-    """Say why the closing table cannot choose steps by this selection; None where it can. Rows stay the same.
+    """Say why the closing table cannot choose steps by this selection; None where it can.
+
+    Rows stay the same.
 
     Args:
         selection: of the closing table.
@@ -233,15 +251,17 @@ def selection_note(selection: Selection, folds: Sequence[Fold], runs: Path) -> s
     """
     if getattr(selection, "needs_other_runs", False):  # a user's own class may not say
         return (
-            f"selection={selection.name} judges a run by runs that hold out one environment more, so the closing table "
-            f"stays empty; train those too (protocol=multi_test protocol.groups=[[A,B],...]), and read all with "
+            f"selection={selection.name} judges a run by runs that hold out one environment more, "
+            "so the closing table stays empty; train those too (protocol=multi_test "
+            "protocol.groups=[[A,B],...]), and read all with "
             f"{selecting_report_line(selection, [runs])}"
         )
     held = {env for fold in folds for env in fold.held_out}
     not_held_out = [name for name in selection.validation_environments if name not in held]
     if not_held_out:
         return (
-            f"selection.environments={not_held_out} is held out by no fold here (but {', '.join(sorted(held))} are), "
-            "so the closing table stays empty; choose one of those, or a protocol that holds it out"
+            f"selection.environments={not_held_out} is held out by no fold here (but "
+            f"{', '.join(sorted(held))} are), so the closing table stays empty; choose one of "
+            "those, or a protocol that holds it out"
         )
     return None

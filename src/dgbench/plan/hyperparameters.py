@@ -1,22 +1,26 @@
-"""Hyperparameters of a run: what values one may have, defaults, draws of the published searches, and which value wins.
+"""Hyperparameters of a run: what values one may have, defaults, draws of the published searches,
+and which value wins.
 
-An entry of ``conf/algorithm`` or ``conf/hparams`` is a default, ``tau: 1.0``, or a default with its range and meaning:
-``tau: {default: 1.0, range: number >= 0 and <= 1, help: "..."}``; with ``phase: true`` it is the step at which a second
-phase of the method begins, with ``of_features: true`` the weight of a loss of features alone. A range is one of
+An entry of ``conf/algorithm`` or ``conf/hparams`` is a default, ``tau: 1.0``, or a default with its
+range and meaning: ``tau: {default: 1.0, range: number >= 0 and <= 1, help: "..."}``; with ``phase:
+true`` it is the step at which a second phase of the method begins, with ``of_features: true`` the
+weight of a loss of features alone. A range is one of
 
-- ``number``, ``integer``, each with bounds or none: ``integer >= 1``, ``number > 0 and < 1``; numbers are finite;
+- ``number``, ``integer``, each with bounds or none: ``integer >= 1``, ``number > 0 and < 1``;
+  numbers are finite;
 - options: ``separate | together``, ``true | false``.
 
-A *declaration* is a mapping with two entries: ``hparams`` (name -> such an entry) and ``search`` (space -> name ->
-distribution). A default or a distribution that differs between small and large images is written
-``{small: ..., large: ...}``; one that is given for the other kind only does not exist. With a third entry,
-``datasets: {NAME: ...}``, datasets of these names have their own.
+A *declaration* is a mapping with two entries: ``hparams`` (name -> such an entry) and ``search``
+(space -> name -> distribution). A default or a distribution that differs between small and large
+images is written ``{small: ..., large: ...}``; one that is given for the other kind only does not
+exist. With a third entry, ``datasets: {NAME: ...}``, datasets of these names have their own.
 
 One hyperparameter has one address on the command line, ``hparams.NAME``.
 
-Sources: DomainBed's and OoD-Bench's random search (every name has its own generator, so algorithms that share a
-distribution share its draw); Yu et al. (2024), whose code draws from a space of bounds; early DomainBed and SWAD,
-which take all draws from one stream (``single_stream``).
+Sources: DomainBed's and OoD-Bench's random search (every name has its own generator, so algorithms
+    that share a
+distribution share its draw); Yu et al. (2024), whose code draws from a space of bounds; early
+DomainBed and SWAD, which take all draws from one stream (``single_stream``).
 """
 
 from __future__ import annotations
@@ -69,8 +73,9 @@ def entry_of(declared: Any, name: str = "a hyperparameter") -> Entry:
     unknown = set(declared) - {"default", "range", "help", "phase", "of_features"}
     if unknown:
         raise ConfigError(
-            f"{name} has default, range, help, phase and of_features, not {', '.join(sorted(map(str, unknown)))}; to "
-            f"give another default write {name}: {{default: ...}}"
+            f"{name} has default, range, help, phase and of_features, not "
+            f"{', '.join(sorted(map(str, unknown)))}; to give another default write {name}: "
+            f"{{default: ...}}"
         )
     allowed, meaning = (str(declared.get(key) or "") for key in ("range", "help"))
     phase, of_features = (declared.get(key) is True for key in ("phase", "of_features"))
@@ -78,9 +83,11 @@ def entry_of(declared: Any, name: str = "a hyperparameter") -> Entry:
 
 
 def checked(name: str, value: Any, entry: Entry) -> Any:
-    """Return the value if it lies in its range; without one it must be a number, unless the default is text or a bool.
+    """Return the value if it lies in its range; without one it must be a number, unless the default
+    is text or a bool.
 
-    500.0 is an integer and ``12`` the option that is written so; text and truth values are no numbers.
+    500.0 is an integer and ``12`` the option that is written so; text and truth values are no
+    numbers.
 
     Raises:
         ConfigError: one line with name, value, range and meaning; or the range cannot be read.
@@ -119,7 +126,8 @@ def _numeric(allowed: str) -> tuple[bool, list[tuple[str, float]]]:
     match = _NUMERIC.fullmatch(allowed)
     if not match:
         raise ConfigError(
-            f"range {allowed!r} cannot be read; write it as 'number >= 0 and < 1', 'integer >= 1' or 'one | other'"
+            f"range {allowed!r} cannot be read; write it as 'number >= 0 and < 1', 'integer >= 1' "
+            "or 'one | other'"
         )
     kind, *parts = match.groups()
     try:
@@ -140,7 +148,9 @@ KINDS = ("small", "large")
 
 
 def seed_hash(*args: Any) -> int:
-    """Compute DomainBed's seed of a tuple: MD5 of its Python text, modulo 2^31; numbers must be native Python ones."""
+    """Compute DomainBed's seed of a tuple: MD5 of its Python text, modulo 2^31; numbers must be
+    native Python ones.
+    """
     return int(hashlib.md5(str(args).encode()).hexdigest(), 16) % 2**31
 
 
@@ -170,8 +180,8 @@ RNGS: dict[str, Callable[[int], Callable[[str], RandomState]]] = {
     "single_stream": _single_stream,
 }
 
-# Seed of draw k of trial t where it is not DomainBed's. Yu et al. (2024) hash (seed, data seed, k); their search ran
-# with seed = data seed = 1, which is trial 0 here.
+# Seed of draw k of trial t where it is not DomainBed's. Yu et al. (2024) hash (seed, data seed, k);
+# their search ran with seed = data seed = 1, which is trial 0 here.
 _BASES: dict[str, Callable[[int, int], int]] = {"yu2024": lambda k, t: seed_hash(t + 1, t + 1, k)}
 
 
@@ -188,15 +198,18 @@ def resolve(
     chosen: Mapping[str, Any] | None = None,
     dataset: str = "",
 ) -> dict[str, Any]:
-    """Resolve every hyperparameter of a run. Each takes its value from the first of these that has one:
+    """Resolve every hyperparameter of a run.
+
+    Each takes its value from the first of these that has one:
 
     1. ``chosen`` (``hparams.NAME=VALUE``),
-    2. draw ``number`` of ``trial`` in ``space``, the algorithm's distributions before the shared ones; draw 0 is none,
+    2. draw ``number`` of ``trial`` in ``space``, the algorithm's distributions before the shared
+        ones; draw 0 is none,
     3. the algorithm's defaults,
     4. the shared defaults.
 
-    Names are drawn in the order written, shared ones first, which matters for ``single_stream`` only. One that the
-    algorithm draws from the shared distribution is not drawn twice.
+    Names are drawn in the order written, shared ones first, which matters for ``single_stream``
+    only. One that the algorithm draws from the shared distribution is not drawn twice.
 
     Args:
         shared, algorithm: declarations of all algorithms and of this one, which wins.
@@ -210,7 +223,8 @@ def resolve(
         dataset: its name, for values that differ between datasets.
 
     Raises:
-        ConfigError: an unknown kind, space, name or distribution, or a value outside the range of its hyperparameter.
+        ConfigError: an unknown kind, space, name or distribution, or a value outside the range of
+            its hyperparameter.
     """
     chosen = chosen or {}
     _check_option("dataset.image_kind", kind, KINDS)
@@ -241,7 +255,8 @@ def resolve(
             close = get_close_matches(name, names, n=1)
             meant = f"did you mean {close[0]}? " if close else ""
             raise ConfigError(
-                f"hparams.{name} is read by nothing in this study; {meant}choose from {', '.join(names)}"
+                f"hparams.{name} is read by nothing in this study; {meant}choose from "
+                f"{', '.join(names)}"
             )
     return {
         name: checked(name, value, entries[name])
@@ -251,7 +266,9 @@ def resolve(
 
 
 def _for_kind(entries: Mapping[str, Any], kind: str, dataset: str) -> dict[str, Any]:
-    """Select the value of each entry for this kind of images and this dataset; leave out entries that have none."""
+    """Select the value of each entry for this kind of images and this dataset; leave out entries
+    that have none.
+    """
     held: dict[str, Any] = {}
     for name, entry in entries.items():
         if not isinstance(entry, Mapping) or not set(KINDS) & set(entry):
@@ -279,7 +296,8 @@ def _check_option(label: str, value: Any, options: Sequence[str]) -> None:
 
 
 def without_effect(config: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[str]:
-    """Say why a study would not try its method: phases after its last step, losses of features that are frozen.
+    """Say why a study would not try its method: phases after its last step, losses of features that
+    are frozen.
 
     Args:
         config: the resolved configuration, plain values by top-level key.
@@ -290,15 +308,18 @@ def without_effect(config: Mapping[str, Any], values: Mapping[str, Any]) -> Iter
     if late := [name for name, entry in entries.items() if entry.phase and values[name] >= steps]:
         named = " and ".join(f"hparams.{name}={values[name]:g}" for name in late)
         yield (
-            f"{named}: the second phase would begin after the last of {steps} steps, so the method is not tried; lower "
-            "it, or train longer"
+            f"{named}: the second phase would begin after the last of {steps} steps, so the "
+            "method is not tried; lower it, or train longer"
         )
     if config["tuning"].get("freeze_stages") == "all":
         named = " and ".join(
             f"hparams.{name}" for name, entry in entries.items() if entry.of_features
         )
         if named:
-            yield f"{named} weighs a loss of features alone, which stand still, in vain; train the featurizer too"
+            yield (
+                f"{named} weighs a loss of features alone, which stand still, in vain; train the "
+                "featurizer too"
+            )
 
 
 #: what an algorithm reads of the shared ones unless it says otherwise
@@ -317,14 +338,16 @@ def hyperparameters(
 ) -> dict[str, Any]:
     """Resolve every hyperparameter that a study reads; :func:`resolve` says which value wins.
 
-    A drawn batch size that no minibatch of this dataset can have becomes the largest one that can: DomainBed's loader
+    A drawn batch size that no minibatch of this dataset can have becomes the largest one that can:
+        DomainBed's loader
     would wait for such a minibatch without end. A batch size that was chosen is refused instead.
 
     Args:
         config: the resolved configuration, plain values by top-level key.
         settings: of the trainer.
         smallest: training images of the smallest given environment; 0 where that is not known.
-        images: training images of each environment that is trained on; None takes the smallest alone.
+        images: training images of each environment that is trained on; None takes the smallest
+            alone.
 
     Raises:
         ConfigError: as :func:`resolve`, or a batch size that cannot be had.

@@ -1,7 +1,9 @@
-"""From a resolved configuration to what its runs are: :class:`~dgbench.records.spec.StudySpec`. No torch.
+"""From a resolved configuration to what its runs are: :class:`~dgbench.records.spec.StudySpec`.
 
-Each part of a specification is taken from a list of keys that count. What is left out changes no result; it stands in
-:data:`NO_RESULT` with the reason.
+No torch.
+
+Each part of a specification is taken from a list of keys that count. What is left out changes no
+result; it stands in :data:`NO_RESULT` with the reason.
 """
 
 from __future__ import annotations
@@ -94,7 +96,8 @@ YOUNGER: Mapping[str, Any] = {
     "trainer.small_environments": "refuse",
 }
 
-#: groups in which a user may name code of their own; its text counts, also where the rest of a group does not
+#: groups in which a user may name code of their own; its text counts, also where the rest of a
+#: group does not
 CODE_GROUPS = (
     "algorithm", "dataset", "backbone", "init", "head", "tuning", "averaging", "sharpness", "protocol",
 )  # fmt: skip
@@ -103,7 +106,9 @@ CODE_GROUPS = (
 def shared_parts(
     config: Mapping[str, Any], info: DatasetInfo, settings: TrainerSettings
 ) -> dict[str, dict[str, Any]]:
-    """Build the parts of a specification that studies share whatever their algorithm, hyperparameters and seed."""
+    """Build the parts of a specification that studies share whatever their algorithm,
+    hyperparameters and seed.
+    """
     backbone = config["backbone"]
     return {
         "dataset": {
@@ -154,7 +159,9 @@ def study_spec(
 
 
 def folder_name(spec: StudySpec, dataset: str) -> str:
-    """Name a study's folder, e.g. ``sr_cmnist-vrex-mlp-390-s0-0123456789ab``; ``s0-draw3-trial1`` in a search."""
+    """Name a study's folder, e.g. ``sr_cmnist-vrex-mlp-390-s0-0123456789ab``; ``s0-draw3-trial1``
+    in a search.
+    """
     init, tuning = spec.init.partition(":")[0], str(spec.tuning["name"])
     # named where it is another
     usual = {
@@ -185,7 +192,8 @@ PASSIVE = (
 
 
 def changing_callbacks(callbacks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Select those of ``config["callbacks"]`` that may change what is trained: all but :data:`PASSIVE` of Lightning.
+    """Select those of ``config["callbacks"]`` that may change what is trained: all but
+    :data:`PASSIVE` of Lightning.
 
     A user's own callback that only observes says so with ``passive: true`` beside its ``_target_``.
     """
@@ -205,7 +213,9 @@ def callback_values(callbacks: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _counting(top: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings under a top-level key that can change a result, classes of dgbench by name."""
+    """Return the settings under a top-level key that can change a result, classes of dgbench by
+    name.
+    """
     counting = {}
     for key, value in content.items():
         name = f"{top}.{key}"
@@ -216,7 +226,9 @@ def _counting(top: str, content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _head(content: dict[str, Any]) -> dict[str, Any]:
-    """Replace the path of a text encoder's configuration file, in the settings of the head, by a hash of the file."""
+    """Replace the path of a text encoder's configuration file, in the settings of the head, by a
+    hash of the file.
+    """
     model = content.get("model")
     if isinstance(model, str) and model.endswith(".json") and Path(model).expanduser().is_file():
         content = {
@@ -227,9 +239,11 @@ def _head(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dataset(dataset: Mapping[str, Any], info: DatasetInfo) -> dict[str, Any]:
-    """Build the part of the dataset: its facts, and the options that decide pixels or subsets; facts replace options.
+    """Build the part of the dataset: its facts, and the options that decide pixels or subsets;
+    facts replace options.
 
-    The hash ``content`` says which images there are: some are only found to be broken when they are decoded.
+    The hash ``content`` says which images there are: some are only found to be broken when they are
+    decoded.
     """
     options = _counting("dataset", dataset)
     augmentation = (dataset.get("augmentations") or {}).get(options.pop("augment", None))

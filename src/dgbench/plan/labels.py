@@ -13,7 +13,8 @@ from dgbench.plan.settings import TrainerSettings
 
 
 def check_labels(config: Mapping[str, Any], trainer: TrainerSettings) -> None:
-    """Refuse a name of dgbench's for something else, and a method that begins after the last optimizer step.
+    """Refuse a name of dgbench's for something else, and a method that begins after the last
+    optimizer step.
 
     With 0 steps the initial weights are evaluated, and nothing is said of a training.
 
@@ -27,8 +28,8 @@ def check_labels(config: Mapping[str, Any], trainer: TrainerSettings) -> None:
     name, objective = config["algorithm"]["name"], config["algorithm"]["objective"]
     if (CONF / "algorithm" / f"{name}.yaml").is_file() and class_name(objective) != name:
         raise ConfigError(
-            f"algorithm.objective={objective} is not what rows would call it, algorithm.name={name}; choose "
-            f"algorithm={name}, or give an algorithm.name of its own"
+            f"algorithm.objective={objective} is not what rows would call it, "
+            f"algorithm.name={name}; choose algorithm={name}, or give an algorithm.name of its own"
         )
     if config["sharpness"]["name"] == "gsam" and config["sharpness"].get("alpha") == 0:
         raise ConfigError(
@@ -56,13 +57,14 @@ def _check_tuning(tuning: Mapping[str, Any], steps: int) -> None:
     )
     if name != true and re.fullmatch(r"ft|lp|lp_ft|freeze\d+", name):
         raise ConfigError(
-            f"tuning.name={name} is not what tuning.freeze_stages={frozen} with tuning.head_steps={head_steps} trains, "
-            f"which is {true}; choose tuning={re.sub('[0-9]', '', true)}, or give another number"
+            f"tuning.name={name} is not what tuning.freeze_stages={frozen} with "
+            f"tuning.head_steps={head_steps} trains, which is {true}; choose "
+            f"tuning={re.sub('[0-9]', '', true)}, or give another number"
         )
     if 0 < steps <= head_steps:
         raise ConfigError(
-            f"tuning.head_steps={head_steps} leaves none of trainer.steps={steps} for the rest; lower it, or set "
-            "tuning=lp to train the classifier alone"
+            f"tuning.head_steps={head_steps} leaves none of trainer.steps={steps} for the rest; "
+            "lower it, or set tuning=lp to train the classifier alone"
         )
 
 
@@ -72,12 +74,12 @@ def _check_averaging(rule: Mapping[str, Any], trainer: TrainerSettings) -> None:
         first += 1  # at the start itself it counts the weights of one step twice
     if trainer.steps < first:
         raise ConfigError(
-            f"averaging.rule.start={rule['start']} leaves nothing to average of trainer.steps={trainer.steps}; lower "
-            "it, or set averaging=none"
+            f"averaging.rule.start={rule['start']} leaves nothing to average of "
+            f"trainer.steps={trainer.steps}; lower it, or set averaging=none"
         )
     if evaluations < rule.get("n_converge", 0):
         raise ConfigError(
-            f"averaging.rule.n_converge={rule['n_converge']} is more than the {evaluations} evaluations of "
-            f"trainer.steps={trainer.steps} with trainer.eval_every={trainer.eval_every}; evaluate more often, or set "
-            "averaging=none"
+            f"averaging.rule.n_converge={rule['n_converge']} is more than the {evaluations} "
+            f"evaluations of trainer.steps={trainer.steps} with "
+            f"trainer.eval_every={trainer.eval_every}; evaluate more often, or set averaging=none"
         )

@@ -1,4 +1,6 @@
-"""Mappings in overrides: keys in quotes, which Hydra's grammar does not read, and mappings that take new keys."""
+"""Mappings in overrides: keys in quotes, which Hydra's grammar does not read, and mappings that
+take new keys.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What algorithms and datasets are called here, in papers, and in the code of DomainBed, OoD-Bench and NICO++."""
+"""What algorithms and datasets are called here, in papers, and in the code of DomainBed, OoD-Bench
+and NICO++.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,18 @@ CODES = ("domainbed", "ood_bench", "nico")
 
 @cache
 def algorithm_names() -> Mapping[str, Mapping[str, str]]:
-    """Map our name of each algorithm to its ``title`` and its name in each of :data:`CODES` that has it."""
+    """Map our name of each algorithm to its ``title`` and its name in each of :data:`CODES` that
+    has it.
+    """
     text = Path(__file__).with_name("algorithm_names.yaml").read_text(encoding="utf-8")
     names: dict[str, dict[str, str]] = yaml.safe_load(text)
     return names
 
 
 def name_in_papers(label: str) -> str:
-    """Write a label as papers do: ``GroupDRO+SWAD (draw=1)`` for ``group_dro+swad (draw=1)``; unknown names stay."""
+    """Write a label as papers do: ``GroupDRO+SWAD (draw=1)`` for ``group_dro+swad (draw=1)``;
+    unknown names stay.
+    """
     name, *rest = re.split(r"(?=[+ ])", label, maxsplit=1)
     averaging, *suffix = re.split(r"(?= )", "".join(rest), maxsplit=1)
     return algorithm_names().get(name, {}).get("title", name) + averaging.upper() + "".join(suffix)
@@ -35,8 +41,8 @@ def name_in_papers(label: str) -> str:
 def our_name(name: str) -> str:
     """Map any of an algorithm's names to ours; an unknown name stays as it is.
 
-    Case and what stands between letters and digits do not matter. What follows a ``+`` is an averaging and stays:
-    ``JiGen+SWAD`` is ``ji_gen+SWAD``.
+    Case and what stands between letters and digits do not matter. What follows a ``+`` is an
+    averaging and stays: ``JiGen+SWAD`` is ``ji_gen+SWAD``.
     """
     names = ours_by_name()
     if exact := names.get(letters_of(name)):
@@ -84,9 +90,11 @@ _NAME = re.compile(r"""[^,\[\](){}*?!'"\s=]+""")
 
 
 def in_our_names(words: Sequence[str]) -> list[str]:
-    """Translate ``algorithm=VREx,GroupDRO`` to ``algorithm=vrex,group_dro``; other words, and unknown names, stay.
+    """Translate ``algorithm=VREx,GroupDRO`` to ``algorithm=vrex,group_dro``; other words, and
+    unknown names, stay.
 
-    All words stay where a user's own configuration files, which may have these names, are searched too.
+    All words stay where a user's own configuration files, which may have these names, are searched
+    too.
     """
     if any(word.startswith(_SEARCHES) for word in words):
         return list(words)
@@ -104,7 +112,8 @@ def _in_our_names(word: str) -> str:
 
 
 def _refuse_dashes(word: str) -> None:
-    """Refuse a key with dashes that is no option of Hydra, as ``wandb agent`` writes them by default.
+    """Refuse a key with dashes that is no option of Hydra, as ``wandb agent`` writes them by
+    default.
 
     Raises:
         ConfigError: it is one.

@@ -129,11 +129,17 @@ def never(*_: Any) -> bool:
 
 
 _OF_RATIO = "dataset.given says which environments are given; leave one of the two out"
-_SAID_BY_LIST = "the list of the dataset says which images validate; leave it out, or set dataset.subset_column=none"
+_SAID_BY_LIST = (
+    "the list of the dataset says which images validate; leave it out, or set "
+    "dataset.subset_column=none"
+)
 _BY_FIXED = (
     "protocol=fixed reads it where protocol.train, val and test are not set; add protocol=fixed"
 )
-_BY_GROUPS = "protocol=multi_test and target_oracle read it where protocol.groups and k are null; add one of them"
+_BY_GROUPS = (
+    "protocol=multi_test and target_oracle read it where protocol.groups and k are null; add one "
+    "of them"
+)
 _NO_SUCH_DEFAULT = (
     "it is what backbone.{} is unless typed, and this backbone has no such key, or it was typed"
 )

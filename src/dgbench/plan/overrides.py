@@ -1,10 +1,13 @@
-"""Overrides: as a user types them, as Hydra takes them, and the shortest ones that make a configuration again.
+"""Overrides: as a user types them, as Hydra takes them, and the shortest ones that make a
+configuration again.
 
-Hydra reads a value without quotes only where it holds ASCII letters, digits and ``/ - \\ + . $ % * @ ? |``. A text with
-other signs (``dataset.root=~/Müller's pictures``) is taken as it stands; what starts as a list, a mapping, a quote or a
-function, and what holds a comma, which would sweep over the parts, is left to Hydra.
+Hydra reads a value without quotes only where it holds ASCII letters, digits and ``/ - \\ + . $ % *
+@ ? |``. A text with other signs (``dataset.root=~/Müller's pictures``) is taken as it stands; what
+starts as a list, a mapping, a quote or a function, and what holds a comma, which would sweep over
+the parts, is left to Hydra.
 
-One hyperparameter has one address, ``hparams.NAME``; former addresses are refused and the new one is named.
+One hyperparameter has one address, ``hparams.NAME``; former addresses are refused and the new one
+is named.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
 from dgbench.plan.mappings import bare_key, bare_keys, is_mapping, takes_new_keys
 
-#: keys of ``conf/hparams`` that are no hyperparameters; every other key below ``hparams`` is one that was chosen
+#: keys of ``conf/hparams`` that are no hyperparameters; every other key below ``hparams`` is one
+#: that was chosen
 SEARCH_KEYS = frozenset({"space", "draw", "trial", "rng", "scheme", "shared"})
 #: old address of a key -> the one address it has now
 MOVED = {
@@ -35,7 +39,8 @@ MOVED = {
     "sweep.members_per_job": "sweep.runs_per_job",
 }
 SEVERAL = {"estimator", "callbacks"}  # groups of which a command may choose several
-#: groups whose choice rows name; a folder of pictures may be that of a dataset which is known by another file
+#: groups whose choice rows name; a folder of pictures may be that of a dataset which is known by
+#: another file
 LABELS = {"algorithm", "averaging", "backbone", "head", "init", "protocol", "sharpness", "tuning"}
 MOVED_GROUPS = {"hparams.set.": "hparams.", "algorithm.hparams.": "hparams."}
 
@@ -46,7 +51,8 @@ _HOME = re.compile(r"(?<=[=\[,])~(?=/)")
 
 
 def readable(word: str) -> str:
-    """Write a word as an override that Hydra can parse; return it unchanged where it is none, or none can be made.
+    """Write a word as an override that Hydra can parse; return it unchanged where it is none, or
+    none can be made.
 
     A list counts as one where its entries hold no brackets and no quotes: ``[a/ä.png,b=c]``.
     """
@@ -60,7 +66,9 @@ def readable(word: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Quote any text for Hydra's override grammar: in single quotes, with the backslashes that it needs."""
+    """Quote any text for Hydra's override grammar: in single quotes, with the backslashes that it
+    needs.
+    """
     escaped = re.sub(r"(\\*)'", lambda match: match[1] * 2 + r"\'", text)
     trailing = len(escaped) - len(escaped.rstrip("\\"))
     return f"'{escaped}{chr(92) * trailing}'"
@@ -73,7 +81,9 @@ def override(key: str, text: str) -> str:
 
 
 def list_override(key: str, texts: Sequence[str]) -> str:
-    """Write an override that sets a key to a list of texts, such as paths, whatever signs they hold."""
+    """Write an override that sets a key to a list of texts, such as paths, whatever signs they
+    hold.
+    """
     plain = f"{key}=[{','.join(texts)}]"
     return plain if _value_of(plain) == [*texts] else f"{key}=[{','.join(map(quoted, texts))}]"
 
@@ -155,9 +165,11 @@ def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def open_keys(words: Sequence[str], command: str = "train") -> list[str]:
-    """Write overrides as Hydra takes them: quoted where it needs that, and with ``++`` for keys that no file has.
+    """Write overrides as Hydra takes them: quoted where it needs that, and with ``++`` for keys
+    that no file has.
 
-    ``~/`` at the start of a value is the home folder: shells leave it as it is after ``KEY.NAME=`` and in brackets.
+    ``~/`` at the start of a value is the home folder: shells leave it as it is after ``KEY.NAME=``
+    and in brackets.
 
     Args:
         words: as typed.
@@ -211,13 +223,15 @@ def _check_word(word: str, key: str) -> None:
     top, _, inner = key.partition(".")
     if inner == "name" and top in LABELS and value in options(top):
         raise ConfigError(
-            f"{word} only changes what rows call it; choose {top}={value}, or give a name of your own"
+            f"{word} only changes what rows call it; choose {top}={value}, or give a name of your "
+            "own"
         )
     if word.startswith("~") and key in _tops():
         raise ConfigError(f"{word} takes out a key that every command has; set it with {key}=VALUE")
     if word.startswith("+") and top not in _tops() and "/" not in top and "@" not in top:
         raise ConfigError(
-            f"{word} adds a key that nothing reads; docs/reference/configuration.md has those that are read"
+            f"{word} adds a key that nothing reads; docs/reference/configuration.md has those "
+            "that are read"
         )
 
 

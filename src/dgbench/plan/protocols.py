@@ -1,6 +1,8 @@
-"""Protocols beside leave-one-out: groups of test environments, a fixed split, flexible domain generalization.
+"""Protocols beside leave-one-out: groups of test environments, a fixed split, flexible domain
+generalization.
 
-Each is a class that plans folds from the names of the given environments, as a user types them in its arguments.
+Each is a class that plans folds from the names of the given environments, as a user types them in
+its arguments.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ AtLeast0 = Annotated[int, Field(ge=0), Refusal("is not an integer >= 0", "give o
 
 
 def check_validation(typed: Any, given: Sequence[str]) -> None:
-    """Refuse ``selection.environments`` that are no given ones; None and an empty list are left to the selection.
+    """Refuse ``selection.environments`` that are no given ones; None and an empty list are left to
+    the selection.
 
     Raises:
         ConfigError: a name that is not given.
@@ -42,12 +45,14 @@ def check_validation(typed: Any, given: Sequence[str]) -> None:
     for name in typed if isinstance(typed, Sequence) and not isinstance(typed, str) else []:
         if typed_name(name) not in given:
             raise ConfigError(
-                f"selection.environments names {name}, which is no given environment; choose from {', '.join(given)}"
+                f"selection.environments names {name}, which is no given environment; choose from "
+                f"{', '.join(given)}"
             )
 
 
 def environments(key: str, typed: Any, given: Sequence[str]) -> list[str]:
-    """Find the given environments that a list names; ``0.9`` also finds ``0.90``, which YAML cannot keep as typed.
+    """Find the given environments that a list names; ``0.9`` also finds ``0.90``, which YAML cannot
+    keep as typed.
 
     Raises:
         ConfigError: a name that is not given or is there twice.
@@ -98,7 +103,8 @@ class Grouped(Protocol):
         """Form the groups from ``groups``, ``k`` or the dataset's own, and check them.
 
         Raises:
-            ConfigError: an unknown name, an environment in two groups, an empty group, or a ``k`` that does not fit.
+            ConfigError: an unknown name, an environment in two groups, an empty group, or a ``k``
+                that does not fit.
         """
         if self.groups is not None:
             return _checked("protocol.groups", self.groups, given)
@@ -119,18 +125,20 @@ class MultiTest(Grouped):
             training = tuple(env for env in given if env not in group)
             if not training:
                 raise ConfigError(
-                    f"protocol.groups: holding out {', '.join(group)} leaves no environment to train on; "
-                    "split that group or give the dataset more environments"
+                    f"protocol.groups: holding out {', '.join(group)} leaves no environment to "
+                    "train on; split that group or give the dataset more environments"
                 )
             planned.append(Fold(str(i), training, group, groups))
         return planned
 
 
 class TargetOracle(Grouped):
-    """Each group trained on and tested in: on its ``train`` subsets, in its ``test`` subsets, which are disjoint.
+    """Each group trained on and tested in: on its ``train`` subsets, in its ``test`` subsets, which
+    are disjoint.
 
-    What a model reaches that may see the test distribution ("Oracle" of Zhang et al. 2023, Table 2). Its rows say that
-    no tested environment was held out, so no selection method takes them for such, and reports say so.
+    What a model reaches that may see the test distribution ("Oracle" of Zhang et al. 2023, Table
+    2). Its rows say that no tested environment was held out, so no selection method takes them for
+    such, and reports say so.
     """
 
     name: FileName = "target_oracle"
@@ -162,21 +170,23 @@ def _checked(key: str, typed: Sequence[Any], given: Sequence[str]) -> tuple[tupl
 def _consecutive(k: int, given: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     if k >= len(given):
         raise ConfigError(
-            f"protocol.k={k} must be 1 to {len(given) - 1} for {len(given)} given environments, so that some are left "
-            "to train on"
+            f"protocol.k={k} must be 1 to {len(given) - 1} for {len(given)} given environments, "
+            "so that some are left to train on"
         )
     groups = tuple(tuple(given[i : i + k]) for i in range(0, len(given), k))
     if len(groups[-1]) < k:
         written = ",".join(f"[{','.join(group)}]" for group in groups)
         raise ConfigError(
-            f"protocol.k={k} does not divide the {len(given)} given environments; write the groups, e.g. "
-            f"protocol.groups=[{written}]"
+            f"protocol.k={k} does not divide the {len(given)} given environments; write the "
+            f"groups, e.g. protocol.groups=[{written}]"
         )
     return groups
 
 
 class Fixed(Protocol):
-    """One fold (Ye et al. 2022, appendix G); what each key means stands in ``conf/protocol/fixed.yaml``."""
+    """One fold (Ye et al. 2022, appendix G); what each key means stands in
+    ``conf/protocol/fixed.yaml``.
+    """
 
     name: FileName = "fixed"
     train: Names = None
@@ -186,8 +196,8 @@ class Fixed(Protocol):
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         if not self.test:
             raise ConfigError(
-                f"protocol.test is not set and the dataset names no split; choose from {', '.join(given)}, e.g. "
-                f"protocol.test=[{given[-1]}]"
+                "protocol.test is not set and the dataset names no split; choose from "
+                f"{', '.join(given)}, e.g. protocol.test=[{given[-1]}]"
             )
         test = environments("protocol.test", self.test, given)
         val = environments("protocol.val", self.val or [], given)
@@ -206,8 +216,8 @@ class Fixed(Protocol):
                 )
         if not train:
             raise ConfigError(
-                "protocol.test and protocol.val hold out all given environments, so nothing is left to train on; "
-                "leave at least one out of them"
+                "protocol.test and protocol.val hold out all given environments, so nothing is "
+                "left to train on; leave at least one out of them"
             )
         training = tuple(env for env in given if env in train)
         held_out = tuple(env for env in given if env not in train)
@@ -217,17 +227,20 @@ class Fixed(Protocol):
 class Flexible(Protocol):
     """One fold, in which each class draws its own environments (Zhang et al. 2023, section 5.3).
 
-    For every class, ``dominant`` environments train with all their images of it, ``minor`` ones with
-    ``minor_images``, and ``test`` others test with ``test_images``. Within one environment, the classes trained on
-    make up the rows ``train`` and ``val`` (not held out), the classes tested the rows ``test`` (held out): no image of
-    a tested class of that environment was ever trained on.
+    For every class, ``dominant`` environments train with all their images of it, ``minor`` ones
+    with ``minor_images``, and ``test`` others test with ``test_images``. Within one environment,
+    the classes trained on make up the rows ``train`` and ``val`` (not held out), the classes tested
+    the rows ``test`` (held out): no image of a tested class of that environment was ever trained
+    on.
 
-    * ``random``: drawn from all environments, so an environment may train one class and test another, which ties it
-      to labels.
-    * ``compositional``: ``exclusive`` environments are drawn once for all classes and only ever train; each class
-      draws its dominant ones from them, and its minor and test ones from the rest, which they share.
+    * ``random``: drawn from all environments, so an environment may train one class and test
+      another, which ties it to labels.
+    * ``compositional``: ``exclusive`` environments are drawn once for all classes and only ever
+      train; each class draws its dominant ones from them, and its minor and test ones from the
+      rest, which they share.
 
-    What each key means stands in ``conf/protocol/flexible.yaml``; environments that are over take no part.
+    What each key means stands in ``conf/protocol/flexible.yaml``; environments that are over take
+    no part.
     """
 
     name: FileName = "flexible"
@@ -278,18 +291,19 @@ class Flexible(Protocol):
             needed, n_given = self.dominant + self.minor + self.test, len(given)
             if needed > n_given:
                 raise ConfigError(
-                    f"protocol.dominant + minor + test = {needed} is more than the {n_given} given environments; "
-                    "lower one"
+                    f"protocol.dominant + minor + test = {needed} is more than the {n_given} "
+                    "given environments; lower one"
                 )
             return
         if not self.dominant <= self.exclusive < len(given):
             raise ConfigError(
-                f"protocol.exclusive={self.exclusive} must be protocol.dominant={self.dominant} to {len(given) - 1}, "
-                f"one less than the given environments"
+                f"protocol.exclusive={self.exclusive} must be protocol.dominant={self.dominant} "
+                f"to {len(given) - 1}, one less than the given environments"
             )
         shared = len(given) - self.exclusive
         if self.minor + self.test > shared:
             raise ConfigError(
-                f"protocol.minor + test = {self.minor + self.test} is more than the {shared} environments that are "
-                f"not exclusive (of {len(given)}, protocol.exclusive={self.exclusive}); lower one"
+                f"protocol.minor + test = {self.minor + self.test} is more than the {shared} "
+                f"environments that are not exclusive (of {len(given)}, "
+                f"protocol.exclusive={self.exclusive}); lower one"
             )

@@ -1,4 +1,6 @@
-"""Write the command of a report on runs that another command trained: it selects steps as that one did."""
+"""Write the command of a report on runs that another command trained: it selects steps as that one
+did.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def report_line(folders: Sequence[Path | str], words: Sequence[str] = ()) -> str
 
 
 def selecting_report_line(selection: Selection, folders: Sequence[Path | str]) -> str:
-    """Write the command of a report that selects steps by this selection, on the runs of these folders."""
+    """Write the command of a report that selects steps by this selection, on the runs of these
+    folders.
+    """
     name = selection.name
     if name == "last":  # the default of reports
         return report_line(folders)

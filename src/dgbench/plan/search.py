@@ -1,8 +1,10 @@
-"""A random search as published: which draws are trained how often, and what is trained again once one was chosen.
+"""A random search as published: which draws are trained how often, and what is trained again once
+one was chosen.
 
-Sources: DomainBed (Gulrajani & Lopez-Paz 2021, section 3; 20 draws x 3 trials), OoD-Bench (Ye et al. 2022, section 3
-and Appendix J; the same scheme over its own spaces), Yu et al. 2024 (10 draws with one seed, the best one
-with 2 more seeds).
+Sources: DomainBed (Gulrajani & Lopez-Paz 2021, section 3; 20 draws x 3 trials), OoD-Bench (Ye et
+    al. 2022, section 3
+and Appendix J; the same scheme over its own spaces), Yu et al. 2024 (10 draws with one seed, the
+best one with 2 more seeds).
 """
 
 from __future__ import annotations
@@ -34,9 +36,9 @@ MOST_STUDIES = 100_000  # of one command
 class Scheme(Checked):
     """The studies of one search.
 
-    Trial ``t`` is DomainBed's ``trial_seed``: draw ``k`` takes its random values from ``seed_hash(k, t)``, and ``t`` is
-    added to every key of ``varies``, so that a trial has its own weights, minibatches and splits. What each key means
-    stands in ``conf/hparams/search.yaml``.
+    Trial ``t`` is DomainBed's ``trial_seed``: draw ``k`` takes its random values from
+    ``seed_hash(k, t)``, and ``t`` is added to every key of ``varies``, so that a trial has its own
+    weights, minibatches and splits. What each key means stands in ``conf/hparams/search.yaml``.
 
     Raises:
         ConfigError: numbers that cannot be meant.
@@ -59,27 +61,33 @@ class Scheme(Checked):
         draws, trials = (n if isinstance(n, int) else len(n) for n in (self.draws, self.trials))
         if draws * trials > MOST_STUDIES:
             raise ConfigError(
-                f"hparams.scheme.draws={shown(self.draws)} makes {draws * trials:,} studies, and one command plans up "
-                f"to {MOST_STUDIES:,}; give fewer draws or trials"
+                f"hparams.scheme.draws={shown(self.draws)} makes {draws * trials:,} studies, and "
+                f"one command plans up to {MOST_STUDIES:,}; give fewer draws or trials"
             )
         if self.repeats and len(_numbers(self.trials)) > 1:
             raise ConfigError(
-                f"hparams.scheme.repeats={self.repeats} needs a search with one trial; set hparams.scheme.trials=1"
+                f"hparams.scheme.repeats={self.repeats} needs a search with one trial; set "
+                "hparams.scheme.trials=1"
             )
         if not getattr(self.chosen_by, "chooses_draws", False):
             raise ConfigError(
-                f"hparams.scheme.chosen_by={getattr(self.chosen_by, 'name', self.chosen_by)} cannot choose among "
-                "draws; take e.g. hparams.scheme.chosen_by._target_=dgbench.analysis.selection.TrainVal"
+                f"hparams.scheme.chosen_by={getattr(self.chosen_by, 'name', self.chosen_by)} "
+                "cannot choose among draws; take e.g. "
+                "hparams.scheme.chosen_by._target_=dgbench.analysis.selection.TrainVal"
             )
         return self
 
     def independent(self) -> dict[str, list[int]]:
-        """List the numbers of the trials and, where no draw is trained again, of the draws: each needs no other."""
+        """List the numbers of the trials and, where no draw is trained again, of the draws: each
+        needs no other.
+        """
         draws = {} if self.repeats else {"draws": _numbers(self.draws)}
         return {"trials": _numbers(self.trials), **draws}
 
     def studies(self, base: Mapping[str, int]) -> list[Settings]:
-        """List what each study of the search sets, trial by trial, from the values of the keys that vary."""
+        """List what each study of the search sets, trial by trial, from the values of the keys that
+        vary.
+        """
         return [
             {
                 "hparams.draw": draw,
@@ -104,13 +112,15 @@ class Scheme(Checked):
 
 
 class Halving(Scheme):
-    """Successive halving: all draws train to the first rung, the best go on to the next, and so on to the last step.
+    """Successive halving: all draws train to the first rung, the best go on to the next, and so on
+    to the last step.
 
-    A rung ends where ``trainer.steps`` is divided by ``reduction`` once or more, at the next evaluation; one draw in
-    ``reduction`` goes on, judged by ``chosen_by`` on rows up to there, its mean over folds. A draw that goes on is the
-    run that it would be in a search without rungs.
+    A rung ends where ``trainer.steps`` is divided by ``reduction`` once or more, at the next
+    evaluation; one draw in ``reduction`` goes on, judged by ``chosen_by`` on rows up to there, its
+    mean over folds. A draw that goes on is the run that it would be in a search without rungs.
 
-    Source: Jamieson & Talwalkar 2016, "Non-stochastic best arm identification and hyperparameter optimization".
+    Source: Jamieson & Talwalkar 2016, "Non-stochastic best arm identification and hyperparameter
+        optimization".
 
     Raises:
         ConfigError: numbers that cannot be meant, or a choice that looks at test environments.
@@ -125,17 +135,18 @@ class Halving(Scheme):
     def _honest(self) -> Self:
         if self.repeats:
             raise ConfigError(
-                f"hparams.scheme.repeats={self.repeats} needs all draws; take hparams=search_yu2024, or 0"
+                f"hparams.scheme.repeats={self.repeats} needs all draws; take "
+                "hparams=search_yu2024, or 0"
             )
         if self.chosen_by.uses_test_environments:
             raise ConfigError(
-                f"hparams.scheme.chosen_by={self.chosen_by.name} looks at test environments, which stop no draw; "
-                "take dgbench.analysis.selection.TrainVal"
+                f"hparams.scheme.chosen_by={self.chosen_by.name} looks at test environments, "
+                "which stop no draw; take dgbench.analysis.selection.TrainVal"
             )
         if self.chosen_by.needs_other_runs:
             raise ConfigError(
-                f"hparams.scheme.chosen_by={self.chosen_by.name} judges by runs of another protocol, which a rung does "
-                "not train; take dgbench.analysis.selection.TrainVal"
+                f"hparams.scheme.chosen_by={self.chosen_by.name} judges by runs of another "
+                "protocol, which a rung does not train; take dgbench.analysis.selection.TrainVal"
             )
         return self
 
@@ -144,10 +155,13 @@ class Halving(Scheme):
         return {"trials": _numbers(self.trials)}
 
     def ends(self, steps: int, interval: int) -> list[int]:
-        """List the steps at which all rungs but the last end, of runs that are evaluated every ``interval`` steps."""
+        """List the steps at which all rungs but the last end, of runs that are evaluated every
+        ``interval`` steps.
+        """
         if not steps:
             raise ConfigError(
-                "hparams=halving has no rungs in trainer.steps=0; set trainer.steps, or take hparams=search"
+                "hparams=halving has no rungs in trainer.steps=0; set trainer.steps, or take "
+                "hparams=search"
             )
         # earlier ones would end at the first step, too
         rungs = min(self.rungs - 1, steps.bit_length())
@@ -176,7 +190,8 @@ def _numbers(numbers: int | Sequence[int]) -> list[int]:
 
 
 def scheme_of(config: Composed) -> Scheme | None:
-    """Read how a configuration's search is trained; None where it trains one set of hyperparameters.
+    """Read how a configuration's search is trained; None where it trains one set of
+    hyperparameters.
 
     Raises:
         ConfigError: a search that cannot be meant.
@@ -187,13 +202,14 @@ def scheme_of(config: Composed) -> Scheme | None:
     for key in ("draw", "trial"):
         if hparams[key] != 0:
             raise ConfigError(
-                f"hparams.{key}={hparams[key]} is set by the search; leave it out, or train it alone with "
-                "hparams=default"
+                f"hparams.{key}={hparams[key]} is set by the search; leave it out, or train it "
+                "alone with hparams=default"
             )
     scheme = build({"hparams.scheme": hparams["scheme"]}, "hparams.scheme", _convert_="all")
     if not isinstance(scheme, Scheme):
         raise ConfigError(
-            f"hparams.scheme={shown(hparams['scheme'])} is no scheme of a search; choose hparams=search"
+            f"hparams.scheme={shown(hparams['scheme'])} is no scheme of a search; choose "
+            "hparams=search"
         )
     return scheme
 
@@ -211,7 +227,8 @@ def base_values(config: Composed, scheme: Scheme) -> Settings:
             value = value.get(part) if isinstance(value, Mapping) else None
         if not isinstance(value, int) or isinstance(value, bool):
             raise ConfigError(
-                f"hparams.scheme.varies: {key}={value} is no integer; name keys that are, e.g. [seed]"
+                f"hparams.scheme.varies: {key}={value} is no integer; name keys that are, e.g. "
+                "[seed]"
             )
         base[key] = value
     return base

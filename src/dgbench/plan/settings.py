@@ -1,8 +1,10 @@
-"""Types and bounds of configuration values, asked for every study before anything heavy is loaded or written.
+"""Types and bounds of configuration values, asked for every study before anything heavy is loaded
+or written.
 
-A field is a key of ``conf/``; what it means stands there. A key that a choice of a group lacks is not asked, and where
-a group may name a class of a user's own, keys that are not listed here are left to that class. Datasets, protocols,
-searches and initial weights check their keys themselves, when a study is planned.
+A field is a key of ``conf/``; what it means stands there. A key that a choice of a group lacks is
+not asked, and where a group may name a class of a user's own, keys that are not listed here are
+left to that class. Datasets, protocols, searches and initial weights check their keys themselves,
+when a study is planned.
 """
 
 from __future__ import annotations
@@ -96,24 +98,29 @@ class TrainerSettings(Checked):
     def _together(self) -> Self:
         if self.warmup_steps and self.warmup_steps >= self.steps:
             raise ConfigError(
-                f"trainer.warmup_steps={self.warmup_steps} is not below trainer.steps={self.steps}; give fewer"
+                f"trainer.warmup_steps={self.warmup_steps} is not below "
+                f"trainer.steps={self.steps}; give fewer"
             )
         if not {"val", "test"} <= set(self.eval_subsets):
             raise ConfigError(
-                f"trainer.eval_subsets={shown(self.eval_subsets)} must hold val and test; it may add train"
+                f"trainer.eval_subsets={shown(self.eval_subsets)} must hold val and test; it may "
+                "add train"
             )
         for key, alone in (("eval_test", "always"), ("predictions", "none")):
             value = getattr(self, key)
             if self.devices > 1 and value not in (alone, "always"):
                 raise ConfigError(
-                    f"trainer.{key}={value} needs one process, each of several sees a part; set it to {alone}"
+                    f"trainer.{key}={value} needs one process, each of several sees a part; set "
+                    f"it to {alone}"
                 )
         if self.predictions != "none":
             need_pyarrow(f"trainer.predictions={self.predictions}")
         return self
 
     def changed(self) -> dict[str, Any]:
-        """Return the keys that change numbers (:data:`RECORDED`) and are not at their default, for the rows."""
+        """Return the keys that change numbers (:data:`RECORDED`) and are not at their default, for
+        the rows.
+        """
         recorded = self.model_dump(include=RECORDED, exclude_defaults=True)
         return {f"trainer.{key}": value for key, value in recorded.items()}
 
@@ -128,8 +135,8 @@ class TrainerSettings(Checked):
             return environments
         if drawn > environments:
             raise ConfigError(
-                f"trainer.environments_per_step={drawn} is more than the {environments} training environments of a "
-                f"fold; set {environments} or less, or null for all of them"
+                f"trainer.environments_per_step={drawn} is more than the {environments} training "
+                f"environments of a fold; set {environments} or less, or null for all of them"
             )
         return drawn
 
@@ -142,8 +149,9 @@ class TrainerSettings(Checked):
         parts = self.accumulate * self.devices
         if size % parts:
             raise ConfigError(
-                f"hparams.batch_size={size} cannot be cut into trainer.accumulate={self.accumulate} x "
-                f"trainer.devices={self.devices} equal parts; set hparams.batch_size to a multiple of {parts}"
+                f"hparams.batch_size={size} cannot be cut into "
+                f"trainer.accumulate={self.accumulate} x trainer.devices={self.devices} equal "
+                f"parts; set hparams.batch_size to a multiple of {parts}"
             )
 
 
@@ -317,7 +325,9 @@ class Init(Named):
 
 
 class Hparams(Open):
-    """Keys of ``conf/hparams`` that say how hyperparameters are drawn; every other one is a hyperparameter."""
+    """Keys of ``conf/hparams`` that say how hyperparameters are drawn; every other one is a
+    hyperparameter.
+    """
 
     space: Name = "domainbed"
     draw: Annotated[AtLeast0, Refusal("is not an integer >= 0", "draw 0 is the default set")] = 0

@@ -1,4 +1,6 @@
-"""A command and its studies: itself, or those of its grid and of its search; where they go, and how it ended."""
+"""A command and its studies: itself, or those of its grid and of its search; where they go, and how
+it ended.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,8 @@ ALIKE = HOW - {"paths"} | {
 def grid_lists(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Read the lists under ``grid``, by the key that each sets.
 
-    An entry that is null, as one that is to be taken out of an experiment's grid, counts as not there. Keys may have
+    An entry that is null, as one that is to be taken out of an experiment's grid, counts as not
+    there. Keys may have
     dots: an experiment writes ``dataset.ratio``, the command line nests it.
 
     Raises:
@@ -67,7 +70,8 @@ def grid_lists(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
             )
         if not isinstance(values, list) or not values:
             raise ConfigError(
-                f"grid.{key}={shown(values)} is no list; write grid.{key}=[...], or null to leave it out"
+                f"grid.{key}={shown(values)} is no list; write grid.{key}=[...], or null to leave "
+                "it out"
             )
     return lists
 
@@ -89,7 +93,9 @@ class PlannedSearch:
 
 @dataclass(frozen=True)
 class PlannedStudy:
-    """A study as its configuration and the files that it reads describe it; nothing is decoded, built or started."""
+    """A study as its configuration and the files that it reads describe it; nothing is decoded,
+    built or started.
+    """
 
     words: Sequence[str]  #: the overrides that compose it
     config: Mapping[str, Any]  #: plain resolved values by top-level key
@@ -133,8 +139,8 @@ class Planner:
     parent: Path | None = None  #: folder of the studies; None: as the configuration says
     #: try to download images that a dataset would download when it is built; a plan does not
     download: bool = False
-    #: download initial weights that are not here, since their content is part of what a run is. A plan does not: it
-    #: counts the runs of such a study as missing.
+    #: download initial weights that are not here, since their content is part of what a run is. A
+    #: plan does not: it counts the runs of such a study as missing.
     fetch_weights: bool = True
     _made: dict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict), init=False)
 
@@ -181,7 +187,9 @@ class Planner:
                 yield search.study(settings, 0 if n else scheme.repeats)
 
     def _of_grid(self, words: Sequence[str]) -> Iterator[tuple[list[str], Composed]]:
-        """Compose the configurations of a command's grid, each with its words; its own where it has no grid."""
+        """Compose the configurations of a command's grid, each with its words; its own where it has
+        no grid.
+        """
         whole = self.checked(words)
         lists = grid_lists(whole.plain().get("grid") or {})  # a shift has none
         for values in product(*lists.values()):
@@ -192,7 +200,9 @@ class Planner:
             yield study_words, self.checked(study_words) if combination else whole
 
     def readings(self, words: Sequence[str]) -> Iterator[Reading]:
-        """Iterate over what the studies of a command may read of its words: configurations, and their datasets."""
+        """Iterate over what the studies of a command may read of its words: configurations, and
+        their datasets.
+        """
         for _, composed in self._of_grid(words):
             yield composed.plain(), partial(self._described, composed)
 
@@ -204,7 +214,9 @@ class Planner:
         return digest([composed.key, self._dataset(composed).info.content])
 
     def place(self, words: Sequence[str]) -> JobPlace:
-        """Return the folder of a command's studies and its :meth:`key`; its words as key where it cannot work."""
+        """Return the folder of a command's studies and its :meth:`key`; its words as key where it
+        cannot work.
+        """
         composed = self.compose(words)
         try:
             key = self.key(composed)
@@ -213,7 +225,8 @@ class Planner:
         return JobPlace(Path(composed.parent), key)
 
     def need_images(self) -> None:
-        """Download the first dataset if no job has its images on disk; refuse the jobs before any starts if it fails.
+        """Download the first dataset if no job has its images on disk; refuse the jobs before any
+        starts if it fails.
 
         Raises:
             DataError: no dataset that was looked at is on disk, and the first cannot be downloaded.
@@ -314,7 +327,9 @@ class Planner:
 
 
 def _with_batch(error: TooFewImagesError, composed: Composed) -> TooFewImagesError:
-    """Say in the same line what a minibatch needs, where the size of one is known and environments repeat no image."""
+    """Say in the same line what a minibatch needs, where the size of one is known and environments
+    repeat no image.
+    """
     config = composed.plain()
     settings = TrainerSettings(**config["trainer"])
     if settings.small_environments == "repeat":
@@ -333,7 +348,9 @@ def _with_batch(error: TooFewImagesError, composed: Composed) -> TooFewImagesErr
 
 
 def planned_again(config: Mapping[str, Any], parent: Path) -> PlannedStudy:
-    """Plan the study of a run folder, from the configuration written there; it may lack keys that are newer."""
+    """Plan the study of a run folder, from the configuration written there; it may lack keys that
+    are newer.
+    """
     newer = {
         "sharpness": conf_of("sharpness", "none"),
         "head": conf_of("head", "random"),
@@ -353,14 +370,14 @@ class Command:
     composer: Composer  #: composes other overrides
     parent: Path  #: folder that the studies go to
     chooses_threads: bool = False  #: a command does; a Python caller may have set torch's number
-    prints_plan: bool = (
-        True  #: a command of several studies shows its plan first; jobs of a sweep do not
-    )
+    #: a command of several studies shows its plan first; jobs of a sweep do not
+    prints_plan: bool = True
 
     def __post_init__(self) -> None:
         if self.prints_plan and self.config.wait is False:
             raise ConfigError(
-                "wait=false submits a sweep to a queue; add -m and hydra/launcher=slurm, or leave it out"
+                "wait=false submits a sweep to a queue; add -m and hydra/launcher=slurm, or leave "
+                "it out"
             )
 
     @staticmethod
@@ -456,6 +473,6 @@ class Ended:
         if self.failed:
             tail = f" and of {len(self.failed) - TABLES} more" if len(self.failed) > TABLES else ""
             raise RunsFailedError(
-                f"{'; '.join(self.failed[:TABLES])}{tail} failed; see log.txt and status in its folder, correct the "
-                "cause and start the same command again"
+                f"{'; '.join(self.failed[:TABLES])}{tail} failed; see log.txt and status in its "
+                "folder, correct the cause and start the same command again"
             )

@@ -36,7 +36,10 @@ UNREAD_ALONE: Mapping[str, str] = {
 }
 #: ... and of ``dgbench.train``
 UNREAD_IN_PYTHON: Mapping[str, str] = {
-    "hydra": "dgbench.train starts no sweep and keeps no log of Hydra; use the command line, or leave it out",
+    "hydra": (
+        "dgbench.train starts no sweep and keeps no log of Hydra; use the command line, or leave "
+        "it out"
+    ),
     "sweep": UNREAD_ALONE["sweep"],
 }
 NOTHING = ("null", "{}", "[]")  #: values that ask for nothing
@@ -68,7 +71,8 @@ def refuse_unread(words: Iterable[str], unread: Mapping[str, str]) -> None:
 
 
 def refuse_run_folder(words: Sequence[str], folder: str) -> None:
-    """Refuse Hydra's folder of a run, which holds no results; Hydra's own records may go there, and it may move there.
+    """Refuse Hydra's folder of a run, which holds no results; Hydra's own records may go there, and
+    it may move there.
 
     Args:
         words: all that was typed.
@@ -108,7 +112,8 @@ def longest(key: str, entries: Iterable[str]) -> str:
 def keys_of(word: str) -> Iterator[str]:
     """Iterate over the dotted keys that an override sets: those within a mapping, or its own.
 
-    A word that asks for nothing has none: ``trainer.gradient_clip=null``, or one that starts with ``~``.
+    A word that asks for nothing has none: ``trainer.gradient_clip=null``, or one that starts with
+    ``~``.
     """
     value = word.partition("=")[2]
     if word.startswith("~") or value in NOTHING:
@@ -126,7 +131,9 @@ def keys_of(word: str) -> Iterator[str]:
 def without_misleading(
     words: Iterable[str], config: Config, needs: Mapping[str, Need]
 ) -> list[str]:
-    """Leave out words that :func:`check_needs` would refuse of this configuration; no hash depends on them."""
+    """Leave out words that :func:`check_needs` would refuse of this configuration; no hash depends
+    on them.
+    """
 
     def misleads(key: str) -> bool:
         need = needs.get(longest(key, needs))

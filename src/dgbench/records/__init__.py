@@ -1,1 +1,4 @@
-"""Everything that a run leaves on disk: rows, status, locks, and files that are written whole. No torch."""
+"""Everything that a run leaves on disk: rows, status, locks, and files that are written whole.
+
+No torch.
+"""

@@ -1,9 +1,11 @@
-"""What a command leaves of its plan: ``planned.json`` in a study, and in ``.jobs`` the jobs of a sweep and their runs.
+"""What a command leaves of its plan: ``planned.json`` in a study, and in ``.jobs`` the jobs of a
+sweep and their runs.
 
-A job of a sweep makes its run folders when it begins. Until then, in a queue or where the sweep was ended before its
-turn, only ``expected.json`` tells of it. When it comes to its end it leaves a record of its runs; with it, starting a
-finished sweep again costs a few small files per job. The record is a memory, never the truth: a job has nothing left
-only while every run that it names is done by the status in the run's own folder.
+A job of a sweep makes its run folders when it begins. Until then, in a queue or where the sweep was
+ended before its turn, only ``expected.json`` tells of it. When it comes to its end it leaves a
+record of its runs; with it, starting a finished sweep again costs a few small files per job. The
+record is a memory, never the truth: a job has nothing left only while every run that it names is
+done by the status in the run's own folder.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ class JobPlace(NamedTuple):
     key: str  #: equal for jobs that plan the same runs over the same files
 
     def record_end(self, runs: Sequence[Path]) -> None:
-        """Record that the job ended, and the folders of its runs, complete or not. A full disk keeps no record.
+        """Record that the job ended, and the folders of its runs, complete or not.
+
+        A full disk keeps no record.
 
         Without a record it is planned again, which trains nothing.
         """
@@ -60,7 +64,8 @@ class JobPlace(NamedTuple):
         )
 
     def keep_parts(self, parts: Sequence[Sequence[str]]) -> None:
-        """Remember the split of the job, and what each part adds to its overrides: the same command has the same parts.
+        """Remember the split of the job, and what each part adds to its overrides: the same command
+        has the same parts.
 
         Raises:
             OSError: it cannot be written.
@@ -75,7 +80,9 @@ class JobPlace(NamedTuple):
             return []
 
     def file(self, kind: str) -> Path:
-        """Return the path of one of its files; ``log`` keeps what the job prints where several run at a time."""
+        """Return the path of one of its files; ``log`` keeps what the job prints where several run
+        at a time.
+        """
         return self.parent / JOBS / f"{self.key}.{kind}"
 
     def _write(self, kind: str, content: Sequence[Any]) -> None:
@@ -84,7 +91,8 @@ class JobPlace(NamedTuple):
 
 
 def expect_jobs(places: Iterable[JobPlace], command: str) -> None:
-    """Record the jobs that a command, as typed, means to run; forget those that it named before or that ended.
+    """Record the jobs that a command, as typed, means to run; forget those that it named before or
+    that ended.
 
     Raises:
         OSError: it cannot be written.
@@ -97,7 +105,9 @@ def expect_jobs(places: Iterable[JobPlace], command: str) -> None:
 
 
 def forget_jobs(parents: Iterable[Path], command: str) -> None:
-    """Forget the jobs of a command, as typed, in these folders, once it has told how each of them ended."""
+    """Forget the jobs of a command, as typed, in these folders, once it has told how each of them
+    ended.
+    """
     for parent in parents:
         with suppress(
             OSError

@@ -1,7 +1,7 @@
 """Say when a run is evaluated and on what, and so which rows it has when it is finished.
 
-A disk that was full, or a copy that broke off, leaves rows that end between two lines. Nothing tells them from all of a
-run's rows but what the run was to write.
+A disk that was full, or a copy that broke off, leaves rows that end between two lines. Nothing
+tells them from all of a run's rows but what the run was to write.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ class Evaluations(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True)
 
     steps: Count | None = None  #: optimizer steps in all; None where that is not known
-    #: steps between two evaluations; 0 where the last one alone leaves rows, None where that is not known
+    #: steps between two evaluations; 0 where the last one alone leaves rows, None where that is not
+    #: known
     every: Count | None = None
-    test_always: bool = (
-        False  #: every evaluation scores ``test``; False: the last one does, and others may
-    )
+    #: every evaluation scores ``test``; False: the last one does, and others may
+    test_always: bool = False
     may_end_early: bool = False  #: averaging or a callback may end training before its last step
-    scored: Mapping[str, list[Printable]] | None = (
-        None  #: subset -> environments; None: whatever some one scored
-    )
+    #: subset -> environments; None: whatever some one scored
+    scored: Mapping[str, list[Printable]] | None = None
 
     @staticmethod
     def recorded(document: Any, identity: Mapping[str, Any]) -> Evaluations:
@@ -43,7 +42,8 @@ class Evaluations(BaseModel):
 
         Args:
             document: its ``identity.json``; anything else where that is lost.
-            identity: of its rows, which tell how many steps a run has whose ``identity.json`` is lost.
+            identity: of its rows, which tell how many steps a run has whose ``identity.json`` is
+                lost.
         """
         if isinstance(document, Mapping) and document.get("run") == identity["run"]:
             if stated := _stated(document.get("evaluations")) or Evaluations.specified(
@@ -64,7 +64,9 @@ class Evaluations(BaseModel):
 
     @staticmethod
     def specified(spec: Any) -> Evaluations | None:
-        """Derive the evaluations from a run's specification, which names no environments; None where it is none."""
+        """Derive the evaluations from a run's specification, which names no environments; None
+        where it is none.
+        """
         try:
             training, is_averaged = spec["training"], spec["averaging"]["name"] != "none"
             every = training.get("eval_every", 0)
@@ -114,7 +116,9 @@ class Evaluations(BaseModel):
         return ""
 
     def _evaluated(self, steps: set[int], last: int) -> Iterator[int]:
-        """Iterate in order over the steps of evaluations that must have left rows, given the ``steps`` that have."""
+        """Iterate in order over the steps of evaluations that must have left rows, given the
+        ``steps`` that have.
+        """
         if self.every is None:
             yield from sorted(step for step in steps if step < last)
         elif self.every:

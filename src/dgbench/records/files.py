@@ -1,6 +1,8 @@
-"""Files that are written whole, reading that never waits or takes too much memory, and checksums that tell damage.
+"""Files that are written whole, reading that never waits or takes too much memory, and checksums
+that tell damage.
 
-A reader of a file that was written whole, also one after a power cut, sees the old content or the new one.
+A reader of a file that was written whole, also one after a power cut, sees the old content or the
+new one.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # of a directory, on file systems that
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file for reading, if it is an ordinary one: a pipe would wait for a writer, a device may never end.
+    """Open a file for reading, if it is an ordinary one: a pipe would wait for a writer, a device
+    may never end.
 
     Raises:
         OSError: it cannot be opened, or is a folder, a pipe, a socket or a device.
@@ -72,7 +75,9 @@ def check_writable(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Checksum:
-    """How many bytes there are, and their CRC-32: it notices every changed bit, and other damage but for a 2**-32."""
+    """How many bytes there are, and their CRC-32: it notices every changed bit, and other damage
+    but for a 2**-32.
+    """
 
     size: int = 0
     crc32: int = 0
@@ -82,7 +87,9 @@ class Checksum:
 
     @staticmethod
     def of_beginning(file: BinaryIO, size: int = MOST_BYTES) -> Checksum:
-        """Compute the checksum of the next ``size`` bytes of an open file, or of fewer where it ends before."""
+        """Compute the checksum of the next ``size`` bytes of an open file, or of fewer where it
+        ends before.
+        """
         return Checksum().with_next(file, size)
 
     def with_next(self, file: BinaryIO, size: int = MOST_BYTES) -> Checksum:
@@ -94,7 +101,10 @@ class Checksum:
         return checksum
 
     def begins(self, path: Path) -> bool:
-        """Return whether a file begins with these bytes. One that cannot be read, or is no ordinary one, holds none."""
+        """Return whether a file begins with these bytes.
+
+        One that cannot be read, or is no ordinary one, holds none.
+        """
         try:
             with open_regular(path) as file:
                 return Checksum.of_beginning(file, self.size) == self
@@ -187,8 +197,8 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
 
     Raises:
         OSError: it cannot be opened, or is no ordinary file.
-        ValueError: it is no YAML, is too large or too deep, or repeats a part by ``*name``, which a few lines can do
-            without end.
+        ValueError: it is no YAML, is too large or too deep, or repeats a part by ``*name``, which a
+            few lines can do without end.
     """
     import yaml
 
@@ -219,9 +229,10 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
 class WholeFile(io.RawIOBase):
     """A file that is written bit by bit and has its name once it is whole.
 
-    It is open only while :meth:`flush` writes: there may be more of them than a process may have open files. There must
-    be one writer at a time, as the holder of a run's lock is: the partial file always has one name, so that a process
-    that was killed leaves no more behind than the next one overwrites.
+    It is open only while :meth:`flush` writes: there may be more of them than a process may have
+    open files. There must be one writer at a time, as the holder of a run's lock is: the partial
+    file always has one name, so that a process that was killed leaves no more behind than the next
+    one overwrites.
 
     Args:
         path: of the file; its folder exists.
@@ -275,7 +286,9 @@ class WholeFile(io.RawIOBase):
         _rename(self._partial, self.path)
 
     def discard(self) -> None:
-        """Remove the partial file, and leave what had the name before; do nothing after :meth:`commit`."""
+        """Remove the partial file, and leave what had the name before; do nothing after
+        :meth:`commit`.
+        """
         self._waiting = []
         self._partial.unlink(missing_ok=True)
 
@@ -286,8 +299,8 @@ def write_whole(path: Path, content: str | bytes | Writer, sync: bool = True) ->
     Args:
         path: of the file; its folder exists.
         content: text is written as UTF-8; a function is given the open, seekable file.
-        sync: force it to the disk before returning. Without it a power cut may lose the content, or leave the file
-            empty: for what is written again within seconds.
+        sync: force it to the disk before returning. Without it a power cut may lose the content, or
+            leave the file empty: for what is written again within seconds.
 
     Raises:
         OSError: it cannot be written; the old content stays.
@@ -298,7 +311,8 @@ def write_whole(path: Path, content: str | bytes | Writer, sync: bool = True) ->
 
 
 def write_whole_with(path: Path, writer: Writer) -> None:
-    """Write a file as :func:`write_whole` does, synced, from what a function writes into an open file.
+    """Write a file as :func:`write_whole` does, synced, from what a function writes into an open
+    file.
 
     There must be one writer at a time, as of a :class:`WholeFile`.
 
@@ -307,7 +321,8 @@ def write_whole_with(path: Path, writer: Writer) -> None:
         writer: is given the open, seekable file.
 
     Raises:
-        OSError: it cannot be written; the old content stays. So it does with whatever else ``writer`` raises.
+        OSError: it cannot be written; the old content stays. So it does with whatever else
+            ``writer`` raises.
     """
     _replace(path, path.with_name(f"{path.name}.partial"), writer, sync=True)
 
@@ -317,7 +332,9 @@ _SEAL = b"\ndgbench crc32 "
 
 
 def write_sealed(path: Path, writer: Writer) -> None:
-    """Write as :func:`write_whole_with`, with a final seal that tells whether a byte changed since; for checkpoints."""
+    """Write as :func:`write_whole_with`, with a final seal that tells whether a byte changed since;
+    for checkpoints.
+    """
 
     def write(file: BinaryIO) -> None:
         writer(file)
@@ -360,7 +377,8 @@ def keep_beginning(path: Path, size: int) -> None:
 def append_lines(path: Path, lines: Iterable[str]) -> None:
     """Append lines to a file in one write and force them to disk.
 
-    A torn last line, left by a crash or a full disk, is cut off first, so lines never run into each other.
+    A torn last line, left by a crash or a full disk, is cut off first, so lines never run into each
+    other.
 
     Raises:
         OSError: the file cannot be written; what was there before stays readable.

@@ -1,12 +1,13 @@
 """Locks on files, which the system frees when their process ends, however it ends.
 
-The file stays behind; what counts is the lock alone, so nothing is ever stale. Locks reach across the machines of a
-cluster as far as its file system carries them (docs/how_to/sweeps.md).
+The file stays behind; what counts is the lock alone, so nothing is ever stale. Locks reach across
+the machines of a cluster as far as its file system carries them (docs/how_to/sweeps.md).
 
-A process may train more runs than it may have open files, so it keeps one file locked: that of the first run it took.
-The files of the others say so, in three lines: who it is, a word that no other :class:`RunLocks` has, and the path of
-the locked file from their folder. The first two stand in the locked file as well. A run is held where its own file is
-locked, or where the file that it names is, by the same word.
+A process may train more runs than it may have open files, so it keeps one file locked: that of the
+first run it took. The files of the others say so, in three lines: who it is, a word that no other
+:class:`RunLocks` has, and the path of the locked file from their folder. The first two stand in the
+locked file as well. A run is held where its own file is locked, or where the file that it names is,
+by the same word.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ log = logging.getLogger("dgbench")
 
 
 class RunLocks:
-    """Runs that this process trains; leaving the context frees them, and so does the end of the process.
+    """Runs that this process trains; leaving the context frees them, and so does the end of the
+    process.
 
     Programs started meanwhile, and children made by ``fork``, hold nothing.
     """
@@ -44,7 +46,9 @@ class RunLocks:
         self._word = uuid4().hex
 
     def take(self, folder: Path) -> bool:
-        """Take the run of a folder, which is made if need be. Without locks on the file system, warn and take it.
+        """Take the run of a folder, which is made if need be.
+
+        Without locks on the file system, warn and take it.
 
         Returns:
             False where another process, or another object of this class, holds it.
@@ -88,7 +92,9 @@ class RunLocks:
 
 
 def lock_holder(folder: Path) -> str:
-    """Read who took the run of a folder last: ``HOST process PID``, and the job where a queue started it."""
+    """Read who took the run of a folder last: ``HOST process PID``, and the job where a queue
+    started it.
+    """
     return _text(folder / LOCK_FILE)[0].strip()
 
 
@@ -122,7 +128,9 @@ def _is_held(file: Path) -> bool:
 
 
 def _text(file: Path) -> tuple[str, str, str]:
-    """Read the three lines of a lock file; empty where it lacks them, as earlier versions wrote only one."""
+    """Read the three lines of a lock file; empty where it lacks them, as earlier versions wrote
+    only one.
+    """
     try:
         holder, _, rest = os.fsdecode(read_regular(file)).partition("\n")
     except OSError:
@@ -133,7 +141,9 @@ def _text(file: Path) -> tuple[str, str, str]:
 
 @contextmanager
 def exclusive(path: Path, waiting: str = "") -> Iterator[None]:
-    """Let one process in at a time: wait until no other holds the lock. A file system without locks lets all in.
+    """Let one process in at a time: wait until no other holds the lock.
+
+    A file system without locks lets all in.
 
     Args:
         path: of the lock file; it is made if need be, and stays.
@@ -171,13 +181,16 @@ def try_exclusive(path: Path) -> Iterator[bool]:
 
 
 def _lock(path: Path) -> FileLock:
-    # Its file is never removed or replaced: a lock on a file that has lost its name would keep no process out.
-    # Not bound to a thread, so the lock can be freed by another than the one that took it.
+    # Its file is never removed or replaced: a lock on a file that has lost its name would keep no
+    # process out. Not bound to a thread, so the lock can be freed by another than the one that took
+    # it.
     return FileLock(path, thread_local=False, preserve_lock_file=True)
 
 
 def _acquired(lock: FileLock, path: Path) -> bool:
-    """Try to take a lock; return whether it was taken, or the file system has none, which is logged as a warning."""
+    """Try to take a lock; return whether it was taken, or the file system has none, which is logged
+    as a warning.
+    """
     try:
         lock.acquire(blocking=False)
     except Timeout:

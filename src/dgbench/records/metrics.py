@@ -1,7 +1,10 @@
-"""``metrics.csv`` of a run folder: what training logged, one line per step, for curves. It is no result.
+"""``metrics.csv`` of a run folder: what training logged, one line per step, for curves.
 
-The format is that of Lightning's ``CSVLogger`` (which would delete the file of a run that resumes): a column for every
-name that was ever logged, in alphabetical order, ``step`` among them; a cell is empty where a line lacks the value.
+It is no result.
+
+The format is that of Lightning's ``CSVLogger`` (which would delete the file of a run that resumes):
+a column for every name that was ever logged, in alphabetical order, ``step`` among them; a cell is
+empty where a line lacks the value.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ Lines = dict[int, dict[str, float]]  # step -> name -> value, in the order of th
 
 
 def read_metrics(path: Path) -> Lines:
-    """Read the lines of a file, none where there is none. What is torn, by a crash or a full disk, is left out.
+    """Read the lines of a file, none where there is none.
+
+    What is torn, by a crash or a full disk, is left out.
 
     Raises:
         OSError: the file cannot be read, or is no regular file.
@@ -62,7 +67,8 @@ def write_metrics(path: Path, lines: Mapping[int, Mapping[str, float]]) -> None:
 
 
 def append_metrics(path: Path, lines: Mapping[int, Mapping[str, float]]) -> None:
-    """Add lines to a file, which is replaced atomically where they have names that it does not know.
+    """Add lines to a file, which is replaced atomically where they have names that it does not
+    know.
 
     Raises:
         OSError: it cannot be written.

@@ -1,19 +1,19 @@
-"""``predictions.parquet``: what one run predicts for every image that it is evaluated on. No torch; pyarrow is
-optional.
+"""``predictions.parquet``: what one run predicts for every image that it is evaluated on.
+
+No torch; pyarrow is optional.
 
 One line is one image of one eval set:
 
-===============  ======================================================================================
-``image``        name: the path below the dataset's root where images are files, else its number
-``eval_set``     images swept once, e.g. ``val/photo``; ``test+k`` is painted with the k-th other feature
-``env``          environment; null where an eval set belongs to several (exact evaluation mixes them)
-``subset``       ``train``, ``val`` or ``test``; null where ``env`` is
-``label``        true class, a number
-``predicted``    predicted class
-``top``          the :data:`TOP` most probable classes, most probable first; all where there are no more
-``probability``  their probabilities, softmax of the logits
-``attribute.*``  what a list of images says of them besides
-===============  ======================================================================================
+===============
+====================================================================================== ``image``
+name: the path below the dataset's root where images are files, else its number ``eval_set``
+images swept once, e.g. ``val/photo``; ``test+k`` is painted with the k-th other feature ``env``
+environment; null where an eval set belongs to several (exact evaluation mixes them) ``subset``
+``train``, ``val`` or ``test``; null where ``env`` is ``label``        true class, a number
+``predicted``    predicted class ``top``          the :data:`TOP` most probable classes, most
+probable first; all where there are no more ``probability``  their probabilities, softmax of the
+logits ``attribute.*``  what a list of images says of them besides ===============
+======================================================================================
 
 An eval set that is two subsets of an environment (``protocol=target_oracle``) stands there twice.
 """
@@ -56,7 +56,9 @@ def need_pyarrow(key: str) -> None:
 
 
 def schema(about: Mapping[str, Any], attributes: Sequence[str] = ()) -> pyarrow.Schema:
-    """Build the schema: columns, further ones by name, metadata; ``about`` as :func:`about_predictions` gives it."""
+    """Build the schema: columns, further ones by name, metadata; ``about`` as
+    :func:`about_predictions` gives it.
+    """
     import pyarrow as pa
 
     number = pa.int16() if len(about["classes"]) < 2**15 else pa.int32()
@@ -78,11 +80,12 @@ def schema(about: Mapping[str, Any], attributes: Sequence[str] = ()) -> pyarrow.
 def about_predictions(path: Path) -> dict[str, Any]:
     """Read what a file says of its run.
 
-    Keys: ``run`` (hash), ``step``, ``evaluation`` (``last`` or ``best``), ``classes`` (names), ``training`` and
-    ``held_out`` (environments), ``algorithm``, ``dataset``, ``seed``, ``fold``, ``root`` (folder of the images as the
-    configuration gives it, or None), ``training_groups`` (attribute -> value -> class -> images that the run was
-    trained on; absent where none is known), ``recipes`` (of every recorded error ``env``, ``subset`` and ``mixture``:
-    the weight of each eval set).
+    Keys: ``run`` (hash), ``step``, ``evaluation`` (``last`` or ``best``), ``classes`` (names),
+        ``training`` and
+    ``held_out`` (environments), ``algorithm``, ``dataset``, ``seed``, ``fold``, ``root`` (folder of
+    the images as the configuration gives it, or None), ``training_groups`` (attribute -> value ->
+    class -> images that the run was trained on; absent where none is known), ``recipes`` (of every
+    recorded error ``env``, ``subset`` and ``mixture``: the weight of each eval set).
 
     Raises:
         RecordError: it is no such file.
@@ -161,7 +164,9 @@ def check_parquet_seal(file: BinaryIO) -> None:
 
 
 def _footer(file: BinaryIO) -> tuple[int, int]:
-    """Find where the footer of an open Parquet file begins, and where the file ends; 0 where there is none."""
+    """Find where the footer of an open Parquet file begins, and where the file ends; 0 where there
+    is none.
+    """
     end = file.seek(0, os.SEEK_END)
     file.seek(max(0, end - _END))
     size = int.from_bytes(file.read(4), "little")

@@ -1,8 +1,11 @@
 """Keep result rows: the row, the identity of the run that wrote it, and the file they are kept in.
 
-Everything that dgbench reports is a function of rows. A row file (``errors.jsonl``) holds one JSON object per
-line: the identity of the run that wrote it and one counted error. Values are checked by the types that fields declare:
-whatever else a file holds is named and never reaches a table. No torch here: reports run on a login node.
+Everything that dgbench reports is a function of rows. A row file (``errors.jsonl``) holds one JSON
+object per
+line: the identity of the run that wrote it and one counted error. Values are checked by the types
+    that fields declare:
+whatever else a file holds is named and never reaches a table. No torch here: reports run on a login
+node.
 """
 
 from __future__ import annotations
@@ -22,9 +25,8 @@ ROW_FILE = "errors.jsonl"
 SHIFT_FILE = "shifts.jsonl"  # rows of another kind, see ``dgbench.records.shift_rows``
 PLAN_FILE = "planned.json"  # in a job's folder: the run folders that it means to fill
 FEATURE_FILE = "features.npz"  # of an evaluated run: features of some images
-EVALUATED = (
-    "evaluated"  # backbone, initial weights and tuning of a model that dgbench did not train
-)
+# backbone, initial weights and tuning of a model that dgbench did not train
+EVALUATED = "evaluated"
 IDENTITY_FILE = "identity.json"  # of what code, packages, machine and data a run is made
 
 SUBSETS = ("train", "val", "test")
@@ -68,9 +70,8 @@ class RunIdentity:
     algorithm: Annotated[str, Role.TRAINING]  #: name of the algorithm, e.g. ``vrex``
     #: what is read of hyperparameters, and settings of training that are not the default
     hparams: Annotated[dict[str, Any], Role.TRAINING]
-    draw: Annotated[int, Role.SEARCH] = (
-        0  #: number of the hyperparameter draw; 0 is the default set
-    )
+    #: number of the hyperparameter draw; 0 is the default set
+    draw: Annotated[int, Role.SEARCH] = 0
     space: Annotated[str, Role.SEARCH] = "domainbed"  #: search space that the draw is from
     trial: Annotated[int, Role.SEARCH] = 0  #: repetition of the search that the draw is from
     backbone: Annotated[str, Role.NETWORK]  #: name of the network, e.g. ``resnet50-bn_frozen``
@@ -82,10 +83,10 @@ class RunIdentity:
     #: of all networks together; None in rows older than the key
     n_parameters: Annotated[int | None, Role.FACT] = None
     n_trainable: Annotated[int | None, Role.FACT] = None  #: of them, those that training changes
-    n_classes: Annotated[int | None, Role.FACT] = (
-        None  #: K of the dataset; None in rows older than the key
-    )
-    #: which part of its chance the seed draws, ``all``, ``order``, ``weights``, ``inputs`` or ``nothing``
+    #: K of the dataset; None in rows older than the key
+    n_classes: Annotated[int | None, Role.FACT] = None
+    #: which part of its chance the seed draws, ``all``, ``order``, ``weights``, ``inputs`` or
+    #: ``nothing``
     seed_moves: Annotated[str, Role.NETWORK] = "all"
     protocol: Annotated[str, Role.PROTOCOL]  #: name of the protocol, e.g. ``loo``
     fold: Annotated[str, Role.FOLD]  #: ``0``, ``1``, ... or ``full``
@@ -101,8 +102,9 @@ class RunIdentity:
     beyond: Annotated[bool, Role.FACT] = True
     #: predictions depend on what is scored together: ``test`` sampled even if ``exact``
     grouped: Annotated[bool, Role.FACT] = False
-    #: ``ENVIRONMENT: CLASS`` of a tested environment and a class that no training environment of the run has -> its
-    #: share of the tested images; empty where there is none, and in rows older than the key
+    #: ``ENVIRONMENT: CLASS`` of a tested environment and a class that no training environment of
+    #: the run has -> its share of the tested images; empty where there is none, and in rows older
+    #: than the key
     unlearnable: Annotated[dict[str, float], Role.FACT] = field(default_factory=dict)
     #: hash of the images' files, where the dataset has any; empty in rows older than the key
     content: Annotated[str, Role.FACT] = ""
@@ -125,11 +127,10 @@ class Row:
     seen: int  #: images scored
     wrong: float  #: images misclassified; the expected count when the evaluation is exact
     loss: float  #: mean cross entropy in nats
-    together: int | None = (
-        None  #: runs that trained together when it was written; None in rows older than the key
-    )
-    #: of the scored images, those that a classifier gets wrong that always says the most frequent class of the run's
-    #: training images, counted as ``wrong`` is; None in rows older than the key
+    #: runs that trained together when it was written; None in rows older than the key
+    together: int | None = None
+    #: of the scored images, those that a classifier gets wrong that always says the most frequent
+    #: class of the run's training images, counted as ``wrong`` is; None in rows older than the key
     majority_wrong: float | None = None
 
     @property
@@ -186,9 +187,10 @@ def append_rows(path: Path | None, rows: Iterable[Row]) -> bytes:
 def read_rows(path: Path) -> tuple[list[dict[str, Any]], list[RowProblem]]:
     """Read all good rows of a file as flat dictionaries, and the lines that had to be dropped.
 
-    Keys are those of :class:`RunIdentity` and :class:`Row`; whether the *environment* was held out stands under
-    ``env_held_out``, the list of all held-out environments under ``held_out``. A key that a row lacks because it is
-    older than the key gets its default. Every value has the type that its field declares.
+    Keys are those of :class:`RunIdentity` and :class:`Row`; whether the *environment* was held out
+    stands under ``env_held_out``, the list of all held-out environments under ``held_out``. A key
+    that a row lacks because it is older than the key gets its default. Every value has the type
+    that its field declares.
 
     Raises:
         OSError: the file cannot be read, or is no regular file.
@@ -245,7 +247,8 @@ def parse_rows(content: bytes) -> tuple[list[ParsedRow], list[tuple[int, str]]]:
 
 
 def cleaned(path: Path) -> str:
-    """Remove from the file of a finished run what is no row, and lines that stand there twice; write it whole.
+    """Remove from the file of a finished run what is no row, and lines that stand there twice;
+    write it whole.
 
     Returns:
         what was removed, in words; empty where nothing was.
@@ -281,7 +284,8 @@ _decode = json.JSONDecoder().decode
 
 
 def lines_before(path: Path, step: int) -> Checksum:
-    """Compute the checksum of the lines of a row file before its rows of ``step`` and later; no file is an empty one.
+    """Compute the checksum of the lines of a row file before its rows of ``step`` and later; no
+    file is an empty one.
 
     Raises:
         OSError: the file cannot be read, or is no regular file.
@@ -308,10 +312,12 @@ class RowParser:
         return self._heads.get(line[: line.rfind(_CUT)])
 
     def values_of(self, lines: Sequence[bytes]) -> list[dict[str, Any] | None]:
-        """Parse what several lines of one known identity have besides it, at once: much faster than one by one.
+        """Parse what several lines of one known identity have besides it, at once: much faster than
+        one by one.
 
         Returns:
-            the other keys of each line; None for one that :meth:`parse` must look at. Empty where all must be.
+            the other keys of each line; None for one that :meth:`parse` must look at. Empty where
+            all must be.
         """
         if len(lines) < 2:
             return []
@@ -368,7 +374,8 @@ class RowParser:
         """Parse one line.
 
         Returns:
-            the keys that the line has of the identity, the same object for equal ones; and its other keys.
+            the keys that the line has of the identity, the same object for equal ones; and its
+            other keys.
 
         Raises:
             RecordError: it is no row; why.
@@ -400,7 +407,9 @@ class RowParser:
         return identity, values
 
     def _is_head(self, text: bytes, identity: Mapping[str, Any]) -> bool:
-        """Return whether a line's beginning, closed by a brace, is an object of that identity and no key of a row."""
+        """Return whether a line's beginning, closed by a brace, is an object of that identity and
+        no key of a row.
+        """
         try:
             head = _object(text + b"}")
         except RecordError:
@@ -444,7 +453,9 @@ _LARGEST = 2**63 - 1
 
 
 def printable_text(value: Any) -> str:
-    """Check for printable text of reasonable length; control characters break what they are written to."""
+    """Check for printable text of reasonable length; control characters break what they are written
+    to.
+    """
     if type(value) is not str:
         return f"is {shown(value)}, not text"
     if len(value) > LONGEST:
@@ -529,7 +540,9 @@ def mapping_of(check: Check) -> Check:
 
 
 def plain_mapping(value: Any) -> str:
-    """Check hyperparameters, or options of a dataset: names with text, a number, a truth, null, or lists of these."""
+    """Check hyperparameters, or options of a dataset: names with text, a number, a truth, null, or
+    lists of these.
+    """
     return mapping_of(lambda item: _plain(item, DEEPEST))(value)
 
 
@@ -578,7 +591,10 @@ ROW_CHECKS: dict[str, Check] = {
 
 
 def first_fault(values: Mapping[str, Any], checks: Mapping[str, Check]) -> str:
-    """Say which value first fails its check, and how; empty where all pass. Keys that are absent are passed over."""
+    """Say which value first fails its check, and how; empty where all pass.
+
+    Keys that are absent are passed over.
+    """
     return next(
         (
             f"{key} {wrong}"
@@ -648,7 +664,8 @@ def identity_keys(
 ) -> list[tuple[str, ...]]:
     """Make a key of each identity, equal for those that agree in all those keys of theirs.
 
-    Many runs share long values, such as thousands of environments: each is formatted once, and keys share its text.
+    Many runs share long values, such as thousands of environments: each is formatted once, and keys
+    share its text.
     """
     texts: dict[Any, str] = {}
 

@@ -1,4 +1,5 @@
-"""Estimates of dataset shift as rows: one line of ``shifts.jsonl`` says how far two sides of a dataset are apart.
+"""Estimates of dataset shift as rows: one line of ``shifts.jsonl`` says how far two sides of a
+dataset are apart.
 
 No torch here: reports run on a login node.
 """
@@ -105,7 +106,8 @@ def append_shift_rows(path: Path, rows: Iterable[ShiftRow]) -> None:
 
 
 def read_shift_rows(path: Path) -> tuple[list[ShiftRow], list[RowProblem]]:
-    """Read the good rows of a file, of those with one key the last, and the lines that had to be dropped.
+    """Read the good rows of a file, of those with one key the last, and the lines that had to be
+    dropped.
 
     Raises:
         OSError: the file cannot be read, or is no regular file.

@@ -1,7 +1,9 @@
-"""Say what a run is: the values that decide its results, the hash that names it, and the code that computes it.
+"""Say what a run is: the values that decide its results, the hash that names it, and the code that
+computes it.
 
-A run is what is trained, not how it was typed. Whatever is not in a :class:`RunSpec` changes no result
-(``dgbench.plan.identity`` builds one from a configuration and lists what it leaves out, with reasons).
+A run is what is trained, not how it was typed. Whatever is not in a :class:`RunSpec` changes no
+result (``dgbench.plan.identity`` builds one from a configuration and lists what it leaves out, with
+reasons).
 """
 
 from __future__ import annotations
@@ -91,7 +93,8 @@ class RunSpec(StudySpec):
 
 
 def canonical(value: Any) -> Any:
-    """Convert to plain JSON values in which 10 and 10.0 are one number, and a tuple and a list one sequence.
+    """Convert to plain JSON values in which 10 and 10.0 are one number, and a tuple and a list one
+    sequence.
 
     Raises:
         TypeError: a value that has no such form, e.g. a tensor.
@@ -134,10 +137,11 @@ ATTEMPTS = 3  # where git is ended by a signal or by SECONDS
 
 @functools.cache
 def code_version() -> str:
-    """Find dgbench's version, with the commit, and ``-dirty`` where files differ from it or new ones are not in it.
+    """Find dgbench's version, with the commit, and ``-dirty`` where files differ from it or new
+    ones are not in it.
 
-    Without git or outside of a repository the version alone. Asked once per process: code that was imported does not
-    change with the files.
+    Without git or outside of a repository the version alone. Asked once per process: code that was
+    imported does not change with the files.
     """
     described = _git("describe", "--always", "--dirty", "--exclude", "*")
     if described is None:
@@ -151,7 +155,9 @@ def code_version() -> str:
 
 @functools.cache
 def commit() -> dict[str, str | bool | None]:
-    """Read ``commit`` in full, and whether the code is ``dirty``; both None where git does not know."""
+    """Read ``commit`` in full, and whether the code is ``dirty``; both None where git does not
+    know.
+    """
     full = _git("rev-parse", "HEAD")
     return {"commit": full, "dirty": None if full is None else code_version().endswith(DIRTY)}
 
@@ -159,8 +165,9 @@ def commit() -> dict[str, str | bool | None]:
 def _git(*words: str) -> str | None:
     """Ask git about the repository of this package; None where there is no answer.
 
-    Asked again where a signal ended git or it took too long: a queue that ends a job signals every process in it, and
-    the version that the job then writes must be the one that the next job writes.
+    Asked again where a signal ended git or it took too long: a queue that ends a job signals every
+    process in it, and the version that the job then writes must be the one that the next job
+    writes.
     """
     if not (
         ROOT / ".git"

@@ -1,8 +1,8 @@
 """Keep how a run stands in its folder: its ``status``, and ``progress.json``, its sign of life.
 
-``status`` is one line: RUNNING, DONE with its number of rows (``DONE at step 120, 24 rows`` of training that may end
-early), FAILED with the reason, INTERRUPTED, or STOPPED by its search, with the reason. ``progress.json`` says how far a
-run is, how fast, and when it last said so.
+``status`` is one line: RUNNING, DONE with its number of rows (``DONE at step 120, 24 rows`` of
+training that may end early), FAILED with the reason, INTERRUPTED, or STOPPED by its search, with
+the reason. ``progress.json`` says how far a run is, how fast, and when it last said so.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ from dgbench.records.rows import IDENTITY_FILE, ROW_FILE, SHIFT_FILE, parse_rows
 STATUS_FILE = "status"
 
 RUNNING, DONE, FAILED = "RUNNING", "DONE", "FAILED"
-INTERRUPTED = (
-    "INTERRUPTED"  # by a signal, or between the rungs of its search: to be continued, not failed
-)
+# by a signal, or between the rungs of its search: to be continued, not failed
+INTERRUPTED = "INTERRUPTED"
 STOPPED = "STOPPED"  # by its search, which continues with other draws
 NO_ROWS = f"{ROW_FILE} is missing or holds no rows"
 WORDS = (RUNNING, DONE, FAILED, INTERRUPTED, STOPPED)
@@ -45,9 +44,8 @@ class Status:
 
     #: one of :data:`WORDS`; empty where the run was never begun or its file says something else
     word: str = ""
-    reason: str = (
-        ""  #: the rest of the line: why it failed, where it ended, or what else the file says
-    )
+    #: the rest of the line: why it failed, where it ended, or what else the file says
+    reason: str = ""
 
     @property
     def last_step(self) -> int:
@@ -82,7 +80,8 @@ def read_status(folder: Path) -> Status:
 
 
 def is_done(folder: Path, evaluations: Evaluations | None = None) -> bool:
-    """Return whether the run in a folder needs no more training: it is ``DONE``, and all of its rows are there.
+    """Return whether the run in a folder needs no more training: it is ``DONE``, and all of its
+    rows are there.
 
     Args:
         folder: of a run, or of estimates of shift.
@@ -92,7 +91,9 @@ def is_done(folder: Path, evaluations: Evaluations | None = None) -> bool:
 
 
 def is_settled(folder: Path) -> bool:
-    """Return whether the run in a folder is over: it is done, or its loss diverged and would diverge again."""
+    """Return whether the run in a folder is over: it is done, or its loss diverged and would
+    diverge again.
+    """
     status = read_status(folder)
     return is_done(folder) or (status.word == FAILED and is_divergence(status.reason))
 
@@ -169,7 +170,9 @@ def write_status(folder: Path, word: str, reason: str = "") -> None:
 
 
 def mark_failed(folder: Path, reason: str) -> None:
-    """Say that a run failed, also on a full disk: there the status replaces the one before it in its own place."""
+    """Say that a run failed, also on a full disk: there the status replaces the one before it in
+    its own place.
+    """
     try:
         write_status(folder, FAILED, reason)
     except OSError:
@@ -191,7 +194,8 @@ def mark_interrupted(folder: Path, reason: str = "") -> None:
 
 
 def finish(folder: Path, failure: str | None = None, step: int | None = None) -> Status:
-    """Write how a run ended: ``DONE`` with its rows, or ``FAILED`` for a reason; never raises for a full disk.
+    """Write how a run ended: ``DONE`` with its rows, or ``FAILED`` for a reason; never raises for a
+    full disk.
 
     Args:
         folder: of the run.
@@ -225,7 +229,10 @@ _MOST = 2**31 - 1  # of steps, and of process ids
 
 
 class Beat(BaseModel):
-    """One sign of life; its keys are those of the file. Numbers that a torn or foreign file may hold are refused."""
+    """One sign of life; its keys are those of the file.
+
+    Numbers that a torn or foreign file may hold are refused.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -276,7 +283,9 @@ def roughly(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a duration as ``40 s``, ``2 min 05 s``, ``3 h 10 min``, ``2 d 04 h`` or, from 100 days on, ``146 d``."""
+    """Format a duration as ``40 s``, ``2 min 05 s``, ``3 h 10 min``, ``2 d 04 h`` or, from 100 days
+    on, ``146 d``.
+    """
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

@@ -1,4 +1,7 @@
-"""What W&B has taken: a mark of ours beside each run and study, and how W&B is spoken to. No torch here."""
+"""What W&B has taken: a mark of ours beside each run and study, and how W&B is spoken to.
+
+No torch here.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ from dgbench.records.spec import digest
 
 MARK_FILE = "wandb.json"  # in the folder of a run or study that W&B knows
 PROJECT = "dgbench"
-#: what is waited for at most; ``WANDB_INIT_TIMEOUT`` and ``WANDB_FINISH_TIMEOUT`` are other numbers of seconds
+#: what is waited for at most; ``WANDB_INIT_TIMEOUT`` and ``WANDB_FINISH_TIMEOUT`` are other numbers
+#: of seconds
 PATIENCE = {"init_timeout": 20, "finish_timeout": 60}
 OFF_FILE = "wandb_off"  # among the jobs of a sweep, whose first one found no W&B
 SWEEP_FILE = "multirun.yaml"  # written whenever a sweep begins
@@ -83,7 +87,8 @@ def project_name(key: str | None) -> str:
 
 
 def comparison(identity: Mapping[str, Any], selection: str) -> str:
-    """Name what a dashboard may average: runs of one algorithm in one setting, that differ in fold and seed.
+    """Name what a dashboard may average: runs of one algorithm in one setting, that differ in fold
+    and seed.
 
     The digits at the end tell apart what the words do not: other hyperparameters, say.
 
@@ -106,11 +111,14 @@ def comparison(identity: Mapping[str, Any], selection: str) -> str:
     return f"{' | '.join(word for word in words if word)} #{digest(shared)[:4]}"
 
 
-# ---- a sweep whose W&B cannot be reached --------------------------------------------------------------------------
+# ---- a sweep whose W&B cannot be reached
+# --------------------------------------------------------------------------
 
 
 def turn_off(sweep: Path) -> None:
-    """Tell the other jobs of a sweep that W&B is off, so that they neither wait for it nor say so again."""
+    """Tell the other jobs of a sweep that W&B is off, so that they neither wait for it nor say so
+    again.
+    """
     if (sweep / SWEEP_FILE).is_file():
         (sweep / JOBS).mkdir(exist_ok=True)
         (sweep / JOBS / OFF_FILE).touch()
@@ -124,7 +132,8 @@ def is_off(sweep: Path) -> bool:
         return False
 
 
-# ---- wandb agent --------------------------------------------------------------------------------------------------
+# ---- wandb agent
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """From run folders to tables, figures and pages. Everything here is a function of rows; no torch.
 
-The functions below make one table each from a frame of :func:`dgbench.results`; they are loaded when first used.
+The functions below make one table each from a frame of :func:`dgbench.results`; they are loaded
+when first used.
 """
 
 from importlib import import_module

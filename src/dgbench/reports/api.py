@@ -1,10 +1,12 @@
-"""Tables of finished runs from Python: each function takes a frame of :func:`dgbench.results` and gives a data frame.
+"""Tables of finished runs from Python: each function takes a frame of :func:`dgbench.results` and
+gives a data frame.
 
-Values are fractions; beside a column ``NAME`` may stand ``NAME.std``, ``NAME.n``, ``NAME.reason`` and others, see
-:mod:`dgbench.reports.tables`. Where the runs belong to several settings (or leaderboards), a column ``setting`` comes
-first. ``frame.attrs`` has ``title``, ``notes`` (sentences), ``selection`` and ``problems`` (what was left out and why,
-in one line each). Frames hold algorithms alone: what they must beat stands in ``frame.attrs["chance"]``, setting ->
-reference (``blind guess``, ``most frequent class``) -> measure -> value.
+Values are fractions; beside a column ``NAME`` may stand ``NAME.std``, ``NAME.n``, ``NAME.reason``
+and others, see :mod:`dgbench.reports.tables`. Where the runs belong to several settings (or
+leaderboards), a column ``setting`` comes first. ``frame.attrs`` has ``title``, ``notes``
+(sentences), ``selection`` and ``problems`` (what was left out and why, in one line each). Frames
+hold algorithms alone: what they must beat stands in ``frame.attrs["chance"]``, setting -> reference
+(``blind guess``, ``most frequent class``) -> measure -> value.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ def leaderboard(
         split_by: one more column whose values get leaderboards of their own, e.g. ``code``.
 
     Raises:
-        RecordError: no run was tested, or results of several code versions would share a leaderboard.
+        RecordError: no run was tested, or results of several code versions would share a
+            leaderboard.
         MeasureError: there is no such error bar.
     """
     chosen = selected_of_frame(frame)
@@ -86,19 +89,25 @@ def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
 
 @checked
 def held_out_errors(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
-    """Compute the error in each given environment of the model that never saw it; arguments as in :func:`measures`."""
+    """Compute the error in each given environment of the model that never saw it; arguments as in
+    :func:`measures`.
+    """
     return _for_each_setting(frame, held_out_table, split_by)
 
 
 @checked
 def selected(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
-    """Find the algorithm that each measure selects, and what that costs; arguments as in :func:`measures`."""
+    """Find the algorithm that each measure selects, and what that costs; arguments as in
+    :func:`measures`.
+    """
     return _for_each_setting(frame, selection_table, split_by)
 
 
 @checked
 def correlation(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
-    """Compute the rank correlation of each measure with the ideal one; arguments as in :func:`measures`."""
+    """Compute the rank correlation of each measure with the ideal one; arguments as in
+    :func:`measures`.
+    """
     return _for_each_setting(frame, correlation_table, split_by)
 
 
@@ -110,7 +119,8 @@ def seeds(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
 
 @checked
 def certainty(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
-    """Compare every algorithm with the one that leads: difference, its interval, and the verdict of the same test.
+    """Compare every algorithm with the one that leads: difference, its interval, and the verdict of
+    the same test.
 
     Arguments as in :func:`measures`.
     """
@@ -157,7 +167,8 @@ def _for_each_setting(
 def _joined(
     parts: Mapping[str, Table], frame: pd.DataFrame, problems: Iterable[Problem]
 ) -> pd.DataFrame:
-    """Join the tables of several settings in one frame; its ``attrs`` hold title, notes, selection, problems.
+    """Join the tables of several settings in one frame; its ``attrs`` hold title, notes, selection,
+    problems.
 
     Args:
         parts: title of the setting -> its table.

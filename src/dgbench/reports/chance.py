@@ -1,8 +1,10 @@
-"""What any result must beat: a blind guess, and a classifier that always says the most frequent class.
+"""What any result must beat: a blind guess, and a classifier that always says the most frequent
+class.
 
-A blind guess among K classes is wrong with probability 1 - 1/K, whatever the image: in every environment, so that its
-average, worst, worst+gap and ideal error are all 1 - 1/K, and its gap is 0. The most frequent class is that of the
-images that a run trains on; its errors stand in rows (``majority_wrong``). Both are references: no table ranks them.
+A blind guess among K classes is wrong with probability 1 - 1/K, whatever the image: in every
+environment, so that its average, worst, worst+gap and ideal error are all 1 - 1/K, and its gap is
+0. The most frequent class is that of the images that a run trains on; its errors stand in rows
+(``majority_wrong``). Both are references: no table ranks them.
 """
 
 from __future__ import annotations
@@ -60,15 +62,20 @@ class Chance:
     def notes(self) -> list[str]:
         """Say what the lines of the references are."""
         lines = [
-            f"Blind guess: right once in K = {self.n_classes} classes, in every environment; a reference, not ranked."
+            (
+                f"Blind guess: right once in K = {self.n_classes} classes, in every environment; "
+                "a reference, not ranked."
+            )
         ]
         if self.by_name:
             lines[0] = (
-                f"{lines[0][:-1]} (K by the name of the dataset: these rows are older than n_classes)."
+                f"{lines[0][:-1]} (K by the name of the dataset: these rows are older than "
+                "n_classes)."
             )
         if len(self.references) > 1:
             lines.append(
-                "Most frequent class: always says that of a run's training images; a reference, mean over seeds."
+                "Most frequent class: always says that of a run's training images; a reference, "
+                "mean over seeds."
             )
         return lines
 
@@ -77,13 +84,17 @@ class Chance:
         return {r.name: r.measures[measure] for r in self.references if measure in r.measures}
 
     def accuracies(self, environments: Sequence[str]) -> dict[str, float]:
-        """Map each reference to its mean accuracy over tested environments, where it is known in all of them."""
+        """Map each reference to its mean accuracy over tested environments, where it is known in
+        all of them.
+        """
         known = [r for r in self.references if all(env in r.held_out for env in environments)]
         return {r.name: 1 - mean([r.held_out[env] for env in environments]) for r in known}
 
 
 def classes_of(identity: Mapping[str, Any]) -> int | None:
-    """Look up K of a run: what its row says, else that of the dataset's name; None where neither tells."""
+    """Look up K of a run: what its row says, else that of the dataset's name; None where neither
+    tells.
+    """
     if (stated := identity.get("n_classes")) is not None:
         return int(stated)
     return None if identity.get("base") == OF_TABLE else CLASSES.get(str(identity["dataset"]))
@@ -96,7 +107,8 @@ def chance_of(
     everywhere: Collection[str],
     measures: Collection[str],
 ) -> Chance | None:
-    """Compute the references of runs that share a table; None where the number of classes is not known.
+    """Compute the references of runs that share a table; None where the number of classes is not
+    known.
 
     Args:
         identities: of the runs.
@@ -134,9 +146,11 @@ def _most_frequent(
     everywhere: Collection[str],
     measures: Collection[str],
 ) -> Reference | None:
-    """Average the most frequent class's errors and measures over seeds; None where no row says them.
+    """Average the most frequent class's errors and measures over seeds; None where no row says
+    them.
 
-    The errors of a seed and fold follow from its images alone, so that any algorithm's rows tell them.
+    The errors of a seed and fold follow from its images alone, so that any algorithm's rows tell
+    them.
     """
     place = ["seed", "fold", "role", "env"]
     known = tests.loc[tests["majority_error"].notna(), [*place, "majority_error"]]
@@ -235,7 +249,8 @@ def accuracy_note(levels: Mapping[str, Mapping[str, float]]) -> list[str]:
 def beaten(
     level: Mapping[str, float], references: Mapping[str, float], measure: str, highest: bool = False
 ) -> str:
-    """Say that the leader does no better than a reference, with both numbers; an empty text where it beats all.
+    """Say that the leader does no better than a reference, with both numbers; an empty text where
+    it beats all.
 
     Args:
         level: algorithm -> mean of the measure that ranks it.
@@ -256,4 +271,7 @@ def beaten(
     words = {BLIND_GUESS: "a blind guess", MOST_FREQUENT: "always saying the most frequent class"}
     whom = " or ".join(words.get(name, name) for name in stronger)
     numbers = " and ".join(f"{percent(of)}%" for of in stronger.values())
-    return f"{names} {verbs[0]} by {measure} and {verbs[1]} no better than {whom}: {percent(value)}% against {numbers}."
+    return (
+        f"{names} {verbs[0]} by {measure} and {verbs[1]} no better than {whom}: {percent(value)}% "
+        f"against {numbers}."
+    )

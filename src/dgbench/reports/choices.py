@@ -45,13 +45,14 @@ class Choice:
     test: float | None  #: mean over the held-out environments
     run: str  #: hash
     folder: str
-    #: what it was chosen among, by draw: ``draw``, ``step`` and ``validation`` accuracy (None where it has none),
-    #: ``run`` (hash), and ``why`` it does not count (empty for the one that does)
+    #: what it was chosen among, by draw: ``draw``, ``step`` and ``validation`` accuracy (None where
+    #: it has none), ``run`` (hash), and ``why`` it does not count (empty for the one that does)
     candidates: list[dict[str, Any]]
 
 
 def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
-    """List the choice of every search with a model that counts, sorted by dataset, algorithm, trial, seed and fold.
+    """List the choice of every search with a model that counts, sorted by dataset, algorithm,
+    trial, seed and fold.
 
     Args:
         selected: the steps and draws that count.
@@ -151,7 +152,10 @@ def choices_table(chosen: Sequence[Choice]) -> Table:
         }
         for choice in chosen
     ]
-    note = "report=hparams writes exact values and every candidate with its validation accuracy to hparams.json."
+    note = (
+        "report=hparams writes exact values and every candidate with its validation accuracy to "
+        "hparams.json."
+    )
     return table(lines, "hparams", "Chosen hyperparameters", columns, [note])
 
 

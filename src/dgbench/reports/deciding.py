@@ -1,4 +1,6 @@
-"""Which pairs of algorithms are decided, by evidence that may be looked at after every seed, and what it assumes."""
+"""Which pairs of algorithms are decided, by evidence that may be looked at after every seed, and
+what it assumes.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +18,32 @@ from dgbench.reports.standing import counted
 from dgbench.reports.tables import Column, Table, entry, table
 
 OF_EVIDENCE = {
-    "evidence": "how much more likely the differences are if the first algorithm is lower; it may be looked at after "
-    "every seed (an e-value: mixture t, right Haar prior; Lai 1976, Wang & Ramdas 2025). It takes differences over "
-    "seeds to be about normal.",
-    "without that": "the same whatever differences are like within the bounds of the measure: the capital of a bet on "
-    "the first algorithm (Waudby-Smith & Ramdas 2024).",
-    "more often lower": "evidence of another claim: that the first algorithm is lower in more seeds than it is higher "
-    "in. It assumes nothing of differences; a lower error in most seeds is no lower mean.",
+    "evidence": (
+        "how much more likely the differences are if the first algorithm is lower; it may be "
+        "looked at after every seed (an e-value: mixture t, right Haar prior; Lai 1976, Wang & "
+        "Ramdas 2025). It takes differences over seeds to be about normal."
+    ),
+    "without that": (
+        "the same whatever differences are like within the bounds of the measure: the capital of "
+        "a bet on the first algorithm (Waudby-Smith & Ramdas 2024)."
+    ),
+    "more often lower": (
+        "evidence of another claim: that the first algorithm is lower in more seeds than it is "
+        "higher in. It assumes nothing of differences; a lower error in most seeds is no lower "
+        "mean."
+    ),
 }
 _MOST_NAMED = 3
 _NORMAL = (
-    "Evidence takes differences over seeds to be about normal. Skewed ones mislead it: an algorithm that fails in one "
-    "seed of fifty looks better in all others. Beside it stand evidence without that assumption, and that of the "
-    "number of seeds alone."
+    "Evidence takes differences over seeds to be about normal. Skewed ones mislead it: an "
+    "algorithm that fails in one seed of fifty looks better in all others. Beside it stand "
+    "evidence without that assumption, and that of the number of seeds alone."
 )
 
 
 def undecided(values: pd.DataFrame, pairs: Sequence[Pair], needed: float) -> list[str]:
-    """List algorithms from which the first one is not separated, whether they share seeds with it or not.
+    """List algorithms from which the first one is not separated, whether they share seeds with it
+    or not.
 
     Args:
         values: algorithm x seed, the lowest mean first.
@@ -62,7 +72,10 @@ def assumptions(
     named = counted([str(values.index[pair.second]) for pair in unsure], _MOST_NAMED)
     return [
         "That takes differences over seeds to be about normal.",
-        f"Without that assumption: not yet decided against {named}; leads of this size take {takes} seeds or more.",
+        (
+            f"Without that assumption: not yet decided against {named}; leads of this size take "
+            f"{takes} seeds or more."
+        ),
     ]
 
 
@@ -76,7 +89,8 @@ def verdict(pair: Pair, needed: float, bound: float) -> str:
 def pair_table(
     values: pd.DataFrame, pairs: Sequence[Pair], needed: float, bound: float, title: str
 ) -> Table:
-    """Build the table of every two algorithms: difference, evidence by what it assumes, and verdict.
+    """Build the table of every two algorithms: difference, evidence by what it assumes, and
+    verdict.
 
     Args:
         values: algorithm x seed.
@@ -119,7 +133,11 @@ def pair_table(
         "algorithms has a probability of 5% at most, however often one looks and whenever one stops. "
         f'{fewest} seeds are the fewest that can give so much, {wins} for "more often lower".',
         _NORMAL,
-        f"Without that: all that is used is that a difference of {title} lies within ±{100 * bound:g} points; one of 5 "
-        f"points takes {fewest_seeds(0.05, bound, needed):,.0f} seeds, of 20 {fewest_seeds(0.2, bound, needed):,.0f}.",
+        (
+            f"Without that: all that is used is that a difference of {title} lies within "
+            f"±{100 * bound:g} points; one of 5 points takes "
+            f"{fewest_seeds(0.05, bound, needed):,.0f} seeds, of 20 "
+            f"{fewest_seeds(0.2, bound, needed):,.0f}."
+        ),
     ]
     return table(lines, "pairs", f"Which pairs are decided, by {title}", columns, notes)

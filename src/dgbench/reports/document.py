@@ -1,4 +1,5 @@
-"""What a report is made of, before any renderer: tables (see :mod:`dgbench.reports.tables`), figures, sections.
+"""What a report is made of, before any renderer: tables (see :mod:`dgbench.reports.tables`),
+figures, sections.
 
 And in which order: the leading section, its main picture and main table come first.
 """
@@ -23,14 +24,24 @@ from dgbench.reports.reading.folders import ASSUMED, Problem
 from dgbench.reports.tables import Column, Table, table
 from dgbench.validation import Checked, Folder, Folders, NonBlank, Refusal, Switch
 
-ORACLE = "ORACLE SELECTION looks at the test environments: these numbers are no estimate of unseen performance."
-APART = "SEARCHES APART: each draw of hyperparameters has a line; selection=train_val chooses one of every search."
-#: keys of conf/report.yaml that make a document of runs; a report says which of them it does not read in ``unread``
+ORACLE = (
+    "ORACLE SELECTION looks at the test environments: these numbers are no estimate of unseen "
+    "performance."
+)
+APART = (
+    "SEARCHES APART: each draw of hyperparameters has a line; selection=train_val chooses one of "
+    "every search."
+)
+#: keys of conf/report.yaml that make a document of runs; a report says which of them it does not
+#: read in ``unread``
 OF_DOCUMENTS = ("import", "only", "output", "same_code", "selection", "split_by")
 OF_RUNS = ("import", "same_code", "selection", "split_by")  #: of them, those that need runs
 #: of files that a report holds, whose folder ``output`` names
 FILE_ENDINGS = (".csv", ".htm", ".html", ".md", ".parquet", ".pdf", ".png", ".svg", ".tex")
-TARGET_ORACLE = "TARGET ORACLE: trained on other images of the tested environments, no estimate of unseen performance."
+TARGET_ORACLE = (
+    "TARGET ORACLE: trained on other images of the tested environments, no estimate of unseen "
+    "performance."
+)
 
 
 @dataclass(frozen=True)
@@ -136,7 +147,8 @@ def check_algorithm(report: Any, key: str, algorithms: Names[str]) -> None:
     name = getattr(report, key)
     if name not in algorithms and name != type(report).model_fields[key].default:
         raise ConfigError(
-            f"report.{key}={name} is no algorithm with rows here; choose one of {', '.join(sorted(set(algorithms)))}"
+            f"report.{key}={name} is no algorithm with rows here; choose one of "
+            f"{', '.join(sorted(set(algorithms)))}"
         )
 
 
@@ -153,18 +165,21 @@ class Document:
     #: term -> one sentence, shown where it first stands
     words: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)  #: further files: name -> text
-    command: str = (
-        ""  #: what makes the whole document again; :func:`remake` narrows it to one table or figure
-    )
+    #: what makes the whole document again; :func:`remake` narrows it to one table or figure
+    command: str = ""
 
 
 def title_of(item: Table | Figure, document: Document) -> str:
-    """Return the title of a table or figure with the selection: tables are copied out of their report."""
+    """Return the title of a table or figure with the selection: tables are copied out of their
+    report.
+    """
     return f"{item.title} ({document.selection})" if document.selection else item.title
 
 
 def remake(document: Document, item: Table | Figure) -> str:
-    """Build the command that makes one table or figure again; empty where the document does not know its own."""
+    """Build the command that makes one table or figure again; empty where the document does not
+    know its own.
+    """
     return f"{document.command} 'only=[{item.name}]'" if document.command else ""
 
 
@@ -180,8 +195,9 @@ def keep(document: Document, names: Names[str]) -> Document:
         close = get_close_matches(unknown[0], sorted(tables | figures), n=1)
         meant = f"did you mean {close[0]}? " if close else ""
         raise ConfigError(
-            f"only={unknown} is in no section; {meant}choose from the tables {', '.join(sorted(tables))} "
-            f"and {len(figures)} figures, which are named as their files"
+            f"only={unknown} is in no section; {meant}choose from the tables "
+            f"{', '.join(sorted(tables))} and {len(figures)} figures, which are named as their "
+            "files"
         )
     sections = []
     for section in document.sections:
@@ -241,7 +257,8 @@ def leads(content: str, problems: Sequence[Problem]) -> list[str]:
 
 
 def counted(kinds: Iterable[str]) -> str:
-    """Count problems and assumptions: ``no problems``, ``1 problem``, ``2 problems and 3 assumptions``.
+    """Count problems and assumptions: ``no problems``, ``1 problem``, ``2 problems and 3
+    assumptions``.
 
     Args:
         kinds: of everything that was left out or assumed.
@@ -254,7 +271,9 @@ def counted(kinds: Iterable[str]) -> str:
 
 
 def sections_in_order(document: Document) -> list[Section]:
-    """Order sections: the leading one (the first that has an answer, else the first), then the others in order."""
+    """Order sections: the leading one (the first that has an answer, else the first), then the
+    others in order.
+    """
     sections = list(document.sections)
     answered = [index for index, section in enumerate(sections) if section.answer]
     if answered:
@@ -268,7 +287,9 @@ def main_figure(section: Section) -> Figure | None:
 
 
 def main_table(section: Section) -> Table | None:
-    """Find the first table with lines that is no detail; the first detail where a section shows nothing else."""
+    """Find the first table with lines that is no detail; the first detail where a section shows
+    nothing else.
+    """
     filled = sorted((item for item in section.tables if len(item)), key=lambda item: item.detail)
     return next((item for item in filled if not item.detail or not main_figure(section)), None)
 

@@ -1,7 +1,8 @@
-"""From selected runs to one long frame of errors: by setting, algorithm, seed, fold and environment.
+"""From selected runs to one long frame of errors: by setting, algorithm, seed, fold and
+environment.
 
-A setting is what may stand in one table: the same dataset, network and protocol. A study is the folds of one algorithm,
-hyperparameter set and seed; its measures are made of its errors.
+A setting is what may stand in one table: the same dataset, network and protocol. A study is the
+folds of one algorithm, hyperparameter set and seed; its measures are made of its errors.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ from dgbench.validation import some_of
 PAIRS = "pairs"
 #: missing folds that are named with their environments; more are given as ranges
 _MOST_NAMED = 4
-_NO_PAIRS = "every environment is held out several times: used by selection=loo_val and report=leaderboard, not here"
+_NO_PAIRS = (
+    "every environment is held out several times: used by selection=loo_val and "
+    "report=leaderboard, not here"
+)
 _NO_WORST_GAP = "protocol={} does not hold out each given environment once and alone, as eq. 6 asks; use protocol=loo"
 
 
@@ -78,7 +82,8 @@ class Setting:
 
 
 def repeats(identity: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether another setting repeats the first's results with seeds that vary only a part of its randomness.
+    """Return whether another setting repeats the first's results with seeds that vary only a part
+    of its randomness.
 
     Where every seed of the first has data of its own, the other may have one draw of them.
     """
@@ -95,13 +100,15 @@ def repeats(identity: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 class Evaluation:
     """Errors and measures of every study.
 
-    ``errors`` has one line per study, environment and ``role``: ``setting`` (a title), ``algorithm``, ``seed``,
-    ``role``, ``env``, ``error`` (a fraction, the mean over the runs that are tested there) and ``error.reason``.
+    ``errors`` has one line per study, environment and ``role``: ``setting`` (a title),
+    ``algorithm``, ``seed``, ``role``, ``env``, ``error`` (a fraction, the mean over the runs that
+    are tested there) and ``error.reason``.
 
-    ``studies`` has one line per study: ``setting``, ``algorithm`` (as tables name it), ``seed``, the measures
-    (fractions, with ``NAME.reason`` where there is none), ``ideal_env``, ``steps`` (selected), ``missing`` (folds
-    without errors, with reasons), ``trained_on_tested`` (the models saw other images of the environments that they are
-    tested in), ``sampled`` (errors among exact ones that had to be sampled).
+    ``studies`` has one line per study: ``setting``, ``algorithm`` (as tables name it), ``seed``,
+    the measures (fractions, with ``NAME.reason`` where there is none), ``ideal_env``, ``steps``
+    (selected), ``missing`` (folds without errors, with reasons), ``trained_on_tested`` (the models
+    saw other images of the environments that they are tested in), ``sampled`` (errors among exact
+    ones that had to be sampled).
     """
 
     settings: tuple[Setting, ...]
@@ -129,7 +136,9 @@ class Evaluation:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """The runs of one setting, those that do not count included, and the ``tests`` of those that do."""
+    """The runs of one setting, those that do not count included, and the ``tests`` of those that
+    do.
+    """
 
     identity: Mapping[str, Any]  #: what they share
     runs: Sequence[SelectedRun]
@@ -137,7 +146,8 @@ class Group:
     tests: pd.DataFrame  #: see :class:`~dgbench.reports.reading.selected.Selected`
 
     def studies(self) -> Iterator[tuple[list[SelectedRun], pd.DataFrame]]:
-        """Iterate over the runs of every study with their lines of ``tests``, by algorithm and seed.
+        """Iterate over the runs of every study with their lines of ``tests``, by algorithm and
+        seed.
 
         One study at a time is in memory: there may be thousands.
         """
@@ -240,7 +250,8 @@ def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
             problems += _missing_problems(study)
         settings.append((replace(setting, chance=_chance(group, coverage)), group))
         problems += coverage.problems()
-    # both frames keep names as Python's strings: tables read them by the thousand, Arrow's make that ten times slower
+    # both frames keep names as Python's strings: tables read them by the thousand, Arrow's make
+    # that ten times slower
     study_columns = ["setting", "algorithm", "seed"]
     names = [
         *study_columns,
@@ -266,7 +277,9 @@ def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
 
 
 class _ErrorLines:
-    """The ``errors`` of :class:`Evaluation`, column by column: lines as mappings would take ten times the memory."""
+    """The ``errors`` of :class:`Evaluation`, column by column: lines as mappings would take ten
+    times the memory.
+    """
 
     def __init__(self) -> None:
         self._studies: list[tuple[str, str, int]] = []
@@ -352,7 +365,9 @@ class _Coverage:
 
 
 def _chance(group: Group, coverage: _Coverage) -> Chance | None:
-    """Compute what the studies of a setting must beat, in the environments in which any of them is tested."""
+    """Compute what the studies of a setting must beat, in the environments in which any of them is
+    tested.
+    """
     held_out = [env for env in group.identity["given"] if env in coverage.held_out]
     measures = [name for name in MEASURES if name in coverage.measures]
     identities = [run.identity for run in group.runs]
@@ -378,7 +393,8 @@ def evaluate_study(
     Args:
         rows: as :func:`dgbench.records.rows.read_rows` gives them, of any subset of its folds.
         selection: chooses the step of each run.
-        unusable: fold -> why its errors must not be used (failed, unfinished), even where there are rows.
+        unusable: fold -> why its errors must not be used (failed, unfinished), even where there are
+            rows.
     """
     selected = select_study(rows, selection, unusable or {})
     (group,) = groups_of(selected)
@@ -403,8 +419,9 @@ def _study(
     Args:
         runs: of the study.
         tests: its lines.
-        environments: those in which any run of the setting on all given environments was tested, at any step. Where
-            this study's lacks one of them, or a given one, its maximum is not the ideal error.
+        environments: those in which any run of the setting on all given environments was tested, at
+            any step. Where this study's lacks one of them, or a given one, its maximum is not the
+            ideal error.
         without_rows: study folder -> fold without rows -> why.
     """
     identity = runs[0].identity
@@ -467,8 +484,9 @@ def _counting(runs: Sequence[SelectedRun]) -> dict[str, SelectedRun]:
             other = counting.setdefault(run.identity["fold"], run)
             if other is not run:
                 raise RecordError(
-                    f"fold {run.identity['fold']} of {run.label} seed {run.identity['seed']} is there twice, in "
-                    f"{other.folder} and {run.folder}; take one, or keep them apart with split_by"
+                    f"fold {run.identity['fold']} of {run.label} seed {run.identity['seed']} is "
+                    f"there twice, in {other.folder} and {run.folder}; take one, or keep them "
+                    "apart with split_by"
                 )
     return counting
 
@@ -515,7 +533,10 @@ def _no_ideal(
         and FULL not in expected_folds(identity, ())
         and not everywhere
     ):
-        return f"protocol={identity['protocol']} trains no model on all given environments; use protocol=loo"
+        return (
+            f"protocol={identity['protocol']} trains no model on all given environments; use "
+            "protocol=loo"
+        )
     if everywhere and (lacking := sorted(all_environments - everywhere.keys())):
         return f"fold {FULL}: {_lacks(lacking, steps[FULL])}"
     return grouped_reasons({fold: reason for fold, reason in missing.items() if fold == FULL})
@@ -535,7 +556,9 @@ def _line(study: Study) -> dict[str, Any]:
 
 
 def planned_tests(fold: str, planned: Sequence[Sequence[str]] | None) -> Sequence[str]:
-    """List environments where the protocol tests that fold; none for ``full``, or where the protocol does not tell."""
+    """List environments where the protocol tests that fold; none for ``full``, or where the
+    protocol does not tell.
+    """
     return planned[int(fold)] if planned and fold.isdecimal() and int(fold) < len(planned) else ()
 
 
@@ -552,8 +575,9 @@ def one_code(runs: Sequence[SelectedRun], shared: Mapping[str, Any]) -> tuple[st
     if len(folders) > 1:
         listed = ", ".join(f"{code} (e.g. {folder})" for code, folder in sorted(folders.items()))
         raise RecordError(
-            f"{shared['dataset']} results of {len(folders)} code versions would share a table: {listed}; "
-            f"give them tables of their own with {ADVICE.replace('...', ','.join(sorted(folders)))}"
+            f"{shared['dataset']} results of {len(folders)} code versions would share a table: "
+            f"{listed}; give them tables of their own with "
+            f"{ADVICE.replace('...', ','.join(sorted(folders)))}"
         )
     return tuple(folders)
 
@@ -602,7 +626,9 @@ def _lacks(environments: Sequence[str], step: int) -> str:
 
 
 def grouped_reasons(missing: Mapping[str, str]) -> str:
-    """Say every reason once, with the folds that have it: ``folds 0-2, 5: no rows; fold full: failed``."""
+    """Say every reason once, with the folds that have it: ``folds 0-2, 5: no rows; fold full:
+    failed``.
+    """
     by_reason: dict[str, list[str]] = defaultdict(list)
     for fold, reason in missing.items():
         by_reason[reason].append(fold)
@@ -613,7 +639,9 @@ def grouped_reasons(missing: Mapping[str, str]) -> str:
 
 
 def fold_ranges(folds: Sequence[str]) -> str:
-    """Format ``0-2, 5, full``: three or more consecutive numbers as a range, then what is no number."""
+    """Format ``0-2, 5, full``: three or more consecutive numbers as a range, then what is no
+    number.
+    """
     numbers = enumerate(sorted(int(fold) for fold in folds if fold.isdecimal()))
     runs = [
         [number for _, number in run] for _, run in groupby(numbers, lambda pair: pair[1] - pair[0])

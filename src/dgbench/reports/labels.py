@@ -1,4 +1,6 @@
-"""What things are called in tables: algorithms, datasets and settings, with whatever tells several of them apart."""
+"""What things are called in tables: algorithms, datasets and settings, with whatever tells several
+of them apart.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,18 @@ _LONGEST = 100  # letters of a name: a file's may hold two, and ends at 255
 
 
 def algorithm_name(identity: Mapping[str, Any]) -> str:
-    """Name an algorithm: ``vrex``, ``vrex+swad`` (averaged weights), ``vrex (sharpness=sam)`` (trained around SAM)."""
+    """Name an algorithm: ``vrex``, ``vrex+swad`` (averaged weights), ``vrex (sharpness=sam)``
+    (trained around SAM).
+    """
     averaging, sharpness = identity["averaging"], identity["hparams"].get(SHARPNESS)
     name = str(identity["algorithm"]) + ("" if averaging == "none" else f"+{averaging}")
     return _with_addition(name, f"sharpness={sharpness}" if sharpness else "")
 
 
 def network_text(identity: Mapping[str, Any]) -> str:
-    """Format ``resnet50-bn_frozen, supervised_tv_in1k:0676ba61 init, ft``, and head and seeds if they are not usual."""
+    """Format ``resnet50-bn_frozen, supervised_tv_in1k:0676ba61 init, ft``, and head and seeds if
+    they are not usual.
+    """
     head = "" if identity["head"] == "random" else f", {identity['head']} head"
     moves = "" if identity["seed_moves"] == ALL else f", seeds move {identity['seed_moves']}"
     return f"{identity['backbone']}, {identity['init']} init{head}, {identity['tuning']}{moves}"
@@ -35,10 +41,12 @@ def network_text(identity: Mapping[str, Any]) -> str:
 def algorithm_labels(
     identities: Sequence[Mapping[str, Any]], *, searches: bool = False
 ) -> list[str]:
-    """Label runs by algorithm, and by draw of a search or hyperparameters where it occurs with several of them.
+    """Label runs by algorithm, and by draw of a search or hyperparameters where it occurs with
+    several of them.
 
-    A random draw has other hyperparameters for every trial, so the number of the draw stands for them, unless one draw
-    occurs with several sets for the same seed and held-out environments, or draw 0, the default set, with several.
+    A random draw has other hyperparameters for every trial, so the number of the draw stands for
+    them, unless one draw occurs with several sets for the same seed and held-out environments, or
+    draw 0, the default set, with several.
 
     Args:
         identities: of runs that may share a table.
@@ -72,13 +80,16 @@ def algorithm_labels(
 
 
 def _hyperparameters(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop settings of rounding from hyperparameters where seeds move nothing: repetitions differ by rounding there."""
+    """Drop settings of rounding from hyperparameters where seeds move nothing: repetitions differ
+    by rounding there.
+    """
     rounded = ROUNDED if identity.get("seed_moves") == "nothing" else ()
     return {key: value for key, value in identity["hparams"].items() if key not in rounded}
 
 
 def _search_names(identities: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Name the algorithms, with search space and trial where one occurs with several that are no repetitions.
+    """Name the algorithms, with search space and trial where one occurs with several that are no
+    repetitions.
 
     A trial is a repetition, like a seed, when every seed has one trial.
     """
@@ -112,7 +123,9 @@ def _with_addition(name: str, extra: str) -> str:
 
 
 def _differing(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Format what differs, ``trainer.precision=bf16-mixed`` or ``=default``: rows leave out what is at its default."""
+    """Format what differs, ``trainer.precision=bf16-mixed`` or ``=default``: rows leave out what is
+    at its default.
+    """
     names = sorted({name for values in variants.values() for name in values})
     differing = [
         n for n in names if len({str(values.get(n, "default")) for values in variants.values()}) > 1
@@ -124,7 +137,9 @@ def _differing(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def setting_titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Name settings by dataset, base images and errors, and by all else in which those of one dataset differ."""
+    """Name settings by dataset, base images and errors, and by all else in which those of one
+    dataset differ.
+    """
     keys = {key for identity in identities for key in identity}
     titles = dataset_titles(identities, keys, ("base", "evaluation"))
     return [
@@ -141,7 +156,8 @@ def dataset_titles(
     Args:
         identities: one per dataset.
         keys: of the identity, besides the dataset and its variant, that a title may name.
-        shown_keys: of them, those whose values stand beside every title; the others are then named by the alphabet.
+        shown_keys: of them, those whose values stand beside every title; the others are then named
+            by the alphabet.
     """
     flat: list[dict[str, Any]] = []
     for identity in identities:

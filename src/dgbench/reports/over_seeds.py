@@ -1,4 +1,7 @@
-"""Values by algorithm and seed: means with error bars, ranks, who is selected. Who leads: :mod:`.standing`."""
+"""Values by algorithm and seed: means with error bars, ranks, who is selected.
+
+Who leads: :mod:`.standing`.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +60,8 @@ def by_seed(lines: pd.DataFrame, value: str) -> pd.DataFrame:
         value: a column of theirs.
 
     Returns:
-        One line for each algorithm that has the value for some seed, by the alphabet; one column for each seed of
-        ``lines``; NaN where there is none.
+        One line for each algorithm that has the value for some seed, by the alphabet; one column
+        for each seed of ``lines``; NaN where there is none.
     """
     names, seeds = algorithms_of(lines), seeds_of(lines)
     row, column = ({key: index for index, key in enumerate(keys)} for keys in (names, seeds))
@@ -101,7 +104,8 @@ def over_seeds(
     reason: str = "",
     bar: str = "standard_deviation",
 ) -> dict[str, Any]:
-    """Make mean ± error bar over seeds part of a line, marked where other than ``seeds`` seeds stand behind it.
+    """Make mean ± error bar over seeds part of a line, marked where other than ``seeds`` seeds
+    stand behind it.
 
     Args:
         name: of the column.
@@ -125,10 +129,11 @@ def seed_columns(
     highest: bool = False,
     bar: str = "standard_deviation",
 ) -> pd.DataFrame:
-    """Build a column of means over seeds and those beside it (``NAME.std``, ...), one line for each name in ``order``.
+    """Build a column of means over seeds and those beside it (``NAME.std``, ...), one line for each
+    name in ``order``.
 
-    Bold is the best line where the seeds separate it from every other one, see :func:`leader`. A line
-    without a value is not ruled out, so then there is none.
+    Bold is the best line where the seeds separate it from every other one, see :func:`leader`. A
+    line without a value is not ruled out, so then there is none.
 
     Args:
         values: line x seed.
@@ -152,7 +157,8 @@ def seed_columns(
 def side_by_side(order: Sequence[str], parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """Join columns such as those of :func:`seed_columns` beside the algorithms of their lines."""
     joined = pd.concat([pd.DataFrame(index=list(order)), *parts], axis=1)
-    # in one piece, or pandas warns of hundreds of columns, one for each environment, where one more is put in front
+    # in one piece, or pandas warns of hundreds of columns, one for each environment, where one more
+    # is put in front
     return joined.copy().rename_axis("algorithm").reset_index()
 
 
@@ -165,7 +171,9 @@ def seed_counts(lines: pd.DataFrame) -> dict[str, int]:
 
 
 def comparable(values: pd.DataFrame) -> pd.DataFrame:
-    """Keep lines that can be compared seed by seed: those with the seeds of a line that has most, and these seeds."""
+    """Keep lines that can be compared seed by seed: those with the seeds of a line that has most,
+    and these seeds.
+    """
     present = values.notna().to_numpy()
     if not present.any():
         return values.iloc[:0, :0]
@@ -221,7 +229,9 @@ class Ranking:
 
     @property
     def groups(self) -> list[tuple[str, ...]]:
-        """Algorithms that the test cannot tell apart; none are tied together when it finds differences everywhere."""
+        """Algorithms that the test cannot tell apart; none are tied together when it finds
+        differences everywhere.
+        """
         return indistinct_groups(self.ranks, self.difference)
 
     @property
@@ -250,7 +260,9 @@ class Ranking:
 
 
 def ranked_by(studies: pd.DataFrame) -> tuple[str, str]:
-    """Choose the measure that ranks algorithms, and its name in prose: the average where no study has worst+gap."""
+    """Choose the measure that ranks algorithms, and its name in prose: the average where no study
+    has worst+gap.
+    """
     return (
         ("worst_gap", "worst+gap")
         if studies["worst_gap"].notna().any()
@@ -259,7 +271,9 @@ def ranked_by(studies: pd.DataFrame) -> tuple[str, str]:
 
 
 def complete(studies: pd.DataFrame, measures: Sequence[str]) -> dict[str, pd.DataFrame]:
-    """Map measure -> matrix, of the algorithms that have every one of these measures for every seed."""
+    """Map measure -> matrix, of the algorithms that have every one of these measures for every
+    seed.
+    """
     values = {measure: by_seed(studies, measure).dropna() for measure in measures}
     names = [
         name
@@ -276,17 +290,16 @@ class Chosen:
     names: tuple[
         str, ...
     ] = ()  #: the algorithms with the lowest value, all that tie; none where there is no choice
-    cost: float | None = (
-        None  #: ideal error of the first one less the lowest, a fraction; None where it is not known
-    )
+    #: ideal error of the first one less the lowest, a fraction; None where it is not known
+    cost: float | None = None
 
 
 def candidates(studies: pd.DataFrame) -> dict[int | None, list[str]]:
     """Map each seed, and None for the mean over seeds -> the algorithms that may be chosen among.
 
-    They are those whose practical measures, and ideal where it is known at all, exist for that seed, or for every one:
-    a measure must not be blamed for missing an algorithm it could not judge. One candidate among several algorithms is
-    no choice, so then there is none.
+    They are those whose practical measures, and ideal where it is known at all, exist for that
+    seed, or for every one: a measure must not be blamed for missing an algorithm it could not
+    judge. One candidate among several algorithms is no choice, so then there is none.
     """
     names = algorithms_of(studies)
     present = by_seed(studies, "worst").reindex(names).notna()
@@ -300,7 +313,9 @@ def candidates(studies: pd.DataFrame) -> dict[int | None, list[str]]:
 def selections(
     studies: pd.DataFrame, measures: Sequence[str]
 ) -> dict[tuple[str, int | None], Chosen]:
-    """Map measure and seed (None: the mean over seeds) -> what it selects among the candidates, and what that costs."""
+    """Map measure and seed (None: the mean over seeds) -> what it selects among the candidates, and
+    what that costs.
+    """
     pools = candidates(studies)
     levels = {}
     for measure in {*measures, "ideal"}:

@@ -1,4 +1,6 @@
-"""What the seeds of a table can tell: the differences that they find, and the noise floor of a lead."""
+"""What the seeds of a table can tell: the differences that they find, and the noise floor of a
+lead.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ class Pilot:
 
 
 def pilot_of(title: str, values: pd.DataFrame) -> Pilot | None:
-    """Estimate a pilot from algorithm x seed (or NaN); None if no two algorithms share 2 seeds, or no seed differs."""
+    """Estimate a pilot from algorithm x seed (or NaN); None if no two algorithms share 2 seeds, or
+    no seed differs.
+    """
     comparisons = pairs(values.to_numpy())
     deviations = [pair.deviation for pair in comparisons]
     if not any(deviations):
@@ -73,13 +77,15 @@ def pilot_of(title: str, values: pd.DataFrame) -> Pilot | None:
 
 
 def smallest_found(values: pd.DataFrame) -> Interval | None:
-    """Compute the smallest difference of two algorithms that a table's seeds find with 80% power, with its interval.
+    """Compute the smallest difference of two algorithms that a table's seeds find with 80% power,
+    with its interval.
 
     Args:
         values: algorithm x seed.
 
     Returns:
-        The difference, in the unit of the values; None where no two algorithms share 2 seeds, or none differ.
+        The difference, in the unit of the values; None where no two algorithms share 2 seeds, or
+        none differ.
     """
     judged = comparable(values)
     pilot = pilot_of("", judged)
@@ -87,7 +93,8 @@ def smallest_found(values: pd.DataFrame) -> Interval | None:
 
 
 def resolution(values: pd.DataFrame, quantity: str, power: float = 0.8) -> list[str]:
-    """Say what the seeds of a table can tell, in a sentence; none where no two algorithms share 2 seeds.
+    """Say what the seeds of a table can tell, in a sentence; none where no two algorithms share 2
+    seeds.
 
     Args:
         values: algorithm x seed, fractions.
@@ -101,7 +108,10 @@ def resolution(values: pd.DataFrame, quantity: str, power: float = 0.8) -> list[
     pilot = pilot_of(quantity, judged)
     if pilot is None:
         return [
-            f"Resolution: not known, since the differences of {quantity} are the same in all {seeds} seeds."
+            (
+                f"Resolution: not known, since the differences of {quantity} are the same in all "
+                f"{seeds} seeds."
+            )
         ]
     smallest, deviation = pilot.finds(seeds, power), pilot.deviation.estimate
     among, named_pair = "", ""
@@ -113,19 +123,27 @@ def resolution(values: pd.DataFrame, quantity: str, power: float = 0.8) -> list[
     takes = (seeds_needed(100 * deviation, points, algorithms, power=power) for points in _WORTH)
     five, two, one = (f"{count:,.0f}" for count in takes)
     return [
-        f"Resolution, {100 * power:g}% power: {seeds} seeds find differences of {percent(smallest.estimate)} "
-        f"points of {quantity}{among} ([{percent(smallest.low)}, {percent(smallest.high)}], so uncertain are "
-        f"deviations from {seeds} seeds){named_pair}; 5 points take {five} seeds, 2 take {two}, 1 takes {one}."
+        (
+            f"Resolution, {100 * power:g}% power: {seeds} seeds find differences of "
+            f"{percent(smallest.estimate)} points of {quantity}{among} ([{percent(smallest.low)}, "
+            f"{percent(smallest.high)}], so uncertain are deviations from {seeds} "
+            f"seeds){named_pair}; 5 points take {five} seeds, 2 take {two}, 1 takes {one}."
+        )
     ]
 
 
 def no_verdict(identity: Mapping[str, Any]) -> list[str]:
-    """Say that seeds which vary only a part of the randomness judge no algorithm; nothing where they vary all of it."""
+    """Say that seeds which vary only a part of the randomness judge no algorithm; nothing where
+    they vary all of it.
+    """
     moves = identity["seed_moves"]
     if moves == ALL:
         return []
     return [
-        f"Seeds move {NOISE[moves]} alone: deviations are its noise, and no verdict on algorithms follows."
+        (
+            f"Seeds move {NOISE[moves]} alone: deviations are its noise, and no verdict on "
+            "algorithms follows."
+        )
     ]
 
 
@@ -135,7 +153,8 @@ def below_noise(
     quantity: str,
     highest: bool = False,
 ) -> list[str]:
-    """Say which part of a seed's randomness alone makes leads larger than that of the first algorithm, if any does.
+    """Say which part of a seed's randomness alone makes leads larger than that of the first
+    algorithm, if any does.
 
     Args:
         values: algorithm x seed, fractions.
@@ -162,6 +181,9 @@ def below_noise(
     if not floors:
         return []
     return [
-        f"Below the noise floor: {first} leads {second} by {percent(lead)} points of {quantity} over {seeds} "
-        f"seed{'s' * (seeds != 1)}; were they equal, leads would reach {', '.join(floors)}."
+        (
+            f"Below the noise floor: {first} leads {second} by {percent(lead)} points of "
+            f"{quantity} over {seeds} seed{'s' * (seeds != 1)}; were they equal, leads would "
+            f"reach {', '.join(floors)}."
+        )
     ]

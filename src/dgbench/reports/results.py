@@ -1,4 +1,6 @@
-"""Finished runs as tidy data frames, ``dgbench.results`` and ``dgbench.measures``, and what is read from a frame."""
+"""Finished runs as tidy data frames, ``dgbench.results`` and ``dgbench.measures``, and what is read
+from a frame.
+"""
 
 from __future__ import annotations
 
@@ -48,27 +50,32 @@ def results(
 
     One line is one run x environment x subset. Its columns:
 
-    - whose it is: ``run`` (hash), ``folder``, ``dataset``, ``variant.NAME``, ``base``, ``evaluation``, ``data_seed``,
-      ``split_seed``, ``given``, ``algorithm``, ``label`` (the algorithm as tables name it, with what sets several of
-      its studies apart), ``hparams.NAME``, ``draw``, ``space``, ``trial``, ``backbone``, ``init``, ``head``,
-      ``tuning``, ``n_parameters``, ``n_trainable``, ``n_classes``, ``protocol``, ``fold``, ``held_out``, ``folds``,
-      ``seed``, ``averaging``, ``beyond``, ``grouped``; see :class:`dgbench.records.rows.RunIdentity`. Lists are
-      tuples. A key that a run does not have, for instance a hyperparameter of another algorithm, is missing (NaN).
-    - ``step``: optimizer updates done; ``env``; ``subset``: ``train``, ``val`` or ``test``; ``env_held_out``: the run
-      never trained on this environment; ``seen``: images; ``wrong``: of them misclassified, an expected number where
-      the evaluation is exact; ``error``: wrong / seen; ``loss``: mean cross entropy, nats; ``majority_wrong``: images
-      that the most frequent class of the run's training images gets wrong, and ``together``: runs that trained in one
-      stack, where they are recorded; ``code``: version of dgbench.
+    - whose it is: ``run`` (hash), ``folder``, ``dataset``, ``variant.NAME``, ``base``,
+      ``evaluation``, ``data_seed``, ``split_seed``, ``given``, ``algorithm``, ``label`` (the
+      algorithm as tables name it, with what sets several of its studies apart), ``hparams.NAME``,
+      ``draw``, ``space``, ``trial``, ``backbone``, ``init``, ``head``, ``tuning``,
+      ``n_parameters``, ``n_trainable``, ``n_classes``, ``protocol``, ``fold``, ``held_out``,
+      ``folds``, ``seed``, ``averaging``, ``beyond``, ``grouped``; see
+      :class:`dgbench.records.rows.RunIdentity`. Lists are tuples. A key that a run does not have,
+      for instance a hyperparameter of another algorithm, is missing (NaN).
+    - ``step``: optimizer updates done; ``env``; ``subset``: ``train``, ``val`` or ``test``;
+      ``env_held_out``: the run never trained on this environment; ``seen``: images; ``wrong``: of
+      them misclassified, an expected number where the evaluation is exact; ``error``: wrong / seen;
+      ``loss``: mean cross entropy, nats; ``majority_wrong``: images that the most frequent class of
+      the run's training images gets wrong, and ``together``: runs that trained in one stack, where
+      they are recorded; ``code``: version of dgbench.
 
-    ``frame.attrs["problems"]`` says in one line each what was left out and why, ``frame.attrs["selection"]`` how steps
-    were chosen, ``frame.attrs["validation_environments"]`` on which environments no leaderboard may report, since they
-    chose. pandas keeps them when lines are selected, not when frames are joined.
+    ``frame.attrs["problems"]`` says in one line each what was left out and why,
+    ``frame.attrs["selection"]`` how steps were chosen, ``frame.attrs["validation_environments"]``
+    on which environments no leaderboard may report, since they chose. pandas keeps them when lines
+    are selected, not when frames are joined.
 
     Args:
-        source: folder that is searched for runs, recursively, or an archive of runs, or several of both; or tables of
-            others (as ``import=table`` reads them), e.g. ``others.csv``.
+        source: folder that is searched for runs, recursively, or an archive of runs, or several of
+            both; or tables of others (as ``import=table`` reads them), e.g. ``others.csv``.
         selection: name of a file in ``conf/selection``, or a selection.
-        split_by: one more column whose values are kept apart in labels and selection, e.g. ``code``.
+        split_by: one more column whose values are kept apart in labels and selection, e.g.
+            ``code``.
 
     Raises:
         RecordError: there is no run.
@@ -100,14 +107,17 @@ def results(
 
 @checked
 def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
-    """Compute average, worst, gap, worst+gap and ideal of every study in a frame of :func:`results`.
+    """Compute average, worst, gap, worst+gap and ideal of every study in a frame of
+    :func:`results`.
 
-    One line is one study: all folds of a dataset setting, a ``label`` and a ``seed``. Its columns are the keys of the
-    setting, ``label``, ``seed``, the measures ``average``, ``worst``, ``gap``, ``worst_gap`` and ``ideal`` (fractions;
-    NaN where it cannot be computed), ``ideal_env``, ``trained_on_tested`` (models saw other images of the
-    environments that they are tested in: no estimate of generalization) and ``missing`` (why a measure is NaN).
+    One line is one study: all folds of a dataset setting, a ``label`` and a ``seed``. Its columns
+    are the keys of the setting, ``label``, ``seed``, the measures ``average``, ``worst``, ``gap``,
+    ``worst_gap`` and ``ideal`` (fractions; NaN where it cannot be computed), ``ideal_env``,
+    ``trained_on_tested`` (models saw other images of the environments that they are tested in: no
+    estimate of generalization) and ``missing`` (why a measure is NaN).
 
-    Source: Hwang et al. 2024, "Towards a Better Evaluation of Out-of-Domain Generalization", equations 2, 4 and 6.
+    Source: Hwang et al. 2024, "Towards a Better Evaluation of Out-of-Domain Generalization",
+        equations 2, 4 and 6.
 
     Args:
         frame: of :func:`results`, or a part of its lines; or a table of others, see
@@ -144,11 +154,13 @@ def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
 
 
 def selected_of_frame(frame: pd.DataFrame) -> Selected:
-    """Select the runs of a frame of :func:`dgbench.results`, or of some of its lines; or of a table of others' results.
+    """Select the runs of a frame of :func:`dgbench.results`, or of some of its lines; or of a table
+    of others' results.
 
     Raises:
         ConfigError: it is a frame of runs that lacks a column.
-        RecordError: a table of others cannot be read, see :func:`~dgbench.reports.importers.table.read_table`.
+        RecordError: a table of others cannot be read, see
+            :func:`~dgbench.reports.importers.table.read_table`.
     """
     if not {"folder", "label"} & {*frame}:
         collection = read_table(frame)
@@ -203,15 +215,16 @@ def _check_errors(frame: pd.DataFrame) -> None:
     if impossible.any():
         row = int(impossible.argmax())
         raise ConfigError(
-            f"frame has {wrong[row]:g} wrong of {seen[row]:g} seen in line {row}; give counts with 0 <= wrong <= seen"
+            f"frame has {wrong[row]:g} wrong of {seen[row]:g} seen in line {row}; give counts "
+            "with 0 <= wrong <= seen"
         )
     error = frame["error"].to_numpy(dtype="float64") if "error" in frame else wrong / seen
     edited = ~np.isclose(error, wrong / seen, rtol=ROUNDING, atol=ROUNDING, equal_nan=True)
     if edited.any():
         row = int(edited.argmax())
         raise ConfigError(
-            f"frame has the error {error[row]:g} in line {row}, where wrong / seen is {wrong[row] / seen[row]:g}; "
-            "change wrong, from which errors are computed"
+            f"frame has the error {error[row]:g} in line {row}, where wrong / seen is "
+            f"{wrong[row] / seen[row]:g}; change wrong, from which errors are computed"
         )
 
 
@@ -255,7 +268,9 @@ def _frame(collection: Collection, selected: Selected) -> pd.DataFrame:
 
 
 def _place(column: str) -> int:
-    """Return the position of a column among the keys of an identity; one that it does not name comes last."""
+    """Return the position of a column among the keys of an identity; one that it does not name
+    comes last.
+    """
     key = {"folder": "run", "label": "algorithm"}.get(column, column.partition(".")[0])
     return IDENTITY_KEYS.index(key) if key in IDENTITY_KEYS else len(IDENTITY_KEYS)
 
@@ -276,7 +291,9 @@ def _hashable(value: Any) -> Any:
 
 
 def _identity_of(line: Mapping[Any, Any]) -> dict[str, Any]:
-    """Recover the identity that a line of a frame spells in columns: ``variant.ratio`` goes back into ``variant``."""
+    """Recover the identity that a line of a frame spells in columns: ``variant.ratio`` goes back
+    into ``variant``.
+    """
     identity: dict[str, Any] = {key: {} for key in _IN_COLUMNS}
     for name, value in line.items():
         key, _, inner = str(name).partition(".")

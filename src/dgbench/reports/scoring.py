@@ -1,4 +1,6 @@
-"""``dgbench.score``: predictions of any model, from anywhere, as errors by environment and the measures over them."""
+"""``dgbench.score``: predictions of any model, from anywhere, as errors by environment and the
+measures over them.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,18 @@ from dgbench.records.predictions import ATTRIBUTE, about_predictions, need_pyarr
 from dgbench.validation import NotNegative, Refusal, Several, checked, shown
 
 _OF_IMAGES = (
-    "[low, high]: 95% exact binomial interval (Clopper & Pearson 1934) over images: of other images like these, not of "
-    "other seeds or trainings."
+    "[low, high]: 95% exact binomial interval (Clopper & Pearson 1934) over images: of other "
+    "images like these, not of other seeds or trainings."
 )
 _OF_THE_WORST = (
     "The worst of {} groups was picked for its error, which a 95% interval of it alone would not allow for: that of "
     "worst_group is at 1 - 0.05/{}, and holds the picked group's error in 95% whichever is picked (Bonferroni)."
 )
 _ONE_MODEL = "worst+gap is of one model for each held-out environment (leave-one-out), these are of one trained on {}"
-_NO_GIVEN = "name the environments of training, given=[...]: the ideal is of one model that is tested in all"
+_NO_GIVEN = (
+    "name the environments of training, given=[...]: the ideal is of one model that is tested in "
+    "all"
+)
 _COLUMNS = ("n", "wrong", "error", "low", "high", "role", "where", "reason")
 
 
@@ -47,28 +52,31 @@ def score(
 ) -> pd.DataFrame:
     """Compute errors by environment and group, with intervals, and the measures over environments.
 
-    ``.loc["environment"]`` of the frame has a line for each environment, ``.loc["group"]`` for each group, and
-    ``.loc["measure"]`` for ``overall`` (all images), ``average``, ``worst``, ``gap``, ``worst_gap`` and ``ideal``
-    (Hwang et al. 2024, see :func:`dgbench.measures`) and, where there are groups, ``worst_group`` (as in WILDS,
-    an error in place of an accuracy; its interval allows for being picked among G groups, at 1 - 0.05/G) and, where
-    their training images are known, ``adjusted_average`` (Sagawa et al. 2020, the "average" of Waterbirds: groups
-    weighed by their shares of the training images).
+    ``.loc["environment"]`` of the frame has a line for each environment, ``.loc["group"]`` for each
+    group, and ``.loc["measure"]`` for ``overall`` (all images), ``average``, ``worst``, ``gap``,
+    ``worst_gap`` and ``ideal`` (Hwang et al. 2024, see :func:`dgbench.measures`) and, where there
+    are groups, ``worst_group`` (as in WILDS, an error in place of an accuracy; its interval allows
+    for being picked among G groups, at 1 - 0.05/G) and, where their training images are known,
+    ``adjusted_average`` (Sagawa et al. 2020, the "average" of Waterbirds: groups weighed by their
+    shares of the training images).
 
-    Columns: ``n`` images, ``wrong`` of them, ``error`` (a fraction), ``low`` and ``high``, ``role`` (``held out`` or
-    ``trained on``), ``where`` the worst is, and the ``reason`` why there is no value. ``frame.attrs["notes"]`` says
-    what the intervals are of.
+    Columns: ``n`` images, ``wrong`` of them, ``error`` (a fraction), ``low`` and ``high``, ``role``
+        (``held out`` or
+    ``trained on``), ``where`` the worst is, and the ``reason`` why there is no value.
+    ``frame.attrs["notes"]`` says what the intervals are of.
 
     Args:
-        y_true: true classes, one per image: array, tensor, list or column; or the path of a ``predictions.parquet``,
-            whose test images are scored and which needs no other argument.
+        y_true: true classes, one per image: array, tensor, list or column; or the path of a
+            ``predictions.parquet``, whose test images are scored and which needs no other argument.
         y_pred: predicted classes.
         environments: environment of every image.
-        given: environments that the model was trained on; the others are held out. Without it, each environment was
-            predicted by a model that never saw it.
-        groups: of every image, as a list, or several lists by name, whose combinations are the groups; of a file, names
-            of its columns.
-        training_groups: training images, or shares of them, of each group by its name as in ``.loc["group"]``; a
-            group that is absent has none. A file of a run knows them for the groups of ``label`` and one attribute.
+        given: environments that the model was trained on; the others are held out. Without it, each
+            environment was predicted by a model that never saw it.
+        groups: of every image, as a list, or several lists by name, whose combinations are the
+            groups; of a file, names of its columns.
+        training_groups: training images, or shares of them, of each group by its name as in
+            ``.loc["group"]``; a group that is absent has none. A file of a run knows them for the
+            groups of ``label`` and one attribute.
 
     Raises:
         ConfigError: what was given is no list of classes, or the lists differ in length.
@@ -77,7 +85,8 @@ def score(
     if isinstance(y_true, str | Path):
         if y_pred is not None or environments is not None:
             raise ConfigError(
-                f"y_true={y_true} is a file, which has predictions and environments; leave these out"
+                f"y_true={y_true} is a file, which has predictions and environments; leave these "
+                "out"
             )
         path, names = Path(y_true), groups
         y_true, y_pred, environments, groups, given = _read(path, names, given)
@@ -160,7 +169,8 @@ def _measures(
 def _adjusted(
     lines: Mapping[str, Mapping[str, Any]], training: Mapping[str, float]
 ) -> dict[str, Any]:
-    """Average the errors of groups by their shares of the training images, or say why that cannot be.
+    """Average the errors of groups by their shares of the training images, or say why that cannot
+    be.
 
     Raises:
         ConfigError: no training image at all, or none of the tested groups is named.
@@ -169,7 +179,8 @@ def _adjusted(
     untested = [name for name in images if name not in lines]
     if not images or len(untested) == len(images):
         raise ConfigError(
-            f"training_groups names {shown(list(training))}, none of the groups; choose from {shown(list(lines))}"
+            f"training_groups names {shown(list(training))}, none of the groups; choose from "
+            f"{shown(list(lines))}"
         )
     if untested:
         return {"reason": f"trained on, but not tested: {', '.join(untested)}"}
@@ -203,14 +214,17 @@ def _bounds(count: int, n: int, level: float) -> tuple[float, float]:
 
 
 def _read(path: Path, groups: Any, given: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """Read classes, environments and groups of the test images of a file, and the environments of its training."""
+    """Read classes, environments and groups of the test images of a file, and the environments of
+    its training.
+    """
     need_pyarrow("score of a file")
     training = about_predictions(path)["training"]
     frame = read_predictions(path).to_pandas()
     frame = frame[frame["subset"] == "test"]
     if frame.empty:
         raise ConfigError(
-            f"{path} has no test images of a single environment; exact evaluation mixes environments"
+            f"{path} has no test images of a single environment; exact evaluation mixes "
+            "environments"
         )
     if groups is not None:
         names = [groups] if isinstance(groups, str) else list(groups)
@@ -229,7 +243,9 @@ def _read(path: Path, groups: Any, given: Any) -> tuple[Any, Any, Any, Any, Any]
 
 
 def _training_of(path: Path, names: Any) -> dict[str, float] | None:
-    """Read the training images of the groups of class and one attribute, by name; None where they are not known."""
+    """Read the training images of the groups of class and one attribute, by name; None where they
+    are not known.
+    """
     about = about_predictions(path)
     known = about.get("training_groups") or {}
     columns = [] if names is None or isinstance(names, str) else list(map(str, names))
@@ -273,7 +289,8 @@ def _classes(name: str, values: Any) -> NDArray[Any]:
         array = np.array(array.tolist())
     if array.dtype.kind == "f" and (array % 1 != 0).any():
         raise ConfigError(
-            f"{name} holds {array[array % 1 != 0][0]:g}, which is no class; give classes, not probabilities"
+            f"{name} holds {array[array % 1 != 0][0]:g}, which is no class; give classes, not "
+            "probabilities"
         )
     if array.dtype.kind not in "biufU":
         raise ConfigError(f"{name} holds {array.dtype}, no classes; give whole numbers or names")

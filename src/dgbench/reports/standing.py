@@ -1,8 +1,9 @@
-"""Who leads a table of algorithm x seed, whom the seeds do not separate from it, and who is not the best.
+"""Who leads a table of algorithm x seed, whom the seeds do not separate from it, and who is not the
+best.
 
 Every report says these things by the functions of this file alone. Two statements are kept apart:
-whether *the leader* beats an algorithm, by its own paired test, and whether *some* algorithm does, which
-shows that it is not the best and says nothing about the leader.
+whether *the leader* beats an algorithm, by its own paired test, and whether *some* algorithm does,
+which shows that it is not the best and says nothing about the leader.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class Leaders:
     def sentence(
         self, quantity: str, results: pd.DataFrame, value: str, trained_on_one: bool
     ) -> str:
-        """Say ``coral and erm tie for the lowest average error``, or that they are equal throughout.
+        """Say ``coral and erm tie for the lowest average error``, or that they are equal
+        throughout.
 
         Args:
             quantity: what the first one has, without an article.
@@ -135,7 +137,8 @@ class Verdict:
         return f"Undecided: {leads}; {self.basis} cannot separate {self.leader} from {left}."
 
     def numbers(self, quantity: str, level: float, above: bool = False) -> str:
-        """Say what the leader has, and how far it is from the next one, with the interval of the verdict.
+        """Say what the leader has, and how far it is from the next one, with the interval of the
+        verdict.
 
         Args:
             quantity: e.g. ``worst+gap``.
@@ -160,7 +163,8 @@ class Verdict:
         )
 
     def apart(self, leader: str = "it") -> str:
-        """Say whom the seeds do not separate from the leader, and which algorithms are not the best.
+        """Say whom the seeds do not separate from the leader, and which algorithms are not the
+        best.
 
         Args:
             leader: a name or a pronoun for it.
@@ -173,7 +177,10 @@ class Verdict:
         if self.seeds < 2:
             return f"{self.basis} separates nothing: any difference may be the luck of the seed."
         left = self.rivals_left
-        text = f"{self.basis} do not separate {leader} from {self._named(left, _MOST_NAMED, spread=True)}"
+        text = (
+            f"{self.basis} do not separate {leader} from "
+            f"{self._named(left, _MOST_NAMED, spread=True)}"
+        )
         beaten = len(self.rivals) - len(left)
         if beaten:
             text += f"; they show that it is better than {beaten} other{'s' * (beaten != 1)}"
@@ -272,7 +279,9 @@ def counted(names: Sequence[str], most: int) -> str:
 
 
 def chance_of(leading: Lead) -> str:
-    """Express the chance of a lead as ``1 of 4 cases (permutation test), the fewest that 3 seeds can show``."""
+    """Express the chance of a lead as ``1 of 4 cases (permutation test), the fewest that 3 seeds
+    can show``.
+    """
     share = Fraction(leading.as_large, leading.relabelings)
     if leading.p_value <= 0.05:
         judgment = "few enough to tell the two apart"

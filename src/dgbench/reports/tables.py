@@ -1,19 +1,17 @@
-"""Tables hold data frames: one line per algorithm (study, setting, ...), one column per quantity, errors as fractions.
+"""Tables hold data frames: one line per algorithm (study, setting, ...), one column per quantity,
+errors as fractions.
 
 Beside a column ``NAME`` may stand what belongs to its values:
 
-=================  ====================================================================
-``NAME.std``       sample standard deviation over seeds (divisor n-1), unit of the value
-``NAME.n``         seeds (or whatever was averaged) behind the value
-``NAME.low``       lower end of its confidence interval, unit of the value
-``NAME.high``      upper end
-``NAME.best``      statistics separate it from the rest: printed bold
-``NAME.flag``      short text shown after the value
-``NAME.reason``    why there is no value
-=================  ====================================================================
+=================  ==================================================================== ``NAME.std``
+sample standard deviation over seeds (divisor n-1), unit of the value ``NAME.n``         seeds (or
+whatever was averaged) behind the value ``NAME.low``       lower end of its confidence interval,
+unit of the value ``NAME.high``      upper end ``NAME.best``      statistics separate it from the
+rest: printed bold ``NAME.flag``      short text shown after the value ``NAME.reason``    why there
+is no value =================  ====================================================================
 
-A column ``reference`` is true in lines that are no results but what results are compared with, such as a blind guess:
-they come last, and are never ranked, sorted, marked or counted.
+A column ``reference`` is true in lines that are no results but what results are compared with, such
+as a blind guess: they come last, and are never ranked, sorted, marked or counted.
 
 A :class:`Table` adds what a reader needs: title, units, notes.
 
@@ -168,7 +166,8 @@ def entry(
     flag: str = "",
     reason: str = "",
 ) -> dict[str, Any]:
-    """Make one value and what stands beside it part of a line: ``{"NAME": value, "NAME.std": std, ...}``.
+    """Make one value and what stands beside it part of a line: ``{"NAME": value, "NAME.std": std,
+    ...}``.
 
     The reason is why there is no value: it counts where there is none.
     """
@@ -230,12 +229,18 @@ def _values(column: pd.Series[Any]) -> list[Any]:
 
 
 def is_negative(cell: Cell, unit: Unit) -> bool:
-    """Return whether a value is a correlation below 0: its measure ranks algorithms the wrong way. Shown underlined."""
+    """Return whether a value is a correlation below 0: its measure ranks algorithms the wrong way.
+
+    Shown underlined.
+    """
     return unit == "correlation" and isinstance(cell.value, float) and cell.value < 0
 
 
 def show(cell: Cell, unit: Unit) -> str:
-    """Format a cell: ``28.1 ± 0.4``, a name, or ``-``. In tables, fractions become percent only here."""
+    """Format a cell: ``28.1 ± 0.4``, a name, or ``-``.
+
+    In tables, fractions become percent only here.
+    """
     if cell.value is None:
         return "-"
     if isinstance(cell.value, str):
@@ -255,15 +260,17 @@ def show(cell: Cell, unit: Unit) -> str:
 
 
 def percent(fraction: float, places: int = 1) -> str:
-    """Format a fraction, or a difference of two, in percent (points) as a table shows it, for sentences beside it."""
+    """Format a fraction, or a difference of two, in percent (points) as a table shows it, for
+    sentences beside it.
+    """
     return decimal(100.0 * fraction, places)
 
 
 def decimal(number: float, places: int) -> str:
     """Format a number with so many decimal places, the same on every machine.
 
-    Processors differ in the last bits of a float, which would decide about 3.25 between 3.2 and 3.3; so these bits are
-    cut off first.
+    Processors differ in the last bits of a float, which would decide about 3.25 between 3.2 and
+    3.3; so these bits are cut off first.
     """
     return f"{round(number, 9) + 0.0:.{places}f}"
 

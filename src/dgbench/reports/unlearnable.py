@@ -19,7 +19,9 @@ _MOST = 4  # notes of a table
 
 
 def shares_in(identity: Mapping[str, Any], env: str) -> dict[str, float]:
-    """Look up the classes that a run could not learn, with their shares of an environment's tested images."""
+    """Look up the classes that a run could not learn, with their shares of an environment's tested
+    images.
+    """
     beginning = f"{env}: "
     recorded: Mapping[str, float] = identity.get("unlearnable") or {}
     return {
@@ -30,7 +32,8 @@ def shares_in(identity: Mapping[str, Any], env: str) -> dict[str, float]:
 
 
 def notes_of_study(identities: Iterable[Mapping[str, Any]], held_out: pd.DataFrame) -> list[str]:
-    """Say which classes the runs of one study could not learn, and how much of each error they may be.
+    """Say which classes the runs of one study could not learn, and how much of each error they may
+    be.
 
     Args:
         identities: of its runs; rows will do.
@@ -75,7 +78,10 @@ def notes_of_setting(identities: Iterable[Mapping[str, Any]], held_out: pd.DataF
 
 def _sentence(env: str, shares: Mapping[str, float], models: str) -> str:
     share = percent(sum(shares.values()))
-    return f"no training environment{models} has {some_of(list(shares))}, {share}% of the images of {env}:"
+    return (
+        f"no training environment{models} has {some_of(list(shares))}, {share}% of the images of "
+        f"{env}:"
+    )
 
 
 def _bound(share: float, errors: list[float]) -> str:
@@ -83,7 +89,10 @@ def _bound(share: float, errors: list[float]) -> str:
     lowest, highest = min(errors), max(errors)
     if percent(lowest) == percent(highest):
         return f"at most {percent(min(share, lowest))} of its {percent(lowest)} points of error"
-    return f"at most {percent(share)} points of the errors there, which are {percent(lowest)} to {percent(highest)}"
+    return (
+        f"at most {percent(share)} points of the errors there, which are {percent(lowest)} to "
+        f"{percent(highest)}"
+    )
 
 
 def _first(notes: list[str], more: str) -> list[str]:

@@ -1,7 +1,8 @@
 """Classifiers that estimators of dataset shift train: of environments, of labels, and of both.
 
-They are algorithms as any other, pure objectives that train alone or as a stack. Their "training environments" are the
-two sides of a pair, p and q; a classifier of labels alone may have a single one.
+They are algorithms as any other, pure objectives that train alone or as a stack. Their "training
+environments" are the two sides of a pair, p and q; a classifier of labels alone may have a single
+one.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class ShiftClassifier(Algorithm):
 
     @abstractmethod
     def judged(self, outputs: Tensor, y: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
-        """Map (n, c) outputs, (n,) labels and (n,) sides, 0 for p and 1 for q, to (n, t) logits and (n,) targets."""
+        """Map (n, c) outputs, (n,) labels and (n,) sides, 0 for p and 1 for q, to (n, t) logits and
+        (n,) targets.
+        """
 
     def objective(self, s: Step) -> Outcome:
         return Outcome(F.cross_entropy(*self.judged(self.outputs(s.networks, s.x), s.y, s.env)))
@@ -40,7 +43,9 @@ class ShiftClassifier(Algorithm):
 
 
 class TargetClassifier(ShiftClassifier):
-    """A perceptron on the features, with ``hidden`` layers of ``width`` units; subclasses name its target."""
+    """A perceptron on the features, with ``hidden`` layers of ``width`` units; subclasses name its
+    target.
+    """
 
     static = frozenset({"width", "hidden"})
 
@@ -99,13 +104,15 @@ class SideClassifier(TargetClassifier):
 
 
 class BottleneckClassifier(ShiftClassifier):
-    """Predicts the environment from features and label through a bottleneck (Ye et al. 2022, Algorithm 1).
+    """Predicts the environment from features and label through a bottleneck (Ye et al. 2022,
+    Algorithm 1).
 
-    z = W_g phi(x) + b_g in R^m, w = W_y onehot(y) + b_y, logits = W_h (z * w) + b_h; the features of interest are z.
-    All three layers start Xavier-uniform with zero bias, as in the authors' code.
+    z = W_g phi(x) + b_g in R^m, w = W_y onehot(y) + b_y, logits = W_h (z * w) + b_h; the features
+    of interest are z. All three layers start Xavier-uniform with zero bias, as in the authors'
+    code.
 
-    The learning rate falls along half a cosine from 1 to 1/2 of the given one in the first ``decay_steps`` steps, and
-    stays there; it is constant where those are 0.
+    The learning rate falls along half a cosine from 1 to 1/2 of the given one in the first
+    ``decay_steps`` steps, and stays there; it is constant where those are 0.
     """
 
     static = frozenset({"bottleneck", "optimizer", "decay_steps"})
@@ -128,7 +135,9 @@ class BottleneckClassifier(ShiftClassifier):
         return 0.75 + 0.25 * math.cos(math.pi * min(step, decay) / decay) if decay else 1.0
 
     def outputs(self, networks: AnyNetworks, x: Tensor) -> Tensor:
-        """Map (n, ...) images or features to (n, m + 2K) outputs: z, then the logits of p and q for every label."""
+        """Map (n, ...) images or features to (n, m + 2K) outputs: z, then the logits of p and q for
+        every label.
+        """
         z = networks.reducer(networks.featurizer(x))
         maps = networks.label_map(torch.eye(self.sizes.n_classes, dtype=z.dtype, device=z.device))
         logits = networks.classifier(z[:, None] * maps)

@@ -1,4 +1,6 @@
-"""Covariate and concept shift as NICO++ defines them (Zhang et al. 2023), from classifiers of labels of either side."""
+"""Covariate and concept shift as NICO++ defines them (Zhang et al. 2023), from classifiers of
+labels of either side.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ Ints = NDArray[np.int64]
 
 
 def disagreement(pred_a: Ints, pred_b: Ints) -> float:
-    """Compute the share of images on which two classifiers' (n,) predictions differ: their loss, with the 0-1 loss."""
+    """Compute the share of images on which two classifiers' (n,) predictions differ: their loss,
+    with the 0-1 loss.
+    """
     return float(np.mean(pred_a != pred_b))
 
 
@@ -26,8 +30,10 @@ def concept(f_tr_on_p: Ints, f_te_on_p: Ints, f_tr_on_q: Ints, f_te_on_q: Ints) 
     """Compute concept shift: disagreement of the classifiers of either side (equation 2).
 
     Args:
-        f_tr_on_p, f_te_on_p: (n_p,) predictions for images of p of the classifiers fitted on p and on q.
-        f_tr_on_q, f_te_on_q: (n_q,) the same for images of q; no classifier has learned from these images.
+        f_tr_on_p, f_te_on_p: (n_p,) predictions for images of p of the classifiers fitted on p and
+            on q.
+        f_tr_on_q, f_te_on_q: (n_q,) the same for images of q; no classifier has learned from these
+            images.
 
     Returns:
         ``l_tr``, ``l_te``: disagreement on p and on q; ``min``, ``max`` of both.
@@ -37,15 +43,17 @@ def concept(f_tr_on_p: Ints, f_te_on_p: Ints, f_tr_on_q: Ints, f_te_on_q: Ints) 
 
 
 def discrepancy(on_p: Ints, on_q: Ints, rng: np.random.Generator) -> float:
-    """Compute covariate shift: the largest difference of two classifiers' disagreement between p and q (equation 1).
+    """Compute covariate shift: the largest difference of two classifiers' disagreement between p
+    and q (equation 1).
 
-    The supremum is over the given classifiers. Their pair, and the sign of the difference, is chosen on a random half
-    of the images, and the value is taken on the other: the largest of several noisy values is too large. So the result
-    may be slightly negative where there is no shift.
+    The supremum is over the given classifiers. Their pair, and the sign of the difference, is
+    chosen on a random half of the images, and the value is taken on the other: the largest of
+    several noisy values is too large. So the result may be slightly negative where there is no
+    shift.
 
     Args:
-        on_p, on_q: (C, n_p), (C, n_q) predictions of C >= 2 classifiers for images that none has learned from; 2 or
-            more of either side.
+        on_p, on_q: (C, n_p), (C, n_q) predictions of C >= 2 classifiers for images that none has
+            learned from; 2 or more of either side.
         rng: source of the halves.
     """
     on_p, on_q = (side[:, rng.permutation(side.shape[1])] for side in (on_p, on_q))
@@ -64,12 +72,14 @@ def _all_disagreements(predictions: Ints) -> NDArray[np.float64]:
 
 
 class ConceptEstimator(Estimator):
-    """How much classifiers of p and of q disagree, on images of either side that neither of them saw.
+    """How much classifiers of p and of q disagree, on images of either side that neither of them
+    saw.
 
-    The paper does not say how it estimates its quantities. Here each side is halved within its classes; f_tr is fitted
-    on one half of p, f_te on one of q, and both are judged on the other halves. ``noise`` is the disagreement of two
-    classifiers of two halves of both sides together: what is left of it without concept shift. Keys as in
-    ``conf/estimator/concept.yaml``, where each is explained.
+    The paper does not say how it estimates its quantities. Here each side is halved within its
+    classes; f_tr is fitted on one half of p, f_te on one of q, and both are judged on the other
+    halves. ``noise`` is the disagreement of two classifiers of two halves of both sides together:
+    what is left of it without concept shift. Keys as in ``conf/estimator/concept.yaml``, where each
+    is explained.
     """
 
     key = "estimator.concept"
@@ -84,7 +94,9 @@ class ConceptEstimator(Estimator):
     look_every: Count1 = 50
 
     def _parts(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
-        """Split the rows into those that classifiers are fitted on and those that they are judged on, half and half."""
+        """Split the rows into those that classifiers are fitted on and those that they are judged
+        on, half and half.
+        """
         return held_out_split(sample.groups, 0.5, sample.rng("judged"))
 
     def fittings(self, sample: Sample) -> list[Fitting]:
@@ -120,7 +132,8 @@ class ConceptEstimator(Estimator):
             )
             if not len(held_out) or not len(kept):
                 raise DataError(
-                    "too few images of every class to choose a step with; raise min_per_class, or add images"
+                    "too few images of every class to choose a step with; raise min_per_class, or "
+                    "add images"
                 )
             train.append(sample.labeled(rows[kept]))
             validation.append(sample.labeled(rows[held_out]))
@@ -155,6 +168,7 @@ class ConceptEstimator(Estimator):
             flags.append("max - min is above tv, which therefore underestimates covariate shift")
         if values["max"] <= values["noise"]:
             flags.append(
-                "the two sides' classifiers agree as well as two of both sides together: no concept shift is seen"
+                "the two sides' classifiers agree as well as two of both sides together: no "
+                "concept shift is seen"
             )
         return Estimate(values, diagnostics, tuple(flags))

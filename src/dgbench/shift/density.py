@@ -1,8 +1,10 @@
-"""Diversity and correlation shift from kernel densities (Ye et al. 2022, "OoD-Bench", definition 1 and algorithm 2).
+"""Diversity and correlation shift from kernel densities (Ye et al. 2022, "OoD-Bench", definition 1
+and algorithm 2).
 
-The features are those of a classifier that tells p from q, standardized. The densities of both sides and of their
-classes are estimated at points (:func:`densities_at`), and thresholds turn them into shifts (:func:`from_densities`),
-by the formula of definition 1 and by that of the paper's released code, with squared differences of roots (``plus``).
+The features are those of a classifier that tells p from q, standardized. The densities of both
+sides and of their classes are estimated at points (:func:`densities_at`), and thresholds turn them
+into shifts (:func:`from_densities`), by the formula of definition 1 and by that of the paper's
+released code, with squared differences of roots (``plus``).
 """
 
 from __future__ import annotations
@@ -46,8 +48,9 @@ class SingularError(ValueError):
 class GaussianKDE:
     """Density of a sample: a Gaussian about each of its n points, with one covariance.
 
-    That covariance is the sample's (divisor n - 1, full matrix) times the square of Scott's factor n^(-1/(m+4)), as in
-    ``scipy.stats.gaussian_kde``. Far from all points, where the density underflows, its logarithm stays exact.
+    That covariance is the sample's (divisor n - 1, full matrix) times the square of Scott's factor
+    n^(-1/(m+4)), as in ``scipy.stats.gaussian_kde``. Far from all points, where the density
+    underflows, its logarithm stays exact.
 
     Args:
         features: (n, m).
@@ -103,10 +106,12 @@ class GaussianKDE:
 
 
 def standardized(z_p: Floats, z_q: Floats) -> tuple[Floats, Floats]:
-    """Standardize both samples: every coordinate of their union gets mean 0 and variance 1 (divisor N).
+    """Standardize both samples: every coordinate of their union gets mean 0 and variance 1 (divisor
+    N).
 
-    Directions without variance have no density: constant coordinates are dropped, and where others are collinear the
-    samples are projected on the directions that vary (variance at least 1e-10 of the largest).
+    Directions without variance have no density: constant coordinates are dropped, and where others
+    are collinear the samples are projected on the directions that vary (variance at least 1e-10 of
+    the largest).
 
     Args:
         z_p, z_q: (n_p, m), (n_q, m).
@@ -162,7 +167,9 @@ class _Side:
         )
 
     def log_densities(self, points: Floats) -> tuple[Floats, Floats]:
-        """Compute the log densities of the side, (M,), and of its classes, (K', M), at (M, m) points."""
+        """Compute the log densities of the side, (M,), and of its classes, (K', M), at (M, m)
+        points.
+        """
         classes = np.array([kde.log_density(points) for kde in self.classes]).reshape(
             -1, len(points)
         )
@@ -187,12 +194,16 @@ def densities_at(
     """Estimate the densities of both sides and of their classes, at points drawn from the proposal.
 
     Args:
-        z_p, y_p, z_q, y_q: (n_p, m), (n_p,), (n_q, m), (n_q,) standardized features and labels of balanced sides.
+        z_p, y_p, z_q, y_q: (n_p, m), (n_p,), (n_q, m), (n_q,) standardized features and labels of
+            balanced sides.
         rng: source of the draws; needed without ``grid``.
         n_points: points drawn, M.
-        density: that of a side: ``separate``, an estimate of its own; ``mixture``, the weighted mean of its classes'.
-        proposal: density that points are drawn from: ``pooled``, that of the union; ``mixture``, (p + q) / 2.
-        class_weights: weight of a class in the sums: ``counts``, its share of the images; ``uniform``, 1 / K'.
+        density: that of a side: ``separate``, an estimate of its own; ``mixture``, the weighted
+            mean of its classes'.
+        proposal: density that points are drawn from: ``pooled``, that of the union; ``mixture``, (p
+            + q) / 2.
+        class_weights: weight of a class in the sums: ``counts``, its share of the images;
+            ``uniform``, 1 / K'.
         grid: (M, m) points in place of draws, and (M,) the density that they come from.
 
     Raises:
@@ -206,7 +217,8 @@ def densities_at(
     shares = CLASS_WEIGHTS[class_weights](counts)
     if density == MIXTURE and not fits:
         raise DataError(
-            "no class has enough images for a density of its features; use more images or density=separate"
+            "no class has enough images for a density of its features; use more images or "
+            "density=separate"
         )
     side_p, side_q = (
         _Side(
@@ -221,7 +233,8 @@ def densities_at(
         points, log_proposal = grid[0], np.log(grid[1])
     elif rng is None:
         raise ValueError(
-            "a generator is needed to draw points, or points with the density that they were drawn from"
+            "a generator is needed to draw points, or points with the density that they were "
+            "drawn from"
         )
     elif proposal == MIXTURE:
         points = np.concatenate(
@@ -245,7 +258,9 @@ def densities_at(
 def _class_fits(
     z_p: Floats, y_p: Ints, z_q: Floats, y_q: Ints
 ) -> tuple[dict[int, tuple[GaussianKDE, GaussianKDE]], Ints]:
-    """Fit a density to every class in p and in q; list apart the classes that lack one on either side."""
+    """Fit a density to every class in p and in q; list apart the classes that lack one on either
+    side.
+    """
     fits, failed = {}, []
     for label in np.union1d(y_p, y_q):
         try:
@@ -260,7 +275,8 @@ def _whole(z: Floats, name: str) -> GaussianKDE:
         return GaussianKDE(z)
     except SingularError as error:
         raise DataError(
-            f"the features of {name} have no density: {error}; use more images, or an estimator without densities"
+            f"the features of {name} have no density: {error}; use more images, or an estimator "
+            "without densities"
         ) from None
 
 
@@ -285,8 +301,8 @@ class DensityShift:
 def from_densities(d: DensitiesAtPoints, eps_div: float, eps_cor: float) -> DensityShift:
     """Compute the shift from densities at points, by importance sampling.
 
-    Diversity shift is taken where a density is below ``eps_div`` (the set S), correlation shift where both are above
-    ``eps_cor`` (T); what lies between counts for neither.
+    Diversity shift is taken where a density is below ``eps_div`` (the set S), correlation shift
+    where both are above ``eps_cor`` (T); what lies between counts for neither.
 
     Args:
         d: densities at M points.
@@ -299,8 +315,8 @@ def from_densities(d: DensitiesAtPoints, eps_div: float, eps_cor: float) -> Dens
     # in units of the proposal before any exponential: p itself may underflow
     p, q = np.exp(d.log_p - d.log_proposal), np.exp(d.log_q - d.log_proposal)
     half_ratio = (d.log_q - d.log_p) / 2
-    # outside T a ratio of densities may overflow, so those points are left out before the exponential
-    # p(z | y) sqrt(q / p)
+    # outside T a ratio of densities may overflow, so those points are left out before the
+    # exponential p(z | y) sqrt(q / p)
     p_class = np.exp(np.where(in_t, d.log_p_class + half_ratio - d.log_proposal, -np.inf))
     q_class = np.exp(np.where(in_t, d.log_q_class - half_ratio - d.log_proposal, -np.inf))
     by_class = np.abs(p_class - q_class).mean(axis=1) / 2
@@ -325,20 +341,24 @@ def _weighted(by_class: Floats, weights: Floats) -> float:
 
 
 def calibrated_thresholds(nulls: Sequence[DensitiesAtPoints]) -> tuple[float, float]:
-    """Find eps_div and eps_cor by bisection, in at most 20 rounds, so that null pairs show next to no shift.
+    """Find eps_div and eps_cor by bisection, in at most 20 rounds, so that null pairs show next to
+    no shift.
 
-    As the released code of Ye et al. 2022 does: the estimate of null pairs, by the formula with squared differences of
-    roots whatever formula is reported, shall be small but not 0. Thresholds that do not get there stay as they are.
+    As the released code of Ye et al. 2022 does: the estimate of null pairs, by the formula with
+    squared differences of roots whatever formula is reported, shall be small but not 0. Thresholds
+    that do not get there stay as they are.
 
     Args:
-        nulls: densities at points of one or more null pairs; they are computed once, only thresholds change.
+        nulls: densities at points of one or more null pairs; they are computed once, only
+            thresholds change.
 
     Raises:
         DataError: no null pair, or one without any class that has densities.
     """
     if not nulls or not all(len(pair.classes) for pair in nulls):
         raise DataError(
-            "null pairs without densities of classes cannot calibrate; use more images or fixed thresholds"
+            "null pairs without densities of classes cannot calibrate; use more images or fixed "
+            "thresholds"
         )
     ranges = [[0.0, largest] for largest in LARGEST]
     for _ in range(ROUNDS):

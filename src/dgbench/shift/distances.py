@@ -1,8 +1,9 @@
 """Distances between the features of two sides, and of pretraining images and every environment.
 
-None is 0 for two samples of one distribution. Earth mover's distance, maximum mean discrepancy and the index NI: Ye et
-al. 2022, "OoD-Bench", table 3, prints all three without saying how they were computed; here, on standardized features
-of balanced sides. Fréchet distance: Heusel et al. 2017, equation 6; Yu et al. 2024.
+None is 0 for two samples of one distribution. Earth mover's distance, maximum mean discrepancy and
+the index NI: Ye et al. 2022, "OoD-Bench", table 3, prints all three without saying how they were
+computed; here, on standardized features of balanced sides. Fréchet distance: Heusel et al. 2017,
+equation 6; Yu et al. 2024.
 """
 
 from __future__ import annotations
@@ -52,14 +53,17 @@ def emd(a: Floats, b: Floats) -> float:
 
 
 def median_distance(a: Floats, b: Floats) -> float:
-    """Compute the median Euclidean distance of all pairs i < j of both samples together, a kernel's usual width."""
+    """Compute the median Euclidean distance of all pairs i < j of both samples together, a kernel's
+    usual width.
+    """
     from scipy.spatial.distance import pdist
 
     return float(np.median(pdist(np.concatenate([a, b]))))
 
 
 def kernel_matrix(a: Floats, b: Floats, sigma: float) -> Floats:
-    """Compute exp(-|x - x'|^2 / (2 sigma^2)) of both samples together: (n + m, n + m), those of a first.
+    """Compute exp(-|x - x'|^2 / (2 sigma^2)) of both samples together: (n + m, n + m), those of a
+    first.
 
     Raises:
         DataError: the width is 0.
@@ -78,7 +82,8 @@ def kernel_matrix(a: Floats, b: Floats, sigma: float) -> Floats:
 
 
 def mmd2(a: Floats, b: Floats, sigma: float) -> tuple[float, float]:
-    """Compute the squared maximum mean discrepancy with a Gaussian kernel (Gretton et al. 2012), biased and unbiased.
+    """Compute the squared maximum mean discrepancy with a Gaussian kernel (Gretton et al. 2012),
+    biased and unbiased.
 
     E k(a, a') + E k(b, b') - 2 E k(a, b); the unbiased form leaves out k(x, x) and may be negative.
 
@@ -101,7 +106,8 @@ def mmd2_mean_over_widths(a: Floats, b: Floats, sigma: float) -> tuple[float, fl
 
 
 def mmd2_of_kernel(kernel: Floats, env: Ints) -> tuple[Floats, Floats]:
-    """Compute the squared maximum mean discrepancy for R assignments of sides, biased and unbiased, (R,) each.
+    """Compute the squared maximum mean discrepancy for R assignments of sides, biased and unbiased,
+    (R,) each.
 
     Args:
         kernel: (N, N) kernel values of all points.
@@ -126,9 +132,11 @@ def mmd2_of_kernel(kernel: Floats, env: Ints) -> tuple[Floats, Floats]:
 
 
 def ni(a: Floats, b: Floats) -> float:
-    """Compute the non-i.i.d. index (He et al. 2020, definition 1): norm of the means' difference, in deviations.
+    """Compute the non-i.i.d. index (He et al. 2020, definition 1): norm of the means' difference,
+    in deviations.
 
-    The deviation of a coordinate is that of both samples together, divisor N; constant coordinates are left out.
+    The deviation of a coordinate is that of both samples together, divisor N; constant coordinates
+    are left out.
 
     Args:
         a, b: (n, d), (m, d).
@@ -142,7 +150,8 @@ def ni(a: Floats, b: Floats) -> float:
 
 
 def ni_by_class(a: Floats, y_a: Ints, b: Floats, y_b: Ints) -> tuple[float, dict[int, float]]:
-    """Average :func:`ni` over classes, weighted by their images, and return it with the value of each class.
+    """Average :func:`ni` over classes, weighted by their images, and return it with the value of
+    each class.
 
     Args:
         a, b: (n, d), (m, d) features.
@@ -158,7 +167,8 @@ def ni_by_class(a: Floats, y_a: Ints, b: Floats, y_b: Ints) -> tuple[float, dict
 def permutation_p(
     kernel: Floats, env: Ints, y: Ints, repeats: int, rng: np.random.Generator
 ) -> float:
-    """Compute the share of permutations with an unbiased discrepancy as large: (1 + #{>= observed}) / (repeats + 1).
+    """Compute the share of permutations with an unbiased discrepancy as large: (1 + #{>= observed})
+    / (repeats + 1).
 
     Sides are permuted within each class, so that only the features of a class are compared.
 
@@ -181,9 +191,10 @@ def permutation_p(
 def frechet(a: Floats, b: Floats) -> float:
     """Compute the squared Fréchet distance of two samples; unit: that of the features, squared.
 
-    d^2 = |mean_1 - mean_2|^2 + Tr(C_1 + C_2 - 2 (C_1 C_2)^(1/2)), covariances with divisor n - 1. With any factor F of
-    a covariance, C = F^T F, the trace of the root is the sum of the singular values of F_1 F_2^T: no root of a matrix
-    that rounding has made asymmetric, nothing added to diagonals, exact with fewer images than features.
+    d^2 = |mean_1 - mean_2|^2 + Tr(C_1 + C_2 - 2 (C_1 C_2)^(1/2)), covariances with divisor n - 1.
+    With any factor F of a covariance, C = F^T F, the trace of the root is the sum of the singular
+    values of F_1 F_2^T: no root of a matrix that rounding has made asymmetric, nothing added to
+    diagonals, exact with fewer images than features.
 
     Biased upwards, by about c / n for samples of one law: only values of equal n can be compared.
 
@@ -213,12 +224,14 @@ def frechet_of_moments(
 def extrapolated(
     sizes: Sequence[int] | NDArray[np.int64], distances: Sequence[float] | Floats
 ) -> float:
-    """Estimate d^2 at infinitely many images: intercept of least squares of d^2 on 1 / n (Chong & Forsyth 2020).
+    """Estimate d^2 at infinitely many images: intercept of least squares of d^2 on 1 / n (Chong &
+    Forsyth 2020).
 
     Most of the bias is gone, and the value may be negative.
 
     Args:
-        sizes: numbers of images n, two or more different ones, for instance five from half of all images to all.
+        sizes: numbers of images n, two or more different ones, for instance five from half of all
+            images to all.
         distances: squared distances d^2 at these.
     """
     inverse = 1 / np.asarray(sizes, dtype=np.float64)
@@ -245,7 +258,8 @@ def _factor_of_covariance(covariance: Floats) -> Floats:
 
 
 class DistanceEstimator(Estimator):
-    """Table 3 of Ye et al. (2022), which gives neither features nor kernels: ours are standardized features.
+    """Table 3 of Ye et al. (2022), which gives neither features nor kernels: ours are standardized
+    features.
 
     Keys as in ``conf/estimator/distances.yaml``, where each is explained.
     """
@@ -297,15 +311,18 @@ class DistanceEstimator(Estimator):
 
 
 class FrechetEstimator(Estimator):
-    """|mu_1 - mu_2|^2 + Tr(S_1 + S_2 - 2 (S_1 S_2)^(1/2)) of features, biased upwards by about c / n.
+    """|mu_1 - mu_2|^2 + Tr(S_1 + S_2 - 2 (S_1 S_2)^(1/2)) of features, biased upwards by about c /
+    n.
 
-    Environments are therefore compared at one number of images n, and extrapolated to infinitely many. Values of
-    other features cannot be compared, nor with the FID, which needs the Inception network it is defined by.
+    Environments are therefore compared at one number of images n, and extrapolated to infinitely
+    many. Values of other features cannot be compared, nor with the FID, which needs the Inception
+    network it is defined by.
 
     Args:
         name: of the estimator in the rows.
-        reference: folder of pretraining images, searched recursively, or an ``.npz`` file with ``mean`` (m,), ``cov``
-            (m, m), ``n`` and ``features``, the text that says of what network they are.
+        reference: folder of pretraining images, searched recursively, or an ``.npz`` file with
+            ``mean`` (m,), ``cov`` (m, m), ``n`` and ``features``, the text that says of what
+            network they are.
         n: images of every environment; None is those of the smallest.
     """
 
@@ -328,12 +345,13 @@ class FrechetEstimator(Estimator):
     def _reference_is_there(self) -> Self:
         if self.reference is None:
             raise ConfigError(
-                "estimator=frechet compares with pretraining images; name a folder of images, or an .npz file of their "
-                "moments, with estimator.frechet.reference=PATH"
+                "estimator=frechet compares with pretraining images; name a folder of images, or "
+                "an .npz file of their moments, with estimator.frechet.reference=PATH"
             )
         if not Path(self.reference).exists():
             raise ConfigError(
-                f"estimator.frechet.reference={self.reference} does not exist; give a folder or a file"
+                f"estimator.frechet.reference={self.reference} does not exist; give a folder or a "
+                "file"
             )
         return self
 
@@ -372,7 +390,8 @@ def _reference(
         files = sorted(_pictures_below(path))
         if len(files) <= FEWEST_IMAGES:
             raise DataError(
-                f"{path} holds {len(files)} images, too few for moments; give more than {FEWEST_IMAGES}"
+                f"{path} holds {len(files)} images, too few for moments; give more than "
+                f"{FEWEST_IMAGES}"
             )
         z = features_of(files)
         return *_moments(z), len(z)
@@ -385,7 +404,8 @@ def _reference(
         ) from error
     if network != features:
         raise DataError(
-            f"{path} holds moments of {network}, and these are features of {features}; make them anew"
+            f"{path} holds moments of {network}, and these are features of {features}; make them "
+            "anew"
         )
     return mean, cov, n
 

@@ -1,4 +1,6 @@
-"""What every estimator of dataset shift is: the classifiers that it needs, and the values that it makes of them."""
+"""What every estimator of dataset shift is: the classifiers that it needs, and the values that it
+makes of them.
+"""
 
 from __future__ import annotations
 
@@ -39,15 +41,13 @@ class Schedule:
     hparams: Mapping[str, Any]
     steps: int
     batch_size: int  #: images of each side and step
-    #: steps between two looks at the validation images; in the first :data:`EARLY` steps, where small samples are
-    #: best, a fifth of it
+    #: steps between two looks at the validation images; in the first :data:`EARLY` steps, where
+    #: small samples are best, a fifth of it
     look_every: int
-    chooses: str | None = (
-        None  #: ``loss`` or ``error``: the step where it is lowest counts; None: the last
-    )
-    mean_from: int | None = (
-        None  #: the mean of the weights after every later step counts; None: it does not
-    )
+    #: ``loss`` or ``error``: the step where it is lowest counts; None: the last
+    chooses: str | None = None
+    #: the mean of the weights after every later step counts; None: it does not
+    mean_from: int | None = None
     #: draw minibatches without replacement, epoch by epoch; otherwise uniformly with replacement
     epochs: bool = False
 
@@ -164,13 +164,16 @@ class Estimate:
 
 
 class Estimator(Checked, ABC):
-    """Base of all estimators; a subclass is a file of ``conf/estimator``, whose keys are its fields.
+    """Base of all estimators; a subclass is a file of ``conf/estimator``, whose keys are its
+    fields.
 
     Attributes:
-        nulls: kinds of pairs that it can estimate: those that are compared (``none``), and pairs without shift.
+        nulls: kinds of pairs that it can estimate: those that are compared (``none``), and pairs
+            without shift.
         kinds: the features that it can work on.
         balances: give both sides equally many images of every class.
-        against_reference: it compares every environment with pretraining images instead of two environments.
+        against_reference: it compares every environment with pretraining images instead of two
+            environments.
         whole_pair: the estimates of one pair depend on one another.
     """
 
@@ -186,7 +189,8 @@ class Estimator(Checked, ABC):
         return False
 
     def nulls_of(self, asked: bool) -> tuple[str, ...]:
-        """List the kinds of pairs to estimate: the compared ones (``none``), and if asked those without shift.
+        """List the kinds of pairs to estimate: the compared ones (``none``), and if asked those
+        without shift.
 
         Args:
             asked: whether pairs without shift are wanted.
@@ -196,14 +200,16 @@ class Estimator(Checked, ABC):
         """
         if self.whole_pair and not asked:
             raise ConfigError(
-                f"{self.key}.thresholds=calibrated needs pairs without shift; set null=true, or thresholds=fixed"
+                f"{self.key}.thresholds=calibrated needs pairs without shift; set null=true, or "
+                "thresholds=fixed"
             )
         return self.nulls if asked else (NO_NULL,)
 
     def prepared(
         self, features_of: Callable[[Sequence[Path]], np.ndarray], features: str, smallest: int
     ) -> Self:
-        """Return the estimator for one dataset, with the reference that it compares environments with, if any.
+        """Return the estimator for one dataset, with the reference that it compares environments
+        with, if any.
 
         Args:
             features_of: image files -> (n, m) features.
@@ -224,7 +230,8 @@ class Estimator(Checked, ABC):
         return []
 
     def calibrated(self, nulls: Sequence[tuple[Sample, Sequence[Fitted]]]) -> Self:
-        """Return the estimator for one pair, given the pair's trials without shift and their classifiers.
+        """Return the estimator for one pair, given the pair's trials without shift and their
+        classifiers.
 
         Raises:
             DataError: these trials cannot calibrate it.
@@ -243,14 +250,15 @@ class Estimator(Checked, ABC):
 def without_overlap(
     values: Mapping[str, float], share: float
 ) -> tuple[dict[str, float], list[str]]:
-    """Drop the values of correlation shift where the sides hardly overlap, and return a flag that says so.
+    """Drop the values of correlation shift where the sides hardly overlap, and return a flag that
+    says so.
 
     ``share`` is that of the images where both sides have density.
     """
     if share >= LEAST_OVERLAP:
         return dict(values), []
     flag = (
-        f"no correlation shift: both sides have density at {100 * share:.1f} % of the images only, and it is defined "
-        "where they overlap"
+        f"no correlation shift: both sides have density at {100 * share:.1f} % of the images "
+        "only, and it is defined where they overlap"
     )
     return {name: value for name, value in values.items() if not name.startswith("cor")}, [flag]

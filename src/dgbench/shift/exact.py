@@ -1,4 +1,5 @@
-"""Shift between distributions that are known: finite tables, and colored digits whose construction gives the table.
+"""Shift between distributions that are known: finite tables, and colored digits whose construction
+gives the table.
 
 Every estimate on a dataset with painted features can be held against these values.
 """
@@ -15,15 +16,16 @@ Floats = NDArray[np.floating[Any]]
 
 
 def exact_shift(p: Floats, q: Floats) -> dict[str, float]:
-    """Sum up the shift between joint distributions of class and feature (Ye et al. 2022, "OoD-Bench", definition 1).
+    """Sum up the shift between joint distributions of class and feature (Ye et al. 2022,
+    "OoD-Bench", definition 1).
 
     Args:
         p, q: (K, Z) probabilities of class y and feature z; each sums to 1.
 
     Returns:
-        ``div``, ``cor``, and with squared differences of roots ``div_plus``, ``cor_plus``; over all features squared
-        Hellinger distance and total variation of the features, ``h2_z`` and ``tv_z``, and of class and feature,
-        ``h2`` and ``tv_yz``.
+        ``div``, ``cor``, and with squared differences of roots ``div_plus``, ``cor_plus``; over all
+        features squared Hellinger distance and total variation of the features, ``h2_z`` and
+        ``tv_z``, and of class and feature, ``h2`` and ``tv_yz``.
 
     Raises:
         ValueError: a table that is no distribution.
@@ -56,10 +58,12 @@ def exact_shift(p: Floats, q: Floats) -> dict[str, float]:
 
 
 def colored_table(e: float, label_noise: float, shape: bool = True) -> Floats:
-    """Build p(y, z) of two-class colored digits as in Colored MNIST: (2, 4) of features shape * 2 + color, or (2, 2).
+    """Build p(y, z) of two-class colored digits as in Colored MNIST: (2, 4) of features shape * 2 +
+    color, or (2, 2).
 
-    The shape is fair; the label is the shape, flipped with probability ``label_noise``; the color is the *label*,
-    flipped with probability e. Environments pooled in equal numbers have the mean of their e.
+    The shape is fair; the label is the shape, flipped with probability ``label_noise``; the color
+    is the *label*, flipped with probability e. Environments pooled in equal numbers have the mean
+    of their e.
 
     Args:
         e: probability that the color differs from the label.
@@ -75,15 +79,18 @@ def colored_table(e: float, label_noise: float, shape: bool = True) -> Floats:
 def exact_values(
     dataset: Any, n_classes: int, sides: Sequence[Sequence[str]], size: Callable[[str], int]
 ) -> dict[str, float]:
-    """Compute the true values of a pair, if features tell color and noise-free class; return {} where none is known.
+    """Compute the true values of a pair, if features tell color and noise-free class; return {}
+    where none is known.
 
-    ``cor_color_alone`` is the correlation shift where features tell the color and nothing else: it is larger, and
-    estimates on features that tell the class poorly lie between the two.
+    ``cor_color_alone`` is the correlation shift where features tell the color and nothing else: it
+    is larger, and estimates on features that tell the class poorly lie between the two.
 
-    Environments that are pooled are one distribution, whose e is their mean, weighted by their images.
+    Environments that are pooled are one distribution, whose e is their mean, weighted by their
+    images.
 
     Args:
-        dataset: options of a dataset; it is of two classes with painted colors where it has ``label_noise``.
+        dataset: options of a dataset; it is of two classes with painted colors where it has
+            ``label_noise``.
         n_classes: of the dataset.
         sides: environments of p and of q; their names are their e.
         size: images of an environment.

@@ -1,4 +1,5 @@
-"""Pictures of shift: datasets in the plane of diversity and correlation shift, and every two environments as matrices.
+"""Pictures of shift: datasets in the plane of diversity and correlation shift, and every two
+environments as matrices.
 
 The plane is that of Ye et al. 2022, Figure 3.
 """
@@ -28,14 +29,17 @@ _MOST, _LEAST = 1.25, -0.1  #: what intervals may stretch the axes to
 
 _Place = tuple[float, float]
 _Pixels = NDArray[np.float64]
-#: where the name of a point may stand: angles, and points from its place to the nearer end of the name
+#: where the name of a point may stand: angles, and points from its place to the nearer end of the
+#: name
 _ANGLES = np.radians([20, -20, 160, -160, 90, -90, 45, -45, 135, -135, 0, 180])
 _DISTANCES = (8, 16, 26, 38, 52, 68, 86)
 _JOINED = 11  # names that are further away are joined to their place by a line
 
 
 def shift_matrices(setting: ShiftSetting) -> list[Figure]:
-    """Draw a figure for each dataset whose every two environments were compared, if they are three or more."""
+    """Draw a figure for each dataset whose every two environments were compared, if they are three
+    or more.
+    """
     lines = [line for line in setting.lines if setting.axes and line.identity["pairs"] == "each"]
     return [figure for line in lines if (figure := _matrix(setting, line))]
 
@@ -68,7 +72,10 @@ def _matrix(setting: ShiftSetting, line: ShiftLine) -> Figure | None:
             axes.set_xticks(range(len(envs)), shown, rotation=90, fontsize=9)
             axes.set_title(title, fontsize=10)
         panels[0].set_yticks(range(len(envs)), shown, fontsize=9)
-        caption = "Mean of the trials of every two environments, the same in both directions. Darker: further apart."
+        caption = (
+            "Mean of the trials of every two environments, the same in both directions. Darker: "
+            "further apart."
+        )
         return finish(
             drawn, name, f"Every two environments of {line.title}, {setting.title}", caption
         )
@@ -105,7 +112,9 @@ class _Point:
 
 
 def shift_plane(setting: ShiftSetting, source: Published | None = None) -> Figure | None:
-    """Draw a point per dataset with both intervals, pairs, null, and published points; None without a dataset."""
+    """Draw a point per dataset with both intervals, pairs, null, and published points; None without
+    a dataset.
+    """
     datasets = [point for line in setting.lines if (point := _point(line, setting.axes))]
     if not datasets:
         return None
@@ -234,7 +243,10 @@ def _legend(drawn: Any, datasets: Sequence[_Point], published: bool) -> None:
 
 def _caption(setting: ShiftSetting, datasets: Sequence[_Point], source: Published | None) -> str:
     kinds = interval_words(setting, setting.axes or ())
-    text = f"Mean over pairs; lines: intervals ({kinds}). Hollow: two halves of one distribution, where both are 0."
+    text = (
+        f"Mean over pairs; lines: intervals ({kinds}). Hollow: two halves of one distribution, "
+        "where both are 0."
+    )
     if source:
         near = [(point.name, *nearest(*point.place, source)) for point in datasets]
         named = ", ".join(f"{name}: {row} ({apart:.2f})" for name, row, apart in near)

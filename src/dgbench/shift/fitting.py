@@ -1,6 +1,8 @@
-"""Training classifiers of shift: those of one shape as one stack, on the machinery that trains every run.
+"""Training classifiers of shift: those of one shape as one stack, on the machinery that trains
+every run.
 
-Their images have labels of the samples' own (:class:`SampleStore`); :class:`Judge` keeps the weights that count.
+Their images have labels of the samples' own (:class:`SampleStore`); :class:`Judge` keeps the
+weights that count.
 """
 
 from __future__ import annotations
@@ -47,11 +49,13 @@ FIRST_SECONDS, LINE_SECONDS = 2.0, 15.0  # of training before the first line, an
 class SampleStore(Store):
     """A view of images in which the same image may have different labels in different samples.
 
-    It holds the samples of several classifiers that train together: ``I/SIDE`` that number I trains on,
-    ``I/validation/SIDE`` that choose its step, ``I/predicted`` whose outputs are wanted (without labels).
+    It holds the samples of several classifiers that train together: ``I/SIDE`` that number I trains
+    on, ``I/validation/SIDE`` that choose its step, ``I/predicted`` whose outputs are wanted
+    (without labels).
 
     Attributes:
-        environments: the samples by name, each a ``train`` subset; their catalog is that of the source.
+        environments: the samples by name, each a ``train`` subset; their catalog is that of the
+            source.
         rows: the positions (n,) of each sample in this store.
 
     Args:
@@ -86,7 +90,9 @@ class SampleStore(Store):
         self._positions, self._labels = self._positions.to(device), self._labels.to(device)
 
     def validation(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return (n,) rows of the images that choose a classifier's step, and their (n,) sides, 0 for p and 1 for q."""
+        """Return (n,) rows of the images that choose a classifier's step, and their (n,) sides, 0
+        for p and 1 for q.
+        """
         names = [f"{i}/validation/{side}" for side in (0, 1)]
         parts = [self.rows[name] for name in names if name in self.rows]
         return np.concatenate(parts), np.repeat(
@@ -123,7 +129,8 @@ class EpochOrder(RunOrder):
 
 
 class Judge(pl.Callback):
-    """Looks at the validation images after every interval, keeps the weights that count, and predicts at the end.
+    """Looks at the validation images after every interval, keeps the weights that count, and
+    predicts at the end.
 
     Args:
         schedule: of all classifiers.
@@ -233,7 +240,9 @@ class Judge(pl.Callback):
         self.fitted = [Fitted(*result, seconds, self.n) for result in results]
 
     def _with_mean(self, module: LightningRuns, networks: AnyNetworks, i: int) -> AnyNetworks:
-        """Give the networks their mean weights; outside a stack, renew BatchNorm's statistics for these."""
+        """Give the networks their mean weights; outside a stack, renew BatchNorm's statistics for
+        these.
+        """
         alone = isinstance(module, SingleRun)
         means = {name: value if alone else value[i] for name, value in self._mean.items()}
         if not alone:
@@ -249,7 +258,9 @@ class Judge(pl.Callback):
     def _validated(
         self, module: LightningRuns, networks: AnyNetworks, i: int
     ) -> tuple[float, float]:
-        """Compute the mean cross entropy of the validation images, and the fraction of them that is wrong."""
+        """Compute the mean cross entropy of the validation images, and the fraction of them that is
+        wrong.
+        """
         algorithm: Any = module.runs[i].algorithm
         rows, sides = self.store.validation(i)
         outputs, y = self._outputs(module, networks, rows)
@@ -308,7 +319,8 @@ class ClassifierTraining:
     settings: TrainerSettings
     mode: str = "auto"  #: ``auto``, ``single`` or ``stacked``, as in ``conf/execution``
     max_runs: int | None = None  #: most classifiers of a stack; None fits them into memory
-    #: a network with initial weights for a seed, where it learns too; None where the source holds features
+    #: a network with initial weights for a seed, where it learns too; None where the source holds
+    #: features
     backbone: Callable[[int], nn.Module] | None = None
     #: features of image files, (n, m), where the source holds features
     features_of: Callable[[Sequence[Path]], np.ndarray] = field(
@@ -327,7 +339,8 @@ class ClassifierTraining:
         """Train classifiers, stack by stack.
 
         Yields:
-            The classifiers of one stack by number in ``fittings``; None for one whose loss stopped being finite.
+            The classifiers of one stack by number in ``fittings``; None for one whose loss stopped
+            being finite.
         """
         for group in self.groups(fittings):
             trained = _train(self, [fittings[i] for i in group])
@@ -347,7 +360,9 @@ class ClassifierTraining:
         return groups
 
     def _stacks(self) -> bool:
-        """Return whether stacks gain: of features or small networks without convolutions (benchmarks/stacked.py)."""
+        """Return whether stacks gain: of features or small networks without convolutions
+        (benchmarks/stacked.py).
+        """
         if self.backbone is None or self.mode == "stacked":
             return True
         body = self.backbone(0)
@@ -368,7 +383,8 @@ class ClassifierTraining:
 
 
 class Standardized(nn.Module):
-    """(n, m) features, minus a mean and divided by a deviation; a feature that does not vary becomes 0.
+    """(n, m) features, minus a mean and divided by a deviation; a feature that does not vary
+    becomes 0.
 
     Args:
         mean, std: (m,).

@@ -1,6 +1,7 @@
 """The job of ``shift.py``: rows that are there are left alone, the rest is estimated and appended.
 
-All classifiers of one shape train as one stack, and values are made as soon as their classifiers are trained.
+All classifiers of one shape train as one stack, and values are made as soon as their classifiers
+are trained.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ def estimate_all(
 
     Args:
         job: what is planned.
-        make_training: gives images or features, and how classifiers are trained; called once, if something is left.
+        make_training: gives images or features, and how classifiers are trained; called once, if
+            something is left.
         tell: is given lines of progress.
 
     Raises:
@@ -95,7 +97,8 @@ def estimate_all(
             if training is None or not locks.take(planned.folder):
                 holder = lock_holder(planned.folder) or "another process"
                 tell(
-                    f"{planned.estimator.name}: {planned.folder} is estimated by {holder}; left to it"
+                    f"{planned.estimator.name}: {planned.folder} is estimated by {holder}; left "
+                    "to it"
                 )
                 continue
             planned.file.touch()  # whoever looks for runs knows by it that this is none
@@ -163,7 +166,8 @@ def make_estimates(
         identity: that of the rows.
         planned: estimates to make, pair and slot of each.
         pools, training: images of the environments, and how classifiers are trained.
-        exact: true values of pairs, where they are known; those of a pair that is made without shift are 0.
+        exact: true values of pairs, where they are known; those of a pair that is made without
+            shift are 0.
     """
 
     def row(
@@ -228,7 +232,9 @@ def make_estimates(
 def _estimates(
     estimator: Estimator, works: Sequence[_Waiting]
 ) -> Iterator[tuple[_Waiting, Estimate, float]]:
-    """Make the estimates of one pair whose classifiers are trained, and measure the seconds that each takes."""
+    """Make the estimates of one pair whose classifiers are trained, and measure the seconds that
+    each takes.
+    """
     nulls = [work for work in works if work.slot.kind == TRIAL and work.slot.null == HALVES]
     refused = ""
     try:
@@ -303,8 +309,8 @@ def estimate_shift(
         or (len(x_p), len(x_q)) != (len(y_p), len(y_q))
     ):
         raise DataError(
-            f"features of shapes {x_p.shape} and {x_q.shape} with {len(y_p)} and {len(y_q)} labels do not fit; give "
-            "(n, m) features with n labels each"
+            f"features of shapes {x_p.shape} and {x_q.shape} with {len(y_p)} and {len(y_q)} "
+            "labels do not fit; give (n, m) features with n labels each"
         )
     defaults: Any = OmegaConf.to_container(OmegaConf.load(CONF / "estimator" / f"{estimator}.yaml"))
     built: Estimator = build(
@@ -328,7 +334,9 @@ def estimate_shift(
 
 
 def _environments(x: np.ndarray, y: np.ndarray, n_p: int) -> Environments:
-    """Turn (n, m) features and (n,) labels into environments p (``n_p`` rows first) and q; all rows are trained on."""
+    """Turn (n, m) features and (n,) labels into environments p (``n_p`` rows first) and q; all rows
+    are trained on.
+    """
     rows, names, labels = np.arange(len(y)), ("p", "q"), y.astype(np.int64)
     classes = tuple(map(str, range(int(labels.max()) + 1)))
     info = DatasetInfo(

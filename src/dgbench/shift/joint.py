@@ -1,9 +1,10 @@
 """Diversity and correlation shift from one classifier that predicts side and class together.
 
-With equally many points of p and q, the points are draws of (p + q) / 2, and the posterior P(e, y | z) of the 2K pairs
-of side e and class y holds every ratio of densities that the definitions need (Ye et al. 2022, "OoD-Bench", definition
-1; the set S of diversity shift is where a ratio of densities is extreme, not where a density is 0). No density is
-estimated. This estimator is our own: its values cannot be compared with published ones.
+With equally many points of p and q, the points are draws of (p + q) / 2, and the posterior P(e, y |
+z) of the 2K pairs of side e and class y holds every ratio of densities that the definitions need
+(Ye et al. 2022, "OoD-Bench", definition 1; the set S of diversity shift is where a ratio of
+densities is extreme, not where a density is 0). No density is estimated. This estimator is our own:
+its values cannot be compared with published ones.
 """
 
 from __future__ import annotations
@@ -38,16 +39,19 @@ Floats = NDArray[np.floating[Any]]
 
 
 def shift_by_posterior(posterior: Floats, delta: float) -> dict[str, float]:
-    """Compute the shift between p and q as means over the points; every value is in [0, 1] and symmetric in p and q.
+    """Compute the shift between p and q as means over the points; every value is in [0, 1] and
+    symmetric in p and q.
 
-    With a = sum_y P(0, y | z), b = sum_y P(1, y | z), r = a / (a + b), p(y | z) = P(0, y | z) / a, q(y | z) likewise:
+    With a = sum_y P(0, y | z), b = sum_y P(1, y | z), r = a / (a + b), p(y | z) = P(0, y | z) / a,
+    q(y | z) likewise:
 
     - ``div``: |2r - 1| where min(r, 1 - r) < delta, else 0
     - ``cor``: sqrt(r (1 - r)) * sum_y |p(y | z) - q(y | z)| where min(r, 1 - r) >= delta, else 0
-    - ``div_plus``, ``cor_plus``: the same with squared differences of roots, (sqrt(r) - sqrt(1 - r))^2 and
-      2 sqrt(r (1 - r)) (1 - sum_y sqrt(p(y | z) q(y | z)))
+    - ``div_plus``, ``cor_plus``: the same with squared differences of roots, (sqrt(r) - sqrt(1 -
+      r))^2 and 2 sqrt(r (1 - r)) (1 - sum_y sqrt(p(y | z) q(y | z)))
     - ``tv``: |2r - 1| everywhere. Biased upwards: with finite data it is far from 0 where p = q.
-    - ``h2``: squared Hellinger distance of (z, y), which is ``div_plus`` + ``cor_plus`` with both sets everywhere
+    - ``h2``: squared Hellinger distance of (z, y), which is ``div_plus`` + ``cor_plus`` with both
+      sets everywhere
 
     Args:
         posterior: (N, 2K), N/2 points of either side; column e * K + y; rows sum to 1.
@@ -77,24 +81,29 @@ def shift_by_posterior(posterior: Floats, delta: float) -> dict[str, float]:
 def shift_by_labels(
     posterior: Floats, env: NDArray[np.int64], y: NDArray[np.int64], delta: float
 ) -> dict[str, float]:
-    """Count diversity and correlation shift on points' own sides and labels; the posterior gives sets, signs, weights.
+    """Count diversity and correlation shift on points' own sides and labels; the posterior gives
+    sets, signs, weights.
 
-    Both are integrals of |f| for a difference f of densities of p and q, and |f| = sign(f) f: the sign is the
-    posterior's, and the integral of f itself is a mean over points that the classifier did not learn from:
+    Both are integrals of |f| for a difference f of densities of p and q, and |f| = sign(f) f: the
+    sign is the posterior's, and the integral of f itself is a mean over points that the classifier
+    did not learn from:
 
-    - ``div``: mean over p of s(z) minus mean over q of s(z), by 2, with s = sign(2r - 1) where min(r, 1 - r) < delta,
-      else 0
-    - ``cor``: mean over p of sqrt((1 - r) / r) s_y(z) minus mean over q of sqrt(r / (1 - r)) s_y(z), by 2, with
-      s_y = sign(p(y | z) - q(y | z)) where min(r, 1 - r) >= delta, else 0
+    - ``div``: mean over p of s(z) minus mean over q of s(z), by 2, with s = sign(2r - 1) where
+      min(r, 1 - r) < delta, else 0
+    - ``cor``: mean over p of sqrt((1 - r) / r) s_y(z) minus mean over q of sqrt(r / (1 - r))
+      s_y(z), by 2, with s_y = sign(p(y | z) - q(y | z)) where min(r, 1 - r) >= delta, else 0
 
-    From s_y its mean under (p(y | z) + q(y | z)) / 2 is taken away, which changes nothing in the integral, since
-    p(y | z) - q(y | z) sums to 0, and keeps an error of r out of it, which else would depend on that of the sign.
+    From s_y its mean under (p(y | z) + q(y | z)) / 2 is taken away, which changes nothing in the
+    integral, since p(y | z) - q(y | z) sums to 0, and keeps an error of r out of it, which else
+    would depend on that of the sign.
 
-    A wrong sign makes them smaller. Without shift they scatter about 0, also below it, where the absolute values of
-    :func:`shift_by_posterior` are always above: as 2 * accuracy - 1 does for the total variation.
+    A wrong sign makes them smaller. Without shift they scatter about 0, also below it, where the
+    absolute values of :func:`shift_by_posterior` are always above: as 2 * accuracy - 1 does for the
+    total variation.
 
     Args:
-        posterior: (N, 2K), as in :func:`shift_by_posterior`, of points that the classifier did not learn from.
+        posterior: (N, 2K), as in :func:`shift_by_posterior`, of points that the classifier did not
+            learn from.
         env: (N,) side of each point, 0 or 1; both sides have the same shares of classes.
         y: (N,) class of each point.
         delta: threshold of S, in (0, 1/2].
@@ -119,10 +128,12 @@ def shift_by_labels(
 def balanced_accuracy(posterior: Floats, env: NDArray[np.int64]) -> float:
     """Average over both sides the share of points that are classified correctly; a tie counts as p.
 
-    2 * accuracy - 1 is a lower bound of the total variation of p(x) and q(x), up to the luck of the points.
+    2 * accuracy - 1 is a lower bound of the total variation of p(x) and q(x), up to the luck of the
+    points.
 
     Args:
-        posterior: (N, 2K), as in :func:`shift_by_posterior`, of points that the classifier did not learn from.
+        posterior: (N, 2K), as in :func:`shift_by_posterior`, of points that the classifier did not
+            learn from.
         env: (N,) side of each point, 0 or 1.
     """
     _, side, _ = _parts(posterior)
@@ -131,12 +142,15 @@ def balanced_accuracy(posterior: Floats, env: NDArray[np.int64]) -> float:
 
 
 def _parts(posterior: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return float64 P(e, y | z), (N, 2, K); P(e | z), (N, 2), which is r and 1 - r; and P(y | z, e), (N, 2, K)."""
+    """Return float64 P(e, y | z), (N, 2, K); P(e | z), (N, 2), which is r and 1 - r; and P(y | z,
+    e), (N, 2, K).
+    """
     joint = np.asarray(posterior, dtype=np.float64)
     total = joint.sum(axis=1, keepdims=True)
     if joint.shape[1] % 2 or not (joint.min() >= 0 and np.allclose(total, 1, atol=1e-3)):
         raise ValueError(
-            f"an array {joint.shape} of probabilities of (side, class) is needed, whose rows sum to 1"
+            f"an array {joint.shape} of probabilities of (side, class) is needed, whose rows sum "
+            "to 1"
         )
     joint = (joint / total).reshape(len(joint), 2, -1)
     side = joint.sum(axis=2)
@@ -149,14 +163,15 @@ Threshold = Annotated[Number, Field(ge=0, le=0.5)]
 
 
 class JointEstimator(Estimator):
-    """A classifier with 2K classes (environment, label), cross-fitted: every image is judged by one that never saw it.
+    """A classifier with 2K classes (environment, label), cross-fitted: every image is judged by one
+    that never saw it.
 
-    With r the posterior of p among (p, q), S is where min(r, 1 - r) < delta: a ratio of densities, free of the scale
-    and dimension of features, in place of Ye et al.'s thresholds on densities.
+    With r the posterior of p among (p, q), S is where min(r, 1 - r) < delta: a ratio of densities,
+    free of the scale and dimension of features, in place of Ye et al.'s thresholds on densities.
 
-    ``div`` and ``cor`` are counted on the images' own sides and labels; ``div_plugin`` and ``cor_plugin`` are means of
-    absolute differences of posteriors, which are above 0 also without shift. Keys as in ``conf/estimator/joint.yaml``,
-    where each is explained.
+    ``div`` and ``cor`` are counted on the images' own sides and labels; ``div_plugin`` and
+    ``cor_plugin`` are means of absolute differences of posteriors, which are above 0 also without
+    shift. Keys as in ``conf/estimator/joint.yaml``, where each is explained.
     """
 
     key = "estimator.joint"
@@ -223,8 +238,11 @@ class JointEstimator(Estimator):
         if loss >= entropy and sample.null == NO_NULL:
             return Estimate(
                 diagnostics=diagnostics,
-                refused=f"the classifier learned nothing: its loss {loss:.3f} on validation images is no better than "
-                f"guessing, {entropy:.3f}; give it more images, or more informative features",
+                refused=(
+                    f"the classifier learned nothing: its loss {loss:.3f} on validation images is "
+                    f"no better than guessing, {entropy:.3f}; give it more images, or more "
+                    "informative features"
+                ),
             )
         # fold k was predicted by classifier k, in the order of the fold
         order = np.concatenate(self._folds(sample))
@@ -247,6 +265,7 @@ class JointEstimator(Estimator):
         values, flags = without_overlap(values, diagnostics["in_t"])
         if values["div"] > 2 * values["accuracy"] - 1 + 0.1:
             flags.append(
-                "the posteriors say that the sides are further apart than the classifier can tell them"
+                "the posteriors say that the sides are further apart than the classifier can tell "
+                "them"
             )
         return Estimate(values, diagnostics, tuple(flags))

@@ -1,4 +1,6 @@
-"""Diversity and correlation shift as Ye et al. (2022) estimate them: a classifier of environments, then densities."""
+"""Diversity and correlation shift as Ye et al. (2022) estimate them: a classifier of environments,
+then densities.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +47,10 @@ PAPER_STEPS, LOOK_EVERY, BATCH = 2000, 50, 32
 class DensityEstimator(Estimator):
     """Algorithms 1 and 2 of Ye et al. (2022), by the paper or as in the authors' released code.
 
-    ``recipe=code``: SGD over 10 epochs, mean weights of the last five, densities of held-out images; ``paper``: Adam,
-    2000 steps, the step of the lowest validation error, densities of all images. ``eps_div`` and ``eps_cor`` are
-    thresholds on densities, unit 1 / volume of standardized features. ``conf/estimator/ood_bench.yaml`` explains all.
+    ``recipe=code``: SGD over 10 epochs, mean weights of the last five, densities of held-out
+    images; ``paper``: Adam, 2000 steps, the step of the lowest validation error, densities of all
+    images. ``eps_div`` and ``eps_cor`` are thresholds on densities, unit 1 / volume of standardized
+    features. ``conf/estimator/ood_bench.yaml`` explains all.
     """
 
     key = "estimator.ood_bench"
@@ -107,13 +110,17 @@ class DensityEstimator(Estimator):
         ]
 
     def _split(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
-        """Split rows into training and held out: 20 % of every class and side (``code``), or 10 % of either side."""
+        """Split rows into training and held out: 20 % of every class and side (``code``), or 10 %
+        of either side.
+        """
         if self.recipe == "code":
             return held_out_split(sample.groups, 0.2, sample.rng("split"))
         return held_out_split(sample.sides, 0.1, sample.rng("split"))
 
     def _measured(self, sample: Sample) -> np.ndarray:
-        """Return the rows of the images whose densities are estimated: held-out ones (``code``), or all (``paper``)."""
+        """Return the rows of the images whose densities are estimated: held-out ones (``code``), or
+        all (``paper``).
+        """
         return self._split(sample)[1] if self.recipe == "code" else np.arange(len(sample.labels))
 
     def calibrated(self, nulls: Sequence[tuple[Sample, Sequence[Fitted]]]) -> Self:
@@ -129,7 +136,9 @@ class DensityEstimator(Estimator):
         fitted: Fitted,
         labels: Callable[[np.ndarray], np.ndarray] = lambda y: y,
     ) -> DensitiesAtPoints:
-        """Estimate densities of the measured images' features; ``labels`` maps the labels of a side to those to use."""
+        """Estimate densities of the measured images' features; ``labels`` maps the labels of a side
+        to those to use.
+        """
         rows = self._measured(sample)
         z, y, sides = fitted.outputs[:, : self.bottleneck], sample.labels[rows], sample.sides[rows]
         z_p, z_q = standardized(z[sides == 0], z[sides == 1])
@@ -146,8 +155,8 @@ class DensityEstimator(Estimator):
         used = np.isin(y, shift.classes_used).mean()
         if used < 0.5:
             raise DataError(
-                f"the classes with enough images for a density hold {100 * used:.0f} % of them only; use more images "
-                "of a class, or a smaller estimator.ood_bench.bottleneck"
+                f"the classes with enough images for a density hold {100 * used:.0f} % of them "
+                "only; use more images of a class, or a smaller estimator.ood_bench.bottleneck"
             )
         logits = classifier.outputs[:, self.bottleneck :].reshape(len(y), -1, 2)[
             np.arange(len(y)), y
@@ -172,6 +181,7 @@ class DensityEstimator(Estimator):
         flags += [f"{name} {value:.2f} is above 1" for name, value in values.items() if value > 1]
         if values["div"] > 2 * accuracy - 1 + 0.1:
             flags.append(
-                "the densities say that the sides are further apart than the classifier can tell them"
+                "the densities say that the sides are further apart than the classifier can tell "
+                "them"
             )
         return Estimate(values, diagnostics, tuple(flags))

@@ -1,8 +1,10 @@
-"""Which images of two sides p and q enter an estimate of shift: balanced classes, null pairs, splits, halves.
+"""Which images of two sides p and q enter an estimate of shift: balanced classes, null pairs,
+splits, halves.
 
-An estimate of diversity and correlation shift assumes that the classes have the same shares on both sides (Ye et al.
-2022, "OoD-Bench", assumption 1), so both sides keep the same number of images of every class. Every function draws from
-the generator that it is given, within each class, and returns positions ordered by class.
+An estimate of diversity and correlation shift assumes that the classes have the same shares on both
+sides (Ye et al. 2022, "OoD-Bench", assumption 1), so both sides keep the same number of images of
+every class. Every function draws from the generator that it is given, within each class, and
+returns positions ordered by class.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ def balanced(
 
     Args:
         y_p, y_q: (n_p,), (n_q,) labels of the two sides.
-        min_per_class: classes with fewer images on either side are dropped; so are those of one side only.
+        min_per_class: classes with fewer images on either side are dropped; so are those of one
+            side only.
         max_per_class: at most that many images of a class are kept on either side.
 
     Raises:
@@ -65,10 +68,12 @@ def balanced(
 
 
 def null_pair(y_p: Ints, y_q: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Make two sides of one distribution: whatever shift an estimator finds between them is its noise and bias.
+    """Make two sides of one distribution: whatever shift an estimator finds between them is its
+    noise and bias.
 
-    Every class of either side is halved at random, the smaller half first; the new p is the first half of p and the
-    second of q, the new q the rest. From balanced sides come balanced sides of the same size.
+    Every class of either side is halved at random, the smaller half first; the new p is the first
+    half of p and the second of q, the new q the rest. From balanced sides come balanced sides of
+    the same size.
 
     Args:
         y_p, y_q: (n,), (n,) labels of balanced sides.
@@ -82,19 +87,25 @@ def null_pair(y_p: Ints, y_q: Ints, rng: np.random.Generator) -> tuple[Ints, Int
 
 
 def held_out_split(y: Ints, fraction: float, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Split into positions to train on and held-out ones: of every class floor(fraction * n) images are held out."""
+    """Split into positions to train on and held-out ones: of every class floor(fraction * n) images
+    are held out.
+    """
     # 0.29 * 100 is 28.999999999999996: a product that is whole but for rounding counts as whole
     held_out, train = _cut(y, lambda n: math.floor(fraction * n + 1e-9), rng)
     return train, held_out
 
 
 def half(y: Ints, rng: np.random.Generator) -> Ints:
-    """Draw the positions of a random half, floor(n / 2) images of every class; a class of one image is lost."""
+    """Draw the positions of a random half, floor(n / 2) images of every class; a class of one image
+    is lost.
+    """
     return _cut(y, lambda n: n // 2, rng)[0]
 
 
 def cross_fit(groups: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Split positions into two folds; sizes differ by at most 1, and so do their numbers of each of the (N,) groups."""
+    """Split positions into two folds; sizes differ by at most 1, and so do their numbers of each of
+    the (N,) groups.
+    """
     order = np.concatenate([_draw(groups, group, rng) for group in np.unique(groups)])
     return order[::2], order[1::2]
 
@@ -122,6 +133,7 @@ def _nothing_left(dropped: dict[int, tuple[int, int]], min_per_class: int) -> st
     )
     suffix = f" and {len(dropped) - len(largest)} others" if len(dropped) > len(largest) else ""
     return (
-        f"no class has {min_per_class} images in p and in q ({named or 'no images at all'}{suffix}); "
-        "lower min_per_class or choose environments with common classes"
+        f"no class has {min_per_class} images in p and in q "
+        f"({named or 'no images at all'}{suffix}); lower min_per_class or choose environments "
+        "with common classes"
     )

@@ -97,7 +97,9 @@ class PlannedEstimator:
         return len(self.pairs) * len(self.slots)
 
     def left(self) -> Iterator[tuple[Pair, Slot]]:
-        """Find the estimates that have no row yet; where those of a pair depend on one another, all of the pair."""
+        """Find the estimates that have no row yet; where those of a pair depend on one another, all
+        of the pair.
+        """
         done = {row.key for row in read_shift_rows(self.file)[0]} if self.file.exists() else set()
         for pair in self.pairs:
             pending = [slot for slot in self.slots if slot.key(pair) not in done]
@@ -128,7 +130,8 @@ def planned_shift(
         config: plain resolved values by top-level key.
         words: overrides that were typed.
         parent: folder that holds those of the estimators.
-        download: try to download absent images and weights; without it, absent weights have an identity of their own.
+        download: try to download absent images and weights; without it, absent weights have an
+            identity of their own.
 
     Raises:
         ConfigError, DataError, WeightsError: the job cannot work.
@@ -156,7 +159,8 @@ def planned_shift(
     for estimator in estimators:
         if config["features"] not in estimator.kinds:
             raise ConfigError(
-                f"estimator={estimator.name} compares fixed features; set features=frozen, or leave the estimator out"
+                f"estimator={estimator.name} compares fixed features; set features=frozen, or "
+                "leave the estimator out"
             )
     planned = []
     for estimator in estimators:
@@ -241,16 +245,18 @@ def check_keys(config: Mapping[str, Any], words: Sequence[str]) -> None:
     ]:
         read = ", ".join(f"trainer.{key}" for key in USED)
         raise ConfigError(
-            f"{unused[0]} says how algorithms are trained; a shift reads {read}, and steps, learning rates and the "
-            "like are keys of estimators"
+            f"{unused[0]} says how algorithms are trained; a shift reads {read}, and steps, "
+            "learning rates and the like are keys of estimators"
         )
     if config["trainer"]["devices"] != 1:
         raise ConfigError(
             "trainer.devices is 1 for a shift, whose classifiers are small; leave trainer=ddp out"
         )
     if "dataset.augment" in typed:
-        raise ConfigError("dataset.augment says how training images change, and shift is estimated on images as they "
-                          "are; leave it out")  # fmt: skip
+        raise ConfigError(
+            "dataset.augment says how training images change, and shift is estimated on images as "
+            "they are; leave it out"
+        )  # fmt: skip
 
 
 def pairs_of(pairing: str, folds: Sequence[Fold], given: Sequence[str]) -> list[Pair]:
@@ -269,7 +275,8 @@ def pairs_of(pairing: str, folds: Sequence[Fold], given: Sequence[str]) -> list[
     for fold in folds:
         if fold.membership is not None:
             raise ConfigError(
-                "protocol=flexible has other environments for every class; choose pairs=each or another"
+                "protocol=flexible has other environments for every class; choose pairs=each or "
+                "another"
             )
         unseen = (
             tuple(env for env in fold.tested if env not in fold.training) if fold.held_out else ()

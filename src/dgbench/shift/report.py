@@ -1,7 +1,8 @@
-"""``report=shift``: how far the environments of datasets are apart, from the rows of ``python shift.py``.
+"""``report=shift``: how far the environments of datasets are apart, from the rows of ``python
+shift.py``.
 
-Every setting is a section with the tables and figures of its estimator, and a sentence or two that its estimates allow;
-sentences are made of estimates, never of rendered text.
+Every setting is a section with the tables and figures of its estimator, and a sentence or two that
+its estimates allow; sentences are made of estimates, never of rendered text.
 """
 
 from __future__ import annotations
@@ -51,11 +52,16 @@ from dgbench.shift.tables import (
 from dgbench.validation import Folders
 
 WORDS = {
-    "diversity shift": "share of images with features that occur on one side alone (Ye et al. 2022, Definition 1).",
+    "diversity shift": (
+        "share of images with features that occur on one side alone (Ye et al. 2022, Definition 1)."
+    ),
     "correlation shift": "change of the label's distribution given features of both sides (Ye et al. 2022).",
     "no shift": "the same estimate between two halves of both sides together, where every shift is 0.",
     "half-sampling": "whole estimates on halves of the images; their standard deviation is the standard error.",
-    "M_cov": "covariate shift: largest difference between two sides of the disagreement of two functions.",
+    "M_cov": (
+        "covariate shift: largest difference between two sides of the disagreement of two "
+        "functions."
+    ),
     "M_cpt": "concept shift: disagreement of the labeling functions of two sides (Zhang et al. 2023).",
     "EMD": "earth mover's distance: least mean distance over which features must be moved.",
     "MMD²": "squared maximum mean discrepancy, with a Gaussian kernel.",
@@ -64,7 +70,9 @@ WORDS = {
 
 
 class ShiftReport(Report):
-    """Builds the tables and figures of estimated shift; ``conf/report/shift.yaml`` explains the keys."""
+    """Builds the tables and figures of estimated shift; ``conf/report/shift.yaml`` explains the
+    keys.
+    """
 
     name: FileName = "shift"
     roots: Folders = "multirun"
@@ -178,7 +186,9 @@ def _facts(setting: ShiftSetting) -> list[tuple[str, str]]:
 
 
 def _distances(setting: ShiftSetting, source: Published | None) -> _Parts:
-    """Build the tables of distances, and say which datasets the earth mover's distance tells from no shift."""
+    """Build the tables of distances, and say which datasets the earth mover's distance tells from
+    no shift.
+    """
     titles: dict[bool, list[str]] = {True: [], False: []}
     for line in setting.lines:
         estimate, null = line.value("emd"), line.value("emd", HALVES)
@@ -204,7 +214,9 @@ def _distances(setting: ShiftSetting, source: Published | None) -> _Parts:
 
 
 def _concept(setting: ShiftSetting, source: Published | None) -> _Parts:
-    """Build the tables; say where classifiers of both sides disagree more than those of halves of one distribution."""
+    """Build the tables; say where classifiers of both sides disagree more than those of halves of
+    one distribution.
+    """
     sentences = []
     for line in setting.lines:
         low, noise = line.value("min"), line.value("noise")
@@ -223,7 +235,9 @@ def _concept(setting: ShiftSetting, source: Published | None) -> _Parts:
 
 
 def _frechet(setting: ShiftSetting, source: Published | None) -> _Parts:
-    """Name the environments nearest to and farthest from the pretraining images; compare their order with a paper's."""
+    """Name the environments nearest to and farthest from the pretraining images; compare their
+    order with a paper's.
+    """
     printed, sentences = published(PRETRAINING), []
     for line in setting.lines:
         distances = {}
@@ -233,7 +247,10 @@ def _frechet(setting: ShiftSetting, source: Published | None) -> _Parts:
         if not distances:
             continue
         order = sorted(distances, key=lambda env: distances[env])
-        text = f"{line.title}: nearest to the pretraining images is {order[0]} ({distances[order[0]]:.1f})"
+        text = (
+            f"{line.title}: nearest to the pretraining images is {order[0]} "
+            f"({distances[order[0]]:.1f})"
+        )
         text += f", farthest {order[-1]} ({distances[order[-1]]:.1f})" if len(order) > 1 else ""
         rows = {env: f"{line.identity['dataset']}/{env}".replace(" ", "_") for env in distances}
         gaps = {
@@ -245,7 +262,10 @@ def _frechet(setting: ShiftSetting, source: Published | None) -> _Parts:
             paper, *_, place = printed.source.split(", ")
             try:
                 rho = spearman({env: distances[env] for env in gaps}, gaps)
-                text += f"; rank correlation with the gap printed in {paper}, {place}: {rho:.2f} (n={len(gaps)})"
+                text += (
+                    f"; rank correlation with the gap printed in {paper}, {place}: {rho:.2f} "
+                    f"(n={len(gaps)})"
+                )
             except MeasureError:  # all distances are equal
                 pass
         sentences.append(f"{text}.")

@@ -33,7 +33,8 @@ FILES_AT_ONCE = 64
 
 
 def prepared(job: PlannedShift, tell: Callable[[str], None]) -> ClassifierTraining:
-    """Build a job's images and network; with ``features=frozen`` compute all images' features, once, and keep them.
+    """Build a job's images and network; with ``features=frozen`` compute all images' features,
+    once, and keep them.
 
     Raises:
         ConfigError, DataError, WeightsError: images, network, weights or features cannot be had.
@@ -66,7 +67,8 @@ def prepared(job: PlannedShift, tell: Callable[[str], None]) -> ClassifierTraini
 
 
 def check_network_of(job: PlannedShift) -> None:
-    """Refuse a network that does not fit the images, the weights or frozen features, before an image is decoded.
+    """Refuse a network that does not fit the images, the weights or frozen features, before an
+    image is decoded.
 
     Raises:
         ConfigError, WeightsError: with the reason.
@@ -131,7 +133,8 @@ class Pools:
         """Draw the sample of one estimate.
 
         Raises:
-            DataError: no class has enough images on both sides, or the features of all images are the same.
+            DataError: no class has enough images on both sides, or the features of all images are
+                the same.
         """
         seed = slot.seed(self.seed, pair)
         if estimator.against_reference:
@@ -163,8 +166,8 @@ class Pools:
         first = balanced(y[p], y[q], self.min_per_class, rng, self.max_per_class)
         if len(first.classes) < 2:
             raise DataError(
-                f"one class only, {names[first.classes[0]]}, has {self.min_per_class} images on both sides; lower "
-                "min_per_class, or choose other environments"
+                f"one class only, {names[first.classes[0]]}, has {self.min_per_class} images on "
+                "both sides; lower min_per_class, or choose other environments"
             )
         limit = self.max_per_class
         if slot.kind == HALF:
@@ -188,7 +191,9 @@ class Pools:
         )  # fmt: skip
 
     def _sample_one(self, pair: Pair, slot: Slot, seed: int) -> Sample:
-        """Take one environment as q, for an estimator that holds a reference; the null compares two halves of it."""
+        """Take one environment as q, for an estimator that holds a reference; the null compares two
+        halves of it.
+        """
         q = self._pool(pair.q, slot.number if slot.kind == HALF else None)
         p = q[:0]
         if slot.null == HALVES:
@@ -198,7 +203,9 @@ class Pools:
         return Sample(p, q, y_p, y_q, ("all",), seed, slot.null, self.features)
 
     def _pool(self, envs: Sequence[str], half_number: int | None = None) -> np.ndarray:
-        """Join the positions of environments, or of halves of them: the same half of an environment in every pair."""
+        """Join the positions of environments, or of halves of them: the same half of an environment
+        in every pair.
+        """
         pools = []
         for env in envs:
             positions = self._positions[env]
@@ -210,9 +217,11 @@ class Pools:
 
 
 def own_images(source: Environments, env: str, images: str) -> np.ndarray:
-    """List positions of an environment's images, each once: ``train``; with ``all``, ``val`` and its own ``test`` too.
+    """List positions of an environment's images, each once: ``train``; with ``all``, ``val`` and
+    its own ``test`` too.
 
-    Test images that all environments share, painted in the way of each environment, are not an environment's own.
+    Test images that all environments share, painted in the way of each environment, are not an
+    environment's own.
     """
     subsets = [source.table.subset(env, "train")]
     if images == "all":

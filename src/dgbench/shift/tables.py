@@ -1,7 +1,8 @@
-"""Tables of estimated shift: of every dataset, by estimator; of pairs, of every number, and of what was refused.
+"""Tables of estimated shift: of every dataset, by estimator; of pairs, of every number, and of what
+was refused.
 
-An estimate becomes a cell with its interval; beside it stand its null, the exact value where the construction of the
-dataset tells it, and what papers printed.
+An estimate becomes a cell with its interval; beside it stand its null, the exact value where the
+construction of the dataset tells it, and what papers printed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ from dgbench.reports.reading.shifts import (
 from dgbench.reports.tables import Column, Table, entry, table
 
 DATASET, PAIR, FLAGS = Column("dataset", key=True), Column("pair", key=True), Column("flags")
-NULL_HELP = "the same estimate between two halves of both sides together, where every shift is 0: noise and bias"
+NULL_HELP = (
+    "the same estimate between two halves of both sides together, where every shift is 0: noise "
+    "and bias"
+)
 OTHER_FEATURES = "(other features)"
 #: what stands beside the estimators that have no choice of sources
 COVARIATE_AND_CONCEPT, DISTANCES, PRETRAINING = "zhang2023_table1", "ye2022_table3", "yu2024_table2"
@@ -45,12 +49,18 @@ CONCEPT_TITLES = {
 }
 _PRINTED = {"tv": "cov", "min": "cpt_min", "max": "cpt_max"}
 _NO_SHIFT = (
-    "No shift: the same estimate between two halves of both sides together, where the truth is 0. It shows noise and "
-    "bias."
+    "No shift: the same estimate between two halves of both sides together, where the truth is 0. "
+    "It shows noise and bias."
 )
 _INTERVALS = {
-    HALF_SAMPLING: "Half-sampling: Student's t times the standard deviation of estimates on halves of the images.",
-    SPREAD: "Spread of trials: Student's t interval of their mean; they share their images, so it is too narrow.",
+    HALF_SAMPLING: (
+        "Half-sampling: Student's t times the standard deviation of estimates on halves of the "
+        "images."
+    ),
+    SPREAD: (
+        "Spread of trials: Student's t interval of their mean; they share their images, so it is "
+        "too narrow."
+    ),
 }
 
 
@@ -62,7 +72,9 @@ def value_cell(
     pair: str = ALL_PAIRS,
     part: str = VALUE,
 ) -> dict[str, Any]:
-    """Build the cell of an estimate with its interval, flagged where pairs lack it; without one, of the reason."""
+    """Build the cell of an estimate with its interval, flagged where pairs lack it; without one, of
+    the reason.
+    """
     estimate = line.value(name, null, pair, part)
     if estimate is None:
         if null != NO_NULL:
@@ -77,7 +89,9 @@ def value_cell(
 
 
 def with_null(line: ShiftLine, name: str, pair: str = ALL_PAIRS) -> dict[str, Any]:
-    """Build the cells of a value and of that of the null pair, in columns ``NAME`` and ``NAME null``."""
+    """Build the cells of a value and of that of the null pair, in columns ``NAME`` and ``NAME
+    null``.
+    """
     return value_cell(line, name, name, pair=pair) | value_cell(
         line, f"{name} null", name, HALVES, pair
     )
@@ -92,7 +106,9 @@ def null_columns(name: str, title: str, meaning: str = "") -> list[Column]:
 
 
 def over_pairs(line: ShiftLine, name: str) -> dict[str, Any]:
-    """Compute mean ± sample standard deviation over a dataset's pairs (Zhang et al. 2023); of one pair the interval."""
+    """Compute mean ± sample standard deviation over a dataset's pairs (Zhang et al. 2023); of one
+    pair the interval.
+    """
     values = [
         estimate.value for pair in line.pairs.index if (estimate := line.value(name, pair=pair))
     ]
@@ -102,7 +118,9 @@ def over_pairs(line: ShiftLine, name: str) -> dict[str, Any]:
 
 
 def exact_cell(line: ShiftLine, column: str, name: str, pair: str = ALL_PAIRS) -> dict[str, Any]:
-    """Build the cell of the true value; it is empty where the construction of the dataset does not tell it."""
+    """Build the cell of the true value; it is empty where the construction of the dataset does not
+    tell it.
+    """
     estimate = line.value(name, pair=pair)
     return entry(column, estimate.exact if estimate else None)
 
@@ -122,7 +140,9 @@ def class_text(line: ShiftLine) -> str:
 
 
 def flag_text(line: ShiftLine) -> str:
-    """Join the flags of a dataset's pairs, each text once, with the number of pairs that have it if not all do."""
+    """Join the flags of a dataset's pairs, each text once, with the number of pairs that have it if
+    not all do.
+    """
     counts = Counter(flag for text in line.pairs["flags"] for flag in text.split("; ") if flag)
     n_pairs = len(line.pairs)
     return "; ".join(
@@ -138,7 +158,9 @@ def filled(columns: Sequence[Column], lines: Sequence[Mapping[str, Any]]) -> lis
 
 
 def interval_words(setting: ShiftSetting, names: Sequence[str]) -> str:
-    """Name the kinds of intervals that these values have: ``95%, half-sampling``, or ``one trial, no interval``."""
+    """Name the kinds of intervals that these values have: ``95%, half-sampling``, or ``one trial,
+    no interval``.
+    """
     kinds = {
         estimate.interval
         for line in setting.lines
@@ -165,14 +187,17 @@ def published_shifts(name: str | None) -> Published | None:
 
 
 def other_features(setting: ShiftSetting) -> str:
-    """Return the flag of printed numbers beside frozen features (papers trained theirs); empty beside trained ones."""
+    """Return the flag of printed numbers beside frozen features (papers trained theirs); empty
+    beside trained ones.
+    """
     return OTHER_FEATURES if setting.identity["features"] == "frozen" else ""
 
 
 def printed(
     source: Published | None, row: str, column: str, name: str, flag: str = ""
 ) -> dict[str, Any]:
-    """Build the cell of a printed value, in column ``name``; it is empty where the paper's table has none.
+    """Build the cell of a printed value, in column ``name``; it is empty where the paper's table
+    has none.
 
     Rows of papers are datasets, ``DATASET/ENVIRONMENT`` or ``DATASET/PAIR``.
     """
@@ -193,7 +218,9 @@ def nearest(div: float, cor: float, source: Published) -> tuple[str, float]:
 
 
 def shift_table(setting: ShiftSetting, source: Published | None = None) -> Table | None:
-    """List both shifts by dataset with intervals, nulls, exact and published values; None for other estimators."""
+    """List both shifts by dataset with intervals, nulls, exact and published values; None for other
+    estimators.
+    """
     if setting.axes is None:
         return None
     verdict_of, lines = verdicts(setting), []
@@ -258,12 +285,17 @@ def shift_table(setting: ShiftSetting, source: Published | None = None) -> Table
         cells[f"{axis} published"] is not None for cells in lines for axis, _ in AXES
     ):
         notes.append(_caution(setting, source))
-    title = f"Diversity and correlation shift, mean over pairs [{interval_words(setting, setting.axes)}]"
+    title = (
+        "Diversity and correlation shift, mean over pairs "
+        f"[{interval_words(setting, setting.axes)}]"
+    )
     return table(lines, "shift", title, filled(columns, lines), notes)
 
 
 def _caution(setting: ShiftSetting, source: Published) -> str:
-    """Quote the source of printed numbers, and say in what their estimates differ from those of a setting."""
+    """Quote the source of printed numbers, and say in what their estimates differ from those of a
+    setting.
+    """
     unlike = []
     if setting.identity["estimator"] != "ood_bench":
         unlike.append("another estimator")
@@ -280,7 +312,9 @@ def _caution(setting: ShiftSetting, source: Published) -> str:
 
 
 def pair_tables(setting: ShiftSetting, names: Mapping[str, str]) -> list[Table]:
-    """Build a table per dataset with one line per pair; ``names`` maps names of values to titles of their columns."""
+    """Build a table per dataset with one line per pair; ``names`` maps names of values to titles of
+    their columns.
+    """
     source = published(DISTANCES)
     columns = [
         PAIR,
@@ -326,7 +360,8 @@ def pair_tables(setting: ShiftSetting, names: Mapping[str, str]) -> list[Table]:
 
 
 def network_table(setting: ShiftSetting) -> Table | None:
-    """List both shifts of a dataset by network, ours and published: mean and deviation over splits (Ye et al. 2022).
+    """List both shifts of a dataset by network, ours and published: mean and deviation over splits
+    (Ye et al. 2022).
 
     None for other estimators than theirs, and where no paper has the dataset by network.
     """
@@ -368,7 +403,10 @@ def network_table(setting: ShiftSetting) -> Table | None:
         *(Column(axis, title, "distance") for axis, title in AXES),
     ]
     notes = [
-        "Published: mean ± standard deviation over splits, of means over environments; features trained."
+        (
+            "Published: mean ± standard deviation over splits, of means over environments; "
+            "features trained."
+        )
     ]
     title = "Both shifts by network, ours and published"
     return (
@@ -379,7 +417,9 @@ def network_table(setting: ShiftSetting) -> Table | None:
 
 
 def number_table(setting: ShiftSetting, part: str) -> Table | None:
-    """List every value, or every diagnostic (``part``), of all datasets, one line each; None where there is none."""
+    """List every value, or every diagnostic (``part``), of all datasets, one line each; None where
+    there is none.
+    """
     lines = [
         {"dataset": line.title, "name": name}
         | value_cell(line, "value", name, part=part)
@@ -454,8 +494,10 @@ def distance_table(setting: ShiftSetting) -> Table:
         *null_columns("ni_pooled", "NI, classes pooled"),
     ]
     notes = [
-        "Of standardized features, equally many of either side. EMD and NI are above 0 even without shift and grow "
-        "with the number of features: read each beside its null.",
+        (
+            "Of standardized features, equally many of either side. EMD and NI are above 0 even "
+            "without shift and grow with the number of features: read each beside its null."
+        ),
     ]
     title = (
         f"Distances of features, mean over pairs [{interval_words(setting, [*DISTANCE_TITLES])}]"
@@ -491,7 +533,9 @@ def class_distance_table(setting: ShiftSetting) -> Table | None:
 
 
 def concept_table(setting: ShiftSetting) -> Table:
-    """List covariate and concept shift of every dataset beside published ones (Zhang et al. 2023, Table 1)."""
+    """List covariate and concept shift of every dataset beside published ones (Zhang et al. 2023,
+    Table 1).
+    """
     source, lines = published(COVARIATE_AND_CONCEPT), []
     for line in setting.lines:
         cells: dict[str, Any] = {"dataset": line.title, "pairs": pair_text(line)}
@@ -503,8 +547,14 @@ def concept_table(setting: ShiftSetting) -> Table:
         lines.append(cells)
     meaning = {
         "tv": "2 accuracy - 1 of telling p from q, at least 0: a lower bound of the total variation",
-        "disc": "largest difference of two classifiers' disagreement on p and on q, over those trained here",
-        "min": "share of images on which classifiers of p and of q differ, on the side where they differ less",
+        "disc": (
+            "largest difference of two classifiers' disagreement on p and on q, over those "
+            "trained here"
+        ),
+        "min": (
+            "share of images on which classifiers of p and of q differ, on the side where they "
+            "differ less"
+        ),
         "max": "the same where they differ more",
         "noise": "the same share between classifiers of two halves of p and q together",
     }
@@ -524,21 +574,24 @@ def concept_table(setting: ShiftSetting) -> Table:
     notes = ["Mean ± standard deviation (divisor n-1) over pairs; of one pair, its interval."]
     if any(cells[f"{name} published"] is not None for cells in lines for name in _PRINTED):
         notes.append(
-            f"Published: {source.source}; {source.note}. Their M_cov is taken over another class of hypotheses: 0.325 "
-            "for PACS as a total variation would mean that photographs and sketches can be told apart in only 66% of "
-            "cases, and a network tells them apart nearly always. Compare orders, not sizes."
+            f"Published: {source.source}; {source.note}. Their M_cov is taken over another class "
+            "of hypotheses: 0.325 for PACS as a total variation would mean that photographs and "
+            "sketches can be told apart in only 66% of cases, and a network tells them apart "
+            "nearly always. Compare orders, not sizes."
         )
     if too_low := [line.title for line in setting.lines if _underestimated(line)]:
         notes.append(
-            f"{', '.join(too_low)}: M_cpt max - min exceeds the interval of the total variation, which it cannot: "
-            "the total variation is underestimated there."
+            f"{', '.join(too_low)}: M_cpt max - min exceeds the interval of the total variation, "
+            "which it cannot: the total variation is underestimated there."
         )
     title = "Covariate shift M_cov and concept shift M_cpt"
     return table(lines, "concept", title, filled(columns, lines), notes)
 
 
 def _underestimated(line: ShiftLine) -> bool:
-    """Return whether M_cpt max - min exceeds M_cov, or the high end of its interval, which the true values cannot."""
+    """Return whether M_cpt max - min exceeds M_cov, or the high end of its interval, which the true
+    values cannot.
+    """
     low, high, tv = (line.value(name) for name in ("min", "max", "tv"))
     return bool(
         low and high and tv and high.value - low.value > (tv.value if tv.high is None else tv.high)
@@ -587,13 +640,17 @@ def frechet_table(setting: ShiftSetting) -> Table:
         FLAGS,
     ]
     notes = [
-        "Between features of the pretraining images and of an environment, by the network that is named above. This is "
-        "no FID, which is of 2,048 features of one certain Inception network; the published distances are called so.",
+        (
+            "Between features of the pretraining images and of an environment, by the network "
+            "that is named above. This is no FID, which is of 2,048 features of one certain "
+            "Inception network; the published distances are called so."
+        ),
         "The scale is that of the features: distances of other networks are not comparable.",
     ]
     if len({cells["n"] for cells in lines}) > 1:
         notes.append(
-            "Environments have different numbers of images: rank the distances for n to infinity alone."
+            "Environments have different numbers of images: rank the distances for n to infinity "
+            "alone."
         )
     title = f"Frechet distance, {setting.identity['backbone']}/{setting.identity['init']}"
     return table(lines, "frechet", title, filled(columns, lines), notes)

@@ -8,8 +8,8 @@ from math import ceil
 
 from dgbench.errors import ConfigError
 
-#: what sbatch says of limits on how many jobs may be in the queue: of a user, an account, a quality of service; the
-#: other limits of accounting, on wall time or cores say, no waiting helps against
+#: what sbatch says of limits on how many jobs may be in the queue: of a user, an account, a quality
+#: of service; the other limits of accounting, on wall time or cores say, no waiting helps against
 _FULL = re.compile(r"\b(?:Assoc|QOS)?(?:Max|Grp)SubmitJobs?(?:Per\w+|Limit)+\b")
 _FULL_FOR_ALL = "Resource temporarily unavailable"  # sbatch has tried for minutes
 _ARRAY = "Invalid job array specification"
@@ -45,8 +45,8 @@ class Arrays:
     """Packs of jobs on their way to the queue.
 
     Args:
-        submit: submits packs as one array, of which as many as its second argument run at a time; returns their ids.
-            Raises what :func:`refusal` makes of an error.
+        submit: submits packs as one array, of which as many as its second argument run at a time;
+            returns their ids. Raises what :func:`refusal` makes of an error.
         parallelism: most packs of all arrays that are to run at a time.
         largest: most packs of an array.
     """

@@ -40,8 +40,9 @@ def refuse_optimizers(config: DictConfig) -> None:
     chosen = config.hydra.runtime.choices
     if chosen["hydra/sweeper"] != "studies":
         raise ConfigError(
-            f"hydra/launcher={chosen['hydra/launcher']} gives hydra/sweeper={chosen['hydra/sweeper']} no values to "
-            "optimize; leave the launcher out, or use joblib, see docs/how_to/search.md"
+            f"hydra/launcher={chosen['hydra/launcher']} gives "
+            f"hydra/sweeper={chosen['hydra/sweeper']} no values to optimize; leave the launcher "
+            "out, or use joblib, see docs/how_to/search.md"
         )
 
 
@@ -59,7 +60,9 @@ class LocalKeys(LauncherKeys):
 
 
 class LocalLauncher(Launcher):
-    """Worker processes, as many as cores or GPUs allow; ``conf/hydra/launcher/local.yaml`` says what its keys mean."""
+    """Worker processes, as many as cores or GPUs allow; ``conf/hydra/launcher/local.yaml`` says
+    what its keys mean.
+    """
 
     in_this_folder = True  #: its workers start in the folder of the command
     models: Mapping[
@@ -94,7 +97,8 @@ class LocalLauncher(Launcher):
         n, failed = len(job_overrides), list[str]()
         progress = SweepProgress(n, self.models)
         progress.say(
-            f"{n} jobs, {min(len(devices), n)} at a time; what each prints is in .jobs of the sweep's folder"
+            f"{n} jobs, {min(len(devices), n)} at a time; what each prints is in .jobs of the "
+            "sweep's folder"
         )
         endings = run_jobs(
             self.command,
@@ -124,7 +128,9 @@ class LocalLauncher(Launcher):
 
 
 def labels(job_overrides: Sequence[Sequence[str]]) -> list[str]:
-    """Label each job by what distinguishes it from the others: its overrides less those that all have."""
+    """Label each job by what distinguishes it from the others: its overrides less those that all
+    have.
+    """
     common = (
         set(job_overrides[0]).intersection(*job_overrides) if len(job_overrides) > 1 else set[str]()
     )
@@ -143,8 +149,8 @@ def raise_failed(failed: Sequence[str], n: int) -> None:
     if failed:
         tail = f" and {len(failed) - NAMED} more" if len(failed) > NAMED else ""
         raise JobsFailedError(
-            f"{len(failed)} of {n} jobs failed ({'; '.join(failed[:NAMED])}{tail}); correct the cause and start the "
-            "same command again"
+            f"{len(failed)} of {n} jobs failed ({'; '.join(failed[:NAMED])}{tail}); correct the "
+            "cause and start the same command again"
         )
 
 

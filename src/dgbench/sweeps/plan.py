@@ -1,4 +1,6 @@
-"""What a command trains, what of it is done, and what the rest costs: before it starts, or instead (``plan=true``)."""
+"""What a command trains, what of it is done, and what the rest costs: before it starts, or instead
+(``plan=true``).
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ def print_plan(
     size: JobSize,
     folder: Path,
 ) -> None:
-    """Print jobs and models by algorithm: done, running, failed, stopped, missing; time and disk for the rest.
+    """Print jobs and models by algorithm: done, running, failed, stopped, missing; time and disk
+    for the rest.
 
     Args:
         jobs: overrides of each.
@@ -49,8 +52,8 @@ def print_plan(
         folder: where studies go and speeds are kept.
 
     Raises:
-        ConfigError, DataError, WeightsError: a study that training would refuse before its first step, or a dataset
-            whose environments must be known and is not there.
+        ConfigError, DataError, WeightsError: a study that training would refuse before its first
+            step, or a dataset whose environments must be known and is not there.
     """
     judged = Judged(remembers=not starts)
     workload = Workload(replace(planner, fetch_weights=False), judged.add)
@@ -103,8 +106,8 @@ def print_plan(
         print(note)
     if clock and not size.can_clock:
         print(
-            "not clocked: the jobs train on GPUs and this machine has none; the same command on a machine with a GPU, "
-            "in this folder, clocks them"
+            "not clocked: the jobs train on GPUs and this machine has none; the same command on a "
+            "machine with a GPU, in this folder, clocks them"
         )
     sys.stdout.flush()
 
@@ -112,10 +115,12 @@ def print_plan(
 def job_check(
     planner: Planner, *, on_this_machine: bool
 ) -> Callable[[Sequence[str]], Counter[Path]]:
-    """Make the function that refuses jobs of a sweep, by their overrides, before anything is written.
+    """Make the function that refuses jobs of a sweep, by their overrides, before anything is
+    written.
 
-    It raises ConfigError for a value that cannot work, DataError and WeightsError for files that are missing or broken,
-    and else returns how many models the job has to train, by the folder of their study.
+    It raises ConfigError for a value that cannot work, DataError and WeightsError for files that
+    are missing or broken, and else returns how many models the job has to train, by the folder of
+    their study.
 
     Args:
         planner: plans their studies.
@@ -134,7 +139,9 @@ def job_check(
 
 
 def print_command_plan(command: Command, clock: bool, starts: bool) -> None:
-    """Print the plan of one command without ``-m``; the other arguments are those of :func:`print_plan`."""
+    """Print the plan of one command without ``-m``; the other arguments are those of
+    :func:`print_plan`.
+    """
     size = JobSize.alone(str(command.config.trainer.device))
     print_plan([list(command.words)], command.planner(), clock, starts, size, command.parent)
 
@@ -151,11 +158,12 @@ OURS = ("logger", "selection")  # groups that need none where they name a class 
 
 
 class Judged:
-    """Refuses what training would refuse before an image is decoded; where that takes torch, it is loaded.
+    """Refuses what training would refuse before an image is decoded; where that takes torch, it is
+    loaded.
 
     Args:
-        remembers: whether what passed once in this version is believed. A plan does; whatever is about to start jobs
-            looks anew.
+        remembers: whether what passed once in this version is believed. A plan does; whatever is
+            about to start jobs looks anew.
 
     Attributes:
         cautions: what this machine cannot train, and the one that the jobs will run on may.
@@ -228,7 +236,10 @@ def absent_files(
     data = dataset.get("data_dir") or config["paths"]["data_dir"]
     if dataset.get("base") == "auto" and info.base == "digits":
         fetch = fetching_command(name, Path(data))
-        yield f"not here yet: MNIST; training fetches it, or takes the digits without a network; {fetch}"
+        yield (
+            "not here yet: MNIST; training fetches it, or takes the digits without a network; "
+            f"{fetch}"
+        )
     if not info.present:
         root = dataset.get("root")
         fetch_images = (
@@ -244,7 +255,9 @@ def absent_files(
 
 
 def _count(kinds: Iterable[KindLeft]) -> Iterator[str]:
-    """Count the cost of models of large networks, alike ones once; yield a note on each that cannot be counted."""
+    """Count the cost of models of large networks, alike ones once; yield a note on each that cannot
+    be counted.
+    """
     costs: dict[str, Cost] = {}
     for kind in kinds:
         if not kind.left or has_small_network(kind.left[0].config, kind.left[0].info.image):
@@ -266,7 +279,9 @@ def _count(kinds: Iterable[KindLeft]) -> Iterator[str]:
 
 
 def _cost(study: PlannedStudy, costs: dict[str, Cost]) -> Cost:
-    """Count the cost of a study's first model, or find that of an alike one in ``costs`` or in the cache."""
+    """Count the cost of a study's first model, or find that of an alike one in ``costs`` or in the
+    cache.
+    """
     hparams = dict(study.spec.hparams)
     if not study.spec.user_code:  # which may do other operations at another learning rate
         hparams.pop("lr", None)
@@ -308,7 +323,9 @@ def _card(study: PlannedStudy) -> Card:
 
 
 def _assumed_card(kinds: Iterable[KindLeft]) -> str:
-    """Say which GPU at which speed the hours are of that were counted, not clocked; nothing where there are none."""
+    """Say which GPU at which speed the hours are of that were counted, not clocked; nothing where
+    there are none.
+    """
     guessed = [kind for kind in kinds if kind.guess and kind.seconds is None]
     if not guessed:
         return ""
@@ -317,13 +334,16 @@ def _assumed_card(kinds: Iterable[KindLeft]) -> str:
     peak = card.rate(trainer) / card.utilization / 1e12
     hours = sum(kind.guess or 0.0 for kind in guessed) / 3600
     return (
-        f"~: counted, not clocked: {_hours(hours)} hours of {card.name} at {100 * card.utilization:g} % of the "
-        f"{peak:g} TFLOP/s that it has for trainer.precision={trainer.precision} (card.utilization, card.tflops)"
+        f"~: counted, not clocked: {_hours(hours)} hours of {card.name} at "
+        f"{100 * card.utilization:g} % of the {peak:g} TFLOP/s that it has for "
+        f"trainer.precision={trainer.precision} (card.utilization, card.tflops)"
     )
 
 
 def _unclocked(kinds: Iterable[KindLeft]) -> str:
-    """Return the marks in the table of kinds that were never clocked: of a guess, of no time, or both."""
+    """Return the marks in the table of kinds that were never clocked: of a guess, of no time, or
+    both.
+    """
     unclocked = [kind for kind in kinds if kind.seconds is None]
     marks = {"?" if kind.guess is None else "~" for kind in unclocked}
     return " or ".join(sorted(marks, reverse=True))
@@ -332,17 +352,25 @@ def _unclocked(kinds: Iterable[KindLeft]) -> str:
 def _counted_columns(counted: Sequence[KindLeft]) -> str:
     """Explain the columns of counted costs."""
     study = counted[0].typical_first[0]
-    text = "PFLOP: 10^15 operations, evaluations included; memory: of a step of one model in single precision"
+    text = (
+        "PFLOP: 10^15 operations, evaluations included; memory: of a step of one model in single "
+        "precision"
+    )
     images, most = (
         drawn.spec.hparams["batch_size"] for drawn in (study, counted[0].largest or study)
     )
     if most != images:
-        text += f";\nPFLOP of the draw nearest the mean ({images} images), memory of the one with the most ({most})"
+        text += (
+            f";\nPFLOP of the draw nearest the mean ({images} images), memory of the one with the "
+            f"most ({most})"
+        )
     return text
 
 
 def _images(kinds: Iterable[KindLeft]) -> Iterator[str]:
-    """Format ``pacs: 32 images of each of 3 environments per model and step``, for each dataset's first algorithm."""
+    """Format ``pacs: 32 images of each of 3 environments per model and step``, for each dataset's
+    first algorithm.
+    """
     first: dict[str, list[PlannedStudy]] = {}
     for kind in kinds:
         if kind.left:
@@ -363,7 +391,9 @@ def _span(numbers: Iterable[int]) -> str:
 
 
 def _searched(kinds: Iterable[KindLeft]) -> Iterator[str]:
-    """Explain why draws multiply with trials and seeds, and what stops early, for the first algorithm with a search."""
+    """Explain why draws multiply with trials and seeds, and what stops early, for the first
+    algorithm with a search.
+    """
     for search, kind in ((kind.left[0].search, kind) for kind in kinds if kind.left):
         if search:
             n_studies, trials = (
@@ -377,11 +407,15 @@ def _searched(kinds: Iterable[KindLeft]) -> Iterator[str]:
             if isinstance(search.scheme, Halving):
                 trainer = kind.left[0].config["trainer"]
                 share = search.scheme.share(trainer["steps"], trainer["eval_every"])
-                yield f"Counted to their end, also draws that hparams=halving stops: it trains {share:.0%} of the steps"
+                yield (
+                    "Counted to their end, also draws that hparams=halving stops: it trains "
+                    f"{share:.0%} of the steps"
+                )
             if max(trials, seeds) > 1:
                 yield (
-                    "A search trains all its draws for each trial and each seed, since each of these chooses its own: "
-                    f"{kind.algorithm} {' x '.join(shown_factors)} = {kind.studies} studies"
+                    "A search trains all its draws for each trial and each seed, since each of "
+                    f"these chooses its own: {kind.algorithm} {' x '.join(shown_factors)} = "
+                    f"{kind.studies} studies"
                 )
             return
 

@@ -1,8 +1,8 @@
 """Worker processes that run job after job, and are replaced when they die.
 
-Not a pool of a library: those of ``concurrent.futures``, ``multiprocessing`` and joblib break, or hang, when
-the system kills one of their processes. The processes are forked from one server that has imported torch already, so
-that neither a worker nor its replacement pays for the imports again.
+Not a pool of a library: those of ``concurrent.futures``, ``multiprocessing`` and joblib break, or
+hang, when the system kills one of their processes. The processes are forked from one server that
+has imported torch already, so that neither a worker nor its replacement pays for the imports again.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def run_jobs(
 ) -> Iterator[Ended]:
     """Run jobs in one process for each of ``devices``, and tell how each ended, as they end.
 
-    A job whose process dies runs once more in a new one. Leaving the iterator, by an error or Ctrl-C, ends them all.
+    A job whose process dies runs once more in a new one. Leaving the iterator, by an error or
+    Ctrl-C, ends them all.
 
     Args:
         command: what the user started.
@@ -118,7 +119,10 @@ def run_jobs(
                     if deaths[job] < DEATHS:
                         waiting.appendleft(job)
                         continue
-                    problem = f"its process died {DEATHS} times (killed, or out of memory); the same command continues"
+                    problem = (
+                        f"its process died {DEATHS} times (killed, or out of memory); the same "
+                        "command continues"
+                    )
                 worker.job = None
                 yield Ended(job, problem, seconds)
     finally:
@@ -138,7 +142,9 @@ def _end(workers: Sequence[_Worker]) -> None:
 
 
 def _serve(connection: Connection, command: SweepCommand, device: str | None) -> None:
-    """Run the jobs that the launcher sends to a worker, and send back how each ended, until the launcher is gone."""
+    """Run the jobs that the launcher sends to a worker, and send back how each ended, until the
+    launcher is gone.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupted)
     from tqdm import tqdm
@@ -157,7 +163,9 @@ def _serve(connection: Connection, command: SweepCommand, device: str | None) ->
 
 
 def _interrupted(number: int, _: object) -> None:
-    """Raise KeyboardInterrupt once: Ctrl-C reaches a worker from the terminal and again from the launcher."""
+    """Raise KeyboardInterrupt once: Ctrl-C reaches a worker from the terminal and again from the
+    launcher.
+    """
     for ending in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ending, signal.SIG_IGN)
     end_with(KeyboardInterrupt(name_of(number)))

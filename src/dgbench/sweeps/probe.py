@@ -24,7 +24,9 @@ SCORED_BATCHES = 2  # of each eval set, at most
 
 
 class _Probe(pl.Callback):
-    """Clocks the chunks of minibatches; the first one, which warms up, counts only when it is alone."""
+    """Clocks the chunks of minibatches; the first one, which warms up, counts only when it is
+    alone.
+    """
 
     def __init__(self) -> None:
         self.chunks: list[tuple[int, float]] = []  # steps and seconds
@@ -78,7 +80,9 @@ class _ScoreProbe(pl.Callback):
             self.images += len(batch.y)
 
     def seconds(self, images: int) -> float:
-        """Compute the seconds of an evaluation of so many images; 0 where too few were scored to tell."""
+        """Compute the seconds of an evaluation of so many images; 0 where too few were scored to
+        tell.
+        """
         if self.begun is None or not self.images:
             return 0.0
         return images * (self.ended - self.begun) / self.images

@@ -1,4 +1,6 @@
-"""Show how far a sweep on this machine is: a bar on a terminal, elsewhere a line a minute beside those of its jobs."""
+"""Show how far a sweep on this machine is: a bar on a terminal, elsewhere a line a minute beside
+those of its jobs.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,8 @@ class SweepProgress:
 
     Args:
         jobs: how many there are.
-        models: that they have to train, by the folder of their study; none where they train none. Other commands may
-            train in the folder of the sweep at the same time.
+        models: that they have to train, by the folder of their study; none where they train none.
+            Other commands may train in the folder of the sweep at the same time.
     """
 
     def __init__(self, jobs: int, models: Mapping[Path, int]) -> None:
@@ -47,7 +49,9 @@ class SweepProgress:
         )
 
     def end_job(self, text: str) -> None:
-        """Say how a job ended, how many have, and how long the rest takes: by models, since jobs differ in size."""
+        """Say how a job ended, how many have, and how long the rest takes: by models, since jobs
+        differ in size.
+        """
         self.ended += 1
         self._bar.n = self.ended
         progress = self._left(self.ended, self.jobs)
@@ -79,17 +83,20 @@ class SweepProgress:
         self._bar.close()
 
     def _left(self, done: float, total: float) -> str:
-        """Format how long the rest takes at the pace of this command; empty where nothing or all is done."""
+        """Format how long the rest takes at the pace of this command; empty where nothing or all is
+        done.
+        """
         seconds = time.monotonic() - self._began
         return (
             f", about {roughly(seconds / done * (total - done))} left" if 0 < done < total else ""
         )
 
     def _models(self) -> tuple[int, float, float]:
-        """Count the models that this command finished; that it trained, parts included; and all that it trains.
+        """Count the models that this command finished; that it trained, parts included; and all
+        that it trains.
 
-        What was trained of them before is in neither of the last two. A count reads a file of every model, so the ends
-        of many short jobs share one.
+        What was trained of them before is in neither of the last two. A count reads a file of every
+        model, so the ends of many short jobs share one.
         """
         if time.monotonic() - self._counted_at >= LOOK_SECONDS:
             self._counted, self._counted_at = self._count(), time.monotonic()
@@ -101,7 +108,9 @@ class SweepProgress:
         )
 
     def _count(self) -> tuple[int, float]:
-        """Count the models that are done, and sum the shares of their steps that the others have trained."""
+        """Count the models that are done, and sum the shares of their steps that the others have
+        trained.
+        """
         done, shares = 0, 0.0
         for file in chain.from_iterable(
             folder.glob(f"*/{STATUS_FILE}") for folder in self._folders

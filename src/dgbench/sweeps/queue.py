@@ -15,7 +15,8 @@ class QueueError(Exception):
 
 
 def in_queue() -> dict[str, str]:
-    """Read state and reason of every job of this user that waits or runs, by its id (``12_3`` in an array).
+    """Read state and reason of every job of this user that waits or runs, by its id (``12_3`` in an
+    array).
 
     Raises:
         QueueError: Slurm gave no answer.
@@ -27,7 +28,9 @@ def in_queue() -> dict[str, str]:
 
 
 def last_state(job: str) -> str:
-    """Look up how a job left the queue, ``FAILED``, ``CANCELLED``, ...; empty once Slurm no longer remembers it."""
+    """Look up how a job left the queue, ``FAILED``, ``CANCELLED``, ...; empty once Slurm no longer
+    remembers it.
+    """
     try:
         answer = _ask(["scontrol", "--oneliner", "show", "job", job])
     except QueueError:

@@ -1,6 +1,8 @@
-"""What plans worked out with torch, kept in the cache so that the same plan needs none: costs, and what can be trained.
+"""What plans worked out with torch, kept in the cache so that the same plan needs none: costs, and
+what can be trained.
 
-An answer counts for the same code and the same packages alone; it is not kept for code that no version names.
+An answer counts for the same code and the same packages alone; it is not kept for code that no
+version names.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """End a job of Slurm as a cluster asks for: with a checkpoint first, where the time allows.
 
-A cluster says in two ways that a job has to go. SIGUSR1 or SIGUSR2 warns of the time limit, and the job has itself
-requeued. SIGTERM says that Slurm ends it, to preempt or to cancel it or because its node is wanted, and Slurm alone
-knows whether it is to come back: a job that ended by itself before that would count as failed, and not be requeued.
+A cluster says in two ways that a job has to go. SIGUSR1 or SIGUSR2 warns of the time limit, and the
+job has itself requeued. SIGTERM says that Slurm ends it, to preempt or to cancel it or because its
+node is wanted, and Slurm alone knows whether it is to come back: a job that ended by itself before
+that would count as failed, and not be requeued.
 """
 
 from __future__ import annotations
@@ -26,14 +27,17 @@ Handler = Callable[[int, Any], Any]
 
 
 class _NotRequeued(BaseException):
-    """Carries what submitit says of a job that it gives up past everything that catches errors of a run."""
+    """Carries what submitit says of a job that it gives up past everything that catches errors of a
+    run.
+    """
 
     def __init__(self, reason: Exception) -> None:
         self.reason = reason
 
 
 def until_done(work: Callable[[], T], patience: float) -> T:
-    """Do the work of a job; do it again, from its checkpoints, where Slurm said that it ends the job and did not.
+    """Do the work of a job; do it again, from its checkpoints, where Slurm said that it ends the
+    job and did not.
 
     Args:
         work: ends with KeyboardInterrupt at its next checkpoint after SIGINT.
@@ -113,7 +117,9 @@ class _Asked:
             stop_soon("Slurm")
 
     def _end(self, number: int, frame: Any) -> None:
-        """Ask the work for its next checkpoint; Slurm may say so twice at once, to the job and to its step."""
+        """Ask the work for its next checkpoint; Slurm may say so twice at once, to the job and to
+        its step.
+        """
         if not self.told_to_end and not self.warned_by:
             self.told_to_end = True
             stop_soon("Slurm")
@@ -125,9 +131,11 @@ class _Asked:
 
 
 def requeue_by(handler: Handler, number: int, frame: Any) -> None:
-    """Run submitit's handler of a signal; what goes wrong in it is no fault of the run that the signal interrupts.
+    """Run submitit's handler of a signal; what goes wrong in it is no fault of the run that the
+    signal interrupts.
 
-    Where Slurm did not take the request to requeue, the job ends without a result: it is lost, and submitted again.
+    Where Slurm did not take the request to requeue, the job ends without a result: it is lost, and
+    submitted again.
     """
     try:
         handler(number, frame)

@@ -1,8 +1,9 @@
-"""What jobs have left to train, how long that takes, and how large jobs are made: packed where short, split where long.
+"""What jobs have left to train, how long that takes, and how large jobs are made: packed where
+short, split where long.
 
-No image is decoded for it. A speed is that of runs that trained, or is clocked once and kept, so that a plan and the
-command that follows it size jobs alike. What this machine, or this process's share of it, has to train on is found out
-without importing torch.
+No image is decoded for it. A speed is that of runs that trained, or is clocked once and kept, so
+that a plan and the command that follows it size jobs alike. What this machine, or this process's
+share of it, has to train on is found out without importing torch.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ Axes = dict[str, list[Any]]  #: key -> values; a job is their product
 Clock = Callable[[Sequence[PlannedStudy]], float]
 
 
-# ---- what is left ---------------------------------------------------------------------------------------------------
+# ---- what is left
+# ---------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -64,9 +66,8 @@ class KindLeft:
     algorithm: str
     studies: int = 0
     models: Counter[str] = field(default_factory=Counter)
-    minibatches_left: int = (
-        0  # of one environment each: what a step costs grows with the environments
-    )
+    # of one environment each: what a step costs grows with the environments
+    minibatches_left: int = 0
     # minibatches per second, of all models that train together
     rates: list[float] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)  # bytes of a finished run
@@ -80,13 +81,17 @@ class KindLeft:
 
     @property
     def typical_first(self) -> list[PlannedStudy]:
-        """The studies of ``left``, first the one with a batch size nearest their mean: it costs what a draw does."""
+        """The studies of ``left``, first the one with a batch size nearest their mean: it costs
+        what a draw does.
+        """
         mean = fmean(study.spec.hparams["batch_size"] for study in self.left)
         return sorted(self.left, key=lambda study: abs(study.spec.hparams["batch_size"] - mean))
 
     @property
     def seconds_per_minibatch(self) -> float | None:
-        """Mean seconds, over models, of a minibatch of one environment; None where no speed is known."""
+        """Mean seconds, over models, of a minibatch of one environment; None where no speed is
+        known.
+        """
         return fmean(1 / rate for rate in self.rates) if self.rates else None
 
     @property
@@ -99,7 +104,9 @@ class KindLeft:
 
     @property
     def flops(self) -> float | None:
-        """Operations that what is left takes, evaluations included; None where they were not counted."""
+        """Operations that what is left takes, evaluations included; None where they were not
+        counted.
+        """
         return (
             self.minibatches_left * self.cost.per_minibatch(self.typical_first[0])
             if self.cost
@@ -117,7 +124,9 @@ class KindLeft:
         return to_train * self.cost.disk if self.cost else None
 
     def add(self, study: PlannedStudy, folds: Sequence[Fold]) -> tuple[int, int]:
-        """Add folds of a study; return how many of them are not done, and how many minibatches these lack."""
+        """Add folds of a study; return how many of them are not done, and how many minibatches
+        these lack.
+        """
         steps, begun = int(study.spec.training["steps"]), study.folder.is_dir()
         halving = study.search is not None and isinstance(study.search.scheme, Halving)
         runs = minibatches = 0
@@ -151,11 +160,13 @@ class KindLeft:
 
 
 def _state(folder: Path, halving: bool) -> tuple[str, int, float | None]:
-    """Read the state of a run, its last known step, and its speed in models times steps per second (None if unknown).
+    """Read the state of a run, its last known step, and its speed in models times steps per second
+    (None if unknown).
 
     Args:
         folder: of the run.
-        halving: whether its search is one that stops draws, so that one which was stopped has no more to do.
+        halving: whether its search is one that stops draws, so that one which was stopped has no
+            more to do.
     """
     word, beat = read_status(folder).word, read_beat(folder)
     if word == RUNNING:
@@ -174,7 +185,9 @@ def _state(folder: Path, halving: bool) -> tuple[str, int, float | None]:
 
 @dataclass
 class Left:
-    """What one job has left: runs by the folder of their study, and minibatches of one environment by kind."""
+    """What one job has left: runs by the folder of their study, and minibatches of one environment
+    by kind.
+    """
 
     runs_of: Counter[Path] = field(default_factory=Counter)
     minibatches: Counter[Kind] = field(default_factory=Counter)
@@ -190,9 +203,8 @@ class Workload:
     """What jobs have left, by kind of model and by job."""
 
     planner: Planner
-    judge: Callable[[PlannedStudy], None] | None = (
-        None  #: refuses what cannot work; None believes what was planned
-    )
+    #: refuses what cannot work; None believes what was planned
+    judge: Callable[[PlannedStudy], None] | None = None
     kinds: dict[Kind, KindLeft] = field(default_factory=dict)
     #: a study with models to train of each dataset and each file of initial weights
     needing: dict[tuple[int, int], PlannedStudy] = field(default_factory=dict)
@@ -200,7 +212,8 @@ class Workload:
     _seen: dict[Path, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def add(self, words: Sequence[str]) -> Left:
-        """Count what a job has left; a fold that several jobs train counts for the first of them alone.
+        """Count what a job has left; a fold that several jobs train counts for the first of them
+        alone.
 
         Raises:
             ConfigError, DataError, WeightsError: a study that cannot work.
@@ -231,7 +244,9 @@ class Workload:
                 kind.rates += [] if rate is None else [rate]
 
     def seconds(self, left: Left) -> float | None:
-        """Estimate the seconds that a job takes in one process; None where the speed of some of it is not known."""
+        """Estimate the seconds that a job takes in one process; None where the speed of some of it
+        is not known.
+        """
         total = 0.0
         for kind, minibatches in left.minibatches.items():
             seconds = self.kinds[kind].seconds_per_minibatch
@@ -241,11 +256,14 @@ class Workload:
         return total
 
 
-# ---- speeds ---------------------------------------------------------------------------------------------------------
+# ---- speeds
+# ---------------------------------------------------------------------------------------------------------
 
 
 def clocked_here(studies: Sequence[PlannedStudy]) -> float:
-    """Measure minibatches per second of some studies of one kind on this machine, with evaluations; loads torch."""
+    """Measure minibatches per second of some studies of one kind on this machine, with evaluations;
+    loads torch.
+    """
     from dgbench.sweeps.probe import minibatches_per_second
 
     return minibatches_per_second(studies)
@@ -253,7 +271,9 @@ def clocked_here(studies: Sequence[PlannedStudy]) -> float:
 
 @dataclass
 class Speeds:
-    """Clocks studies, and remembers what prevents it, as images or weights that are not on this machine."""
+    """Clocks studies, and remembers what prevents it, as images or weights that are not on this
+    machine.
+    """
 
     #: minibatches per second of studies of one kind; None takes only what was kept
     clock: Clock | None
@@ -263,7 +283,9 @@ class Speeds:
     _reasons: dict[tuple[str, str], str] = field(default_factory=dict, init=False)
 
     def of(self, studies: Sequence[PlannedStudy]) -> float | None:
-        """Look up or measure minibatches of one environment per second, of all models together; None if that fails."""
+        """Look up or measure minibatches of one environment per second, of all models together;
+        None if that fails.
+        """
         key, images = self._key(studies[0]), (studies[0].info.name, studies[0].spec.backbone)
         kept_rate = None if self.anew else self._stored_speeds().get(key)
         if (
@@ -318,11 +340,14 @@ class Speeds:
         ]
 
 
-# ---- what a job occupies --------------------------------------------------------------------------------------------
+# ---- what a job occupies
+# --------------------------------------------------------------------------------------------
 
 
 def cores() -> int:
-    """Count the CPU cores that this process may use at a time: its affinity mask, and the limit of its container."""
+    """Count the CPU cores that this process may use at a time: its affinity mask, and the limit of
+    its container.
+    """
     allowed = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
@@ -334,7 +359,9 @@ def cores() -> int:
 
 
 def gpus() -> list[str]:
-    """List the visible CUDA devices by name as ``CUDA_VISIBLE_DEVICES`` takes them; none without NVIDIA's driver."""
+    """List the visible CUDA devices by name as ``CUDA_VISIBLE_DEVICES`` takes them; none without
+    NVIDIA's driver.
+    """
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return [name.strip() for name in named.split(",") if name.strip() not in ("", "-1")]
@@ -360,7 +387,9 @@ class JobSize:
 
     @staticmethod
     def asked(config: DictConfig) -> JobSize:
-        """Read the job size that a configuration asks for; jobs of a command without ``sweep`` stay as they are."""
+        """Read the job size that a configuration asks for; jobs of a command without ``sweep`` stay
+        as they are.
+        """
         launcher: Mapping[str, Any] = OmegaConf.to_container(config.hydra.launcher, resolve=False)  # type: ignore[assignment]
         if "timeout_min" not in launcher:
             device = str(OmegaConf.select(config, "trainer.device"))
@@ -409,7 +438,8 @@ class JobSize:
         return self.packs is not None or self.splits is not None
 
 
-# ---- splitting and packing ------------------------------------------------------------------------------------------
+# ---- splitting and packing
+# ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -425,7 +455,9 @@ class Part:
 def parts_of_jobs(
     jobs: Sequence[Sequence[str]], workload: Workload, size: JobSize, speeds: Speeds
 ) -> list[list[Part]]:
-    """Split each job into parts: one where it is not expected to take too long, or is refused and fails alone."""
+    """Split each job into parts: one where it is not expected to take too long, or is refused and
+    fails alone.
+    """
     left_by_job: list[Left | None] = []
     for words in jobs:
         try:
@@ -441,7 +473,8 @@ def parts_of_jobs(
 
 
 def parts(words: Sequence[str], left: Left, workload: Workload, limit: float | None) -> list[Part]:
-    """Split a job along its lists, until each part takes at most ``limit`` seconds or trains a single model.
+    """Split a job along its lists, until each part takes at most ``limit`` seconds or trains a
+    single model.
 
     Args:
         words: overrides of the job.
@@ -474,9 +507,12 @@ def parts(words: Sequence[str], left: Left, workload: Workload, limit: float | N
 
 
 def _axes(planner: Planner, words: Sequence[str]) -> Axes:
-    """List the axes that a job can be split along. Folds come last: those of one study train fastest together.
+    """List the axes that a job can be split along.
 
-    A search that trains its chosen draw again chooses among all draws of a fold: it is split by folds alone.
+    Folds come last: those of one study train fastest together.
+
+    A search that trains its chosen draw again chooses among all draws of a fold: it is split by
+    folds alone.
     """
     composed = planner.compose(words)
     axes: Axes = {
@@ -491,9 +527,11 @@ def _axes(planner: Planner, words: Sequence[str]) -> Axes:
 
 
 def packed(jobs: Sequence[Part], size: JobSize) -> list[range]:
-    """Group the positions of neighboring jobs that go together into one job of the queue, in their order.
+    """Group the positions of neighboring jobs that go together into one job of the queue, in their
+    order.
 
-    Those whose time is not known are not packed by time; one that is larger than the size stays alone.
+    Those whose time is not known are not packed by time; one that is larger than the size stays
+    alone.
     """
     packs: list[range] = []
     first, runs, seconds = 0, 0, 0.0

@@ -1,8 +1,9 @@
 """``hydra/launcher=slurm``: the jobs of a sweep as jobs of a Slurm cluster, through submitit.
 
-submitit writes the batch scripts, carries the work to the nodes and requeues a job that reaches its time limit. What it
-cannot tell without Slurm's accounting is that a job is lost (killed, out of memory, its node gone): its own launcher
-would wait without end. Here ``squeue`` and the files that a job leaves decide; a lost job is submitted again.
+submitit writes the batch scripts, carries the work to the nodes and requeues a job that reaches its
+time limit. What it cannot tell without Slurm's accounting is that a job is lost (killed, out of
+memory, its node gone): its own launcher would wait without end. Here ``squeue`` and the files that
+a job leaves decide; a lost job is submitted again.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ SHOWN = 8  # ids of the queue that are spelled out
 class SlurmLauncher(Launcher):
     """Jobs of a Slurm array; with ``wait=false`` they go on without this command.
 
-    Its keys, :data:`OURS` and those that submitit and sbatch take, stand in ``conf/hydra/launcher/slurm.yaml``.
+    Its keys, :data:`OURS` and those that submitit and sbatch take, stand in
+    ``conf/hydra/launcher/slurm.yaml``.
     """
 
     queue = True  #: its jobs go on when this command ends
@@ -162,20 +164,25 @@ class SlurmLauncher(Launcher):
         except KeyboardInterrupt:
             if self.queued:
                 tell(
-                    f"the jobs stay in the queue: the same command watches them again, {self._cancel()} ends them"
+                    "the jobs stay in the queue: the same command watches them again, "
+                    f"{self._cancel()} ends them"
                 )
             if self.arrays.waiting:
                 tell(
-                    f"{len(self.arrays.waiting)} wait here and are not submitted; the same command submits them"
+                    f"{len(self.arrays.waiting)} wait here and are not submitted; the same "
+                    "command submits them"
                 )
             raise
         raise_failed([self.names[n] for n in sorted(self.ended) if self.ended[n]], len(self.jobs))
         return []
 
-    # ---- submitting ---------------------------------------------------------------------------------------------
+    # ---- submitting
+    # ---------------------------------------------------------------------------------------------
 
     def _in_parts(self, jobs: Sequence[Sequence[str]]) -> list[Part]:
-        """Split jobs to the size that is asked for; one that is split stays so, for the same command again."""
+        """Split jobs to the size that is asked for; one that is split stays so, for the same
+        command again.
+        """
         if self.size.runs is None and not self.size.by_time:
             return [Part(words) for words in jobs]
         folder = Path(self.config.hydra.sweep.dir)
@@ -192,7 +199,10 @@ class SlurmLauncher(Launcher):
                         f"how long {unknown} of {len(sized)} jobs take is not known, so they are ",
                     ]
                 )
-                + f"neither split nor packed by time; the same command with plan=probe{location} clocks them"
+                + (
+                    "neither split nor packed by time; the same command with "
+                    f"plan=probe{location} clocks them"
+                )
             )
         cut = [(words, parts) for words, parts in zip(jobs, by_job, strict=True) if len(parts) > 1]
         if cut:
@@ -201,14 +211,17 @@ class SlurmLauncher(Launcher):
                 sum(len(parts) for _, parts in cut),
             )
             tell(
-                f"{subject} split into {n}, each expected to take less than {roughly(self.size.splits or 0)}"
+                f"{subject} split into {n}, each expected to take less than "
+                f"{roughly(self.size.splits or 0)}"
             )
         for words, parts in cut:
             self.planner.place(words).keep_parts([part.extra for part in parts])
         return sized
 
     def _tell_before(self, alive: Mapping[str, str]) -> None:
-        """Print how many jobs of an earlier command are in the queue, and how those that are not done left it."""
+        """Print how many jobs of an earlier command are in the queue, and how those that are not
+        done left it.
+        """
         states = Counter(
             alive[job.id].partition(" ")[0].lower() for job in self.queued for _ in job.numbers
         )
@@ -235,7 +248,8 @@ class SlurmLauncher(Launcher):
         )
         status = report_line([self.config.hydra.sweep.dir], ["report=status"])
         tell(
-            f"in the queue: {len(ids)} {'job' if len(ids) == 1 else 'jobs'} ({shown}); this command does not wait"
+            f"in the queue: {len(ids)} {'job' if len(ids) == 1 else 'jobs'} ({shown}); this "
+            "command does not wait"
         )
         tell(f"watch: {status}")
         tell(f"end: {self._cancel()}")
@@ -251,15 +265,17 @@ class SlurmLauncher(Launcher):
         if n_waiting:
             raise ConfigError(
                 f"{n_waiting} of {n_waiting + n_queued} jobs of the queue are not submitted "
-                f"({self.arrays.limit}); the same command submits them once there is room, and without wait=false "
-                f"waits for it{self._fewer(n_queued, 'makes few enough')}"
+                f"({self.arrays.limit}); the same command submits them once there is room, and "
+                f"without wait=false waits for it{self._fewer(n_queued, 'makes few enough')}"
             )
 
     def _cancel(self) -> str:
         return f"scancel {' '.join(dict.fromkeys(job.id.partition('_')[0] for job in self.queued))}"
 
     def _submit(self, numbers: Sequence[int], most: int | None = None) -> None:
-        """Submit jobs, and what had no room before, in arrays that the cluster takes; the rest waits here."""
+        """Submit jobs, and what had no room before, in arrays that the cluster takes; the rest
+        waits here.
+        """
         self.arrays.waiting += self._packs(numbers)
         if not self.arrays.waiting:
             return
@@ -271,13 +287,14 @@ class SlurmLauncher(Launcher):
             tell(f"{n} of the sweep's jobs submitted as {len(sent)} of the queue's: {ids}")
         if len(arrays) > 1 and not self.arrays.limit:
             tell(
-                f"they are {len(arrays)} arrays: this cluster takes {self.arrays.largest} jobs in one"
-                f"{self._fewer(self.arrays.largest, 'makes one')}"
+                f"they are {len(arrays)} arrays: this cluster takes {self.arrays.largest} jobs in "
+                f"one{self._fewer(self.arrays.largest, 'makes one')}"
             )
         if self.config.wait and self.arrays.limit and (sent or not self.full):
             n = len(self.arrays.waiting)
             tell(
-                f"the queue has no room for {n} more ({self.arrays.limit}): they wait here until it has"
+                f"the queue has no room for {n} more ({self.arrays.limit}): they wait here until "
+                "it has"
             )
         self.full = bool(self.arrays.limit)
 
@@ -335,7 +352,8 @@ class SlurmLauncher(Launcher):
         if self.arrays.limit and not arrays:
             raise ConfigError(
                 f"Slurm takes no job of yours ({self.arrays.limit}), though none is in its queue; "
-                "choose another hydra.launcher.account, hydra.launcher.qos or hydra.launcher.partition"
+                "choose another hydra.launcher.account, hydra.launcher.qos or "
+                "hydra.launcher.partition"
             )
         return arrays
 
@@ -362,7 +380,9 @@ class SlurmLauncher(Launcher):
         return [[numbers[i] for i in pack] for pack in packs]
 
     def _fewer(self, most: int, outcome: str) -> str:
-        """Say with which sweep.runs_per_job all jobs are at most ``most`` of the queue; empty where that is open."""
+        """Say with which sweep.runs_per_job all jobs are at most ``most`` of the queue; empty where
+        that is open.
+        """
         if (
             not most
             or OmegaConf.select(self.config, "sweep") is None
@@ -375,7 +395,8 @@ class SlurmLauncher(Launcher):
                 return f"; sweep.runs_per_job={runs} {outcome}"
         return ""
 
-    # ---- watching -----------------------------------------------------------------------------------------------
+    # ---- watching
+    # -----------------------------------------------------------------------------------------------
 
     def _wait(self) -> None:
         heard = last_progress = time.monotonic()
@@ -407,7 +428,9 @@ class SlurmLauncher(Launcher):
                 tell("; ".join(f"{n} {state.lower()}" for state, n in states.items() if n))
 
     def _tell_held(self, alive: Mapping[str, str]) -> None:
-        """Say once which jobs wait for somebody to release them, as one whose node failed at its start."""
+        """Say once which jobs wait for somebody to release them, as one whose node failed at its
+        start.
+        """
         held = [job.id for job in self.queued if HELD in alive.get(job.id, "").lower()]
         if held and not self.told_held:
             ids = " ".join(held)
@@ -437,7 +460,9 @@ class SlurmLauncher(Launcher):
 
 
 class Batch:
-    """Jobs that one job of the queue runs, one after the other. After a requeue those that are done are skipped.
+    """Jobs that one job of the queue runs, one after the other.
+
+    After a requeue those that are done are skipped.
 
     Args:
         command: what the user started.
@@ -447,9 +472,8 @@ class Batch:
     """
 
     patience = PATIENCE  #: of jobs that an earlier version submitted
-    home: str | None = (
-        None  #: folder of the command, in which relative ones are meant; sbatch may be told another
-    )
+    #: folder of the command, in which relative ones are meant; sbatch may be told another
+    home: str | None = None
 
     def __init__(
         self,
@@ -488,7 +512,9 @@ class Batch:
         return {key: self.command.run(words, number) for number, (key, words) in jobs}
 
     def checkpoint(self) -> Any:
-        """Return what submitit runs after a requeue: the same jobs, whose runs continue from their checkpoints."""
+        """Return what submitit runs after a requeue: the same jobs, whose runs continue from their
+        checkpoints.
+        """
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)

@@ -64,7 +64,9 @@ class Submissions:
         return queued
 
     def ends(self, keys: Sequence[str]) -> dict[str, str]:
-        """Look up how each job, none of which is in the queue, last left it: ``failed``, ``cancelled`` or ``lost``."""
+        """Look up how each job, none of which is in the queue, last left it: ``failed``,
+        ``cancelled`` or ``lost``.
+        """
         last: dict[str, str] = {}
         for file in sorted(self.folder.glob("*_jobs.json"), key=_written_at):
             last |= dict.fromkeys(self._keys(file), file.name.removesuffix("_jobs.json"))
@@ -72,10 +74,11 @@ class Submissions:
         return {key: jobs[last[key]] for key in keys if key in last}
 
     def result(self, job: str) -> dict[str, str] | str | None:
-        """Read the result of a job of the queue: problems by key, or the error that ended it; None if it has none.
+        """Read the result of a job of the queue: problems by key, or the error that ended it; None
+        if it has none.
 
-        A job that ended before it could write one, because its node lacks a package, say, leaves submitit's pickle, of
-        which no more is read than that it is there.
+        A job that ended before it could write one, because its node lacks a package, say, leaves
+        submitit's pickle, of which no more is read than that it is there.
         """
         file = self.folder / f"{job}_{RESULT}"
         try:

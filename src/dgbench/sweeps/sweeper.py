@@ -1,4 +1,6 @@
-"""Hydra's sweeper of ``python train.py -m``: knows what is done before anything starts, and launches the rest."""
+"""Hydra's sweeper of ``python train.py -m``: knows what is done before anything starts, and
+launches the rest.
+"""
 
 from __future__ import annotations
 
@@ -53,11 +55,12 @@ class StudySweeper(BasicSweeper):
     """All combinations, as Hydra's own, less the jobs of which nothing is left; or their plan.
 
     Args:
-        closing: dotted name of the function that ends a sweep; gets how many jobs there are, how many of them are
-            done, the folders of their runs, and the configuration.
+        closing: dotted name of the function that ends a sweep; gets how many jobs there are, how
+            many of them are done, the folders of their runs, and the configuration.
         planning: dotted name of the function that prints the plan of a sweep, see
             :func:`dgbench.sweeps.plan.print_plan`.
-        checking: dotted name of what makes the function that refuses a job, see :func:`dgbench.sweeps.plan.job_check`.
+        checking: dotted name of what makes the function that refuses a job, see
+            :func:`dgbench.sweeps.plan.job_check`.
         needs: dotted name of what keys need to be read, see :data:`dgbench.plan.needs.OF_TRAINING`.
         options: of Hydra's own sweeper.
     """
@@ -74,7 +77,8 @@ class StudySweeper(BasicSweeper):
 
         Raises:
             HydraException: a job that Hydra refuses; nothing was started.
-            DgbenchError: a job has a value that cannot work, or all lack files; nothing was written.
+            DgbenchError: a job has a value that cannot work, or all lack files; nothing was
+                written.
             JobsFailedError: some failed, or left no finished runs where they were to be.
         """
         assert (
@@ -99,7 +103,8 @@ class StudySweeper(BasicSweeper):
                 and next(islice(values.range(), MOST_STUDIES, None), None) is not None
             ):
                 raise ConfigError(
-                    f"{override.input_line} has more values than one command plans, {MOST_STUDIES:,}; give fewer"
+                    f"{override.input_line} has more values than one command plans, "
+                    f"{MOST_STUDIES:,}; give fewer"
                 )
         (jobs,) = self.split_arguments(overrides, None)
         if not jobs:
@@ -113,7 +118,8 @@ class StudySweeper(BasicSweeper):
         queue = getattr(self.launcher, "queue", False)
         if not self.config.wait and not queue:
             raise ConfigError(
-                "wait=false needs a queue whose jobs go on; add hydra/launcher=slurm, or leave it out"
+                "wait=false needs a queue whose jobs go on; add hydra/launcher=slurm, or leave it "
+                "out"
             )
         planner = Planner.of_sweep(loader, self.config)
         self._check_words(arguments, jobs, planner, queue)
@@ -173,8 +179,9 @@ class StudySweeper(BasicSweeper):
             lost = sum(place.is_left(self.config.retry) for place in set(ended) - told)
             if lost:
                 raise JobsFailedError(
-                    f"{lost} of {len(set(ended))} jobs came to no end in {sweep_dir.absolute()}; where the launcher's "
-                    "workers have other files, give them a shared hydra.sweep.dir, and start the same command again"
+                    f"{lost} of {len(set(ended))} jobs came to no end in {sweep_dir.absolute()}; "
+                    "where the launcher's workers have other files, give them a shared "
+                    "hydra.sweep.dir, and start the same command again"
                 )
         return [results]
 
@@ -190,16 +197,19 @@ class StudySweeper(BasicSweeper):
         packing = [word for word in arguments if key_of(word).startswith("sweep.")]
         if packing and not queue:
             tell(
-                f"{packing[0]} changes nothing here: it packs the jobs of a queue; add hydra/launcher=slurm"
+                f"{packing[0]} changes nothing here: it packs the jobs of a queue; add "
+                "hydra/launcher=slurm"
             )
 
     def _refuse(
         self, jobs: Sequence[Sequence[str]], planner: Planner, on_this_machine: bool
     ) -> Counter[Path]:
-        """Raise the first error in a value of any job; one whose files are missing does not stop the others.
+        """Raise the first error in a value of any job; one whose files are missing does not stop
+        the others.
 
         Returns:
-            How many models the jobs have to train, of those whose files are there, by the folder of their study.
+            How many models the jobs have to train, of those whose files are there, by the folder of
+            their study.
         """
         check = get_method(self.checking)(planner, on_this_machine=on_this_machine)
         lacking, models = list[DgbenchError](), Counter[Path]()
@@ -215,7 +225,9 @@ class StudySweeper(BasicSweeper):
         return models
 
     def _raise_failed(self, jobs: Sequence[Sequence[str]], results: Sequence[JobReturn]) -> None:
-        """Name the jobs that failed in another package's launcher; those of dgbench say it and give no results."""
+        """Name the jobs that failed in another package's launcher; those of dgbench say it and give
+        no results.
+        """
         assert self.config is not None
         failed, errors = list[str](), list[Exception]()
         for name, result in zip(labels(jobs), results, strict=False):

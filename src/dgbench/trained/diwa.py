@@ -1,14 +1,17 @@
-"""Runs that started from the same weights as one model, the mean of their weights (DiWA: Rame et al., 2022).
+"""Runs that started from the same weights as one model, the mean of their weights (DiWA: Rame et
+al., 2022).
 
-Runs of one fold belong together if they differ in nothing but their hyperparameters, as the draws of one trial of a
-search do: the same seed gave them the same initial weights, and the mean of networks that were fine-tuned from one
-point is a network that works. Of each run the weights of its best evaluation on the training environments' validation
-images are taken, or the last ones of a run that kept no others. Parameters are averaged; running statistics, and what
-an algorithm remembers, are those of the first run.
+Runs of one fold belong together if they differ in nothing but their hyperparameters, as the draws
+of one trial of a search do: the same seed gave them the same initial weights, and the mean of
+networks that were fine-tuned from one point is a network that works. Of each run the weights of its
+best evaluation on the training environments' validation images are taken, or the last ones of a run
+that kept no others. Parameters are averaged; running statistics, and what an algorithm remembers,
+are those of the first run.
 
 - ``diwa_uniform``: all of them.
-- ``diwa_greedy`` (the paper's restricted selection): the best first, by mean accuracy over the training environments'
-  validation images; a run stays if with it the mean's accuracy on all these images together is no lower.
+- ``diwa_greedy`` (the paper's restricted selection): the best first, by mean accuracy over the
+  training environments' validation images; a run stays if with it the mean's accuracy on all these
+  images together is no lower.
 """
 
 from __future__ import annotations
@@ -62,7 +65,8 @@ Siblings = list[tuple[Path, ModelRecord]]
 
 
 def siblings(models: Sequence[Any], trust: bool = False) -> list[Siblings]:
-    """Group the runs in some folders by fold and initial weights: runs of a group differ in :data:`FREE` keys only.
+    """Group the runs in some folders by fold and initial weights: runs of a group differ in
+    :data:`FREE` keys only.
 
     A run that is not finished, or has no other beside it, is left out with a warning.
 
@@ -87,7 +91,8 @@ def siblings(models: Sequence[Any], trust: bool = False) -> list[Siblings]:
     together = [sorted(group.values(), key=_place) for group in groups.values() if len(group) > 1]
     if not together:
         raise ConfigError(
-            f"averaging needs two runs or more that started from the same weights; {_differences(alone)}"
+            "averaging needs two runs or more that started from the same weights; "
+            f"{_differences(alone)}"
         )
     for folder, _ in alone:
         log.warning("%s is left out: no other run here has its fold and initial weights", folder)
@@ -167,7 +172,8 @@ def averaged(
         model = member(folder)
         if misfit(_weights(carrier), weights := _weights(model)):
             raise ConfigError(
-                f"{first} and {folder} have different networks, which have no mean; name runs of one"
+                f"{first} and {folder} have different networks, which have no mean; name runs of "
+                "one"
             )
         candidate = RunningMean(
             mean.count, {key: value.clone() for key, value in mean.mean.items()}
@@ -207,7 +213,9 @@ def _put(model: LoadedModel, values: Mapping[str, Tensor]) -> None:
 
 
 def _record(records: Sequence[ModelRecord], kind: str, run: str) -> ModelRecord:
-    """Build the record of the mean: its first member's, without hyperparameters of the algorithm, which may differ."""
+    """Build the record of the mean: its first member's, without hyperparameters of the algorithm,
+    which may differ.
+    """
     first = records[0]
     identity = RunIdentity(**first.identity)
     trials = {record.identity["trial"] for record in records}

@@ -1,10 +1,13 @@
-"""A ``model.pkl`` of DomainBed's ``train.py`` as a model: networks rebuilt from what it says, weights by name.
+"""A ``model.pkl`` of DomainBed's ``train.py`` as a model: networks rebuilt from what it says,
+weights by name.
 
-The file holds ``args`` (dataset, algorithm, test environments, ...), ``model_hparams``, the shape of
-an image, numbers of classes and environments, and ``model_dict``, the state of the algorithm. Nothing
-of it is run: hyperparameters that a random search drew are numbers of NumPy, read as numbers.
+The file holds ``args`` (dataset, algorithm, test environments, ...), ``model_hparams``, the shape
+of an image, numbers of classes and environments, and ``model_dict``, the state of the algorithm.
+Nothing of it is run: hyperparameters that a random search drew are numbers of NumPy, read as
+numbers.
 
-Source: ``domainbed/scripts/train.py`` (``save_checkpoint``), ``networks.py`` and ``algorithms.py`` (``predict``).
+Source: ``domainbed/scripts/train.py`` (``save_checkpoint``), ``networks.py`` and ``algorithms.py``
+    (``predict``).
 """
 
 from __future__ import annotations
@@ -36,13 +39,15 @@ from dgbench.validation import some_of
 PARTS = ("args", "model_dict", "model_hparams", "model_input_shape", "model_num_classes")
 MOST_CLASSES = 100_000
 MOST_SIDE = 1024  # pixels
-#: algorithms whose ``predict`` is more than a classifier on a featurizer, and why they are not rebuilt
+#: algorithms whose ``predict`` is more than a classifier on a featurizer, and why they are not
+#: rebuilt
 OTHERWISE = {
     "ARM": "predicts groups of images together",
     "MTL": "puts an embedding of the environments before its classifier",
     "URM": "puts a function behind its featurizer",
 }
-#: beginnings of the names of featurizer and classifier in ``model_dict``, in the order in which ``predict`` uses them
+#: beginnings of the names of featurizer and classifier in ``model_dict``, in the order in which
+#: ``predict`` uses them
 NETWORKS = (
     ("network_sma.0.", "network_sma.1."),  # ERM++ predicts with its average
     ("network.net.0.", "network.net.1."),  # Fish
@@ -146,12 +151,13 @@ def domainbed_model(
         classes: names of the K classes; empty where they are those of the dataset.
 
     Raises:
-        WeightsError: it is something else, not trusted, or of a network or algorithm that is not rebuilt here.
+        WeightsError: it is something else, not trusted, or of a network or algorithm that is not
+            rebuilt here.
     """
     if not is_domainbed(content):
         raise WeightsError(
-            f"model={file} is no model.pkl of DomainBed, which holds {', '.join(PARTS)}; name a run, a program or "
-            "MODULE:FUNCTION"
+            f"model={file} is no model.pkl of DomainBed, which holds {', '.join(PARTS)}; name a "
+            "run, a program or MODULE:FUNCTION"
         )
     described = [
         content[name]
@@ -161,8 +167,8 @@ def domainbed_model(
         names = some_of(unknown_classes(described))
         if not trust:
             raise WeightsError(
-                f"model={file} describes itself with values of {names}, which would run; if you trust whoever made "
-                "it, add trust=true"
+                f"model={file} describes itself with values of {names}, which would run; if you "
+                "trust whoever made it, add trust=true"
             )
         content = _unpickled(file)
     try:
@@ -201,7 +207,9 @@ def _unpickled(file: Path) -> Any:
 
 
 def _seen(dataset: str, tested: Sequence[int]) -> dict[str, list[str]]:
-    """Name the environments that a model was trained on; nothing is known of a dataset of somebody's own."""
+    """Name the environments that a model was trained on; nothing is known of a dataset of
+    somebody's own.
+    """
     if dataset not in DATASETS:
         return {}
     ours, environments = DATASETS[dataset]
@@ -218,22 +226,23 @@ def _networks(
 ) -> nn.Module:
     if algorithm in OTHERWISE:
         raise WeightsError(
-            f"model={file} is of {algorithm}, which {OTHERWISE[algorithm]}, and is not rebuilt; give a function that "
-            "loads it, model=MODULE:FUNCTION"
+            f"model={file} is of {algorithm}, which {OTHERWISE[algorithm]}, and is not rebuilt; "
+            "give a function that loads it, model=MODULE:FUNCTION"
         )
     family = FAMILIES.get(image[1])
     if family is None or image[1] != image[2]:
         raise WeightsError(
-            f"model={file} sees images of {image}, and networks of DomainBed are rebuilt for sides of "
-            f"{', '.join(map(str, FAMILIES))}; give a function that loads it, model=MODULE:FUNCTION"
+            f"model={file} sees images of {image}, and networks of DomainBed are rebuilt for "
+            f"sides of {', '.join(map(str, FAMILIES))}; give a function that loads it, "
+            "model=MODULE:FUNCTION"
         )
     pair = next(
         (pair for pair in NETWORKS if all(any(n.startswith(p) for n in state) for p in pair)), None
     )
     if pair is None:
         raise WeightsError(
-            f"model={file} is of {algorithm} and has no featurizer and classifier ({some_of(sorted(state))}); give a "
-            "function that loads it, model=MODULE:FUNCTION"
+            f"model={file} is of {algorithm} and has no featurizer and classifier "
+            f"({some_of(sorted(state))}); give a function that loads it, model=MODULE:FUNCTION"
         )
     kind = TaperedSpec if hparams.get("nonlinear_classifier") else LinearSpec
     try:
@@ -247,12 +256,14 @@ def _networks(
     tensors = _renamed(state, pair, family)
     if problems := misfit(networks.state_dict(), tensors, may_add=("0.body.fc.*",)):
         raise WeightsError(
-            f"model={file}: the weights of {algorithm} do not fit the network that its hyperparameters name: "
-            f"{problems}; give a function that loads it, model=MODULE:FUNCTION"
+            f"model={file}: the weights of {algorithm} do not fit the network that its "
+            f"hyperparameters name: {problems}; give a function that loads it, "
+            "model=MODULE:FUNCTION"
         )
     if names := not_finite(tensors):
         raise WeightsError(
-            f"model={file} holds numbers that are not finite, in {some_of(names)}: its training diverged"
+            f"model={file} holds numbers that are not finite, in {some_of(names)}: its training "
+            "diverged"
         )
     networks.load_state_dict(tensors, strict=False)
     return networks

@@ -1,7 +1,8 @@
 """Evaluating a model in the folds of a dataset: the rows that training would have written.
 
-A model is evaluated in the folds whose tested environments it never saw. On the dataset that it was trained on, the
-rows are those of the run itself; elsewhere they are the model's, as evaluated there.
+A model is evaluated in the folds whose tested environments it never saw. On the dataset that it was
+trained on, the rows are those of the run itself; elsewhere they are the model's, as evaluated
+there.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class Subject:
 
         Args:
             model: loaded.
-            name: for tables; empty takes the algorithm of a run, as ``ALGORITHM@DATASET``, or what named the model.
+            name: for tables; empty takes the algorithm of a run, as ``ALGORITHM@DATASET``, or what
+                named the model.
             source: what named it.
         """
         record = model.record
@@ -133,9 +135,10 @@ def domain(env: str) -> str:
 def folds_of(subject: Subject, planned: Sequence[Fold], info: DatasetInfo) -> list[Fold]:
     """List the folds whose tested environments the model never saw.
 
-    A run on the dataset that it was trained on has one fold, its own. On another form of the same images (the same
-    photographs, corrupted) it has the folds that test none of the domains that it was trained on, and so has a model
-    whose file names these (DomainBed's ``model.pkl``). Any other model has all folds.
+    A run on the dataset that it was trained on has one fold, its own. On another form of the same
+    images (the same photographs, corrupted) it has the folds that test none of the domains that it
+    was trained on, and so has a model whose file names these (DomainBed's ``model.pkl``). Any other
+    model has all folds.
 
     Args:
         subject: the model.
@@ -154,8 +157,8 @@ def folds_of(subject: Subject, planned: Sequence[Fold], info: DatasetInfo) -> li
         ]
         if not own_folds:
             raise ConfigError(
-                f"fold {record.identity['fold']} of {record.identity['protocol']} is not among the folds of this "
-                "protocol; leave protocol= out, and the run's own counts"
+                f"fold {record.identity['fold']} of {record.identity['protocol']} is not among "
+                "the folds of this protocol; leave protocol= out, and the run's own counts"
             )
         return own_folds
     seen, names = subject.domains_seen(info), info.everywhere
@@ -167,8 +170,8 @@ def folds_of(subject: Subject, planned: Sequence[Fold], info: DatasetInfo) -> li
     if seen and not unseen:
         training = record.training if record is not None else sorted(seen)
         raise ConfigError(
-            f"{subject.name} was trained on {', '.join(training)}, images of every environment that it would be "
-            "tested in; choose another dataset, or a run that holds out a domain"
+            f"{subject.name} was trained on {', '.join(training)}, images of every environment "
+            "that it would be tested in; choose another dataset, or a run that holds out a domain"
         )
     return unseen
 
@@ -178,11 +181,12 @@ def _plain(value: Mapping[str, Any]) -> Any:
 
 
 def identity_of(subject: Subject, fold: Fold, info: DatasetInfo, protocol: str) -> RunIdentity:
-    """Build the identity of the rows: the run's own on its own dataset, else that of the model as evaluated here.
+    """Build the identity of the rows: the run's own on its own dataset, else that of the model as
+    evaluated here.
 
-    A model that dgbench did not train has the backbone, initial weights and tuning ``evaluated``, and stands in every
-    table of the same environments and protocol. A run on another dataset is called ``ALGORITHM@DATASET``, where it was
-    trained.
+    A model that dgbench did not train has the backbone, initial weights and tuning ``evaluated``,
+    and stands in every table of the same environments and protocol. A run on another dataset is
+    called ``ALGORITHM@DATASET``, where it was trained.
     """
     record = subject.model.record
     if record is not None and subject.trained_on(info):
@@ -313,9 +317,11 @@ def _unlearnable(
     environments: Environments,
     recipes: Sequence[ErrorRecipe],
 ) -> dict[str, float]:
-    """Find what a model is tested on and was not trained on; its run's own words on its own dataset, where it has any.
+    """Find what a model is tested on and was not trained on; its run's own words on its own
+    dataset, where it has any.
 
-    Nothing is known of a model that was trained elsewhere, nor of a run that did not record its classes.
+    Nothing is known of a model that was trained elsewhere, nor of a run that did not record its
+    classes.
     """
     record = subject.model.record
     if record is None:
@@ -331,7 +337,8 @@ def validation_accuracy(
     protocol: Mapping[str, Any],
     settings: TrainerSettings,
 ) -> Accuracy:
-    """Compute a run's accuracy on the validation images of its training environments; no other images are looked at.
+    """Compute a run's accuracy on the validation images of its training environments; no other
+    images are looked at.
 
     Raises:
         ConfigError: the dataset is another one, or does not have its fold.
@@ -339,8 +346,8 @@ def validation_accuracy(
     subject, info = Subject.of(model, "", ""), environments.info
     if not subject.trained_on(info):
         raise ConfigError(
-            f"runs of {model.record.identity['dataset']} are chosen on their own validation images, and these are "
-            "others; correct dataset.root"
+            f"runs of {model.record.identity['dataset']} are chosen on their own validation "
+            "images, and these are others; correct dataset.root"
         )
     (fold,) = folds_of(subject, planned_folds(protocol, info), info)
     fold_images = environments_of(fold, environments)
@@ -362,7 +369,9 @@ def validation_accuracy(
 def _recipes(
     subject: Subject, fold: Fold, environments: Environments, subsets: Sequence[str]
 ) -> list[ErrorRecipe]:
-    """List the errors to record; of a run on another form of these images, only domains it never saw are held out."""
+    """List the errors to record; of a run on another form of these images, only domains it never
+    saw are held out.
+    """
     recipes = recipes_of(fold, environments, subsets, subject.grouped)
     domains = subject.domains_seen(environments.info)
     return (
@@ -380,13 +389,16 @@ def counted(
     tell: Callable[[str], None] = lambda text: None,
     listen: Callable[[EvalBatch, Tensor], None] | None = None,
 ) -> Counts:
-    """Sum up ``seen``, ``wrong`` and ``loss`` of every eval set that some recipe mixes, each evaluated once.
+    """Sum up ``seen``, ``wrong`` and ``loss`` of every eval set that some recipe mixes, each
+    evaluated once.
 
     Args:
-        logits: (x, name of the eval set, number of the batch) -> (n, K), x on the device of the environments.
+        logits: (x, name of the eval set, number of the batch) -> (n, K), x on the device of the
+            environments.
         environments: the images.
         recipes: errors that are asked for.
-        settings: size of a batch, and precision; ``bf16-mixed`` and ``16-mixed`` predict as they trained.
+        settings: size of a batch, and precision; ``bf16-mixed`` and ``16-mixed`` predict as they
+            trained.
         group_size: images whose predictions depend on one another.
         tell: called with the eval set that comes next.
         listen: is given every batch and its logits.
@@ -419,7 +431,9 @@ def _autocast(precision: str, device: str) -> AbstractContextManager[object]:
 
 
 def _logits(subject: Subject, environments: Environments) -> Logits:
-    """Return what computes logits: a run on its own dataset, batch by batch as in training; else :class:`Adapted`."""
+    """Return what computes logits: a run on its own dataset, batch by batch as in training; else
+    :class:`Adapted`.
+    """
     model, catalog = subject.model, environments.catalog
     if isinstance(model, LoadedModel) and subject.trained_on(environments.info):
         run = model.run
@@ -436,8 +450,8 @@ class Adapted:
         preprocessing: of the dataset's images.
 
     Raises:
-        ConfigError: the model lacks a class, or names none where their order is unclear; it sees other channels, or
-            vectors of another length.
+        ConfigError: the model lacks a class, or names none where their order is unclear; it sees
+            other channels, or vectors of another length.
     """
 
     def __init__(
@@ -453,20 +467,20 @@ class Adapted:
         if inputs.image[0] != preprocessing.image[0]:
             form = "vectors of {} features" if inputs.vectors else "images of {} channels"
             raise ConfigError(
-                f"the model sees {form.format(inputs.image[0])}, the dataset has {preprocessing.image[0]}; choose "
-                "another dataset"
+                f"the model sees {form.format(inputs.image[0])}, the dataset has "
+                f"{preprocessing.image[0]}; choose another dataset"
             )
         if not model.classes and is_unclear(classes):
             raise ConfigError(
-                f"the order of the model's {len(classes)} outputs is not known: the dataset's classes are ordered "
-                f"{some_of(classes, 4)}, which is another order as numbers than as text; name the outputs in their "
-                "order with classes=[...]"
+                f"the order of the model's {len(classes)} outputs is not known: the dataset's "
+                f"classes are ordered {some_of(classes, 4)}, which is another order as numbers "
+                "than as text; name the outputs in their order with classes=[...]"
             )
         missing = [name for name in classes if model.classes and name not in model.classes]
         if missing:
             raise ConfigError(
-                f"the model knows no class {some_of(missing)} of the dataset; name its outputs in their order with "
-                "classes=[...], or choose a dataset of its classes"
+                f"the model knows no class {some_of(missing)} of the dataset; name its outputs in "
+                "their order with classes=[...], or choose a dataset of its classes"
             )
         aligned = not model.classes or model.classes == tuple(classes)
         self._columns = (
@@ -474,15 +488,17 @@ class Adapted:
         )
 
     def __call__(self, x: Tensor, name: str, index: int) -> Tensor:
-        """Map (n, C, H, W) images as the dataset gives them to (n, K) logits; a batch's (name, index) is unused."""
+        """Map (n, C, H, W) images as the dataset gives them to (n, K) logits; a batch's (name,
+        index) is unused.
+        """
         like = next((p for p in self.model.parameters() if p.is_floating_point()), x)
         logits: Tensor = self.model(self._images(x).to(like.dtype))
         k = len(self.model.classes or self.classes)
         if not isinstance(logits, Tensor) or logits.shape != (len(x), k):
             shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise ConfigError(
-                f"the model makes {shape} of {len(x)} images of {k} classes, not logits (n, {k}); name its outputs in "
-                "their order with classes=[...], or name another model"
+                f"the model makes {shape} of {len(x)} images of {k} classes, not logits (n, {k}); "
+                "name its outputs in their order with classes=[...], or name another model"
             )
         return logits if self._columns is None else logits[:, self._columns.to(logits.device)]
 

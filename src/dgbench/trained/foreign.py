@@ -59,8 +59,8 @@ class Foreign(Predictor):
             raise
         except Exception as error:  # somebody else's function may raise anything
             raise ConfigError(
-                f"the model cannot take images of shape {tuple(x.shape)} ({one_line(error)}); name a function from "
-                "images to logits, or another dataset"
+                f"the model cannot take images of shape {tuple(x.shape)} ({one_line(error)}); "
+                "name a function from images to logits, or another dataset"
             ) from error
 
 
@@ -70,7 +70,8 @@ def foreign(
     weights: str | Path | None = None,
     trust: bool = False,
 ) -> Callable[[Preprocessing], Predictor]:
-    """Resolve what names a model to a function that loads it, once the images of the dataset are known.
+    """Resolve what names a model to a function that loads it, once the images of the dataset are
+    known.
 
     Args:
         model: a ``torch.export`` file (.pt2), a TorchScript file, a ``model.pkl`` of DomainBed,
@@ -80,9 +81,9 @@ def foreign(
         trust: load files of ``torch.export`` and TorchScript, which are programs.
 
     Returns:
-        A function of the preprocessing of the dataset, for a model that names no images of its own. It raises
-        ConfigError for an unknown function or a program that is not trusted, WeightsError for a file that cannot be
-        read, or holds something else.
+        A function of the preprocessing of the dataset, for a model that names no images of its own.
+        It raises ConfigError for an unknown function or a program that is not trusted, WeightsError
+        for a file that cannot be read, or holds something else.
 
     Raises:
         ConfigError: it is neither callable, a file, MODULE:FUNCTION, nor a model of timm.
@@ -102,8 +103,9 @@ def foreign(
 
     if not path.is_file() and ("/" in model or not timm.is_model(model.partition(".")[0])):
         raise ConfigError(
-            f"model={model} is neither a file or folder nor a model of timm; name a run's folder, a .pt2 or "
-            "TorchScript file, a model.pkl of DomainBed, MODULE:FUNCTION, or a name of timm.list_models()"
+            f"model={model} is neither a file or folder nor a model of timm; name a run's folder, "
+            "a .pt2 or TorchScript file, a model.pkl of DomainBed, MODULE:FUNCTION, or a name of "
+            "timm.list_models()"
         )
     return partial(_timm, model, classes, weights)
 
@@ -129,17 +131,20 @@ def _of_tensors(path: Path, classes: Sequence[str], trust: bool) -> Predictor:
     if not dict(groups_of(content)):
         unknown = some_of(unknown_classes(content)) or "plain values"
         raise WeightsError(
-            f"model={path} holds no named tensors but {unknown}, which is never run; name another file"
+            f"model={path} holds no named tensors but {unknown}, which is never run; name another "
+            "file"
         )
     raise WeightsError(
-        f"model={path} holds tensors and no network; name the network too, e.g. model=resnet18 weights={path}"
+        f"model={path} holds tensors and no network; name the network too, e.g. model=resnet18 "
+        f"weights={path}"
     )
 
 
 def _program(path: Path, trust: bool) -> Callable[[Tensor], Tensor]:
     if not trust:
         raise ConfigError(
-            f"model={path} is a program, which would run; if you trust whoever made it, add trust=true"
+            f"model={path} is a program, which would run; if you trust whoever made it, add "
+            "trust=true"
         )
     try:
         if path.suffix == EXPORTED:
@@ -150,7 +155,8 @@ def _program(path: Path, trust: bool) -> Callable[[Tensor], Tensor]:
             return torch.jit.load(path, map_location="cpu").eval()  # type: ignore[no-any-return,no-untyped-call]
     except Exception as error:  # both readers raise whatever they stumble over
         raise WeightsError(
-            f"model={path} cannot be loaded ({one_line(error)}); export it again with torch.export.save"
+            f"model={path} cannot be loaded ({one_line(error)}); export it again with "
+            "torch.export.save"
         ) from error
 
 
@@ -188,7 +194,8 @@ def _timm(
             else reason_of(error)[:120]
         )
         raise WeightsError(
-            f"model={name} cannot be had ({reason}); give its tensors with weights=FILE, a .pth or .safetensors file"
+            f"model={name} cannot be had ({reason}); give its tensors with weights=FILE, a .pth "
+            "or .safetensors file"
         ) from error
     pretrained = network.pretrained_cfg
     channels, height, width = pretrained.get("input_size", preprocessing.image)
@@ -203,7 +210,9 @@ def _timm(
 
 
 def _filled(name: str, content: Any, weights: str | Path) -> nn.Module:
-    """Build the network with as many outputs as the file's last layer has, and load the file's tensors into it."""
+    """Build the network with as many outputs as the file's last layer has, and load the file's
+    tensors into it.
+    """
     import timm
 
     with torch.device("meta"):

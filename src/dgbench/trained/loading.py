@@ -53,15 +53,15 @@ def load(
 ) -> Predictor:
     """Load a trained model in evaluation mode, without its dataset or configuration.
 
-    ``model(x)`` maps (n, C, H, W) normalized images to (n, K) logits, ``model.predict(images)`` takes image files, PIL
-    images, arrays or tensors. Averaged weights (``averaging=swad``, ``eoa``) are those that were evaluated. No code
-    runs that a file holds or names, unless ``trust`` is set.
+    ``model(x)`` maps (n, C, H, W) normalized images to (n, K) logits, ``model.predict(images)``
+    takes image files, PIL images, arrays or tensors. Averaged weights (``averaging=swad``, ``eoa``)
+    are those that were evaluated. No code runs that a file holds or names, unless ``trust`` is set.
 
     Args:
-        run: a run's folder, an archive of one (.zip, .tar, ...), or one of its checkpoints; a list of them is an
-            ensemble, whose logits are the mean of theirs.
-        step: weights of the ``last`` evaluation, or of the ``best`` one: with the lowest error on the training
-            environments' validation images. A checkpoint is what it is.
+        run: a run's folder, an archive of one (.zip, .tar, ...), or one of its checkpoints; a list
+            of them is an ensemble, whose logits are the mean of theirs.
+        step: weights of the ``last`` evaluation, or of the ``best`` one: with the lowest error on
+            the training environments' validation images. A checkpoint is what it is.
         device: that the model goes to.
         trust: import whatever classes ``model.json`` names; else those that ``conf/`` names.
 
@@ -102,7 +102,8 @@ def _weights_of(folder: Path, record: ModelRecord, step: str) -> Path:
     file = folder / "checkpoints" / f"{step}.ckpt"
     if not file.is_file():
         raise RecordError(
-            f"{folder} has no checkpoints/{step}.ckpt ({read_status(folder) or 'not started'}); train it"
+            f"{folder} has no checkpoints/{step}.ckpt ({read_status(folder) or 'not started'}); "
+            "train it"
         )
     if not is_done(folder):
         log.warning(
@@ -115,8 +116,8 @@ def _loaded(record: ModelRecord, file: Path) -> LoadedModel:
     content: Any = read_tensors(file)
     if unknown := unknown_classes(content):
         raise WeightsError(
-            f"{file} holds values of {some_of(unknown)}, which is never run and no checkpoint of dgbench has; name "
-            "another"
+            f"{file} holds values of {some_of(unknown)}, which is never run and no checkpoint of "
+            "dgbench has; name another"
         )
     _refuse_larger(record, file)
     module = record.build()
@@ -131,15 +132,16 @@ def _loaded(record: ModelRecord, file: Path) -> LoadedModel:
         ) from error
     if problems:
         raise WeightsError(
-            f"{file} belongs to another network than {MODEL_FILE} names: {problems}; keep a checkpoint in the "
-            "folder of its run"
+            f"{file} belongs to another network than {MODEL_FILE} names: {problems}; keep a "
+            "checkpoint in the folder of its run"
         )
     module.load_state_dict(tensors)
     return LoadedModel(module, record, step)
 
 
 def _refuse_larger(record: ModelRecord, file: Path) -> None:
-    """Refuse a network far larger than the weights that are said to fill it, before it takes memory.
+    """Refuse a network far larger than the weights that are said to fill it, before it takes
+    memory.
 
     Raises:
         RecordError: it is far larger.
@@ -162,7 +164,8 @@ def _refuse_larger(record: ModelRecord, file: Path) -> None:
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     if size > limit:
         raise RecordError(
-            f"{MODEL_FILE} names a network of {size:.3g} bytes, more than {file} holds; train it again"
+            f"{MODEL_FILE} names a network of {size:.3g} bytes, more than {file} holds; train it "
+            "again"
         )
 
 
@@ -184,8 +187,9 @@ def _state(content: Any, record: ModelRecord, file: Path) -> tuple[int, dict[str
     rule = record.averaging_rule()
     if rule is not None and rule.final_only:
         raise WeightsError(
-            f"{file} holds weights that were never evaluated alone ({record.identity['averaging']} averages them); "
-            "name the folder of the run, or its best.ckpt"
+            f"{file} holds weights that were never evaluated alone "
+            f"({record.identity['averaging']} averages them); name the folder of the run, or its "
+            "best.ckpt"
         )
     if rule is not None:
         rule.load_state_dict(runs[name]["averaging"])
@@ -209,8 +213,8 @@ def _refuse_folder_of_runs(folder: Path) -> None:
     runs = run_folders(folder)
     examples = ", ".join(str(run.relative_to(folder)) for run in runs[:3])
     raise RecordError(
-        f"{folder} holds {len(runs)} models ({examples}{', ...' if len(runs) > 3 else ''}); name one of them, or pass "
-        "several as a list for an ensemble"
+        f"{folder} holds {len(runs)} models ({examples}{', ...' if len(runs) > 3 else ''}); name "
+        "one of them, or pass several as a list for an ensemble"
     )
 
 

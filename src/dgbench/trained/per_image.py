@@ -1,4 +1,6 @@
-"""What is kept of single images when a model is evaluated: features and predictions, in files beside the rows."""
+"""What is kept of single images when a model is evaluated: features and predictions, in files
+beside the rows.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,13 @@ def write_features(
     recipes: Sequence[ErrorRecipe],
     most: int,
 ) -> None:
-    """Write features of up to ``most`` images of each environment: ``test`` ones if any, else ``val`` ones.
+    """Write features of up to ``most`` images of each environment: ``test`` ones if any, else
+    ``val`` ones.
 
-    The file holds ``features`` (n, m) float16, ``env``, ``held_out``, ``label`` and ``predicted`` (n,), and ``about``,
-    JSON with the names of environments and classes. Which images are taken depends on their eval set alone, so that
-    several models are seen on the same ones. Environments whose error mixes several eval sets are left out.
+    The file holds ``features`` (n, m) float16, ``env``, ``held_out``, ``label`` and ``predicted``
+    (n,), and ``about``, JSON with the names of environments and classes. Which images are taken
+    depends on their eval set alone, so that several models are seen on the same ones. Environments
+    whose error mixes several eval sets are left out.
 
     Args:
         folder: that receives it.
@@ -51,7 +55,8 @@ def write_features(
     """
     if not isinstance(model, LoadedModel):
         raise ConfigError(
-            "features= needs a run of dgbench, whose featurizer is known; leave it out for this model"
+            "features= needs a run of dgbench, whose featurizer is known; leave it out for this "
+            "model"
         )
     recipe_by_env = {
         r.env: r
@@ -60,7 +65,8 @@ def write_features(
     }
     if not recipe_by_env:
         raise ConfigError(
-            "features= needs environments with images of their own; set dataset.evaluation=sampled for painted ones"
+            "features= needs environments with images of their own; set "
+            "dataset.evaluation=sampled for painted ones"
         )
     parts: dict[str, list[np.ndarray]] = {
         name: [] for name in ("features", "env", "held_out", "label", "predicted")
@@ -100,7 +106,8 @@ Listen = Callable[[EvalBatch, Tensor], None]
 def prediction_files(
     runs: Sequence[PredictedRun], step: int, environments: Environments
 ) -> Iterator[Listen | None]:
-    """Yield a listener for every batch and its (n, K) logits; write a file for each run (fold) once all went well.
+    """Yield a listener for every batch and its (n, K) logits; write a file for each run (fold) once
+    all went well.
 
     Raises:
         ConfigError: pyarrow is not installed.

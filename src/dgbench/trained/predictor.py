@@ -1,4 +1,6 @@
-"""A trained model as an ordinary module that knows its classes, and how pictures or vectors become its input."""
+"""A trained model as an ordinary module that knows its classes, and how pictures or vectors become
+its input.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,8 @@ class Predictor(nn.Module):
         step: optimizer steps that a run had made; 0 of any other model.
         averaged: hashes of the runs that it is the mean of, where it is one.
         title: what tables call it, where its file says that.
-        seen: dataset -> environments of it that the model was trained on, as far as its file says it.
+        seen: dataset -> environments of it that the model was trained on, as far as its file says
+            it.
     """
 
     record: ModelRecord | None = None
@@ -86,15 +89,17 @@ class Predictor(nn.Module):
     def predict(self, images: Any) -> Predictions:
         """Predict the class of every picture.
 
-        Pictures are resized and normalized as those that the model was trained on. A method whose predictions depend on
-        what it sees together (ARM) takes the pictures in groups of ``group_size``, in the order given.
+        Pictures are resized and normalized as those that the model was trained on. A method whose
+        predictions depend on what it sees together (ARM) takes the pictures in groups of
+        ``group_size``, in the order given.
 
         Args:
             images: image files, PIL images, arrays or tensors, one or many; see
                 :func:`batches`. An array (n, d) for a model of vectors.
 
         Raises:
-            DataError: something that is no picture, or has other channels than the model was trained on.
+            DataError: something that is no picture, or has other channels than the model was
+                trained on.
         """
         group = max(1, self.group_size)
         size = group * max(1, AT_ONCE // group)
@@ -107,7 +112,8 @@ class Predictor(nn.Module):
 
 
 class LoadedModel(Predictor):
-    """A trained run in evaluation mode: (n, C, H, W) normalized images, or (n, d) vectors -> (n, K) logits.
+    """A trained run in evaluation mode: (n, C, H, W) normalized images, or (n, d) vectors -> (n, K)
+    logits.
 
     Args:
         module: the run.
@@ -115,7 +121,8 @@ class LoadedModel(Predictor):
         step: optimizer steps after which it had these weights.
 
     Attributes:
-        run: the :class:`~dgbench.training.modules.SingleRun`; ``run.networks`` holds featurizer and classifier.
+        run: the :class:`~dgbench.training.modules.SingleRun`; ``run.networks`` holds featurizer and
+            classifier.
     """
 
     record: ModelRecord
@@ -177,7 +184,8 @@ class Ensemble(Predictor):
                 )
             if member.preprocessing != first.preprocessing:
                 raise RecordError(
-                    "an ensemble needs models of images of one size and normalization; load them apart"
+                    "an ensemble needs models of images of one size and normalization; load them "
+                    "apart"
                 )
         super().__init__(
             first.classes, first.preprocessing, max(member.group_size for member in members)
@@ -191,19 +199,24 @@ class Ensemble(Predictor):
 
 
 def batches(images: Any, to: Preprocessing, size: int) -> Iterator[Tensor]:
-    """Convert pictures to batches of input to the network, (n, C, H, W) each; vectors as :func:`vector_batches` does.
+    """Convert pictures to batches of input to the network, (n, C, H, W) each; vectors as
+    :func:`vector_batches` does.
 
     Args:
         images: one picture, a sequence of them, or an array or tensor of n. A picture is
 
             - the path of an image file, or a PIL image;
-            - a uint8 array (H, W) or (H, W, channels), or a uint8 tensor (channels, H, W), of 1, 3 or 4 channels;
-            - a floating-point array (H, W, C) or tensor (C, H, W) with values in [0, 1], before normalization.
-        to: what the network was trained on. Pictures of another size are resized, as those that it was trained on.
+            - a uint8 array (H, W) or (H, W, channels), or a uint8 tensor (channels, H, W), of 1, 3
+              or 4 channels;
+            - a floating-point array (H, W, C) or tensor (C, H, W) with values in [0, 1], before
+              normalization.
+        to: what the network was trained on. Pictures of another size are resized, as those that it
+            was trained on.
         size: pictures in a batch.
 
     Raises:
-        DataError: something else, other channels, values outside [0, 1], or a file that cannot be read.
+        DataError: something else, other channels, values outside [0, 1], or a file that cannot be
+            read.
     """
     if to.vectors:
         yield from vector_batches(images, to.image[0], size)
@@ -222,7 +235,8 @@ def pictures_of(images: Any) -> Sequence[Any]:
     if isinstance(images, Sequence) and len(images):
         return images
     raise DataError(
-        f"{type(images).__name__} holds no pictures; give files, PIL images, arrays or tensors, one or a list of them"
+        f"{type(images).__name__} holds no pictures; give files, PIL images, arrays or tensors, "
+        "one or a list of them"
     )
 
 
@@ -250,14 +264,14 @@ def _floating(picture: Any, to: Preprocessing) -> Tensor:
     values = values[None] if values.dim() == 2 else values
     if values.dim() != 3 or values.shape[0] != to.image[0]:
         raise DataError(
-            f"a picture of shape {tuple(values.shape)} is not (C, H, W) with C = {to.image[0]}, as this model "
-            f"was trained on (C, H, W = {', '.join(map(str, to.image))}); convert it"
+            f"a picture of shape {tuple(values.shape)} is not (C, H, W) with C = {to.image[0]}, "
+            f"as this model was trained on (C, H, W = {', '.join(map(str, to.image))}); convert it"
         )
     low, high = float(values.min()), float(values.max())
     if not (low >= -ROUNDING and high <= 1 + ROUNDING):
         raise DataError(
-            f"a picture has values from {low:.3g} to {high:.3g}; give values in [0, 1] before normalization, or call "
-            "the model itself on what is normalized already"
+            f"a picture has values from {low:.3g} to {high:.3g}; give values in [0, 1] before "
+            "normalization, or call the model itself on what is normalized already"
         )
     values = values.detach().cpu().to(torch.get_default_dtype(), copy=True)
     if tuple(values.shape) != to.image:
@@ -269,8 +283,9 @@ def _from_bytes(picture: Image.Image, to: Preprocessing) -> Tensor:
     channels, height, width = to.image
     if not to.pictures or channels != RGB:
         raise DataError(
-            f"this model was trained on images of {channels} x {height} x {width} that no picture file holds; give a "
-            f"floating-point tensor (n, {channels}, {height}, {width}) with values in [0, 1]"
+            f"this model was trained on images of {channels} x {height} x {width} that no picture "
+            f"file holds; give a floating-point tensor (n, {channels}, {height}, {width}) with "
+            "values in [0, 1]"
         )
     pixels = np.array(resized(picture, height, width))
     return torch.from_numpy(pixels).permute(2, 0, 1).to(torch.get_default_dtype()).div_(255)
@@ -301,8 +316,8 @@ def _pil(picture: Any) -> Image.Image:
     squeezed = picture[..., 0] if picture.ndim == 3 and picture.shape[2] == 1 else picture
     if squeezed.ndim not in (2, 3) or (squeezed.ndim == 3 and squeezed.shape[2] not in (3, 4)):
         raise DataError(
-            f"a uint8 picture of shape {picture.shape} has not 1, 3 or 4 channels; arrays are (H, W, channels), "
-            "tensors (channels, H, W)"
+            f"a uint8 picture of shape {picture.shape} has not 1, 3 or 4 channels; arrays are (H, "
+            "W, channels), tensors (channels, H, W)"
         )
     return Image.fromarray(np.ascontiguousarray(squeezed)).convert("RGB")
 
@@ -329,7 +344,8 @@ def vector_batches(vectors: Any, d: int, size: int) -> Iterator[Tensor]:
     rows = rows[None] if rows.dim() == 1 else rows
     if rows.dim() != 2 or rows.shape[1] != d or not len(rows):
         raise DataError(
-            f"vectors of the shape {tuple(rows.shape)} are not (n, {d}), as this model was trained on; convert them"
+            f"vectors of the shape {tuple(rows.shape)} are not (n, {d}), as this model was "
+            "trained on; convert them"
         )
     if not rows.isfinite().all():
         raise DataError("vectors hold numbers that are not finite; fill or drop them")

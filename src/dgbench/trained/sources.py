@@ -1,4 +1,6 @@
-"""From what a user names (folders, files, functions, models of timm) to models, their datasets, and rows."""
+"""From what a user names (folders, files, functions, models of timm) to models, their datasets, and
+rows.
+"""
 
 from __future__ import annotations
 
@@ -143,8 +145,8 @@ class Evaluator(Checked):
                 protocol = self._own_fold(record)
             if self.classes:
                 raise ConfigError(
-                    f"classes={shown(self.classes)} says nothing of a run on the dataset that it was trained on, whose "
-                    "classes it has; leave it out"
+                    f"classes={shown(self.classes)} says nothing of a run on the dataset that it "
+                    "was trained on, whose classes it has; leave it out"
                 )
         if self.classes:
             model.classes = tuple(self.classes)
@@ -188,7 +190,8 @@ class Evaluator(Checked):
         kind = str(self.averaging)
         if self.ensemble:
             raise ConfigError(
-                "averaging= makes one model of several runs, and so does ensemble=true; choose one of them"
+                "averaging= makes one model of several runs, and so does ensemble=true; choose "
+                "one of them"
             )
         named = model if isinstance(model, (list, tuple)) else [model]
         return [
@@ -197,7 +200,9 @@ class Evaluator(Checked):
         ]
 
     def _mean(self, group: Siblings, kind: str) -> Predictor:
-        """Average runs, judged on the dataset that they were trained on, whatever dataset the mean is evaluated on."""
+        """Average runs, judged on the dataset that they were trained on, whatever dataset the mean
+        is evaluated on.
+        """
         elsewhere = any(word.startswith(CHOOSE) for word in self.overrides)
         words = [word for word in self.overrides if word.startswith("trainer.") or not elsewhere]
         record = group[0][1]
@@ -235,8 +240,8 @@ class Evaluator(Checked):
             return config["dataset"], config["protocol"], TrainerSettings(**config["trainer"])
         if typed := _protocol_words(overrides):
             raise ConfigError(
-                f"{typed[0]} says nothing of a run, which has the fold that it was trained for unless dataset= names "
-                "another dataset; leave it out"
+                f"{typed[0]} says nothing of a run, which has the fold that it was trained for "
+                "unless dataset= names another dataset; leave it out"
             )
         local_config = self.compose(
             [word for word in overrides if not word.lstrip("+~").startswith("dataset.")]
@@ -275,7 +280,9 @@ class Evaluator(Checked):
     def _environments(
         self, keys: dict[str, Any], model: Predictor | None, device: torch.device
     ) -> Environments:
-        """Build the dataset once, on a device; what it leaves to the model is the model's own, or ImageNet's."""
+        """Build the dataset once, on a device; what it leaves to the model is the model's own, or
+        ImageNet's.
+        """
         images = ImageRecord()
         if model:
             inputs = model.preprocessing
@@ -296,7 +303,9 @@ class Evaluator(Checked):
 
 
 def _complete(run: Path, evaluated: Path) -> None:
-    """Give a run its predictions, as if it had been trained with ``trainer.predictions``, unless it has some."""
+    """Give a run its predictions, as if it had been trained with ``trainer.predictions``, unless it
+    has some.
+    """
     target = run.expanduser() / PREDICTION_FILE
     if (target.parent / STATUS_FILE).exists() and not os.path.lexists(target):
         with suppress(OSError):  # of somebody else's; the evaluated folder has them

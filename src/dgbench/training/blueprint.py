@@ -1,4 +1,6 @@
-"""What a study builds, as far as it takes no image, and why it cannot: asked by its plan and before it trains."""
+"""What a study builds, as far as it takes no image, and why it cannot: asked by its plan and before
+it trains.
+"""
 
 from __future__ import annotations
 
@@ -43,13 +45,15 @@ FIXES = {
 
 
 class Blueprint:
-    """The parts of a study whose combination can be judged before an image is decoded; networks get no memory.
+    """The parts of a study whose combination can be judged before an image is decoded; networks get
+    no memory.
 
     Args:
         planned: the study as it was planned.
 
     Raises:
-        ConfigError, WeightsError: something cannot be built, or would turn a method into another one.
+        ConfigError, WeightsError: something cannot be built, or would turn a method into another
+            one.
     """
 
     def __init__(self, planned: PlannedStudy) -> None:
@@ -63,8 +67,8 @@ class Blueprint:
         self.algorithm = algorithm_class(self.config["algorithm"]["objective"])
         if planned.info.kind == "vectors" and (reason := self.algorithm.why_not_vectors):
             raise ConfigError(
-                f"algorithm={self.config['algorithm']['name']} cannot train on vectors of features: {reason}; choose "
-                "another algorithm"
+                f"algorithm={self.config['algorithm']['name']} cannot train on vectors of "
+                f"features: {reason}; choose another algorithm"
             )
         self.head: RandomHead = build({"head": self.config["head"]}, "head")
         self.tuning: Tuning = build(self.config, "tuning")
@@ -92,7 +96,8 @@ class Blueprint:
         return self.spec.hparams
 
     def _logged_errors(self) -> list[str]:
-        """List the names of the errors that every evaluation of every fold logs; none where weights are averaged last.
+        """List the names of the errors that every evaluation of every fold logs; none where weights
+        are averaged last.
 
         See :func:`dgbench.callbacks.loggers.error_values`.
         """
@@ -115,7 +120,8 @@ class Blueprint:
         return ["error/training_val", *held_out, *names]
 
     def _check_seed_moves(self, body: nn.Module) -> None:
-        """Refuse seeds that move the random inputs of what has none: all of them would train the same run.
+        """Refuse seeds that move the random inputs of what has none: all of them would train the
+        same run.
 
         Raises:
             ConfigError: the algorithm, its surveys and its layers draw nothing.
@@ -127,8 +133,9 @@ class Blueprint:
             return
         if not draws_globally(body):
             raise ConfigError(
-                f"seed_moves=inputs moves nothing of algorithm={self.config['algorithm']['name']}, which has no random "
-                "inputs: every seed would train the same run; choose all, order or weights"
+                "seed_moves=inputs moves nothing of "
+                f"algorithm={self.config['algorithm']['name']}, which has no random inputs: every "
+                "seed would train the same run; choose all, order or weights"
             )
 
     def _check_networks(self) -> None:
@@ -148,7 +155,8 @@ class Blueprint:
         self.head.check(classifier, self.planned.weights, bool(getattr(body, "unit_length", False)))
 
     def _check_drawing(self) -> None:
-        """Refuse to draw environments where a method keeps something for each one that it trains on.
+        """Refuse to draw environments where a method keeps something for each one that it trains
+        on.
 
         Raises:
             ConfigError: networks or state have a part for each environment.
@@ -159,13 +167,15 @@ class Blueprint:
             allowed = self._shapes_with(drawn) == self._shapes_with(drawn + 1)
         if not allowed:
             raise ConfigError(
-                f"trainer.environments_per_step={self.settings.environments_per_step} cannot go with "
-                f"algorithm={self.spec.algorithm}, which keeps something for each training environment; set it to "
-                "null, or choose another algorithm"
+                f"trainer.environments_per_step={self.settings.environments_per_step} cannot go "
+                f"with algorithm={self.spec.algorithm}, which keeps something for each training "
+                "environment; set it to null, or choose another algorithm"
             )
 
     def _shapes_with(self, n_envs: int) -> tuple[Any, ...]:
-        """Collect the networks and the shapes of the state that the method has for steps of ``n_envs`` environments."""
+        """Collect the networks and the shapes of the state that the method has for steps of
+        ``n_envs`` environments.
+        """
         sizes = replace(self.bare_sizes, n_features=0, n_envs=n_envs)
         with torch.device("meta"):
             networks, sizes = build_networks(
@@ -184,7 +194,9 @@ class Blueprint:
         return Blueprint.featurizer(self, image)
 
     def _check_combination(self) -> None:
-        """Refuse sharpness-aware updates without one loss, and parts of a minibatch where a method needs the whole."""
+        """Refuse sharpness-aware updates without one loss, and parts of a minibatch where a method
+        needs the whole.
+        """
         name, algorithm, sharpness = (
             self.config["algorithm"]["name"],
             self.algorithm,
@@ -200,13 +212,15 @@ class Blueprint:
             n = getattr(self.settings, key)
             if n > 1 and sharpness:
                 raise ConfigError(
-                    f"{label} cannot go with trainer.{key}={n}: each part of a minibatch would climb on its own, which "
-                    f"is another method; set trainer.{key}=1 or sharpness=none"
+                    f"{label} cannot go with trainer.{key}={n}: each part of a minibatch would "
+                    f"climb on its own, which is another method; set trainer.{key}=1 or "
+                    "sharpness=none"
                 )
             if n > 1 and algorithm.why_not_in_parts:
                 raise ConfigError(
-                    f"algorithm={name} cannot go with trainer.{key}={n}: {algorithm.why_not_in_parts}, which is "
-                    f"another method; set trainer.{key}=1 or choose another algorithm"
+                    f"algorithm={name} cannot go with trainer.{key}={n}: "
+                    f"{algorithm.why_not_in_parts}, which is another method; set trainer.{key}=1 "
+                    "or choose another algorithm"
                 )
 
     def sharpness(self) -> SAM | None:
@@ -253,7 +267,9 @@ class Blueprint:
         )
 
     def networks(self, fold: Fold) -> tuple[Networks, Sizes]:
-        """Build the networks of a fold with their initial weights, and the sizes with their number of features."""
+        """Build the networks of a fold with their initial weights, and the sizes with their number
+        of features.
+        """
         return build_networks(
             self.featurizer,
             self.sizes(fold),
@@ -344,7 +360,8 @@ def featurizer_keys(config: Mapping[str, Any], hparams: Mapping[str, Any]) -> di
 
     Args:
         config: plain resolved values by top-level key.
-        hparams: resolved hyperparameters; an argument whose hyperparameter is not among them has its default.
+        hparams: resolved hyperparameters; an argument whose hyperparameter is not among them has
+            its default.
     """
     # constructor's argument -> hyperparameter
     hparam_names = config["backbone"].get("hparams") or {}
@@ -358,7 +375,8 @@ def check_network(
     info: DatasetInfo,
     weights: InitialWeights,
 ) -> Featurizer:
-    """Build a featurizer without memory, and refuse one that does not go with the images or the initial weights.
+    """Build a featurizer without memory, and refuse one that does not go with the images or the
+    initial weights.
 
     Args:
         config, hparams: see :func:`featurizer_keys`.
@@ -366,14 +384,16 @@ def check_network(
         weights: initial ones; those that must be fetched first are not looked at.
 
     Raises:
-        ConfigError: it takes pictures and the dataset holds vectors, or the other way around, or it cannot be built.
+        ConfigError: it takes pictures and the dataset holds vectors, or the other way around, or it
+            cannot be built.
         WeightsError: the weights do not fit.
     """
     keys, name = featurizer_keys(config, hparams), config["backbone"]["name"]
     takes = getattr(class_at(keys["_target_"], "backbone._target_", nn.Module), "takes", None)
     if takes is not None and info.kind not in takes:  # a user's own may not say
         raise ConfigError(
-            f"backbone={name} takes {' or '.join(takes)}, and dataset={info.name} holds {info.kind}; {FIXES[info.kind]}"
+            f"backbone={name} takes {' or '.join(takes)}, and dataset={info.name} holds "
+            f"{info.kind}; {FIXES[info.kind]}"
         )
     with torch.device("meta"):
         body: Featurizer = build(
@@ -384,8 +404,8 @@ def check_network(
     )
     if weights_bytes > LARGEST:
         raise ConfigError(
-            f"backbone={name} has {weights_bytes / 1e9:,.0f} GB of weights, more than any machine has memory for; "
-            "choose a smaller one, or lower backbone.width"
+            f"backbone={name} has {weights_bytes / 1e9:,.0f} GB of weights, more than any machine "
+            "has memory for; choose a smaller one, or lower backbone.width"
         )
     if not hasattr(body, "n_features"):
         raise ConfigError(

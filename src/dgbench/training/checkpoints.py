@@ -1,9 +1,10 @@
 """Checkpoints of runs that train together: one file, one generation, written whole.
 
-A run alone has ``checkpoints/last.ckpt`` in its folder. A stack has one file in ``.stacks`` beside its runs or studies,
-and ``stack.json`` in each run's folder says which; at its end every run gets a ``last.ckpt`` of its own.
-The state of a run has one layout wherever it stands, so a run can continue alone or in another stack. It says which
-rows and predictions stood before it: where these are gone, nothing continues from there.
+A run alone has ``checkpoints/last.ckpt`` in its folder. A stack has one file in ``.stacks`` beside
+its runs or studies, and ``stack.json`` in each run's folder says which; at its end every run gets a
+``last.ckpt`` of its own. The state of a run has one layout wherever it stands, so a run can
+continue alone or in another stack. It says which rows and predictions stood before it: where these
+are gone, nothing continues from there.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ class Snapshot:
     """Where runs that train together stood at one moment."""
 
     step: int  #: optimizer steps done
-    #: state of each run by its hash: ``state_dict``, ``optimizers``, ``rows`` (size and CRC-32 of the lines that stood
-    #: before it), ``predictions`` (the same of that file) where it was written, ``averaging`` where weights are
-    #: averaged, ``metrics`` where they are logged
+    #: state of each run by its hash: ``state_dict``, ``optimizers``, ``rows`` (size and CRC-32 of
+    #: the lines that stood before it), ``predictions`` (the same of that file) where it was
+    #: written, ``averaging`` where weights are averaged, ``metrics`` where they are logged
     runs: dict[str, dict[str, Any]]
     #: runs whose loss is no longer finite: step and value of the first such loss
     diverged: dict[str, tuple[int, float]] = field(default_factory=dict)
@@ -81,7 +82,8 @@ class Snapshot:
 
     @staticmethod
     def load(path: Path, glance: bool = False) -> Snapshot | None:
-        """Read a file; None where it is absent or, with a warning, cut short, changed or of an earlier version.
+        """Read a file; None where it is absent or, with a warning, cut short, changed or of an
+        earlier version.
 
         Args:
             path: of the file.
@@ -102,8 +104,10 @@ class Snapshot:
             if is_out_of_memory(error):
                 raise
             log.warning(
-                "%s is cut short, damaged or no checkpoint of this version of dgbench; left out, training starts "
-                "without it",
+                (
+                    "%s is cut short, damaged or no checkpoint of this version of dgbench; left "
+                    "out, training starts without it"
+                ),
                 path,
             )
             return None
@@ -147,13 +151,15 @@ def point_to(group: Group, path: Path) -> None:
 
 
 def resumable(group: Group, runs: Sequence[Run]) -> list[tuple[Group, Snapshot | None]]:
-    """Plan how the rest of a group is trained: in which parts, each with the snapshot that it continues from.
+    """Plan how the rest of a group is trained: in which parts, each with the snapshot that it
+    continues from.
 
-    The whole group continues where its own checkpoint is the latest of every run: finished runs are then computed once
-    more, so that the others round as they would have without the interruption. It starts from its beginning where a run
-    cannot continue, which a warning names: its checkpoint is damaged, or what was written before it is not there; or it
-    is ``DONE``, lacks rows and has no checkpoint. If a run beside ``runs`` is not done, ``runs`` alone start again.
-    Otherwise the runs that are left stay together as far as they were.
+    The whole group continues where its own checkpoint is the latest of every run: finished runs are
+    then computed once more, so that the others round as they would have without the interruption.
+    It starts from its beginning where a run cannot continue, which a warning names: its checkpoint
+    is damaged, or what was written before it is not there; or it is ``DONE``, lacks rows and has no
+    checkpoint. If a run beside ``runs`` is not done, ``runs`` alone start again. Otherwise the runs
+    that are left stay together as far as they were.
 
     Raises:
         RecordError: a checkpoint belongs to another run.
@@ -168,8 +174,8 @@ def resumable(group: Group, runs: Sequence[Run]) -> list[tuple[Group, Snapshot |
         snapshot = snapshots[path] if path else None
         if snapshot and run.hash not in snapshot.runs:
             raise RecordError(
-                f"{path} is the checkpoint of {', '.join(snapshot.runs)}, not of {run.hash}; delete it to train this "
-                "run from its beginning"
+                f"{path} is the checkpoint of {', '.join(snapshot.runs)}, not of {run.hash}; "
+                "delete it to train this run from its beginning"
             )
     whole_group, latest = (
         snapshots[own_path],
@@ -205,7 +211,9 @@ def resumable(group: Group, runs: Sequence[Run]) -> list[tuple[Group, Snapshot |
 
 
 def _lost(run: Run, path: Path | None, parts: Sequence[tuple[Group, Snapshot | None]]) -> str:
-    """Say why a run cannot continue from its part's snapshot, or cannot count as done; empty where it can."""
+    """Say why a run cannot continue from its part's snapshot, or cannot count as done; empty where
+    it can.
+    """
     changed = next((file for _, snapshot in parts if (file := changed_since(snapshot, run))), None)
     if read_status(run.folder).word == DONE and (changed or not path):
         return f"{run.folder}: {trained_again(lacking_rows(run.folder, run.evaluations))}"
@@ -213,9 +221,11 @@ def _lost(run: Run, path: Path | None, parts: Sequence[tuple[Group, Snapshot | N
 
 
 def changed_since(snapshot: Snapshot | None, run: Run) -> Path | None:
-    """Return the row or prediction file of a run if its content from before a snapshot is gone or changed, else None.
+    """Return the row or prediction file of a run if its content from before a snapshot is gone or
+    changed, else None.
 
-    Predictions of a later step do not count as changed: they replaced what stood there, and will again.
+    Predictions of a later step do not count as changed: they replaced what stood there, and will
+    again.
     """
     state = snapshot.runs.get(run.hash) if snapshot else None
     if snapshot is None or state is None:
@@ -246,7 +256,8 @@ def finish_run(run: Run, snapshot: Snapshot) -> None:
 def forget(runs: Sequence[Run]) -> None:
     """Remove the checkpoints of stacks all of whose runs are among these and need them no more.
 
-    A run that failed continues from there once the cause is gone, unless it diverged: it would diverge again.
+    A run that failed continues from there once the cause is gone, unless it diverged: it would
+    diverge again.
     """
     places = dict.fromkeys(
         place for run in runs for place in (run.folder.parent, run.folder.parent.parent)
@@ -278,9 +289,11 @@ def has_lost_rows(run: Run) -> bool:
 
 
 def contents(path: Path) -> tuple[int, Mapping[str, Checksum]]:
-    """Read the step of a checkpoint and, by hash, the rows of its runs; 0 and none where it cannot be read.
+    """Read the step of a checkpoint and, by hash, the rows of its runs; 0 and none where it cannot
+    be read.
 
-    Reading one with a hundred runs takes a second, so the result is kept in memory until the file is replaced.
+    Reading one with a hundred runs takes a second, so the result is kept in memory until the file
+    is replaced.
     """
     try:
         status = path.stat()

@@ -1,4 +1,6 @@
-"""What training takes, counted without computing: a run's own steps on PyTorch's meta device, of shapes alone."""
+"""What training takes, counted without computing: a run's own steps on PyTorch's meta device, of
+shapes alone.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,12 @@ from dgbench.training.modules import SteppedRun
 
 
 class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the floating-point operations of what runs inside, and the bytes of the tensors that live at a time.
+    """Counts the floating-point operations of what runs inside, and the bytes of the tensors that
+    live at a time.
 
-    Operations are those of matrix products, convolutions and attention, a multiplication and an addition being two.
-    torch's own counter hooks modules too, which not every algorithm's second backward pass allows; its formulas are
-    used here.
+    Operations are those of matrix products, convolutions and attention, a multiplication and an
+    addition being two. torch's own counter hooks modules too, which not every algorithm's second
+    backward pass allows; its formulas are used here.
 
     Attributes:
         flops: operations so far.
@@ -71,7 +74,8 @@ def _convolution_backward(
     grad_out: torch.Size, x: torch.Size, weight: torch.Size, bias: Any, stride: Any, padding: Any, dilation: Any,
     transposed: bool, output_padding: Any, groups: int, output_mask: Sequence[bool], out_shape: Any,
 ) -> int:  # fmt: skip
-    """Count the operations of the requested gradients of a convolution, from shapes: as many as forward for each.
+    """Count the operations of the requested gradients of a convolution, from shapes: as many as
+    forward for each.
 
     torch's own formula takes the weights of a grouped convolution for those of a full one.
     """
@@ -89,7 +93,8 @@ def count(planned: PlannedStudy) -> Cost:
     """
     if 0 in planned.info.image:
         raise ConfigError(
-            "the size of its images comes with initial weights that are not here; set dataset.image_size"
+            "the size of its images comes with initial weights that are not here; set "
+            "dataset.image_size"
         )
     blueprint = Blueprint(planned)
     module, feature_flops = _on_meta(blueprint)
@@ -133,7 +138,9 @@ def count(planned: PlannedStudy) -> Cost:
 
 
 def _on_meta(blueprint: Blueprint) -> tuple[SteppedRun, float]:
-    """Build the module of the first fold without memory, and count the operations of one image's kept features."""
+    """Build the module of the first fold without memory, and count the operations of one image's
+    kept features.
+    """
     feature_flops = 0.0
     with torch.device("meta"):
         networks, sizes = blueprint.networks(blueprint.folds[0])

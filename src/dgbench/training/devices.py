@@ -11,7 +11,8 @@ HALF = "16-mixed"  #: the one precision that a CPU has not
 
 
 def why_not_here(settings: TrainerSettings) -> str:
-    """Say why this machine cannot train with device and precision, which another one may; empty where it can.
+    """Say why this machine cannot train with device and precision, which another one may; empty
+    where it can.
 
     Raises:
         ConfigError: no machine can.
@@ -37,6 +38,7 @@ def why_not_here(settings: TrainerSettings) -> str:
 def cannot_train(settings: TrainerSettings, reason: str) -> str:
     """Explain in one line that a machine cannot train with device and precision."""
     return (
-        f"trainer.device={settings.device} cannot train here with trainer.precision={settings.precision} "
-        f"({reason}); set trainer.device=auto and trainer.precision=32-true, or start it where it can"
+        f"trainer.device={settings.device} cannot train here with "
+        f"trainer.precision={settings.precision} ({reason}); set trainer.device=auto and "
+        "trainer.precision=32-true, or start it where it can"
     )

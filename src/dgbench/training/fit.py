@@ -42,7 +42,8 @@ class Fit:
         snapshot: state to continue from; None for the beginning.
         finished: hashes of runs that are complete, and computed once more beside the others.
         callbacks: what else is done, by process 0.
-        metrics: of each run what is logged beside its rows; None for one that is finished. Empty logs nothing.
+        metrics: of each run what is logged beside its rows; None for one that is finished. Empty
+            logs nothing.
         safely: what guards the metrics.
         process: which process of a distributed run this is; None trains alone.
         until: step to train to, at which an evaluation falls; None trains to the last.
@@ -97,7 +98,8 @@ class Fit:
         """Train the group to its final rows.
 
         Returns:
-            Step and value of the first loss that was not finite, by run hash, where some runs of a stack diverged.
+            Step and value of the first loss that was not finite, by run hash, where some runs of a
+            stack diverged.
 
         Raises:
             DivergedError: the losses of all runs stopped being finite.
@@ -145,7 +147,9 @@ class Fit:
         ]
 
     def _records(self, metrics: Sequence[RunMetrics | None], first: bool) -> list[RunRecord]:
-        """Build the record of each run's rows; if ``first``, write what the models of unfinished runs are."""
+        """Build the record of each run's rows; if ``first``, write what the models of unfinished
+        runs are.
+        """
         records = []
         for run, template, logged in zip(self.group.runs, self.module.runs, metrics, strict=True):
             file = None if run.hash in self.finished else run.folder / ROW_FILE
@@ -158,7 +162,9 @@ class Fit:
         return records
 
     def _predictions(self) -> Predictions | None:
-        """Build the callback that writes the predictions of the runs; None where none are asked for."""
+        """Build the callback that writes the predictions of the runs; None where none are asked
+        for.
+        """
         which = self.settings.predictions
         if which == "none":
             return None
@@ -181,7 +187,9 @@ class Fit:
         return Checkpointer(save, best, self.recorder, self.settings)
 
     def _last_evaluated(self) -> int:
-        """Find the step of the last rows that stand before the present state; -1 where there are none."""
+        """Find the step of the last rows that stand before the present state; -1 where there are
+        none.
+        """
         step = self.module.steps_done
         for run, written in zip(self.group.runs, self.recorder.written, strict=True):
             if run.hash not in self.finished:
@@ -189,7 +197,8 @@ class Fit:
                 return step if written.size > before.size else -1
         return -1
 
-    # ---- checkpoints --------------------------------------------------------------------------------------------
+    # ---- checkpoints
+    # --------------------------------------------------------------------------------------------
 
     @property
     def _shared(self) -> dict[str, pl.Callback]:
@@ -199,9 +208,11 @@ class Fit:
 
     @property
     def _evaluates_again(self) -> bool:
-        """Whether training that ends before its last step is evaluated once more, now that this is its end.
+        """Whether training that ends before its last step is evaluated once more, now that this is
+        its end.
 
-        A callback may stop it between two evaluations, or before the first: it is scored where it stopped.
+        A callback may stop it between two evaluations, or before the first: it is scored where it
+        stopped.
         """
         settings = self.settings
         if self.module.steps_done >= self.until:
@@ -279,7 +290,8 @@ def group_data(group: Group) -> EnvironmentData:
 
 @contextmanager
 def while_fitting() -> Iterator[None]:
-    """Surround ``trainer.fit``: normal numbers, and ``SystemExit`` as ``KeyboardInterrupt`` after Ctrl-C or SIGTERM.
+    """Surround ``trainer.fit``: normal numbers, and ``SystemExit`` as ``KeyboardInterrupt`` after
+    Ctrl-C or SIGTERM.
 
     Raises:
         RuntimeError: something else, a callback say, raised ``SystemExit``.
@@ -292,5 +304,8 @@ def while_fitting() -> Iterator[None]:
         interrupted = interruption(stop)
         if interrupted is not None:
             raise KeyboardInterrupt(*interrupted.args) from stop
-        text = f"SystemExit({stop.code}) was raised while it trained; set trainer.should_stop to end a training"
+        text = (
+            f"SystemExit({stop.code}) was raised while it trained; set trainer.should_stop to end "
+            "a training"
+        )
         raise RuntimeError(text).with_traceback(stop.__traceback__) from stop

@@ -1,7 +1,7 @@
 """Which runs train together. Planned over all runs of a command, finished ones included.
 
-A group is a function of what was asked for and of the device, not of how far anything is: what is left of an
-interrupted command is trained by the same groups.
+A group is a function of what was asked for and of the device, not of how far anything is: what is
+left of an interrupted command is trained by the same groups.
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ from dgbench.training.modules import SingleRun
 from dgbench.training.modules.stacked import optimizer_key
 from dgbench.training.study import Run, Study
 
-CPU_PARAMETERS = (
-    1_000_000  # on a CPU, larger networks gain nothing from being stacked (benchmarks/stacked.py)
-)
-ACTIVATION_COPIES = (
-    6  # forward and backward keep about this many copies of a run's images and features
-)
+# on a CPU, larger networks gain nothing from being stacked (benchmarks/stacked.py)
+CPU_PARAMETERS = 1_000_000
+# forward and backward keep about this many copies of a run's images and features
+ACTIVATION_COPIES = 6
 WEIGHT_COPIES = 5  # weights, gradients, Adam's two moments, and one more while an update is made
 
 
@@ -54,8 +52,8 @@ class Group:
 def plan_groups(runs: Sequence[Run], execution: Mapping[str, Any]) -> list[Group]:
     """Divide all runs of a command into groups.
 
-    Runs stack when they have the same algorithm, static hyperparameters, networks, number of training environments,
-    images and schedule of evaluations.
+    Runs stack when they have the same algorithm, static hyperparameters, networks, number of
+    training environments, images and schedule of evaluations.
     """
     mode = execution["mode"]
     if mode == "single":
@@ -79,7 +77,9 @@ def plan_groups(runs: Sequence[Run], execution: Mapping[str, Any]) -> list[Group
 
 @dataclass
 class _Kinds:
-    """Templates: runs of one study with equally many training environments have networks of the same shapes."""
+    """Templates: runs of one study with equally many training environments have networks of the
+    same shapes.
+    """
 
     always: bool  #: stack whatever can be stacked, whether it gains or not
     _templates: dict[tuple[int, int], SingleRun] = field(default_factory=dict)
@@ -95,7 +95,9 @@ class _Kinds:
         return self._templates[key]
 
     def shape(self, run: Run) -> tuple[Any, ...] | None:
-        """Compute a key that is equal for runs that can be stacked; None where a stack gains nothing."""
+        """Compute a key that is equal for runs that can be stacked; None where a stack gains
+        nothing.
+        """
         network = digest([run.spec.backbone, run.spec.network])
         if network in self._gainless:
             return None
@@ -161,9 +163,11 @@ def _cut(group: Group, template: SingleRun, execution: Mapping[str, Any]) -> Ite
 
 
 def runs_that_fit(run: Run, template: SingleRun, memory_gb: float | None) -> int:
-    """Count the runs of one shape whose weights, images and activations fit into memory; at least 1.
+    """Count the runs of one shape whose weights, images and activations fit into memory; at least
+    1.
 
-    They may take ``memory_gb`` gigabytes; None is half of what the device has. ``template`` is a module of their shape.
+    They may take ``memory_gb`` gigabytes; None is half of what the device has. ``template`` is a
+    module of their shape.
     """
     study = run.study
     n_images = study.batch_size * study.settings.minibatches(len(run.fold.training))
@@ -181,7 +185,9 @@ def runs_that_fit(run: Run, template: SingleRun, memory_gb: float | None) -> int
 
 
 def _memory(study: Study) -> float:
-    """Return the bytes of the training device's memory, free or not, so that groups are the same at every start."""
+    """Return the bytes of the training device's memory, free or not, so that groups are the same at
+    every start.
+    """
     if on_cuda(study):
         return float(torch.cuda.mem_get_info()[1])
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -193,7 +199,9 @@ def on_cuda(study: Study) -> bool:
 
 
 def _gains(study: Study, template: SingleRun) -> bool:
-    """Return whether stacks of such runs have been measured to be at least as fast as the runs one by one."""
+    """Return whether stacks of such runs have been measured to be at least as fast as the runs one
+    by one.
+    """
     if on_cuda(study):
         return True
     running = list(_running(template))
@@ -203,7 +211,9 @@ def _gains(study: Study, template: SingleRun) -> bool:
 
 
 def _running(template: SingleRun) -> Iterator[nn.Module]:
-    """Yield the modules of the featurizer's uncached stages and of trained networks, so not ARM's untrained context."""
+    """Yield the modules of the featurizer's uncached stages and of trained networks, so not ARM's
+    untrained context.
+    """
     featurizer: Any = template.networks["featurizer"]
     stages = [
         part for stage in featurizer.stages()[featurizer.first_stage :] for part in stage.modules

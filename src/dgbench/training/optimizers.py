@@ -19,29 +19,31 @@ class UpdateRule:
     """How gradients become updates."""
 
     steps: int = 1  #: optimizer steps in all, T
-    #: learning rate at step t = 0, 1, ...: ``constant``, or ``cosine``, (1 + cos(pi t / T)) / 2 of it, with t and T
-    #: counted from the end of the warm-up
+    #: learning rate at step t = 0, 1, ...: ``constant``, or ``cosine``, (1 + cos(pi t / T)) / 2 of
+    #: it, with t and T counted from the end of the warm-up
     schedule: str = "constant"
-    warmup_steps: int = (
-        0  #: first steps W, at which the learning rate rises linearly, (t + 1) / (W + 1) of it
-    )
-    #: factor between the learning rates of two parts of a featurizer that follow one another, in (0, 1]; its last part
-    #: learns this much slower than what stands behind it (Bao et al., 2022). None: all learn alike.
+    #: first steps W, at which the learning rate rises linearly, (t + 1) / (W + 1) of it
+    warmup_steps: int = 0
+    #: factor between the learning rates of two parts of a featurizer that follow one another, in
+    #: (0, 1]; its last part learns this much slower than what stands behind it (Bao et al., 2022).
+    #: None: all learn alike.
     layer_decay: float | None = None
     #: largest global norm of the gradient of the groups that step, per run; None for no limit
     gradient_clip: float | None = None
-    #: micro-batches that a minibatch is evaluated in, one after the other; see ``modules/single.py``
+    #: micro-batches that a minibatch is evaluated in, one after the other; see
+    #: ``modules/single.py``
     accumulate: int = 1
-    #: first steps, in which only what stands behind the featurizer learns; then every optimizer is re-created (LP-FT,
-    #: Kumar et al., 2022)
+    #: first steps, in which only what stands behind the featurizer learns; then every optimizer is
+    #: re-created (LP-FT, Kumar et al., 2022)
     head_steps: int = 0
     head_lr: float | None = None  #: learning rate of those steps; None is that of the group
-    sharpness: SAM | None = (
-        None  #: how updates of the featurizer look at raised weights too; None: they do not
-    )
+    #: how updates of the featurizer look at raised weights too; None: they do not
+    sharpness: SAM | None = None
 
     def factor(self, step: int) -> float:
-        """Compute the fraction of the full learning rate at a step, from the step alone, so resuming is exact."""
+        """Compute the fraction of the full learning rate at a step, from the step alone, so
+        resuming is exact.
+        """
         if step < self.warmup_steps:
             return (step + 1) / (self.warmup_steps + 1)
         if self.schedule == "constant":
@@ -60,9 +62,11 @@ class Part:
 
 
 def layer_scales(featurizers: Sequence[nn.Module], decay: float) -> dict[int, float]:
-    """Map the ``id`` of each parameter of featurizers that come apart into layers to the factor of its learning rate.
+    """Map the ``id`` of each parameter of featurizers that come apart into layers to the factor of
+    its learning rate.
 
-    The k-th last of L parts has decay^k; what belongs to no part is absent, and learns like a classifier.
+    The k-th last of L parts has decay^k; what belongs to no part is absent, and learns like a
+    classifier.
     """
     scales: dict[int, float] = {}
     for featurizer in featurizers:
@@ -93,10 +97,12 @@ def optimizer_settings(values: Mapping[str, Any], group: ParamGroup) -> dict[str
 def learning_rate(
     algorithm: Algorithm, name: str, group: ParamGroup, rule: UpdateRule, step: int
 ) -> float:
-    """Compute the learning rate of one step: the group's, or from ``reset_adam_at`` on the algorithm's ``reset_lr``.
+    """Compute the learning rate of one step: the group's, or from ``reset_adam_at`` on the
+    algorithm's ``reset_lr``.
 
-    A reset changes the full rate and does not start the schedule again. (In the code of NICO++ a schedule goes per
-    epoch; a reset by Fishr starts it again, and one by IRM or VREx ends it.) A reset at no whole number never comes.
+    A reset changes the full rate and does not start the schedule again. (In the code of NICO++ a
+    schedule goes per epoch; a reset by Fishr starts it again, and one by IRM or VREx ends it.) A
+    reset at no whole number never comes.
     """
     full: float = algorithm.values[group.lr]
     if algorithm.reset_lr is not None:
@@ -124,7 +130,8 @@ def unwrapped(optimizer: Any) -> torch.optim.Optimizer:
 def clipped(
     gradients: Mapping[str, Tensor | None], limit: float | None
 ) -> Mapping[str, Tensor | None]:
-    """Clip the gradients of a stack, (R, ...) by name, so that each run's global norm is at most ``limit``.
+    """Clip the gradients of a stack, (R, ...) by name, so that each run's global norm is at most
+    ``limit``.
 
     As :func:`torch.nn.utils.clip_grad_norm_` does for one run; None is no limit.
     """
@@ -147,8 +154,9 @@ def take_steps(optimizers: Sequence[Any], limit: float | None, scaler: Any) -> N
     Args:
         optimizers: with or without Lightning's wrapper.
         limit: largest norm; None for no limit.
-        scaler: the gradient scaler of half precision, or None. All optimizers step before it changes its scale;
-            Lightning's own step would change it between two optimizers whose gradients have the same scale.
+        scaler: the gradient scaler of half precision, or None. All optimizers step before it
+            changes its scale; Lightning's own step would change it between two optimizers whose
+            gradients have the same scale.
     """
     parameters = {
         optimizer: [p for group in optimizer.param_groups for p in group["params"]]

@@ -1,4 +1,6 @@
-"""Write the predictions of finished runs again whose file is damaged or lost, from the weights that they kept."""
+"""Write the predictions of finished runs again whose file is damaged or lost, from the weights that
+they kept.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ log = logging.getLogger("dgbench")
 
 
 def why_predicted_again(run: Run) -> str:
-    """Say what is wrong with the predictions that a finished run wrote; empty where nothing is, or it wrote none."""
+    """Say what is wrong with the predictions that a finished run wrote; empty where nothing is, or
+    it wrote none.
+    """
     file = run.folder / PREDICTION_FILE
     which = run.study.settings.predictions
     if which == "none":
@@ -43,7 +47,8 @@ def why_predicted_again(run: Run) -> str:
 
 
 def predict_again(run: Run, callbacks: Sequence[pl.Callback]) -> str:
-    """Write the predictions of a finished run again, from its last checkpoint or from its best weights.
+    """Write the predictions of a finished run again, from its last checkpoint or from its best
+    weights.
 
     Args:
         run: that is finished.
@@ -100,7 +105,9 @@ def predicted_run(run: Run, file: Path | None) -> PredictedRun:
 
 
 def predicting_command(run: Run) -> str:
-    """Write the command that evaluates a finished run once more and keeps what is predicted, beside other rows."""
+    """Write the command that evaluates a finished run once more and keeps what is predicted, beside
+    other rows.
+    """
     words = ["dgbench", "evaluate", f"model={run.folder}", "predictions=true"]
     if run.study.settings.predictions == "best":
         words.append("step=best")
@@ -117,7 +124,9 @@ def _wrote_predictions(run: Run) -> bool:
 
 
 def _weights(run: Run, which: str) -> tuple[Mapping[str, Any] | None, int, str]:
-    """Read the weights that a run was evaluated with, and their step; None with the reason where they are gone."""
+    """Read the weights that a run was evaluated with, and their step; None with the reason where
+    they are gone.
+    """
     best = _best_weights(run)
     if which == "best":
         gone = f"{best_file(run)} is gone or damaged; delete the folder to train the run anew"

@@ -1,9 +1,10 @@
 """Prepare a process for training, and train one run with several of them.
 
-Each process computes a share of every minibatch and of every evaluation. All hold the same weights and take the same
-steps, since they average losses, gradients, states and running statistics (``modules/single.py``); nothing else keeps
-them together. The process that the user started is number 0. The others are ``python -m dgbench.training.worker``:
-they read their task from a pipe, and end when that pipe closes, so none is left behind when process 0 is killed.
+Each process computes a share of every minibatch and of every evaluation. All hold the same weights
+and take the same steps, since they average losses, gradients, states and running statistics
+(``modules/single.py``); nothing else keeps them together. The process that the user started is
+number 0. The others are ``python -m dgbench.training.worker``: they read their task from a pipe,
+and end when that pipe closes, so none is left behind when process 0 is killed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ POOL = 2**18  # numbers, more than torch leaves to one thread
 
 
 def prepare_process() -> None:
-    """Restrict Lightning's messages, keep freed memory, and avoid what makes steps slow for nothing."""
+    """Restrict Lightning's messages, keep freed memory, and avoid what makes steps slow for
+    nothing.
+    """
     _quiet_lightning()
     _keep_freed_memory()
     _remember_that_there_is_no_gpu()
@@ -51,7 +54,9 @@ def prepare_process() -> None:
 
 
 def _quiet_lightning() -> None:
-    """Let Lightning speak up only to warn, and not about what is intended, such as having no loader workers."""
+    """Let Lightning speak up only to warn, and not about what is intended, such as having no loader
+    workers.
+    """
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
@@ -70,9 +75,11 @@ def _quiet_lightning() -> None:
 
 @contextmanager
 def normal_numbers() -> Iterator[None]:
-    """Let the CPU take floats below 1e-38 for 0, and restore what it did at the end: statistics need doubles whole.
+    """Let the CPU take floats below 1e-38 for 0, and restore what it did at the end: statistics
+    need doubles whole.
 
-    The gradients of a saturated discriminator are so small, and products of such numbers a hundred times slower.
+    The gradients of a saturated discriminator are so small, and products of such numbers a hundred
+    times slower.
     """
     flushed = not torch.tensor([2e-38]).mul(0.01).view(torch.int32).any()
     torch.set_flush_denormal(True)
@@ -83,11 +90,12 @@ def normal_numbers() -> Iterator[None]:
 
 
 def _keep_freed_memory() -> None:
-    """Let a step on a CPU get the pages of the step before, instead of new ones that the kernel has to clear.
+    """Let a step on a CPU get the pages of the step before, instead of new ones that the kernel has
+    to clear.
 
-    By default glibc gives all but 64 MB back to the kernel after each step, which took half of the time of ARM's steps
-    on 8 x 8 images. Greater limits cost more memory, since freed blocks of other sizes lie between. Other C libraries
-    are left alone.
+    By default glibc gives all but 64 MB back to the kernel after each step, which took half of the
+    time of ARM's steps on 8 x 8 images. Greater limits cost more memory, since freed blocks of
+    other sizes lie between. Other C libraries are left alone.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt:
@@ -98,8 +106,8 @@ def _keep_freed_memory() -> None:
 def _remember_that_there_is_no_gpu() -> None:
     """Let torch ask the CUDA runtime for a GPU, which remembers that there is none.
 
-    Every step of an optimizer asks. Lightning sets the variable to 1, with which torch looks for NVIDIA's library on
-    disk each time: a tenth of a millisecond where it is missing.
+    Every step of an optimizer asks. Lightning sets the variable to 1, with which torch looks for
+    NVIDIA's library on disk each time: a tenth of a millisecond where it is missing.
     """
     if not torch.cuda.is_available():
         os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "0"
@@ -130,8 +138,8 @@ class Process(LightningEnvironment):  # type: ignore[misc]
 class SharedMinibatches(DDPStrategy):
     """Lightning's distributed strategy without its wrapper around the module.
 
-    The wrapper averages gradients in hooks of one backward pass per step; here a step has several updates and parameter
-    groups, some of which compute their gradients with ``torch.func``.
+    The wrapper averages gradients in hooks of one backward pass per step; here a step has several
+    updates and parameter groups, some of which compute their gradients with ``torch.func``.
     """
 
     def __init__(self) -> None:
@@ -147,7 +155,8 @@ class SharedMinibatches(DDPStrategy):
 class CalmSigterm(pl.Callback):
     """Notes SIGTERM, of which process 0 tells the others at the next step.
 
-    Lightning's own handler broadcasts at once, wherever the others are, and so may wait for them forever.
+    Lightning's own handler broadcasts at once, wherever the others are, and so may wait for them
+    forever.
     """
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -165,7 +174,8 @@ def make_trainer(
     process: Process | None = None,
     logger: Logger | None = None,
 ) -> pl.Trainer:
-    """Build a quiet trainer, one device per process; dgbench's own callbacks keep rows, checkpoints and progress.
+    """Build a quiet trainer, one device per process; dgbench's own callbacks keep rows, checkpoints
+    and progress.
 
     Raises:
         ConfigError: Lightning refuses device or precision.
@@ -211,11 +221,13 @@ class ProcessError(DgbenchError):
 
 @contextmanager
 def processes(count: int, folder: Path, resumes: bool) -> Iterator[Process | None]:
-    """Start the others of ``count`` processes that train a run, and yield process 0; None if it trains alone.
+    """Start the others of ``count`` processes that train a run, and yield process 0; None if it
+    trains alone.
 
     Args:
         count: how many.
-        folder: the run's folder with its ``config.yaml``; process k logs to ``process-k.txt`` in it.
+        folder: the run's folder with its ``config.yaml``; process k logs to ``process-k.txt`` in
+            it.
         resumes: whether the run continues from its checkpoint.
 
     Raises:
@@ -270,7 +282,9 @@ def _start(folder: Path, task: dict[str, Any]) -> subprocess.Popen[str]:
 
 
 def _broken(workers: list[subprocess.Popen[str]], folder: Path) -> str:
-    """Quote in one line what the first worker that ended with an error said last; empty if none did."""
+    """Quote in one line what the first worker that ended with an error said last; empty if none
+    did.
+    """
     for k, worker in enumerate(workers, start=1):
         with suppress(subprocess.TimeoutExpired):
             if worker.wait(SECONDS_TO_COMPLAIN):
@@ -278,7 +292,10 @@ def _broken(workers: list[subprocess.Popen[str]], folder: Path) -> str:
                 lines = file.read_text().strip().splitlines() or [
                     f"exit status {worker.returncode}"
                 ]
-                return f"process {k} of {len(workers) + 1}: {lines[-1]}; {file.name} in the run folder has more"
+                return (
+                    f"process {k} of {len(workers) + 1}: {lines[-1]}; {file.name} in the run "
+                    "folder has more"
+                )
     return ""
 
 

@@ -1,8 +1,9 @@
-"""Write what a run folder holds besides results: ``config.yaml``, ``identity.json``, ``model.json`` and ``log.txt``.
+"""Write what a run folder holds besides results: ``config.yaml``, ``identity.json``, ``model.json``
+and ``log.txt``.
 
-``identity.json`` says what decides the results, and of what code, packages, machine and data a run is made; every
-start of the run, first or resumed, adds a session. ``model.json`` is what a trained model is besides its weights,
-enough to build it anywhere.
+``identity.json`` says what decides the results, and of what code, packages, machine and data a run
+is made; every start of the run, first or resumed, adds a session. ``model.json`` is what a trained
+model is besides its weights, enough to build it anywhere.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ def write_config(run: Run) -> None:
 
 
 def write_model(run: Run, identity: RunIdentity) -> None:
-    """Write what the run's model is besides its weights to its folder, so that it can be built anywhere."""
+    """Write what the run's model is besides its weights to its folder, so that it can be built
+    anywhere.
+    """
     study, config = run.study, run.study.config
     averaging = config["averaging"].get("rule")
     ModelRecord(
@@ -149,14 +152,17 @@ def _arrived(weights: InitialWeights) -> dict[str, Any]:
 
 
 def first_threads(run: Run) -> int | None:
-    """Read the number of threads that a run began with; None where it is not recorded, as before its first start."""
+    """Read the number of threads that a run began with; None where it is not recorded, as before
+    its first start.
+    """
     sessions = _sessions(run.folder / IDENTITY_FILE)
     number = sessions[0].get("threads") if sessions and isinstance(sessions[0], dict) else None
     return number if isinstance(number, int) and number > 0 else None
 
 
 def fingerprint(environments: Environments) -> str:
-    """Compute 12 digits that change with the images dealt to environments, their labels, spurious features and splits.
+    """Compute 12 digits that change with the images dealt to environments, their labels, spurious
+    features and splits.
 
     All positions are hashed, and the pixels and labels of the first images of each subset.
     """
@@ -247,9 +253,8 @@ class ModelRecord:
     dataset: Mapping[str, Any]
     protocol: Mapping[str, Any]
     trainer: Mapping[str, Any]
-    n_images: int = (
-        0  #: what numbers of training images are below; algorithms may keep something for each
-    )
+    #: what numbers of training images are below; algorithms may keep something for each
+    n_images: int = 0
     #: names of the classes that some training image had; empty in records older than the key
     trained_classes: tuple[str, ...] = ()
 
@@ -269,8 +274,9 @@ class ModelRecord:
 
         Args:
             folder: of a run.
-            trust: it may name any class that can be imported, which runs the code of its module; else those that
-                ``conf/`` names. The classes of its dataset are looked at where that is built.
+            trust: it may name any class that can be imported, which runs the code of its module;
+                else those that ``conf/`` names. The classes of its dataset are looked at where that
+                is built.
 
         Raises:
             RecordError: it is absent, or something else, or names other classes.
@@ -293,7 +299,8 @@ class ModelRecord:
             record = ModelRecord(**content)
         except FileNotFoundError:
             raise RecordError(
-                f"{folder} has no {MODEL_FILE}; name the folder of a run (versions before 0.1 wrote none)"
+                f"{folder} has no {MODEL_FILE}; name the folder of a run (versions before 0.1 "
+                "wrote none)"
             ) from None
         except (
             OSError,
@@ -354,8 +361,8 @@ class ModelRecord:
             raise
         except Exception as error:  # wrong values lead anywhere in a network
             raise RecordError(
-                f"{MODEL_FILE}: its model cannot be built ({one_line(error)}); use the version of dgbench that trained "
-                "it"
+                f"{MODEL_FILE}: its model cannot be built ({one_line(error)}); use the version of "
+                "dgbench that trained it"
             ) from error
         return module.eval()
 
@@ -367,7 +374,8 @@ class ModelRecord:
         return featurizer
 
     def averaging_rule(self) -> Any:
-        """Build the rule that averaged the weights, without its state; None where nothing was averaged.
+        """Build the rule that averaged the weights, without its state; None where nothing was
+        averaged.
 
         Raises:
             RecordError: the file names something else, which is not called.
@@ -420,7 +428,9 @@ _CHECKS: Mapping[str, Check] = {
 
 
 def _identity_fault(identity: dict[str, Any]) -> str:
-    """Describe what in an identity cannot stand in a row or name a folder; empty where nothing is wrong."""
+    """Describe what in an identity cannot stand in a row or name a folder; empty where nothing is
+    wrong.
+    """
     RunIdentity(**identity)
     paths = [
         key for key in ("run", "dataset", "fold") if re.search(r"[/\\\x00]", str(identity[key]))
@@ -441,7 +451,9 @@ def _class(path: str) -> type[Any]:
 
 
 class _FolderLogs(logging.Handler):
-    """Appends every record to a file in each folder; a stack has more runs than a process may have open files."""
+    """Appends every record to a file in each folder; a stack has more runs than a process may have
+    open files.
+    """
 
     def __init__(self, folders: Sequence[Path]) -> None:
         super().__init__(logging.DEBUG)

@@ -74,7 +74,9 @@ class Run:
 
     @property
     def info(self) -> RunInfo:
-        """What a logger gets to know of the run; its id is its hash, so the log of a resumed one continues."""
+        """What a logger gets to know of the run; its id is its hash, so the log of a resumed one
+        continues.
+        """
         study, job_type = self.study, f"fold-{self.fold.name}"
         name = study.folder.name
         config = {
@@ -109,7 +111,9 @@ class Run:
         )
 
     def identity(self, module: OneRun | None) -> RunIdentity:
-        """Build what the rows of the run say of it; ``module`` holds its networks, without it none are counted."""
+        """Build what the rows of the run say of it; ``module`` holds its networks, without it none
+        are counted.
+        """
         study, config = self.study, self.study.config
         environments = self.data.environments
         rule = config["averaging"].get("rule") or {}
@@ -163,7 +167,8 @@ class Study(Blueprint):
         tell: says what was understood of the dataset; None says nothing.
 
     Raises:
-        ConfigError, DataError, WeightsError: something in the configuration cannot work; nothing was trained.
+        ConfigError, DataError, WeightsError: something in the configuration cannot work; nothing
+            was trained.
     """
 
     def __init__(
@@ -184,7 +189,9 @@ class Study(Blueprint):
         self.runs = [self._run(fold) for fold in self.folds]
 
     def cautions(self) -> Iterator[str]:
-        """Yield a line for each setting that leaves out part of the study's method, or is of little use."""
+        """Yield a line for each setting that leaves out part of the study's method, or is of little
+        use.
+        """
         value_caution = self.algorithm.caution(self.bare_sizes, self.hparams)
         for caution in (
             *without_effect(self.config, self.hparams),
@@ -216,7 +223,8 @@ class Study(Blueprint):
         return bool(self.spec.draw) or self.config["hparams"].get("scheme") is not None
 
     def compared_as(self, selection: str = "") -> str:
-        """Name what may be averaged on a dashboard: studies of one setting and algorithm, which differ in their seeds.
+        """Name what may be averaged on a dashboard: studies of one setting and algorithm, which
+        differ in their seeds.
 
         Args:
             selection: what chose the steps of their errors; empty where all steps are shown.
@@ -265,7 +273,9 @@ class Study(Blueprint):
         return self.algorithm.group_size(self.hparams)
 
     def _cached(self) -> Environments:
-        """Replace the images that some fold needs by the features that enter the trained part of the featurizer."""
+        """Replace the images that some fold needs by the features that enter the trained part of
+        the featurizer.
+        """
         networks, _ = self.networks(self.folds[0])
         featurizer: Any = networks["featurizer"]
         eval_sets: list[EvalSet] = []
@@ -345,7 +355,8 @@ def studies_of(
 
     Args:
         planned: the studies as they were planned.
-        tell: says what was understood of each dataset; called when nothing else is left to be refused without images.
+        tell: says what was understood of each dataset; called when nothing else is left to be
+            refused without images.
 
     Raises:
         ConfigError, DataError, WeightsError: one of them cannot work.
@@ -380,8 +391,8 @@ def recipes_of(
 ) -> list[ErrorRecipe]:
     """List the errors to record for this fold, in the environments that concern it.
 
-    An environment that is tested though it was trained on (``protocol=target_oracle``) is tested on its ``val`` images
-    where the dataset keeps none for ``test``.
+    An environment that is tested though it was trained on (``protocol=target_oracle``) is tested on
+    its ``val`` images where the dataset keeps none for ``test``.
 
     Args:
         fold: what it trains on and is tested in.

@@ -1,7 +1,8 @@
 """How many CPU threads a group trains with: all, or one where that was faster in a few steps.
 
-Threads meet after every operation. With tiny networks, or on a busy machine, they wait longer than they compute.
-Another number of threads rounds otherwise, so runs keep the number that they began with.
+Threads meet after every operation. With tiny networks, or on a busy machine, they wait longer than
+they compute. Another number of threads rounds otherwise, so runs keep the number that they began
+with.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Threads:
     """Chooses for one group after the other; groups of one kind get the same number.
 
     Args:
-        free: whether the number may be chosen; False leaves torch's, which a Python caller may have set.
+        free: whether the number may be chosen; False leaves torch's, which a Python caller may have
+            set.
     """
 
     def __init__(self, free: bool) -> None:
@@ -47,7 +49,9 @@ class Threads:
 
     @contextmanager
     def used(self, group: Group) -> Iterator[None]:
-        """Let torch compute with the number of threads chosen for a group, and restore its number at the end."""
+        """Let torch compute with the number of threads chosen for a group, and restore its number
+        at the end.
+        """
         everything = torch.get_num_threads()
         chosen, reason = self._chosen(group, everything)
         torch.set_num_threads(chosen)
@@ -104,15 +108,20 @@ def _faster(group: Group, all_threads: int) -> tuple[int, str]:
     chosen = 1 if seconds_one * GAIN < seconds_all else all_threads
     return (
         chosen,
-        f"a step took {1000 * seconds_one:.2f} ms with 1, {1000 * seconds_all:.2f} ms with {all_threads}",
+        (
+            f"a step took {1000 * seconds_one:.2f} ms with 1, {1000 * seconds_all:.2f} ms with "
+            f"{all_threads}"
+        ),
     )
 
 
 def step_seconds(group: Group, all_threads: int) -> tuple[float, float] | None:
-    """Measure the seconds of a step with one thread and with all, on a copy of the group; None where a step is slow.
+    """Measure the seconds of a step with one thread and with all, on a copy of the group; None
+    where a step is slow.
 
-    The two take turns, since a machine is busy at one moment and not at the next. Whether a step is slow is judged with
-    one thread, which other processes on the machine delay least. Leaves torch's number of threads changed.
+    The two take turns, since a machine is busy at one moment and not at the next. Whether a step is
+    slow is judged with one thread, which other processes on the machine delay least. Leaves torch's
+    number of threads changed.
 
     Raises:
         DgbenchError: a step cannot be computed.
@@ -123,7 +132,9 @@ def step_seconds(group: Group, all_threads: int) -> tuple[float, float] | None:
     batches = group_data(group).batches(0, 1) * STEPS
 
     def clocked(threads: int, n: int = STEPS, limit: float = math.inf) -> float:
-        """Measure the average seconds of ``n`` steps, or of fewer where these have taken more than ``limit``."""
+        """Measure the average seconds of ``n`` steps, or of fewer where these have taken more than
+        ``limit``.
+        """
         torch.set_num_threads(threads)
         start, seconds, done = time.perf_counter(), 0.0, 0
         while done < n and seconds <= limit:

@@ -86,15 +86,16 @@ def train_runs(
 ) -> RunOutcomes:
     """Train every run that is not done, in the groups that ``execution`` asks for.
 
-    Runs that another process trains are left to it; once the rest is through, those that have become free are trained
-    after all.
+    Runs that another process trains are left to it; once the rest is through, those that have
+    become free are trained after all.
 
     Args:
         studies: what the command has planned.
         execution: which runs train together.
         progress: shows what is done.
         logger: where it is logged besides; None logs nothing but rows.
-        retry: ``all`` trains whatever is not done, ``failed`` only what failed before, ``none`` what did not fail.
+        retry: ``all`` trains whatever is not done, ``failed`` only what failed before, ``none``
+            what did not fail.
         chooses_threads: clock how many CPU threads are fastest; False leaves torch's number.
         until: step at which the runs pause, after its evaluation; None trains them to their end.
 
@@ -123,7 +124,8 @@ def train_runs(
         asked |= {run.hash for run in together if run.hash not in trainer.outcomes.complete}
     for study in studies:  # the first folders of a command: what is refused has none
         keep_plan(study.folder, [run.folder.name for run in study.runs])
-    # first whole groups, so that two processes with the same command share them out without splitting them
+    # first whole groups, so that two processes with the same command share them out without
+    # splitting them
     waiting = [group for group in waiting if not trainer.train(group, asked, whole=True)]
     moved = True
     while waiting and moved:
@@ -157,7 +159,9 @@ class _Trainer:
         self.short_of_memory = False  #: memory ran out once: it is cleared after each group
 
     def asks_for(self, run: Run, retry: str) -> bool:
-        """Return whether to train a run now; if not, note how it stands, unless it has reached ``until``."""
+        """Return whether to train a run now; if not, note how it stands, unless it has reached
+        ``until``.
+        """
         failed = read_status(run.folder).word == FAILED
         done = is_done(run.folder, run.evaluations)
         if self.until is not None and (
@@ -177,7 +181,9 @@ class _Trainer:
         return True
 
     def _clean(self, run: Run) -> None:
-        """Repair the rows of a finished run, unless another process holds it: what is no row, or there twice."""
+        """Repair the rows of a finished run, unless another process holds it: what is no row, or
+        there twice.
+        """
         file = run.folder / ROW_FILE
         with RunLocks() as locks, suppress(OSError):
             if locks.take(run.folder) and (removed := cleaned(file)):
@@ -268,7 +274,9 @@ class _Trainer:
                 self._show(self.logger, run, only_new=True)
 
     def _show(self, logger: MetricsLogger, run: Run, only_new: bool = False) -> None:
-        """Give a logger all that a run has logged: one of a stack at its end, or one that was trained without it."""
+        """Give a logger all that a run has logged: one of a stack at its end, or one that was
+        trained without it.
+        """
         file = run.folder / METRICS_FILE
         is_shown = isinstance(logger, CsvLog) or (only_new and logger.knows(run.folder))
         if is_shown and file.exists():
@@ -289,7 +297,9 @@ class _Trainer:
         shown.finish(failed=not self.outcomes.complete[run.hash])
 
     def _named(self, run: Run) -> str:
-        """Name a run, as ``fold 0 (hold out 0.80)``; where there are several studies, with the folder of its study."""
+        """Name a run, as ``fold 0 (hold out 0.80)``; where there are several studies, with the
+        folder of its study.
+        """
         study = f"{run.study.folder.name} " if self.studies > 1 else ""
         return f"{study}fold {run.fold.name} ({run.fold.title})"
 
@@ -326,10 +336,12 @@ class _Trainer:
             self._part(part, snapshot, {run.hash for run in runs})
 
     def _part(self, group: Group, snapshot: Snapshot | None, hashes: set[str]) -> None:
-        """Train a group; when memory runs out, try it again or try its halves, from their last checkpoint.
+        """Train a group; when memory runs out, try it again or try its halves, from their last
+        checkpoint.
 
-        It is tried again where an earlier group of this process left memory behind: a trainer and its callbacks refer
-        to each other, so their memory is free only once Python collects such cycles.
+        It is tried again where an earlier group of this process left memory behind: a trainer and
+        its callbacks refer to each other, so their memory is free only once Python collects such
+        cycles.
         """
         runs = [run for run in group.runs if run.hash in hashes]
         n = len(group.runs)
@@ -430,7 +442,9 @@ class _Trainer:
                     run_metrics.finish(failed=not complete)
 
     def _live(self, group: Group, runs: Sequence[Run]) -> MetricsLogger | None:
-        """Choose what shows the runs of a group while they train; None where they are shown at their ends."""
+        """Choose what shows the runs of a group while they train; None where they are shown at
+        their ends.
+        """
         logger = self.logger
         if logger is None:
             return None
@@ -443,8 +457,9 @@ class _Trainer:
         studies = {run.hash: run.study.logged_as() for run in runs}
         if not fits:
             self.progress.note(
-                f"{len(group.runs)} runs train together, {logger.most_live} are shown live by {logger.label}: it gets "
-                "means over the runs of each study now, and every run when all are done"
+                f"{len(group.runs)} runs train together, {logger.most_live} are shown live by "
+                f"{logger.label}: it gets means over the runs of each study now, and every run "
+                "when all are done"
             )
         return StudyMeans(logger, studies, with_runs=fits)
 
@@ -495,7 +510,9 @@ class _Trainer:
 
 
 def failure(error: Exception) -> str:
-    """Describe an error for a status, with the place in a user's own code; send the traceback to the open logs."""
+    """Describe an error for a status, with the place in a user's own code; send the traceback to
+    the open logs.
+    """
     log.debug(traceback.format_exc())
     if isinstance(error, DgbenchError) or is_out_of_memory(error):
         return reason_of(error)
@@ -504,7 +521,9 @@ def failure(error: Exception) -> str:
 
 
 def _lacking(runs: Sequence[Run]) -> str:
-    """Format a line on finished runs that never wrote the predictions that are asked for; empty without any."""
+    """Format a line on finished runs that never wrote the predictions that are asked for; empty
+    without any.
+    """
     lack = [run for run in runs if _lacks_predictions(run)]
     if not lack:
         return ""
@@ -514,8 +533,9 @@ def _lacking(runs: Sequence[Run]) -> str:
         else f"{len(lack)} runs, e.g. {lack[0].folder}, were"
     )
     return (
-        f"{label} done before trainer.predictions={lack[0].study.settings.predictions} was set and not trained again; "
-        f"delete the folder to train it anew, or write them with: {predicting_command(lack[0])}"
+        f"{label} done before trainer.predictions={lack[0].study.settings.predictions} was set "
+        "and not trained again; delete the folder to train it anew, or write them with: "
+        f"{predicting_command(lack[0])}"
     )
 
 

@@ -1,4 +1,6 @@
-"""What of a network is trained: fine-tuning, linear probing, frozen stages, whose features may be kept."""
+"""What of a network is trained: fine-tuning, linear probing, frozen stages, whose features may be
+kept.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,12 @@ _CACHED: WeakKeyDictionary[Environments, dict[str, Environments]] = WeakKeyDicti
 
 
 class Tuning(TuningSettings):
-    """Freezes the beginning of the featurizer, or trains what stands behind it first (Yu et al., 2024).
+    """Freezes the beginning of the featurizer, or trains what stands behind it first (Yu et al.,
+    2024).
 
-    What is frozen takes no gradient, is in no optimizer and under no weight decay, and computes as in evaluation:
-    BatchNorm uses the statistics of its initial weights, dropout is off. Fields are the keys of ``conf/tuning``, which
-    says what each means.
+    What is frozen takes no gradient, is in no optimizer and under no weight decay, and computes as
+    in evaluation: BatchNorm uses the statistics of its initial weights, dropout is off. Fields are
+    the keys of ``conf/tuning``, which says what each means.
     """
 
     def check_network(self, featurizer: Featurizer) -> None:
@@ -57,13 +60,15 @@ class Tuning(TuningSettings):
             return stages
         if int(self.freeze_stages) >= stages:
             raise ConfigError(
-                f"tuning.freeze_stages={self.freeze_stages} leaves nothing to train of a {stages}-stage backbone; "
-                f"give at most {stages - 1}, or tuning=lp to train the classifier alone"
+                f"tuning.freeze_stages={self.freeze_stages} leaves nothing to train of a "
+                f"{stages}-stage backbone; give at most {stages - 1}, or tuning=lp to train the "
+                "classifier alone"
             )
         return int(self.freeze_stages)
 
     def freeze(self, networks: Networks, name: str, stages: Sequence[Stage]) -> None:
-        """Freeze the parts of the featurizer of this name that are not to be trained; ``stages`` are all of its stages.
+        """Freeze the parts of the featurizer of this name that are not to be trained; ``stages``
+        are all of its stages.
 
         Raises:
             ConfigError: the featurizer has not that many stages.
@@ -78,7 +83,8 @@ class Tuning(TuningSettings):
         """Refuse an algorithm, a precision or a tuning that does not go with cached features.
 
         Raises:
-            ConfigError: the algorithm needs images, nothing is frozen, or half precision was asked for.
+            ConfigError: the algorithm needs images, nothing is frozen, or half precision was asked
+                for.
         """
         reason = algorithm.why_not_cacheable
         if not reason and algorithm.extra_channels:
@@ -88,12 +94,13 @@ class Tuning(TuningSettings):
                               "set tuning.cache_features=false")  # fmt: skip
         if self.freeze_stages == 0:
             raise ConfigError(
-                "tuning.cache_features=true, but nothing is frozen; choose tuning=lp or tuning=freeze"
+                "tuning.cache_features=true, but nothing is frozen; choose tuning=lp or "
+                "tuning=freeze"
             )
         if precision not in FULL_PRECISION:
             raise ConfigError(
-                f"tuning.cache_features=true computes features in full precision, which trainer.precision={precision} "
-                "would not give; set trainer.precision=32-true"
+                "tuning.cache_features=true computes features in full precision, which "
+                f"trainer.precision={precision} would not give; set trainer.precision=32-true"
             )
 
     def cached(
@@ -103,7 +110,8 @@ class Tuning(TuningSettings):
         dtype: torch.dtype,
         eval_sets: Sequence[EvalSet],
     ) -> Environments:
-        """Replace images by the features that enter the trained part of a featurizer; equal frozen weights share them.
+        """Replace images by the features that enter the trained part of a featurizer; equal frozen
+        weights share them.
 
         Args:
             source: the environments with their images.

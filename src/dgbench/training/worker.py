@@ -1,4 +1,6 @@
-"""Be one of the further processes of a run: ``python -m dgbench.training.worker``, which ``processes.py`` starts."""
+"""Be one of the further processes of a run: ``python -m dgbench.training.worker``, which
+``processes.py`` starts.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from typing import Any
 
 
 def main() -> None:
-    """Train the share of a run that a line on standard input names; exit when standard input closes."""
+    """Train the share of a run that a line on standard input names; exit when standard input
+    closes.
+    """
     task = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -1,14 +1,16 @@
-"""What entries of the archive and pages state in prose, as a pattern and the functions that compute its numbers.
+"""What entries of the archive and pages state in prose, as a pattern and the functions that compute
+its numbers.
 
 ``statements.yaml`` has a list for each entry, of its README, and for some pages. A statement is
 
 ``says``
     text that stands there, with ``{}`` for each number; line breaks count as spaces.
 ``values``
-    ``[function, argument, ...]`` for each of them: one of the functions below, which are all that there is.
+    ``[function, argument, ...]`` for each of them: one of the functions below, which are all that
+    there is.
 ``runs``, ``selection``, ``where``, ``without``, ``together``
-    which entries are read (the entry itself), how steps are chosen (``last``), values of columns that lines have,
-    algorithms that are left out, and whether code versions share a setting.
+    which entries are read (the entry itself), how steps are chosen (``last``), values of columns
+    that lines have, algorithms that are left out, and whether code versions share a setting.
 """
 
 from __future__ import annotations
@@ -89,7 +91,9 @@ def rows_of(entry: str, statement: Mapping[str, Any]) -> Rows:
 
 
 def said(entry: str, statement: Mapping[str, Any]) -> str:
-    """Write the statement with the numbers that the rows give; halves of a last digit are rounded up."""
+    """Write the statement with the numbers that the rows give; halves of a last digit are rounded
+    up.
+    """
     rows = rows_of(entry, statement)
     texts = []
     for name, *arguments in statement["values"]:
@@ -114,7 +118,9 @@ def algorithms(rows: Rows) -> int:
 
 @named(".1f")
 def accuracy(rows: Rows, label: str, env: str | None = None) -> float:
-    """Average the accuracy over seeds, in percent; without an environment over held-out environments too."""
+    """Average the accuracy over seeds, in percent; without an environment over held-out
+    environments too.
+    """
     lines = rows.held_out[rows.held_out["label"] == label]
     by_env = lines.groupby("env")["error"].mean()
     return float(100 * (1 - (by_env.mean() if env is None else by_env[env])))
@@ -122,7 +128,9 @@ def accuracy(rows: Rows, label: str, env: str | None = None) -> float:
 
 @named(".1f")
 def accuracy_error(rows: Rows, label: str) -> float:
-    """Compute the standard error of the average accuracy over seeds or searches, in DomainBed's form."""
+    """Compute the standard error of the average accuracy over seeds or searches, in DomainBed's
+    form.
+    """
     lines = rows.held_out[rows.held_out["label"] == label]
     repetitions = lines.groupby(["seed", "trial"])["error"].mean()
     return 100 * (spread(repetitions.tolist(), "domainbed") or 0.0)
@@ -182,7 +190,9 @@ def lowest(rows: Rows, measure: str, place: int = 1) -> str:
 
 @named(".1f")
 def cost(rows: Rows, measure: str, seed: int | None = None) -> float:
-    """Compute the ideal error lost by the algorithm that a measure selects, for a seed or the mean over seeds."""
+    """Compute the ideal error lost by the algorithm that a measure selects, for a seed or the mean
+    over seeds.
+    """
     chosen, ideal = rows.matrix(measure), rows.matrix("ideal")
     values = chosen.mean(axis=1) if seed is None else chosen[seed]
     ideals = ideal.mean(axis=1) if seed is None else ideal[seed]
@@ -224,7 +234,9 @@ def correlation_end(rows: Rows, measure: str, end: str) -> float:
 
 @named(".2f")
 def lead(rows: Rows, what: str, measure: str = "worst_gap") -> float:
-    """Return ``estimate``, ``low`` or ``high`` of a measure's Spearman correlation less that of the average."""
+    """Return ``estimate``, ``low`` or ``high`` of a measure's Spearman correlation less that of the
+    average.
+    """
     return _lead(rows, what, measure, "average")
 
 
@@ -242,14 +254,18 @@ def _lead(rows: Rows, what: str, measure: str, other: str) -> float:
 
 @named(".1f")
 def validation(rows: Rows, end: str) -> float:
-    """Return the ``min`` or ``max`` over models of the accuracy on validation images of training, mean over domains."""
+    """Return the ``min`` or ``max`` over models of the accuracy on validation images of training,
+    mean over domains.
+    """
     lines = rows.errors[(rows.errors["subset"] == "val") & ~rows.errors["env_held_out"]]
     return float(100 * (1 - lines.groupby(["run", "folder"])["error"].mean()).agg(end))
 
 
 @named(".1f")
 def range_of_draws(rows: Rows, end: str) -> float:
-    """Return the ``min`` or ``max`` over searches of how far apart test accuracies of their draws lie at the end."""
+    """Return the ``min`` or ``max`` over searches of how far apart test accuracies of their draws
+    lie at the end.
+    """
     collection = collect([RESULTS / entry for entry in rows.entries])
     keys = ("seed", "fold", "draw")
     runs = pd.DataFrame([{key: run.identity[key] for key in keys} for run in collection.runs])
@@ -275,7 +291,9 @@ def gap_needed(rows: Rows) -> int:
 
 @named(".2f")
 def relative_gap(rows: Rows, label: str, env: str) -> float:
-    """Compute Yu's gap: accuracy of linear probing less that of fine-tuning, over that of fine-tuning."""
+    """Compute Yu's gap: accuracy of linear probing less that of fine-tuning, over that of
+    fine-tuning.
+    """
     lines = rows.held_out[(rows.held_out["algorithm"] == label) & (rows.held_out["env"] == env)]
     of_tuning = 1 - lines.groupby("tuning")["error"].mean()
     return float((of_tuning["lp"] - of_tuning["ft"]) / of_tuning["ft"])

@@ -27,7 +27,9 @@ def test_only_what_a_human_must_say_is_left_blank(study: Path, tmp_path: Path) -
 
 
 def test_runs_of_a_folder_of_images(command: Any, image_tree: Any, tmp_path: Path) -> None:
-    """Their rows say how many images there were, and a hash of them; the specification hashes the dataset."""
+    """Their rows say how many images there were, and a hash of them; the specification hashes the
+    dataset.
+    """
     words = (
         "dataset=image_folder",
         f"dataset.root={image_tree(a={'cat': 9, 'dog': 9}, b={'cat': 9, 'dog': 9})}",
@@ -81,7 +83,9 @@ def test_two_sweeps_make_one_entry(tmp_path: Path) -> None:
 
 
 def test_the_numbers_are_those_of_the_measures(study: Path, tmp_path: Path) -> None:
-    """ERM, seed 0: 1,000 images, 100 wrong where the color agrees with the label, 700 where it does not."""
+    """ERM, seed 0: 1,000 images, 100 wrong where the color agrees with the label, 700 where it does
+    not.
+    """
     import pandas as pd
 
     folder, _ = pack("mine", [study], tmp_path / "results")

@@ -115,7 +115,9 @@ def test_what_is_no_archive_is_named(tmp_path: Path, content: bytes) -> None:
 def test_of_a_cut_archive_the_runs_before_the_cut_are_used(
     make: Any, tmp_path: Path, kept: float
 ) -> None:
-    """Without its end, where all runs are whole; and cut within a later one of runs that are hard to compress."""
+    """Without its end, where all runs are whole; and cut within a later one of runs that are hard
+    to compress.
+    """
     file = tmp_path / "rows.jsonl.xz"
     for seed in range(200):
         dice = random.Random(seed)

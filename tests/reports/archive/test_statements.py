@@ -1,4 +1,6 @@
-"""What READMEs of the archive, and some pages, state follows from rows: a number that drifts from them fails here."""
+"""What READMEs of the archive, and some pages, state follows from rows: a number that drifts from
+them fails here.
+"""
 
 from __future__ import annotations
 

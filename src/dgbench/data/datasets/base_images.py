@@ -1,4 +1,6 @@
-"""Images to build environments from: MNIST, scikit-learn's digits, CIFAR-10, any tree of class folders. No torch."""
+"""Images to build environments from: MNIST, scikit-learn's digits, CIFAR-10, any tree of class
+folders. No torch.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ CIFAR_BATCHES = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
 CIFAR_SIDE = 32
 SAMPLED = 64  # every so manieth image of a CIFAR-10 batch is hashed
 
-#: data folder -> whether MNIST could be downloaded to it; a process tries once, so that all its answers agree
+#: data folder -> whether MNIST could be downloaded to it; a process tries once, so that all its
+#: answers agree
 _TRIED: dict[Path, bool] = {}
 
 
@@ -100,9 +103,9 @@ def load_base_images(base: Base, data_dir: str | Path, resolution: int) -> BaseI
     """Load base images by name.
 
     Args:
-        base: ``mnist`` (70,000 images, read from ``data_dir/MNIST/raw`` or downloaded), ``mnist_train`` (its first
-            60,000), ``digits`` (1,797 images of 8 x 8 pixels, no network) or ``auto`` (MNIST when it is on disk or can
-            be downloaded, else digits).
+        base: ``mnist`` (70,000 images, read from ``data_dir/MNIST/raw`` or downloaded),
+            ``mnist_train`` (its first 60,000), ``digits`` (1,797 images of 8 x 8 pixels, no
+            network) or ``auto`` (MNIST when it is on disk or can be downloaded, else digits).
         data_dir: folder of datasets.
         resolution: 28, or 14 for every second pixel of MNIST; digits stay 8 x 8.
 
@@ -113,8 +116,10 @@ def load_base_images(base: Base, data_dir: str | Path, resolution: int) -> BaseI
     name = base_name(base, folder, download=True)
     if (base, name) == ("auto", "digits"):
         log.warning(
-            "MNIST is not in %s and cannot be downloaded: the digits of scikit-learn are taken in its place "
-            "(dataset.base=auto); with a network, %s gets it",
+            (
+                "MNIST is not in %s and cannot be downloaded: the digits of scikit-learn are "
+                "taken in its place (dataset.base=auto); with a network, %s gets it"
+            ),
             mnist_folder(folder),
             fetching_command("sr_cmnist", folder),
         )
@@ -139,14 +144,18 @@ def load_base_images(base: Base, data_dir: str | Path, resolution: int) -> BaseI
 
 
 def base_name(base: str, folder: Path, download: bool) -> str:
-    """Resolve ``base`` to a name: ``auto`` is MNIST where :func:`has_mnist`, else the digits; others stay."""
+    """Resolve ``base`` to a name: ``auto`` is MNIST where :func:`has_mnist`, else the digits;
+    others stay.
+    """
     if base != "auto":
         return base
     return "mnist" if has_mnist(folder, download) else "digits"
 
 
 def has_mnist(folder: Path, download: bool) -> bool:
-    """Return whether MNIST is below ``folder``; ``download`` tries to fetch it if not, once per process and folder."""
+    """Return whether MNIST is below ``folder``; ``download`` tries to fetch it if not, once per
+    process and folder.
+    """
     if _complete(folder):
         return True
     key = folder.resolve()
@@ -188,8 +197,9 @@ def need_mnist(folder: Path, download: bool) -> None:
         )
         command = fetching_command("sr_cmnist", folder)
         raise DataError(
-            f"MNIST is not in {mnist_folder(folder)}{tried}; {remedy}get it where there is a network "
-            f"({command}), set paths.data_dir to a folder that holds MNIST/raw, or use dataset.base=digits"
+            f"MNIST is not in {mnist_folder(folder)}{tried}; {remedy}get it where there is a "
+            f"network ({command}), set paths.data_dir to a folder that holds MNIST/raw, or use "
+            "dataset.base=digits"
         )
 
 
@@ -199,12 +209,16 @@ def mnist_folder(folder: Path) -> Path:
 
 
 def _parts(name: str) -> dict[str, int]:
-    """Map each part of ``mnist`` or ``mnist_train``, whose name begins its files' names, to its number of images."""
+    """Map each part of ``mnist`` or ``mnist_train``, whose name begins its files' names, to its
+    number of images.
+    """
     return MNIST_PARTS if name == "mnist" else {"train": MNIST_PARTS["train"]}
 
 
 def _mnist_content(name: str, folder: Path) -> str:
-    """Hash the files of ``mnist`` or ``mnist_train``; compare them with their checksums if they were downloaded."""
+    """Hash the files of ``mnist`` or ``mnist_train``; compare them with their checksums if they
+    were downloaded.
+    """
     files = [
         mnist_folder(folder) / f"{part}-{kind}" for part in _parts(name) for kind in MNIST_KINDS
     ]
@@ -214,7 +228,8 @@ def _mnist_content(name: str, folder: Path) -> str:
 
 @lru_cache(maxsize=8)
 def _files_content(files: tuple[tuple[str, int, int], ...]) -> str:
-    """Hash whole files; sizes and times are arguments so that the cached hash holds for unchanged files only.
+    """Hash whole files; sizes and times are arguments so that the cached hash holds for unchanged
+    files only.
 
     Raises:
         ChangedFile: one was downloaded and changed since.
@@ -232,7 +247,9 @@ def _files_content(files: tuple[tuple[str, int, int], ...]) -> str:
 
 @lru_cache(maxsize=1)
 def _digits_content() -> str:
-    """Hash scikit-learn's table of digits, read from its file: importing scikit-learn would take a second."""
+    """Hash scikit-learn's table of digits, read from its file: importing scikit-learn would take a
+    second.
+    """
     spec = importlib.util.find_spec("sklearn")
     assert spec and spec.origin
     packed = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
@@ -268,7 +285,9 @@ def _read_idx(folder: Path, part: str, kind: str, shape: tuple[int, ...]) -> Ten
 def describe_pictures(
     root: str | Path, image_size: int | None, on_bad_image: str, cache: Path
 ) -> BaseFacts:
-    """Describe the images below a folder. Which of them cannot be decoded is known only after a first decoding.
+    """Describe the images below a folder.
+
+    Which of them cannot be decoded is known only after a first decoding.
 
     Args:
         root, on_bad_image: see :func:`load_pictures`.
@@ -312,19 +331,22 @@ def load_pictures(
     """Load all images below a folder, (M, 3, S, S).
 
     Args:
-        root: a folder with CIFAR-10's batches (as its makers and torchvision lay it out), or any tree whose images
-            lie in class folders. A class is the name of the folder that holds an image, so ``root/cat/1.png`` and
-            ``root/train/cat/1.png`` are both cats. Classes are numbered by name, images ordered by path.
+        root: a folder with CIFAR-10's batches (as its makers and torchvision lay it out), or any
+            tree whose images lie in class folders. A class is the name of the folder that holds an
+            image, so ``root/cat/1.png`` and ``root/train/cat/1.png`` are both cats. Classes are
+            numbered by name, images ordered by path.
         image_size: S; images are resized to a square without a crop (DomainBed).
-        on_bad_image: ``fail`` names an image that cannot be decoded; ``skip`` leaves such images out.
+        on_bad_image: ``fail`` names an image that cannot be decoded; ``skip`` leaves such images
+            out.
         cache_dir: folder of caches, for the decoded images.
         workers: decoding threads; None is one per core.
 
-    The name of the result is that of the folder and a checksum of the files' names and sizes: rows tell base images
-    apart by it, wherever they lie.
+    The name of the result is that of the folder and a checksum of the files' names and sizes: rows
+    tell base images apart by it, wherever they lie.
 
     Raises:
-        DataError: no such folder, no images, fewer than two classes, or an image that cannot be decoded.
+        DataError: no such folder, no images, fewer than two classes, or an image that cannot be
+            decoded.
     """
     import torch
     from PIL import Image
@@ -367,8 +389,8 @@ def _picture_folder(root: str | Path) -> Path:
     folder = Path(root).expanduser().resolve()
     if not folder.is_dir():
         raise DataError(
-            f"dataset.root={root} is no folder; name one that holds CLASS/IMAGE.png, or download the images "
-            "(dgbench fetch list)"
+            f"dataset.root={root} is no folder; name one that holds CLASS/IMAGE.png, or download "
+            "the images (dgbench fetch list)"
         )
     return folder
 
@@ -378,7 +400,9 @@ def _picture_name(table: ImageTable, kept: np.ndarray) -> str:
 
 
 def _picture_table(folder: Path) -> ImageTable:
-    """List all images in class folders, at any depth; a class is the name of the folder that holds an image."""
+    """List all images in class folders, at any depth; a class is the name of the folder that holds
+    an image.
+    """
     left_out = LeftOut()
     paths = images_below(folder, left_out=left_out)
     rows: list[Row] = [(path, "all", Path(path).parent.name, None) for path in paths if "/" in path]
@@ -397,7 +421,8 @@ def _cifar_folder(folder: Path) -> Path | None:
 
 
 def _cifar_batches(folder: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Read (n, 3, 32, 32) uint8 images and (n,) labels of each of the six batches, training batches first.
+    """Read (n, 3, 32, 32) uint8 images and (n,) labels of each of the six batches, training batches
+    first.
 
     Raises:
         DataError: a file is missing, cut short or corrupt.

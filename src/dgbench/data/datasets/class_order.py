@@ -1,4 +1,6 @@
-"""The order of names: text, or numbers where all are integers; it decides which output of a network is which class."""
+"""The order of names: text, or numbers where all are integers; it decides which output of a network
+is which class.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def is_unclear(classes: Iterable[str]) -> bool:
-    """Return whether names that differ in their numbers alone have another order as text than as numbers.
+    """Return whether names that differ in their numbers alone have another order as text than as
+    numbers.
 
     ``2`` and ``10`` do, ``class2`` and ``class10`` too, ``02`` and ``10`` do not.
     """

@@ -1,4 +1,6 @@
-"""Pictures that are files with the same bytes: between environments, or between train and val of one. No torch."""
+"""Pictures that are files with the same bytes: between environments, or between train and val of
+one. No torch.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from dgbench.validation import some_of
 
 
 def groups_that_count(groups: Groups, kept: np.ndarray) -> Groups:
-    """List groups of copies without the pictures that do not count, (n,) bool, where two or more are left."""
+    """List groups of copies without the pictures that do not count, (n,) bool, where two or more
+    are left.
+    """
     counted = [[i for i in group if kept[i]] for group in groups]
     return [group for group in counted if len(group) > 1]
 
@@ -45,13 +49,17 @@ class Copies:
             f"{n} in train and in val or test of {env}" for env, n in self.within.most_common()
         ]
         labels = f"; {self.labels} of them under two classes" if self.labels else ""
-        return f"pictures with the same bytes: {some_of(parts, 6)}{labels}; e.g. {' and '.join(self.example)}"
+        return (
+            f"pictures with the same bytes: {some_of(parts, 6)}{labels}; e.g. "
+            f"{' and '.join(self.example)}"
+        )
 
 
 def leaking_copies(
     table: ImageTable, copies: Groups, kept: np.ndarray, subsets: Subsets
 ) -> Copies | None:
-    """Find the pictures that stand in two environments, or in two subsets of one; None where there are none.
+    """Find the pictures that stand in two environments, or in two subsets of one; None where there
+    are none.
 
     Args:
         table: the files.

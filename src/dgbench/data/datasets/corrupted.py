@@ -1,4 +1,7 @@
-"""Datasets of image files under corruptions: PACS-corrupted, VLCS-corrupted, and any folder's. Imports no torch."""
+"""Datasets of image files under corruptions: PACS-corrupted, VLCS-corrupted, and any folder's.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,9 @@ if TYPE_CHECKING:
 def environments_of(
     domains: Sequence[str], corruptions: Sequence[str]
 ) -> dict[str, tuple[str, str | None]]:
-    """Map every environment (``photo``, ``photo+gaussian_noise``, ...) to its domain and corruption (None if clean)."""
+    """Map every environment (``photo``, ``photo+gaussian_noise``, ...) to its domain and corruption
+    (None if clean).
+    """
     return {
         name if c is None else f"{name}+{c}": (name, c)
         for name in domains
@@ -49,21 +54,23 @@ def _known(names: Sequence[str | float] | None) -> Sequence[str | float] | None:
 class CorruptedFolders(ImageFolders):
     """Every domain of a dataset, clean and under each corruption (Hwang et al., 2024, section 4.3).
 
-    Environments are ``photo``, ``photo+gaussian_noise``, ...: with four domains and all 15 corruptions, 64. The given
-    ones are drawn, k corruptions for each domain, by ``data_seed`` alone, or listed. The paper draws anew for each of
-    its seeds and reports each apart (Tables 3, 4), so one seed of it is one ``data_seed`` with the same ``seed``. A
-    domain's corruptions are the first k of one permutation: for one ``data_seed``, 2-2-2-2 contains 1-1-1-1, and
-    1-0-1-1 is 1-1-1-1 without the second domain.
+    Environments are ``photo``, ``photo+gaussian_noise``, ...: with four domains and all 15
+    corruptions, 64. The given ones are drawn, k corruptions for each domain, by ``data_seed``
+    alone, or listed. The paper draws anew for each of its seeds and reports each apart (Tables 3,
+    4), so one seed of it is one ``data_seed`` with the same ``seed``. A domain's corruptions are
+    the first k of one permutation: for one ``data_seed``, 2-2-2-2 contains 1-1-1-1, and 1-0-1-1 is
+    1-1-1-1 without the second domain.
 
     The paper does not say which images an environment holds. Here, as in
-    :class:`~dgbench.data.datasets.spurious.SpuriousOptions`, no image that is trained on judges anything:
-    ``pool_fraction`` of each domain's images (by ``split_seed``, so that all given sets are judged on the same ones)
-    form a pool, which under its 16 forms is the ``test`` subset of the domain's 16 environments. The domain's other
-    images are dealt to its given environments (by ``data_seed``), so none is in two of them, and split into ``train``
-    and ``val`` (by ``split_seed``). Subsets that a list of images names are not used.
+    :class:`~dgbench.data.datasets.spurious.SpuriousOptions`, no image that is trained on judges
+    anything: ``pool_fraction`` of each domain's images (by ``split_seed``, so that all given sets
+    are judged on the same ones) form a pool, which under its 16 forms is the ``test`` subset of the
+    domain's 16 environments. The domain's other images are dealt to its given environments (by
+    ``data_seed``), so none is in two of them, and split into ``train`` and ``val`` (by
+    ``split_seed``). Subsets that a list of images names are not used.
 
-    Images are corrupted once, after they are resized, with random numbers of ``corruption_seed``. Keys as in
-    ``conf/corruptions/hendrycks.yaml``, where each is explained.
+    Images are corrupted once, after they are resized, with random numbers of ``corruption_seed``.
+    Keys as in ``conf/corruptions/hendrycks.yaml``, where each is explained.
     """
 
     given: SkipValidation[str | Sequence[str]]  # checked with the domains
@@ -85,8 +92,8 @@ class CorruptedFolders(ImageFolders):
     def _of_files(cls, values: Any) -> Any:
         if "device_share" not in values:
             raise ConfigError(
-                f"corruptions=hendrycks does not go with dataset={values.get('name')}; choose one of image files, e.g. "
-                "dataset=pacs or dataset=image_folder"
+                f"corruptions=hendrycks does not go with dataset={values.get('name')}; choose one "
+                "of image files, e.g. dataset=pacs or dataset=image_folder"
             )
         return values
 
@@ -94,14 +101,17 @@ class CorruptedFolders(ImageFolders):
     def _large_enough(self) -> Self:
         if self.image_size is not None and self.image_size < SMALLEST:
             raise ConfigError(
-                f"dataset.image_size={self.image_size} is too small to corrupt; use {SMALLEST} or more"
+                f"dataset.image_size={self.image_size} is too small to corrupt; use {SMALLEST} or "
+                "more"
             )
         return self
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """Describe as :meth:`~dgbench.data.options.DatasetOptions.describe`; decode, corrupt and download nothing.
+        """Describe as :meth:`~dgbench.data.options.DatasetOptions.describe`; decode, corrupt and
+        download nothing.
 
-        Where the files are absent and the configuration names no domains, numbers stand for their names.
+        Where the files are absent and the configuration names no domains, numbers stand for their
+        names.
         """
         info = self.known_info(absent_ok)
         if info:
@@ -109,7 +119,9 @@ class CorruptedFolders(ImageFolders):
         return self._plan(*self.planned())[0]
 
     def build(self) -> Environments:
-        """Build the environments; images are decoded once into the cache, and corrupted when first asked for."""
+        """Build the environments; images are decoded once into the cache, and corrupted when first
+        asked for.
+        """
         self._plan(*self.planned())  # refuses what needs no pixels
 
         from dgbench.data.environments import Environments, Table
@@ -157,10 +169,12 @@ class CorruptedFolders(ImageFolders):
         return given_environments(self.given, domains, self._names(), self.data_seed)
 
     def _plan(self, clean: DatasetInfo, subsets: Subsets) -> tuple[DatasetInfo, list[Section]]:
-        """Deal the images of every domain to its environments; return the dataset, and the store's sections in order.
+        """Deal the images of every domain to its environments; return the dataset, and the store's
+        sections in order.
 
-        The sections of a domain are first its pool, clean and under every corruption (``ENVIRONMENT-pool``), then the
-        images dealt to its given environments (``ENVIRONMENT-dealt``), training images before validation images.
+        The sections of a domain are first its pool, clean and under every corruption
+        (``ENVIRONMENT-pool``), then the images dealt to its given environments
+        (``ENVIRONMENT-dealt``), training images before validation images.
 
         Args:
             clean: the dataset without corruptions.
@@ -186,8 +200,9 @@ class CorruptedFolders(ImageFolders):
                 )
                 if not len(pool) or not len(val) or not len(train):
                     raise ConfigError(
-                        f"environment {env} has {len(train)} train and {len(val)} val images and the pool of {domain} "
-                        f"{len(pool)}: one is empty; use more images, fewer given environments or other fractions"
+                        f"environment {env} has {len(train)} train and {len(val)} val images and "
+                        f"the pool of {domain} {len(pool)}: one is empty; use more images, fewer "
+                        "given environments or other fractions"
                     )
                 sections.append(
                     Section(f"{env}-dealt", parts[env][1], np.concatenate([train, val]))
@@ -218,7 +233,8 @@ class CorruptedFolders(ImageFolders):
 def given_environments(
     given: str | Sequence[str], domains: Sequence[str], corruptions: Sequence[str], data_seed: int
 ) -> list[str]:
-    """List the names of the given environments: drawn ones domain by domain, listed ones in their order.
+    """List the names of the given environments: drawn ones domain by domain, listed ones in their
+    order.
 
     Args:
         given: how many corruptions each domain has, ``1-0-2-...``, or names.
@@ -233,8 +249,9 @@ def given_environments(
         counts = [int(k) for k in given.split("-")] if re.fullmatch(r"\d+(-\d+)*", given) else []
         if len(counts) != len(domains) or max(counts) > len(corruptions) or not any(counts):
             raise ConfigError(
-                f"dataset.given={given} is not one number of corruptions, at most {len(corruptions)}, for each of "
-                f"{', '.join(domains)}; use e.g. dataset.given={'-'.join('1' * len(domains))}, or a list of names"
+                f"dataset.given={given} is not one number of corruptions, at most "
+                f"{len(corruptions)}, for each of {', '.join(domains)}; use e.g. "
+                f"dataset.given={'-'.join('1' * len(domains))}, or a list of names"
             )
         names = []
         for domain, k in zip(domains, counts, strict=True):
@@ -245,14 +262,16 @@ def given_environments(
         return names
     if not isinstance(given, Sequence) or not given:
         raise ConfigError(
-            f"dataset.given={shown(given)} is no list; use e.g. 1-1-1-1 or [{domains[0]}+{corruptions[0]}]"
+            f"dataset.given={shown(given)} is no list; use e.g. 1-1-1-1 or "
+            f"[{domains[0]}+{corruptions[0]}]"
         )
     for env in given:
         domain, plus, corruption = str(env).partition("+")
         if domain not in domains or (plus and corruption not in corruptions):
             raise ConfigError(
-                f"dataset.given holds {env}, which does not exist; environments are DOMAIN and DOMAIN+CORRUPTION, e.g. "
-                f"{domains[0]}+{corruptions[0]}; domains are {', '.join(domains)}"
+                f"dataset.given holds {env}, which does not exist; environments are DOMAIN and "
+                f"DOMAIN+CORRUPTION, e.g. {domains[0]}+{corruptions[0]}; domains are "
+                f"{', '.join(domains)}"
             )
         if list(given).count(env) > 1:
             raise ConfigError(

@@ -1,4 +1,7 @@
-"""RotatedMNIST and ColoredMNIST as DomainBed draws them (Gulrajani and Lopez-Paz, 2021). Imports no torch."""
+"""RotatedMNIST and ColoredMNIST as DomainBed draws them (Gulrajani and Lopez-Paz, 2021).
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +37,11 @@ def _below_torchs(seed: int) -> int:
 class DealtDigits(DatasetOptions):
     """What RotatedMNIST and ColoredMNIST of DomainBed have in common.
 
-    All base images (MNIST's training images, then its test images) are permuted, and environment i of E gets those
-    at places i, i + E, ... of the permutation. Which images these are, and whatever else is drawn, is what DomainBed
-    draws with its global generator of torch seeded with ``data_seed``; DomainBed takes its run seed, which differs
-    from run to run, so that its models are not tested on the same images. Keys as in ``conf/dataset``, where each is
-    explained.
+    All base images (MNIST's training images, then its test images) are permuted, and environment i
+    of E gets those at places i, i + E, ... of the permutation. Which images these are, and whatever
+    else is drawn, is what DomainBed draws with its global generator of torch seeded with
+    ``data_seed``; DomainBed takes its run seed, which differs from run to run, so that its models
+    are not tested on the same images. Keys as in ``conf/dataset``, where each is explained.
     """
 
     base: Base
@@ -54,11 +57,15 @@ class DealtDigits(DatasetOptions):
     class_names: ClassVar[tuple[str, ...]]  #: in the order of the outputs
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """Describe as :meth:`SRCMNIST.describe <dgbench.data.datasets.spurious.SRCMNIST.describe>` does."""
+        """Describe as :meth:`SRCMNIST.describe <dgbench.data.datasets.spurious.SRCMNIST.describe>`
+        does.
+        """
         return self._planned(absent_ok, download)[0]
 
     def build(self) -> Environments:
-        """Build the environments; MNIST is downloaded where ``base`` asks for it, it is absent and a mirror answers."""
+        """Build the environments; MNIST is downloaded where ``base`` asks for it, it is absent and
+        a mirror answers.
+        """
         info, subsets = self._planned(absent_ok=False, download=True)
 
         import torch
@@ -91,19 +98,24 @@ class DealtDigits(DatasetOptions):
     def _images_and_labels(
         self, value: float, images: torch.Tensor, classes: torch.Tensor, generator: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Map an environment's (n, 1, S, S) uint8 base images and (n,) classes to (n, C, S, S) uint8 and labels."""
+        """Map an environment's (n, 1, S, S) uint8 base images and (n,) classes to (n, C, S, S)
+        uint8 and labels.
+        """
 
     @abstractmethod
     def _variant(self) -> dict[str, Any]:
         """Return the further settings that tell this form of the dataset from others."""
 
     def _planned(self, absent_ok: bool, download: bool) -> tuple[DatasetInfo, Subsets]:
-        """Plan the dataset and the positions of each subset; images lie environment after environment."""
+        """Plan the dataset and the positions of each subset; images lie environment after
+        environment.
+        """
         values = getattr(self, self.list_key)
         names = list(map(type(self).name_of, values))
         if len(names) < 2 or len(set(names)) < len(names):
             raise ConfigError(
-                f"dataset.{self.list_key}={shown(values)} is not two or more different environments; correct it"
+                f"dataset.{self.list_key}={shown(values)} is not two or more different "
+                "environments; correct it"
             )
         base = base_facts(self.base, expanded(self.data_dir), SIDE, absent_ok, download)
         subsets, first = {}, 0
@@ -114,8 +126,9 @@ class DealtDigits(DatasetOptions):
             )
             if not len(val) or not len(train):
                 raise ConfigError(
-                    f"environment {name} has {end - first} images, {len(val)} of them for val: one subset is empty; "
-                    "use fewer environments, more images (dataset.base=mnist) or another dataset.val_fraction"
+                    f"environment {name} has {end - first} images, {len(val)} of them for val: "
+                    "one subset is empty; use fewer environments, more images "
+                    "(dataset.base=mnist) or another dataset.val_fraction"
                 )
             subsets[name, "val"], subsets[name, "train"] = val, train
             first = end
@@ -138,7 +151,9 @@ class DealtDigits(DatasetOptions):
 
 
 class RotatedMNIST(DealtDigits):
-    """Gray digits of ten classes, turned counter-clockwise by the angle of their environment (Ghifary et al., 2015)."""
+    """Gray digits of ten classes, turned counter-clockwise by the angle of their environment
+    (Ghifary et al., 2015).
+    """
 
     angles: Numbers
 
@@ -160,11 +175,12 @@ class RotatedMNIST(DealtDigits):
 
 
 class ColoredMNIST(DealtDigits):
-    """Colored digits: label digit < 5, flipped with ``label_noise``; color from the final label, flipped with e.
+    """Colored digits: label digit < 5, flipped with ``label_noise``; color from the final label,
+    flipped with e.
 
-    The image has two channels; the digit stands in the channel of its color, the other is zero (Arjovsky et al., 2019).
-    Unlike in :class:`~dgbench.data.datasets.spurious.SRCMNIST`, no image is kept apart to judge other environments: a
-    held-out environment is tested on its own images.
+    The image has two channels; the digit stands in the channel of its color, the other is zero
+    (Arjovsky et al., 2019). Unlike in :class:`~dgbench.data.datasets.spurious.SRCMNIST`, no image
+    is kept apart to judge other environments: a held-out environment is tested on its own images.
     """
 
     given: Given

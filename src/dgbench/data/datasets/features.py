@@ -1,4 +1,5 @@
-"""Datasets of feature vectors: tables of numbers, or what any encoder made of text, sound, pictures or signals.
+"""Datasets of feature vectors: tables of numbers, or what any encoder made of text, sound, pictures
+or signals.
 
 They lie in one .npz, .parquet or .csv file. Imports no torch.
 """
@@ -58,19 +59,25 @@ FEATURES, ENVIRONMENT, LABEL, SUBSET = "features", "environment", "label", "subs
 OWN = (FEATURES, ENVIRONMENT, LABEL, SUBSET)  # further columns are attributes
 EXACT = 2**53  #: below it every whole number is a float
 Columns = dict[str, np.ndarray]
-LAYOUT = "an array features (n, d) with environment and label (n,), or the same as columns of a .parquet or .csv file"
+LAYOUT = (
+    "an array features (n, d) with environment and label (n,), or the same as columns of a "
+    ".parquet or .csv file"
+)
 
 
 def columns_of(path: Path, features: str | Sequence[str] | None) -> Columns:
-    """Read the arrays of a file by name: ``features`` (n, d), ``environment`` and ``label`` (n,), and what else it has.
+    """Read the arrays of a file by name: ``features`` (n, d), ``environment`` and ``label`` (n,),
+    and what else it has.
 
     Args:
         path: a .npz file with these arrays, or a .parquet or .csv file with these columns.
-        features: of .parquet and .csv, names or patterns (``pixel_*``) of the columns of numbers that are the features;
-            None takes the one column ``features``, each of whose values is a list of d numbers.
+        features: of .parquet and .csv, names or patterns (``pixel_*``) of the columns of numbers
+            that are the features; None takes the one column ``features``, each of whose values is a
+            list of d numbers.
 
     Raises:
-        ConfigError: another suffix, names of features that the file lacks, or a package that is missing.
+        ConfigError: another suffix, names of features that the file lacks, or a package that is
+            missing.
         DataError: the file is absent or cannot be read, or lacks a column.
     """
     read = READERS.get(path.suffix.lower())
@@ -96,7 +103,8 @@ def columns_of(path: Path, features: str | Sequence[str] | None) -> Columns:
     for name in (FEATURES, ENVIRONMENT, LABEL):
         if name not in arrays:
             raise DataError(
-                f"dataset.path={path} has no {name}, only {some_of(list(arrays), 8) or 'nothing'}; add {LAYOUT}"
+                f"dataset.path={path} has no {name}, only "
+                f"{some_of(list(arrays), 8) or 'nothing'}; add {LAYOUT}"
             )
     return arrays
 
@@ -104,8 +112,8 @@ def columns_of(path: Path, features: str | Sequence[str] | None) -> Columns:
 def _npz(path: Path, features: str | Sequence[str] | None) -> Columns:
     if features is not None:
         raise ConfigError(
-            f"dataset.columns={shown(features)} names columns of .parquet and .csv files, and an .npz has its array "
-            "features; set dataset.columns=null"
+            f"dataset.columns={shown(features)} names columns of .parquet and .csv files, and an "
+            ".npz has its array features; set dataset.columns=null"
         )
     return read_arrays(path)
 
@@ -138,8 +146,9 @@ def _columns_of_frame(
     if features is None:
         if FEATURES not in names:
             raise DataError(
-                f"dataset.path={path} has no column features of lists of numbers; add it, or name columns of numbers, "
-                f"e.g. dataset.columns=[{next((name for name in names if name not in OWN), 'f*')}]"
+                f"dataset.path={path} has no column features of lists of numbers; add it, or name "
+                "columns of numbers, e.g. "
+                f"dataset.columns=[{next((name for name in names if name not in OWN), 'f*')}]"
             )
         used, values = [FEATURES], _stacked(path, frame[FEATURES].to_numpy())
     else:
@@ -163,8 +172,8 @@ def _need_numbers(path: Path, name: str, values: np.ndarray) -> None:
     example = f", e.g. {text!r}," if text else ""
     fix = "write numbers with a point" if _is_number(text.replace(",", ".")) else "fill or drop it"
     raise DataError(
-        f"dataset.path={path}: column {name} holds {values.dtype}{example} not numbers alone; {fix}, or leave it out "
-        "of dataset.columns"
+        f"dataset.path={path}: column {name} holds {values.dtype}{example} not numbers alone; "
+        f"{fix}, or leave it out of dataset.columns"
     )
 
 
@@ -184,7 +193,8 @@ def _matching(path: Path, names: Sequence[str], features: str | Sequence[str]) -
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in free):
             raise ConfigError(
-                f"dataset.columns names {pattern}, which {path} has not; choose from {some_of(free, 8)}"
+                f"dataset.columns names {pattern}, which {path} has not; choose from "
+                f"{some_of(free, 8)}"
             )
     if not patterns:
         raise ConfigError(f"dataset.columns=[] names no features; choose from {some_of(free, 8)}")
@@ -197,7 +207,8 @@ def _stacked(path: Path, lists: np.ndarray) -> np.ndarray:
     if len(shapes) != 1 or len(next(iter(shapes))) != 1:
         examples = ", ".join(map(str, sorted(shapes)[:3]))
         raise DataError(
-            f"dataset.path={path}: values of features have the shapes {examples}; give each d numbers"
+            f"dataset.path={path}: values of features have the shapes {examples}; give each d "
+            "numbers"
         )
     return np.stack([np.asarray(row) for row in lists])
 
@@ -214,7 +225,9 @@ class FeatureTable(LabeledRows):
     rows: np.ndarray  #: (n,) number of each row in the file, from 0
 
     def content(self) -> str:
-        """Hash numbers, environments, classes and subsets to 16 hexadecimal digits, however the file stores them."""
+        """Hash numbers, environments, classes and subsets to 16 hexadecimal digits, however the
+        file stores them.
+        """
         digest = hashlib.sha256(
             repr((self.features.shape, self.environments, self.classes)).encode()
         )
@@ -240,17 +253,17 @@ def table_of_features(
         subset_column: see :func:`~dgbench.data.datasets.lists.column_of_subsets`.
 
     Raises:
-        ConfigError, DataError: see :func:`~dgbench.data.datasets.features.columns_of`; also features that are no
-            matrix of finite numbers, columns of other lengths, rows without environment or label, an unknown subset,
-            a single class.
+        ConfigError, DataError: see :func:`~dgbench.data.datasets.features.columns_of`; also
+            features that are no matrix of finite numbers, columns of other lengths, rows without
+            environment or label, an unknown subset, a single class.
     """
     arrays = columns_of(path, columns)
     features = _matrix(path, arrays[FEATURES])
     for name, values in arrays.items():
         if name != FEATURES and values.shape != (len(features),):
             raise DataError(
-                f"dataset.path={path}: {name} has the shape {values.shape} beside {len(features)} rows of features; "
-                "give one value for each row, or leave it out"
+                f"dataset.path={path}: {name} has the shape {values.shape} beside {len(features)} "
+                "rows of features; give one value for each row, or leave it out"
             )
     subsets = column_of_subsets(
         subset_column,
@@ -266,7 +279,8 @@ def table_of_features(
     class_names, label = _named(path, LABEL, arrays[LABEL][rows])
     if len(class_names) < 2:
         raise DataError(
-            f"dataset.path={path}: every row has the label {class_names[0]}; give two classes or more"
+            f"dataset.path={path}: every row has the label {class_names[0]}; give two classes or "
+            "more"
         )
     chosen_env = place[env[rows]]
     present = {
@@ -295,8 +309,8 @@ def _matrix(path: Path, features: np.ndarray) -> np.ndarray:
     """Check that features are an (n, d) matrix of numbers, and convert them to float32, all finite."""
     if features.ndim != 2 or features.dtype.kind not in "biuf" or 0 in features.shape:
         raise DataError(
-            f"dataset.path={path}: features is an array {features.shape} of {features.dtype}; give numbers (n, d), one "
-            "row of d for each"
+            f"dataset.path={path}: features is an array {features.shape} of {features.dtype}; "
+            "give numbers (n, d), one row of d for each"
         )
     with np.errstate(over="ignore"):  # what is too large becomes infinite, which is refused
         single = features.astype(np.float32)
@@ -304,14 +318,17 @@ def _matrix(path: Path, features: np.ndarray) -> np.ndarray:
     if len(wrong):
         row, column = wrong[0].tolist()
         raise DataError(
-            f"dataset.path={path}: features has {features[row, column]} in row {row}, column {column}, as "
-            f"{len(np.unique(wrong[:, 0]))} row(s) hold no finite single-precision number; fill or drop them"
+            f"dataset.path={path}: features has {features[row, column]} in row {row}, column "
+            f"{column}, as {len(np.unique(wrong[:, 0]))} row(s) hold no finite single-precision "
+            "number; fill or drop them"
         )
     return single
 
 
 def _named(path: Path, column: str, values: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """Sort the different names (whole numbers by value) and index each row's, (n,); blanks around them do not count."""
+    """Sort the different names (whole numbers by value) and index each row's, (n,); blanks around
+    them do not count.
+    """
     plain = values.tolist()
     for row, value in enumerate(plain):
         if _is_missing(value):
@@ -321,7 +338,8 @@ def _named(path: Path, column: str, values: np.ndarray) -> tuple[list[str], np.n
         whole = isinstance(value, float) and value.is_integer() and abs(value) < EXACT
         if not isinstance(value, (str, int)) and not whole:
             raise DataError(
-                f"dataset.path={path}: {column} holds {value!r} in row {row}; give names or integers in every row"
+                f"dataset.path={path}: {column} holds {value!r} in row {row}; give names or "
+                "integers in every row"
             )
     if (
         values.dtype.kind == "f"
@@ -353,14 +371,17 @@ def _listed(path: Path, values: np.ndarray) -> np.ndarray:
             subset = subset_of(str(value))
             if subset not in SUBSETS:
                 raise DataError(
-                    f"dataset.path={path}: row {row} is in subset {value}; use train, val, test or leave it empty"
+                    f"dataset.path={path}: row {row} is in subset {value}; use train, val, test "
+                    "or leave it empty"
                 )
             listed[row] = SUBSETS.index(subset)
     return listed
 
 
 def _is_missing(value: Any) -> bool:
-    """Return whether a table has no value there: blank text, None, pandas' NA, or what is unequal to itself, as nan."""
+    """Return whether a table has no value there: blank text, None, pandas' NA, or what is unequal
+    to itself, as nan.
+    """
     return (
         value is None
         or (isinstance(value, str) and not value.strip())
@@ -370,10 +391,11 @@ def _is_missing(value: Any) -> bool:
 
 
 class FeatureOptions(DatasetOptions):
-    """Environments of feature vectors; keys as in ``conf/dataset/features.yaml``, where each is explained.
+    """Environments of feature vectors; keys as in ``conf/dataset/features.yaml``, where each is
+    explained.
 
-    Nothing is standardized: statistics of all rows would show a run its held-out environment. The featurizers for
-    vectors normalize by what they train on, see :mod:`dgbench.networks.small`.
+    Nothing is standardized: statistics of all rows would show a run its held-out environment. The
+    featurizers for vectors normalize by what they train on, see :mod:`dgbench.networks.small`.
     """
 
     path: Annotated[PathText, Refusal("is no path", "name a .npz, .parquet or .csv file")]

@@ -1,4 +1,7 @@
-"""Which files below a folder are pictures, and how many are not: one rule at every depth. Decodes nothing, no torch."""
+"""Which files below a folder are pictures, and how many are not: one rule at every depth.
+
+Decodes nothing, no torch.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ SUFFIXES = frozenset(
         ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".jpx", ".j2c", ".tga", ".pcx", ".ico",
     }
 )  # fmt: skip
-#: endings of other kinds of files, which are not looked into; of any further ending the first bytes decide
+#: endings of other kinds of files, which are not looked into; of any further ending the first bytes
+#: decide
 FOREIGN = frozenset(
     {
         ".txt", ".csv", ".tsv", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".md", ".html", ".pdf", ".py", ".m", ".mat",
@@ -29,7 +33,8 @@ FOREIGN = frozenset(
         ".log", ".ini", ".mp4", ".avi", ".mov", ".mp3", ".wav", ".svg", ".doc", ".docx", ".xls", ".xlsx", ".ipynb",
     }
 )  # fmt: skip
-#: names that systems and programs leave beside pictures, in lower case; as hidden as those that begin with a dot
+#: names that systems and programs leave beside pictures, in lower case; as hidden as those that
+#: begin with a dot
 SYSTEM = frozenset(
     {
         "__macosx",
@@ -86,7 +91,9 @@ class LeftOut:
         return ", ".join(self.examples[reason]) + dots
 
     def line(self) -> str:
-        """Format ``3 hidden (a/.x, b/.y, c/.z), 1 of other kinds (a/notes.txt)``; empty where nothing is left out."""
+        """Format ``3 hidden (a/.x, b/.y, c/.z), 1 of other kinds (a/notes.txt)``; empty where
+        nothing is left out.
+        """
         counted = [(reason, count) for reason, count in sorted(self.counts.items()) if count]
         return ", ".join(f"{count:,} {reason} ({self.names(reason)})" for reason, count in counted)
 
@@ -115,8 +122,8 @@ def folders_below(
         enters: says of the path of a folder whether it is listed.
 
     Raises:
-        DataError: folders that cannot be read, all counted and some named, or that hold a link to a folder that they
-            lie in.
+        DataError: folders that cannot be read, all counted and some named, or that hold a link to a
+            folder that they lie in.
     """
     faults = LeftOut()
     with phase(f"listing the images in {root}", None, "images") as progress:
@@ -179,7 +186,9 @@ def _listed(root: Path, below: str, left_out: LeftOut, faults: LeftOut) -> Folde
 
 
 def _is_circle(link: Path) -> bool:
-    """Return whether a linked folder is one of the folders above it, which may themselves be linked."""
+    """Return whether a linked folder is one of the folders above it, which may themselves be
+    linked.
+    """
     target = link.stat()
     return any(os.path.samestat(target, above.stat()) for above in link.parents)
 
@@ -190,7 +199,9 @@ def _is_picture(entry: os.DirEntry[str]) -> bool:
 
 
 def _begins_as_picture(path: str) -> bool:
-    """Return whether the first bytes of a file are those of a JPEG, PNG, GIF, TIFF, WebP, AVIF or JPEG 2000."""
+    """Return whether the first bytes of a file are those of a JPEG, PNG, GIF, TIFF, WebP, AVIF or
+    JPEG 2000.
+    """
     try:
         with open_regular(path) as file:
             head = file.read(LONGEST)

@@ -84,7 +84,9 @@ _NO_THREE = Refusal(
 
 
 class Normalization(Keys):
-    """Mean and deviation of the three channels, of values in [0, 1]; ImageNet's where they are None."""
+    """Mean and deviation of the three channels, of values in [0, 1]; ImageNet's where they are
+    None.
+    """
 
     mean: Annotated[_Three, _NO_THREE]
     std: Annotated[_Three, Predicate(lambda std: std is None or min(std) > 0), _NO_THREE]
@@ -104,7 +106,9 @@ def _is_layout(layout: str | None) -> bool:
 
 
 class ImageFolders(DatasetOptions):
-    """Environments of image files; keys as in ``conf/dataset/image_folder.yaml``, where each is explained."""
+    """Environments of image files; keys as in ``conf/dataset/image_folder.yaml``, where each is
+    explained.
+    """
 
     root: Annotated[
         PathText, Refusal("is no path", "name the folder that holds environment/class/image")
@@ -168,32 +172,34 @@ class ImageFolders(DatasetOptions):
         listed = self.manifest is not None or self.reader is not None
         if self.split_by is not None and not listed:
             raise ConfigError(
-                f"dataset.split_by={self.split_by} names a column of a list, and dataset.root is read without one; "
-                "set dataset.manifest, or find it in the names of files with dataset.split_pattern"
+                f"dataset.split_by={self.split_by} names a column of a list, and dataset.root is "
+                "read without one; set dataset.manifest, or find it in the names of files with "
+                "dataset.split_pattern"
             )
         if self.subset_column not in (None, NO_SUBSETS) and self.manifest is None:
             raise ConfigError(
-                f"dataset.subset_column={self.subset_column} names a column of a list; set dataset.manifest, or leave "
-                "it out"
+                f"dataset.subset_column={self.subset_column} names a column of a list; set "
+                "dataset.manifest, or leave it out"
             )
         if self.store == "none" and self.on_bad_image == "skip":
             raise ConfigError(
-                "dataset.on_bad_image=skip needs every image decoded beforehand; use dataset.store=file, or name the "
-                "bad ones in dataset.bad_files"
+                "dataset.on_bad_image=skip needs every image decoded beforehand; use "
+                "dataset.store=file, or name the bad ones in dataset.bad_files"
             )
         listed = self.manifest is not None or self.reader is not None
         if self.layout not in (None, USUAL) and listed:
             key = "manifest" if self.reader is None else "reader"
             raise ConfigError(
-                f"dataset.layout={self.layout} says what folders are, and dataset.{key} lists the images; set one of "
-                "them to null"
+                f"dataset.layout={self.layout} says what folders are, and dataset.{key} lists the "
+                "images; set one of them to null"
             )
         return self
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
         """Describe as :meth:`~dgbench.data.options.DatasetOptions.describe`; download nothing.
 
-        Which images cannot be decoded is known only after a first decoding; until then all are counted.
+        Which images cannot be decoded is known only after a first decoding; until then all are
+        counted.
         """
         return self.known_info(absent_ok) or self.planned()[0]
 
@@ -243,7 +249,9 @@ class ImageFolders(DatasetOptions):
         return Environments(Table(info, subsets), catalog, store)
 
     def known_info(self, absent_ok: bool) -> DatasetInfo | None:
-        """Describe what the configuration knows where files are and may be absent and it suffices; else return None."""
+        """Describe what the configuration knows where files are and may be absent and it suffices;
+        else return None.
+        """
         present = (
             expanded(self.root).is_dir()
             if self.manifest is None
@@ -262,7 +270,8 @@ class ImageFolders(DatasetOptions):
     def checked(
         self, table: ImageTable, bad: Mapping[int, str], same: Groups
     ) -> tuple[DatasetInfo, Subsets]:
-        """Describe the dataset as :meth:`described`, without broken images, and say which are copies of others.
+        """Describe the dataset as :meth:`described`, without broken images, and say which are
+        copies of others.
 
         Args:
             table: the files.
@@ -278,7 +287,8 @@ class ImageFolders(DatasetOptions):
             dropped = int(kept.sum() - unique.sum())
             if dropped:
                 warn_once(
-                    f"{dropped} images below {table.root} are copies of others; left out (dataset.duplicates=drop)"
+                    f"{dropped} images below {table.root} are copies of others; left out "
+                    "(dataset.duplicates=drop)"
                 )
                 table.left_out.counts[DROPPED] = dropped
             return self.described(table, unique)
@@ -288,13 +298,16 @@ class ImageFolders(DatasetOptions):
             return info, subsets
         if self.duplicates == "fail":
             raise DataError(
-                f"{copies.line()}; dataset.duplicates=drop keeps the first file of each, warn goes on with all"
+                f"{copies.line()}; dataset.duplicates=drop keeps the first file of each, warn "
+                "goes on with all"
             )
         warn_once(f"{copies.line()}; dataset.duplicates=drop keeps the first file of each")
         return info, subsets
 
     def expected_environments(self) -> list[str]:
-        """List the names of the environments that the configuration knows; empty where only the files tell."""
+        """List the names of the environments that the configuration knows; empty where only the
+        files tell.
+        """
         names = self.environments or (self.published or {}).get("environments") or []
         return [str(name) for name in names]
 
@@ -375,11 +388,12 @@ class ImageFolders(DatasetOptions):
         return info, subsets
 
     def _units(self, table: ImageTable) -> np.ndarray | None:
-        """Give images that must stay on one side of the split one number, (n,); None where each stands alone.
+        """Give images that must stay on one side of the split one number, (n,); None where each
+        stands alone.
 
         Raises:
-            ConfigError, DataError: no such column, a pattern that finds nothing, a list that divides what belongs
-                together.
+            ConfigError, DataError: no such column, a pattern that finds nothing, a list that
+                divides what belongs together.
         """
         if self.split_by is None and self.split_pattern is None:
             return None
@@ -393,7 +407,9 @@ class ImageFolders(DatasetOptions):
         return units
 
     def _lists_own_columns(self) -> bool:
-        """Return whether a user says more of the images than a published layout, whose split is as published."""
+        """Return whether a user says more of the images than a published layout, whose split is as
+        published.
+        """
         if self.reader is None:
             return self.manifest is not None
         if isinstance(self.reader, Mapping):
@@ -428,10 +444,12 @@ class ImageFolders(DatasetOptions):
 
 
 def _compare(table: ImageTable, name: str, published: Mapping[str, Any]) -> None:
-    """Compare a copy with what was published; warn once per process where names or the number of images differ.
+    """Compare a copy with what was published; warn once per process where names or the number of
+    images differ.
 
     Raises:
-        DataError: another number of classes or environments: folders that mean something else, or another dataset.
+        DataError: another number of classes or environments: folders that mean something else, or
+            another dataset.
     """
     differences = unlike_published(published, len(table), len(table.classes), table.environments)
     for key, value, expected in differences:
@@ -440,9 +458,10 @@ def _compare(table: ImageTable, name: str, published: Mapping[str, Any]) -> None
         if key != "images" and number != known:
             names = table.classes if key == "classes" else table.environments
             raise DataError(
-                f"dataset.root={table.root} has {number} {key} ({some_of(names, 6)}), {name} as published {known}; "
-                "correct the root, say what its folders are with dataset.layout (e.g. environment/split/class), or "
-                "take it as it is with dataset.published=null"
+                f"dataset.root={table.root} has {number} {key} ({some_of(names, 6)}), {name} as "
+                f"published {known}; correct the root, say what its folders are with "
+                "dataset.layout (e.g. environment/split/class), or take it as it is with "
+                "dataset.published=null"
             )
     for key, value, expected in differences:
         warn_once(f"{table.root} has {key} {value}, the published dataset {expected}")

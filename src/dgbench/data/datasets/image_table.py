@@ -1,4 +1,6 @@
-"""Which images a dataset of files has: their paths, environments and classes, from folders or from a list."""
+"""Which images a dataset of files has: their paths, environments and classes, from folders or from
+a list.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ from dgbench.validation import some_of
 
 COLUMNS = ("path", "environment", "class", "subset")  # of a list; further ones are attributes
 SAMPLED, SAMPLED_BYTES = 128, 2**20  # files that `content` reads, and bytes of each
-#: version of how images are decoded, in the names of caches; 2: 16-bit gray keeps its values, pictures stand upright
+#: version of how images are decoded, in the names of caches; 2: 16-bit gray keeps its values,
+#: pictures stand upright
 DECODED = 2
 WORDS = ("one", "two", "three", "four", "five")
 NAMED = 10  #: undecodable images that a message names; more stand in the file
@@ -57,7 +60,8 @@ class ImageTable(LabeledRows):
     left_out: LeftOut = field(default_factory=LeftOut)
 
     def fingerprint(self, kept: np.ndarray | None = None) -> str:
-        """Hash paths, environments, classes, listed subsets and sizes to 12 hexadecimal digits: equal in every copy.
+        """Hash paths, environments, classes, listed subsets and sizes to 12 hexadecimal digits:
+        equal in every copy.
 
         Args:
             kept: (n,) bool, the images that count; None is all.
@@ -74,7 +78,9 @@ class ImageTable(LabeledRows):
         return _sha256(chain(order, entries))[:12]
 
     def content(self) -> str:
-        """Hash :meth:`fingerprint` and bytes of a sample of files, whatever their times, to 16 hexadecimal digits."""
+        """Hash :meth:`fingerprint` and bytes of a sample of files, whatever their times, to 16
+        hexadecimal digits.
+        """
         digest = hashlib.sha256(self.fingerprint().encode())
         checksums = checksums_of(self.root)
         for i in dict.fromkeys(np.linspace(0, len(self) - 1, SAMPLED).astype(int).tolist()):
@@ -88,7 +94,9 @@ class ImageTable(LabeledRows):
         return digest.hexdigest()[:16]
 
     def state(self, *more: Any) -> str:
-        """Hash to 16 hexadecimal digits that change if a file is added, removed or rewritten, or ``more`` changes."""
+        """Hash to 16 hexadecimal digits that change if a file is added, removed or rewritten, or
+        ``more`` changes.
+        """
         entries = (
             f"{p}\t{s}\t{m}" for p, s, m in zip(self.paths, self.sizes, self.mtimes, strict=True)
         )
@@ -114,21 +122,23 @@ def table_of_folders(
         layout: see :func:`~dgbench.data.datasets.layouts.tree_of`.
 
     Raises:
-        ConfigError, DataError: see :func:`table_of` and :func:`~dgbench.data.datasets.layouts.tree_of`.
+        ConfigError, DataError: see :func:`table_of` and
+            :func:`~dgbench.data.datasets.layouts.tree_of`.
     """
     need_folder(root, name)
     tree = tree_of(root, layout, environments)
     if not tree.rows and tree.misplaced:
         read = layout or USUAL
         raise DataError(
-            f"dataset.root={root} holds no images {WORDS[read.count('/')]} folders down, as in {read}/image, but "
-            f"{tree.misplaced}; lay them out so, name the folder above, or give a list of path, environment and class "
-            "with dataset.manifest"
+            f"dataset.root={root} holds no images {WORDS[read.count('/')]} folders down, as in "
+            f"{read}/image, but {tree.misplaced}; lay them out so, name the folder above, or give "
+            "a list of path, environment and class with dataset.manifest"
         )
     if not tree.rows:
         only = f"; {line} are none" if (line := tree.left_out.line()) else ""
         raise DataError(
-            f"dataset.root={root} holds no images, such as .jpg, .png, .tif{only}; fill it or correct the key"
+            f"dataset.root={root} holds no images, such as .jpg, .png, .tif{only}; fill it or "
+            "correct the key"
         )
     rows = [row for row in tree.rows if row[1] in tree.environments]
     table = table_of(root, rows, tree.environments, classes, bad_files)
@@ -136,8 +146,8 @@ def table_of_folders(
         warn_once(f"left out below {root}: {line}{_about_lists(root)}")
     if line := tree.deeper.line():
         warn_once(
-            f"taken below {root}: {line}; they count as images of the class above them, name those that are none in "
-            "dataset.bad_files"
+            f"taken below {root}: {line}; they count as images of the class above them, name "
+            "those that are none in dataset.bad_files"
         )
     return replace(table, left_out=tree.left_out)
 
@@ -157,7 +167,8 @@ def table_of_rows(
     classes: str,
     bad_files: Sequence[str],
 ) -> ImageTable:
-    """List the images of the chosen environments among rows; arguments and errors as of :func:`table_of_folders`.
+    """List the images of the chosen environments among rows; arguments and errors as of
+    :func:`table_of_folders`.
 
     Environments and classes whose names are all integers are ordered as numbers.
     """
@@ -168,7 +179,9 @@ def table_of_rows(
 
 
 def with_slashes(rows: Sequence[Row], root: Path) -> Sequence[Row]:
-    """Write paths of a list from Windows with forward slashes; they stay where the first is the name of a file."""
+    """Write paths of a list from Windows with forward slashes; they stay where the first is the
+    name of a file.
+    """
     first = next((row[0] for row in rows if "\\" in row[0]), None)
     if first is None or (root / first).is_file():
         return rows
@@ -183,7 +196,8 @@ def table_of(
     bad_files: Sequence[str] = (),
     order: Callable[[Iterable[str]], list[str]] = sorted,
 ) -> ImageTable:
-    """Build a table of rows, sorted by path; blanks around names of environments and classes do not count.
+    """Build a table of rows, sorted by path; blanks around names of environments and classes do not
+    count.
 
     Args:
         root, classes, bad_files: see :func:`table_of_folders`.
@@ -193,13 +207,15 @@ def table_of(
 
     Raises:
         ConfigError: ``bad_files`` names one that is no file below ``root``.
-        DataError: a file is missing or named twice, an unknown subset, no images, environments whose classes differ.
+        DataError: a file is missing or named twice, an unknown subset, no images, environments
+            whose classes differ.
     """
     left_out = _left_out(root, {row[0] for row in rows}, bad_files)
     used_rows = sorted((row for row in rows if row[0] not in left_out), key=itemgetter(0))
     if not used_rows:
         raise DataError(
-            f"dataset.root={root} holds no images, such as .jpg, .png, .tif; fill it or correct the key"
+            f"dataset.root={root} holds no images, such as .jpg, .png, .tif; fill it or correct "
+            "the key"
         )
     paths = [row[0] for row in used_rows]
     for one, next_ in pairwise(paths):
@@ -256,22 +272,28 @@ def _stats(root: Path, paths: Sequence[str]) -> list[os.stat_result]:
             unreadable(error, root / path)
     if absent:
         raise DataError(
-            f"{len(absent)} of {len(paths)} files cannot be read (No such file or directory), below "
-            f"dataset.root={root}: {some_of(absent)}; they are listed and not there, or links to nowhere: correct the "
-            "list or dataset.root"
+            f"{len(absent)} of {len(paths)} files cannot be read (No such file or directory), "
+            f"below dataset.root={root}: {some_of(absent)}; they are listed and not there, or "
+            "links to nowhere: correct the list or dataset.root"
         )
     return stats
 
 
 def _left_out(root: Path, listed: set[str], bad_files: Sequence[str]) -> set[str]:
-    """Check the files to leave out, and return them; files of environments that are not chosen may be among them."""
-    example = f"write paths below dataset.root={root}, e.g. dataset.bad_files=[{min(listed, default='ENV/CLASS/1.jpg')}]"
+    """Check the files to leave out, and return them; files of environments that are not chosen may
+    be among them.
+    """
+    example = (
+        f"write paths below dataset.root={root}, e.g. "
+        f"dataset.bad_files=[{min(listed, default='ENV/CLASS/1.jpg')}]"
+    )
     names = list_of_names("bad_files", bad_files, example)
     for name in names:
         outside = Path(name).is_absolute() or ".." in Path(name).parts
         if outside or not (name in listed or (root / name).is_file()):
             raise ConfigError(
-                f"dataset.bad_files names {name}, which is no file below dataset.root={root}; {example}"
+                f"dataset.bad_files names {name}, which is no file below dataset.root={root}; "
+                f"{example}"
             )
     return set(names)
 
@@ -343,7 +365,8 @@ def lines_of(file: Path, columns: Sequence[str], fix: str = PUBLISHED) -> list[d
         columns: that must be there.
 
     Raises:
-        DataError: it cannot be read, lacks a column, or has a line that ends before one or has more values than names.
+        DataError: it cannot be read, lacks a column, or has a line that ends before one or has more
+            values than names.
     """
     first, *lines = cells_of(file, fix, columns) or [[]]
     heading = [name.strip() for name in first]
@@ -366,10 +389,12 @@ def lines_of(file: Path, columns: Sequence[str], fix: str = PUBLISHED) -> list[d
 
 
 def rows_of_list(manifest: Path, subset_column: str | None = None) -> list[Row]:
-    """Read the rows of a CSV or JSON file with ``path``, ``environment``, ``class`` and, optionally, ``subset``.
+    """Read the rows of a CSV or JSON file with ``path``, ``environment``, ``class`` and,
+    optionally, ``subset``.
 
-    CSV has these names in its first line; JSON is a list of objects. Paths are below the root. A subset is ``train``,
-    ``val``, ``test`` or empty. Further columns become attributes, which predictions and ``report=errors`` show.
+    CSV has these names in its first line; JSON is a list of objects. Paths are below the root. A
+    subset is ``train``, ``val``, ``test`` or empty. Further columns become attributes, which
+    predictions and ``report=errors`` show.
 
     Args:
         manifest: the file.
@@ -381,9 +406,13 @@ def rows_of_list(manifest: Path, subset_column: str | None = None) -> list[Row]:
     """
     if not manifest.is_file():
         raise DataError(
-            f"dataset.manifest={manifest} is no file; give a CSV or JSON list of path, environment, class"
+            f"dataset.manifest={manifest} is no file; give a CSV or JSON list of path, "
+            "environment, class"
         )
-    fix = "give a CSV with a first line path,environment,class or a JSON list of objects with these keys"
+    fix = (
+        "give a CSV with a first line path,environment,class or a JSON list of objects with these "
+        "keys"
+    )
     try:
         is_json = manifest.suffix == ".json"
         entries: Any = (
@@ -427,7 +456,9 @@ def decoded_folder(table: ImageTable, side: int, cache: Path) -> Path:
 
 
 def known_bad(table: ImageTable, side: int | None, cache: Path) -> dict[int, str]:
-    """Look up why images cannot be decoded, by position; empty where the images were not decoded before."""
+    """Look up why images cannot be decoded, by position; empty where the images were not decoded
+    before.
+    """
     if side is None:
         return {}
     return {
@@ -440,7 +471,8 @@ def known_bad(table: ImageTable, side: int | None, cache: Path) -> dict[int, str
 def usable(
     table: ImageTable, bad: Mapping[int, str], on_bad_image: str, side: int | None, cache: Path
 ) -> np.ndarray:
-    """Mark the images that count, (n,) bool; name the others, more than a few in a file beside the decoded images.
+    """Mark the images that count, (n,) bool; name the others, more than a few in a file beside the
+    decoded images.
 
     Args:
         table: the images.

@@ -19,7 +19,8 @@ class LabeledRows:
     label: np.ndarray  #: (n,) int64
     #: (n,) subset that a list gives each row, an index of ``SUBSETS``, or -1 where it gives none
     listed: np.ndarray
-    #: what a list says besides: name -> n values. No hash holds them, they change nothing that is trained.
+    #: what a list says besides: name -> n values. No hash holds them, they change nothing that is
+    #: trained.
     attributes: Mapping[str, list[str]]
     same_classes: bool = False  #: whether every environment must have every class
 

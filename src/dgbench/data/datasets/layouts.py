@@ -1,4 +1,5 @@
-"""What the folders of a tree of pictures are: environments, splits and classes, in the order that a user says or sees.
+"""What the folders of a tree of pictures are: environments, splits and classes, in the order that a
+user says or sees.
 
 A tree that could be read in two ways is refused, with the key that says which.
 """
@@ -21,8 +22,8 @@ ENVIRONMENT, SPLIT, CLASS, ANY = "environment", "split", "class", "*"
 USUAL = f"{ENVIRONMENT}/{CLASS}"
 NO_LAYOUT = "is no order of folders"
 LAYOUT_FIX = (
-    "write environment/class, environment/split/class or another order of these words, * for a folder that does not "
-    "count, the name of a folder for one of which nothing else is taken"
+    "write environment/class, environment/split/class or another order of these words, * for a "
+    "folder that does not count, the name of a folder for one of which nothing else is taken"
 )
 #: how people call their splits -> subset
 SPLITS = {
@@ -41,7 +42,9 @@ REPEATED, ELSEWHERE, TOO_HIGH = (
 
 
 def subset_of(name: str) -> str | None:
-    """Tell which subset a folder's name means (``Train``, ``test_set``, ``val2017``); None where it means none."""
+    """Tell which subset a folder's name means (``Train``, ``test_set``, ``val2017``); None where it
+    means none.
+    """
     plain = name.strip().casefold()
     return SPLITS.get(plain) or SPLITS.get(_DECORATION.sub("", plain))
 
@@ -51,7 +54,9 @@ def _is_split(name: str) -> bool:
 
 
 def words_of(layout: str) -> tuple[str, ...]:
-    """Split a layout into its words, from the root down; empty where it lacks one, or names something twice."""
+    """Split a layout into its words, from the root down; empty where it lacks one, or names
+    something twice.
+    """
     words = tuple(word.strip() for word in layout.strip("/").split("/"))
     known = [word for word in words if word in (ENVIRONMENT, SPLIT, CLASS)]
     if not all(words) or {ENVIRONMENT, CLASS} - set(known) or len(set(known)) < len(known):
@@ -67,7 +72,8 @@ class Tree:
     #: path below the root, environment, class, subset or None
     rows: list[tuple[str, str, str, str | None]] = field(default_factory=list)
     left_out: LeftOut = field(default_factory=LeftOut)
-    #: pictures in folders below class folders that hold pictures themselves: by the names of these folders
+    #: pictures in folders below class folders that hold pictures themselves: by the names of these
+    #: folders
     deeper: LeftOut = field(default_factory=LeftOut)
 
     @property
@@ -81,12 +87,14 @@ def tree_of(root: Path, layout: str | None, environments: Sequence[str] | None) 
 
     Args:
         root: folder of the dataset.
-        layout: what the folders are, from the root down; None is ``environment/class`` where nothing speaks against it.
+        layout: what the folders are, from the root down; None is ``environment/class`` where
+            nothing speaks against it.
         environments: names of the environments to take, in order; None takes all, sorted.
 
     Raises:
         ConfigError: environments that are not there.
-        DataError: a tree that can be read in two ways, or has no such folders; a folder that cannot be read.
+        DataError: a tree that can be read in two ways, or has no such folders; a folder that cannot
+            be read.
     """
     words = words_of(layout or USUAL)
     left_out = LeftOut()
@@ -131,7 +139,8 @@ def _chosen(root: Path, present: Iterable[str], environments: Sequence[str] | No
     names = sorted({name.strip() for name in present})
     if not names:
         raise DataError(
-            f"dataset.root={root} holds no environment folders; lay images out as environment/class/image"
+            f"dataset.root={root} holds no environment folders; lay images out as "
+            "environment/class/image"
         )
     return chosen_environments(names, environments)
 
@@ -188,8 +197,8 @@ def _known_subset(root: Path, split: str) -> str | None:
     subset = subset_of(split)
     if subset is None and split.strip().casefold() not in WHOLE:
         raise DataError(
-            f"dataset.root={root} has a folder {split} where dataset.layout has a split; name splits train, val or "
-            "test, or correct the layout"
+            f"dataset.root={root} has a folder {split} where dataset.layout has a split; name "
+            "splits train, val or test, or correct the layout"
         )
     return subset
 
@@ -280,9 +289,9 @@ def _refuse_unclear(root: Path, shape: _Shape, named: bool) -> None:
         apart = {name.split("/")[0] for name in shape.only_folders} - holding
         if holding and apart and not named:
             raise DataError(
-                f"dataset.root={root} has folders that are no environments: {_names(apart)} hold no class folders with "
-                f"images (e.g. {shape.deep}); take the others with dataset.environments=[{','.join(sorted(holding))}], "
-                "or name another root"
+                f"dataset.root={root} has folders that are no environments: {_names(apart)} hold "
+                f"no class folders with images (e.g. {shape.deep}); take the others with "
+                f"dataset.environments=[{','.join(sorted(holding))}], or name another root"
             )
         number = len(shape.only_folders)
         folders = "1 class folder holds" if number == 1 else f"{number} class folders hold"
@@ -295,7 +304,10 @@ def _refuse_unclear(root: Path, shape: _Shape, named: bool) -> None:
 
 
 def _are_splits(names: set[str]) -> bool:
-    """Return whether folders are called as splits: two of them, or all. One of many may be a class, as a train is."""
+    """Return whether folders are called as splits: two of them, or all.
+
+    One of many may be a class, as a train is.
+    """
     splits = sum(map(_is_split, names))
     return splits > 1 or 0 < splits == len(names)
 
@@ -311,5 +323,6 @@ def _refuse(root: Path, seen: str, example: str, layout: str, deeper: bool) -> N
         else ", or name another root"
     )
     raise DataError(
-        f"dataset.root={root} can be read in two ways: {seen} (e.g. {example}); write dataset.layout={layout}{plain}"
+        f"dataset.root={root} can be read in two ways: {seen} (e.g. {example}); write "
+        f"dataset.layout={layout}{plain}"
     )

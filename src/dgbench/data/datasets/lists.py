@@ -28,7 +28,9 @@ SUBSET_WORDS = {
 
 
 def sign_between(heading: str, columns: Sequence[str]) -> str:
-    """Find the sign that parts a heading into names, ``columns`` among them; a comma where none of them does."""
+    """Find the sign that parts a heading into names, ``columns`` among them; a comma where none of
+    them does.
+    """
     for sign in SIGNS:
         names = next(csv.reader([heading], delimiter=sign), [])
         if set(columns) <= {name.strip() for name in names}:
@@ -37,7 +39,9 @@ def sign_between(heading: str, columns: Sequence[str]) -> str:
 
 
 def subset_of(text: str) -> str:
-    """Map a value of a column of subsets to ``train``, ``val`` or ``test``; another value stays, to be refused."""
+    """Map a value of a column of subsets to ``train``, ``val`` or ``test``; another value stays, to
+    be refused.
+    """
     return SUBSET_WORDS.get(text.strip().lower(), text)
 
 
@@ -54,7 +58,8 @@ def column_of_subsets(
 
     Raises:
         ConfigError: a column was asked for that is not there.
-        DataError: none was asked for, there is no ``subset``, and another column says train, val or test.
+        DataError: none was asked for, there is no ``subset``, and another column says train, val or
+            test.
     """
     if asked == NO_SUBSETS:
         return None
@@ -71,15 +76,18 @@ def column_of_subsets(
         if _says_subsets(column, values(column)):
             words = list(dict.fromkeys(text for text in values(column) if text.strip()))
             raise DataError(
-                f"{source} has a column {column} ({some_of(words, MOST_WORDS)}) and no column {SUBSET}; write "
-                f"dataset.subset_column={column} to train, validate and test as it says, or "
-                f"dataset.subset_column={NO_SUBSETS} to draw the validation set at random"
+                f"{source} has a column {column} ({some_of(words, MOST_WORDS)}) and no column "
+                f"{SUBSET}; write dataset.subset_column={column} to train, validate and test as "
+                f"it says, or dataset.subset_column={NO_SUBSETS} to draw the validation set at "
+                "random"
             )
     return None
 
 
 def _says_subsets(column: str, values: Iterable[str]) -> bool:
-    """Return whether a column looks like one of subsets: by its name, or because it holds nothing but their names."""
+    """Return whether a column looks like one of subsets: by its name, or because it holds nothing
+    but their names.
+    """
     if column.strip().lower() in SPLIT_NAMES:
         return True
     filled = False

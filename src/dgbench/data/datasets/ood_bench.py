@@ -1,7 +1,8 @@
-"""Readers of the official layouts behind OoD-Bench's fixed environments (Ye et al., 2022, appendix G, Tables 9-10).
+"""Readers of the official layouts behind OoD-Bench's fixed environments (Ye et al., 2022, appendix
+G, Tables 9-10).
 
-A reader takes the folder of a dataset and returns rows (path below it, environment, class, None), which
-:class:`~dgbench.data.datasets.image_folders.ImageFolders` makes environments of.
+A reader takes the folder of a dataset and returns rows (path below it, environment, class, None),
+which :class:`~dgbench.data.datasets.image_folders.ImageFolders` makes environments of.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from dgbench.seeding import derive
 Counts = Mapping[str, Mapping[str, Sequence[int]]]  # environment -> class -> images in each context
 Group = tuple[str, str, str]  # part of the dataset, class, context
 
-# Table 9: images of each class in contexts (on snow, in forest, on beach, on grass), by environment.
+# Table 9: images of each class in contexts (on snow, in forest, on beach, on grass), by
+# environment.
 NICO_CONTEXTS = ("on snow", "in forest", "on beach", "on grass")
 NICO: Counts = {
     "train1": {"animal": (10, 400, 10, 400), "vehicle": (400, 10, 400, 10)},
@@ -29,8 +31,8 @@ NICO: Counts = {
     "val": {"animal": (50, 50, 50, 50), "vehicle": (50, 50, 50, 50)},
     "test": {"animal": (90, 10, 90, 10), "vehicle": (10, 90, 10, 90)},
 }
-# Table 10: images of each class with (male, female), by environment. They add up to 49,980, as OoD-Bench's lists do;
-# the paper's text says 27,040.
+# Table 10: images of each class with (male, female), by environment. They add up to 49,980, as
+# OoD-Bench's lists do; the paper's text says 27,040.
 CELEBA_CONTEXTS = ("male", "female")
 CELEBA: Counts = {
     "train1": {"blond": (462, 11_671), "not blond": (11_671, 462)},
@@ -40,7 +42,8 @@ CELEBA: Counts = {
 
 
 def camelyon17(root: Path) -> list[PlainRow]:
-    """List every patch of Camelyon17-WILDS' ``metadata.csv``; the environments are the five hospitals.
+    """List every patch of Camelyon17-WILDS' ``metadata.csv``; the environments are the five
+    hospitals.
 
     Args:
         root: holds ``metadata.csv`` and ``patches``, as WILDS publishes them (version 1.0).
@@ -66,12 +69,13 @@ def camelyon17(root: Path) -> list[PlainRow]:
 
 
 def nico_mixed(root: Path, lists: str, data_seed: int, counts: Counts = NICO) -> list[PlainRow]:
-    """List NICO's animals and vehicles in four contexts that correlate with the class, in Table 9's numbers.
+    """List NICO's animals and vehicles in four contexts that correlate with the class, in Table 9's
+    numbers.
 
     Args:
         root: holds ``animal/images`` and ``vehicle/images`` with CLASS/CONTEXT/IMAGE below.
-        lists: ``published``, OoD-Bench's ``mixed_split_corrected/env_*.csv`` (no heading; path, category, context,
-            class), or ``drawn`` anew.
+        lists: ``published``, OoD-Bench's ``mixed_split_corrected/env_*.csv`` (no heading; path,
+            category, context, class), or ``drawn`` anew.
         data_seed: of the draw.
         counts: images by environment, class and context.
 
@@ -86,8 +90,9 @@ def nico_mixed(root: Path, lists: str, data_seed: int, counts: Counts = NICO) ->
             for line in cells_of(folder / f"env_{env}.csv"):
                 if len(line) != 4 or line[3] not in ("animal", "vehicle"):
                     raise DataError(
-                        f"{folder}/env_{env}.csv has a line {','.join(line)[:60]!r}, not path, category, context and "
-                        "animal or vehicle; get OoD-Bench's list, or use dataset.reader.lists=drawn"
+                        f"{folder}/env_{env}.csv has a line {','.join(line)[:60]!r}, not path, "
+                        "category, context and animal or vehicle; get OoD-Bench's list, or use "
+                        "dataset.reader.lists=drawn"
                     )
                 rows.append((f"{line[3]}/images/{line[0]}".replace("\\", "/"), env, line[3], None))
         return rows
@@ -102,17 +107,19 @@ def nico_mixed(root: Path, lists: str, data_seed: int, counts: Counts = NICO) ->
 
 
 def celeba_blond(root: Path, lists: str, data_seed: int, counts: Counts = CELEBA) -> list[PlainRow]:
-    """List CelebA's images with hair color as class and gender as spurious feature, in Table 10's numbers.
+    """List CelebA's images with hair color as class and gender as spurious feature, in Table 10's
+    numbers.
 
-    A deviation: the whole picture of 178 x 218 pixels is resized to a square, while OoD-Bench evaluates on the central
-    178 x 178.
+    A deviation: the whole picture of 178 x 218 pixels is resized to a square, while OoD-Bench
+    evaluates on the central 178 x 178.
 
     Args:
         root: holds ``img_align_celeba`` and the lists.
-        lists: ``published``, OoD-Bench's ``blond_split/tr_env1.csv``, ``tr_env2.csv``, ``te_env.csv`` (file and 40
-            attributes, 0 or 1), or ``drawn`` anew from CelebA's ``list_attr_celeba.txt`` and
-            ``list_eval_partition.txt``: training environments from its training part, the test environment from its
-            validation and test parts, as the published lists do.
+        lists: ``published``, OoD-Bench's ``blond_split/tr_env1.csv``, ``tr_env2.csv``,
+            ``te_env.csv`` (file and 40 attributes, 0 or 1), or ``drawn`` anew from CelebA's
+            ``list_attr_celeba.txt`` and ``list_eval_partition.txt``: training environments from its
+            training part, the test environment from its validation and test parts, as the published
+            lists do.
         data_seed: of the draw.
         counts: images by environment, class and gender.
 
@@ -137,7 +144,8 @@ def celeba_blond(root: Path, lists: str, data_seed: int, counts: Counts = CELEBA
     names = heading.split()
     if not {"Blond_Hair", "Male"} <= set(names):
         raise DataError(
-            f"{root}/list_attr_celeba.txt names no Blond_Hair and Male in its second line; get CelebA's list"
+            f"{root}/list_attr_celeba.txt names no Blond_Hair and Male in its second line; get "
+            "CelebA's list"
         )
     blond, male = names.index("Blond_Hair"), names.index("Male")
     groups: dict[Group, list[str]] = defaultdict(list)
@@ -161,7 +169,9 @@ def _drawn(
     contexts: Sequence[str],
     data_seed: int,
 ) -> list[PlainRow]:
-    """Draw rows in the numbers of ``counts``, no image twice: shuffle each group, deal it to environments in order."""
+    """Draw rows in the numbers of ``counts``, no image twice: shuffle each group, deal it to
+    environments in order.
+    """
     decks: dict[Group, Iterator[str]] = {}
     for group, paths in groups.items():
         order = np.random.default_rng(derive(data_seed, "draw", *group)).permutation(len(paths))
@@ -174,9 +184,9 @@ def _drawn(
                 images = list(islice(decks.get(group, iter(())), number))
                 if len(images) < number:
                     raise DataError(
-                        f"{root} has {len(groups.get(group, []))} images of {label}, {context}: too few for "
-                        f"{number} of them in environment {env}; complete the folder, or use "
-                        "dataset.reader.lists=published"
+                        f"{root} has {len(groups.get(group, []))} images of {label}, {context}: "
+                        f"too few for {number} of them in environment {env}; complete the folder, "
+                        "or use dataset.reader.lists=published"
                     )
                 rows += [(path, env, label, None) for path in images]
     return rows

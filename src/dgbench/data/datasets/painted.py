@@ -20,12 +20,14 @@ Painter = Callable[[Tensor, Tensor], Tensor]
 
 
 class PaintedTable(Table):
-    """Environments e in [0, 1]: the feature differs from the label with probability e, and is then any other value.
+    """Environments e in [0, 1]: the feature differs from the label with probability e, and is then
+    any other value.
 
-    A pool of images that no training environment uses judges every environment: it is the ``test`` subset of all. With
-    ``evaluation="exact"`` the test error in environment e is computed, not sampled: it is (1 - e) * error(feature =
-    label) + e * mean error(feature = another value), which costs K evaluations of the pool for all environments
-    together. With ``"sampled"`` the pool is painted once per environment.
+    A pool of images that no training environment uses judges every environment: it is the ``test``
+    subset of all. With ``evaluation="exact"`` the test error in environment e is computed, not
+    sampled: it is (1 - e) * error(feature = label) + e * mean error(feature = another value), which
+    costs K evaluations of the pool for all environments together. With ``"sampled"`` the pool is
+    painted once per environment.
 
     Args:
         info, subsets: as of :class:`~dgbench.data.environments.Table`.
@@ -52,7 +54,9 @@ class PaintedTable(Table):
         return {"test+0": 1.0 - probability, **disagreeing}
 
     def eval_set(self, name: str) -> EvalSet:
-        """Choose what to paint into the pool: ``test/ENVIRONMENT`` as that environment would, ``test+k`` label + k."""
+        """Choose what to paint into the pool: ``test/ENVIRONMENT`` as that environment would,
+        ``test+k`` label + k.
+        """
         subset, _, env = name.partition("/")
         if not subset.startswith("test"):
             return super().eval_set(name)
@@ -107,7 +111,8 @@ def painted(
 ) -> Environments:
     """Build environments over images in which a feature is painted.
 
-    All random numbers come from ``data_seed``, each use with its own generator, so data depend on nothing else.
+    All random numbers come from ``data_seed``, each use with its own generator, so data depend on
+    nothing else.
 
     Args:
         info, subsets, disagreement: see :class:`PaintedTable`.
@@ -138,7 +143,9 @@ def painted(
 def replaced(
     labels: Tensor, probability: float, n_classes: int, rng: np.random.Generator
 ) -> Tensor:
-    """Replace each of (n,) labels with ``probability`` by one of the other classes, all equally likely."""
+    """Replace each of (n,) labels with ``probability`` by one of the other classes, all equally
+    likely.
+    """
     chosen = torch.from_numpy(rng.random(len(labels)) < probability)
     shift = torch.from_numpy(rng.integers(1, n_classes, len(labels)))
     return torch.where(chosen, (labels + shift) % n_classes, labels)

@@ -1,8 +1,9 @@
 """Readers of published layouts: NICO++, WILDS (Koh et al., 2021), Waterbirds and Spawrious.
 
-A reader takes the folder of a dataset and returns rows (path below it, environment, class, subset or None and, where
-the list says more, attributes), which :class:`~dgbench.data.datasets.image_folders.ImageFolders` makes environments of.
-Those of OoD-Bench, and ``camelyon17`` of WILDS, are in :mod:`~dgbench.data.datasets.ood_bench`.
+A reader takes the folder of a dataset and returns rows (path below it, environment, class, subset
+or None and, where the list says more, attributes), which
+:class:`~dgbench.data.datasets.image_folders.ImageFolders` makes environments of. Those of
+OoD-Bench, and ``camelyon17`` of WILDS, are in :mod:`~dgbench.data.datasets.ood_bench`.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from dgbench.errors import ConfigError, DataError
 
 
 def official_lists(*, root: Path, folder: str) -> list[PlainRow]:
-    """List the images of ``CONTEXT_train.txt``, ``CONTEXT_test.txt``, ... in a folder below ``root``.
+    """List the images of ``CONTEXT_train.txt``, ``CONTEXT_test.txt``, ... in a folder below
+    ``root``.
 
-    A line is a path below ``root`` and a number, split at the last blank; the class is the folder of the image, since
-    the numbers differ between releases.
+    A line is a path below ``root`` and a number, split at the last blank; the class is the folder
+    of the image, since the numbers differ between releases.
 
     Returns:
         (path, context, class, subset) of every image.
@@ -33,8 +35,8 @@ def official_lists(*, root: Path, folder: str) -> list[PlainRow]:
     lists = root / folder
     if not lists.is_dir():
         raise DataError(
-            f"{lists} is no folder of CONTEXT_train.txt and CONTEXT_test.txt; put NICO++'s official lists there, or "
-            "take a tree environment/class/image with dataset.reader=null"
+            f"{lists} is no folder of CONTEXT_train.txt and CONTEXT_test.txt; put NICO++'s "
+            "official lists there, or take a tree environment/class/image with dataset.reader=null"
         )
     rows: list[PlainRow] = []
     for file in sorted(lists.glob("*.txt")):
@@ -45,7 +47,8 @@ def official_lists(*, root: Path, folder: str) -> list[PlainRow]:
             path, _, label = line.strip().rpartition(" ")
             if line.strip() and ("/" not in path or not label.isdecimal()):
                 raise DataError(
-                    f"{file} line {number} is no path and number: {line.strip()[:60]}; correct the list"
+                    f"{file} line {number} is no path and number: {line.strip()[:60]}; correct "
+                    "the list"
                 )
             if path:
                 rows.append((path.removeprefix("./"), context, Path(path).parent.name, subset))
@@ -58,7 +61,8 @@ SEQUESTERED = "seq"  # images of FMoW that no benchmark uses
 SPLITS = {"0": "train", "1": "val", "2": "test"}  # of Waterbirds
 PLACES = {"0": "land", "1": "water"}
 BIRDS = {"0": "landbird", "1": "waterbird"}
-#: split of iWildCam -> environment and subset there: three of the splits have the cameras of train in common
+#: split of iWildCam -> environment and subset there: three of the splits have the cameras of train
+#: in common
 WILDCAM = {
     "train": ("train", "train"),
     "id_val": ("train", "val"),
@@ -69,13 +73,15 @@ WILDCAM = {
 
 
 def fmow(root: Path) -> list[DescribedRow]:
-    """List FMoW-WILDS as DomainBed takes it: every image but the sequestered, of any year and split, by region.
+    """List FMoW-WILDS as DomainBed takes it: every image but the sequestered, of any year and
+    split, by region.
 
-    Environments ``region_0``, ``region_1``, ... are numbered as the regions appear in the list, sequestered images
-    included. Attributes: ``region`` in words, and ``year``.
+    Environments ``region_0``, ``region_1``, ... are numbered as the regions appear in the list,
+    sequestered images included. Attributes: ``region`` in words, and ``year``.
 
     Args:
-        root: holds ``rgb_metadata.csv``, ``country_code_mapping.csv`` and ``images``, as WILDS publishes them (1.1).
+        root: holds ``rgb_metadata.csv``, ``country_code_mapping.csv`` and ``images``, as WILDS
+            publishes them (1.1).
 
     Raises:
         DataError: a list is missing or has other columns.
@@ -102,13 +108,16 @@ def iwildcam(root: Path, environment: str) -> list[DescribedRow]:
     """List iWildCam2020-WILDS: animals (or none) in pictures of camera traps.
 
     Args:
-        root: holds ``metadata.csv`` and ``train``, where all images lie, as WILDS publishes them (2.0).
-        environment: ``split``, for the environments ``train``, ``val`` and ``test`` of WILDS, whose cameras differ:
-            ``train`` is validated and tested on its own cameras too (WILDS' ``id_val`` and ``id_test``), the other two
-            are never trained on. Or ``location``, for one environment ``location_N`` per camera, of any split.
+        root: holds ``metadata.csv`` and ``train``, where all images lie, as WILDS publishes them
+            (2.0).
+        environment: ``split``, for the environments ``train``, ``val`` and ``test`` of WILDS, whose
+            cameras differ: ``train`` is validated and tested on its own cameras too (WILDS'
+            ``id_val`` and ``id_test``), the other two are never trained on. Or ``location``, for
+            one environment ``location_N`` per camera, of any split.
 
     Returns:
-        Rows with the attributes ``location`` and ``split``. A class is WILDS' label in three digits.
+        Rows with the attributes ``location`` and ``split``. A class is WILDS' label in three
+        digits.
 
     Raises:
         ConfigError: ``environment`` is unknown.
@@ -131,13 +140,16 @@ def iwildcam(root: Path, environment: str) -> list[DescribedRow]:
 
 
 def waterbirds(root: Path) -> list[DescribedRow]:
-    """List Waterbirds (Sagawa et al., 2020): birds of land and water before backgrounds that mostly match.
+    """List Waterbirds (Sagawa et al., 2020): birds of land and water before backgrounds that mostly
+    match.
 
-    Environments ``land`` and ``water``, by background, hold the published training images as ``train`` and the
-    published validation images as ``val``; ``test_land`` and ``test_water`` hold the published test images.
+    Environments ``land`` and ``water``, by background, hold the published training images as
+    ``train`` and the published validation images as ``val``; ``test_land`` and ``test_water`` hold
+    the published test images.
 
     Args:
-        root: ``waterbird_complete95_forest2water2`` as published, or WILDS' copy: ``metadata.csv`` and the images.
+        root: ``waterbird_complete95_forest2water2`` as published, or WILDS' copy: ``metadata.csv``
+            and the images.
 
     Returns:
         Rows with the attribute ``place``.
@@ -178,7 +190,8 @@ class Locations:
     #: location of each breed, in the order of ``BREEDS``
     train: Sequence[str]
     test: Sequence[str]
-    #: location of the other images of a group, of any breed; None is many-to-many, where there are none
+    #: location of the other images of a group, of any breed; None is many-to-many, where there are
+    #: none
     filler: str | None = None
 
 
@@ -205,16 +218,18 @@ VARIANTS: Mapping[str, Locations] = {
 def spawrious(root: Path, variant: str, per_class: int = PER_CLASS) -> list[PlainRow]:
     """List the images of the environments ``Test``, ``SC_group_1`` and ``SC_group_2`` of a variant.
 
-    One-to-one: each breed has a location of its own in both groups, with 97 % of its images in the first group and
-    87 % in the second, the others in one location for all breeds; it is tested in another location. Many-to-many: two
-    breeds swap their two locations between the groups, and are tested in two others.
+    One-to-one: each breed has a location of its own in both groups, with 97 % of its images in the
+    first group and 87 % in the second, the others in one location for all breeds; it is tested in
+    another location. Many-to-many: two breeds swap their two locations between the groups, and are
+    tested in two others.
 
-    Where a folder holds more images than are taken, these are the first by name. The reference takes the first as the
-    file system lists them, which differs from machine to machine.
+    Where a folder holds more images than are taken, these are the first by name. The reference
+    takes the first as the file system lists them, which differs from machine to machine.
 
     Args:
         root: the unpacked folder ``spawrious224``, with 0 and 1 in it, each LOCATION/BREED/IMAGE.
-        variant: ``o2o_easy``, ``o2o_medium``, ``o2o_hard``, ``m2m_easy``, ``m2m_medium`` or ``m2m_hard``.
+        variant: ``o2o_easy``, ``o2o_medium``, ``o2o_hard``, ``m2m_easy``, ``m2m_medium`` or
+            ``m2m_hard``.
         per_class: images of a breed in a group.
 
     Raises:
@@ -268,7 +283,8 @@ def _first(root: Path, below: str, count: int | None) -> list[str]:
         unreadable(error, root / below)
     if len(names) < (count or 1):
         raise DataError(
-            f"{root / below} holds {len(names)} images, fewer than the {count or 1} of this variant; unpack Spawrious "
-            "again, and let dataset.root be the folder that holds 0 and 1"
+            f"{root / below} holds {len(names)} images, fewer than the {count or 1} of this "
+            "variant; unpack Spawrious again, and let dataset.root be the folder that holds 0 and "
+            "1"
         )
     return [f"{below}/{name}" for name in names[:count]]

@@ -1,7 +1,9 @@
-"""Which files hold the same bytes: of equal size, then with equal samples, then equal throughout. No torch.
+"""Which files hold the same bytes: of equal size, then with equal samples, then equal throughout.
 
-Most files are told apart by their size or a sample, so that few are read whole. What was found is kept in the cache:
-files of the same names, sizes and times are not compared again.
+No torch.
+
+Most files are told apart by their size or a sample, so that few are read whole. What was found is
+kept in the cache: files of the same names, sizes and times are not compared again.
 """
 
 from __future__ import annotations
@@ -24,9 +26,8 @@ from dgbench.phases import phase
 from dgbench.records.files import read_regular, write_whole
 
 VERSION = 1  # of the comparison, in the names of what is kept
-SAMPLE_BYTES = (
-    1024  # in the middle of a file: its beginning is a heading, and its edges are often blank
-)
+# in the middle of a file: its beginning is a heading, and its edges are often blank
+SAMPLE_BYTES = 1024
 TOGETHER = 256  # files that a thread takes at once
 
 Item = TypeVar("Item")
@@ -35,12 +36,16 @@ Groups = list[list[int]]
 
 
 def known_groups(table: ImageTable, cache: Path) -> Groups | None:
-    """Read which files have the same bytes; None where they were not compared before, or the record is damaged."""
+    """Read which files have the same bytes; None where they were not compared before, or the record
+    is damaged.
+    """
     return _read(_record(table, cache))
 
 
 def groups_of_files(table: ImageTable, cache: Path, workers: int) -> Groups:
-    """Find which files have the same bytes. Empty files, and files that cannot be read, equal nothing.
+    """Find which files have the same bytes.
+
+    Empty files, and files that cannot be read, equal nothing.
 
     Args:
         table: the files.
@@ -107,7 +112,10 @@ def _parts(items: Sequence[Item]) -> list[Sequence[Item]]:
 
 
 def _grouped(positions: Iterable[int], keys: Iterable[Hashable]) -> Groups:
-    """Group positions whose keys are equal; None equals nothing. Positions that stand alone are left out."""
+    """Group positions whose keys are equal; None equals nothing.
+
+    Positions that stand alone are left out.
+    """
     groups: defaultdict[Hashable, list[int]] = defaultdict(list)
     for position, key in zip(positions, keys, strict=True):
         if key is not None:
@@ -135,7 +143,9 @@ def _samples(paths: Sequence[str], sizes: Sequence[int], part: Iterable[int]) ->
 
 
 def _equal(paths: Sequence[str], group: Sequence[int]) -> Groups:
-    """Divide files by all of their bytes: compared with those of the first, and the others by a hash."""
+    """Divide files by all of their bytes: compared with those of the first, and the others by a
+    hash.
+    """
     first = _content(paths[group[0]])
     like_first = [group[0]]
     others: list[int] = []

@@ -17,7 +17,8 @@ Subsets = Mapping[tuple[str, str], np.ndarray]
 
 
 class TooFewImagesError(ConfigError):
-    """Environments cannot be divided; what a minibatch takes of each is said in the same line by who knows it.
+    """Environments cannot be divided; what a minibatch takes of each is said in the same line by
+    who knows it.
 
     Attributes:
         images: training images of each environment, once they are divided.
@@ -35,7 +36,9 @@ class LackingClassesError(TooFewImagesError, DataError):
 
 
 def too_small(subsets: Subsets, environments: Sequence[str], min_images: int) -> tuple[str, ...]:
-    """List the environments with fewer images of their own, in ``train`` and ``val`` together, than ``min_images``."""
+    """List the environments with fewer images of their own, in ``train`` and ``val`` together, than
+    ``min_images``.
+    """
     return tuple(env for env in environments if _own_images(subsets, env) < min_images)
 
 
@@ -47,7 +50,8 @@ def refuse_together(
     min_images: int,
     units: np.ndarray | None,
 ) -> None:
-    """Refuse environments that lack classes or validation images; arguments and errors as of ``subsets_of``.
+    """Refuse environments that lack classes or validation images; arguments and errors as of
+    ``subsets_of``.
 
     Environments that are too small to be trained on may have no validation images.
     """
@@ -84,7 +88,8 @@ def refuse_together(
 
 
 def batch_refusal(batch_size: int, images: Mapping[str, int]) -> str:
-    """Say which environments have fewer training images than a minibatch takes of each, and what helps.
+    """Say which environments have fewer training images than a minibatch takes of each, and what
+    helps.
 
     Args:
         batch_size: images per environment and step.
@@ -102,16 +107,17 @@ def batch_refusal(batch_size: int, images: Mapping[str, int]) -> str:
             f"the smallest training environments, {len(small)} of {len(images)} ({_listed(small)})"
         )
     return (
-        f"hparams.batch_size={batch_size} is larger than {which}; set hparams.batch_size={fewest} or less, "
-        "trainer.small_environments=repeat to draw images of small ones repeatedly, or dataset.min_images=N to leave "
-        "them out of training, where the dataset has that key"
+        f"hparams.batch_size={batch_size} is larger than {which}; set hparams.batch_size={fewest} "
+        "or less, trainer.small_environments=repeat to draw images of small ones repeatedly, or "
+        "dataset.min_images=N to leave them out of training, where the dataset has that key"
     )
 
 
 def with_batch_refusal(
     error: TooFewImagesError, batch_size: int, trained_on: Collection[str]
 ) -> TooFewImagesError:
-    """Add to a refusal what a minibatch needs besides; the same one where all environments have enough.
+    """Add to a refusal what a minibatch needs besides; the same one where all environments have
+    enough.
 
     Args:
         error: the refusal.
@@ -159,7 +165,10 @@ def _of_classes(lacking: Mapping[str, Sequence[str]], environments: int) -> str:
         [f"environment {env} of class {some_of(classes)}" for env, classes in lacking.items()],
         NAMED,
     )
-    return f"{len(lacking)} of {environments} environments have no images of classes that others have ({named}); {fix}"
+    return (
+        f"{len(lacking)} of {environments} environments have no images of classes that others "
+        f"have ({named}); {fix}"
+    )
 
 
 def _of_fraction(without_val: Mapping[str, int], environments: int, val_fraction: float) -> str:
@@ -167,7 +176,10 @@ def _of_fraction(without_val: Mapping[str, int], environments: int, val_fraction
     least = next(n for n in count(2) if int(n * val_fraction))
     if len(without_val) == 1:
         env, n = next(iter(without_val.items()))
-        fault = f"environment {env} has {n} train and 0 val images at dataset.val_fraction={val_fraction:g}"
+        fault = (
+            f"environment {env} has {n} train and 0 val images at "
+            f"dataset.val_fraction={val_fraction:g}"
+        )
     else:
         fault = (
             f"{len(without_val)} of {environments} environments have 0 val images at "
@@ -195,9 +207,10 @@ def sufficient_fraction(images: int) -> float:
 
 def _of_units(undivided: Mapping[str, int], environments: int) -> str:
     return (
-        f"{len(undivided)} of {environments} environments ({_listed(undivided)}) cannot be divided into train and val "
-        "by dataset.split_by or dataset.split_pattern, all they show belongs together; choose a finer one, or leave "
-        f"them out of training with dataset.min_images={1 + max(undivided.values())}, which tests them still"
+        f"{len(undivided)} of {environments} environments ({_listed(undivided)}) cannot be "
+        "divided into train and val by dataset.split_by or dataset.split_pattern, all they show "
+        "belongs together; choose a finer one, or leave them out of training with "
+        f"dataset.min_images={1 + max(undivided.values())}, which tests them still"
     )
 
 

@@ -12,9 +12,8 @@ from dgbench.errors import ConfigError, DataError
 from dgbench.validation import some_of
 
 NAMED = 3  #: rows, values or columns that a message names
-SOME_OF_VAL = (
-    0.1  #: share of validation rows with a value of training rows from which on a column is named
-)
+#: share of validation rows with a value of training rows from which on a column is named
+SOME_OF_VAL = 0.1
 
 
 def units_by_column(
@@ -50,7 +49,8 @@ def units_by_pattern(pattern: str, paths: Sequence[str]) -> np.ndarray:
     """Give images in whose paths a pattern finds the same one number, (n,): they belong together.
 
     Args:
-        pattern: a regular expression; its groups are what counts, or all that it finds where it has none.
+        pattern: a regular expression; its groups are what counts, or all that it finds where it has
+            none.
         paths: below the root, with forward slashes.
 
     Raises:
@@ -60,14 +60,15 @@ def units_by_pattern(pattern: str, paths: Sequence[str]) -> np.ndarray:
         expression = re.compile(pattern)
     except re.error as error:
         raise ConfigError(
-            f"dataset.split_pattern={pattern} is no regular expression ({error}); write e.g. '([^/]+)_[0-9]+[.]'"
+            f"dataset.split_pattern={pattern} is no regular expression ({error}); write e.g. "
+            "'([^/]+)_[0-9]+[.]'"
         ) from error
     matches = [expression.search(path) for path in paths]
     without = [path for path, match in zip(paths, matches, strict=True) if match is None]
     if without:
         raise ConfigError(
-            f"dataset.split_pattern={pattern} finds nothing in {len(without)} of {len(paths)} paths "
-            f"({some_of(without, NAMED)}); correct it"
+            f"dataset.split_pattern={pattern} finds nothing in {len(without)} of {len(paths)} "
+            f"paths ({some_of(without, NAMED)}); correct it"
         )
     return numbered([match.groups() or match[0] for match in matches if match])
 
@@ -83,14 +84,16 @@ def cut_units(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Split rows at random into a share of them and the others, no unit into both.
 
-    Units are taken in random order as long as they fit into the share; where none does, the smallest is taken.
+    Units are taken in random order as long as they fit into the share; where none does, the
+    smallest is taken.
 
     Args:
         rows: (n,) positions.
         units: (n,) unit of each.
         share: of the rows, an upper bound but for the smallest unit.
         seed: of the order.
-        in_val: unit -> whether another environment has it in the share; those of these rows are added.
+        in_val: unit -> whether another environment has it in the share; those of these rows are
+            added.
     """
     present, place, sizes = np.unique(units, return_inverse=True, return_counts=True)
     chosen = np.array([in_val.get(int(unit), False) for unit in present])
@@ -128,9 +131,9 @@ def check_listed_units(
         of_first = (pairs[:, 0] == number) & (pairs[:, 1] == unit)
         names = " and ".join(SUBSETS[k] for k in pairs[of_first, 2].tolist())
         raise DataError(
-            f"{key}: the list divides {len(divided)} of {len(places)} values between subsets, one of "
-            f"{environments[number]} between {names}; list each in one, or follow no column with "
-            "dataset.subset_column=none"
+            f"{key}: the list divides {len(divided)} of {len(places)} values between subsets, one "
+            f"of {environments[number]} between {names}; list each in one, or follow no column "
+            "with dataset.subset_column=none"
         )
 
 
@@ -145,9 +148,11 @@ def columns_across(
     subsets: Mapping[tuple[str, str], np.ndarray],
     n_classes: int,
 ) -> list[tuple[str, float]]:
-    """Find columns whose values stand in ``train`` and in ``val`` of one environment: (name, share of val rows).
+    """Find columns whose values stand in ``train`` and in ``val`` of one environment: (name, share
+    of val rows).
 
-    A column counts where an environment has more different values of it than there are classes: fewer are kinds of
+    A column counts where an environment has more different values of it than there are classes:
+        fewer are kinds of
     images, such as weather, not the names of what they show.
 
     Args:
@@ -180,7 +185,7 @@ def caution_of_columns(across: Sequence[tuple[str, float]]) -> str:
     others = [name for name, _ in across if name != column]
     also = f" (so do {some_of(others, NAMED)})" if others else ""
     return (
-        f"{share:.0%} of the validation rows share their {column} with training rows{also}: if these are frames of "
-        f"one clip or tiles of one patient, validation errors are those of memory; dataset.split_by={column} keeps "
-        "them together"
+        f"{share:.0%} of the validation rows share their {column} with training rows{also}: if "
+        "these are frames of one clip or tiles of one patient, validation errors are those of "
+        f"memory; dataset.split_by={column} keeps them together"
     )

@@ -1,4 +1,6 @@
-"""Rows of images or features: their environments and classes, and how each environment's are split; no torch."""
+"""Rows of images or features: their environments and classes, and how each environment's are split;
+no torch.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ Subsets = Mapping[tuple[str, str], np.ndarray]  # (environment, subset) -> posit
 
 @functools.cache
 def warn_once(text: str) -> None:
-    """Warn about files once per process, though it looks at them for its plan, for training and for its record."""
+    """Warn about files once per process, though it looks at them for its plan, for training and for
+    its record.
+    """
     log.warning("%s", text)
 
 
@@ -33,7 +37,8 @@ def chosen_environments(present: Sequence[str], environments: Sequence[str] | No
     """List the environments to take, in order; all ``present`` ones for None.
 
     Raises:
-        ConfigError: ``dataset.environments`` is no list, empty, or names one that is not ``present``.
+        ConfigError: ``dataset.environments`` is no list, empty, or names one that is not
+            ``present``.
     """
     if environments is None:
         return list(present)
@@ -45,7 +50,8 @@ def chosen_environments(present: Sequence[str], environments: Sequence[str] | No
     for env in names:
         if env not in present:
             raise ConfigError(
-                f"dataset.environments names {env}, which is not there; choose from {', '.join(present)}"
+                f"dataset.environments names {env}, which is not there; choose from "
+                f"{', '.join(present)}"
             )
     return names
 
@@ -61,7 +67,8 @@ def check_classes(
         present: (environment, class) pairs that have images.
 
     Raises:
-        DataError: an environment lacks every class; see also :func:`~dgbench.data.description.check_names`.
+        DataError: an environment lacks every class; see also
+            :func:`~dgbench.data.description.check_names`.
     """
     check_names("classes", labels)
     filled = {env for env, _ in present}
@@ -69,7 +76,8 @@ def check_classes(
         if env not in filled:
             others = ",".join(name for name in names if name in filled)
             raise DataError(
-                f"environment {env} holds no images; fill it, or leave it out with dataset.environments=[{others}]"
+                f"environment {env} holds no images; fill it, or leave it out with "
+                f"dataset.environments=[{others}]"
             )
 
 
@@ -85,7 +93,9 @@ class Section:
 def cut(
     images: np.ndarray, share: float, seed: int, *purpose: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Split images at random, by a seed for a purpose: a share of them, rounded down, and the others."""
+    """Split images at random, by a seed for a purpose: a share of them, rounded down, and the
+    others.
+    """
     shuffled = images[np.random.default_rng(derive(seed, *purpose)).permutation(len(images))]
     n = int(len(images) * share)
     return shuffled[:n], shuffled[n:]
@@ -102,7 +112,9 @@ def counts_of(subsets: Subsets) -> Counts:
 def split_variant(
     split_by: str | None, split_pattern: str | None, min_images: int
 ) -> dict[str, Any]:
-    """Collect the keys of the split that are not at their default, for rows: those of before lack them."""
+    """Collect the keys of the split that are not at their default, for rows: those of before lack
+    them.
+    """
     keys = {"split_by": split_by, "split_pattern": split_pattern, "min_images": min_images}
     return {key: value for key, value in keys.items() if value}
 
@@ -124,8 +136,8 @@ def check_units(units: np.ndarray, table: LabeledRows, key: str) -> None:
     several = units_in_several(units, table.env)
     if several:
         warn_once(
-            f"{key}: {several} of {len(np.unique(units))} values are in several environments; if a value is the same "
-            "thing in each, held-out environments show what was trained on"
+            f"{key}: {several} of {len(np.unique(units))} values are in several environments; if "
+            "a value is the same thing in each, held-out environments show what was trained on"
         )
 
 
@@ -137,21 +149,26 @@ def subsets_of(
     units: np.ndarray | None = None,
     min_images: int = 0,
 ) -> Subsets:
-    """Split every environment into positions of ``train``, ``val`` and ``test``; only a list puts rows into ``test``.
+    """Split every environment into positions of ``train``, ``val`` and ``test``; only a list puts
+    rows into ``test``.
 
-    An environment whose images are all listed as ``val`` or ``test`` has no others, and cannot be trained on.
+    An environment whose images are all listed as ``val`` or ``test`` has no others, and cannot be
+    trained on.
 
     Args:
         table: the images, or features.
         kept: (n,) bool, those that count.
         val_fraction: share of an environment's images in its val subset.
         seed: decides the split.
-        units: (n,) numbers of what the rows show, none of which is in two subsets; None splits row by row.
-        min_images: images that an environment is trained on with; a smaller one needs no validation images.
+        units: (n,) numbers of what the rows show, none of which is in two subsets; None splits row
+            by row.
+        min_images: images that an environment is trained on with; a smaller one needs no validation
+            images.
 
     Raises:
         ConfigError: environments that leave a subset empty, all of them in one line.
-        DataError: environments that lack classes, all of them in one line; a list that divides a unit.
+        DataError: environments that lack classes, all of them in one line; a list that divides a
+            unit.
     """
     subsets: dict[tuple[str, str], np.ndarray] = {}
     in_val: dict[int, bool] = {}
@@ -167,7 +184,10 @@ def subsets_of(
 
 def drawn(val_fraction: float, seed: int) -> str:
     """Say that images for validation are a share of every environment's."""
-    return f"{100 * val_fraction:.3g} % of each environment's images, drawn at random (dataset.split_seed={seed})"
+    return (
+        f"{100 * val_fraction:.3g} % of each environment's images, drawn at random "
+        f"(dataset.split_seed={seed})"
+    )
 
 
 def origin_of_val(table: LabeledRows, val_fraction: float, seed: int) -> str:
@@ -198,7 +218,8 @@ def _split(
         table, val_fraction, seed, units: see :func:`subsets_of`.
         rows: positions of the environment.
         env: its name.
-        in_val: unit -> whether an earlier environment has it in ``val``; those of this one are added.
+        in_val: unit -> whether an earlier environment has it in ``val``; those of this one are
+            added.
     """
     listed = table.listed[rows]
     test = rows[listed == SUBSETS.index("test")]

@@ -1,4 +1,7 @@
-"""Datasets whose environments differ in how often a spurious feature disagrees with the label. Imports no torch."""
+"""Datasets whose environments differ in how often a spurious feature disagrees with the label.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -84,10 +87,11 @@ Count = Annotated[
 
 
 class SpuriousOptions(DatasetOptions):
-    """What every dataset with a spurious feature takes; keys as in ``conf/dataset``, where each is explained.
+    """What every dataset with a spurious feature takes; keys as in ``conf/dataset``, where each is
+    explained.
 
-    ``e_means`` is in ``c_cats_dogs.yaml``, ``shares`` and ``val_only`` are in ``cmnist_irm.yaml``, the others in
-    ``sr_cmnist.yaml``.
+    ``e_means`` is in ``c_cats_dogs.yaml``, ``shares`` and ``val_only`` are in ``cmnist_irm.yaml``,
+    the others in ``sr_cmnist.yaml``.
     """
 
     label_noise: LabelNoise
@@ -114,15 +118,16 @@ class SpuriousOptions(DatasetOptions):
 
         Args:
             given: e of the given environments.
-            variant: what tells this form of the dataset from others, besides the keys of this class.
+            variant: what tells this form of the dataset from others, besides the keys of this
+                class.
             base: the base images; where their files are absent, nothing is dealt.
             n_classes: K.
             channels: of an image after painting.
             class_names: in the order of the outputs, for people; empty where they are not known.
 
         Raises:
-            ConfigError: an environment that is repeated, or that only ``val_only`` names; a fraction that leaves a
-                subset empty.
+            ConfigError: an environment that is repeated, or that only ``val_only`` names; a
+                fraction that leaves a subset empty.
         """
         names = [environment_name(e) for e in given]
         repeated = [name for name in names if names.count(name) > 1]
@@ -132,7 +137,8 @@ class SpuriousOptions(DatasetOptions):
             )
         if not {environment_name(e) for e in self.val_only} <= set(names):
             raise ConfigError(
-                f"dataset.val_only={shown(self.val_only)} names others than dataset.given={shown(given)}; correct it"
+                f"dataset.val_only={shown(self.val_only)} names others than "
+                f"dataset.given={shown(given)}; correct it"
             )
         everywhere = tuple(dict.fromkeys([*map(environment_name, GRID), *names]))
         pool, subsets = self._dealt(base.n_images, names)
@@ -183,8 +189,9 @@ class SpuriousOptions(DatasetOptions):
             val, train = cut(hand, share, self.split_seed, "split", name)
             if n and not (len(val) and (len(train) or name in spared) and n_pool):
                 raise ConfigError(
-                    f"environment {name} has {len(hand)} images, {len(val)} of them for val, and the pool {n_pool}: "
-                    "one subset is empty; use fewer environments, more images (dataset.base=mnist) or other fractions"
+                    f"environment {name} has {len(hand)} images, {len(val)} of them for val, and "
+                    f"the pool {n_pool}: one subset is empty; use fewer environments, more images "
+                    "(dataset.base=mnist) or other fractions"
                 )
             subsets[name, "val"], subsets[name, "train"] = val, train
         return pool, subsets
@@ -195,16 +202,19 @@ class SpuriousOptions(DatasetOptions):
             return [images[i::n] for i in range(n)]
         if len(self.shares) != n or not all(share > 0 for share in self.shares):
             raise ConfigError(
-                f"dataset.shares={shown(self.shares)} is not {n} positive numbers, one per given environment"
+                f"dataset.shares={shown(self.shares)} is not {n} positive numbers, one per given "
+                "environment"
             )
         ends = np.rint(np.cumsum(self.shares) / sum(self.shares) * len(images)).astype(int)
         return np.split(images, ends[:-1])
 
 
 def given_environments(ratio: int, scale: int) -> list[float]:
-    """Compute e of the given environments: ``ratio * scale`` evenly spaced in [0.8, 0.9], ``scale`` in [0.1, 0.2].
+    """Compute e of the given environments: ``ratio * scale`` evenly spaced in [0.8, 0.9], ``scale``
+    in [0.1, 0.2].
 
-    A group of one is the lower end of its range (the paper says so for the minority; the majority follows suit).
+    A group of one is the lower end of its range (the paper says so for the minority; the majority
+    follows suit).
     """
     return [*np.linspace(0.8, 0.9, ratio * scale).tolist(), *np.linspace(0.1, 0.2, scale).tolist()]
 
@@ -212,9 +222,9 @@ def given_environments(ratio: int, scale: int) -> list[float]:
 class SRCMNIST(SpuriousOptions):
     """SR-CMNIST (Hwang et al., 2024, section 4.1): given environments follow a ratio and a scale.
 
-    Colored digits: label digit < 5, flipped with probability 0.25; color from the final label, flipped with e. The
-    image has two channels; the digit stands in the channel of its color, the other is zero. All environments are
-    e = 0.00, 0.01, ..., 1.00.
+    Colored digits: label digit < 5, flipped with probability 0.25; color from the final label,
+    flipped with e. The image has two channels; the digit stands in the channel of its color, the
+    other is zero. All environments are e = 0.00, 0.01, ..., 1.00.
     """
 
     base: Base
@@ -228,13 +238,15 @@ class SRCMNIST(SpuriousOptions):
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
         """Describe as :meth:`~dgbench.data.options.DatasetOptions.describe` does.
 
-        With ``base=auto`` this is MNIST where it is on disk. Only ``download`` (or :meth:`build`) tries to fetch it,
-        once per process and folder; every later call goes by the outcome.
+        With ``base=auto`` this is MNIST where it is on disk. Only ``download`` (or :meth:`build`)
+        tries to fetch it, once per process and folder; every later call goes by the outcome.
         """
         return self._planned(absent_ok, download)[0]
 
     def build(self) -> Environments:
-        """Build the environments; MNIST is downloaded where ``base`` asks for it, it is absent and a mirror answers."""
+        """Build the environments; MNIST is downloaded where ``base`` asks for it, it is absent and
+        a mirror answers.
+        """
         info, subsets = self._planned(absent_ok=False, download=True)
 
         from dgbench.data.datasets.painted import painted
@@ -257,7 +269,8 @@ class SRCMNIST(SpuriousOptions):
             return self.given, {}
         if self.ratio is None or self.scale is None:
             raise ConfigError(
-                "dataset.given is null and dataset.ratio or dataset.scale too; set given, or both others"
+                "dataset.given is null and dataset.ratio or dataset.scale too; set given, or both "
+                "others"
             )
         return given_environments(self.ratio, self.scale), {
             "ratio": self.ratio,
@@ -268,32 +281,36 @@ class SRCMNIST(SpuriousOptions):
 def _function(value: Any) -> Any:
     if not callable(value) and not (isinstance(value, Mapping) and value.get("_target_")):
         raise ValueError(
-            "is no function; write dataset.paint._target_=MODULE.FUNCTION, e.g. dgbench.data.transforms.paint.tint"
+            "is no function; write dataset.paint._target_=MODULE.FUNCTION, e.g. "
+            "dgbench.data.transforms.paint.tint"
         )
     return value
 
 
 class SpuriousPictures(SpuriousOptions):
-    """C-Cats&Dogs, L-CIFAR10 (Hwang et al., 2024, section 4.2) and the next one: pictures with a painted feature.
+    """C-Cats&Dogs, L-CIFAR10 (Hwang et al., 2024, section 4.2) and the next one: pictures with a
+    painted feature.
 
-    Classes of pictures are labels, replaced with probability ``label_noise``; a feature painted by the final label.
+    Classes of pictures are labels, replaced with probability ``label_noise``; a feature painted by
+    the final label.
 
     All environments are e = 0.00, 0.01, ..., 1.00.
 
-    **What e means.** The paper says only that an environment is "parameterized by a spurious feature (between 0.00
-    and 1.00)". The defaults are its likely reading:
+    **What e means.** The paper says only that an environment is "parameterized by a spurious
+    feature (between 0.00 and 1.00)". The defaults are its likely reading:
 
-    - C-Cats&Dogs: e is the probability to *disagree*, as in section 4.1 of the same paper. With two classes the
-      other reading is this one with the two tints swapped, so nothing hangs on it.
-    - L-CIFAR10: e is the probability to *agree*. Of ten colors, a line that disagrees with probability 0.9 agrees
-      with 0.1 and says nothing about the label: the given set 0.80 to 0.95, the majority, would hold next to no
-      spurious correlation, and the paper says one is induced.
+    - C-Cats&Dogs: e is the probability to *disagree*, as in section 4.1 of the same paper. With two
+      classes the other reading is this one with the two tints swapped, so nothing hangs on it.
+    - L-CIFAR10: e is the probability to *agree*. Of ten colors, a line that disagrees with
+      probability 0.9 agrees with 0.1 and says nothing about the label: the given set 0.80 to 0.95,
+      the majority, would hold next to no spurious correlation, and the paper says one is induced.
 
-    **Given sets.** The paper prints the one of ratio 4:1: for C-Cats&Dogs 0.05, 0.10, 0.15, 0.20 and, as minority,
-    0.50; for L-CIFAR10 0.95, 0.90, 0.85, 0.80 and 0.50. Those of 3:2 and 5:0 (Table 2) it does not print. Here they
-    keep the printed set's starts and its step of 0.05: the majority is the first three (five) of 0.05, 0.10, 0.15,
-    0.20, 0.25, the minority the first two (none) of 0.50, 0.55; for L-CIFAR10 of 0.95, 0.90, ... and 0.50, 0.45. So
-    all given environments are among the 101.
+    **Given sets.** The paper prints the one of ratio 4:1: for C-Cats&Dogs 0.05, 0.10, 0.15, 0.20
+    and, as minority, 0.50; for L-CIFAR10 0.95, 0.90, 0.85, 0.80 and 0.50. Those of 3:2 and 5:0
+    (Table 2) it does not print. Here they keep the printed set's starts and its step of 0.05: the
+    majority is the first three (five) of 0.05, 0.10, 0.15, 0.20, 0.25, the minority the first two
+    (none) of 0.50, 0.55; for L-CIFAR10 of 0.95, 0.90, ... and 0.50, 0.45. So all given environments
+    are among the 101.
     """
 
     root: Annotated[PathText, Refusal("is no path", "name a folder that holds CLASS/IMAGE.png")]
@@ -311,8 +328,8 @@ class SpuriousPictures(SpuriousOptions):
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
         """Describe as :meth:`~dgbench.data.options.DatasetOptions.describe`; download nothing.
 
-        Which images cannot be decoded is known only after a first decoding; until then all are counted. The painter
-        is assumed to leave the number of channels as it is.
+        Which images cannot be decoded is known only after a first decoding; until then all are
+        counted. The painter is assumed to leave the number of channels as it is.
         """
         if absent_ok and not expanded(self.root).is_dir():
             return self._planned(BaseFacts("absent", 0, 0, self.image_size or 0, ""))[0]
@@ -348,8 +365,8 @@ class SpuriousPictures(SpuriousOptions):
             paint(base.images[:1] / base.peak, torch.tensor([n_classes - 1]))
         except IndexError as error:
             raise ConfigError(
-                f"dataset.root={self.root} has {n_classes} classes, more than this dataset's painter has features; "
-                "name a folder with fewer classes"
+                f"dataset.root={self.root} has {n_classes} classes, more than this dataset's "
+                "painter has features; name a folder with fewer classes"
             ) from error
         disagreement = self.disagreement(self._given()[0])
         return painted(info, subsets, disagreement, base, base.classes, self.label_noise, paint)
@@ -364,7 +381,8 @@ class SpuriousPictures(SpuriousOptions):
             return self.given, {}
         if not isinstance(self.ratio, str) or self.ratio not in self.given_sets:
             raise ConfigError(
-                f"dataset.ratio={shown(self.ratio)} has no given set; choose from {', '.join(self.given_sets)}"
+                f"dataset.ratio={shown(self.ratio)} has no given set; choose from "
+                f"{', '.join(self.given_sets)}"
             )
         return list(self.given_sets[self.ratio]), {"ratio": self.ratio}
 

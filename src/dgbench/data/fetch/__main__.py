@@ -41,7 +41,9 @@ ABOUT = """Download datasets, and look what is there.
 
 
 def table(data: Path, datasets: Mapping[str, Source]) -> str:
-    """Format one line per dataset: whether it is there, whether it can be downloaded, and its license."""
+    """Format one line per dataset: whether it is there, whether it can be downloaded, and its
+    license.
+    """
     rows = [("dataset", "folder", "there", "download", "license")]
     for name, source in datasets.items():
         download = "yes" if source.files else "by hand"
@@ -59,7 +61,9 @@ def table(data: Path, datasets: Mapping[str, Source]) -> str:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command; return 0, or 1 with one line of explanation per dataset that cannot be fetched or is wrong."""
+    """Run the command; return 0, or 1 with one line of explanation per dataset that cannot be
+    fetched or is wrong.
+    """
     parser = argparse.ArgumentParser(
         prog="dgbench fetch",
         usage="%(prog)s NAME ... | list | verify [NAME ...] [options]",
@@ -150,7 +154,8 @@ class Finding:
 
 
 def verify(source: Source, data: Path, *, decode: bool = False) -> Iterator[Finding]:
-    """Verify a dataset on disk as far as possible: its counts, its files, and the archives that it came in.
+    """Verify a dataset on disk as far as possible: its counts, its files, and the archives that it
+    came in.
 
     Args:
         source: the dataset.
@@ -196,7 +201,9 @@ def verify(source: Source, data: Path, *, decode: bool = False) -> Iterator[Find
 
 
 def dataset_keys(name: str, data: Path) -> dict[str, Any]:
-    """Compose and resolve the configuration of a dataset with this folder of datasets, and return its keys."""
+    """Compose and resolve the configuration of a dataset with this folder of datasets, and return
+    its keys.
+    """
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
 
@@ -257,7 +264,9 @@ def _images(folder: Path, decode: bool, skipped: bool) -> Iterator[Finding]:
 
 
 def _decoded(folder: Path, paths: list[str]) -> list[tuple[str, str]]:
-    """Decode every image, and pair its path with the reason why it cannot be decoded, empty where it can."""
+    """Decode every image, and pair its path with the reason why it cannot be decoded, empty where
+    it can.
+    """
     from dgbench.data.store.decoding import rgb
 
     def reason(path: str) -> tuple[str, str]:
@@ -321,7 +330,9 @@ def shown(findings: Iterator[Finding], name: str) -> bool:
 
 
 def command() -> None:
-    """Run the words of the command line, and exit with their code; Ctrl-C and SIGTERM print one line."""
+    """Run the words of the command line, and exit with their code; Ctrl-C and SIGTERM print one
+    line.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         sys.exit(main())

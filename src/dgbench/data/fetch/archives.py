@@ -1,7 +1,8 @@
 """Unpacking archives.
 
-Nothing that is unpacked leaves the target folder or grows beyond what it declares: ``tarfile``'s ``data`` filter keeps
-links that stay inside, strips a leading slash instead of refusing it, and does not count bytes.
+Nothing that is unpacked leaves the target folder or grows beyond what it declares: ``tarfile``'s
+``data`` filter keeps links that stay inside, strips a leading slash instead of refusing it, and
+does not count bytes.
 """
 
 from __future__ import annotations
@@ -29,14 +30,16 @@ SMALL = 1 << 20  # ... unless it declares no more than this
 def extract(archive: Path, target: Path) -> int:
     """Unpack a zip or tar archive (compressed or not) into an empty or new folder.
 
-    Only files and folders are made, with the permissions of the process. ``__MACOSX`` folders are left out.
+    Only files and folders are made, with the permissions of the process. ``__MACOSX`` folders are
+    left out.
 
     Returns:
         The number of files.
 
     Raises:
-        DataError: an absolute path, a path that leaves the target, a link, a device, an archive that declares far
-            more than its size or more than the disk holds, or one that is cut short or corrupt.
+        DataError: an absolute path, a path that leaves the target, a link, a device, an archive
+            that declares far more than its size or more than the disk holds, or one that is cut
+            short or corrupt.
     """
     target.mkdir(parents=True, exist_ok=True)
     limit = max(SMALL, GROWTH * archive.stat().st_size)
@@ -56,11 +59,13 @@ def extract(archive: Path, target: Path) -> int:
             declared += size
             if declared > limit:
                 raise DataError(
-                    f"{archive} declares over {declared} bytes, {GROWTH} times its size; do not trust it"
+                    f"{archive} declares over {declared} bytes, {GROWTH} times its size; do not "
+                    "trust it"
                 )
             if declared > free:
                 raise DataError(
-                    f"{target} has {free / 1e9:.1f} GB free, {archive.name} unpacks to more; free space"
+                    f"{target} has {free / 1e9:.1f} GB free, {archive.name} unpacks to more; free "
+                    "space"
                 )
             path.parent.mkdir(parents=True, exist_ok=True)
             with source as opened, path.open("wb") as out:
@@ -88,7 +93,9 @@ Member = tuple[str, int, "IO[bytes] | None"]  # name, declared size, content; No
 
 
 def _is_zip(archive: Path) -> bool:
-    """Return whether it is a zip from its first bytes on: ``zipfile`` also accepts a tar with a zip near its end."""
+    """Return whether it is a zip from its first bytes on: ``zipfile`` also accepts a tar with a zip
+    near its end.
+    """
     with archive.open("rb") as opened:
         return opened.read(2) == b"PK" and zipfile.is_zipfile(archive)
 
@@ -121,7 +128,9 @@ def _tar(archive: Path) -> Iterator[Member]:
 
 
 def _inside(target: Path, name: str, archive: Path) -> Path | None:
-    """Return the path that a member is unpacked to, None for one that is left out; refuse paths out of the target."""
+    """Return the path that a member is unpacked to, None for one that is left out; refuse paths out
+    of the target.
+    """
     parts = PurePosixPath(name).parts
     if (
         not name

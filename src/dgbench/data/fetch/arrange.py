@@ -1,7 +1,8 @@
-"""Bringing unpacked archives into environment/class/image, where their makers lay them out otherwise.
+"""Bringing unpacked archives into environment/class/image, where their makers lay them out
+otherwise.
 
-A row of a table of the Hugging Face hub is one image: ``image`` holds its file in ``bytes``, which is written as it is;
-other columns say what it shows.
+A row of a table of the Hugging Face hub is one image: ``image`` holds its file in ``bytes``, which
+is written as it is; other columns say what it shows.
 """
 
 from __future__ import annotations
@@ -58,11 +59,12 @@ def mnist(folder: Path) -> None:
 def terra_incognita(folder: Path) -> None:
     """Arrange Terra Incognita from Caltech Camera Traps' ECCV 2018 archives, as DomainBed does.
 
-    Images of four places and ten classes go to ``location_38/bird/...``, one entry per annotated class; the rest is
-    left out.
+    Images of four places and ten classes go to ``location_38/bird/...``, one entry per annotated
+    class; the rest is left out.
 
     Args:
-        folder: holds ``eccv_18_all_images_sm`` and ``eccv_18_annotation_files``; afterwards the four places.
+        folder: holds ``eccv_18_all_images_sm`` and ``eccv_18_annotation_files``; afterwards the
+            four places.
 
     Raises:
         DataError: annotations or images are missing.
@@ -71,7 +73,8 @@ def terra_incognita(folder: Path) -> None:
     lists = sorted(annotations.glob("*.json"))
     if not lists or not images.is_dir():
         raise DataError(
-            f"{folder} lacks {images.name} or {annotations.name}/*.json; fetch terra_incognita again"
+            f"{folder} lacks {images.name} or {annotations.name}/*.json; fetch terra_incognita "
+            "again"
         )
     chosen: set[tuple[str, str, str]] = set()  # place, class, file
     for file in lists:
@@ -98,7 +101,9 @@ def terra_incognita(folder: Path) -> None:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Link a file under a second name, in a folder that is made if need be; copy it where there are no links."""
+    """Link a file under a second name, in a folder that is made if need be; copy it where there are
+    no links.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)
@@ -108,14 +113,16 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 BATCH = 1000  # rows
 PNG = b"\x89PNG"
-# value of WILDS's column ``split``: 0 train, 1 validation in the training hospitals, 2 test, 3 validation elsewhere
+# value of WILDS's column ``split``: 0 train, 1 validation in the training hospitals, 2 test, 3
+# validation elsewhere
 SPLITS = {"train": 0, "validation": 1, "test": 2}
 CAMELYON_COLUMNS = ("image", "patient", "node", "x_coord", "y_coord", "label", "slide", "center")
 VALIDATION_HOSPITAL = 1
 
 
 def domains(folder: Path) -> None:
-    """Write images with the columns ``domain`` and ``label`` to ``DOMAIN/CLASS/00000.jpg`` (or png), numbered by row.
+    """Write images with the columns ``domain`` and ``label`` to ``DOMAIN/CLASS/00000.jpg`` (or
+    png), numbered by row.
 
     Args:
         folder: holds the tables, ``*.parquet``; afterwards one folder for each domain.
@@ -143,11 +150,12 @@ def domains(folder: Path) -> None:
 
 
 def camelyon17(folder: Path) -> None:
-    """Arrange Camelyon17-WILDS as WILDS lays it out: ``metadata.csv``, and ``patches/patient_004_node_4/...png``.
+    """Arrange Camelyon17-WILDS as WILDS lays it out: ``metadata.csv``, and
+    ``patches/patient_004_node_4/...png``.
 
     Args:
-        folder: holds ``train-*.parquet``, ``validation-*.parquet`` and ``test-*.parquet``, with the hospital as a
-            number in ``center``.
+        folder: holds ``train-*.parquet``, ``validation-*.parquet`` and ``test-*.parquet``, with the
+            hospital as a number in ``center``.
 
     Raises:
         DataError: a table is missing, cut short, or has other columns.
@@ -218,7 +226,9 @@ def _broken(file: Path, error: Exception) -> DataError:
 
 
 def _class_names(opened: pyarrow.parquet.ParquetFile, column: str) -> dict[Any, str]:
-    """Read each class's name by its number, as the hub's library notes it in a table; empty for a column of names."""
+    """Read each class's name by its number, as the hub's library notes it in a table; empty for a
+    column of names.
+    """
     metadata = json.loads((opened.schema_arrow.metadata or {}).get(b"huggingface", b"{}"))
     return dict(
         enumerate(metadata.get("info", {}).get("features", {}).get(column, {}).get("names") or [])
@@ -234,6 +244,7 @@ def _plain(name: Any, file: Path) -> str:
         or {"/", "\\", "\0"} & set(name)
     ):
         raise DataError(
-            f"{file.name} calls a domain or class {name!r}, which is no name of a folder; do not trust it"
+            f"{file.name} calls a domain or class {name!r}, which is no name of a folder; do not "
+            "trust it"
         )
     return name

@@ -1,7 +1,9 @@
-"""Checksums of the files of a downloaded dataset, noted when they arrived and compared where they are read.
+"""Checksums of the files of a downloaded dataset, noted when they arrived and compared where they
+are read.
 
-The note of ``data/PACS`` is ``data/.fetch/pacs.sha256``: lines as of ``sha256sum``, which checks them too, with paths
-below the folder of datasets. Nothing is said of files without a note: those that a user brought.
+The note of ``data/PACS`` is ``data/.fetch/pacs.sha256``: lines as of ``sha256sum``, which checks
+them too, with paths below the folder of datasets. Nothing is said of files without a note: those
+that a user brought.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class Checksums:
         return self.note.parent.parent
 
     def check(self, file: str | Path, opened: BinaryIO) -> None:
-        """Compare an open file, and go back to its beginning; a file that is not in the note is not read.
+        """Compare an open file, and go back to its beginning; a file that is not in the note is not
+        read.
 
         Raises:
             ChangedFile: it was changed.
@@ -63,16 +66,18 @@ class Checksums:
         noted = self._noted(file)
         if noted not in (None, digest):
             raise ChangedFile(
-                f"{file} was changed since it was downloaded (its sha256 is {digest[:12]}..., not {noted:.12}...); "
-                f"dgbench fetch {self.note.stem} --to {self.data} gets such files again, or delete {self.note} to "
-                "take all as they are"
+                f"{file} was changed since it was downloaded (its sha256 is {digest[:12]}..., not "
+                f"{noted:.12}...); dgbench fetch {self.note.stem} --to {self.data} gets such "
+                f"files again, or delete {self.note} to take all as they are"
             )
 
     def _noted(self, file: str | Path) -> str | None:
         return self.digests.get(str(file).removeprefix(f"{self.data}/"))
 
     def faults(self) -> dict[str, str]:
-        """Read all files, and return what is wrong with each that is missing or was changed, by its path."""
+        """Read all files, and return what is wrong with each that is missing or was changed, by its
+        path.
+        """
         title = f"comparing the files of {self.note.stem}"
         total = len(self.digests)
         faults: dict[str, str] = {}
@@ -133,7 +138,9 @@ def _sha256(opened: BinaryIO) -> str:
 
 
 def checksums_of(root: Path) -> Checksums | None:
-    """Find the checksums of the download that a folder lies in, or is; None for one that was not downloaded."""
+    """Find the checksums of the download that a folder lies in, or is; None for one that was not
+    downloaded.
+    """
     for folder in islice((root, *root.parents), DEPTH):
         notes = folder.parent / NOTES
         for note in sorted(notes.glob(f"*{SUFFIX}")):
@@ -155,7 +162,9 @@ def read_checksums(note: Path) -> Checksums | None:
 
 @lru_cache(maxsize=4)
 def _read(note: Path, size: int, changed: int) -> Checksums:
-    """Read a note; size and time are arguments so that what was read holds for an unchanged one only."""
+    """Read a note; size and time are arguments so that what was read holds for an unchanged one
+    only.
+    """
     digests: dict[str, str] = {}
     for line in read_regular(note).decode("utf-8", "surrogateescape").split("\n"):
         digest, _, path = line.partition("  ")

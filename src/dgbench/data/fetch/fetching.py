@@ -1,8 +1,10 @@
-"""Getting one dataset, as the ``fetch:`` block of its ``conf/dataset`` says: downloaded, unpacked, arranged, noted.
+"""Getting one dataset, as the ``fetch:`` block of its ``conf/dataset`` says: downloaded, unpacked,
+arranged, noted.
 
-The note, ``data/.fetch/NAME.json``, shows later, or on another machine, what changed. It is what :func:`listing` finds
-of the folder, and the sha256 of each archive. Names and sizes tell what is missing or cut short; a changed byte is told
-by the checksums of all files in ``data/.fetch/NAME.sha256``.
+The note, ``data/.fetch/NAME.json``, shows later, or on another machine, what changed. It is what
+:func:`listing` finds of the folder, and the sha256 of each archive. Names and sizes tell what is
+missing or cut short; a changed byte is told by the checksums of all files in
+``data/.fetch/NAME.sha256``.
 """
 
 from __future__ import annotations
@@ -59,14 +61,12 @@ class Form:
 
     #: archives, all unpacked into one place; none where it can only be had by hand
     files: Sequence[Archive]
-    inner: str = (
-        ""  #: folder in the archives that becomes the dataset's; empty for their whole content
-    )
+    #: folder in the archives that becomes the dataset's; empty for their whole content
+    inner: str = ""
     #: function of the unpacked folder that brings it into the layout that is read; None for none
     arrange: str | None = None
-    unpack: bool = (
-        True  #: whether the files are archives; others are handed to ``arrange`` as they come
-    )
+    #: whether the files are archives; others are handed to ``arrange`` as they come
+    unpack: bool = True
     needs: str = ""  #: module that ``arrange`` imports and that may be missing; empty for none
 
 
@@ -100,7 +100,9 @@ def fetching_command(name: str, data: Path) -> str:
 
 
 def command_into(name: str, root: Path) -> str | None:
-    """Write the command after which the images of a dataset lie in a folder; None where no command does that."""
+    """Write the command after which the images of a dataset lie in a folder; None where no command
+    does that.
+    """
     source = sources().get(name)
     if source is None:
         return None
@@ -111,9 +113,11 @@ def command_into(name: str, root: Path) -> str | None:
 
 
 def sources(conf: Path = DATASETS) -> dict[str, Source]:
-    """Find every dataset that has a ``fetch:`` block in its configuration or in the one that it builds on, by name.
+    """Find every dataset that has a ``fetch:`` block in its configuration or in the one that it
+    builds on, by name.
 
-    Datasets that are read from one folder share one source, named after the dataset whose block it is.
+    Datasets that are read from one folder share one source, named after the dataset whose block it
+    is.
 
     Raises:
         ConfigError: a block with an unknown key, or without one that it needs.
@@ -139,7 +143,8 @@ def sources(conf: Path = DATASETS) -> dict[str, Source]:
         elif block := blocks.get(name):
             if list(block) != ["like"] or block["like"] not in originals:
                 raise ConfigError(
-                    f"the fetch block of {conf / name}.yaml is not {{like: NAME}} of a dataset that has one of its own"
+                    f"the fetch block of {conf / name}.yaml is not {{like: NAME}} of a dataset "
+                    "that has one of its own"
                 )
             by_name[name] = originals[block["like"]]
         elif bases:
@@ -169,10 +174,12 @@ def _keys(block: Mapping[str, Any], kind: type[Form]) -> dict[str, Any]:
 
 
 def fetch(source: Source, data: Path, *, keep: bool = False, say: Say = print) -> Path:
-    """Download and unpack one dataset; where its folder is there, get what was changed since or is missing again.
+    """Download and unpack one dataset; where its folder is there, get what was changed since or is
+    missing again.
 
-    The folder appears under its name only when it is complete. Until then everything lies in ``data/.fetch/NAME``,
-    where the next call continues. What was downloaded is noted in ``data/.fetch/NAME.json``.
+    The folder appears under its name only when it is complete. Until then everything lies in
+    ``data/.fetch/NAME``, where the next call continues. What was downloaded is noted in
+    ``data/.fetch/NAME.json``.
 
     Args:
         source: what to get.
@@ -195,7 +202,8 @@ def fetch(source: Source, data: Path, *, keep: bool = False, say: Say = print) -
         return target
     if changed:
         say(
-            f"{source.name}: {some_of(changed)} is missing or was changed since the download; fetched again"
+            f"{source.name}: {some_of(changed)} is missing or was changed since the download; "
+            "fetched again"
         )
     if not source.files:
         raise DataError(f"{source.name} cannot be downloaded by a program; {source.by_hand(data)}")
@@ -216,7 +224,8 @@ def fetch(source: Source, data: Path, *, keep: bool = False, say: Say = print) -
             inner = unpacked / form.inner
             if not inner.is_dir():
                 raise DataError(
-                    f"the archives of {source.name} hold no folder {form.inner}; correct fetch.inner"
+                    f"the archives of {source.name} hold no folder {form.inner}; correct "
+                    "fetch.inner"
                 )
             if form.arrange:
                 module, _, name = form.arrange.rpartition(".")
@@ -266,8 +275,8 @@ def _put_back(changed: Sequence[str], arrived: Path, target: Path, note: Path) -
         digest = checksum(arrived / path) if (arrived / path).is_file() else None
         if checksums and digest != checksums.digests.get(f"{target.name}/{path}"):
             raise DataError(
-                f"{path} is another file there by now than when it was downloaded; move {target} away and fetch the "
-                "dataset again"
+                f"{path} is another file there by now than when it was downloaded; move {target} "
+                "away and fetch the dataset again"
             )
     for path in changed:
         (target / path).parent.mkdir(parents=True, exist_ok=True)
@@ -275,7 +284,9 @@ def _put_back(changed: Sequence[str], arrived: Path, target: Path, note: Path) -
 
 
 def _downloaded(source: Source, stage: Path, say: Say) -> tuple[Form, Mapping[str, str]]:
-    """Download the first form all of whose files can be had; return it, and the sha256 of each file by its name."""
+    """Download the first form all of whose files can be had; return it, and the sha256 of each file
+    by its name.
+    """
     if source.otherwise:  # or each would be waited for without a network
         need_answer(source.name, [url for form in source.forms for url in form.files[0].urls])
     *earlier, last = source.forms
@@ -290,7 +301,8 @@ def _downloaded(source: Source, stage: Path, say: Say) -> tuple[Form, Mapping[st
 def _files(form: Form, stage: Path, say: Say) -> dict[str, str]:
     if form.needs and importlib.util.find_spec(form.needs) is None:
         raise Unavailable(
-            f"{form.files[0].name} needs {form.needs}, which is not installed; pip install {form.needs}"
+            f"{form.files[0].name} needs {form.needs}, which is not installed; pip install "
+            f"{form.needs}"
         )
     checksums = {}
     for archive in form.files:
@@ -308,7 +320,8 @@ class Fetched(NamedTuple):
 
     Args:
         sha256: its checksum.
-        compared: the published checksum that it was compared with, ``sha256`` or ``md5``; None where none is published.
+        compared: the published checksum that it was compared with, ``sha256`` or ``md5``; None
+            where none is published.
     """
 
     sha256: str
@@ -348,7 +361,9 @@ def note(source: Source, data: Path, archives: Mapping[str, Fetched]) -> Listing
 
 
 def noted(source: Source, data: Path) -> tuple[Listing | None, Mapping[str, Fetched]]:
-    """Read what :func:`note` wrote; None and no archives where it was fetched by hand, or the note cannot be read."""
+    """Read what :func:`note` wrote; None and no archives where it was fetched by hand, or the note
+    cannot be read.
+    """
     try:
         content = json.loads((data / ".fetch" / f"{source.name}.json").read_text())
         archives = {name: Fetched(**facts) for name, facts in content["archives"].items()}

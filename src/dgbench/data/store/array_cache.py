@@ -1,6 +1,7 @@
 """A large uint8 array on disk that is made once, in parallel, and can be made in several goes.
 
-Every chunk of it is checked when it is first used, loaded or mapped. One that is damaged is named and made again.
+Every chunk of it is checked when it is first used, loaded or mapped. One that is damaged is named
+and made again.
 """
 
 from __future__ import annotations
@@ -101,7 +102,9 @@ class CachedArray:
         return array
 
     def check(self, array: np.ndarray, number: int) -> None:
-        """Check a chunk of the array in memory; make it again, here and on disk, where it is damaged."""
+        """Check a chunk of the array in memory; make it again, here and on disk, where it is
+        damaged.
+        """
         first, checksum, _ = self.notes[number]
         rows = self._recipe.rows_of(first)
         if zlib.crc32(array[rows].data) == checksum:
@@ -176,15 +179,18 @@ def cached_array(
     title: str | None,
     unit: str = "images",
 ) -> CachedArray:
-    """Open the array in ``folder``, or make it by ``produce`` where it is not there yet, or not whole.
+    """Open the array in ``folder``, or make it by ``produce`` where it is not there yet, or not
+    whole.
 
-    Processes that want the same array at once wait for the first one; one that dies leaves its chunks to the next.
+    Processes that want the same array at once wait for the first one; one that dies leaves its
+    chunks to the next.
 
     Args:
         folder: its name must change with everything that changes the array.
         shape: (n, ...) of the array.
-        produce: (first, end) -> rows ``first .. end - 1`` as uint8, and a note that JSON can hold. Called from
-            ``workers`` threads at once, so it should spend its time where the interpreter lock is free.
+        produce: (first, end) -> rows ``first .. end - 1`` as uint8, and a note that JSON can hold.
+            Called from ``workers`` threads at once, so it should spend its time where the
+            interpreter lock is free.
         chunk: rows per call.
         workers: threads.
         title: what the progress says; None shows none.
@@ -210,7 +216,8 @@ def cached_array(
             return done
     except OSError as error:
         raise DataError(
-            f"{folder} cannot be written ({error.strerror}); set paths.cache_dir to a folder with space"
+            f"{folder} cannot be written ({error.strerror}); set paths.cache_dir to a folder with "
+            "space"
         ) from error
 
 
@@ -229,7 +236,9 @@ def _lock_file(folder: Path) -> Path:
 
 
 def _complete(recipe: _Recipe) -> tuple[CachedArray | None, str]:
-    """Open a complete array; None where there is none, or one of which parts are lost, and what is lost."""
+    """Open a complete array; None where there is none, or one of which parts are lost, and what is
+    lost.
+    """
     folder = recipe.folder
     if not is_complete(folder):
         return None, ""
@@ -287,7 +296,9 @@ def _make(recipe: _Recipe, workers: int, title: str | None, unit: str) -> list[N
 
 
 def _kept(recipe: _Recipe) -> dict[int, Note]:
-    """Read what an earlier start has made, or is left of a damaged array, by first row; begin its progress anew."""
+    """Read what an earlier start has made, or is left of a damaged array, by first row; begin its
+    progress anew.
+    """
     folder = recipe.folder
     complete, progress = folder / COMPLETE, folder / PROGRESS
     with suppress(FileNotFoundError):
@@ -305,8 +316,8 @@ def _need_room(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise DataError(
-            f"{folder} needs {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; set paths.cache_dir to a folder "
-            "with space, or dataset.store=none"
+            f"{folder} needs {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; set "
+            "paths.cache_dir to a folder with space, or dataset.store=none"
         )
 
 
@@ -320,7 +331,9 @@ def _checksum(note: Sequence[Any]) -> int:
 
 
 def _notes(file: Path) -> list[Note]:
-    """Read the notes of a progress file in the order of rows, without lines that a crash tore or that were changed."""
+    """Read the notes of a progress file in the order of rows, without lines that a crash tore or
+    that were changed.
+    """
     notes: dict[int, Note] = {}
     with suppress(OSError):
         for line in read_regular(file).splitlines():

@@ -1,4 +1,6 @@
-"""Features in the place of images: what a frozen part of a network makes of every image, computed once."""
+"""Features in the place of images: what a frozen part of a network makes of every image, computed
+once.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,14 @@ TITLE = "computing the frozen part of the network"
 class CachedFeatures(Store):
     """A store whose images have gone through the frozen part of a network, each once.
 
-    An image that eval sets paint with several spurious features counts once for each. Features are computed when
-    the first of them is asked for and lie on the training device, or, with a folder, in a file that later runs map
-    into their memory.
+    An image that eval sets paint with several spurious features counts once for each. Features are
+    computed when the first of them is asked for and lie on the training device, or, with a folder,
+    in a file that later runs map into their memory.
 
     Args:
         source: the environments with their images, which it does not augment.
-        frozen: the frozen part in evaluation mode, (n, C, H, W) images -> (n, ...) features, of the images' type.
+        frozen: the frozen part in evaluation mode, (n, C, H, W) images -> (n, ...) features, of the
+            images' type.
         at_once: images that are computed at once on a device.
         asked: the images that will be asked for; repetitions do not matter.
         gigabytes: largest size of the features.
@@ -59,8 +62,9 @@ class CachedFeatures(Store):
     ) -> None:
         if source.store.training_noise(np.random.default_rng(0), 1):
             raise ConfigError(
-                "tuning.cache_features=true keeps one set of features per image, and augmentation changes images at "
-                "every step; set dataset.augment=none, or tuning.cache_features=false"
+                "tuning.cache_features=true keeps one set of features per image, and augmentation "
+                "changes images at every step; set dataset.augment=none, or "
+                "tuning.cache_features=false"
             )
         self.source, self._identity = source.store, source.info.identity()
         self._frozen, self._at_once, self._folder = frozen, at_once, folder
@@ -80,14 +84,16 @@ class CachedFeatures(Store):
         size = len(self._keys) * example.numel() * example.element_size() / 1e9
         if size > gigabytes:
             raise ConfigError(
-                f"the features of {len(self._keys):,} images take {size:.1f} GB, more than the {gigabytes:g} GB that "
-                f"they may take; {smaller}"
+                f"the features of {len(self._keys):,} images take {size:.1f} GB, more than the "
+                f"{gigabytes:g} GB that they may take; {smaller}"
             )
         if folder:
             folder.mkdir(parents=True, exist_ok=True)
 
     def _key(self, indices: Tensor, feature: Tensor | None) -> Tensor:
-        """Encode an image and what is painted on it as one number; numbers below ``_span`` are images as they are."""
+        """Encode an image and what is painted on it as one number; numbers below ``_span`` are
+        images as they are.
+        """
         return (
             indices if feature is None else indices + self._span * (1 + feature.to(indices.device))
         )
@@ -123,14 +129,18 @@ class CachedFeatures(Store):
         return torch.cat(features), torch.cat(labels)
 
     def _batches(self, keys: Tensor) -> list[Tensor]:
-        """Part sorted keys into those that are computed at once: images as they are, then painted ones."""
+        """Part sorted keys into those that are computed at once: images as they are, then painted
+        ones.
+        """
         plain = int(torch.searchsorted(keys, self._span))
         size = self._at_once(example_of(self._frozen).device)
         parts = [*torch.split(keys[:plain], size), *torch.split(keys[plain:], size)]
         return [part for part in parts if len(part)]
 
     def _filed(self, folder: Path) -> tuple[Tensor, Tensor]:
-        """Map features from their file, and read their labels; compute what is missing, damaged or of other images."""
+        """Map features from their file, and read their labels; compute what is missing, damaged or
+        of other images.
+        """
         path = folder / f"features-{self._digest()}"
         cached, labels = self._opened(path)
         if not self._agrees(cached, labels):
@@ -166,7 +176,9 @@ class CachedFeatures(Store):
         return torch.from_numpy(content).view(self._feature_dtype).view(-1, *self.image)
 
     def _agrees(self, cached: CachedArray, labels: Tensor) -> bool:
-        """Return whether some features and labels, all over the file, are those that are computed now."""
+        """Return whether some features and labels, all over the file, are those that are computed
+        now.
+        """
         rows = np.unique(np.linspace(0, len(self._keys) - 1, CHECKED).astype(int))
         content = self._as_features(cached.mapped().check(rows)[rows])
         first = 0

@@ -31,9 +31,11 @@ CHUNK_IMAGES = 128
 class CorruptedStore(ImageStore):
     """Sections of corrupted images, one after the other.
 
-    The random numbers of a section depend on ``seed``, its name, its corruption and the severity, so its images are
-    the same whichever process makes them, in however many goes. A file's name holds a hash of all that decides its
-    content: the state of the clean images, which of them, corruption, severity, seed and the version of the code.
+    The random numbers of a section depend on ``seed``, its name, its corruption and the severity,
+    so its images are the same whichever process makes them, in however many goes. A file's name
+    holds a hash of all that decides its
+    content: the state of the clean images, which of them, corruption, severity, seed and the
+        version of the code.
 
     Args:
         clean: store of the images to corrupt.
@@ -183,7 +185,9 @@ class CorruptedStore(ImageStore):
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """Give threads that start in this block one core each from torch; without it, each would take all of them."""
+    """Give threads that start in this block one core each from torch; without it, each would take
+    all of them.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

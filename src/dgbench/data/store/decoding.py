@@ -1,4 +1,6 @@
-"""From an image file to 8-bit RGB; docs/how_to/images.md has a table of what becomes of each kind of file."""
+"""From an image file to 8-bit RGB; docs/how_to/images.md has a table of what becomes of each kind
+of file.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,11 @@ def decode(
     side: int,
     checksums: Checksums | None = None,
 ) -> tuple[np.ndarray, tuple[int, int]]:
-    """Decode an image to (3, side, side) uint8 RGB; return also height and width of the upright picture in pixels.
+    """Decode an image to (3, side, side) uint8 RGB; return also height and width of the upright
+    picture in pixels.
 
-    It is resized to a square without a crop, bilinear with antialiasing as PIL does it: DomainBed's test transform.
+    It is resized to a square without a crop, bilinear with antialiasing as PIL does it: DomainBed's
+    test transform.
 
     Raises:
         Exception: as :func:`rgb`.
@@ -51,7 +55,8 @@ def resized(image: Image.Image, height: int, width: int) -> Image.Image:
 
 
 def rgb(file: str | Path, checksums: Checksums | None = None) -> Image.Image:
-    """Read an image file as 8-bit RGB, upright as its Exif tag says; of an animation, the first frame.
+    """Read an image file as 8-bit RGB, upright as its Exif tag says; of an animation, the first
+    frame.
 
     Args:
         file: of the image.
@@ -62,7 +67,8 @@ def rgb(file: str | Path, checksums: Checksums | None = None) -> Image.Image:
         ValueError: pixels of 32 bits, whose black and white are not known.
         Exception: whatever PIL raises over a broken file.
     """
-    # given a name, PIL maps uncompressed TIFFs into memory, with width and height confused where they are to be turned
+    # given a name, PIL maps uncompressed TIFFs into memory, with width and height confused where
+    # they are to be turned
     with open_regular(file) as binary:
         if checksums:
             checksums.check(file, binary)
@@ -90,7 +96,8 @@ def _eight_bits(image: Image.Image) -> Image.Image:
         return _from_sixteen_bits(image).convert("RGB")
     if image.mode in ("I", "F"):
         raise ValueError(
-            f"pixels of 32 bits (mode {image.mode}), whose range is not known; save it with 8 or 16 bits"
+            f"pixels of 32 bits (mode {image.mode}), whose range is not known; save it with 8 or "
+            "16 bits"
         )
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")  # or PIL warns
@@ -98,7 +105,10 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def _from_sixteen_bits(image: Image.Image) -> Image.Image:
-    """Scale gray to 8 bits, rounded (16 bits: value / 257); invert where white is zero. PIL would clip at 255."""
+    """Scale gray to 8 bits, rounded (16 bits: value / 257); invert where white is zero.
+
+    PIL would clip at 255.
+    """
     tags = getattr(image, "tag_v2", {})  # of a TIFF
     bits = tags.get(BITS, 16)
     white = 2 ** int(bits[0] if isinstance(bits, tuple) else bits) - 1

@@ -1,6 +1,7 @@
 """Photographs, drawings, ... of files: decoded, kept, normalized, and augmented for training.
 
-Decoded images live in memory, in a memory-mapped file, or nowhere (decoded when they are asked for).
+Decoded images live in memory, in a memory-mapped file, or nowhere (decoded when they are asked
+for).
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class ImageStore(ABC):
 
     @abstractmethod
     def rows(self, indices: Tensor) -> tuple[Tensor, np.ndarray]:
-        """Map (n,) positions to (n, 3, side, side) uint8 images and (n, 2) height and width of the files in pixels."""
+        """Map (n,) positions to (n, 3, side, side) uint8 images and (n, 2) height and width of the
+        files in pixels.
+        """
 
     def expect(self, coming: Iterable[Tensor]) -> None:  # noqa: B027
         """Receive a hint: these positions will be asked for next, one after another."""
@@ -138,9 +141,11 @@ _Decoded = tuple[Tensor, Tensor] | str
 
 @dataclass(frozen=True)
 class _Files(Dataset[tuple[Tensor, _Decoded]]):
-    """Maps positions to themselves and their images and sizes, or to what is wrong with one of them.
+    """Maps positions to themselves and their images and sizes, or to what is wrong with one of
+    them.
 
-    An error travels as text: a DataLoader's worker would wrap an exception into a page of traceback.
+    An error travels as text: a DataLoader's worker would wrap an exception into a page of
+    traceback.
     """
 
     root: Path
@@ -182,11 +187,11 @@ def image_store(
     Args:
         table: the files.
         side: of the decoded images, in pixels.
-        kind: ``ram``, ``file`` (memory-mapped), ``none`` (decode when asked) or ``auto``: ``ram`` where half of the
-            free memory suffices, else ``file``.
+        kind: ``ram``, ``file`` (memory-mapped), ``none`` (decode when asked) or ``auto``: ``ram``
+            where half of the free memory suffices, else ``file``.
         cache: folder of caches.
-        workers: decoding threads; None is one per core. (Pillow frees the interpreter lock while it decodes and
-            resizes, so threads use all cores, and need no fresh interpreters.)
+        workers: decoding threads; None is one per core. (Pillow frees the interpreter lock while it
+            decodes and resizes, so threads use all cores, and need no fresh interpreters.)
         device_share: share of the free device memory that images may take.
 
     Raises:
@@ -224,7 +229,9 @@ def image_store(
 
 
 def resident(done: CachedArray, kind: str, device_share: float) -> ResidentStore:
-    """Build a store over a complete cache, whose notes hold ``sizes`` and ``bad``; in memory or mapped, by ``kind``."""
+    """Build a store over a complete cache, whose notes hold ``sizes`` and ``bad``; in memory or
+    mapped, by ``kind``.
+    """
     in_ram = kind == "ram" or (kind == "auto" and np.prod(done.shape) <= RAM_SHARE * _free_memory())
     mapped = None if in_ram else done.mapped()
     images = torch.from_numpy(mapped.array if mapped else done.loaded())
@@ -239,7 +246,9 @@ def cores() -> int:
 
 
 def _free_memory() -> float:
-    """Read how many bytes can be taken without swapping; all of the memory where the system does not say."""
+    """Read how many bytes can be taken without swapping; all of the memory where the system does
+    not say.
+    """
     try:
         with open("/proc/meminfo") as lines:
             fields = dict(line.split(":") for line in lines)
@@ -254,9 +263,11 @@ class PhotographStore(Store):
     Args:
         pixels: of the pictures.
         labels: (n,) int64.
-        preprocessing: shape of the images, mean and deviation of their channels, of values in [0, 1].
+        preprocessing: shape of the images, mean and deviation of their channels, of values in [0,
+            1].
         augmentation: what training images go through; None is nothing.
-        plain: (n,) bool, images that are not augmented either when they are trained on; None is none.
+        plain: (n,) bool, images that are not augmented either when they are trained on; None is
+            none.
     """
 
     def __init__(
@@ -280,7 +291,8 @@ class PhotographStore(Store):
         )
 
     def over(self, pixels: ImageStore, positions: Tensor) -> PhotographStore:
-        """Build a store of changed copies of some images, which are normalized and augmented the same way.
+        """Build a store of changed copies of some images, which are normalized and augmented the
+        same way.
 
         Args:
             pixels: of n copies.

@@ -1,11 +1,13 @@
-"""Random crops, flips and colors for whole minibatches, on the device, by random numbers that are given.
+"""Random crops, flips and colors for whole minibatches, on the device, by random numbers that are
+given.
 
-The operations and their random parameters are torchvision's ``RandomResizedCrop``, ``RandomHorizontalFlip``,
-``ColorJitter`` and ``RandomGrayscale``, each image with its own parameters, in floating point without rounding in
-between. Crops are drawn in the pixels of the file, as torchvision draws them, and then read from the stored square:
-same framing, one interpolation more for files of another size. (With ``crop_in=square`` they are drawn in the stored
-square, as where torchvision resizes first.) Since a crop is never larger than the stored square,
-it is only ever enlarged, so that antialiasing plays no part in it.
+The operations and their random parameters are torchvision's ``RandomResizedCrop``,
+``RandomHorizontalFlip``, ``ColorJitter`` and ``RandomGrayscale``, each image with its own
+parameters, in floating point without rounding in between. Crops are drawn in the pixels of the
+file, as torchvision draws them, and then read from the stored square: same framing, one
+interpolation more for files of another size. (With ``crop_in=square`` they are drawn in the stored
+square, as where torchvision resizes first.) Since a crop is never larger than the stored square, it
+is only ever enlarged, so that antialiasing plays no part in it.
 """
 
 from __future__ import annotations
@@ -34,11 +36,14 @@ class Augmentation:
         self.scheme = scheme
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """Draw (n, N_UNIFORM) numbers, uniform in [0, 1): all the random numbers that n images need."""
+        """Draw (n, N_UNIFORM) numbers, uniform in [0, 1): all the random numbers that n images
+        need.
+        """
         return rng.random((n, N_UNIFORM))
 
     def __call__(self, images: Tensor, uniform: np.ndarray, sizes: np.ndarray) -> Tensor:
-        """Augment (n, 3, H, W) images in [0, 1] with the numbers that were drawn for them; the shape stays.
+        """Augment (n, 3, H, W) images in [0, 1] with the numbers that were drawn for them; the
+        shape stays.
 
         Args:
             images: (n, 3, H, W) floats in [0, 1].
@@ -59,10 +64,11 @@ class Augmentation:
         )
 
     def boxes(self, tries: np.ndarray, place: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Compute the (n, 4) top, left, height and width of the crops, in pixels of ``sizes``, by torchvision's rule.
+        """Compute the (n, 4) top, left, height and width of the crops, in pixels of ``sizes``, by
+        torchvision's rule.
 
-        Ten pairs of area and aspect are tried; the first that fits is placed at random, else the central crop whose
-        aspect is nearest to the allowed ones is taken.
+        Ten pairs of area and aspect are tried; the first that fits is placed at random, else the
+        central crop whose aspect is nearest to the allowed ones is taken.
         """
         height, width = (sizes[:, i : i + 1].astype(np.float64) for i in (0, 1))
         low, high = np.log(np.asarray(self.scheme.crop_aspect, np.float64))
@@ -87,7 +93,9 @@ class Augmentation:
         return np.where(fits.any(1)[:, None], np.hstack([top, left, h, w]), np.hstack(central))
 
     def factors(self, uniform: np.ndarray) -> np.ndarray:
-        """Map (n, 4) uniform numbers to factors of brightness, contrast and saturation and the shift of the hue."""
+        """Map (n, 4) uniform numbers to factors of brightness, contrast and saturation and the
+        shift of the hue.
+        """
         spread = (self.scheme.brightness, self.scheme.contrast, self.scheme.saturation)
         columns = [
             _scale_to(uniform[:, i], max(0.0, 1 - value), 1 + value)
@@ -99,7 +107,8 @@ class Augmentation:
 
 
 def resized_crop(images: Tensor, boxes: np.ndarray, flipped: np.ndarray) -> Tensor:
-    """Crop images, enlarge the crops to the images' size (bilinear) and mirror some of them, in a single sampling.
+    """Crop images, enlarge the crops to the images' size (bilinear) and mirror some of them, in a
+    single sampling.
 
     Args:
         images: (n, 3, H, W).
@@ -117,7 +126,8 @@ def resized_crop(images: Tensor, boxes: np.ndarray, flipped: np.ndarray) -> Tens
 
 
 def _positions(start: Tensor, length: Tensor, n: int) -> Tensor:
-    """Compute the (k, n) coordinates to read along an axis of n pixels: -1 is the first pixel's center, 1 the last's.
+    """Compute the (k, n) coordinates to read along an axis of n pixels: -1 is the first pixel's
+    center, 1 the last's.
 
     Nothing outside the crop is read, as if it had been cut out before it was resized.
     """
@@ -158,12 +168,16 @@ def brightness(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def contrast(images: Tensor, factor: Tensor) -> Tensor:
-    """Scale the distance of each image from its mean gray by ``factor`` (n, 1, 1, 1), and clamp to [0, 1]."""
+    """Scale the distance of each image from its mean gray by ``factor`` (n, 1, 1, 1), and clamp to
+    [0, 1].
+    """
     return _away(images, to_gray(images).mean((1, 2, 3), keepdim=True), factor)
 
 
 def saturation(images: Tensor, factor: Tensor) -> Tensor:
-    """Scale the distance of each image from its gray version by ``factor`` (n, 1, 1, 1), and clamp to [0, 1]."""
+    """Scale the distance of each image from its gray version by ``factor`` (n, 1, 1, 1), and clamp
+    to [0, 1].
+    """
     return _away(images, to_gray(images), factor)
 
 
@@ -190,7 +204,10 @@ def _away(images: Tensor, anchor: Tensor, factor: Tensor) -> Tensor:
 
 
 def _change_at(images: Tensor, chosen: np.ndarray, change: Callable[[Tensor], Tensor]) -> Tensor:
-    """Change the chosen images in place. The choice is known on the host, so nothing waits for the device."""
+    """Change the chosen images in place.
+
+    The choice is known on the host, so nothing waits for the device.
+    """
     if chosen.any():
         rows = torch.from_numpy(np.flatnonzero(chosen)).to(images.device, non_blocking=True)
         images[rows] = change(images[rows])

@@ -1,10 +1,10 @@
-"""The 15 corruptions of Hendrycks & Dietterich (2019), "Benchmarking Neural Network Robustness to Common Corruptions
-and Perturbations", section 4 and appendix A: batched functions of (n, 3, H, W) images in [0, 1], severity and
-:class:`Chance`.
+"""The 15 corruptions of Hendrycks & Dietterich (2019), "Benchmarking Neural Network Robustness to
+Common Corruptions and Perturbations", section 4 and appendix A: batched functions of (n, 3, H, W)
+images in [0, 1], severity and :class:`Chance`.
 
-Parameters per severity, borders and truncation to whole gray levels are those of the authors' package for images of
-any size; ``tests/data/test_corruptions.py`` compares every one of them with it, given the same random numbers.
-Pixelate and JPEG go through Pillow, image by image.
+Parameters per severity, borders and truncation to whole gray levels are those of the authors'
+package for images of any size; ``tests/data/test_corruptions.py`` compares every one of them with
+it, given the same random numbers. Pixelate and JPEG go through Pillow, image by image.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from dgbench.data.transforms.values import NAMES
 
 
 class Chance:
-    """Draws from one generator, so that a corruption is a pure function of images, severity and seed.
+    """Draws from one generator, so that a corruption is a pure function of images, severity and
+    seed.
 
     Args:
         seed: of the generator; derive it with :func:`dgbench.seeding.derive`.
@@ -58,7 +59,9 @@ def gaussian_noise(x: Tensor, severity: int, chance: Chance) -> Tensor:
 
 
 def shot_noise(x: Tensor, severity: int, chance: Chance) -> Tensor:
-    """Draw each value as a Poisson count of photons, relative to the few photons of full brightness."""
+    """Draw each value as a Poisson count of photons, relative to the few photons of full
+    brightness.
+    """
     photons = (60, 25, 12, 5, 3)[severity - 1]
     return chance.poisson(x * photons) / photons
 
@@ -93,9 +96,10 @@ def glass_blur(x: Tensor, severity: int, chance: Chance) -> Tensor:
 def _scattered(n: int, height: int, width: int, reach: int, chance: Chance) -> Tensor:
     """Draw the (n, height * width) positions from which pixels are copied in one round.
 
-    The published code walks the pixels from the last to the first and means to swap each with one at most ``reach``
-    rows and columns away, but NumPy's views make the swap a copy. A pixel may so be copied from one that was
-    overwritten earlier in the same walk; following those chains with pointer doubling gives the same result at once.
+    The published code walks the pixels from the last to the first and means to swap each with one
+    at most ``reach`` rows and columns away, but NumPy's views make the swap a copy. A pixel may so
+    be copied from one that was overwritten earlier in the same walk; following those chains with
+    pointer doubling gives the same result at once.
     """
     rows, columns = height - 2 * reach, width - 2 * reach
     # drawn in the order of the walk
@@ -123,7 +127,9 @@ def motion_blur(x: Tensor, severity: int, chance: Chance) -> Tensor:
 
 
 def zoom_blur(x: Tensor, severity: int, chance: Chance) -> Tensor:
-    """Average over magnifications, as if the camera moved toward the object; draw nothing from ``chance``."""
+    """Average over magnifications, as if the camera moved toward the object; draw nothing from
+    ``chance``.
+    """
     count, step = ((12, 0.01), (16, 0.01), (11, 0.02), (13, 0.02), (11, 0.03))[severity - 1]
     total = x.clone()
     for i in range(count):
@@ -176,7 +182,9 @@ def frost(x: Tensor, severity: int, chance: Chance) -> Tensor:
 
 @lru_cache(maxsize=len(TEXTURES))
 def _texture(name: str, height: int, width: int) -> Tensor:
-    """Read a (3, h, w) texture in [0, 1], enlarged by a tenth, or to a tenth more than a larger image needs."""
+    """Read a (3, h, w) texture in [0, 1], enlarged by a tenth, or to a tenth more than a larger
+    image needs.
+    """
     with (files(__package__) / "frost" / f"{name}.jpg").open("rb") as file:
         pixels = (
             torch.from_numpy(np.array(Image.open(file).convert("RGB"))).permute(2, 0, 1).float()
@@ -188,7 +196,9 @@ def _texture(name: str, height: int, width: int) -> Tensor:
 
 
 def fog(x: Tensor, severity: int, chance: Chance) -> Tensor:
-    """Add clouds of all sizes (diamond-square heights), and rescale to keep the image's brightest value."""
+    """Add clouds of all sizes (diamond-square heights), and rescale to keep the image's brightest
+    value.
+    """
     thickness, decay = ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))[severity - 1]
     n, _, height, width = x.shape
     clouds = _plasma(n, 1 << (max(height, width) - 1).bit_length(), decay, chance)[
@@ -201,8 +211,9 @@ def fog(x: Tensor, severity: int, chance: Chance) -> Tensor:
 def _plasma(n: int, side: int, decay: float, chance: Chance) -> Tensor:
     """Draw (n, side, side) heights in [0, 1] that tile; ``side`` is a power of 2.
 
-    Each round halves the grid: the middle of four points is their mean plus noise, first for squares, then for the
-    diamonds between them; the noise shrinks by ``decay`` squared from round to round.
+    Each round halves the grid: the middle of four points is their mean plus noise, first for
+    squares, then for the diamonds between them; the noise shrinks by ``decay`` squared from round
+    to round.
     """
     heights = torch.zeros(n, side, side)
     step, wobble = side, 100.0
@@ -260,7 +271,9 @@ def elastic_transform(x: Tensor, severity: int, chance: Chance) -> Tensor:
 
 
 def pixelate(x: Tensor, severity: int, chance: Chance) -> Tensor:
-    """Shrink to a share of the size and enlarge without interpolation; draw nothing from ``chance``."""
+    """Shrink to a share of the size and enlarge without interpolation; draw nothing from
+    ``chance``.
+    """
     share = (0.6, 0.5, 0.4, 0.3, 0.25)[severity - 1]
 
     def through(image: Image.Image) -> Image.Image:
@@ -341,7 +354,8 @@ def padded(x: Tensor, width: int, border: Border) -> Tensor:
 
 
 def gaussian(x: Tensor, sigma: tuple[float, float], truncate: float, border: Border) -> Tensor:
-    """Apply a Gaussian filter with one sigma (in pixels) for the vertical and one for the horizontal direction.
+    """Apply a Gaussian filter with one sigma (in pixels) for the vertical and one for the
+    horizontal direction.
 
     Args:
         x: images.
@@ -366,10 +380,11 @@ def gaussian(x: Tensor, sigma: tuple[float, float], truncate: float, border: Bor
 
 
 def convolve(x: Tensor, kernel: Tensor) -> Tensor:
-    """Convolve every channel with one odd, square kernel, by FFT; the border is :func:`mirror_inside`.
+    """Convolve every channel with one odd, square kernel, by FFT; the border is
+    :func:`mirror_inside`.
 
-    Against a direct convolution in double precision the error is about 1e-6, at a tenth of the time for the
-    17 x 17 and 21 x 21 kernels of defocus blur.
+    Against a direct convolution in double precision the error is about 1e-6, at a tenth of the time
+    for the 17 x 17 and 21 x 21 kernels of defocus blur.
     """
     side = len(kernel)
     wide = padded(x, side // 2, mirror_inside)
@@ -380,7 +395,9 @@ def convolve(x: Tensor, kernel: Tensor) -> Tensor:
 
 
 def magnified(x: Tensor, factor: float) -> Tensor:
-    """Magnify the middle of an image linearly to the size of the whole or, by rounding, a little more."""
+    """Magnify the middle of an image linearly to the size of the whole or, by rounding, a little
+    more.
+    """
     crops = [math.ceil(size / factor) for size in x.shape[2:]]
     top, left = ((size - crop) // 2 for size, crop in zip(x.shape[2:], crops, strict=True))
     middle = x[..., top : top + crops[0], left : left + crops[1]]
@@ -414,7 +431,9 @@ def motion(x: Tensor, radius: int, sigma: float, angles: Tensor) -> Tensor:
 
 @lru_cache(maxsize=8)
 def disk(radius: int, softness: float) -> Tensor:
-    """Build a disk of ``radius`` pixels whose sum is 1, its rim softened by a Gaussian of ``softness`` pixels."""
+    """Build a disk of ``radius`` pixels whose sum is 1, its rim softened by a Gaussian of
+    ``softness`` pixels.
+    """
     reach, soft = (8, 1) if radius <= 8 else (radius, 2)
     line = torch.arange(-reach, reach + 1)
     flat = (line[:, None] ** 2 + line**2 <= radius**2).double()

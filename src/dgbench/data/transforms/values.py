@@ -1,4 +1,6 @@
-"""The numbers of augmentations, and the names of corruptions: what must be known of both without torch."""
+"""The numbers of augmentations, and the names of corruptions: what must be known of both without
+torch.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,8 @@ NAMES = (
     "snow", "frost", "fog", "brightness",
     "contrast", "elastic_transform", "pixelate", "jpeg_compression",
 )  # fmt: skip
-VERSION = (
-    1  # raise whenever a corruption's output changes: files made by older code are then made again
-)
+# raise whenever a corruption's output changes: files made by older code are then made again
+VERSION = 1
 SMALLEST = 32  # pixels; trails and kernels are up to 41 pixels long
 
 
@@ -33,12 +34,13 @@ _Strength = Annotated[Number, Field(ge=0), Refusal("is not a number >= 0", "corr
 
 
 class AugmentationScheme(Keys):
-    """A scheme of random transforms, in this order; keys as in ``conf/dataset/image_folder.yaml``, explained there.
+    """A scheme of random transforms, in this order; keys as in ``conf/dataset/image_folder.yaml``,
+    explained there.
 
-    ``crop_area=[1,1]`` with ``crop_aspect=[1,1]`` is no crop of a square image; no factor of a color is below 0.
-    ``crop_in=file``: crops are drawn in the pixels of the file and then resized (DomainBed's image folders);
-    ``square``: the file is resized to a square first (DomainBed's WILDS datasets). What a crop shows differs for files
-    that are no squares, and by rounding.
+    ``crop_area=[1,1]`` with ``crop_aspect=[1,1]`` is no crop of a square image; no factor of a
+    color is below 0. ``crop_in=file``: crops are drawn in the pixels of the file and then resized
+    (DomainBed's image folders); ``square``: the file is resized to a square first (DomainBed's
+    WILDS datasets). What a crop shows differs for files that are no squares, and by rounding.
     """
 
     crop_area: Annotated[

@@ -1,4 +1,6 @@
-"""Entries of the archive: a folder with packed runs, the numbers that follow from them, and who made them."""
+"""Entries of the archive: a folder with packed runs, the numbers that follow from them, and who
+made them.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,9 @@ class Person(_Strict):
 
 
 class Recorded(_Strict):
-    """What packed runs say of how they were made; a list is empty where they are older than what it lists."""
+    """What packed runs say of how they were made; a list is empty where they are older than what it
+    lists.
+    """
 
     code: list[str]
     commands: list[str]
@@ -159,7 +163,9 @@ def read_entry(folder: Path) -> Entry:
 
 
 def entry_or_faults(folder: Path) -> tuple[Entry | None, list[str]]:
-    """Read the ``entry.yaml`` of a folder, or list what is wrong with it or its files, one line each."""
+    """Read the ``entry.yaml`` of a folder, or list what is wrong with it or its files, one line
+    each.
+    """
     if refused := refused_files(folder):
         return None, refused
     try:
@@ -173,7 +179,9 @@ def entry_or_faults(folder: Path) -> tuple[Entry | None, list[str]]:
 
 
 def refused_files(folder: Path) -> list[str]:
-    """List the refused files of an entry, one line each: a link might publish any file of the reader's machine."""
+    """List the refused files of an entry, one line each: a link might publish any file of the
+    reader's machine.
+    """
     faults = (
         [f"{folder.name} is a link; put the folder itself there"] if folder.is_symlink() else []
     )
@@ -323,7 +331,9 @@ def packed(collection: Collection) -> list[PackedRun]:
 
 
 def _made_by(folder: Path) -> dict[str, Any]:
-    """Read ``spec``, ``sessions`` and ``fingerprint`` of a run folder; empty where it does not keep them."""
+    """Read ``spec``, ``sessions`` and ``fingerprint`` of a run folder; empty where it does not keep
+    them.
+    """
     try:
         document = read_json(folder / IDENTITY_FILE)
         for session in document["sessions"]:
@@ -400,7 +410,9 @@ def evaluated(packed_runs: Collection, selection: str) -> tuple[Selected, Evalua
 
 
 def tables_of(evaluation: Evaluation, selection: str) -> dict[str, str]:
-    """Make ``measures.csv``, a line per study, and ``leaderboard.csv``, one per algorithm; errors are fractions."""
+    """Make ``measures.csv``, a line per study, and ``leaderboard.csv``, one per algorithm; errors
+    are fractions.
+    """
     settings = []
     for setting in evaluation.settings:
         identity = setting.identity
@@ -449,7 +461,9 @@ def read_table(text: str, name: str | Path) -> pd.DataFrame:
 
 
 def missing_of(evaluation: Evaluation) -> list[str]:
-    """List what the grid of algorithms and seeds of each setting lacks: whole studies, and folds with the reason."""
+    """List what the grid of algorithms and seeds of each setting lacks: whole studies, and folds
+    with the reason.
+    """
     lacking = []
     for title, studies in evaluation.studies.groupby("setting", sort=False):
         grid = studies.pivot(index="algorithm", columns="seed", values="missing").fillna("no run")
@@ -473,20 +487,22 @@ def pack(
         the folder; and what was left out, in words.
 
     Raises:
-        RecordError: the name is taken or invalid, there are no finished runs, or two records of one run disagree.
+        RecordError: the name is taken or invalid, there are no finished runs, or two records of one
+            run disagree.
         OSError: the folder cannot be written.
     """
     if not NAME.fullmatch(name):
         raise RecordError(f"{name} is no name of an entry; take lowercase letters, digits and _")
     if selection not in get_args(SelectionName):
         raise RecordError(
-            f"selection={selection} is not accepted; choose from {', '.join(get_args(SelectionName))}, every other one "
-            "can be computed from the rows"
+            f"selection={selection} is not accepted; choose from "
+            f"{', '.join(get_args(SelectionName))}, every other one can be computed from the rows"
         )
     folder = results / name
     if folder.exists():
         raise RecordError(
-            f"{folder} is there, and an entry is not changed; take another name, and say replaces: {name}"
+            f"{folder} is there, and an entry is not changed; take another name, and say "
+            f"replaces: {name}"
         )
     collection = collect(roots)
     if clash := next(

@@ -1,8 +1,10 @@
-"""The archive as a whole: what is generated from all entries, and the check that computes everything again.
+"""The archive as a whole: what is generated from all entries, and the check that computes
+everything again.
 
-Generated are the index, the common leaderboard, and the numbers of all as two CSV files. Runs share a table of
-``LEADERBOARD.md`` where reports let them: one dataset setting and one code version; here also one version of the
-dataset's files and one selection. The check finds what entries say and their rows do not give.
+Generated are the index, the common leaderboard, and the numbers of all as two CSV files. Runs share
+a table of ``LEADERBOARD.md`` where reports let them: one dataset setting and one code version; here
+also one version of the dataset's files and one selection. The check finds what entries say and
+their rows do not give.
 """
 
 from __future__ import annotations
@@ -190,7 +192,8 @@ def leaderboard_text(entries: Sequence[Entry]) -> str:
         for run in ((identity["run"], identity["code"]) for identity in identities):
             if (holder := holders.setdefault(run, entry)) is not entry:
                 raise RecordError(
-                    f"{entry.name} and {holder.name} both hold run {' of code '.join(run)}; freeze one"
+                    f"{entry.name} and {holder.name} both hold run {' of code '.join(run)}; "
+                    "freeze one"
                 )
         contents = sorted({identity.get("content", "") for identity in identities})
         groups[entry.selection, ", ".join(contents), ", ".join(entry.recorded.code)].append(entry)
@@ -290,11 +293,16 @@ def _file_faults(folder: Path) -> Iterator[str]:
     if BLANK in text:
         yield f"{ABOUT} is not filled in: replace {BLANK}"
     for markup in active_markup(text):
-        yield f"{ABOUT} holds {shown(markup)}; write no HTML, and links that are relative, https: or mailto:"
+        yield (
+            f"{ABOUT} holds {shown(markup)}; write no HTML, and links that are relative, https: "
+            "or mailto:"
+        )
 
 
 def _packed_run_faults(entry: Entry, lines: Sequence[PackedRun]) -> Iterator[str]:
-    """Find contradictions in each packed run, in all of them together, and in what ``entry.yaml`` says of them."""
+    """Find contradictions in each packed run, in all of them together, and in what ``entry.yaml``
+    says of them.
+    """
     for line in lines:
         label = "run {run} ({algorithm} seed {seed} fold {fold})".format_map(line.identity)
         yield from (f"{label}: {fault}" for fault in _run_faults(line, bool(entry.frozen)))
@@ -313,7 +321,9 @@ def _packed_run_faults(entry: Entry, lines: Sequence[PackedRun]) -> Iterator[str
 
 
 def _run_faults(line: PackedRun, frozen: bool) -> Iterator[str]:
-    """Check a run's hash, computed again, and its rows against its specification, which frozen entries may lack."""
+    """Check a run's hash, computed again, and its rows against its specification, which frozen
+    entries may lack.
+    """
     identity, spec = line.identity, line.spec
     if DIRTY in identity["code"]:
         yield f"its code {identity['code']} is in no commit; train from committed code"
@@ -355,7 +365,8 @@ def _hash_of(spec: Mapping[str, Any]) -> str:
     """Compute the hash of a specification, by the rule of the version that wrote it."""
     if "user_code" in spec:
         return RunSpec(**spec).digest
-    # Specifications before the key left `sharpness` and `head` out of the hash where they were empty.
+    # Specifications before the key left `sharpness` and `head` out of the hash where they were
+    # empty.
     values = {
         key: value for key, value in spec.items() if value or key not in ("sharpness", "head")
     }
@@ -393,7 +404,10 @@ def _table_faults(name: str, committed: str, computed: str) -> Iterator[str]:
     differ = (ours != theirs) & ~((numbers[0] - numbers[1]).abs() <= LAST_DECIMAL)
     if len(differ) and differ["selection"].all():  # the numbers are of other steps
         packed, asked = (str(frame["selection"].iat[0]) for frame in (ours, theirs))
-        yield f"it is of selection {packed}, entry.yaml says {asked}: pack again with --selection {asked}"
+        yield (
+            f"it is of selection {packed}, entry.yaml says {asked}: pack again with --selection "
+            f"{asked}"
+        )
         return
     for line, column in zip(*np.nonzero(differ.to_numpy()), strict=True):
         cells = str(ours.iat[line, column]) or "empty", str(theirs.iat[line, column]) or "nothing"
@@ -401,7 +415,9 @@ def _table_faults(name: str, committed: str, computed: str) -> Iterator[str]:
 
 
 def _archive_faults(results: Path, folders: Sequence[Path]) -> Iterator[str]:
-    """Check what entries say of one another, the files beside them, and what is generated from all of them."""
+    """Check what entries say of one another, the files beside them, and what is generated from all
+    of them.
+    """
     entries = {folder.name: entry_or_faults(folder)[0] for folder in folders}
     for name, entry in entries.items():
         older = entries.get(entry.replaces) if entry else None
@@ -411,10 +427,16 @@ def _archive_faults(results: Path, folders: Sequence[Path]) -> Iterator[str]:
         if path.name not in {*entries, *INDEX_FILES, *BY_HAND} or (
             path.is_symlink() and path.name not in entries
         ):
-            yield f"{path.name} is no entry (no entry.yaml in it) and no file of the archive; remove it"
+            yield (
+                f"{path.name} is no entry (no entry.yaml in it) and no file of the archive; "
+                "remove it"
+            )
     size = sum(path.stat().st_size for path in results.rglob("*") if path.is_file())
     if size > LARGEST:
-        yield f"it is {size / 1e6:.1f} MB, more than {LARGEST / 1e6:.0f} MB; pack fewer evaluated steps"
+        yield (
+            f"it is {size / 1e6:.1f} MB, more than {LARGEST / 1e6:.0f} MB; pack fewer evaluated "
+            "steps"
+        )
     try:
         yield from (
             f"{path.name} is stale; write it with `dgbench results index`"

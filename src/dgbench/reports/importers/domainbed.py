@@ -1,7 +1,9 @@
-"""DomainBed's sweeps: folders with ``results.jsonl``, one JSON object a line, and a ``done`` marker.
+"""DomainBed's sweeps: folders with ``results.jsonl``, one JSON object a line, and a ``done``
+marker.
 
-DomainBed splits every environment i into a large ``in`` and a small ``out`` part and records the accuracy on both. What
-they are for depends on whether the run trained on i, and that is how they become our subsets:
+DomainBed splits every environment i into a large ``in`` and a small ``out`` part and records the
+accuracy on both. What they are for depends on whether the run trained on i, and that is how they
+become our subsets:
 
 ===============  ===================================  ==========================================
 record key       i was trained on                     i was held out
@@ -10,14 +12,15 @@ env{i}_in_acc    ``train``                            ``test``: the accuracy tha
 env{i}_out_acc   ``val``: training-domain validation  ``val``: what the oracle looks at
 ===============  ===================================  ==========================================
 
-Records do not say how many images were seen, so ``seen`` is 1 and ``wrong`` the error; the accuracy as read stands in a
-column of its own. One that is no fraction in [0, 1] is named and left out; for validation it counts as NaN, which loses
-to every accuracy, as in DomainBed. The trial is the seed: it decides DomainBed's splits, too. There is no model of all
-environments.
+Records do not say how many images were seen, so ``seen`` is 1 and ``wrong`` the error; the accuracy
+as read stands in a column of its own. One that is no fraction in [0, 1] is named and left out; for
+validation it counts as NaN, which loses to every accuracy, as in DomainBed. The trial is the seed:
+it decides DomainBed's splits, too. There is no model of all environments.
 
-``train_autolr.py`` (ERM++) trains twice: with validation, to find the learning rates, and then on all images of the
-training environments. The records of the second training have ``fd_env{i}_in_acc`` alone. As in ``collect_results
---auto_lr``, its last accuracies are the result, and those on ``out`` of the first training's last record validate it.
+``train_autolr.py`` (ERM++) trains twice: with validation, to find the learning rates, and then on
+all images of the training environments. The records of the second training have
+``fd_env{i}_in_acc`` alone. As in ``collect_results --auto_lr``, its last accuracies are the result,
+and those on ``out`` of the first training's last record validate it.
 """
 
 from __future__ import annotations
@@ -81,14 +84,18 @@ def read_domainbed(
     init: str = "domainbed",
     environments: Sequence[str] | None = None,
 ) -> Collection:
-    """Read every ``results.jsonl`` under a folder, of DomainBed or of SWAD's code family (:mod:`.swad`).
+    """Read every ``results.jsonl`` under a folder, of DomainBed or of SWAD's code family
+    (:mod:`.swad`).
 
     Args:
         path: folder of the sweep.
-        require_done: leave out runs without a ``done`` marker; DomainBed's own collector takes them.
-        backbone: what tables call the network; DomainBed chooses it by dataset and does not record it.
+        require_done: leave out runs without a ``done`` marker; DomainBed's own collector takes
+            them.
+        backbone: what tables call the network; DomainBed chooses it by dataset and does not record
+            it.
         init: what tables call the initial weights.
-        environments: names of the environments, in order; by default those of the known datasets, else env0, env1, ...
+        environments: names of the environments, in order; by default those of the known datasets,
+            else env0, env1, ...
 
     Raises:
         RecordError: there is no folder, or no run in it.
@@ -105,7 +112,8 @@ def read_domainbed(
             f" ({problems[0].kind} {problems[0].where}: {problems[0].reason})" if problems else ""
         )
         raise RecordError(
-            f"no {RESULTS} under {path}{clue}; name the folder of a DomainBed sweep with import.path=DIR"
+            f"no {RESULTS} under {path}{clue}; name the folder of a DomainBed sweep with "
+            "import.path=DIR"
         )
     setting = Setting(backbone, init, environments, require_done)
     runs: list[LoggedRun] = []
@@ -123,8 +131,8 @@ def read_domainbed(
     runs += swad.runs_of(folds, setting, problems)
     if not runs:
         raise RecordError(
-            f"none of the {len(folders)} files {RESULTS} under {path} holds a run; the first fault: "
-            f"{problems[0].where}: {problems[0].reason}"
+            f"none of the {len(folders)} files {RESULTS} under {path} holds a run; the first "
+            f"fault: {problems[0].where}: {problems[0].reason}"
         )
     runs = without_duplicates(runs, problems)
     return Collection([logged.run for logged in runs], rows_of(runs), problems, [])
@@ -137,7 +145,8 @@ def _read_folder(
     folds: list[swad.Fold],
     problems: list[Problem],
 ) -> None:
-    """Read the log of one folder, and add what it holds to the runs of DomainBed, or to the folds of SWAD's code.
+    """Read the log of one folder, and add what it holds to the runs of DomainBed, or to the folds
+    of SWAD's code.
 
     Raises:
         RecordError: the folder is no run.
@@ -166,7 +175,9 @@ def _or_nothing(line: bytes) -> Any:
 def _read_run(
     folder: str, lines: Sequence[bytes], problems: list[Problem], setting: Setting
 ) -> LoggedRun | None:
-    """Read a run of DomainBed; None where it holds no record. Whatever is left out is added to ``problems``.
+    """Read a run of DomainBed; None where it holds no record.
+
+    Whatever is left out is added to ``problems``.
 
     Raises:
         RecordError: the folder is no run.
@@ -217,7 +228,8 @@ def _read_run(
 
 
 def _records(lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], list[Fault]]:
-    """Parse the records that can be used, and list what cannot; one record where there was a second training.
+    """Parse the records that can be used, and list what cannot; one record where there was a second
+    training.
 
     Raises:
         RecordError: of two trainings the file holds the first alone.

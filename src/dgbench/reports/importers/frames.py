@@ -1,7 +1,9 @@
-"""Tables that somebody else wrote, as data frames: their files, what each column holds, and the values of their cells.
+"""Tables that somebody else wrote, as data frames: their files, what each column holds, and the
+values of their cells.
 
-Files are CSV, TSV, Parquet, JSON lines or Excel; several are put one below the other. Columns are found by their names
-(:data:`ALIASES`) or named by the user; whatever had to be assumed is said in one line; what is ambiguous is refused.
+Files are CSV, TSV, Parquet, JSON lines or Excel; several are put one below the other. Columns are
+found by their names (:data:`ALIASES`) or named by the user; whatever had to be assumed is said in
+one line; what is ambiguous is refused.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from dgbench.validation import shown, some_of
 
 Floats = NDArray[np.float64]
 
-#: what a column holds -> letters and digits of its usual names; those behind | count where none of the first is there
+#: what a column holds -> letters and digits of its usual names; those behind | count where none of
+#: the first is there
 ALIASES = {
     "algorithm": "algorithm | algo alg method model approach",
     "seed": "seed trialseed | trial run repetition rep replicate randomseed",
@@ -110,14 +113,16 @@ def _files(place: Path) -> list[Path]:
         return [place]
     if next(place.rglob(_RESULTS), None):
         raise RecordError(
-            f"{printable(place)} holds {_RESULTS}, the records of DomainBed; use import=domainbed import.path={place}"
+            f"{printable(place)} holds {_RESULTS}, the records of DomainBed; use import=domainbed "
+            f"import.path={place}"
         )
     files = sorted(
         file for file in place.rglob("*") if is_table(file) and not file.name.startswith(".")
     )
     if not files:
         raise RecordError(
-            f"no file *{', *'.join(READERS)} under {printable(place)}; name a file with import.path=FILE"
+            f"no file *{', *'.join(READERS)} under {printable(place)}; name a file with "
+            "import.path=FILE"
         )
     return files
 
@@ -126,7 +131,8 @@ def _read(file: Path, problems: list[Problem]) -> pd.DataFrame:
     name = printable(file)
     if not is_table(file):
         raise RecordError(
-            f"{name} is no table (its name ends in none of {', '.join(READERS)}); rename or convert it"
+            f"{name} is no table (its name ends in none of {', '.join(READERS)}); rename or "
+            "convert it"
         )
     try:
         content = read_regular(file)
@@ -239,7 +245,8 @@ def _excel(content: bytes, name: str, problems: list[Problem]) -> pd.DataFrame:
 
 
 def _check_sheet(content: bytes, name: str) -> None:
-    """Refuse a sheet whose cells are so far apart that the empty ones between them would fill the memory.
+    """Refuse a sheet whose cells are so far apart that the empty ones between them would fill the
+    memory.
 
     Raises:
         RecordError: it is one.
@@ -252,8 +259,8 @@ def _check_sheet(content: bytes, name: str) -> None:
         width = max(width, len(row))
         if height * width > _MOST_CELLS:
             raise RecordError(
-                f"{name} has a sheet of more than {_MOST_CELLS:,} cells, most of them empty; delete what stands far "
-                "from the table, or save it as CSV"
+                f"{name} has a sheet of more than {_MOST_CELLS:,} cells, most of them empty; "
+                "delete what stands far from the table, or save it as CSV"
             )
     book.close()
 
@@ -331,7 +338,8 @@ class Columns:
             for name in column if isinstance(column, (list, tuple)) else [column]:
                 if name is not None and name not in self.frame:
                     raise ConfigError(
-                        f"import.columns.{key}={shown(column)} is no column; the columns are {present}"
+                        f"import.columns.{key}={shown(column)} is no column; the columns are "
+                        f"{present}"
                     )
             if key.startswith(HPARAMS):
                 self.hparams[key.removeprefix(HPARAMS)] = column
@@ -358,16 +366,19 @@ class Columns:
         """
         if key in self.column:
             raise ConfigError(
-                f"import.{key}={name}, but {self.where} has a column {self.column[key]}; leave one out"
+                f"import.{key}={name}, but {self.where} has a column {self.column[key]}; leave "
+                "one out"
             )
         self.frame = self.frame.assign(**{key: name})
         self.column[key] = key
 
     def lengthen(self, values: str | None) -> None:
-        """Turn the columns of environments, where each has one, into lines: one for each environment.
+        """Turn the columns of environments, where each has one, into lines: one for each
+        environment.
 
         Raises:
-            RecordError: no column is the algorithm; or none is the environment, and none may be that of one.
+            RecordError: no column is the algorithm; or none is the environment, and none may be
+                that of one.
         """
         if "algorithm" not in self.column:
             raise self.missing("algorithm")
@@ -391,7 +402,8 @@ class Columns:
         for name in average:
             self._check_average(name, names)
         self.assume(
-            f"one column for each environment: {', '.join(map(str, names))}; they hold {values or 'accuracy'}"
+            f"one column for each environment: {', '.join(map(str, names))}; they hold "
+            f"{values or 'accuracy'}"
         )
         holds = (values or "accuracy") + " (%)" * any("%" in str(name) for name in names)
         melted = {*names, *average}
@@ -404,7 +416,9 @@ class Columns:
         return not np.isnan(parsed(self.frame[name])).all()
 
     def _check_average(self, name: Any, names: Sequence[Any]) -> None:
-        """Note that a printed average is not read, and where it is not that of its line by more than its rounding."""
+        """Note that a printed average is not read, and where it is not that of its line by more
+        than its rounding.
+        """
         values = np.column_stack([parsed(self.frame[column]) for column in names])
         printed = parsed(self.frame[name])
         digits = 0.1 if np.nanmax(printed) > 1 else 0.001
@@ -412,7 +426,10 @@ class Columns:
         self.assume(f"column {name} is not read")
         if apart.any():
             line = int(np.argmax(apart))
-            text = f"{name}: line {line + 1} prints {printed[line]:g}, its environments average {values[line].mean():.4g}"
+            text = (
+                f"{name}: line {line + 1} prints {printed[line]:g}, its environments average "
+                f"{values[line].mean():.4g}"
+            )
             self.problems.append(Problem("average", self.where, text))
 
     def missing(self, key: str) -> RecordError:
@@ -513,11 +530,13 @@ def letters(name: Any) -> str:
 
 
 def parsed(column: pd.Series[Any], part: str = "mean") -> Floats:
-    """Parse the numbers among the cells of a column, NaN where there is none: 0.847, ``84.7 %``, ``84,7``.
+    """Parse the numbers among the cells of a column, NaN where there is none: 0.847, ``84.7 %``,
+    ``84,7``.
 
     Args:
         column: of cells.
-        part: ``mean``, or ``error``: what ``84.7 ± 0.4``, ``84.7 (0.4)`` and LaTeX's like have after the mean.
+        part: ``mean``, or ``error``: what ``84.7 ± 0.4``, ``84.7 (0.4)`` and LaTeX's like have
+            after the mean.
     """
     if column.dtype.kind in "iuf":
         return column.to_numpy(dtype="float64") if part == "mean" else np.full(len(column), np.nan)
@@ -545,6 +564,8 @@ def text_of(value: Any) -> str:
 
 
 def listed(cell: str) -> set[str]:
-    """List the environments that a cell names: ``photo``, ``photo, sketch``, ``[0, 1]``, ``()``, nothing."""
+    """List the environments that a cell names: ``photo``, ``photo, sketch``, ``[0, 1]``, ``()``,
+    nothing.
+    """
     text = re.sub(r"^[\[(]|[\])]$", "", cell)
     return {name.strip(" '\"") for name in re.split(r"[,;+|]", text)} - NOTHING

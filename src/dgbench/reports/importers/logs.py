@@ -1,4 +1,6 @@
-"""What importers of training logs share: a run as its records tell it, duplicates, the table of rows."""
+"""What importers of training logs share: a run as its records tell it, duplicates, the table of
+rows.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class Setting:
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """A run with what it logged of the ``in`` and the ``out`` part of each environment, in this order."""
+    """A run with what it logged of the ``in`` and the ``out`` part of each environment, in this
+    order.
+    """
 
     run: Run
     steps: NDArray[np.int32]
@@ -47,7 +51,9 @@ class LoggedRun:
 
 
 def without_duplicates(runs: Sequence[LoggedRun], problems: list[Problem]) -> list[LoggedRun]:
-    """Keep one log per run: a finished one, then the longest, then the first by name; name the others."""
+    """Keep one log per run: a finished one, then the longest, then the first by name; name the
+    others.
+    """
     groups: dict[str, list[LoggedRun]] = defaultdict(list)
     for logged in runs:
         groups[logged.run.identity["run"]].append(logged)
@@ -66,7 +72,8 @@ def rows_of(runs: Sequence[LoggedRun]) -> pd.DataFrame:
     """Make the table of :class:`~dgbench.reports.reading.collect.Collection`.
 
     Returns:
-        its columns, the ``accuracy`` as read, and a column for each other metric, NaN where a run has none.
+        its columns, the ``accuracy`` as read, and a column for each other metric, NaN where a run
+        has none.
     """
     parts = []
     for number, logged in enumerate(runs):

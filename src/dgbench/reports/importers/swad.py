@@ -1,15 +1,19 @@
-"""Logs of SWAD's code family (MIRO, GGA, QT-DoG, PCL, ...): several folds in a ``results.jsonl``, no ``done`` marker.
+"""Logs of SWAD's code family (MIRO, GGA, QT-DoG, PCL, ...): several folds in a ``results.jsonl``,
+no ``done`` marker.
 
-A record names its fold in ``args.real_test_envs``. ``env{i}_out`` stands in it for every environment, ``env{i}_in`` for
-the held-out one, and for the others where ``evalmode`` was ``all``. What these keys are for is as in DomainBed's
-records: papers report ``in`` of the held-out environment, its ``out`` serves the oracle alone, and the mean of ``out``
-over the others is training-domain validation. The log sums up the first and the last as ``test_in`` and ``train_out``,
-which are compared.
+A record names its fold in ``args.real_test_envs``. ``env{i}_out`` stands in it for every
+environment, ``env{i}_in`` for the held-out one, and for the others where ``evalmode`` was ``all``.
+What these keys are for is as in DomainBed's
+records: papers report ``in`` of the held-out environment, its ``out`` serves the oracle alone, and
+    the mean of ``out``
+over the others is training-domain validation. The log sums up the first and the last as ``test_in``
+and ``train_out``, which are compared.
 
-Weights that SWAD averages at the end are evaluated on the screen only: where ``hparams.swad`` is set, the log is of the
-weights before averaging, and a problem says so.
+Weights that SWAD averages at the end are evaluated on the screen only: where ``hparams.swad`` is
+set, the log is of the weights before averaging, and a problem says so.
 
-Source: Cha et al. 2021, "SWAD: Domain Generalization by Seeking Flat Minima", and its published trainer.
+Source: Cha et al. 2021, "SWAD: Domain Generalization by Seeking Flat Minima", and its published
+    trainer.
 """
 
 from __future__ import annotations
@@ -124,7 +128,10 @@ def _fold(
     by_step = {int(record["step"]): record for record in records}
     repeated = len(records) - len(by_step)
     if repeated:
-        reason = f"{repeated} steps of fold {_name(held_out)} were recorded twice; the later ones are used"
+        reason = (
+            f"{repeated} steps of fold {_name(held_out)} were recorded twice; the later ones are "
+            "used"
+        )
         problems.append(Problem("repeated records", printable(file), reason))
     first = records[0]
     return Fold(
@@ -193,7 +200,9 @@ def _accuracy_fault(record: Record) -> str:
 
 
 def _of(record: Record, key: str) -> Any:
-    """Look up an accuracy, which some of these codes write as ``env0_in`` and some as ``env0_in_acc``."""
+    """Look up an accuracy, which some of these codes write as ``env0_in`` and some as
+    ``env0_in_acc``.
+    """
     return record.get(key, record.get(f"{key}_acc"))
 
 
@@ -206,7 +215,9 @@ def _environments(record: Record) -> int:
 
 
 def _flat(hparams: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten nested hyperparameters: ``{"swad_kwargs": {"n_converge": 3}}`` becomes ``swad_kwargs.n_converge``."""
+    """Flatten nested hyperparameters: ``{"swad_kwargs": {"n_converge": 3}}`` becomes
+    ``swad_kwargs.n_converge``.
+    """
     flat: dict[str, Any] = {}
     for key, value in hparams.items():
         if isinstance(value, dict):
@@ -229,7 +240,8 @@ def runs_of(folds: Sequence[Fold], setting: Setting, problems: list[Problem]) ->
         problems: receives what had to be assumed, and what is left out.
 
     Raises:
-        RecordError: one algorithm has several sets of hyperparameters, or the environments' names do not fit.
+        RecordError: one algorithm has several sets of hyperparameters, or the environments' names
+            do not fit.
     """
     _refuse_variants(folds)
     longest: dict[tuple[Any, ...], int] = {}
@@ -276,7 +288,10 @@ def _note_assumptions(folds: Sequence[Fold], problems: list[Problem]) -> None:
         (
             {fold.file for fold in folds if fold.hparams.get("swad")},
             "not averaged",
-            "hparams.swad is set, and the log has the accuracies before averaging alone; SWAD prints those after it",
+            (
+                "hparams.swad is set, and the log has the accuracies before averaging alone; SWAD "
+                "prints those after it"
+            ),
         ),
     ):
         if files:
@@ -294,13 +309,17 @@ def _seeds(folds: Sequence[Fold], problems: list[Problem]) -> dict[tuple[int, in
         return {pair: pair[0] for pair in pairs}
     if len(splits) == len(pairs):
         return {pair: pair[1] for pair in pairs}
-    reason = f"seed and trial_seed both vary; each of the {len(pairs)} pairs counts as one seed, numbered from 0"
+    reason = (
+        f"seed and trial_seed both vary; each of the {len(pairs)} pairs counts as one seed, "
+        "numbered from 0"
+    )
     problems.append(Problem("assumed", printable(folds[0].file), reason))
     return {pair: number for number, pair in enumerate(pairs)}
 
 
 def _refuse_variants(folds: Sequence[Fold]) -> None:
-    """Refuse one algorithm with several sets of hyperparameters, which a table would take for repetitions.
+    """Refuse one algorithm with several sets of hyperparameters, which a table would take for
+    repetitions.
 
     Raises:
         RecordError: it names the keys that differ.
@@ -316,8 +335,9 @@ def _refuse_variants(folds: Sequence[Fold]) -> None:
         keys = sorted({*first.hparams, *second.hparams})
         differing = [key for key in keys if first.hparams.get(key) != second.hparams.get(key)]
         raise RecordError(
-            f"{algorithm} on {dataset} has {len(sets)} sets of hyperparameters, which differ in {', '.join(differing)} "
-            f"({printable(first.file)} and {printable(second.file)}); give import.path a folder of one set"
+            f"{algorithm} on {dataset} has {len(sets)} sets of hyperparameters, which differ in "
+            f"{', '.join(differing)} ({printable(first.file)} and {printable(second.file)}); give "
+            "import.path a folder of one set"
         )
 
 

@@ -1,15 +1,20 @@
-"""Tables that others wrote: a line for each algorithm, seed and environment, or a column for each environment.
+"""Tables that others wrote: a line for each algorithm, seed and environment, or a column for each
+environment.
 
-Columns are found by their names (:data:`ALIASES`) or named by the user; whatever had to be assumed is said in one line,
-and what is ambiguous is refused. A line is the error of one model in one environment:
+Columns are found by their names (:data:`ALIASES`) or named by the user; whatever had to be assumed
+is said in one line, and what is ambiguous is refused. A line is the error of one model in one
+environment:
 
-- ``held_out`` names the environments that the model was never trained on; empty: it was trained on all.
-- ``role`` is ``held out`` (this environment alone was) or ``everywhere`` (a model trained on all environments).
-- ``fold``: the tested environments of lines with the same fold were held out together; ``full`` is trained on all.
+- ``held_out`` names the environments that the model was never trained on; empty: it was trained on
+  all.
+- ``role`` is ``held out`` (this environment alone was) or ``everywhere`` (a model trained on all
+  environments).
+- ``fold``: the tested environments of lines with the same fold were held out together; ``full`` is
+  trained on all.
 - Without these, every line is the error in the one environment that its model never saw.
 
-Fractions that were read stay what they were, bit for bit: ``accuracy`` stands in a column of its own, as in
-:mod:`dgbench.reports.importers.domainbed`.
+Fractions that were read stay what they were, bit for bit: ``accuracy`` stands in a column of its
+own, as in :mod:`dgbench.reports.importers.domainbed`.
 """
 
 from __future__ import annotations
@@ -75,15 +80,17 @@ def read_table(
 
     Args:
         path: a file, a folder of files, several, or a data frame.
-        columns: key of :data:`ALIASES`, or ``hparams.NAME`` -> name of the column that holds it; None: no column does.
-            ``environment`` may be a list of columns, one for each environment.
+        columns: key of :data:`ALIASES`, or ``hparams.NAME`` -> name of the column that holds it;
+            None: no column does. ``environment`` may be a list of columns, one for each
+            environment.
         unit: ``percent`` or ``fraction``; None tells it by all values together.
         values: what columns of environments hold, ``error`` or ``accuracy`` (None).
         algorithm: what trained all models, where no column says it.
         dataset, backbone, init: what they are called where no column says it.
         seeds: behind every mean of a table of means ± error bars; None where it is not known.
         bar: what the error bars are, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
-        classes: number of classes of the dataset, for what a blind guess achieves; None where it is not known.
+        classes: number of classes of the dataset, for what a blind guess achieves; None where it is
+            not known.
 
     Raises:
         ConfigError: an argument is unknown, or names what the table does not have.
@@ -138,7 +145,8 @@ def read_table(
         return _stated(table, lines, seeds, bar)
     if seeds is not None:
         raise ConfigError(
-            f"import.seeds={seeds} is of a table of means with error bars, and {table.where} is none; leave it out"
+            f"import.seeds={seeds} is of a table of means with error bars, and {table.where} is "
+            "none; leave it out"
         )
     if classes is not None and lines["dataset"].nunique() > 1:
         named = ", ".join(map(str, lines["dataset"].unique()))
@@ -162,12 +170,14 @@ def refuse_stated(table: Columns, named: Mapping[str, str | None], values: str |
     for key, name in named.items():
         if name is not None and key in table.column:
             raise ConfigError(
-                f"import.{key}={name}, but {table.where} has a column {table.column[key]}; leave one out"
+                f"import.{key}={name}, but {table.where} has a column {table.column[key]}; leave "
+                "one out"
             )
     if values is not None and not table.wide:
         raise ConfigError(
-            f"import.values={values} says what columns of environments hold, and {table.where} has a line for each; "
-            f"leave it out, or name the column with import.columns.{values}=COLUMN"
+            f"import.values={values} says what columns of environments hold, and {table.where} "
+            "has a line for each; leave it out, or name the column with "
+            f"import.columns.{values}=COLUMN"
         )
 
 
@@ -265,7 +275,8 @@ def _with_errors(table: Columns, lines: pd.DataFrame, unit: str | None) -> pd.Da
 
 
 def _with_held_out(table: Columns, lines: pd.DataFrame) -> pd.DataFrame:
-    """Select the usable lines, with ``held_out`` (sorted names) and ``unseen`` (whether its environment is held out).
+    """Select the usable lines, with ``held_out`` (sorted names) and ``unseen`` (whether its
+    environment is held out).
 
     Raises:
         RecordError: no model is tested in an environment that it never saw.
@@ -275,7 +286,8 @@ def _with_held_out(table: Columns, lines: pd.DataFrame) -> pd.DataFrame:
     alone = lines["environment"].map({name: (name,) for name in names})
     if key is None:
         table.assume(
-            "every line is the error in the one environment that its model never saw (leave-one-out)"
+            "every line is the error in the one environment that its model never saw "
+            "(leave-one-out)"
         )
         lines = _without(
             table,
@@ -365,7 +377,8 @@ def _collected(table: Columns, lines: pd.DataFrame, classes: int | None) -> Coll
         table.assume("no column is the seed: one seed")
     if "step" not in table.column:
         table.assume(
-            "no column is the step: how the models were selected is not known, each value counts as it stands"
+            "no column is the step: how the models were selected is not known, each value counts "
+            "as it stands"
         )
     run_columns = ["dataset", "backbone", "init", "algorithm", "seed", "draw", "held_out"]
     run_columns += [HPARAMS + name for name in table.hparams]
@@ -377,8 +390,10 @@ def _collected(table: Columns, lines: pd.DataFrame, classes: int | None) -> Coll
     if (differ := repeated & ~lines.duplicated([*place, "accuracy"])).any():
         line = int(lines.index[differ.to_numpy()][0]) % table.height + 1
         raise table.refusal(
-            f"line {line} of the values is of the same model and environment as one before, with another value "
-            f"({_who(lines[differ])})",
+            (
+                f"line {line} of the values is of the same model and environment as one before, "
+                f"with another value ({_who(lines[differ])})"
+            ),
             "drop one, or name the column that tells them apart, e.g. import.columns.seed=COLUMN",
         )
     lines = _without(table, lines, repeated, "the same line stands before")
@@ -434,7 +449,8 @@ class _Dataset:
         self.text = json.dumps(given)
 
 
-#: stands for the list of environments while a run's identity is formatted: thousands of runs share it
+#: stands for the list of environments while a run's identity is formatted: thousands of runs share
+#: it
 _GIVEN = "\0given\0"
 
 

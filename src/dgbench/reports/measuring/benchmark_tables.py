@@ -1,7 +1,8 @@
 """Tables over the settings of a benchmark (Hwang et al. 2024, Tables 1-6).
 
-Rank correlations of the measures with the ideal one; what each measure selects and what that costs; how sure these are:
-intervals, chance of a correct selection, ranks; and a paper's correlations beside ours.
+Rank correlations of the measures with the ideal one; what each measure selects and what that costs;
+how sure these are: intervals, chance of a correct selection, ranks; and a paper's correlations
+beside ours.
 """
 
 from __future__ import annotations
@@ -35,9 +36,8 @@ from dgbench.reports.tables import Column, Table, decimal, entries, entry, inter
 RANKED_BY = {"ideal": "ideal", **COMPARED}
 #: what must be equal for datasets to share an average
 _SAME = ("evaluation", *(key for key in keys(Role.NETWORK | Role.PROTOCOL) if key != "backbone"))
-_RESAMPLES = (
-    "survey_intervals"  # names the generator of resamples: another word would change every interval
-)
+# names the generator of resamples: another word would change every interval
+_RESAMPLES = "survey_intervals"
 AGREES, DIFFERS = "agrees", "differs"
 TERMS, SELECTED = "hwang2024_table5", "hwang2024_table6"
 _WHOSE = ("ours", "paper")
@@ -64,7 +64,9 @@ def _correlation_columns() -> list[Column]:
 
 
 def benchmark_correlation_table(benchmark: Benchmark) -> Table:
-    """List, for each setting, each measure's rank correlation with the ideal one, mean ± std over seeds."""
+    """List, for each setting, each measure's rank correlation with the ideal one, mean ± std over
+    seeds.
+    """
     lines = []
     for line in benchmark.lines:
         cells: dict[str, Any] = {**line.values, "N": line.count}
@@ -92,8 +94,11 @@ def _on_correlation(benchmark: Benchmark, lines: pd.DataFrame) -> list[str]:
         else "1 seed, no deviation"
     )
     sentences = [
-        f"1: the measure orders the {len(benchmark.algorithms)} algorithms as the ideal one does; {over}. Bold: "
-        "highest of a line and coefficient, where the seeds separate it from the others; negative underlined."
+        (
+            f"1: the measure orders the {len(benchmark.algorithms)} algorithms as the ideal one "
+            f"does; {over}. Bold: highest of a line and coefficient, where the seeds separate it "
+            "from the others; negative underlined."
+        )
     ]
     for name in COEFFICIENTS:
         pairs = lines[[f"{name} worst+gap", f"{name} average"]].astype("float64").dropna()
@@ -104,8 +109,9 @@ def _on_correlation(benchmark: Benchmark, lines: pd.DataFrame) -> list[str]:
             continue
         ahead = pairs[f"{name} worst+gap"] - pairs[f"{name} average"]
         sentences.append(
-            f"{name}: worst+gap correlates better than average in {int((ahead > 0).sum())} of {len(pairs)} settings, "
-            f"which is {chance_words(int((ahead > 0).sum()), int((ahead < 0).sum()))}."
+            f"{name}: worst+gap correlates better than average in {int((ahead > 0).sum())} of "
+            f"{len(pairs)} settings, which is "
+            f"{chance_words(int((ahead > 0).sum()), int((ahead < 0).sum()))}."
         )
     return sentences
 
@@ -120,7 +126,9 @@ def chance_words(wins: int, losses: int) -> str:
 
 
 def benchmark_seed_table(benchmark: Benchmark) -> Table:
-    """List the correlations of :func:`benchmark_correlation_table` by setting and seed, as in Tables 3 and 4."""
+    """List the correlations of :func:`benchmark_correlation_table` by setting and seed, as in
+    Tables 3 and 4.
+    """
     lines = []
     for line in benchmark.lines:
         for seed in line.seeds:
@@ -149,7 +157,9 @@ def benchmark_tables(benchmark: Benchmark, statistics: Statistics) -> list[Table
 
 
 def overview_table(benchmarks: Sequence[Benchmark]) -> Table:
-    """List the correlations of each benchmark, mean ± std over settings; below, the average over datasets."""
+    """List the correlations of each benchmark, mean ± std over settings; below, the average over
+    datasets.
+    """
     lines: list[dict[str, Any]] = []
     for benchmark in benchmarks:
         cells: dict[str, Any] = {"dataset": benchmark.title, "settings": len(benchmark.lines)}
@@ -164,7 +174,10 @@ def overview_table(benchmarks: Sequence[Benchmark]) -> Table:
                 cells |= over_seeds(f"{coefficient} {title}", levels, len(benchmark.lines), reason)
         lines.append(cells)
     notes = [
-        "Mean over seeds, then mean ± standard deviation over settings; n marks those that have a value."
+        (
+            "Mean over seeds, then mean ± standard deviation over settings; n marks those that "
+            "have a value."
+        )
     ]
     if len(benchmarks) > 1:
         conflict = _why_no_average(benchmarks)
@@ -272,8 +285,9 @@ def selection_costs(benchmark: Benchmark) -> pd.DataFrame:
     """Compute what each selection costs, one line per measure, setting and seed (or their mean).
 
     Returns:
-        Columns ``measure``, ``line`` (position of the setting), ``seed`` (None: on the mean over seeds),
-        ``degradation`` (ideal error of the selected algorithm less the lowest one, a fraction).
+        Columns ``measure``, ``line`` (position of the setting), ``seed`` (None: on the mean over
+        seeds), ``degradation`` (ideal error of the selected algorithm less the lowest one, a
+        fraction).
     """
     lines = [
         {"measure": measure, "line": position, "seed": seed, "degradation": chosen.cost}
@@ -286,11 +300,12 @@ def selection_costs(benchmark: Benchmark) -> pd.DataFrame:
 
 
 def correct_selections(benchmark: Benchmark) -> pd.DataFrame:
-    """Count how often worst+gap and average select the truly best algorithm, where settings have ideal errors.
+    """Count how often worst+gap and average select the truly best algorithm, where settings have
+    ideal errors.
 
     Returns:
-        By measure: ``right`` (selections that are truly best), ``number`` (selections, one per setting and seed) and
-        ``cost`` (mean degradation, a fraction).
+        By measure: ``right`` (selections that are truly best), ``number`` (selections, one per
+        setting and seed) and ``cost`` (mean degradation, a fraction).
     """
     costs = selection_costs(benchmark).dropna(subset="seed").groupby("measure")["degradation"]
     correct = costs.agg(
@@ -339,11 +354,16 @@ def benchmark_hit_table(benchmark: Benchmark) -> Table:
 
 
 def _on_hits(benchmark: Benchmark, costs: pd.DataFrame) -> list[str]:
-    """Say how to read the hit table, and what the selections by worst+gap cost against those by average."""
+    """Say how to read the hit table, and what the selections by worst+gap cost against those by
+    average.
+    """
     count = len(benchmark.algorithms)
     sentences = [
-        f"A blind guess among {count} algorithms is right once in {count}. Degradation 0: truly best. Over settings "
-        "and seeds, which are no independent trials: seeds share their setting's environments."
+        (
+            f"A blind guess among {count} algorithms is right once in {count}. Degradation 0: "
+            "truly best. Over settings and seeds, which are no independent trials: seeds share "
+            "their setting's environments."
+        )
     ]
     single = costs[costs["seed"].notna()].pivot(
         index=["line", "seed"], columns="measure", values="degradation"
@@ -355,16 +375,23 @@ def _on_hits(benchmark: Benchmark, costs: pd.DataFrame) -> list[str]:
         by_setting = difference.groupby("line").sum()
         wins, losses = int((by_setting < 0).sum()), int((by_setting > 0).sum())
         sentences += [
-            f"worst+gap selects a better algorithm than average in {better} of {len(pairs)} cases, a worse one in "
-            f"{worse} and an equally good one in {len(pairs) - better - worse}.",
-            f"Counted by setting, its selections cost less in {wins} and more in {losses} of {len(by_setting)}, which "
-            f"is {chance_words(wins, losses)}.",
+            (
+                f"worst+gap selects a better algorithm than average in {better} of {len(pairs)} "
+                f"cases, a worse one in {worse} and an equally good one in "
+                f"{len(pairs) - better - worse}."
+            ),
+            (
+                f"Counted by setting, its selections cost less in {wins} and more in {losses} of "
+                f"{len(by_setting)}, which is {chance_words(wins, losses)}."
+            ),
         ]
     return sentences
 
 
 def benchmark_interval_table(benchmark: Benchmark, statistics: Statistics) -> Table:
-    """Compute confidence intervals of Spearman correlations and their difference, and chances of right selections."""
+    """Compute confidence intervals of Spearman correlations and their difference, and chances of
+    right selections.
+    """
     columns = [
         Column(title, unit="correlation", help=f"Spearman of {title} with ideal")
         for title in COMPARED.values()
@@ -375,7 +402,10 @@ def benchmark_interval_table(benchmark: Benchmark, statistics: Statistics) -> Ta
         )
     ]
     for title in COMPARED.values():
-        help_text = f"probability that the one selected by {title} is truly best, over resampled algorithms and seeds"
+        help_text = (
+            f"probability that the one selected by {title} is truly best, over resampled "
+            "algorithms and seeds"
+        )
         columns.append(Column(f"P(best) {title}", unit="probability", help=help_text))
     lines = []
     for index, line in enumerate(benchmark.lines):
@@ -387,12 +417,21 @@ def benchmark_interval_table(benchmark: Benchmark, statistics: Statistics) -> Ta
     above = int((frame["difference.low"] > 0).sum()) if "difference.low" in frame else 0
     below = int((frame["difference.high"] < 0).sum()) if "difference.high" in frame else 0
     notes = [
-        f"[low, high]: {statistics.percent} bootstrap interval; algorithms and seeds are resampled ({statistics.draws} "
-        "times, percentiles), so it speaks of other algorithms and seeds like these, not of other environments.",
-        f"The interval of the difference lies above 0 in {above} and below 0 in {below} of {len(lines)} settings; "
-        "elsewhere these algorithms and seeds cannot tell the two measures apart.",
-        "P(best): share of the resamples in which the selected algorithm is truly best. A resample holds about two "
-        "thirds of the algorithms, so the chance among all of them is lower (docs/concepts/statistics.md).",
+        (
+            f"[low, high]: {statistics.percent} bootstrap interval; algorithms and seeds are "
+            f"resampled ({statistics.draws} times, percentiles), so it speaks of other algorithms "
+            "and seeds like these, not of other environments."
+        ),
+        (
+            f"The interval of the difference lies above 0 in {above} and below 0 in {below} of "
+            f"{len(lines)} settings; elsewhere these algorithms and seeds cannot tell the two "
+            "measures apart."
+        ),
+        (
+            "P(best): share of the resamples in which the selected algorithm is truly best. A "
+            "resample holds about two thirds of the algorithms, so the chance among all of them "
+            "is lower (docs/concepts/statistics.md)."
+        ),
     ]
     axes = [Column(axis, key=True) for axis in benchmark.axes]
     return table(
@@ -403,7 +442,9 @@ def benchmark_interval_table(benchmark: Benchmark, statistics: Statistics) -> Ta
 def _intervals(
     line: BenchmarkLine, table_seed: tuple[object, ...], statistics: Statistics
 ) -> dict[str, Any]:
-    """Compute the intervals of one setting; ``table_seed`` makes all of them see the same resamples."""
+    """Compute the intervals of one setting; ``table_seed`` makes all of them see the same
+    resamples.
+    """
     values = {
         measure: matrix.to_numpy()
         for measure, matrix in complete(line.studies, list(RANKED_BY)).items()
@@ -436,7 +477,9 @@ def _intervals(
 
 
 def rankings(benchmark: Benchmark) -> tuple[dict[str, Ranking], str]:
-    """Rank algorithms over the settings (each block: means over seeds): measure -> ranking, or why there is none."""
+    """Rank algorithms over the settings (each block: means over seeds): measure -> ranking, or why
+    there is none.
+    """
     matrices = [complete(line.studies, list(RANKED_BY)) for line in benchmark.lines]
     usable = [by_measure for by_measure in matrices if len(by_measure["ideal"]) > 2]
     common = (
@@ -493,17 +536,23 @@ def benchmark_rank_table(benchmark: Benchmark) -> Table:
 def _verdict(ranking: Ranking) -> str:
     test = ranking.test
     statistic, difference = decimal(test.statistic, 1), decimal(ranking.difference, 1)
-    text = f"Friedman chi2 = {statistic}, p = {test.p_value:.2g} (Iman-Davenport p = {test.p_value_f:.2g})"
+    text = (
+        f"Friedman chi2 = {statistic}, p = {test.p_value:.2g} (Iman-Davenport p = "
+        f"{test.p_value_f:.2g})"
+    )
     if test.p_value_f >= ranking.alpha:
         return f"{text}: no difference between the algorithms can be concluded."
     return (
-        f"{text}; ranks differ where they are more than {difference} apart (Nemenyi, {ranking.alpha:g}): "
-        f"{ranking.first} is separated from {ranking.separated} of {len(ranking.ranks) - 1} others."
+        f"{text}; ranks differ where they are more than {difference} apart (Nemenyi, "
+        f"{ranking.alpha:g}): {ranking.first} is separated from {ranking.separated} of "
+        f"{len(ranking.ranks) - 1} others."
     )
 
 
 def benchmark_published_tables(benchmark: Benchmark) -> list[Table]:
-    """Build a table beside each published one (the paper's Tables 1 to 6) that holds a setting of this benchmark."""
+    """Build a table beside each published one (the paper's Tables 1 to 6) that holds a setting of
+    this benchmark.
+    """
     if benchmark.identity["base"] == "digits":  # the 8 x 8 ones, which stand in for MNIST
         return []
     papers = [
@@ -520,7 +569,9 @@ def benchmark_published_tables(benchmark: Benchmark) -> list[Table]:
 
 
 def _terms_beside(benchmark: Benchmark, paper: Published) -> Table | None:
-    """Compare correlations of worst and gap alone and of both, means over settings, with the paper's Table 5."""
+    """Compare correlations of worst and gap alone and of both, means over settings, with the
+    paper's Table 5.
+    """
     shown = {measure: SHOWN[measure] for measure in ("worst", "gap", "worst_gap")}
     lines: list[dict[str, Any]] = []
     for coefficient in COEFFICIENTS:
@@ -545,13 +596,18 @@ def _terms_beside(benchmark: Benchmark, paper: Published) -> Table | None:
         *(Column(name, unit="correlation", help=text) for name, text in pairs),
     ]
     notes = [
-        f"Ours: mean ± standard deviation over {len(benchmark.lines)} settings. Paper: {paper.source}; {paper.note}."
+        (
+            f"Ours: mean ± standard deviation over {len(benchmark.lines)} settings. Paper: "
+            f"{paper.source}; {paper.note}."
+        )
     ]
     return table(lines, "published_terms", f"Beside the paper: {paper.title}", columns, notes)
 
 
 def _selections_beside(benchmark: Benchmark, paper: Published) -> Table | None:
-    """Compare the algorithms selected on the mean over seeds and seed by seed with those of the paper's Table 6."""
+    """Compare the algorithms selected on the mean over seeds and seed by seed with those of the
+    paper's Table 6.
+    """
     lines = []
     for line in benchmark.lines:
         if theirs := paper.words.get(_row(line, paper)):
@@ -579,8 +635,11 @@ def _selections_beside(benchmark: Benchmark, paper: Published) -> Table | None:
         bool(line.get(f"{title} ours.best")) for line in lines for title in RANKED_BY.values()
     )
     notes = [
-        f"On the mean over seeds, and in brackets for each. The mean selects the paper's algorithm in {agreeing} of "
-        f"{len(lines) * len(RANKED_BY)} cases (bold). Paper: {paper.source}."
+        (
+            "On the mean over seeds, and in brackets for each. The mean selects the paper's "
+            f"algorithm in {agreeing} of {len(lines) * len(RANKED_BY)} cases (bold). Paper: "
+            f"{paper.source}."
+        )
     ]
     return _table(
         benchmark, lines, "published_selections", f"Beside the paper: {paper.title}", columns, notes
@@ -632,18 +691,26 @@ def _comparison(benchmark: Benchmark, paper: Published) -> Table | None:
     agreeing = sum(order in ("in both", "in neither") for order in orders)
     notes = [
         f"Paper: {paper.source}; {paper.note}.",
-        f"Values: {compared.count(AGREES)} of {len(compared)} that can be compared agree: the 95% interval of "
-        "ours less the paper's holds 0 (Welch's, from means and standard deviations over seeds; each is judged by "
-        "itself). Over a few seeds it is wide, so to agree is not to be equal.",
-        f"Ordering: on whether worst+gap is ahead of the average measure, the means say the same in {agreeing} of "
-        f"{len(orders)} cells. The same ordering does not make the values agree.",
+        (
+            f"Values: {compared.count(AGREES)} of {len(compared)} that can be compared agree: the "
+            "95% interval of ours less the paper's holds 0 (Welch's, from means and standard "
+            "deviations over seeds; each is judged by itself). Over a few seeds it is wide, so to "
+            "agree is not to be equal."
+        ),
+        (
+            "Ordering: on whether worst+gap is ahead of the average measure, the means say the "
+            f"same in {agreeing} of {len(orders)} cells. The same ordering does not make the "
+            "values agree."
+        ),
     ]
     title = "Rank correlation with the ideal measure beside the paper's"
     return _table(benchmark, lines, "suite_published", title, columns, notes)
 
 
 def _row(line: BenchmarkLine, paper: Published) -> str:
-    """Format the name of a setting's row in the paper's table; empty where a key is not of this dataset."""
+    """Format the name of a setting's row in the paper's table; empty where a key is not of this
+    dataset.
+    """
     identity = line.setting.identity
     try:
         return paper.match.format(**{"dataset": identity["dataset"], **identity["variant"]})
@@ -652,7 +719,9 @@ def _row(line: BenchmarkLine, paper: Published) -> str:
 
 
 def _difference(title: str, cells: Mapping[str, Any], theirs: Value, seeds: int) -> dict[str, Any]:
-    """Compute ours less theirs with its interval, and whether that holds 0; or the reason why there is none."""
+    """Compute ours less theirs with its interval, and whether that holds 0; or the reason why there
+    is none.
+    """
     rho = cells[f"{title} ours"]
     columns = [f"{title} difference", f"{title}: values"]
     if rho is None:

@@ -60,7 +60,8 @@ class BenchmarkLine:
 
     @cached_property
     def correlations(self) -> dict[tuple[str, str], tuple[dict[int, float], str]]:
-        """Coefficient and measure -> rank correlation with the ideal one by seed, and why one is missing.
+        """Coefficient and measure -> rank correlation with the ideal one by seed, and why one is
+        missing.
 
         The measures are those of :data:`SHOWN`; a setting without any ideal error says why.
         """
@@ -83,7 +84,9 @@ class BenchmarkLine:
         return selections(self.studies, ["ideal", *SHOWN])
 
     def label(self, without: str | None = None) -> str:
-        """Format the values as ``ratio=3, scale=1``, less the axis ``without``; empty when nothing is left."""
+        """Format the values as ``ratio=3, scale=1``, less the axis ``without``; empty when nothing
+        is left.
+        """
         return ", ".join(
             f"{axis}={value}" for axis, value in self.values.items() if axis != without
         )
@@ -91,7 +94,9 @@ class BenchmarkLine:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Settings of one dataset with the same base images, errors, network, tuning, protocol and seeds."""
+    """Settings of one dataset with the same base images, errors, network, tuning, protocol and
+    seeds.
+    """
 
     title: str
     identity: dict[str, Any]  #: what all settings share
@@ -121,7 +126,9 @@ class Benchmark:
         return algorithms_of(self.studies)
 
     def by_size(self) -> dict[str, list[BenchmarkLine]]:
-        """Group settings by the label of the other axes, from the smallest to the largest N; 2 sizes or more each."""
+        """Group settings by the label of the other axes, from the smallest to the largest N; 2
+        sizes or more each.
+        """
         if self.size_axis is None:
             return {}
         groups: dict[str, list[BenchmarkLine]] = defaultdict(list)
@@ -133,7 +140,9 @@ class Benchmark:
         return {label: lines for label, lines in by_count.items() if len(lines) > 1}
 
     def at_size(self) -> dict[str, list[BenchmarkLine]]:
-        """Group settings by size: ``scale=1`` -> its settings; one group without a name when there is no size axis."""
+        """Group settings by size: ``scale=1`` -> its settings; one group without a name when there
+        is no size axis.
+        """
         groups: dict[str, list[BenchmarkLine]] = defaultdict(list)
         for line in self.lines:
             groups[
@@ -182,7 +191,8 @@ def benchmarks(evaluation: Evaluation, size_axis: str | None = None) -> list[Ben
     ):
         axes = sorted({axis for benchmark in all_benchmarks for axis in benchmark.axes})
         raise ConfigError(
-            f"report.size_axis={size_axis} tells no settings apart; choose from {', '.join(axes) or 'none'}, or null"
+            f"report.size_axis={size_axis} tells no settings apart; choose from "
+            f"{', '.join(axes) or 'none'}, or null"
         )
     return all_benchmarks
 
@@ -235,7 +245,9 @@ def _benchmark(
 
 
 def _find_size_axis(forms: Sequence[Mapping[str, str]], counts: Sequence[int]) -> str | None:
-    """Find the axis with values proportional to N (``counts``) while the others stay: ``scale``, but not ``ratio``."""
+    """Find the axis with values proportional to N (``counts``) while the others stay: ``scale``,
+    but not ``ratio``.
+    """
     for axis in forms[0]:
         groups: dict[tuple[str, ...], dict[float, int]] = defaultdict(dict)
         for form, count in zip(forms, counts, strict=True):

@@ -34,7 +34,8 @@ def expected_measures(evaluation: Evaluation, measure: str) -> dict[str, Expecte
         measure: a key of :data:`~dgbench.analysis.expected.RAISED_BY_NOISE`.
 
     Returns:
-        Algorithm -> estimate, of those that have the measure in some seed. Seeds without it are left out.
+        Algorithm -> estimate, of those that have the measure in some seed. Seeds without it are
+        left out.
     """
     role = "everywhere" if measure == "ideal" else "held_out"
     errors = evaluation.errors
@@ -72,7 +73,8 @@ def of_means_cells(estimates: Estimates, order: Sequence[str]) -> pd.DataFrame:
 
 
 def noise_sentences(studies: pd.DataFrame, estimates: Estimates) -> list[str]:
-    """Say where seed noise raises worst+gap by more than a standard error, or changes who comes first.
+    """Say where seed noise raises worst+gap by more than a standard error, or changes who comes
+    first.
 
     Args:
         studies: of one setting.
@@ -95,7 +97,8 @@ def noise_sentences(studies: pd.DataFrame, estimates: Estimates) -> list[str]:
         ]
         more = f" and {len(raised) - len(shown)} more" if len(raised) > len(shown) else ""
         sentences.append(
-            f"Seed noise raises worst+gap by more than its standard error: {', '.join(shown)}{more}."
+            "Seed noise raises worst+gap by more than its standard error: "
+            f"{', '.join(shown)}{more}."
         )
     moved = _moved(level, {name: estimate.value for name, estimate in estimates.items()})
     if moved:
@@ -120,7 +123,9 @@ def _moved(level: Mapping[str, float], of_means: Mapping[str, float]) -> list[st
 
 
 def expected_table(evaluation: Evaluation) -> Table:
-    """List, for each algorithm and measure that noise raises, both estimates, interval and remaining bias."""
+    """List, for each algorithm and measure that noise raises, both estimates, interval and
+    remaining bias.
+    """
     columns = [
         Column("algorithm", key=True),
         Column("measure", key=True),
@@ -144,10 +149,13 @@ def expected_table(evaluation: Evaluation) -> Table:
             line |= entry("still too high by", estimate.bias, reason="1 seed")
             lines.append(line)
     notes = [
-        "A worst case of noisy errors is too high: 'of a run' for any number of seeds, 'of mean errors' "
-        "less with each seed. [low, high]: 95% for the expected errors, from t intervals of all "
-        f"environments at once (Bonferroni); wide, and left out over more than {MOST_ENVIRONMENTS} "
-        "environments. Narrower ones do not hold what they say (docs/concepts/statistics.md)."
+        (
+            "A worst case of noisy errors is too high: 'of a run' for any number of seeds, 'of "
+            "mean errors' less with each seed. [low, high]: 95% for the expected errors, from t "
+            "intervals of all environments at once (Bonferroni); wide, and left out over more "
+            f"than {MOST_ENVIRONMENTS} environments. Narrower ones do not hold what they say "
+            "(docs/concepts/statistics.md)."
+        )
     ]
     title = "What does the noise of seeds add to worst cases?"
     return table(lines, "expected", title, columns, notes if lines else [], detail=True)

@@ -1,8 +1,9 @@
 """The pictures of the measures: of one setting, and of all settings of a benchmark.
 
-Error in every environment; measures against the ideal error (Hwang et al. 2024, Figure 5), the baseline against the
-truly best algorithm (Figures 1 and 8 to 11), degradation and distance over the number of given environments (Figures 6
-and 7); ranks with their critical difference (Demsar 2006, Figure 1).
+Error in every environment; measures against the ideal error (Hwang et al. 2024, Figure 5), the
+baseline against the truly best algorithm (Figures 1 and 8 to 11), degradation and distance over the
+number of given environments (Figures 6 and 7); ranks with their critical difference (Demsar 2006,
+Figure 1).
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ Colors = Mapping[str, str]  #: highlighted algorithm -> color
 def highlighted(studies: pd.DataFrame, baseline: str) -> dict[str, str]:
     """Choose the color of each highlighted algorithm: all of them where they are few.
 
-    Of many: the baseline, then those with the lowest ideal error, worst+gap and average error of some setting, then the
-    next ones by worst+gap; the rest is drawn gray.
+    Of many: the baseline, then those with the lowest ideal error, worst+gap and average error of
+    some setting, then the next ones by worst+gap; the rest is drawn gray.
 
     Args:
         studies: of one setting or of a benchmark, whose figures then share their colors.
@@ -80,7 +81,8 @@ def highlighted(studies: pd.DataFrame, baseline: str) -> dict[str, str]:
 
 
 def error_curves(evaluation: Evaluation, colors: Colors) -> Figure | None:
-    """Draw the errors in every environment of the model trained on all given ones; None without its fold.
+    """Draw the errors in every environment of the model trained on all given ones; None without its
+    fold.
 
     Mean and band over seeds, in the colors of :func:`highlighted`.
     """
@@ -103,7 +105,9 @@ def error_curves(evaluation: Evaluation, colors: Colors) -> Figure | None:
 
 
 def benchmark_curves(benchmark: Benchmark, colors: Colors) -> list[Figure]:
-    """Draw a figure per size with a panel of :func:`error_curves` per setting, where 2 settings or more have curves."""
+    """Draw a figure per size with a panel of :func:`error_curves` per setting, where 2 settings or
+    more have curves.
+    """
 
     def draw(lines: Sequence[BenchmarkLine], name: str, suffix: str) -> Figure | None:
         lines = [line for line in lines if _has_curves(line.evaluation)]
@@ -137,7 +141,9 @@ def _figure_per_size(
     kind: str,
     draw: Callable[[Sequence[BenchmarkLine], str, str], Figure | None],
 ) -> list[Figure]:
-    """Draw a figure per size of a benchmark, where possible, by ``draw(lines, name of the figure, ', scale=1')``."""
+    """Draw a figure per size of a benchmark, where possible, by ``draw(lines, name of the figure,
+    ', scale=1')``.
+    """
     figures = []
     for size, lines in benchmark.at_size().items():
         name = f"{kind}_{benchmark.name}" + (f"_{size.replace('=', '')}" if size else "")
@@ -152,7 +158,9 @@ def _has_curves(evaluation: Evaluation) -> bool:
 def _draw(
     axes: Any, evaluation: Evaluation, colors: Colors, ticks: int = 6
 ) -> dict[str, tuple[float, float]]:
-    """Draw every algorithm's curve; and return the right ends of those in color, in the units of the axes."""
+    """Draw every algorithm's curve; and return the right ends of those in color, in the units of
+    the axes.
+    """
     (setting,) = evaluation.settings
     errors = evaluation.errors[evaluation.errors["role"] == "everywhere"]
     place, numeric = _places(errors["env"].map(str), setting.given)
@@ -193,7 +201,8 @@ def _draw(
 def _draw_references(
     axes: Any, chance: Chance | None, place: Mapping[str, float]
 ) -> dict[str, tuple[float, float]]:
-    """Draw the references as dashed lines, those that are near the results; and return their right ends.
+    """Draw the references as dashed lines, those that are near the results; and return their right
+    ends.
 
     Args:
         axes: with the results.
@@ -227,7 +236,9 @@ def _on_references(evaluations: Sequence[Evaluation]) -> str:
 
 
 def _places(environments: Iterable[str], given: Sequence[str]) -> tuple[dict[str, float], bool]:
-    """Place environments on the axis, at their values where all are numbers (then True), else the given ones first."""
+    """Place environments on the axis, at their values where all are numbers (then True), else the
+    given ones first.
+    """
     names = set(environments)
     if not any(is_text for is_text, *_ in map(sortable, names)):
         return {env: float(env) for env in sorted(names, key=float)}, True
@@ -237,7 +248,9 @@ def _places(environments: Iterable[str], given: Sequence[str]) -> tuple[dict[str
 
 
 def _curves(errors: pd.DataFrame, place: Mapping[str, float]) -> pd.DataFrame:
-    """Average errors over seeds: columns ``algorithm``, ``at``, ``error`` and ``spread`` (percent), in axis order."""
+    """Average errors over seeds: columns ``algorithm``, ``at``, ``error`` and ``spread`` (percent),
+    in axis order.
+    """
     grouped = errors.assign(at=errors["env"].map(dict(place))).groupby(["algorithm", "at"])["error"]
     return pd.DataFrame(
         {"error": 100 * grouped.mean(), "spread": 100 * grouped.std().fillna(0.0)}
@@ -258,8 +271,9 @@ def _caption(evaluations: Sequence[Evaluation], colors: Colors) -> str:
     if count == 1:
         return f"{text}, 1 seed. The highest point of a curve is its ideal error.{note}"
     return (
-        f"{text}, mean over {count} seeds, band of one standard deviation. The tabulated ideal is the mean over seeds "
-        f"of each seed's highest point, which lies at or above the highest point of the mean curve drawn here.{note}"
+        f"{text}, mean over {count} seeds, band of one standard deviation. The tabulated ideal is "
+        "the mean over seeds of each seed's highest point, which lies at or above the highest "
+        f"point of the mean curve drawn here.{note}"
     )
 
 
@@ -267,7 +281,9 @@ Curve = Mapping[int, Sequence[float]]  # position of the setting -> a value per 
 
 
 def degradation_figure(benchmark: Benchmark) -> Figure | None:
-    """Draw the degradation of selection against the size axis, a panel per value of the other axes, band over seeds."""
+    """Draw the degradation of selection against the size axis, a panel per value of the other axes,
+    band over seeds.
+    """
 
     def curve(lines: Sequence[BenchmarkLine], measure: str) -> Curve:
         costs = [[line.selections[measure, seed].cost for seed in line.seeds] for line in lines]
@@ -277,8 +293,8 @@ def degradation_figure(benchmark: Benchmark) -> Figure | None:
         }
 
     caption = (
-        "Ideal error of the algorithm that a measure selects less the lowest ideal error: 0 when it is truly best. "
-        "Mean over seeds, band of one standard deviation."
+        "Ideal error of the algorithm that a measure selects less the lowest ideal error: 0 when "
+        "it is truly best. Mean over seeds, band of one standard deviation."
     )
     title = f"Degradation of selection against {benchmark.size_axis}"
     return _sized_panels(
@@ -287,7 +303,9 @@ def degradation_figure(benchmark: Benchmark) -> Figure | None:
 
 
 def asymptotic_figure(benchmark: Benchmark) -> Figure | None:
-    """Draw |ideal - measure| against N, mean over algorithms, divided by its mean over seeds at the smallest size."""
+    """Draw |ideal - measure| against N, mean over algorithms, divided by its mean over seeds at the
+    smallest size.
+    """
 
     def curve(lines: Sequence[BenchmarkLine], measure: str) -> Curve:
         values_at = {
@@ -301,8 +319,9 @@ def asymptotic_figure(benchmark: Benchmark) -> Figure | None:
         )
 
     caption = (
-        "Absolute difference between a measure and the ideal error, mean over the algorithms, divided by its mean at "
-        "the smallest size. A measure that converges falls towards 0. Mean over seeds, band of one standard deviation."
+        "Absolute difference between a measure and the ideal error, mean over the algorithms, "
+        "divided by its mean at the smallest size. A measure that converges falls towards 0. Mean "
+        "over seeds, band of one standard deviation."
     )
     title = "Distance to the ideal error against N, normalized"
     return _sized_panels(
@@ -335,7 +354,9 @@ def _sized_panels(
     curve: Callable[[Sequence[BenchmarkLine], str], Curve],
     show_count: bool = False,
 ) -> Figure | None:
-    """Draw one panel per value of the other axes, a curve per measure; None where there is nothing to draw."""
+    """Draw one panel per value of the other axes, a curve per measure; None where there is nothing
+    to draw.
+    """
     groups = {
         label: (lines, curves)
         for label, lines in benchmark.by_size().items()
@@ -391,9 +412,11 @@ def _legend_below(drawn: Any, axes: Any) -> None:
 
 
 def baseline_figures(benchmark: Benchmark, baseline: str) -> list[Figure]:
-    """Draw a figure per size: errors of the baseline and of the algorithm with the lowest ideal error, per setting.
+    """Draw a figure per size: errors of the baseline and of the algorithm with the lowest ideal
+    error, per setting.
 
-    Settings without ideal errors for the baseline or without a choice are left out; the caption names them.
+    Settings without ideal errors for the baseline or without a choice are left out; the caption
+    names them.
     """
 
     def draw(lines: Sequence[BenchmarkLine], name: str, suffix: str) -> Figure | None:
@@ -457,8 +480,9 @@ def baseline_figures(benchmark: Benchmark, baseline: str) -> list[Figure]:
                 f" Left out for want of ideal errors: {'; '.join(omitted)}." if omitted else ""
             )
             caption = (
-                f"Best by ideal: {best_names}. Mean and standard deviation over seeds; worst+gap may exceed 100%. "
-                f"A measure that tells the truth shows the distance of panel (a).{left_out}"
+                f"Best by ideal: {best_names}. Mean and standard deviation over seeds; worst+gap "
+                "may exceed 100%. A measure that tells the truth shows the distance of panel "
+                f"(a).{left_out}"
             )
             return finish(drawn, name, f"{baseline} against the best algorithm{suffix}", caption)
 
@@ -466,7 +490,9 @@ def baseline_figures(benchmark: Benchmark, baseline: str) -> list[Figure]:
 
 
 def scatter_figures(benchmark: Benchmark) -> list[Figure]:
-    """Draw a figure per size: measure over ideal, a point per algorithm, seed and setting, and the line of slope 1."""
+    """Draw a figure per size: measure over ideal, a point per algorithm, seed and setting, and the
+    line of slope 1.
+    """
 
     def draw(lines: Sequence[BenchmarkLine], name: str, suffix: str) -> Figure | None:
         studies = 100 * pd.concat([line.studies[["ideal", *COMPARED]] for line in lines]).astype(
@@ -524,8 +550,9 @@ def scatter_figures(benchmark: Benchmark) -> list[Figure]:
                 {title: MEASURE_STYLE[measure][0] for measure, title in COMPARED.items()},
             )
             caption = (
-                f"{max(map(len, points.values()))} points per measure: one per algorithm, seed and setting. On the "
-                "dashed line a measure equals the ideal error; a flat cloud says that the measure does not see it."
+                f"{max(map(len, points.values()))} points per measure: one per algorithm, seed "
+                "and setting. On the dashed line a measure equals the ideal error; a flat cloud "
+                "says that the measure does not see it."
             )
             return finish(drawn, name, f"Measures against the ideal error{suffix}", caption)
 
@@ -533,7 +560,9 @@ def scatter_figures(benchmark: Benchmark) -> list[Figure]:
 
 
 def _common_level(lines: Sequence[BenchmarkLine]) -> list[float]:
-    """Return the error of a blind guess (percent) where it is the same in all settings; else nothing."""
+    """Return the error of a blind guess (percent) where it is the same in all settings; else
+    nothing.
+    """
     levels = {100 * line.setting.chance.error if line.setting.chance else None for line in lines}
     return [level for level in levels if level is not None] if len(levels) == 1 else []
 
@@ -553,7 +582,8 @@ def rank_figures(benchmark: Benchmark) -> list[Figure]:
 
 
 def rank_diagram(ranking: Ranking, name: str, title: str, subject: str) -> Figure:
-    """Draw mean ranks, labels left for the better half and right for the rest; thick bars join what is not separated.
+    """Draw mean ranks, labels left for the better half and right for the rest; thick bars join what
+    is not separated.
 
     Args:
         ranking: of the algorithms.
@@ -612,12 +642,11 @@ def rank_diagram(ranking: Ranking, name: str, title: str, subject: str) -> Figur
         words = f"critical difference {ranking.difference:.2f}"
         axes.text((1 + end) / 2, -1.4, words, ha="center", va="bottom", fontsize=9)
         caption = (
-            f"{subject} Bars join algorithms whose ranks lie within the critical difference {ranking.difference:.2f} "
-            f"(Nemenyi, alpha = {ranking.alpha:g})"
-            + (
-                "."
-                if ranking.test.p_value_f < ranking.alpha
-                else "; Friedman's test finds no difference at all."
-            )
+            f"{subject} Bars join algorithms whose ranks lie within the critical difference "
+            f"{ranking.difference:.2f} (Nemenyi, alpha = {ranking.alpha:g})"
+        ) + (
+            "."
+            if ranking.test.p_value_f < ranking.alpha
+            else "; Friedman's test finds no difference at all."
         )
         return finish(drawn, name, title, caption)

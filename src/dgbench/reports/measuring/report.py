@@ -1,6 +1,8 @@
-"""``report=measures``: which algorithm is best, by which measure, and how far each measure can be trusted.
+"""``report=measures``: which algorithm is best, by which measure, and how far each measure can be
+trusted.
 
-A section for each setting; before them, where a dataset occurs in several settings, sections over all of these.
+A section for each setting; before them, where a dataset occurs in several settings, sections over
+all of these.
 """
 
 from __future__ import annotations
@@ -72,7 +74,9 @@ from dgbench.validation import Switch
 def benchmark_sections(
     benchmarks: Sequence[Benchmark], statistics: Statistics, baseline: str
 ) -> tuple[list[Section], list[Problem]]:
-    """Build a section over all datasets, then one per benchmark; a refused one holds the reason instead of tables."""
+    """Build a section over all datasets, then one per benchmark; a refused one holds the reason
+    instead of tables.
+    """
     if not benchmarks:
         return [], []
     sections: list[Section] = []
@@ -102,7 +106,10 @@ def _figures(benchmark: Benchmark, baseline: str) -> tuple[list[Figure], list[tu
     omissions = []
     against, scattered = baseline_figures(benchmark, baseline), scatter_figures(benchmark)
     if not against:
-        reason = f"{baseline} has no ideal error, or nothing to be compared with; choose another with report.baseline"
+        reason = (
+            f"{baseline} has no ideal error, or nothing to be compared with; choose another with "
+            "report.baseline"
+        )
         omissions.append(("no figure of the baseline", reason))
     if not scattered:
         omissions.append(("no scatter", "no study has both a practical measure and an ideal error"))
@@ -141,14 +148,22 @@ def _facts(benchmark: Benchmark) -> list[tuple[str, str]]:
 
 
 def benchmark_answer(benchmark: Benchmark) -> list[str]:
-    """Say who ranks first by which measure, and how well worst+gap and average predict the truly best algorithm."""
+    """Say who ranks first by which measure, and how well worst+gap and average predict the truly
+    best algorithm.
+    """
     selected = [
-        f"by {COMPARED[measure]} in {right:.0f} of {number:.0f} (mean cost {percent(cost)} points of ideal error)"
+        (
+            f"by {COMPARED[measure]} in {right:.0f} of {number:.0f} (mean cost {percent(cost)} "
+            "points of ideal error)"
+        )
         for measure, right, number, cost in correct_selections(benchmark).itertuples()
     ]
     if not selected:
         return [
-            "No setting has ideal errors: how well the measures predict the lowest one is not known."
+            (
+                "No setting has ideal errors: how well the measures predict the lowest one is not "
+                "known."
+            )
         ]
     guess = f"a blind guess is right in 1 of {len(benchmark.algorithms)}"
     right = (
@@ -159,7 +174,9 @@ def benchmark_answer(benchmark: Benchmark) -> list[str]:
 
 
 def _ranked_first(benchmark: Benchmark) -> list[str]:
-    """Name the algorithm of lowest mean rank by each measure, and how many others the test separates it from."""
+    """Name the algorithm of lowest mean rank by each measure, and how many others the test
+    separates it from.
+    """
     ranked, _ = rankings(benchmark)
     if not ranked:
         return []
@@ -189,7 +206,9 @@ _MOST_GROUPS = 4
 
 
 def measures_answer(evaluation: Evaluation) -> list[str]:
-    """Say who has the lowest worst+gap (or average error), whether that is decided, and the same of the ideal."""
+    """Say who has the lowest worst+gap (or average error), whether that is decided, and the same of
+    the ideal.
+    """
     if unjudged := no_verdict(evaluation.settings[0].identity):
         return unjudged
     studies = evaluation.studies
@@ -220,7 +239,9 @@ def measures_answer(evaluation: Evaluation) -> list[str]:
 
 
 def _by_seeds(studies: pd.DataFrame, measure: str) -> list[str]:
-    """Count the algorithms that share a set of seeds, where these sets differ: the most common first."""
+    """Count the algorithms that share a set of seeds, where these sets differ: the most common
+    first.
+    """
     table = by_seed(studies, measure)
     groups = Counter(tuple(table.columns[present]) for present in table.notna().to_numpy())
     if len(groups) < 2:
@@ -235,7 +256,9 @@ def _by_seeds(studies: pd.DataFrame, measure: str) -> list[str]:
 
 
 def _truth(evaluation: Evaluation) -> list[str]:
-    """Say who has the lowest ideal error, whether that is decided, and what selecting by measures costs."""
+    """Say who has the lowest ideal error, whether that is decided, and what selecting by measures
+    costs.
+    """
     studies = evaluation.studies
     chosen = selections(studies, ["ideal", *COMPARED])
     best = chosen["ideal", None].names
@@ -263,7 +286,8 @@ def _truth(evaluation: Evaluation) -> list[str]:
     return [f"{'; '.join([text, ', '.join(costs)]) if costs else text}.{apart}"]
 
 
-#: more settings than these are folded away, one line each, so that the tables over all of them are found
+#: more settings than these are folded away, one line each, so that the tables over all of them are
+#: found
 _MOST_OPEN = 3
 
 

@@ -1,4 +1,5 @@
-"""The tables of one setting: measures, errors, selections and rank correlations (Hwang et al. 2024, Tables 1, 5 and 6).
+"""The tables of one setting: measures, errors, selections and rank correlations (Hwang et al. 2024,
+Tables 1, 5 and 6).
 
 How sure they are, from paired resamples: differences, ranks and the chance of being lowest.
 
@@ -62,15 +63,22 @@ FORMULAS = {
 #: terms of the measure reports, explained where they first stand
 WORDS = {
     "held-out environment": "a given environment that the judged model was not trained on.",
-    "worst+gap": "largest held-out error plus the spread of held-out errors over N - 2 (Hwang et al. 2024, eq. 6).",
-    "ideal": "largest error over all environments, known only where all can be tested: the truth that the other "
-    "measures try to predict (eq. 4).",
-    "selection": "how the step and hyperparameters of each model were chosen, from validation data alone unless it "
-    "says oracle.",
+    "worst+gap": (
+        "largest held-out error plus the spread of held-out errors over N - 2 (Hwang et al. 2024, "
+        "eq. 6)."
+    ),
+    "ideal": (
+        "largest error over all environments, known only where all can be tested: the truth that "
+        "the other measures try to predict (eq. 4)."
+    ),
+    "selection": (
+        "how the step and hyperparameters of each model were chosen, from validation data alone "
+        "unless it says oracle."
+    ),
 }
 VERDICTS = (
-    "worse than the leader: its seeds separate the two; not separated: they do not; not the best: another "
-    "algorithm beats it, though the leader does not"
+    "worse than the leader: its seeds separate the two; not separated: they do not; not the best: "
+    "another algorithm beats it, though the leader does not"
 )
 #: the measures that are compared with each other
 COMPARED = {"worst_gap": "worst+gap", "average": "average"}
@@ -80,7 +88,9 @@ ALGORITHM = Column("algorithm", key=True)
 def setting_tables(
     evaluation: Evaluation, statistics: Statistics, noise: Sequence[str] = ()
 ) -> list[Table]:
-    """Build all tables of one setting, those to read first in front; the first one also gets :func:`noise_notes`."""
+    """Build all tables of one setting, those to read first in front; the first one also gets
+    :func:`noise_notes`.
+    """
     measures, (setting,) = measure_table(evaluation), evaluation.settings
     return [
         with_measures(
@@ -101,7 +111,9 @@ def setting_tables(
 
 
 def noise_notes(evaluation: Evaluation, setting: Setting) -> list[str]:
-    """Say whether a setting's lead is below its noise floor, by the settings of the evaluation that repeat it."""
+    """Say whether a setting's lead is below its noise floor, by the settings of the evaluation that
+    repeat it.
+    """
     studies = evaluation.of(setting.title).studies
     measure, title = ranked_by(studies)
     repetitions = {
@@ -116,7 +128,9 @@ def measure_columns() -> list[Column]:
 
 
 def measure_table(evaluation: Evaluation) -> Table:
-    """List every measure of each algorithm, mean ± std over seeds, best first (see :func:`ranked_by`)."""
+    """List every measure of each algorithm, mean ± std over seeds, best first (see
+    :func:`ranked_by`).
+    """
     studies = evaluation.studies
     level = means(by_seed(studies, ranked_by(studies)[0]))
     order = sorted(algorithms_of(studies), key=lambda a: (level.get(a, float("inf")), a))
@@ -193,7 +207,10 @@ def _models_note(setting: Setting, trained_on_tested: bool) -> str:
     if trained_on_tested:
         return TARGET_ORACLE
     if protocol == LOO:
-        return f"Leave-one-out: each column is a model trained on the other {len(setting.given) - 1} environments."
+        return (
+            f"Leave-one-out: each column is a model trained on the other {len(setting.given) - 1} "
+            "environments."
+        )
     if planned is None:
         return f"protocol={protocol}: each column is of the models that held it out."
     often = max(sum(env in tests for tests in planned) for env in setting.given)
@@ -217,14 +234,16 @@ def on_measures(studies: pd.DataFrame) -> list[str]:
     else:
         sentences[0] += " Bold: the lowest, where the seeds separate it from every other one."
         sentences.append(
-            f"Mean ± standard deviation (divisor n-1) over {count} seeds, n below {count} is marked."
+            f"Mean ± standard deviation (divisor n-1) over {count} seeds, n below {count} is "
+            "marked."
         )
         measure, title = ranked_by(studies)
         sentences += resolution(by_seed(studies, measure), title)
     if sampled := sorted(set(studies.loc[studies["sampled"].astype(bool), "algorithm"])):
         sentences.append(
-            f"{', '.join(sampled)}: a prediction depends on the images that are seen with it, so errors are those of a "
-            "pool whose spurious feature was drawn once per environment, not expected ones."
+            f"{', '.join(sampled)}: a prediction depends on the images that are seen with it, so "
+            "errors are those of a pool whose spurious feature was drawn once per environment, "
+            "not expected ones."
         )
     return sentences + _absence_notes(studies)
 
@@ -232,7 +251,10 @@ def on_measures(studies: pd.DataFrame) -> list[str]:
 def on_selection(studies: pd.DataFrame) -> list[str]:
     """Say what the selection table supports."""
     sentences = [
-        "Degradation: ideal error of the selected algorithm less the lowest one, in percentage points (0: truly best).",
+        (
+            "Degradation: ideal error of the selected algorithm less the lowest one, in "
+            "percentage points (0: truly best)."
+        ),
         "Ties are shown as a = b, the first counts.",
     ]
     names, seeds = algorithms_of(studies), seeds_of(studies)
@@ -245,8 +267,9 @@ def on_selection(studies: pd.DataFrame) -> list[str]:
     else:
         word = "seed" if len(seeds) == 1 else "seeds"
         sentences.append(
-            f"{len(seeds)} {word}, {len(names)} algorithms: a blind guess among {len(names)} algorithms is right once "
-            f"in {len(names)}, keep that in mind when counting correct selections."
+            f"{len(seeds)} {word}, {len(names)} algorithms: a blind guess among {len(names)} "
+            f"algorithms is right once in {len(names)}, keep that in mind when counting correct "
+            "selections."
         )
     pools = candidates(studies)
     for seed in seeds:
@@ -271,7 +294,10 @@ def on_correlation(studies: pd.DataFrame) -> list[str]:
     if total == 1:
         return ["1 algorithm: a rank correlation needs 2 or more; train another."]
     sentences = [
-        "1 means that the measure orders the algorithms as the ideal one does. Negative ones are underlined."
+        (
+            "1 means that the measure orders the algorithms as the ideal one does. Negative ones "
+            "are underlined."
+        )
     ]
     if count < 2:
         sentences.append(f"{count} algorithm with all folds: a rank correlation needs 2 or more.")
@@ -281,8 +307,8 @@ def on_correlation(studies: pd.DataFrame) -> list[str]:
         )
     elif count <= 6:
         sentences.append(
-            f"{count} algorithms: even a perfect correlation comes up by chance in 1 of {math.factorial(count)} orders"
-            "; compare more algorithms before ranking the measures."
+            f"{count} algorithms: even a perfect correlation comes up by chance in 1 of "
+            f"{math.factorial(count)} orders; compare more algorithms before ranking the measures."
         )
     pools = candidates(studies)
     if any(len(pools[seed]) < total for seed in seeds):
@@ -299,7 +325,10 @@ def _absence_notes(studies: pd.DataFrame) -> list[str]:
         for text in filter(lambda text: isinstance(text, str), texts):
             lacking.setdefault(text, []).append(f"{study['algorithm']} seed {study['seed']}")
     sentences = [
-        f"{'Every algorithm and seed' if 1 < len(labels) == len(studies) else some_of(labels, 3)}: {text}."
+        (
+            f"{'Every algorithm and seed' if 1 < len(labels) == len(studies) else some_of(labels, 3)}: "
+            f"{text}."
+        )
         for text, labels in lacking.items()
     ]
     if len(sentences) > 6:
@@ -376,7 +405,9 @@ def selection_table(evaluation: Evaluation) -> Table:
 
 
 def correlation_table(evaluation: Evaluation) -> Table:
-    """Correlate the ranks of each practical measure with those of the ideal one, per seed and mean ± std."""
+    """Correlate the ranks of each practical measure with those of the ideal one, per seed and mean
+    ± std.
+    """
     studies = evaluation.studies
     seeds, count = seeds_of(studies), len(algorithms_of(studies))
     columns = [MEASURE, Column("coefficient", key=True)]
@@ -427,10 +458,11 @@ def correlation_table(evaluation: Evaluation) -> Table:
 
 
 def certainty_table(evaluation: Evaluation) -> Table:
-    """List each algorithm's difference to the leader and how it stands, by worst+gap and by average.
+    """List each algorithm's difference to the leader and how it stands, by worst+gap and by
+    average.
 
-    Difference and verdict come from one test, so that an interval excludes 0 exactly where the two are
-    separated.
+    Difference and verdict come from one test, so that an interval excludes 0 exactly where the two
+    are separated.
     """
     studies = evaluation.studies
     names = algorithms_of(studies)
@@ -457,8 +489,8 @@ def certainty_table(evaluation: Evaluation) -> Table:
         notes.append(f"{title}: {verdict.leaders.text} {_leads(verdict)}; {verdict.apart()}")
     tests = f"paired t-tests over seeds, one-sided at 0.05 / {max(2, len(names) - 1)}"
     notes.append(
-        f"One test for interval and verdict: {tests} (Bonferroni over the {len(names)} algorithms), so "
-        "an interval excludes 0 exactly where the seeds separate the two."
+        f"One test for interval and verdict: {tests} (Bonferroni over the {len(names)} "
+        "algorithms), so an interval excludes 0 exactly where the seeds separate the two."
     )
     return table(list(cells.values()), "certainty", "Which differences hold", columns, notes)
 
@@ -485,7 +517,9 @@ def _against_leader(verdict: Verdict, name: str, column: str) -> dict[str, Any]:
 
 
 def lead_table(evaluation: Evaluation) -> Table:
-    """Ask of the first two by each measure how often one of two equal algorithms would lead by as much."""
+    """Ask of the first two by each measure how often one of two equal algorithms would lead by as
+    much.
+    """
     columns = [
         MEASURE,
         Column("leader"),
@@ -527,7 +561,9 @@ def lead_table(evaluation: Evaluation) -> Table:
 
 
 def resampled_table(evaluation: Evaluation, statistics: Statistics) -> Table:
-    """List each algorithm's difference to the lowest and its rank, under resampled seeds and environments."""
+    """List each algorithm's difference to the lowest and its rank, under resampled seeds and
+    environments.
+    """
     samples, absences = resamples(evaluation, statistics)
     names = sorted({name for sample in samples.values() for name in sample.names})
     lines: dict[str, dict[str, Any]] = {name: {"algorithm": name} for name in names}
@@ -591,7 +627,9 @@ def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
 def resamples(
     evaluation: Evaluation, statistics: Statistics
 ) -> tuple[dict[str, Resamples], dict[str, str]]:
-    """Draw resamples of the complete algorithms: measure -> resamples, and measure -> why there are none."""
+    """Draw resamples of the complete algorithms: measure -> resamples, and measure -> why there are
+    none.
+    """
     samples, absences = {}, {}
     for measure in COMPARED:
         matrix = complete(evaluation.studies, [measure])[measure]
@@ -623,8 +661,9 @@ def _intervals_note(
     count = len(seeds_of(evaluation.studies))
     seeds = "seeds are" if count > 1 else "1 seed, only environments are"
     text = (
-        f"[low, high]: {statistics.percent} paired bootstrap interval, {statistics.draws} resamples, widened for the "
-        f"{min(sample.units for sample in samples.values())} units resampled; {seeds} resampled"
+        f"[low, high]: {statistics.percent} paired bootstrap interval, {statistics.draws} "
+        f"resamples, widened for the {min(sample.units for sample in samples.values())} units "
+        f"resampled; {seeds} resampled"
     )
     addition = (
         " (for the average, held-out environments too)"

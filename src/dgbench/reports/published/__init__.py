@@ -1,11 +1,13 @@
 """Tables of papers as small data files, each with its source, to print beside our own numbers.
 
-A file ``<paper>_table<n>.yaml`` holds the table as printed: names of its columns and a block of lines of values
-``mean``, ``mean±error`` or a name, one line per algorithm (by any of its names, which become ours), or in a table of
-shifts per dataset, ``DATASET/ENVIRONMENT`` or ``DATASET/PAIR`` with ``_`` for a space. Arrows are OoD-Bench's -1 and
-+1, ``-`` is no value. Columns under ``printed`` are those that the paper computed from the others. Percent stay percent
-in the file; :meth:`Published.accuracies` gives fractions. ``settings`` says with which keys of a leaderboard, and
-which selection, a table was made; ``seeds`` and ``bar`` what stands behind ±. ``domains`` holds the same by
+A file ``<paper>_table<n>.yaml`` holds the table as printed: names of its columns and a block of
+lines of values ``mean``, ``mean±error`` or a name, one line per algorithm (by any of its names,
+which become ours), or in a table of shifts per dataset, ``DATASET/ENVIRONMENT`` or ``DATASET/PAIR``
+with ``_`` for a space. Arrows are OoD-Bench's -1 and +1, ``-`` is no value. Columns under
+``printed`` are those that the paper computed from the others. Percent stay percent in the file;
+:meth:`Published.accuracies` gives fractions. ``settings`` says with which keys of a leaderboard,
+and which selection, a table was made; ``seeds`` and ``bar`` what stands behind ±. ``domains`` holds
+the same by
 environment: ``columns`` and ``rows`` of each dataset for which they are known.
 """
 
@@ -71,7 +73,8 @@ class Published:
         """
         if self.quantity != "accuracy":
             raise ConfigError(
-                f"{self.name} holds {self.quantity}, no accuracies; choose one of {', '.join(boards())}"
+                f"{self.name} holds {self.quantity}, no accuracies; choose one of "
+                f"{', '.join(boards())}"
             )
         return {
             row: {name: value.mean / 100 for name, value in line.items()}
@@ -79,7 +82,9 @@ class Published:
         }
 
     def averages(self) -> dict[str, float]:
-        """Average over the columns: row -> unrounded mean, in the paper's unit, of the rows that have all."""
+        """Average over the columns: row -> unrounded mean, in the paper's unit, of the rows that
+        have all.
+        """
         whole = {row: line for row, line in self.values.items() if len(line) == len(self.columns)}
         return {
             row: math.fsum(value.mean for value in line.values()) / len(line)
@@ -145,7 +150,8 @@ def _table(name: str, data: Mapping[str, Any]) -> Published:
         row = our_name(algorithm)
         if len(cells) != len(columns) + len(printed):
             raise ConfigError(
-                f"{name}: {row} has {len(cells)} values for {len(columns) + len(printed)} columns; correct it"
+                f"{name}: {row} has {len(cells)} values for {len(columns) + len(printed)} "
+                "columns; correct it"
             )
         body, rest = cells[: len(columns)], cells[len(columns) :]
         if data["quantity"] == "algorithm":

@@ -47,7 +47,9 @@ class Contest:
         return [name for place, name in enumerate(self.names) if separated[:place, place].any()]
 
     def lead_over(self, place: int) -> Interval:
-        """Compute how far the highest is above another one; the interval excludes 0 exactly if it is no rival."""
+        """Compute how far the highest is above another one; the interval excludes 0 exactly if it
+        is no rival.
+        """
         level = 1 - 2 * error_of_each(len(self.names), ALPHA)
         return welch_interval(self.means, self.deviations, self.paper.seeds, 0, place, level)
 
@@ -61,7 +63,9 @@ class Contest:
 
 
 def contests(paper: Published) -> Iterator[Contest]:
-    """Yield a contest per column of accuracies and for their average; of correlations, per row and coefficient."""
+    """Yield a contest per column of accuracies and for their average; of correlations, per row and
+    coefficient.
+    """
     if paper.quantity == "correlation":
         kinds = dict.fromkeys(column.partition("_")[0] for column in paper.columns)
         for row, kind in itertools.product(paper.values, kinds):
@@ -101,7 +105,8 @@ def _contest(paper: Published, column: str, values: dict[str, list[Value]]) -> I
     Args:
         paper: whose values they are.
         column: in which they stand.
-        values: of each name, those that its mean averages; they are independent, since their models share no training.
+        values: of each name, those that its mean averages; they are independent, since their models
+            share no training.
     """
     barred = {
         name: line
@@ -123,7 +128,9 @@ def _contest(paper: Published, column: str, values: dict[str, list[Value]]) -> I
 def deviations_of(
     paper: Published, line: Sequence[Value], column: Iterable[Sequence[Value]]
 ) -> list[float]:
-    """Turn error bars into sample standard deviations; ± 0 is half of the last digit that its column prints."""
+    """Turn error bars into sample standard deviations; ± 0 is half of the last digit that its
+    column prints.
+    """
     deviations = []
     for place, value in enumerate(line):
         digits = max(len(f"{other[place].mean}".partition(".")[2]) for other in column)

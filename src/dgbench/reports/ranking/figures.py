@@ -40,13 +40,17 @@ _NOT_TESTED: dict[str, Any] = {"color": INK, "markerfacecolor": "none"}
 
 
 def leaderboard_figures(leaderboard: Leaderboard) -> list[Figure]:
-    """Draw estimates with intervals, on average and by dataset where there are several, and the mean ranks."""
+    """Draw estimates with intervals, on average and by dataset where there are several, and the
+    mean ranks.
+    """
     figures = [average_figure(leaderboard), dataset_figure(leaderboard), rank_figure(leaderboard)]
     return [figure for figure in figures if figure]
 
 
 def average_figure(leaderboard: Leaderboard) -> Figure | None:
-    """Draw the average accuracy of each algorithm with its interval over seeds, best on top; None without any."""
+    """Draw the average accuracy of each algorithm with its interval over seeds, best on top; None
+    without any.
+    """
     level = leaderboard.level
     if not level:
         return None
@@ -75,7 +79,9 @@ def average_figure(leaderboard: Leaderboard) -> Figure | None:
 
 
 def dataset_figure(leaderboard: Leaderboard) -> Figure | None:
-    """Draw accuracies on each dataset, algorithms in the order of their average; None for a single dataset."""
+    """Draw accuracies on each dataset, algorithms in the order of their average; None for a single
+    dataset.
+    """
     if len(leaderboard.datasets) < 2:
         return None
     level = leaderboard.level
@@ -100,10 +106,12 @@ def dataset_figure(leaderboard: Leaderboard) -> Figure | None:
 
 
 def rank_figure(leaderboard: Leaderboard) -> Figure | None:
-    """Draw mean ranks with Nemenyi's critical difference; None for fewer than 3 algorithms or 2 blocks.
+    """Draw mean ranks with Nemenyi's critical difference; None for fewer than 3 algorithms or 2
+    blocks.
 
-    Blocks must be independent of one another. Datasets are, so with several of them each is a block (accuracies are
-    means over seeds); the seeds of one dataset are too, but environments are not: their models share training data.
+    Blocks must be independent of one another. Datasets are, so with several of them each is a block
+    (accuracies are means over seeds); the seeds of one dataset are too, but environments are not:
+    their models share training data.
     """
     averages = [dataset.averages for dataset in leaderboard.datasets]
     if len(averages) > 1:
@@ -111,9 +119,15 @@ def rank_figure(leaderboard: Leaderboard) -> Figure | None:
         names = sorted(set.intersection(*(set(level) for level in levels)))
         blocks = [[-level[name] for name in names] for level in levels]
         kinds = {str(dataset.identity["dataset"]) for dataset in leaderboard.datasets}
-        text = f"Mean rank over {len(averages)} datasets (blocks), 1 is the highest accuracy, means over seeds."
+        text = (
+            f"Mean rank over {len(averages)} datasets (blocks), 1 is the highest accuracy, means "
+            "over seeds."
+        )
         if len(kinds) < len(averages):
-            text += " Forms of one dataset share their images, so the test sees more blocks than there is evidence."
+            text += (
+                " Forms of one dataset share their images, so the test sees more blocks than "
+                "there is evidence."
+            )
     else:
         judged = comparable(averages[0])
         names, seeds, blocks = (
@@ -122,8 +136,8 @@ def rank_figure(leaderboard: Leaderboard) -> Figure | None:
             (-judged.to_numpy().T).tolist(),
         )
         text = (
-            f"Mean rank over {len(seeds)} seeds (blocks), 1 is the highest average accuracy. It speaks of other seeds "
-            "on this dataset, not of other datasets or environments."
+            f"Mean rank over {len(seeds)} seeds (blocks), 1 is the highest average accuracy. It "
+            "speaks of other seeds on this dataset, not of other datasets or environments."
         )
     try:
         ranking = Ranking.of(names, np.array(blocks).reshape(len(blocks), len(names)))
@@ -136,7 +150,8 @@ def rank_figure(leaderboard: Leaderboard) -> Figure | None:
 def _dots(
     axes: Any, order: Sequence[str], level: Mapping[str, float], accuracies: pd.DataFrame
 ) -> None:
-    """Draw one line per algorithm, the first on top: a dot at its level, and the interval of its seeds.
+    """Draw one line per algorithm, the first on top: a dot at its level, and the interval of its
+    seeds.
 
     Args:
         axes: empty.
@@ -177,7 +192,8 @@ def _dots(
 def _draw_chance(
     panels: Sequence[Any], levels: Sequence[Mapping[str, float]], label: str = ""
 ) -> str:
-    """Draw the accuracy of a blind guess as a dashed line where results are near; return the caption's sentence.
+    """Draw the accuracy of a blind guess as a dashed line where results are near; return the
+    caption's sentence.
 
     Args:
         panels: with the results.
@@ -216,7 +232,9 @@ def _broken(name: str, letters: int) -> str:
 
 
 def _places(order: Sequence[str]) -> tuple[dict[str, float], float]:
-    """Compute each algorithm's distance from the top and the height of all, in lines: long names take several."""
+    """Compute each algorithm's distance from the top and the height of all, in lines: long names
+    take several.
+    """
     places, top = {}, 0.0
     for algorithm in order:
         lines = 1 + 0.75 * _broken(algorithm, _LETTERS).count("\n")
@@ -237,10 +255,14 @@ def _caption(panels: Sequence[pd.DataFrame]) -> str:
     pairs = zip(panels, compared, strict=True)
     hollow = {str(name) for panel, judged in pairs for name in panel.index.difference(judged.index)}
     text = (
-        "Line: 95% t interval over seeds, on the same data. Blue: may be the best (one that varies much between seeds "
-        "is hard to rule out); gray: worse than another, by paired t-tests over seeds, 95% for all of them together. "
-        "Intervals may overlap where such a test separates two."
+        "Line: 95% t interval over seeds, on the same data. Blue: may be the best (one that "
+        "varies much between seeds is hard to rule out); gray: worse than another, by paired "
+        "t-tests over seeds, 95% for all of them together. Intervals may overlap where such a "
+        "test separates two."
     )
     if not hollow:
         return text
-    return f"{text} Hollow: other seeds than most, neither tested nor ruled out ({', '.join(sorted(hollow))})."
+    return (
+        f"{text} Hollow: other seeds than most, neither tested nor ruled out "
+        f"({', '.join(sorted(hollow))})."
+    )

@@ -1,4 +1,5 @@
-"""What leaderboards are made of: test accuracies by dataset, algorithm, seed and tested environment.
+"""What leaderboards are made of: test accuracies by dataset, algorithm, seed and tested
+environment.
 
 Where one is missing, why, and the command that fills it."""
 
@@ -45,9 +46,10 @@ _COLUMNS = ("algorithm", "seed", "env", "accuracy", "images", "accuracy.reason")
 class RankedDataset:
     """One column of a leaderboard.
 
-    ``accuracies`` has one line per algorithm, seed and tested environment: ``algorithm`` (as tables name it),
-    ``seed``, ``env``, ``accuracy`` (a fraction, the mean over the runs that test there; NaN where it is missing),
-    ``accuracy.reason`` (why, with the command that fills it) and ``images`` (tested ones).
+    ``accuracies`` has one line per algorithm, seed and tested environment: ``algorithm`` (as tables
+    name it), ``seed``, ``env``, ``accuracy`` (a fraction, the mean over the runs that test there;
+    NaN where it is missing), ``accuracy.reason`` (why, with the command that fills it) and
+    ``images`` (tested ones).
     """
 
     title: str  #: unique on its leaderboard
@@ -56,7 +58,8 @@ class RankedDataset:
     accuracies: pd.DataFrame
     folder: Path  #: of any of its runs
     examples: Mapping[str, SelectedRun]  #: algorithm -> any of its runs on the leaderboard
-    #: reference -> its mean accuracy over the environments; empty where the number of classes is not known
+    #: reference -> its mean accuracy over the environments; empty where the number of classes is
+    #: not known
     chance: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
@@ -87,8 +90,8 @@ class RankedDataset:
 class Leaderboard:
     """Results that may be ranked together: algorithms by datasets.
 
-    ``runs`` has one line per run that counts: ``dataset`` (a title), ``algorithm``, ``seed``, ``run`` (hash),
-    ``folder``.
+    ``runs`` has one line per run that counts: ``dataset`` (a title), ``algorithm``, ``seed``,
+    ``run`` (hash), ``folder``.
     """
 
     title: str  #: unique among the leaderboards of a report
@@ -104,7 +107,9 @@ class Leaderboard:
 
     @cached_property
     def level(self) -> dict[str, float]:
-        """Algorithm -> unrounded mean over the datasets of the means over seeds, best first; complete ones alone."""
+        """Algorithm -> unrounded mean over the datasets of the means over seeds, best first;
+        complete ones alone.
+        """
         levels = [means(dataset.averages) for dataset in self.datasets]
         names = set.intersection(*(set(level) for level in levels))
         whole = {name: mean([level[name] for level in levels]) for name in names}
@@ -112,7 +117,9 @@ class Leaderboard:
 
     @cached_property
     def averages(self) -> pd.DataFrame:
-        """Algorithm x seed: mean over the datasets of the ranked algorithms; NaN for a seed that lacks one."""
+        """Algorithm x seed: mean over the datasets of the ranked algorithms; NaN for a seed that
+        lacks one.
+        """
         order = list(self.level)
         seeds = sorted(set().union(*(dataset.averages.columns for dataset in self.datasets)))
         first, *others = (
@@ -128,7 +135,9 @@ class Leaderboard:
         return {name: mean([dataset.chance[name] for dataset in self.datasets]) for name in names}
 
     def repetitions(self, boards: Sequence[Leaderboard]) -> dict[str, pd.DataFrame]:
-        """Collect the averages of the leaderboards that repeat this one (:func:`repeats`), by their ``seed_moves``."""
+        """Collect the averages of the leaderboards that repeat this one (:func:`repeats`), by their
+        ``seed_moves``.
+        """
         return {
             board.identity["seed_moves"]: board.averages
             for board in boards
@@ -145,7 +154,9 @@ class Leaderboard:
 
     @property
     def trained_on_tested(self) -> bool:
-        """Whether the models saw other images of the environments that they are tested in (``target_oracle``)."""
+        """Whether the models saw other images of the environments that they are tested in
+        (``target_oracle``).
+        """
         return any(trained_on_tested(dataset.identity) for dataset in self.datasets)
 
 
@@ -178,7 +189,10 @@ def leaderboards(
             if environments and any(not run.reason for run in group.runs):
                 shown.append((group, environments, plan))
             else:
-                place = f"{variant_text(identity)}, protocol {identity['protocol']}, {len(group.runs)} runs"
+                place = (
+                    f"{variant_text(identity)}, protocol {identity['protocol']}, "
+                    f"{len(group.runs)} runs"
+                )
                 reason = "every tested environment is one that chooses among models"
                 if environments:
                     reason = f"no run counts, e.g. {group.runs[0].reason or 'none has rows'}"
@@ -225,7 +239,9 @@ def leaderboards(
 
 
 def _title(identity: Mapping[str, Any], datasets: Sequence[RankedDataset]) -> str:
-    """Compose a title of network, initial weights, tuning, protocol, and whatever else a leaderboard is split by."""
+    """Compose a title of network, initial weights, tuning, protocol, and whatever else a
+    leaderboard is split by.
+    """
     unusual = (item for item in identity.items() if item not in _USUAL)
     title = ", ".join(_WORDS.get(key, "{}").format(value) for key, value in unusual)
     oracle = any(trained_on_tested(dataset.identity) for dataset in datasets)
@@ -239,7 +255,8 @@ def _accuracies(
     tests: pd.DataFrame,
     selected: Selected,
 ) -> tuple[list[dict[str, Any]], list[Problem]]:
-    """List every environment of one algorithm and seed; and one problem that names all that is missing.
+    """List every environment of one algorithm and seed; and one problem that names all that is
+    missing.
 
     Args:
         environments: those that are reported.
@@ -268,7 +285,10 @@ def _accuracies(
     problems, fill = [], ""
     if missing:
         folds = [fold for _, fold in missing.values()]
-        fill = f"To fill: run it where the sweep was made (trial {identity['seed']}) and import the folder again"
+        fill = (
+            f"To fill: run it where the sweep was made (trial {identity['seed']}) and import the "
+            "folder again"
+        )
         if not identity["code"].startswith(IMPORTED):
             fill = f"To fill: {filling_command(Path(runs[0].folder), folds if all(folds) else [])}"
         gaps = [
@@ -291,7 +311,9 @@ def _accuracies(
 def _why_missing(
     held_out: HeldOut, runs: Sequence[SelectedRun], selected: Selected
 ) -> tuple[str, str]:
-    """Say why an algorithm and seed have no result in a set of tested environments; and its fold, empty if unknown."""
+    """Say why an algorithm and seed have no result in a set of tested environments; and its fold,
+    empty if unknown.
+    """
     folds = [frozenset(tests) for tests in tested_by_fold(runs[0].identity) or []]
     fold = str(folds.index(held_out)) if held_out in folds else ""
     for run in runs:
@@ -310,7 +332,8 @@ def _why_missing(
 def planned(identity: Mapping[str, Any], present: Sequence[HeldOut]) -> list[HeldOut]:
     """List the sets of environments that a complete study tests in, in the order of its folds.
 
-    Where neither the identity nor the given environments tell, they are those that any run was tested in.
+    Where neither the identity nor the given environments tell, they are those that any run was
+    tested in.
     """
     folds = tested_by_fold(identity)
     if folds is not None:

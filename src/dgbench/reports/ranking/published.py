@@ -61,12 +61,14 @@ def _user_tables(file: str) -> Sequence[Published]:
     if papers := read_table(file).published:
         return papers
     raise ConfigError(
-        f"report.published: {file} holds no means ± standard errors; read its runs with import=table"
+        f"report.published: {file} holds no means ± standard errors; read its runs with "
+        "import=table"
     )
 
 
 def baseline_of(name: str | None, levels: Mapping[str, Mapping[str, float]]) -> Baseline | None:
-    """Find the leaderboard to compare places with: one of ours by its title, or a published one by its name.
+    """Find the leaderboard to compare places with: one of ours by its title, or a published one by
+    its name.
 
     Raises:
         ConfigError: there is neither.
@@ -79,13 +81,16 @@ def baseline_of(name: str | None, levels: Mapping[str, Mapping[str, float]]) -> 
         (theirs,) = published_boards([name])
     except ConfigError as problem:
         raise ConfigError(
-            f"report.baseline: {problem}; or name one of ours: {'; '.join(levels) or 'there is none'}"
+            f"report.baseline: {problem}; or name one of ours: "
+            f"{'; '.join(levels) or 'there is none'}"
         ) from None
     return Baseline(_title(theirs), theirs.averages())
 
 
 def standing_section(theirs: Published) -> Section:
-    """Show means with standard errors as a leaderboard, with who leads and from whom the errors separate it."""
+    """Show means with standard errors as a leaderboard, with who leads and from whom the errors
+    separate it.
+    """
     return Section(
         slug(theirs.name), theirs.title, [standing_table(theirs)], answer=standing_answer(theirs)
     )
@@ -126,7 +131,9 @@ def _stated(column: str, value: Value | None, reason: str) -> dict[str, Any]:
 
 
 def standing_answer(theirs: Published) -> list[str]:
-    """Say whether it is decided who has the highest average, and which differences such error bars find."""
+    """Say whether it is decided who has the highest average, and which differences such error bars
+    find.
+    """
     judged = theirs if theirs.seeds else replace(theirs, seeds=_MANY, bar="standard_error")
     contest = next((one for one in contests(judged) if one.column == "average"), None)
     if contest is None:
@@ -140,8 +147,10 @@ def standing_answer(theirs: Published) -> list[str]:
     numbers = verdict.numbers("average accuracy", contest.means[0] / 100, above=True)
     answer = [
         verdict.headline("average accuracy"),
-        f"{numbers}. {verdict.apart()} Such error bars find differences of {decimal(points, 1)} points "
-        "with 80% power (median over pairs).",
+        (
+            f"{numbers}. {verdict.apart()} Such error bars find differences of "
+            f"{decimal(points, 1)} points with 80% power (median over pairs)."
+        ),
     ]
     if not theirs.seeds:
         text = "How many seeds there were is not known, and few tell less: say import.seeds=N."
@@ -173,7 +182,8 @@ def _verdict_of(contest: Contest, theirs: Published) -> Verdict:
 
 
 def beside_tables(leaderboard: Leaderboard, theirs: Published, selection: str) -> list[Table]:
-    """Compare every algorithm and column of both, by dataset and by environment: ours, theirs and the difference.
+    """Compare every algorithm and column of both, by dataset and by environment: ours, theirs and
+    the difference.
 
     Args:
         leaderboard: ours.
@@ -190,7 +200,9 @@ def beside_tables(leaderboard: Leaderboard, theirs: Published, selection: str) -
 
 
 def _restricted_to_network(leaderboard: Leaderboard, theirs: Published) -> Published:
-    """Restrict a table of networks, all with ERM, to the leaderboard's network; return other tables as they are."""
+    """Restrict a table of networks, all with ERM, to the leaderboard's network; return other tables
+    as they are.
+    """
     row = theirs.match.format(**_network(leaderboard))
     return (
         replace(theirs, values={"erm": theirs.values[row]} if row in theirs.values else {})
@@ -200,7 +212,9 @@ def _restricted_to_network(leaderboard: Leaderboard, theirs: Published) -> Publi
 
 
 def _network(leaderboard: Leaderboard) -> dict[str, Any]:
-    """Return network and protocol of a leaderboard, its initial weights without the hash of their file."""
+    """Return network and protocol of a leaderboard, its initial weights without the hash of their
+    file.
+    """
     return {**leaderboard.identity, "init": str(leaderboard.identity["init"]).partition(":")[0]}
 
 
@@ -252,7 +266,8 @@ def _comparison(leaderboard: Leaderboard, theirs: Published, settings: str) -> T
 def gap_section(
     boards: Sequence[Leaderboard], folders: Any
 ) -> tuple[Section | None, list[Problem]]:
-    """Compare linear probing with fine-tuning in every environment, beside distances (Yu et al. 2024, Table 2).
+    """Compare linear probing with fine-tuning in every environment, beside distances (Yu et al.
+    2024, Table 2).
 
     Args:
         boards: leaderboards; those that differ in nothing but tuning are compared.
@@ -368,7 +383,8 @@ def _accuracies(leaderboard: Leaderboard) -> dict[tuple[str, str, str], float]:
 def agreement_section(
     levels: Mapping[str, Mapping[str, float]], tables: Sequence[Published]
 ) -> Section | None:
-    """Compare leaderboards: all places, and Spearman's correlation of each pair; None for fewer than two of them.
+    """Compare leaderboards: all places, and Spearman's correlation of each pair; None for fewer
+    than two of them.
 
     Args:
         levels: title of our leaderboard -> algorithm -> mean accuracy.
@@ -394,7 +410,10 @@ def _settings_note(leaderboard: Leaderboard, theirs: Published, selection: str) 
         if ours[key] != text
     ]
     if contrasts:
-        return f"Not the same settings: {'; '.join(contrasts)}. Data and budgets may differ too: see the facts above."
+        return (
+            f"Not the same settings: {'; '.join(contrasts)}. Data and budgets may differ too: see "
+            "the facts above."
+        )
     named = ", ".join(f"{key} {text}" for key, text in theirs.settings.items())
     return f"The same here as there: {named}. Data and budgets may differ: see the facts above."
 
@@ -456,7 +475,10 @@ def _correlations(boards: Mapping[str, Mapping[str, float]]) -> Table:
         *(Column(title, unit="correlation") for title in boards),
     ]
     notes = [
-        "Spearman's rank correlation of the averages, over the algorithms of both (n where fewer than the line has)."
+        (
+            "Spearman's rank correlation of the averages, over the algorithms of both (n where "
+            "fewer than the line has)."
+        )
     ]
     return table(
         lines, "leaderboard_correlation", "Rank correlation between leaderboards", columns, notes

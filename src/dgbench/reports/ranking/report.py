@@ -60,11 +60,19 @@ from dgbench.validation import Folders, Refusal
 
 #: terms of the leaderboards, explained where they first stand
 WORDS = {
-    "average accuracy": "mean over the held-out environments of a dataset, then over the datasets; higher is better.",
+    "average accuracy": (
+        "mean over the held-out environments of a dataset, then over the datasets; higher is "
+        "better."
+    ),
     "held-out environment": MEASURE_WORDS["held-out environment"],
-    "ranking score": "datasets on which an algorithm is above the reference's error bar, less those on which it is "
-    "below (Ye et al. 2022).",
-    "oracle gap": "what choosing step and hyperparameters by test accuracy itself would gain (Zhang et al. 2023).",
+    "ranking score": (
+        "datasets on which an algorithm is above the reference's error bar, less those on which "
+        "it is below (Ye et al. 2022)."
+    ),
+    "oracle gap": (
+        "what choosing step and hyperparameters by test accuracy itself would gain (Zhang et al. "
+        "2023)."
+    ),
     "selection": MEASURE_WORDS["selection"],
 }
 
@@ -123,9 +131,11 @@ class LeaderboardReport(Report):
         shifts_from: folders with ``shifts.jsonl``, whose estimates take the place of ``shifts``.
         shifts_estimator: which of them count where there are several, see
             :func:`~dgbench.reports.ranking.tables.shift_split`.
-        distances_from: folders with ``shifts.jsonl`` of ``estimator=[frechet]``, beside what linear probing gains.
+        distances_from: folders with ``shifts.jsonl`` of ``estimator=[frechet]``, beside what linear
+            probing gains.
         epochs: evaluations at the end of a run over which its variance is taken.
-        baseline: leaderboard that places are compared with: a published table's name or a title of ours.
+        baseline: leaderboard that places are compared with: a published table's name or a title of
+            ours.
         published: names of published tables to print beside ours.
     """
 
@@ -155,8 +165,8 @@ class LeaderboardReport(Report):
     def _together(self) -> Self:
         if self.shifts_estimator is not None and self.shifts_from is None:
             raise ConfigError(
-                f"report.shifts_estimator={self.shifts_estimator} chooses among the estimates of report.shifts_from, "
-                "which is null; name their folders there, or leave it out"
+                f"report.shifts_estimator={self.shifts_estimator} chooses among the estimates of "
+                "report.shifts_from, which is null; name their folders there, or leave it out"
             )
         return self
 

@@ -1,7 +1,8 @@
 """The tables of one leaderboard.
 
-Accuracy by dataset and by environment (Zhang et al. 2023, section 5.1); OoD-Bench's ranking score (Ye et al. 2022,
-section 3.2); how much a result depends on the epoch, the seed and an oracle (Zhang et al. 2023, section 5.4, Table 4).
+Accuracy by dataset and by environment (Zhang et al. 2023, section 5.1); OoD-Bench's ranking score
+(Ye et al. 2022, section 3.2); how much a result depends on the epoch, the seed and an oracle (Zhang
+et al. 2023, section 5.4, Table 4).
 """
 
 from __future__ import annotations
@@ -75,12 +76,14 @@ def leaderboard_table(
     baseline: Baseline | None = None,
     repetitions: Mapping[str, pd.DataFrame] | None = None,
 ) -> Table:
-    """List every dataset, their average, the place and how it moved, one line per algorithm, best first.
+    """List every dataset, their average, the place and how it moved, one line per algorithm, best
+    first.
 
     Args:
         kind: error bar over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
         baseline: leaderboard that places are compared with.
-        repetitions: averages whose seeds move a part of its chance alone, see :meth:`Leaderboard.repetitions`.
+        repetitions: averages whose seeds move a part of its chance alone, see
+            :meth:`Leaderboard.repetitions`.
     """
     level = leaderboard.level
     order = [*level, *(name for name in leaderboard.algorithms if name not in level)]
@@ -157,7 +160,8 @@ def _places(
 def dataset_table(
     leaderboard: Leaderboard, dataset: RankedDataset, kind: str = "domainbed", divisor: str = "K-1"
 ) -> Table:
-    """List every test environment, their average, the accuracy over all images, the deviation, per algorithm.
+    """List every test environment, their average, the accuracy over all images, the deviation, per
+    algorithm.
 
     Args:
         kind: error bar over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
@@ -196,15 +200,19 @@ def dataset_table(
     summaries = [_summary(line, dataset, divisor) for line in lines.to_dict("records")]
     lines = lines.join(pd.DataFrame(summaries))
     notes = [
-        f"Higher is better. {_BOLD} ± {SPREADS[kind]}. Std over the K={len(dataset.environments)} test environments of "
-        f"the means over seeds, divisor {_DIVISORS[divisor]}.",
+        (
+            f"Higher is better. {_BOLD} ± {SPREADS[kind]}. Std over the "
+            f"K={len(dataset.environments)} test environments of the means over seeds, divisor "
+            f"{_DIVISORS[divisor]}."
+        ),
         _tested(dataset),
         *([] if _images(dataset) else ["Overall is absent: the number of test images is unknown."]),
         *accuracy_note({dataset.title: dataset.chance}),
     ]
     if dataset.identity["protocol"] == LOO and len(dataset.environments) > 1:
         notes.append(
-            "Leave-one-out: every environment has another model, so std mixes models and environments."
+            "Leave-one-out: every environment has another model, so std mixes models and "
+            "environments."
         )
     environments = "tested" if trained_on_tested(dataset.identity) else "held-out"
     title = f"{dataset.title}: accuracy in each {environments} environment"
@@ -221,7 +229,10 @@ def chosen_table(leaderboard: Leaderboard, choices: Sequence[Choice]) -> Table:
     runs = leaderboard.runs.sort_values("algorithm", kind="stable")
     models = choices_table([by_run[key] for key in zip(runs["run"], runs["folder"], strict=True)])
     algorithm, *columns = models.columns
-    note = "Every cell above is made of these models alone; report=hparams prints them with all candidates."
+    note = (
+        "Every cell above is made of these models alone; report=hparams prints them with all "
+        "candidates."
+    )
     columns = [algorithm, Column("dataset", key=True), *columns]
     lines = models.frame.assign(dataset=runs["dataset"].tolist())
     return table(lines, "chosen", "Chosen steps and hyperparameters", columns, [note], detail=True)
@@ -253,7 +264,9 @@ def _attempt(name: str, function: Callable[[], float]) -> dict[str, Any]:
 
 
 def _images(dataset: RankedDataset) -> dict[str, float]:
-    """Count the test images of each environment; empty where every row says 1, so that the number is not known."""
+    """Count the test images of each environment; empty where every row says 1, so that the number
+    is not known.
+    """
     rows = dataset.accuracies.dropna(subset="images")
     images = {
         str(env): float(count) for env, count in zip(rows["env"], rows["images"], strict=True)
@@ -277,11 +290,13 @@ def _notes(leaderboard: Leaderboard, order: Sequence[str], baseline: Baseline | 
     if seeds:
         notes.append(f"n = {seeds[0]}{f' to {seeds[-1]}' if len(seeds) > 1 else ''} seeds.")
     notes.append(
-        f"Higher is better. {_BOLD} Seeds that lack an environment are left out of the mean (n marked)."
+        f"Higher is better. {_BOLD} Seeds that lack an environment are left out of the mean (n "
+        "marked)."
     )
     if unranked := [name for name in order if name not in level]:
         notes.append(
-            f"Without a place, since a dataset is missing: {', '.join(unranked)}; the reasons stand below."
+            f"Without a place, since a dataset is missing: {', '.join(unranked)}; the reasons "
+            "stand below."
         )
     if seeds and seeds[0] == 1:
         notes.append("1 seed has no error bar, and any place here may be its luck.")
@@ -289,7 +304,8 @@ def _notes(leaderboard: Leaderboard, order: Sequence[str], baseline: Baseline | 
     if baseline:
         shared = len(baseline.means.keys() & level.keys())
         notes.append(
-            f"Δ rank: places won against {baseline.title}, ranked among the {shared} algorithms of both."
+            f"Δ rank: places won against {baseline.title}, ranked among the {shared} algorithms "
+            "of both."
         )
     return notes
 
@@ -308,7 +324,9 @@ class ShiftSplit:
     problems: Sequence[Problem] = field(default=())  #: of the estimates' files
 
     def of(self, identity: Mapping[str, Any]) -> str:
-        """Look up the shift that dominates a dataset: ``diversity``, ``correlation`` or :data:`OTHER`."""
+        """Look up the shift that dominates a dataset: ``diversity``, ``correlation`` or
+        :data:`OTHER`.
+        """
         if self.estimated is None:
             return self.named.get(str(identity["dataset"]), OTHER)
         return self.estimated.get(form_of(identity), OTHER)
@@ -319,8 +337,11 @@ class ShiftSplit:
         if self.estimated is None:
             return []
         return [
-            f"Kinds of shift: estimated ({self.source}). Under other: datasets that were not estimated in this form, "
-            "and those whose intervals do not say that one kind dominates."
+            (
+                f"Kinds of shift: estimated ({self.source}). Under other: datasets that were not "
+                "estimated in this form, and those whose intervals do not say that one kind "
+                "dominates."
+            )
         ]
 
 
@@ -334,8 +355,8 @@ def shift_split(
     Args:
         named: dataset -> kind, of the configuration.
         folders: with ``shifts.jsonl``; None takes what is named.
-        estimator: which estimates count where the folders hold several: its name, or the title of a section of
-            ``report=shift``.
+        estimator: which estimates count where the folders hold several: its name, or the title of a
+            section of ``report=shift``.
 
     Raises:
         RecordError: there are no rows.
@@ -363,7 +384,8 @@ def shift_split(
 def _chosen(settings: Sequence[ShiftSetting], name: str | None) -> ShiftSetting:
     if not settings:
         raise ConfigError(
-            "report.shifts_from holds no diversity and correlation shift; estimate them with estimator=[joint]"
+            "report.shifts_from holds no diversity and correlation shift; estimate them with "
+            "estimator=[joint]"
         )
     picks = [
         setting
@@ -378,7 +400,8 @@ def _chosen(settings: Sequence[ShiftSetting], name: str | None) -> ShiftSetting:
         else f" is needed, for there are {len(picks)} estimates"
     )
     raise ConfigError(
-        f"report.shifts_estimator{problem}; name one of: {'; '.join(setting.title for setting in settings)}"
+        f"report.shifts_estimator{problem}; name one of: "
+        f"{'; '.join(setting.title for setting in settings)}"
     )
 
 
@@ -388,7 +411,8 @@ Score = tuple[int | None, str]  # or None and why
 def score_table(
     leaderboard: Leaderboard, reference: str, shifts: ShiftSplit, kind: str = "domainbed"
 ) -> Table | None:
-    """Sum the ranking scores of each algorithm, highest first; None without the reference or without any other.
+    """Sum the ranking scores of each algorithm, highest first; None without the reference or
+    without any other.
 
     Args:
         reference: algorithm whose error bar decides.
@@ -428,8 +452,11 @@ def score_table(
         Column("score", unit="signed", help="sum over all datasets"),
     ]
     notes = [
-        f"-1, 0 or +1: the mean accuracy is below, within (ends included) or above the error bar of {reference} "
-        f"({SPREADS[kind]}); summed over datasets. It does not compare two others (Ye et al. 2022).",
+        (
+            "-1, 0 or +1: the mean accuracy is below, within (ends included) or above the error "
+            f"bar of {reference} ({SPREADS[kind]}); summed over datasets. It does not compare two "
+            "others (Ye et al. 2022)."
+        ),
         *shifts.notes,
     ]
     return table(lines, "ranking_score", f"Ranking score against {reference}", columns, notes)
@@ -459,14 +486,16 @@ def _sum(column: str, scores: Sequence[Score]) -> dict[str, Any]:
     )
 
 
-#: what runs share among which an oracle may choose; other folds and protocols may test in the same environments
+#: what runs share among which an oracle may choose; other folds and protocols may test in the same
+#: environments
 _SEARCH = keys(Role.DATA | Role.NETWORK)
 
 
 def test_curves(
     collection: Collection, selected: Selected, unreported: Sequence[str], epochs: int
 ) -> pd.DataFrame:
-    """Compute how the mean test accuracy over a run's tested environments changes over its evaluations.
+    """Compute how the mean test accuracy over a run's tested environments changes over its
+    evaluations.
 
     Args:
         collection: what was collected.
@@ -475,9 +504,10 @@ def test_curves(
         epochs: how many of the last evaluations make ``deviation``.
 
     Returns:
-        One line per run that counts: ``run`` (hash), ``folder``, ``deviation`` (standard deviation over its last
-        evaluations, divisor n-1), ``gap`` (highest accuracy of any evaluation of any draw with the same seed and
-        tested environments, less that at the selected step). Fractions; NaN where there is none.
+        One line per run that counts: ``run`` (hash), ``folder``, ``deviation`` (standard deviation
+        over its last evaluations, divisor n-1), ``gap`` (highest accuracy of any evaluation of any
+        draw with the same seed and tested environments, less that at the selected step). Fractions;
+        NaN where there is none.
     """
     rows = finished_rows(collection)
     records = records_of(rows, [RunKey("")] * len(collection.runs))
@@ -520,7 +550,8 @@ def test_curves(
 
 
 def variance_table(leaderboard: Leaderboard, curves: pd.DataFrame, epochs: int) -> Table:
-    """List per dataset std over the last evaluations, std over seeds and gain of an oracle, beside published ones.
+    """List per dataset std over the last evaluations, std over seeds and gain of an oracle, beside
+    published ones.
 
     Args:
         curves: of :func:`test_curves`.
@@ -563,9 +594,11 @@ def variance_table(leaderboard: Leaderboard, curves: pd.DataFrame, epochs: int) 
             if any(f"{name} published" in line for line in lines):
                 columns.append(Column(f"{name} published", unit="points", help=theirs.source))
     notes = [
-        f"In percentage points of accuracy. epoch: the last {epochs} evaluations of a run, divisor n-1, mean over "
-        "runs; seed: divisor n-1; gap: what choosing step and draw by test accuracy itself would gain (Zhang et al. "
-        "2023, Table 4)."
+        (
+            f"In percentage points of accuracy. epoch: the last {epochs} evaluations of a run, "
+            "divisor n-1, mean over runs; seed: divisor n-1; gap: what choosing step and draw by "
+            "test accuracy itself would gain (Zhang et al. 2023, Table 4)."
+        )
     ]
     title = "Variance over epochs and seeds, and the oracle gap"
     return table(lines, "variance", title, columns, notes, detail=True)

@@ -1,6 +1,9 @@
-"""Finds run folders and reads their rows into one compact table. Whatever cannot be used is named, never dropped.
+"""Finds run folders and reads their rows into one compact table.
 
-One record per run: which of several is used, whether they agree, which text counts, which are repetitions.
+Whatever cannot be used is named, never dropped.
+
+One record per run: which of several is used, whether they agree, which text counts, which are
+repetitions.
 """
 
 from __future__ import annotations
@@ -78,8 +81,8 @@ _UNUSABLE = {
 class Collection:
     """All rows under some roots.
 
-    ``rows`` has one line per row: ``run`` (position in ``runs``), ``step``, ``env``, ``subset``, ``env_held_out``,
-    ``seen``, ``wrong``, ``loss``, in the order they were written.
+    ``rows`` has one line per row: ``run`` (position in ``runs``), ``step``, ``env``, ``subset``,
+    ``env_held_out``, ``seen``, ``wrong``, ``loss``, in the order they were written.
     """
 
     runs: list[Run]
@@ -94,13 +97,15 @@ class Collection:
 def collect(
     roots: str | Path | Iterable[str | Path], cache: bool = False, repeated: bool = False
 ) -> Collection:
-    """Read every run folder under ``roots``, recursively, and the archives of runs that are roots or lie in one.
+    """Read every run folder under ``roots``, recursively, and the archives of runs that are roots
+    or lie in one.
 
     Args:
         roots: folders and archives, or one.
-        cache: keep the rows of many runs in a hidden file of the folder that was searched, and read from there those
-            that have not changed; see :mod:`dgbench.reports.reading.row_files`.
-        repeated: keep every record of a run, where several folders have it, e.g. of two code versions.
+        cache: keep the rows of many runs in a hidden file of the folder that was searched, and read
+            from there those that have not changed; see :mod:`dgbench.reports.reading.row_files`.
+        repeated: keep every record of a run, where several folders have it, e.g. of two code
+            versions.
 
     Raises:
         RecordError: there is not one run, or a file is no archive.
@@ -112,10 +117,14 @@ def collect(
     if not (records or folders):
         train = " ".join(command_words("train"))
         raise RecordError(
-            f"{nothing_found(paths, problems)}; train some with `{train}` or name a folder with runs=[DIR]"
+            f"{nothing_found(paths, problems)}; train some with `{train}` or name a folder with "
+            "runs=[DIR]"
         )
     if stopped := sum(folder.status == STOPPED for folder in folders):
-        reason = f"{stopped} ended early, as their search says; hparams=search in the same folder trains them on"
+        reason = (
+            f"{stopped} ended early, as their search says; hparams=search in the same folder "
+            "trains them on"
+        )
         problems.append(
             Problem("draws that were stopped", ", ".join(map(printable, paths)), reason)
         )
@@ -151,7 +160,8 @@ def collect(
 
 
 def read_archives(places: Sequence[Path], names: Names) -> tuple[list[Record], list[Problem]]:
-    """Read the runs of all archives that are named, or that lie in a folder that is named (:func:`archives_in`).
+    """Read the runs of all archives that are named, or that lie in a folder that is named
+    (:func:`archives_in`).
 
     Args:
         places: files and folders.
@@ -183,7 +193,8 @@ def read_archives(places: Sequence[Path], names: Names) -> tuple[list[Record], l
 
 
 def _place(identity: Mapping[str, Any], parts: dict[Any, list[Any]]) -> list[list[Any]]:
-    """Build the sort key of a run: its identity, whatever its hash and folder are called; numbers sort by size.
+    """Build the sort key of a run: its identity, whatever its hash and folder are called; numbers
+    sort by size.
 
     Args:
         identity: of the run.
@@ -259,16 +270,16 @@ def without_duplicates(
 ) -> tuple[list[Record], list[Problem]]:
     """Keep one record per run: a finished one, then the longest, then the first by name.
 
-    Two records that disagree are a finding: the same run came out differently, as rounding makes it where other
-    runs trained beside it, or something worse.
+    Two records that disagree are a finding: the same run came out differently, as rounding makes it
+    where other runs trained beside it, or something worse.
 
     Args:
         records: all of them.
         names: of environments and subsets, in the order of their numbers.
 
     Returns:
-        The records that are used, and a problem for each that is not: a ``duplicate``, or a ``disagreement`` with the
-        size of it.
+        The records that are used, and a problem for each that is not: a ``duplicate``, or a
+        ``disagreement`` with the size of it.
     """
     problems = []
     # folder of a study, that of the study that is used, reason -> pairs of runs
@@ -330,21 +341,27 @@ def _duplicate(
 
 
 def _contradiction(used: Run, other: Run) -> str:
-    """Describe the first key in which the identities of two records of one run differ; empty where none does.
+    """Describe the first key in which the identities of two records of one run differ; empty where
+    none does.
 
-    A value that is the default may be that of a row older than its key, and an archive holds no split where every
-    seed has its own.
+    A value that is the default may be that of a row older than its key, and an archive holds no
+    split where every seed has its own.
     """
     for key, ours in used.identity.items():
         theirs = other.identity[key]
         unknown = DEFAULTS.get(key, BY_SEED)
         if key not in ("run", "code") and ours != theirs and unknown not in (ours, theirs):
-            return f"{key} is {shown(ours)} there, {shown(theirs)} here: one of them is not what its hash says"
+            return (
+                f"{key} is {shown(ours)} there, {shown(theirs)} here: one of them is not what its "
+                "hash says"
+            )
     return ""
 
 
 def _difference(used: Record, other: Record, names: Sequence[str]) -> str:
-    """Describe how two records of one run differ where both have an error; return an empty text where they agree."""
+    """Describe how two records of one run differ where both have an error; return an empty text
+    where they agree.
+    """
     differ, largest = differing(_errors(used[1], names), _errors(other[1], names))
     if not differ:
         return ""
@@ -356,7 +373,10 @@ def _difference(used: Record, other: Record, names: Sequence[str]) -> str:
     )
     codes = [record[0].identity["code"] for record in (used, other)]
     other_code = "" if codes[0] == codes[1] else f"; code {codes[0]} there, {codes[1]} here"
-    return f"errors differ at {span}, {largest}; {_company(used[0])} there, {_company(other[0])} here{other_code}"
+    return (
+        f"errors differ at {span}, {largest}; {_company(used[0])} there, {_company(other[0])} "
+        f"here{other_code}"
+    )
 
 
 def _errors(rows: RowArray, names: Sequence[str]) -> dict[RowKey, float]:
@@ -375,7 +395,8 @@ def _company(run: Run) -> str:
 
 
 def with_newest_text(records: list[Record]) -> tuple[list[Record], list[Problem]]:
-    """Keep the runs of the newest source of every module of a user's own: an edited objective is another one.
+    """Keep the runs of the newest source of every module of a user's own: an edited objective is
+    another one.
 
     Args:
         records: of different runs.
@@ -402,14 +423,22 @@ def with_newest_text(records: list[Record]) -> tuple[list[Record], list[Problem]
     problems = []
     for path, runs in older.items():
         texts_before = len({run.identity["user_code"][path] for run in runs})
-        counted = f"{len(runs)} run{'s' * (len(runs) != 1)} of {texts_before} older text{'s' * (texts_before != 1)} of it"
-        reason = f"{counted}, e.g. {runs[0].folder}: those of the text {newest[path][1]}, trained last, count"
+        counted = (
+            f"{len(runs)} run{'s' * (len(runs) != 1)} of {texts_before} older "
+            f"text{'s' * (texts_before != 1)} of it"
+        )
+        reason = (
+            f"{counted}, e.g. {runs[0].folder}: those of the text {newest[path][1]}, trained "
+            "last, count"
+        )
         problems.append(Problem("older code", path, reason))
     return kept, problems
 
 
 def _trained_at(folder: Path) -> float:
-    """Find when a run last started, else when its rows changed, in s since 1970; 0 without a folder, as in archives."""
+    """Find when a run last started, else when its rows changed, in s since 1970; 0 without a
+    folder, as in archives.
+    """
     try:
         started = read_json(folder / IDENTITY_FILE)["sessions"][-1]["time"]
         return datetime.fromisoformat(started).timestamp()
@@ -422,10 +451,12 @@ def _trained_at(folder: Path) -> float:
 
 
 def fold_seeds(identities: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Set ``data_seed`` and ``split_seed`` of copies of identities to :data:`BY_SEED` where every seed has its own.
+    """Set ``data_seed`` and ``split_seed`` of copies of identities to :data:`BY_SEED` where every
+    seed has its own.
 
-    A trial of DomainBed draws its own data and split, so runs that differ in them are repetitions there, and must share
-    a table. Where one seed of a setting occurs with several, they stay apart: they are no repetitions.
+    A trial of DomainBed draws its own data and split, so runs that differ in them are repetitions
+    there, and must share a table. Where one seed of a setting occurs with several, they stay apart:
+    they are no repetitions.
     """
     folded = list(identities)
     shared = keys(Role.DATASET | Role.FORM | Role.NETWORK | Role.PROTOCOL)
@@ -449,8 +480,8 @@ def fold_seeds(identities: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 #: ways out where versions would share a table
 ADVICE = (
-    "split_by=code, name fewer folders with runs=[DIR], or, where no result depends on the change, declare them the "
-    "same with same_code=[...]"
+    "split_by=code, name fewer folders with runs=[DIR], or, where no result depends on the "
+    "change, declare them the same with same_code=[...]"
 )
 
 
@@ -460,7 +491,8 @@ def code_parts(code: object) -> list[str]:
 
 
 def with_same_code(collection: Collection, versions: Sequence[str]) -> Collection:
-    """Give the runs of any of these code versions one version in common, a name that lists them all.
+    """Give the runs of any of these code versions one version in common, a name that lists them
+    all.
 
     Raises:
         RecordError: no run has one of these versions.
@@ -469,7 +501,8 @@ def with_same_code(collection: Collection, versions: Sequence[str]) -> Collectio
     present = sorted(set().union(*codes_of_runs))
     if absent := [version for version in versions if version not in present]:
         raise RecordError(
-            f"same_code names {', '.join(absent)}, but the runs are of {', '.join(present)}; name these"
+            f"same_code names {', '.join(absent)}, but the runs are of {', '.join(present)}; name "
+            "these"
         )
     together = CODE_SEPARATOR.join(sorted(versions))
     runs = [

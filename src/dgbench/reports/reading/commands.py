@@ -1,7 +1,7 @@
 """Build commands that train what a report lacks, from what was typed for the runs that are there.
 
-They stand alone: another launcher or sweep is left out, a folder of configuration and a path of modules of the user's
-own are not.
+They stand alone: another launcher or sweep is left out, a folder of configuration and a path of
+modules of the user's own are not.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ SET_BY_SEARCH = (
 
 @dataclass(frozen=True)
 class Typed:
-    """What trained a run: overrides of its study alone, options, and where modules of the user's own are."""
+    """What trained a run: overrides of its study alone, options, and where modules of the user's
+    own are.
+    """
 
     words: tuple[str, ...] | None  #: None where they are not known
     options: tuple[str, ...] = ()  #: of Hydra, such as ``--config-dir``
@@ -53,7 +55,8 @@ class Typed:
         )
 
     def command(self, run: Path, instead: Sequence[str], without: Sequence[str] = ()) -> str:
-        """Write the command that trains with these words; ``instead`` replaces those that set the same key.
+        """Write the command that trains with these words; ``instead`` replaces those that set the
+        same key.
 
         Args:
             run: folder of the run; what is trained comes to lie beside its study.
@@ -74,7 +77,8 @@ class Typed:
 
 
 def filling_command(run: Path, folds: Sequence[str]) -> str:
-    """Build the command that trains what a study lacks: what the user typed, narrowed to those folds.
+    """Build the command that trains what a study lacks: what the user typed, narrowed to those
+    folds.
 
     Args:
         run: folder of one of its runs.
@@ -85,10 +89,12 @@ def filling_command(run: Path, folds: Sequence[str]) -> str:
 
 
 def algorithm_command(run: Path, algorithm: str, example: Path) -> str:
-    """Build the command that trains an algorithm, as it was trained elsewhere, on the dataset of another run.
+    """Build the command that trains an algorithm, as it was trained elsewhere, on the dataset of
+    another run.
 
     Args:
-        run: folder of a run on the dataset, of some algorithm; hyperparameters of that one are left out.
+        run: folder of a run on the dataset, of some algorithm; hyperparameters of that one are left
+            out.
         algorithm: its name.
         example: folder of a run of the algorithm, on any dataset.
     """
@@ -105,11 +111,12 @@ def algorithm_command(run: Path, algorithm: str, example: Path) -> str:
 
 
 def adding_commands(lacking: Iterable[tuple[str, Path, Sequence[int]]]) -> list[str]:
-    """Build the commands that train algorithms with more seeds, or trials of their search, from what the user typed.
+    """Build the commands that train algorithms with more seeds, or trials of their search, from
+    what the user typed.
 
     Args:
-        lacking: name of an algorithm, folder of one of its runs, and the seeds, or numbers of trials, to add; those
-            that were typed alike share a command.
+        lacking: name of an algorithm, folder of one of its runs, and the seeds, or numbers of
+            trials, to add; those that were typed alike share a command.
     """
     together: dict[tuple[Any, ...], tuple[Path, Typed, list[str]]] = {}
     overrides: dict[tuple[Any, ...], tuple[str, tuple[str, ...]]] = {}
@@ -150,7 +157,9 @@ def _texts(value: Any) -> list[str]:
 
 
 def _hydra_words(run: Path) -> tuple[str, ...] | None:
-    """Read the overrides from Hydra's record in the study's folder, which older versions wrote; None without."""
+    """Read the overrides from Hydra's record in the study's folder, which older versions wrote;
+    None without.
+    """
     with suppress(OSError, ValueError):
         typed = read_yaml(run.parent / ".hydra" / "overrides.yaml")
         if isinstance(typed, list):
@@ -161,7 +170,9 @@ def _hydra_words(run: Path) -> tuple[str, ...] | None:
 
 
 def _of_sweep(word: str) -> bool:
-    """Return whether a word has a meaning for sweeps alone, or a grid whose choice stands among the words."""
+    """Return whether a word has a meaning for sweeps alone, or a grid whose choice stands among the
+    words.
+    """
     return word.lstrip("+").startswith(("hydra/", "hydra.", "sweep.", "grid."))
 
 

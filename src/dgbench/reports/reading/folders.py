@@ -66,7 +66,8 @@ class RunFolder:
 def places(roots: Any) -> list[Path]:
     """List the folders and files that a user named: one, several, or none.
 
-    Patterns such as ``results/pacs_*`` are expanded, which shells leave as they are in brackets, and ``~`` from Python.
+    Patterns such as ``results/pacs_*`` are expanded, which shells leave as they are in brackets,
+    and ``~`` from Python.
     """
     paths = roots if isinstance(roots, Iterable) and not isinstance(roots, str | Path) else [roots]
     named = [os.path.expanduser(str(root)) for root in paths if root is not None and str(root)]
@@ -74,7 +75,9 @@ def places(roots: Any) -> list[Path]:
 
 
 def _matches(path: str) -> list[str]:
-    """List what a pattern matches but frozen entries; the path itself if it exists, is no pattern or fits nothing."""
+    """List what a pattern matches but frozen entries; the path itself if it exists, is no pattern
+    or fits nothing.
+    """
     if not glob.has_magic(path) or os.path.exists(path):
         return [path]
     return [
@@ -83,7 +86,9 @@ def _matches(path: str) -> list[str]:
 
 
 def printable(text: str | Path) -> str:
-    """Escape characters that would break the file, page or terminal a text is written to, e.g. in an odd file name."""
+    """Escape characters that would break the file, page or terminal a text is written to, e.g. in
+    an odd file name.
+    """
     text = str(text)
     if text.isprintable():
         return text
@@ -93,7 +98,9 @@ def printable(text: str | Path) -> str:
 
 
 def nothing_found(roots: Sequence[Path], problems: Sequence[Problem], subject: str = "runs") -> str:
-    """Say ``no runs under DIR``, with the first problem that was found there and the number of the others."""
+    """Say ``no runs under DIR``, with the first problem that was found there and the number of the
+    others.
+    """
     folders = ", ".join(map(printable, roots)) or "an empty list of folders"
     texts = [
         f"{problem.kind} {problem.where}: {problem.reason}"
@@ -105,11 +112,12 @@ def nothing_found(roots: Sequence[Path], problems: Sequence[Problem], subject: s
 
 
 def find_runs(roots: Sequence[Path]) -> tuple[list[RunFolder], list[Problem]]:
-    """Find run folders under ``roots``, sorted by path and each once; whatever cannot be searched is a problem.
+    """Find run folders under ``roots``, sorted by path and each once; whatever cannot be searched
+    is a problem.
 
-    A folder is a run when it has rows, a status or a configuration. A folder that only has a configuration and
-    contains runs is the study around them. Other folders, those of estimated shifts among them, links to folders, and
-    what lies in hidden ones, are passed over.
+    A folder is a run when it has rows, a status or a configuration. A folder that only has a
+    configuration and contains runs is the study around them. Other folders, those of estimated
+    shifts among them, links to folders, and what lies in hidden ones, are passed over.
     """
     runs: dict[str, RunFolder] = {}
     around: set[str] = set()  # real paths of all folders that contain runs
@@ -144,7 +152,9 @@ def find_runs(roots: Sequence[Path]) -> tuple[list[RunFolder], list[Problem]]:
 def searched(
     root: Path, wanted: Sequence[str], problems: list[Problem]
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield every folder under a root with those of the wanted files that it has. No link to a folder is followed.
+    """Yield every folder under a root with those of the wanted files that it has.
+
+    No link to a folder is followed.
 
     Args:
         root: where the search begins; hidden folders are passed over.
@@ -190,7 +200,8 @@ def _parents(path: str, around: set[str]) -> Iterator[str]:
 
 
 def fold_of(folder: RunFolder) -> str | None:
-    """Read which fold a run folder was made for in its configuration (``fold.name``); None where that is not known.
+    """Read which fold a run folder was made for in its configuration (``fold.name``); None where
+    that is not known.
 
     For runs that stopped before their first row; all others carry their fold in the rows.
     """
@@ -232,7 +243,9 @@ def archives_in(folder: Path) -> tuple[list[Path], list[Problem]]:
 
 
 def frozen_reason(entry: Path) -> str:
-    """Read what ``frozen:`` says in an ``entry.yaml``; empty where it says nothing or cannot be read."""
+    """Read what ``frozen:`` says in an ``entry.yaml``; empty where it says nothing or cannot be
+    read.
+    """
     content = _yaml(entry)
     reason = content.get("frozen") if isinstance(content, dict) else None
     return (

@@ -1,11 +1,13 @@
-"""Runs and their rows as arrays: from row files, archives of runs (:mod:`dgbench.reports.archive.entries`) and a cache.
+"""Runs and their rows as arrays: from row files, archives of runs
+(:mod:`dgbench.reports.archive.entries`) and a cache.
 
 What cannot be used is a fault of its file.
 
-The cache is hidden in the folder that was searched, so that a report of many runs is fast the second time. It says
-nothing that the row files do not say: it may be deleted, one of another version is passed over, and a folder that
-cannot be written gets none. It keeps the checksum of every row file that it was made from, of which some are looked at
-before it is believed; one that is damaged, or was made from other rows, is named and made again.
+The cache is hidden in the folder that was searched, so that a report of many runs is fast the
+second time. It says nothing that the row files do not say: it may be deleted, one of another
+version is passed over, and a folder that cannot be written gets none. It keeps the checksum of
+every row file that it was made from, of which some are looked at before it is believed; one that is
+damaged, or was made from other rows, is named and made again.
 """
 
 from __future__ import annotations
@@ -102,7 +104,8 @@ LATER_COLUMNS = ("majority_wrong",)
 class Names(dict[str, int]):
     """Numbers of the names of environments and subsets in all runs that are read, in their order.
 
-    It also keeps one copy of each value that identities of runs have in common, and the rows of many runs in one
+    It also keeps one copy of each value that identities of runs have in common, and the rows of
+    many runs in one
     array: tens of thousands of small ones would leave memory full of holes.
     """
 
@@ -116,7 +119,9 @@ class Names(dict[str, int]):
         return self.setdefault(name, len(self))
 
     def shared(self, value: Any) -> Any:
-        """Return an equal value that was read before, where there is one: many runs share most of their identity."""
+        """Return an equal value that was read before, where there is one: many runs share most of
+        their identity.
+        """
         if type(value) in (list, dict):
             return self._values.setdefault(json.dumps(value), value)
         return self._values.setdefault(f"text {value}", value) if type(value) is str else value
@@ -149,9 +154,8 @@ class Run:
     reason: str  #: what the status line says after the status
     last_step: int
     row_count: int
-    together: int | None = (
-        None  #: how many runs trained together at its last step; None where the rows do not say
-    )
+    #: how many runs trained together at its last step; None where the rows do not say
+    together: int | None = None
     lacking: str = ""  #: what is missing among the rows of a finished run, in words
     copies: tuple[
         str, ...
@@ -189,12 +193,17 @@ class Fault:
 
 
 def bounded(faults: Sequence[Fault]) -> list[Fault]:
-    """Sort faults by line and sum up all after the first :data:`MOST_NAMED`: garbage must not bury everything else."""
+    """Sort faults by line and sum up all after the first :data:`MOST_NAMED`: garbage must not bury
+    everything else.
+    """
     ordered = sorted(faults, key=lambda fault: fault.line or 0)
     tail = ordered[MOST_NAMED:]
     if not tail:
         return ordered
-    summary = f"{len(tail)} more lines, from {tail[0].line} to {tail[-1].line}, e.g. {tail[0].kind}: {tail[0].reason}"
+    summary = (
+        f"{len(tail)} more lines, from {tail[0].line} to {tail[-1].line}, e.g. {tail[0].kind}: "
+        f"{tail[0].reason}"
+    )
     return [*ordered[:MOST_NAMED], Fault("more of these", 0, summary)]
 
 
@@ -250,11 +259,12 @@ def _stamp(about: os.stat_result) -> Stamp:
 
 
 def _agreed(rows: Sequence[ParsedRow]) -> tuple[dict[str, Any], list[ParsedRow], list[Fault]]:
-    """Find the identity on which the rows of a run agree; where they contradict one another, the one most rows have.
+    """Find the identity on which the rows of a run agree; where they contradict one another, the
+    one most rows have.
 
     Returns:
-        the agreed identity, with each key that an agreeing row has; the agreeing rows; and a fault for each other
-        identity. The code version may differ: a run is resumed with other code.
+        the agreed identity, with each key that an agreeing row has; the agreeing rows; and a fault
+        for each other identity. The code version may differ: a run is resumed with other code.
     """
     by_identity: dict[int, list[ParsedRow]] = defaultdict(list)
     for row in rows:
@@ -273,14 +283,19 @@ def _agreed(rows: Sequence[ParsedRow]) -> tuple[dict[str, Any], list[ParsedRow],
             agreed = {**identity, **agreed}
             agreeing.add(identity_id)
             continue
-        left_out = f"{differ[0]} is {shown(identity[differ[0]])} in {len(members)} rows, which are left out"
+        left_out = (
+            f"{differ[0]} is {shown(identity[differ[0]])} in {len(members)} rows, which are left "
+            "out"
+        )
         reason = f"run {agreed['run']}: {left_out}, and {shown(agreed[differ[0]])} in the others"
         faults.append(Fault("contradicting rows", members[0].line, reason))
     return agreed, [row for row in rows if id(row.identity) in agreeing], faults
 
 
 def _disagreement(rows: Sequence[ParsedRow]) -> str:
-    """Say in how many places repeated rows of a run have different errors, and by how much; empty where in none."""
+    """Say in how many places repeated rows of a run have different errors, and by how much; empty
+    where in none.
+    """
     errors: dict[RowKey, list[float]] = defaultdict(list)
     for row in rows:
         errors[_place(row.own)].append(100 * row.own["wrong"] / row.own["seen"])
@@ -296,7 +311,9 @@ def _disagreement(rows: Sequence[ParsedRow]) -> str:
 def differing(
     ours: Mapping[RowKey, float], theirs: Mapping[RowKey, float]
 ) -> tuple[list[RowKey], str]:
-    """List where both have an error (in percent) and they differ by more than rounding, and say where they do most."""
+    """List where both have an error (in percent) and they differ by more than rounding, and say
+    where they do most.
+    """
     points = {key: abs(ours[key] - theirs[key]) for key in sorted(ours.keys() & theirs.keys())}
     differ = [key for key, value in points.items() if value > TOLERANCE]
     step, env, subset = worst = max(differ, key=points.__getitem__, default=(0, "", ""))
@@ -352,13 +369,15 @@ def archive_lines(file: Path) -> Iterator[bytes]:
             check_expansion(file, size)
             if len(line) > LONGEST_LINE:
                 raise RecordError(
-                    f"{printable(file)} holds a run of more than {LONGEST_LINE / 1e6:.0f} MB; pack fewer steps"
+                    f"{printable(file)} holds a run of more than {LONGEST_LINE / 1e6:.0f} MB; "
+                    "pack fewer steps"
                 )
             yield line
 
 
 def read_archive(file: Path, names: Names) -> tuple[list[Record], list[Problem]]:
-    """Read the runs of one archive with their rows; one that cannot be read is left out and named by its line.
+    """Read the runs of one archive with their rows; one that cannot be read is left out and named
+    by its line.
 
     Raises:
         RecordError: the file is no archive: nothing in it is a run.
@@ -383,8 +402,9 @@ def read_archive(file: Path, names: Names) -> tuple[list[Record], list[Problem]]
             f"{number} lines, the first {problems[0].reason}" if problems else "it is empty"
         )
         raise RecordError(
-            f"{printable(file)} is no whole archive of runs ({reason}); name a folder of runs, or a file that "
-            f"`dgbench results pack` wrote; a table of others: import=table import.path={printable(file)}"
+            f"{printable(file)} is no whole archive of runs ({reason}); name a folder of runs, or "
+            "a file that `dgbench results pack` wrote; a table of others: import=table "
+            f"import.path={printable(file)}"
         )
     if end:
         reason = f"what follows its line {number} is lost ({end}); copy the file again"
@@ -479,7 +499,9 @@ class RowCache:
         self._anew = 0
 
     def _believed(self, loaded: dict[str, RowFile] | None) -> dict[str, RowFile]:
-        """Return what was loaded, if some row files all over it are those that it was made from; else nothing."""
+        """Return what was loaded, if some row files all over it are those that it was made from;
+        else nothing.
+        """
         if loaded is None:
             fault = "is damaged"
         elif any(self._is_other(key, loaded[key]) for key in _spread(list(loaded))):
@@ -491,7 +513,9 @@ class RowCache:
         return {}
 
     def _is_other(self, key: str, kept: RowFile) -> bool:
-        """Return whether a row file looks unchanged, and holds other bytes than those that were read."""
+        """Return whether a row file looks unchanged, and holds other bytes than those that were
+        read.
+        """
         file = self._root / key / ROW_FILE
         try:
             if _stamp(os.stat(file)) != kept.stamp:
@@ -502,7 +526,8 @@ class RowCache:
             return False
 
     def read(self, folder: Path) -> RowFile:
-        """Read the row file of a run folder under the root, from the cache where it has not changed.
+        """Read the row file of a run folder under the root, from the cache where it has not
+        changed.
 
         Raises:
             OSError: it cannot be read, or is no regular file.
@@ -517,7 +542,9 @@ class RowCache:
         return content
 
     def save(self) -> None:
-        """Replace the cache by all row files that were read, where enough is new and the folder can be written."""
+        """Replace the cache by all row files that were read, where enough is new and the folder can
+        be written.
+        """
         if self._use and (self._is_damaged or self._anew >= WORTH):
             with suppress(OSError):
                 files = {key: file for key, file in self._files.items() if file.stamp}
@@ -568,7 +595,8 @@ def _spread(keys: Sequence[str]) -> list[str]:
 
 
 def _loaded(path: Path, names: Names) -> dict[str, RowFile] | None:
-    """Load the row files that a cache holds, by folder; none where there is no cache, or one of another version.
+    """Load the row files that a cache holds, by folder; none where there is no cache, or one of
+    another version.
 
     Returns:
         None where it is damaged.
@@ -604,7 +632,9 @@ def _loaded(path: Path, names: Names) -> dict[str, RowFile] | None:
 
 @functools.cache
 def _version() -> str:
-    """Compute a version that changes with the code that reads rows and with Python, which decides what is printable."""
+    """Compute a version that changes with the code that reads rows and with Python, which decides
+    what is printable.
+    """
     modules = dgbench.records.rows, dgbench.records.evaluations, dgbench.records.status
     files = [str(module.__file__) for module in modules]
     content = b"".join(Path(file).read_bytes() for file in [*files, __file__])

@@ -1,6 +1,8 @@
-"""Runs at the step and draw that a selection chose, and their ``test`` rows: what every table is made of.
+"""Runs at the step and draw that a selection chose, and their ``test`` rows: what every table is
+made of.
 
-They come from a collection or from the rows of one study; of a frame, see :mod:`dgbench.reports.results`.
+They come from a collection or from the rows of one study; of a frame, see
+:mod:`dgbench.reports.results`.
 """
 
 from __future__ import annotations
@@ -59,11 +61,12 @@ class SelectedRun:
 class Selected:
     """All runs of a report, and the long frame that its tables are made of.
 
-    ``tests`` has one line per run with a step and environment that it is tested in: ``run`` (position in ``runs``),
-    ``algorithm`` (as tables name it), ``seed``, ``fold``, ``role`` (``held_out``, or ``everywhere`` of the run trained
-    on all given environments), ``env``, ``env_held_out``, ``error`` and ``accuracy`` (fractions), ``images``,
-    ``majority_error`` (of the most frequent class of the run's training images, a fraction; NaN where rows do not say
-    it); in the order in which the rows were written.
+    ``tests`` has one line per run with a step and environment that it is tested in: ``run``
+    (position in ``runs``), ``algorithm`` (as tables name it), ``seed``, ``fold``, ``role``
+    (``held_out``, or ``everywhere`` of the run trained on all given environments), ``env``,
+    ``env_held_out``, ``error`` and ``accuracy`` (fractions), ``images``, ``majority_error`` (of the
+    most frequent class of the run's training images, a fraction; NaN where rows do not say it); in
+    the order in which the rows were written.
     """
 
     runs: Sequence[SelectedRun]
@@ -90,8 +93,9 @@ def check_key(split_by: str | None) -> None:
 def no_seeds(published: Sequence[Published]) -> RecordError:
     """Build the error that says why a table of means has no runs."""
     return RecordError(
-        f"{published[0].source} holds means with standard errors and no seeds, of which there are leaderboards alone; "
-        "use report=leaderboard (dgbench.reports.leaderboard), or give a line for each seed"
+        f"{published[0].source} holds means with standard errors and no seeds, of which there are "
+        "leaderboards alone; use report=leaderboard (dgbench.reports.leaderboard), or give a line "
+        "for each seed"
     )
 
 
@@ -286,7 +290,9 @@ def _role(run: SelectedRun) -> str:
 
 
 def _environments_of_full(collection: Collection) -> dict[int, frozenset[str]]:
-    """Map each run on all given environments to every environment in which it was tested, at any step."""
+    """Map each run on all given environments to every environment in which it was tested, at any
+    step.
+    """
     rows = collection.rows
     is_full = np.array([run.identity["fold"] == FULL for run in collection.runs], dtype=bool)
     counted = is_full[rows["run"].to_numpy()] & (rows["subset"] == "test").to_numpy()
@@ -309,7 +315,9 @@ def _environments_of_full(collection: Collection) -> dict[int, frozenset[str]]:
 
 
 def _silent_folds(collection: Collection) -> dict[Path, dict[str, str]]:
-    """Map study folder -> fold -> why that fold has no rows, for runs that stopped before their first evaluation."""
+    """Map study folder -> fold -> why that fold has no rows, for runs that stopped before their
+    first evaluation.
+    """
     reasons: dict[Path, dict[str, str]] = {}
     for folder in collection.without_rows:
         fold = fold_of(folder)
@@ -320,15 +328,18 @@ def _silent_folds(collection: Collection) -> dict[Path, dict[str, str]]:
     return reasons
 
 
-#: what tells the networks of trained runs apart, and says nothing of a model that was only evaluated
+#: what tells the networks of trained runs apart, and says nothing of a model that was only
+#: evaluated
 _NETWORK = keys(Role.NETWORK)
 _PLACE = keys(Role.DATA | Role.PROTOCOL | Role.FOLDS)
 
 
 def beside_trained(identities: Sequence[Identity]) -> list[tuple[int, Identity]]:
-    """Enumerate identities, that of an evaluated model once for every kind of network trained in its setting.
+    """Enumerate identities, that of an evaluated model once for every kind of network trained in
+    its setting.
 
-    Models that dgbench did not train stand in every table of the environments that they were evaluated in.
+    Models that dgbench did not train stand in every table of the environments that they were
+    evaluated in.
 
     Args:
         identities: of trained and evaluated runs.

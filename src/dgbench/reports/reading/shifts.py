@@ -1,4 +1,5 @@
-"""Estimates of shift under folders: every ``shifts.jsonl`` is read, each estimate once, and sorted into settings.
+"""Estimates of shift under folders: every ``shifts.jsonl`` is read, each estimate once, and sorted
+into settings.
 
 A setting holds what may be compared. Whatever cannot be used is named.
 """
@@ -79,8 +80,9 @@ class ShiftLine:
     identity: Mapping[str, Any]  #: :data:`LINE_KEYS`
     #: by part (value or diagnostic), null, pair (or :data:`ALL_PAIRS`) and name
     values: Mapping[tuple[str, str, str, str], Estimate]
-    #: of every ``pair`` (the index): ``p``, ``q`` (names of environments), ``n_p``, ``n_q``, ``classes``, ``of`` (how
-    #: many there are), ``dropped``, ``flags``, ``refused`` (texts, empty where there is nothing)
+    #: of every ``pair`` (the index): ``p``, ``q`` (names of environments), ``n_p``, ``n_q``,
+    #: ``classes``, ``of`` (how many there are), ``dropped``, ``flags``, ``refused`` (texts, empty
+    #: where there is nothing)
     pairs: pd.DataFrame
 
     def value(
@@ -115,7 +117,9 @@ class ShiftSetting:
 
     @property
     def axes(self) -> tuple[str, str] | None:
-        """Names of the values that are diversity and correlation shift; None where the estimator has none."""
+        """Names of the values that are diversity and correlation shift; None where the estimator
+        has none.
+        """
         names = _FORMULAS.get(self.formula, _FORMULAS["ye2022"])
         return names if set(names) <= set(self.names()) else None
 
@@ -157,8 +161,8 @@ def read_shifts(roots: str | Path | Iterable[str | Path]) -> ShiftCollection:
     if not placed:
         estimate = " ".join([*command_words("shift"), "dataset=pacs"])
         raise RecordError(
-            f"{nothing_found(paths, problems, f'rows of {SHIFT_FILE}')}; make some with `{estimate}`, or name a folder "
-            "with runs=[DIR]"
+            f"{nothing_found(paths, problems, f'rows of {SHIFT_FILE}')}; make some with "
+            f"`{estimate}`, or name a folder with runs=[DIR]"
         )
     placed = _each_once(placed, problems)
     folders = list(dict.fromkeys(folder for folder, _ in placed))
@@ -249,7 +253,8 @@ def _difference(used: ShiftRow, other: ShiftRow) -> str:
 def shift_settings(
     rows: Sequence[ShiftRow], split_by: str | None = None
 ) -> tuple[list[ShiftSetting], list[Problem]]:
-    """Group rows into settings, estimators of diversity and correlation shift first, and name what is odd in them.
+    """Group rows into settings, estimators of diversity and correlation shift first, and name what
+    is odd in them.
 
     Args:
         rows: each estimate once.
@@ -261,7 +266,8 @@ def shift_settings(
     identity_keys = tuple(ShiftIdentity.__dataclass_fields__)
     if split_by is not None and split_by not in identity_keys:
         raise ConfigError(
-            f"split_by={split_by} is no identity key of shifts; choose one of {', '.join(identity_keys)}"
+            f"split_by={split_by} is no identity key of shifts; choose one of "
+            f"{', '.join(identity_keys)}"
         )
     keys = SETTING_KEYS + ((split_by,) if split_by and split_by not in SETTING_KEYS else ())
     groups = _grouped([{key: getattr(row.identity, key) for key in keys} for row in rows], rows)
@@ -283,7 +289,10 @@ def shift_settings(
         }
         for line_title, versions in codes.items():
             if len(versions) > 1:
-                reason = f"rows of code {' and '.join(versions)} in one line; split_by=code keeps them apart"
+                reason = (
+                    f"rows of code {' and '.join(versions)} in one line; split_by=code keeps them "
+                    "apart"
+                )
                 problems.append(Problem("several code versions", f"{line_title}, {title}", reason))
         versions = sorted({version for versions in codes.values() for version in versions})
         settings.append(
@@ -293,17 +302,22 @@ def shift_settings(
 
 
 def form_of(identity: Mapping[str, Any]) -> str:
-    """Build the key of the data that a run was trained on, by which the estimates of their shift are found."""
+    """Build the key of the data that a run was trained on, by which the estimates of their shift
+    are found.
+    """
     return identity_key(identity, ("dataset", "variant", "base", "data_seed", "given"))
 
 
 def forms_of(identity: Mapping[str, Any]) -> tuple[str, str]:
-    """List the :func:`form_of` keys of runs an estimate is of: its own and that of data drawn anew for every seed."""
+    """List the :func:`form_of` keys of runs an estimate is of: its own and that of data drawn anew
+    for every seed.
+    """
     return form_of(identity), form_of({**identity, "data_seed": BY_SEED})
 
 
 def estimates_of(folders: Any, estimator: str, key: str) -> tuple[ShiftSetting, list[Problem]]:
-    """Read the estimates of one estimator, which must be of one setting, and list what is odd in their folders.
+    """Read the estimates of one estimator, which must be of one setting, and list what is odd in
+    their folders.
 
     Args:
         folders: with ``shifts.jsonl``.
@@ -319,8 +333,9 @@ def estimates_of(folders: Any, estimator: str, key: str) -> tuple[ShiftSetting, 
     settings = [setting for setting in settings if setting.identity["estimator"] == estimator]
     if len(settings) != 1:
         raise ConfigError(
-            f"{key}={folders} holds {len(settings)} settings of estimator={estimator}, one is needed; name the folder "
-            f"of one, or estimate it with python shift.py 'estimator=[{estimator}]'"
+            f"{key}={folders} holds {len(settings)} settings of estimator={estimator}, one is "
+            "needed; name the folder of one, or estimate it with python shift.py "
+            f"'estimator=[{estimator}]'"
         )
     return settings[0], [*collected.problems, *problems]
 
@@ -340,7 +355,9 @@ def _key(values: Mapping[str, Any]) -> str:
 
 
 def _titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Name settings by estimator, network and features, and by every setting in which those of one estimator differ."""
+    """Name settings by estimator, network and features, and by every setting in which those of one
+    estimator differ.
+    """
     titles = []
     plain = [
         {**identity["settings"], **{k: v for k, v in identity.items() if k != "settings"}}
@@ -386,10 +403,11 @@ def _lines(rows: Sequence[ShiftRow]) -> list[tuple[ShiftLine, list[ShiftRow]]]:
 
 
 def _estimates(rows: Sequence[ShiftRow]) -> dict[tuple[str, str, str, str], Estimate]:
-    """Compute the estimates of one line: of every pair, and of the mean over the pairs that have the value.
+    """Compute the estimates of one line: of every pair, and of the mean over the pairs that have
+    the value.
 
-    Trials and halves are averaged over pairs by their number, as far as all pairs have it: halves are drawn once for
-    all pairs.
+    Trials and halves are averaged over pairs by their number, as far as all pairs have it: halves
+    are drawn once for all pairs.
     """
     keys = ["part", "null", "name", "pair"]
     frame = pd.DataFrame(
@@ -472,7 +490,9 @@ def _counted(texts: Mapping[str, int], total: int) -> str:
 
 
 def verdicts(setting: ShiftSetting) -> dict[str, Verdict]:
-    """Map dataset -> which shift dominates it; empty where the estimator has no diversity and correlation shift."""
+    """Map dataset -> which shift dominates it; empty where the estimator has no diversity and
+    correlation shift.
+    """
     return (
         {line.title: _verdict(line, setting.axes) for line in setting.lines} if setting.axes else {}
     )
@@ -493,7 +513,9 @@ def _verdict(line: ShiftLine, axes: tuple[str, str]) -> Verdict:
 
 
 def _why_not(line: ShiftLine, estimates: Sequence[Estimate | None]) -> str:
-    """Say why estimates of a dataset (diversity, null, correlation, null) allow no verdict; empty where they do."""
+    """Say why estimates of a dataset (diversity, null, correlation, null) allow no verdict; empty
+    where they do.
+    """
     if None in estimates[::2]:
         reason = next((text for text in line.pairs["refused"] if text), "a value is missing")
         return f"not estimated: {reason}"

@@ -1,7 +1,7 @@
 """What figures share: colors and style, heat maps, names beside curves; SVG, PNG and PDF.
 
-Drawn figures are saved in a process beside the one that makes the tables: it is a third of a report. No pandas is
-imported here, so that the other process is there soon.
+Drawn figures are saved in a process beside the one that makes the tables: it is a third of a
+report. No pandas is imported here, so that the other process is there soon.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from dgbench.reports.document import Figure
 
 INK = "#1c2024"  # becomes currentColor in the SVG
-# Okabe & Ito's palette less yellow and black: told apart by color-blind readers, visible on light and dark pages
+# Okabe & Ito's palette less yellow and black: told apart by color-blind readers, visible on light
+# and dark pages
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 #: color, marker and line of the compared measures, the same in every figure
 MEASURE_STYLE: dict[str, tuple[str, str, Any]] = {
@@ -56,13 +57,17 @@ def _style(name: str) -> dict[Any, Any]:
         "svg.fonttype": "none", "svg.hashsalt": name, "pdf.fonttype": 42, "font.size": 11, "font.family": "sans-serif",
         "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
         "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 11,
-        "text.parse_math": False,  # a name may hold a dollar sign; a log axis needs a plain formatter for its ticks
+        # a name may hold a dollar sign; a log axis needs a plain formatter for its ticks
+        "text.parse_math": False,
     }  # fmt: skip
 
 
 @contextmanager
 def canvas(name: str, width: float, height: float) -> Iterator[Any]:
-    """Open an empty matplotlib figure in house style; width and height in inches. ``name`` seeds the ids of the SVG."""
+    """Open an empty matplotlib figure in house style; width and height in inches.
+
+    ``name`` seeds the ids of the SVG.
+    """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
@@ -90,7 +95,8 @@ def grid(axes: Any, axis: str = "y") -> None:
 
 
 def within_reach(level: float, low: float, high: float, share: float = 0.3) -> bool:
-    """Return whether a picture of results from ``low`` to ``high`` may grow to show a reference at ``level``.
+    """Return whether a picture of results from ``low`` to ``high`` may grow to show a reference at
+    ``level``.
 
     Args:
         level, low, high: in the unit of the axis.
@@ -101,7 +107,8 @@ def within_reach(level: float, low: float, high: float, share: float = 0.3) -> b
 
 
 def heat(axes: Any, values: NDArray[np.float64], written: Callable[[float], str] | None) -> None:
-    """Draw numbers in [0, 1] as a color, the more opaque the higher, so that light and dark pages may show through.
+    """Draw numbers in [0, 1] as a color, the more opaque the higher, so that light and dark pages
+    may show through.
 
     Args:
         axes: empty.
@@ -128,7 +135,8 @@ def label_of(name: str) -> str:
 
 
 def colored(names: Sequence[str], leading: Iterable[str]) -> dict[str, str]:
-    """Choose which curves are drawn in color, and in which: all where they are few, else the first of the leading ones.
+    """Choose which curves are drawn in color, and in which: all where they are few, else the first
+    of the leading ones.
 
     Args:
         names: of all curves.
@@ -145,7 +153,8 @@ def colored(names: Sequence[str], leading: Iterable[str]) -> dict[str, str]:
 def end_labels(
     axes: Any, ends: Mapping[str, tuple[float, float]], colors: Mapping[str, str]
 ) -> None:
-    """Write names beside the right ends of curves, moved apart where they would overlap, each joined to its end.
+    """Write names beside the right ends of curves, moved apart where they would overlap, each
+    joined to its end.
 
     Args:
         axes: whose limits are set by now.
@@ -178,7 +187,9 @@ def end_labels(
 def pushed_apart(
     places: Mapping[str, float], least: float, low: float, high: float
 ) -> dict[str, float]:
-    """Move places apart, in their order: at least ``least`` from one another, within the limits while they can be."""
+    """Move places apart, in their order: at least ``least`` from one another, within the limits
+    while they can be.
+    """
     order = sorted(places, key=lambda name: places[name])
     moved: list[float] = []
     for name in order:
@@ -192,7 +203,9 @@ def pushed_apart(
 
 @contextmanager
 def saved_beside() -> Iterator[None]:
-    """Let another process save the figures drawn within; outside, each is saved here when it is first looked at."""
+    """Let another process save the figures drawn within; outside, each is saved here when it is
+    first looked at.
+    """
     pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin)
     mask = getattr(signal, "pthread_sigmask", None)  # Windows has none
     before = mask(signal.SIG_BLOCK, {signal.SIGINT}) if mask else None
@@ -208,7 +221,9 @@ def saved_beside() -> Iterator[None]:
 
 
 def save(drawn: Any, style: Mapping[Any, Any]) -> Callable[[], Pictures]:
-    """Return a function that gives all formats of a matplotlib figure, once the process that saves it has made them."""
+    """Return a function that gives all formats of a matplotlib figure, once the process that saves
+    it has made them.
+    """
     future: Future[Pictures] | None = None
     with suppress(BrokenExecutor):
         future = _pools[-1].submit(pictures, drawn, style) if _pools else None

@@ -1,7 +1,8 @@
-r"""A document in every format: terminal, Markdown, HTML, LaTeX, CSV (errors are fractions), PNG, SVG, PDF.
+r"""A document in every format: terminal, Markdown, HTML, LaTeX, CSV (errors are fractions), PNG,
+SVG, PDF.
 
-The page is self-contained, the answer on top: no network, light and dark, sortable tables. Every LaTeX table is ready
-for ``\input``, with booktabs.
+The page is self-contained, the answer on top: no network, light and dark, sortable tables. Every
+LaTeX table is ready for ``\input``, with booktabs.
 """
 
 from __future__ import annotations
@@ -105,7 +106,9 @@ def listed(paths: Sequence[Path]) -> list[str]:
 
 
 def plain_document(document: Document) -> str:
-    """Format a document for a terminal: warnings, answers, main tables, a line of every folded section, problems."""
+    """Format a document for a terminal: warnings, answers, main tables, a line of every folded
+    section, problems.
+    """
     parts = [*document.warnings]
     left_out, folded = 0, []
     for section in sections_in_order(document):
@@ -137,7 +140,10 @@ def plain_document(document: Document) -> str:
 
 
 def plain_table(table: Table, title: str | None = None) -> str:
-    """Format a table for a terminal: title, aligned columns, notes. Values in bold elsewhere carry a ``*``."""
+    """Format a table for a terminal: title, aligned columns, notes.
+
+    Values in bold elsewhere carry a ``*``.
+    """
     lines = [[column.shown for column in table.columns]]
     for line in cells(table):
         pairs = zip(line, table.columns, strict=True)
@@ -219,12 +225,15 @@ def inert(text: str) -> str:
 
 
 def active_markup(text: str) -> list[str]:
-    """Find active parts of others' Markdown: raw HTML, links but to web pages, mail addresses and relative paths."""
+    """Find active parts of others' Markdown: raw HTML, links but to web pages, mail addresses and
+    relative paths.
+    """
     return [*_HTML.findall(text), *(link for link in _LINK.findall(text) if not _SAFE.match(link))]
 
 
 def csv_text(frame: pd.DataFrame, **options: Any) -> str:
-    """Format a CSV file that a spreadsheet opens without computing: text that it takes for a formula gets a ``'``.
+    """Format a CSV file that a spreadsheet opens without computing: text that it takes for a
+    formula gets a ``'``.
 
     Numbers stay as they are, also those in columns of text, such as ``-0.5``.
 
@@ -270,9 +279,11 @@ def csv_files(document: Document) -> Files:
 
 
 def latex_files(document: Document) -> Files:
-    r"""Make ``report.tex``, a document of all tables and figures, and ``tex/<section>_<table>.tex`` for ``\input``.
+    r"""Make ``report.tex``, a document of all tables and figures, and ``tex/<section>_<table>.tex``
+    for ``\input``.
 
-    A table is scaled to the line where it is wider; one of more than 45 lines is a ``longtable`` in small print.
+    A table is scaled to the line where it is wider; one of more than 45 lines is a ``longtable`` in
+    small print.
     """
     files = {}
     parts = [
@@ -293,7 +304,10 @@ def latex_files(document: Document) -> Files:
             files[f"tex/{label}.tex"] = latex_table(table, title, remake(document, table), label)
             parts.append(rf"\input{{tex/{label}.tex}}")
         for figure in section.figures:
-            caption = rf"\caption{{{latex_text(title_of(figure, document))}. {latex_text(figure.caption)}}}"
+            caption = (
+                rf"\caption{{{latex_text(title_of(figure, document))}. "
+                rf"{latex_text(figure.caption)}}}"
+            )
             graphic = rf"\includegraphics[width=.7\linewidth]{{{figure.name}.pdf}}"
             parts.append(
                 f"\\begin{{figure}}[htbp]\n\\centering\n{graphic}\n{caption}\n\\end{{figure}}"
@@ -304,9 +318,11 @@ def latex_files(document: Document) -> Files:
 
 
 def latex_table(table: Table, title: str | None = None, command: str = "", label: str = "") -> str:
-    r"""Make one table as a paper prints it: names of algorithms as papers have them, a caption of one sentence.
+    r"""Make one table as a paper prints it: names of algorithms as papers have them, a caption of
+    one sentence.
 
-    Notes stand below it in small print; the command that remakes it and the packages that it needs are comments.
+    Notes stand below it in small print; the command that remakes it and the packages that it needs
+    are comments.
 
     Args:
         table: to be written.
@@ -416,7 +432,8 @@ class Explained:
     """Marks the first occurrence of every term, in the order in which it is called.
 
     Args:
-        words: term -> sentence; a term is found as a whole word, in either case, in singular or plural.
+        words: term -> sentence; a term is found as a whole word, in either case, in singular or
+            plural.
     """
 
     def __init__(self, words: Mapping[str, str]) -> None:
@@ -425,7 +442,9 @@ class Explained:
         self._pattern = re.compile(rf"(?<![\w+-])({terms or '(?!)'})s?(?![\w+-])", re.IGNORECASE)
 
     def __call__(self, text: str) -> Markup:
-        """Escape text for a page and put a ``<dfn>`` around every term that occurs for the first time."""
+        """Escape text for a page and put a ``<dfn>`` around every term that occurs for the first
+        time.
+        """
         from markupsafe import Markup, escape
 
         tag = Markup('<dfn tabindex="0" aria-describedby="{}" data-meaning="{}">{}</dfn>')

@@ -1,4 +1,6 @@
-"""A finished report as one Weights & Biases run: its tables, its figures, and all its files as an artifact."""
+"""A finished report as one Weights & Biases run: its tables, its figures, and all its files as an
+artifact.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,13 @@ def log_report(
     name: str = "measures",
     project: str | None = None,
 ) -> str:
-    """Log tables under ``<section>/<table>``, figures under ``<section>/<figure>``, the files as artifact ``<name>``.
+    """Log tables under ``<section>/<table>``, figures under ``<section>/<figure>``, the files as
+    artifact ``<name>``.
 
-    Tables are those of the CSV files: fractions in full precision, beside a column what belongs to its values.
-    Offline works (``WANDB_MODE=offline``), and nothing W&B does breaks the report: its files are written by then.
+    Tables are those of the CSV files: fractions in full precision, beside a column what belongs to
+    its values.
+    Offline works (``WANDB_MODE=offline``), and nothing W&B does breaks the report: its files are
+    written by then.
 
     Args:
         document: the report.

@@ -1,6 +1,8 @@
-"""``report=claims``: how many claims of published tables survive the error bars that the tables print.
+"""``report=claims``: how many claims of published tables survive the error bars that the tables
+print.
 
-A bold number claims "best", and every order of two numbers claims "A above B". Both are judged by nothing but what is
+A bold number claims "best", and every order of two numbers claims "A above B". Both are judged by
+nothing but what is
 printed: means, error bars, and how many runs stand behind them.
 """
 
@@ -26,18 +28,35 @@ from dgbench.reports.tables import Column, Table, entry, table
 from dgbench.validation import Refusal
 
 ASSUMPTIONS = (
-    "Runs are normal around their mean and two methods are independent: tables do not say which runs belong together, "
-    "and a paired test would find more where seeds and splits are shared.",
-    "± is read as the paper or its code computes it, over the runs that it states, and turned into a sample standard "
-    "deviation; ± 0 is read as half of the last printed digit.",
-    "Means are taken as printed. Hyperparameters, tuning on test data and whatever else the runs share are not judged.",
-    "An average over columns has the degrees of freedom of all their error bars (Welch & Satterthwaite).",
+    (
+        "Runs are normal around their mean and two methods are independent: tables do not say "
+        "which runs belong together, and a paired test would find more where seeds and splits are "
+        "shared."
+    ),
+    (
+        "± is read as the paper or its code computes it, over the runs that it states, and turned "
+        "into a sample standard deviation; ± 0 is read as half of the last printed digit."
+    ),
+    (
+        "Means are taken as printed. Hyperparameters, tuning on test data and whatever else the "
+        "runs share are not judged."
+    ),
+    (
+        "An average over columns has the degrees of freedom of all their error bars (Welch & "
+        "Satterthwaite)."
+    ),
 )
 WORDS = {
-    "best": "a column's highest value, whether or not the paper says so; it survives where Welch's t-tests separate it "
-    "from every other value of the column, at 5% for all of them together (Bonferroni).",
-    "A above B": "two different values of a column; it survives by itself where Welch's two-sided t-test has p below "
-    "5%, and with all others where it has so after Holm's correction over the pairs of the column.",
+    "best": (
+        "a column's highest value, whether or not the paper says so; it survives where Welch's "
+        "t-tests separate it from every other value of the column, at 5% for all of them together "
+        "(Bonferroni)."
+    ),
+    "A above B": (
+        "two different values of a column; it survives by itself where Welch's two-sided t-test "
+        "has p below 5%, and with all others where it has so after Holm's correction over the "
+        "pairs of the column."
+    ),
 }
 
 
@@ -84,7 +103,9 @@ def claims_table(papers: Sequence[Published]) -> Table:
 
 
 def best_table(papers: Sequence[Published]) -> Table:
-    """List for each column of the tables who leads, by how much, and from whom the runs do not separate it."""
+    """List for each column of the tables who leads, by how much, and from whom the runs do not
+    separate it.
+    """
     lines: list[dict[str, Any]] = []
     for contest in itertools.chain.from_iterable(map(contests, papers)):
         first, second = contest.means[:2]
@@ -152,8 +173,14 @@ class ClaimsReport(Report):
             for name in ("best", "best survive", "pairs", "alone", "together")
         )
         answer = [
-            f'{survive} of {best} claims "best" in {len(papers)} published tables survive their own error bars.',
-            f'Of {pairs:,} claims "A above B", {alone:,} survive alone, {together:,} with all others of their column.',
+            (
+                f'{survive} of {best} claims "best" in {len(papers)} published tables survive '
+                "their own error bars."
+            ),
+            (
+                f'Of {pairs:,} claims "A above B", {alone:,} survive alone, {together:,} with all '
+                "others of their column."
+            ),
         ]
         facts = [(paper.name, f"{paper.source}; {paper.note}") for paper in papers]
         section = Section(

@@ -1,4 +1,6 @@
-"""``report=curves``: error and loss over the optimizer steps of any runs, from their rows and ``metrics.csv``."""
+"""``report=curves``: error and loss over the optimizer steps of any runs, from their rows and
+``metrics.csv``.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ _REPETITION = ("seed", "draw", "trial")
 
 
 class CurvesReport(Report):
-    """Draws error and loss over steps, and what training logged, averaged over the runs of an algorithm.
+    """Draws error and loss over steps, and what training logged, averaged over the runs of an
+    algorithm.
 
     Args:
         baseline: algorithm that is always drawn in color.
@@ -107,10 +110,10 @@ class CurvesReport(Report):
                 _label_ends(axes, means[means["role"] == role], quantity, colors)
             gray = [algorithm for algorithm in algorithms if algorithm not in colors]
             caption = (
-                "Mean over folds and repetitions (seeds, draws, trials), band of one standard deviation. "
-                "Tested environments are shown to be looked at; a step chosen by them would be an oracle's."
-                + (f" In gray: {', '.join(gray)}." if gray else "")
-            )
+                "Mean over folds and repetitions (seeds, draws, trials), band of one standard "
+                "deviation. Tested environments are shown to be looked at; a step chosen by "
+                "them would be an oracle's."
+            ) + (f" In gray: {', '.join(gray)}." if gray else "")
             return finish(drawn, name, f"{quantity.capitalize()} over training, {setting}", caption)
 
     def _logged_figure(self, setting: str, name: str, values: pd.DataFrame) -> Figure:
@@ -128,8 +131,9 @@ class CurvesReport(Report):
             axes.set_ylabel(f"{name} (nats)" if name == "loss" else name)
             _label_ends(axes, means, "value", colors)
             caption = (
-                "On the minibatches of training: mean over the steps since the line before, over folds and over "
-                "repetitions, band of one standard deviation. Of runs that trained with a logger."
+                "On the minibatches of training: mean over the steps since the line before, over "
+                "folds and over repetitions, band of one standard deviation. Of runs that trained "
+                "with a logger."
             )
             return finish(drawn, key, f"{name} over training, {setting}", caption)
 
@@ -142,9 +146,9 @@ def step_curves(collection: Collection, split_by: str | None = None) -> pd.DataF
         split_by: one more identity key whose values are kept apart.
 
     Returns:
-        Columns ``setting``, ``algorithm`` (as tables name it), ``seed``, ``fold``, ``draw``, ``trial``, ``run``,
-        ``role`` (a key of :data:`ROLES`), ``step``, ``error`` (fraction over all images of the role) and ``loss``
-        (their mean cross entropy, nats).
+        Columns ``setting``, ``algorithm`` (as tables name it), ``seed``, ``fold``, ``draw``,
+        ``trial``, ``run``, ``role`` (a key of :data:`ROLES`), ``step``, ``error`` (fraction over
+        all images of the role) and ``loss`` (their mean cross entropy, nats).
     """
     roles = _roles(collection)
     rows = collection.rows.assign(role=roles)[roles != ""]
@@ -165,7 +169,9 @@ def step_curves(collection: Collection, split_by: str | None = None) -> pd.DataF
 
 
 def run_labels(collection: Collection, split_by: str | None = None) -> list[dict[str, Any]]:
-    """List ``setting``, ``algorithm`` (as tables name it), ``seed``, ``fold``, ``draw``, ``trial``, ``run`` of runs."""
+    """List ``setting``, ``algorithm`` (as tables name it), ``seed``, ``fold``, ``draw``, ``trial``,
+    ``run`` of runs.
+    """
     identities = [run.identity for run in collection.runs]
     return [
         {"setting": title, "algorithm": algorithm, **{name: identity[name] for name in _OF_RUN}}
@@ -176,7 +182,9 @@ def run_labels(collection: Collection, split_by: str | None = None) -> list[dict
 
 
 def _roles(collection: Collection) -> NDArray[np.str_]:
-    """Find the role of every row; empty for test images of training environments and other images of held-out ones."""
+    """Find the role of every row; empty for test images of training environments and other images
+    of held-out ones.
+    """
     rows, tests = collection.rows, [tested(run.identity) for run in collection.runs]
     run, subset = rows["run"].to_numpy(), rows["subset"].astype(str).to_numpy()
     everywhere = np.array([not environments for environments in tests])[run]
@@ -196,7 +204,8 @@ def logged_values(runs: Sequence[Run], labels: Sequence[Mapping[str, Any]]) -> p
         labels: what stands beside each value, for every run.
 
     Returns:
-        The columns of ``labels``, ``name`` (without its beginning ``train/``), ``step`` and ``value``.
+        The columns of ``labels``, ``name`` (without its beginning ``train/``), ``step`` and
+        ``value``.
     """
     values: list[dict[str, Any]] = []
     for run, label in zip(runs, labels, strict=True):
@@ -222,9 +231,9 @@ def mean_curves(curves: pd.DataFrame) -> pd.DataFrame:
     """Average the lines of :func:`step_curves` of one setting.
 
     Returns:
-        Columns ``algorithm``, ``role``, ``step``, ``error`` and ``loss`` (mean over folds, then over repetitions:
-        seeds, draws, trials), ``error.std`` and ``loss.std`` (over repetitions, divisor n-1), ``runs``
-        (that have the step).
+        Columns ``algorithm``, ``role``, ``step``, ``error`` and ``loss`` (mean over folds, then
+        over repetitions: seeds, draws, trials), ``error.std`` and ``loss.std`` (over repetitions,
+        divisor n-1), ``runs`` (that have the step).
     """
     place = ["algorithm", "role", "step"]
     counts = curves.groupby(place)["run"].size().rename("runs")
@@ -232,7 +241,9 @@ def mean_curves(curves: pd.DataFrame) -> pd.DataFrame:
 
 
 def _means(lines: pd.DataFrame, place: list[str], values: list[str]) -> pd.DataFrame:
-    """Average over folds, then compute mean and standard deviation (``NAME.std``, divisor n-1) over repetitions."""
+    """Average over folds, then compute mean and standard deviation (``NAME.std``, divisor n-1) over
+    repetitions.
+    """
     over_folds = lines.groupby([*place, *_REPETITION])[values].mean().groupby(place)
     return pd.concat([over_folds.mean(), over_folds.std().add_suffix(".std")], axis=1)
 
@@ -252,7 +263,8 @@ def curve_table(means: pd.DataFrame) -> Table:
 
 
 def _draw(axes: Any, means: pd.DataFrame, quantity: str, colors: Mapping[str, str]) -> None:
-    """Draw a line for each algorithm, with a band of one standard deviation for those that have a color.
+    """Draw a line for each algorithm, with a band of one standard deviation for those that have a
+    color.
 
     Args:
         axes: drawn on.
@@ -281,7 +293,9 @@ def _draw(axes: Any, means: pd.DataFrame, quantity: str, colors: Mapping[str, st
 
 
 def _label_ends(axes: Any, means: pd.DataFrame, quantity: str, colors: Mapping[str, str]) -> None:
-    """Write the names of algorithms in color at the right ends of their lines; the limits of the axes are set."""
+    """Write the names of algorithms in color at the right ends of their lines; the limits of the
+    axes are set.
+    """
     ends = means[means["algorithm"].isin(list(colors))].groupby("algorithm").last()
     places = zip(ends["step"], ends[quantity], strict=True)
     end_labels(axes, dict(zip(map(str, ends.index), places, strict=True)), colors)

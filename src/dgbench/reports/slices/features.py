@@ -1,4 +1,6 @@
-"""``report=features``: a map of features in two dimensions, by environment and class, for every run that kept some."""
+"""``report=features``: a map of features in two dimensions, by environment and class, for every run
+that kept some.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +51,8 @@ class FeaturesReport(Report):
         )
         if not runs:
             raise RecordError(
-                "no run here has kept features; write some with dgbench evaluate model=RUN features=200, and name the "
-                "folder of its rows with runs="
+                "no run here has kept features; write some with dgbench evaluate model=RUN "
+                "features=200, and name the folder of its rows with runs="
             )
         sections, problems = [], list(collection.problems)
         for run, file in runs[: self.runs]:
@@ -107,9 +109,12 @@ def _section(run: Run, file: Path, kind: str) -> Section:
         Column("error", unit="percent", help="of these images"),
     ]
     answer = [
-        f"Nearest neighbors in feature space share the class in {percent(share['class'], 0)}% of images and the "
-        f"environment in {percent(share['environment'], 0)}%; by chance {percent(share['class by chance'], 0)}% and "
-        f"{percent(share['environment by chance'], 0)}%."
+        (
+            f"Nearest neighbors in feature space share the class in {percent(share['class'], 0)}% "
+            f"of images and the environment in {percent(share['environment'], 0)}%; by chance "
+            f"{percent(share['class by chance'], 0)}% and "
+            f"{percent(share['environment by chance'], 0)}%."
+        )
     ]
     images = table(lines, f"{name}_images", "Images in the map", columns, detail=True)
     return Section(name, title, [images], [figure], answer=answer)
@@ -145,7 +150,8 @@ def separability(features: np.ndarray, env: np.ndarray, label: np.ndarray) -> di
     """Compute how often an image's nearest neighbor (Euclidean) has its class, and its environment.
 
     Returns:
-        ``class``, ``environment``: fractions of images; ``... by chance``: of pairs of different images.
+        ``class``, ``environment``: fractions of images; ``... by chance``: of pairs of different
+        images.
     """
     squares = (features**2).sum(1)
     distances = squares[:, None] - 2 * features @ features.T + squares

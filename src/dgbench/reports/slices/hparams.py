@@ -1,6 +1,7 @@
 """What a selection chose, model by model: draw, step, hyperparameters, and what speaks for them.
 
-``report=hparams`` prints it as tables and writes exact values with all candidates to ``hparams.json``.
+``report=hparams`` prints it as tables and writes exact values with all candidates to
+``hparams.json``.
 """
 
 from __future__ import annotations

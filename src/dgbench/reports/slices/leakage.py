@@ -1,4 +1,6 @@
-"""``report=leakage``: what an oracle gains by looking at K test domains (Yu et al. 2024, section 2.2 and Table 4)."""
+"""``report=leakage``: what an oracle gains by looking at K test domains (Yu et al. 2024, section
+2.2 and Table 4).
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ _RESULTS = (
 
 
 def leakage_table(models: pd.DataFrame, kind: str) -> Table:
-    """List accuracy and leakage per algorithm and way of choosing: means over seeds and sets of test domains.
+    """List accuracy and leakage per algorithm and way of choosing: means over seeds and sets of
+    test domains.
 
     Args:
         models: of :func:`leakages`.
@@ -74,14 +77,18 @@ def leakage_table(models: pd.DataFrame, kind: str) -> Table:
     if set(models["domains"]) == {1}:
         notes.insert(
             0,
-            "Every model here has 1 test domain, so only K=1 exists: whether more test domains leak less needs runs "
-            "that hold out several environments (a protocol that holds out groups, or pair runs).",
+            (
+                "Every model here has 1 test domain, so only K=1 exists: whether more test "
+                "domains leak less needs runs that hold out several environments (a protocol that "
+                "holds out groups, or pair runs)."
+            ),
         )
     return table(lines, "leakage", "Oracle leakage with K test domains", columns, notes)
 
 
 def domain_table(models: pd.DataFrame, identity: Mapping[str, Any], kind: str) -> Table:
-    """List the accuracy of each domain, beside Table 4's, per algorithm, set of test domains and way of choosing.
+    """List the accuracy of each domain, beside Table 4's, per algorithm, set of test domains and
+    way of choosing.
 
     Args:
         models: of :func:`leakages`.
@@ -121,7 +128,10 @@ def domain_table(models: pd.DataFrame, identity: Mapping[str, Any], kind: str) -
     environments = [Column(env, f"accuracy in {env}", "percent") for env in given]
     columns = [ALGORITHM, Column("test domains", key=True), _CHOSEN_BY, *environments, *_RESULTS]
     notes = [
-        f"Mean over seeds, ± {SPREADS[kind]}. The accuracy of a domain at K is its mean over the sets of K with it."
+        (
+            f"Mean over seeds, ± {SPREADS[kind]}. The accuracy of a domain at K is its mean over "
+            "the sets of K with it."
+        )
     ]
     if any("leakage published" in line for line in lines):
         columns += [
@@ -135,7 +145,9 @@ def domain_table(models: pd.DataFrame, identity: Mapping[str, Any], kind: str) -
 
 
 def leakage_answer(models: pd.DataFrame) -> list[str]:
-    """Say in a sentence what an oracle gains by looking at 1 test domain or at the most, as a range over algorithms."""
+    """Say in a sentence what an oracle gains by looking at 1 test domain or at the most, as a range
+    over algorithms.
+    """
     finished = models[models["average"].notna()]
     if finished.empty:
         return []
@@ -153,7 +165,10 @@ def leakage_answer(models: pd.DataFrame) -> list[str]:
         points = highest if len(gains) == 1 else f"{lowest} to {highest}"
         ways.append(f"at {size} test domain{'s' * (size > 1)} gains {points}")
     return [
-        f"An oracle that looks {', and one that looks '.join(ways)} of accuracy, against the choice by validation data."
+        (
+            f"An oracle that looks {', and one that looks '.join(ways)} of accuracy, against the "
+            "choice by validation data."
+        )
     ]
 
 
@@ -162,7 +177,9 @@ def _sizes(models: pd.DataFrame) -> list[int]:
 
 
 def _summary(models: pd.DataFrame, size: int, kind: str) -> dict[str, Any]:
-    """Summarize the choice at K = ``size`` (0: validation): average, leakage and its change against that of K=1."""
+    """Summarize the choice at K = ``size`` (0: validation): average, leakage and its change against
+    that of K=1.
+    """
     rows = models[models["K"] == size]
     averages, leaks = rows["average"].tolist(), rows["leakage"].tolist()
     average = entry("average", mean(averages), std=spread(averages, kind), n=len(rows))
@@ -198,7 +215,10 @@ _COLUMNS = (
 )
 #: what the report is about, explained where it first stands
 WORDS = {
-    "leakage": "average accuracy of the draw that an oracle chooses, less that of the one that validation data choose.",
+    "leakage": (
+        "average accuracy of the draw that an oracle chooses, less that of the one that "
+        "validation data choose."
+    ),
     "oracle, K": "it chooses the draw with the highest mean accuracy over K of the model's test domains.",
 }
 
@@ -218,8 +238,8 @@ class LeakageReport(Report):
     ) -> Document:
         if selection.uses_test_environments or not selection.chooses_draws:
             raise ConfigError(
-                f"report=leakage compares an oracle with an honest choice among draws; selection={selection.name} "
-                "is none, choose selection=train_val"
+                "report=leakage compares an oracle with an honest choice among draws; "
+                f"selection={selection.name} is none, choose selection=train_val"
             )
         selected = select_runs(collection, selection, split_by)
         settings, missing = leakages(selected, selection.validation_environments, split_by)
@@ -240,7 +260,10 @@ class LeakageReport(Report):
                     facts=_facts(identity),
                 )
             )
-        scope = f"The {selection.title} of each model's draws against an oracle that looks at K of its test domains"
+        scope = (
+            f"The {selection.title} of each model's draws against an oracle that looks at K of "
+            "its test domains"
+        )
         return Document(
             title="Oracle leakage",
             selection=f"against {describe(selection)}",
@@ -262,10 +285,11 @@ def leakages(
         split_by: one more identity key whose values are kept apart.
 
     Returns:
-        The identity of each setting, with one line per algorithm, seed, set of test domains and way of choosing:
-        ``algorithm``, ``seed``, ``held out`` (a tuple), ``domains`` (how many), ``K`` (test domains that the oracle
-        looks at, 0 for validation data), ``average`` and ``leakage`` (fractions), ``accuracies`` (one per test domain),
-        ``average.reason`` (why there is none); and what is missing.
+        The identity of each setting, with one line per algorithm, seed, set of test domains and way
+        of choosing: ``algorithm``, ``seed``, ``held out`` (a tuple), ``domains`` (how many), ``K``
+        (test domains that the oracle looks at, 0 for validation data), ``average`` and ``leakage``
+        (fractions), ``accuracies`` (one per test domain), ``average.reason`` (why there is none);
+        and what is missing.
 
     Raises:
         RecordError: one setting would mix code versions.

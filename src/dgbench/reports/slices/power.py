@@ -1,7 +1,9 @@
-"""What seeds can tell: the resolution of a table, its noise floor, and ``report=power``, how many a study needs.
+"""What seeds can tell: the resolution of a table, its noise floor, and ``report=power``, how many a
+study needs.
 
-The report reads a pilot's rows or the error bars of a published table. It also says which pairs of a pilot are decided,
-by a test that may be looked at after every seed, with the command that adds seeds for the rest alone.
+The report reads a pilot's rows or the error bars of a published table. It also says which pairs of
+a pilot are decided, by a test that may be looked at after every seed, with the command that adds
+seeds for the rest alone.
 """
 
 from __future__ import annotations
@@ -63,8 +65,10 @@ from dgbench.reports.tables import Column, Table, entry, interval_entry, percent
 from dgbench.validation import Count1, Number, Refusal
 
 WORDS = {
-    "deviation": "standard deviation, over seeds, of the difference of two algorithms, paired by seed; of the median "
-    "pair.",
+    "deviation": (
+        "standard deviation, over seeds, of the difference of two algorithms, paired by seed; of "
+        "the median pair."
+    ),
     "power": "share of studies in which a true difference of that size would be found.",
     **OF_EVIDENCE,
 }
@@ -75,7 +79,9 @@ Points = Annotated[list[Annotated[Number, Field(gt=0)]], Field(min_length=1)]
 
 
 def published_pilots(theirs: Published) -> list[Pilot]:
-    """Estimate a pilot from each column of a published table; algorithms count as independent: no seed is known."""
+    """Estimate a pilot from each column of a published table; algorithms count as independent: no
+    seed is known.
+    """
     pilots = []
     for column in theirs.columns if theirs.bar else ():
         bars = [
@@ -162,7 +168,10 @@ class PowerReport(Report):
             problem_table(problems),
             warnings(selection, collection, bool(evaluation.studies["trained_on_tested"].any())),
             leads(
-                f"{len(collection.runs)} runs in {len(sections)} setting{'s' * (len(sections) != 1)}",
+                (
+                    f"{len(collection.runs)} runs in {len(sections)} "
+                    f"setting{'s' * (len(sections) != 1)}"
+                ),
                 problems,
             ),
             WORDS,
@@ -173,12 +182,14 @@ class PowerReport(Report):
         if not pilots:
             having = [name for name in boards() if published_pilots(published(name))]
             raise ConfigError(
-                f"report.published={theirs.name} has no error bars; choose one of {', '.join(having)}"
+                f"report.published={theirs.name} has no error bars; choose one of "
+                f"{', '.join(having)}"
             )
         unsaid = " (an assumption: the paper does not say)" if theirs.assumed_bar else ""
         note = (
-            f"± of {theirs.name} read as {SPREADS[theirs.bar]}, over {theirs.seeds} seeds{unsaid}; two algorithms are "
-            "taken for independent, which is cautious where a seed moves both alike."
+            f"± of {theirs.name} read as {SPREADS[theirs.bar]}, over {theirs.seeds} "
+            f"seeds{unsaid}; two algorithms are taken for independent, which is cautious where a "
+            "seed moves both alike."
         )
         seeds = max(pilot.seeds(self.differences[-1], self.power).estimate for pilot in pilots)
         apart = f"{self.differences[-1]:g} point{'s' * (self.differences[-1] != 1)}"
@@ -197,7 +208,10 @@ class PowerReport(Report):
         pilots = [pilot for name in names if (pilot := pilot_of(MEASURES[name], values[name]))]
         main = pilots[0] if pilots else None
         if main is None or main.title != MEASURES[ranked]:
-            alone = f"No two algorithms differ over 2 seeds in {ranked_title}: train 2 algorithms with 2 seeds or more."
+            alone = (
+                f"No two algorithms differ over 2 seeds in {ranked_title}: train 2 algorithms "
+                "with 2 seeds or more."
+            )
             return Section(setting.name, setting.title, answer=[alone])
         by_test = judge(values[ranked], absent=algorithms_of(studies))
         assert by_test is not None  # two algorithms differ
@@ -215,7 +229,10 @@ class PowerReport(Report):
         points = self.differences[0]
         takes = main.seeds(points, self.power)
         answer = [
-            f"{takes.estimate:,.0f} seeds find {points:g} points of {ranked_title}; {judged.shape[1]} are there."
+            (
+                f"{takes.estimate:,.0f} seeds find {points:g} points of {ranked_title}; "
+                f"{judged.shape[1]} are there."
+            )
         ]
         verdict = replace(
             by_test,
@@ -260,8 +277,11 @@ class PowerReport(Report):
             for name, seeds in zip(by_seeds, self.seeds, strict=True):
                 smallest[-1] |= interval_entry(name, pilot.finds(seeds, self.power))
         conditions = [
-            f"{100 * self.power:g}% power, one-sided paired t-test at 0.05 / {max(2, pilots[0].algorithms - 1)}, as "
-            f"for bold: {pilots[0].algorithms} algorithms share 5%.",
+            (
+                f"{100 * self.power:g}% power, one-sided paired t-test at 0.05 / "
+                f"{max(2, pilots[0].algorithms - 1)}, as for bold: {pilots[0].algorithms} "
+                "algorithms share 5%."
+            ),
             "[low, high]: 95%, from the chi-square interval of the deviation.",
             *notes,
         ]
@@ -275,7 +295,8 @@ class PowerReport(Report):
         ]  # fmt: skip
 
     def _cost(self, pilot: Pilot, models: int, hours: float | None) -> Table:
-        """Compute the models, and hours where the pilot's speed is known, that follow from each difference.
+        """Compute the models, and hours where the pilot's speed is known, that follow from each
+        difference.
 
         Args:
             pilot: of the quantity that ranks algorithms.
@@ -312,7 +333,9 @@ class PowerReport(Report):
         return table(lines, "cost", "What that costs", columns, notes)
 
     def _more(self, group: Group, names: Sequence[str]) -> list[str]:
-        """Build the commands that train these algorithms with the seeds that others have, and a batch more."""
+        """Build the commands that train these algorithms with the seeds that others have, and a
+        batch more.
+        """
         runs: dict[str, list[SelectedRun]] = defaultdict(list)
         for run in group.runs:
             runs[run.label].append(run)
@@ -339,9 +362,10 @@ class PowerReport(Report):
         of_pairs = "the pair" if pilot.pairs == 1 else f"the median of {pilot.pairs} pairs"
         return (
             f"With {needed.estimate:,.0f} seeds, a paired t-test over seeds (one-sided, 0.05 / "
-            f"{max(2, pilot.algorithms - 1)} for {pilot.algorithms} algorithms) finds a difference of {points:g} "
-            f"points of {pilot.title} with {100 * self.power:g}% power, where a paired difference deviates by "
-            f"{percent(pilot.deviation.estimate)} points over seeds (95% interval {percent(pilot.deviation.low)} to "
+            f"{max(2, pilot.algorithms - 1)} for {pilot.algorithms} algorithms) finds a "
+            f"difference of {points:g} points of {pilot.title} with {100 * self.power:g}% power, "
+            f"where a paired difference deviates by {percent(pilot.deviation.estimate)} points "
+            f"over seeds (95% interval {percent(pilot.deviation.low)} to "
             f"{percent(pilot.deviation.high)}, of {of_pairs} of a pilot)."
         )
 
@@ -375,14 +399,17 @@ class PowerReport(Report):
             grid(axes)
             axes.legend(frameon=False)
             caption = (
-                f"Smallest true difference of two algorithms that is found in {100 * self.power:g}% of studies. Band: "
-                f"95%, from the uncertain deviation of {pilots[0].title}."
+                "Smallest true difference of two algorithms that is found in "
+                f"{100 * self.power:g}% of studies. Band: 95%, from the uncertain deviation of "
+                f"{pilots[0].title}."
             )
             return finish(drawn, key, "Smallest difference that seeds find", caption)
 
 
 def repetitions(runs: Sequence[SelectedRun]) -> set[int]:
-    """Return the seeds of an algorithm's runs, or the numbers of its search's trials where there are several."""
+    """Return the seeds of an algorithm's runs, or the numbers of its search's trials where there
+    are several.
+    """
     trials = {int(run.identity["trial"]) for run in runs}
     return trials if len(trials) > 1 else {int(run.identity["seed"]) for run in runs}
 
@@ -398,7 +425,9 @@ def models_of_seed(runs: Sequence[SelectedRun]) -> int:
 
 
 def hours_of(runs: Sequence[SelectedRun]) -> float | None:
-    """Average the hours that one model trains, by the last sign of life of runs whose folder has one; None without."""
+    """Average the hours that one model trains, by the last sign of life of runs whose folder has
+    one; None without.
+    """
     beats = [read_beat(Path(run.folder)) for run in runs]
     hours = [
         beat.steps / beat.steps_per_s / beat.runs / 3600

@@ -1,4 +1,5 @@
-"""``report=status``: a sweep as it stands, once or live: what is done, runs, failed, is stuck or waits.
+"""``report=status``: a sweep as it stands, once or live: what is done, runs, failed, is stuck or
+waits.
 
 Reads statuses and signs of life; of rows whether a finished run has all of its own.
 """
@@ -68,13 +69,14 @@ class RunState:
 
     folder: Path
     state: str  #: one of :data:`STATES`
-    reason: str = (
-        ""  #: why it failed, is stuck or waits though it was begun, and where it was interrupted
-    )
+    #: why it failed, is stuck or waits though it was begun, and where it was interrupted
+    reason: str = ""
     beat: Beat | None = None
 
     def command(self) -> str | None:
-        """Read the command that was typed when the run was last started; None where that is unknown."""
+        """Read the command that was typed when the run was last started; None where that is
+        unknown.
+        """
         try:
             session = read_json(self.folder / IDENTITY_FILE)["sessions"][-1]
             words = session["typed"]
@@ -149,7 +151,10 @@ def _state(
         marked = (folder.path / STATUS_FILE).stat().st_mtime
     age = now - (beat.time if beat else marked)
     if age < -AHEAD:
-        warning = f"its last sign of life is {duration(-age)} in the future; its lock alone says whether it runs"
+        warning = (
+            f"its last sign of life is {duration(-age)} in the future; its lock alone says "
+            "whether it runs"
+        )
         problems.append(Problem("clock ahead", printable(folder.path), warning))
     reason = _why_stuck(folder.path, beat, age, stuck_after, is_locked)
     return RunState(folder.path, "stuck" if reason else "running", reason, beat)
@@ -157,7 +162,9 @@ def _state(
 
 @lru_cache(maxsize=100_000)
 def _lacking(folder: Path, size: int, time_ns: int) -> str:
-    """Cache :func:`lacking_rows` of a row file that does not change: a live status looks again and again."""
+    """Cache :func:`lacking_rows` of a row file that does not change: a live status looks again and
+    again.
+    """
     return lacking_rows(folder)
 
 
@@ -210,7 +217,8 @@ def _alive(pid: int) -> bool:
 
 
 def expected_jobs(roots: Sequence[Path]) -> tuple[dict[tuple[str, str], str], list[Problem]]:
-    """Find the jobs of sweeps that never came to their end: the commands that meant to run them, by folder and key.
+    """Find the jobs of sweeps that never came to their end: the commands that meant to run them, by
+    folder and key.
 
     Some may run; those that have not begun have no run folders yet.
 
@@ -265,7 +273,8 @@ def _below(root: Path, name: str) -> list[Path]:
 
 
 class StatusReport(Report):
-    """Prints a line for every dataset, algorithm and network, then what runs, what failed and what is stuck.
+    """Prints a line for every dataset, algorithm and network, then what runs, what failed and what
+    is stuck.
 
     Args:
         name: of the report.
@@ -288,8 +297,8 @@ class StatusReport(Report):
         """Print the table until nothing runs any more (once without ``every``).
 
         Returns:
-            exit code: 0 all done; 2 something runs or waits, or may be hidden in a folder or file that cannot be
-            read, or a job of a sweep has not ended; 3 something failed or is stuck.
+            exit code: 0 all done; 2 something runs or waits, or may be hidden in a folder or file
+            that cannot be read, or a job of a sweep has not ended; 3 something failed or is stuck.
 
         Raises:
             RecordError: there is not one run, and no job that is to begin any.
@@ -375,7 +384,9 @@ def _groups(states: Sequence[RunState], hiding: bool, jobs: Sequence[str]) -> st
 
 
 def _pace(states: Sequence[RunState]) -> list[str]:
-    """Compute steps per second of all that runs, and the time that what runs and waits takes at that pace."""
+    """Compute steps per second of all that runs, and the time that what runs and waits takes at
+    that pace.
+    """
     beats = [
         state.beat
         for state in states

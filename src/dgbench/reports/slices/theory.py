@@ -1,9 +1,11 @@
-"""``report=theory``: how often what theorems assume, and what they conclude, holds for the models of a report.
+"""``report=theory``: how often what theorems assume, and what they conclude, holds for the models
+of a report.
 
-Hwang et al. (2024) bound a model's largest error over all environments by its errors in the N given ones (Theorem 3.4,
-eq. 30), and from that the ideal error by worst+gap (eq. 39). Zhang et al. (2023) bound the error in held-out
-environments by that in training plus covariate and concept shift (Theorem 4.2). Every statement here says of a case, a
-model or a study, that one number is at most another; the difference is its slack.
+Hwang et al. (2024) bound a model's largest error over all environments by its errors in the N given
+ones (Theorem 3.4, eq. 30), and from that the ideal error by worst+gap (eq. 39). Zhang et al. (2023)
+bound the error in held-out environments by that in training plus covariate and concept shift
+(Theorem 4.2). Every statement here says of a case, a model or a study, that one number is at most
+another; the difference is its slack.
 """
 
 from __future__ import annotations
@@ -48,14 +50,24 @@ STATEMENTS = {
     SHIFT: ("Zhang et al., Theorem 4.2", "held-out error <= training error + M_cov + M_cpt min"),
 }
 WORDS = {
-    "slack": "right side less left side of a statement, percentage points of error; below 0 it does not hold.",
-    "M and m": "largest and smallest error of one model over the N given environments; b and a those over all.",
+    "slack": (
+        "right side less left side of a statement, percentage points of error; below 0 it does "
+        "not hold."
+    ),
+    "M and m": (
+        "largest and smallest error of one model over the N given environments; b and a those "
+        "over all."
+    ),
     "largest error": "over all environments, known where a model was tested in them.",
-    "M_cov": "covariate shift, estimated as a total variation: twice the accuracy of telling two sides apart, less 1.",
+    "M_cov": (
+        "covariate shift, estimated as a total variation: twice the accuracy of telling two sides "
+        "apart, less 1."
+    ),
     "M_cpt": "concept shift: disagreement of the labeling functions of two sides (Zhang et al. 2023).",
 }
 _TERMS = ("training", "covariate", "concept")  # of Theorem 4.2's right side
-#: names of environments are rounded to 4 digits, so that errors in them are off a straight line by as much
+#: names of environments are rounded to 4 digits, so that errors in them are off a straight line by
+#: as much
 TOLERANCE = 1e-4
 _COLUMNS = ("statement", "setting", "algorithm", "seed", "env", "left", "right", "reason", *_TERMS)
 
@@ -68,8 +80,8 @@ def errors_everywhere(
 ) -> Mapping[str, float]:
     """Compute the errors of one model in all environments; none where they are not known.
 
-    Exact errors of a model that predicts each image by itself are a straight line in the number that names an
-    environment, so a few of them give all (``docs/concepts/evaluation.md``).
+    Exact errors of a model that predicts each image by itself are a straight line in the number
+    that names an environment, so a few of them give all (``docs/concepts/evaluation.md``).
 
     Args:
         identity: of the run.
@@ -109,10 +121,10 @@ def checks_of(
         split_by: one more identity key whose values are kept apart.
 
     Returns:
-        One line per statement and case: ``statement`` (a key of :data:`STATEMENTS`), ``setting`` (a title),
-        ``algorithm``, ``seed``, ``env`` (what is held out), ``left``, ``right`` (fractions; NaN where one is not
-        known), ``reason`` (why not), ``training``, ``covariate``, ``concept`` (what adds up to the right side of
-        Theorem 4.2), ``slack``.
+        One line per statement and case: ``statement`` (a key of :data:`STATEMENTS`), ``setting`` (a
+        title), ``algorithm``, ``seed``, ``env`` (what is held out), ``left``, ``right`` (fractions;
+        NaN where one is not known), ``reason`` (why not), ``training``, ``covariate``, ``concept``
+        (what adds up to the right side of Theorem 4.2), ``slack``.
     """
     lines = [*_check_studies(evaluation), *_check_models(collection, selected, shifts, split_by)]
     checks = pd.DataFrame(lines, columns=list(_COLUMNS)).astype(
@@ -146,7 +158,9 @@ def _check_studies(evaluation: Evaluation) -> Iterator[dict[str, Any]]:
 def _check_models(
     collection: Collection, selected: Selected, shifts: Shifts, split_by: str | None
 ) -> Iterator[dict[str, Any]]:
-    """Check Theorem 3.4 for every model, section 3.3.3 and Theorem 4.2 for those trained without an environment."""
+    """Check Theorem 3.4 for every model, section 3.3.3 and Theorem 4.2 for those trained without an
+    environment.
+    """
     rows = collection.rows.assign(error=collection.rows["wrong"] / collection.rows["seen"])
     steps = np.array([run.step if not run.reason else -1 for run in selected.runs])
     rows = rows[rows["step"].to_numpy() == steps[rows["run"].to_numpy()]]
@@ -197,7 +211,9 @@ def _check_models(
 
 
 def _theorem(given: Sequence[str], errors: Mapping[str, float]) -> Iterator[dict[str, Any]]:
-    """Check assumption and conclusion of Theorem 3.4 for one model with its errors in all environments."""
+    """Check assumption and conclusion of Theorem 3.4 for one model with its errors in all
+    environments.
+    """
     n = len(given)
     reason = "" if errors else "models were not tested in environments besides the given ones"
     if n < 3 or not errors:
@@ -211,7 +227,9 @@ def _theorem(given: Sequence[str], errors: Mapping[str, float]) -> Iterator[dict
 
 
 def _added(ideal: Mapping[str, float], without: Mapping[str, float]) -> dict[str, Any]:
-    """Check whether a model of all given environments has no larger error than one that lacks some (section 3.3.3)."""
+    """Check whether a model of all given environments has no larger error than one that lacks some
+    (section 3.3.3).
+    """
     if not ideal or not without:
         which = "that lack an environment" if ideal else "of all given environments"
         return {"statement": ADDED, "reason": f"models {which} were not tested in all environments"}
@@ -221,7 +239,9 @@ def _added(ideal: Mapping[str, float], without: Mapping[str, float]) -> dict[str
 def _shifted(
     identity: Identity, tests: Mapping[str, float], validation: Mapping[str, float], shifts: Shifts
 ) -> dict[str, Any]:
-    """Check Theorem 4.2 for a model: mean errors where it is tested and where it was trained (unseen images there)."""
+    """Check Theorem 4.2 for a model: mean errors where it is tested and where it was trained
+    (unseen images there).
+    """
     held_out = frozenset(tested(identity))
     training = frozenset(identity["given"]) - held_out - frozenset(identity["held_out"])
     estimate = shifts.get((form_of(identity), training, held_out))
@@ -248,7 +268,8 @@ def _shifted(
 
 
 def shifts_of(folders: Any) -> tuple[Shifts, list[Problem]]:
-    """Read estimated covariate and concept shift of pairs, as ``python shift.py estimator=[concept]`` leaves them.
+    """Read estimated covariate and concept shift of pairs, as ``python shift.py
+    estimator=[concept]`` leaves them.
 
     Args:
         folders: with ``shifts.jsonl``; None is none.
@@ -303,8 +324,11 @@ def statement_table(checks: pd.DataFrame) -> Table:
         *_SLACKS,
     ]
     notes = [
-        "Cases: models (Theorem 3.4), models that lack an environment (section 3.3.3, Theorem 4.2), algorithms x seeds "
-        "(eq. 39). They share seeds, images and environments, so a share is a description and has no interval."
+        (
+            "Cases: models (Theorem 3.4), models that lack an environment (section 3.3.3, Theorem "
+            "4.2), algorithms x seeds (eq. 39). They share seeds, images and environments, so a "
+            "share is a description and has no interval."
+        )
     ]
     return table(
         lines, "statements", "How often each statement holds", [*columns, Column("says")], notes
@@ -312,7 +336,9 @@ def statement_table(checks: pd.DataFrame) -> Table:
 
 
 def held_out_table(checks: pd.DataFrame) -> Table:
-    """Build a table by held-out environment: whether adding it to training raises the largest error (section 3.3.3)."""
+    """Build a table by held-out environment: whether adding it to training raises the largest error
+    (section 3.3.3).
+    """
     added = checks[checks["statement"] == ADDED]
     by_env = sorted(added.groupby("env"), key=lambda group: sortable(str(group[0])))
     lines = [{"env": env} | _holds(cases) | _slacks(cases) for env, cases in by_env]
@@ -325,7 +351,9 @@ def held_out_table(checks: pd.DataFrame) -> Table:
 
 
 def shift_table(checks: pd.DataFrame) -> Table:
-    """Build a table by setting and held-out environments: mean errors over algorithms and seeds, and the bound."""
+    """Build a table by setting and held-out environments: mean errors over algorithms and seeds,
+    and the bound.
+    """
     bounded = checks[(checks["statement"] == SHIFT) & checks["slack"].notna()]
     lines = []
     for (title, env), cases in bounded.groupby(["setting", "env"], sort=False):
@@ -345,15 +373,23 @@ def shift_table(checks: pd.DataFrame) -> Table:
         Column("holds", unit="percent"),
     ]
     notes = [
-        "Errors are of noisy labels and shifts of estimated labeling functions; the theorem is of true ones. M_cov as "
-        "total variation is estimated from below, so a bound that fails by little is no counterexample."
+        (
+            "Errors are of noisy labels and shifts of estimated labeling functions; the theorem "
+            "is of true ones. M_cov as total variation is estimated from below, so a bound that "
+            "fails by little is no counterexample."
+        )
     ]
-    title = "Bound of the held-out error by covariate and concept shift, means over algorithms and seeds"
+    title = (
+        "Bound of the held-out error by covariate and concept shift, means over algorithms and "
+        "seeds"
+    )
     return table(lines, "shift_bound", title, [*columns, *_SLACKS], notes)
 
 
 def theory_answer(checks: pd.DataFrame) -> list[str]:
-    """Say whether worst+gap bounds the ideal error, on what assumption, and in one sentence what cannot be told."""
+    """Say whether worst+gap bounds the ideal error, on what assumption, and in one sentence what
+    cannot be told.
+    """
     complete = checks.dropna(subset="slack")
     cases_of: dict[str, pd.DataFrame] = {
         str(name): cases for name, cases in complete.groupby("statement")
@@ -364,7 +400,10 @@ def theory_answer(checks: pd.DataFrame) -> list[str]:
         points, points_without = (percent(cases["slack"].median()) for cases in (with_gap, without))
         empty = int((with_gap["right"] >= 1).sum())
         sentences += [
-            f"worst+gap bounds the ideal error (eq. 39) in {_count(with_gap)} studies, worst in {_count(without)}.",
+            (
+                f"worst+gap bounds the ideal error (eq. 39) in {_count(with_gap)} studies, worst "
+                f"in {_count(without)}."
+            ),
             f"Median slack: {points} points, without the gap term {points_without}; in {empty} of "
             f"{len(with_gap)} the bound is 100% or more, which no model could break.",
         ]
@@ -374,8 +413,9 @@ def theory_answer(checks: pd.DataFrame) -> list[str]:
         in_env = added["env"] == best_env
         elsewhere = f", {_count(added[~in_env])} elsewhere" if not in_env.all() else ""
         sentences.append(
-            f"An added environment does not raise the largest error (section 3.3.3) in {_count(added)} models: "
-            f"{_count(added[in_env])} where {best_env} was held out{elsewhere}."
+            "An added environment does not raise the largest error (section 3.3.3) in "
+            f"{_count(added)} models: {_count(added[in_env])} where {best_env} was held "
+            f"out{elsewhere}."
         )
     unknown: dict[str, list[str]] = defaultdict(list)
     for statement, (place, _) in STATEMENTS.items():

@@ -1,6 +1,7 @@
 """The modules that train an algorithm: one run, or many runs of one shape at once.
 
-The names below are loaded when they are first used: importing the package does not import Lightning.
+The names below are loaded when they are first used: importing the package does not import
+Lightning.
 """
 
 from importlib import import_module

@@ -1,4 +1,6 @@
-"""Take the steps that training one run and training many at once have in common; note divergence, save states."""
+"""Take the steps that training one run and training many at once have in common; note divergence,
+save states.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ from dgbench.training.optimizers import (
 class RunModule(PredictingModule):
     """Trains R runs of one algorithm.
 
-    A parameter group whose networks are all frozen has no optimizer, and an update in which no group steps is not
+    A parameter group whose networks are all frozen has no optimizer, and an update in which no
+    group steps is not
     computed: with a frozen featurizer SagNet trains its two heads and leaves out its third update.
     """
 
@@ -45,7 +48,8 @@ class RunModule(PredictingModule):
         self.diverged: dict[
             int, tuple[int, float]
         ] = {}  #: run -> (step, value) of its first loss that was not finite
-        #: called after each optimizer step with the number of steps done and its minibatch; not part of a state
+        #: called after each optimizer step with the number of steps done and its minibatch; not
+        #: part of a state
         self.after_step: list[Callable[[int, EnvBatch], None]] = []
         #: note losses and logs of objectives for :meth:`take_values`; set before the first step
         self.collects = False
@@ -58,9 +62,8 @@ class RunModule(PredictingModule):
         self._parted: dict[str, list[Part]] = {}  # each group, by optimizer settings
         self._to_load: Sequence[Mapping[str, Any]] = ()
         self._is_tried = False  # the objective, at the first step
-        self._gives_gradients = (
-            False  # the objective last called: masks of gradients may be zero everywhere
-        )
+        # the objective last called: masks of gradients may be zero everywhere
+        self._gives_gradients = False
 
     def trained_groups(self) -> dict[str, ParamGroup]:
         """Return the parameter groups that have something to train, by name."""
@@ -71,10 +74,13 @@ class RunModule(PredictingModule):
             if networks.params(*group.networks)
         }
 
-    # ---- optimizers ---------------------------------------------------------------------------------------------
+    # ---- optimizers
+    # ---------------------------------------------------------------------------------------------
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-        """Build one optimizer per parameter group that trains, in the order of :meth:`trained_groups`."""
+        """Build one optimizer per parameter group that trains, in the order of
+        :meth:`trained_groups`.
+        """
         self._groups = self.trained_groups()
         for name, group in self._groups.items():
             parts = self._parted[name] = self._parts(name, group)
@@ -93,17 +99,21 @@ class RunModule(PredictingModule):
 
     @property
     def _scaler(self) -> Any:
-        """The gradient scaler of half precision, which keeps small gradients from vanishing; None elsewhere."""
+        """The gradient scaler of half precision, which keeps small gradients from vanishing; None
+        elsewhere.
+        """
         return None
 
-    # ---- training -----------------------------------------------------------------------------------------------
+    # ---- training
+    # -----------------------------------------------------------------------------------------------
 
     def train_steps(self, batches: Sequence[EnvBatch], optimizers: Mapping[str, Any]) -> Tensor:
         """Take one optimizer step per entry of ``batches``.
 
         Args:
             batches: x is (N, C, H, W) for a single run, (R, N, C, H, W) for a stack.
-            optimizers: those of :meth:`configure_optimizers` by group, with or without Lightning's wrapper.
+            optimizers: those of :meth:`configure_optimizers` by group, with or without Lightning's
+                wrapper.
 
         Returns:
             (steps, R) losses, of each step's last update.
@@ -168,10 +178,11 @@ class RunModule(PredictingModule):
         return losses
 
     def _sharpened(self, update: Update, step: int) -> Update:
-        """Make an update of a featurizer sharpness-aware, if the rule asks for it; return any other as it is.
+        """Make an update of a featurizer sharpness-aware, if the rule asks for it; return any other
+        as it is.
 
-        Where the featurizer is frozen, only the weights of what stands behind it are raised. Equal updates give equal
-        results, by which a stack looks up its functions.
+        Where the featurizer is frozen, only the weights of what stands behind it are raised. Equal
+        updates give equal results, by which a stack looks up its functions.
         """
         if self.rule.sharpness is None:
             return update
@@ -195,7 +206,9 @@ class RunModule(PredictingModule):
     def _outcome(
         self, differentiate: Callable[[], tuple[Tensor, Tensors]], stepping: Mapping[str, Any]
     ) -> Seen:
-        """Differentiate an update, and put back all that it changed but gradients, as if it had not been."""
+        """Differentiate an update, and put back all that it changed but gradients, as if it had not
+        been.
+        """
         before = self.objective_state()
         with drawing_again(self.device):
             losses, _ = differentiate()
@@ -206,7 +219,9 @@ class RunModule(PredictingModule):
         return seen
 
     def _seen(self, losses: Tensor, stepping: Mapping[str, Any]) -> Seen:
-        """Copy what an update came to: losses, a sample of each gradient, what became of statistics and memory."""
+        """Copy what an update came to: losses, a sample of each gradient, what became of statistics
+        and memory.
+        """
         return {
             "loss": [losses.detach().clone()],
             "gradients": list(map(sampled, self._gradients(stepping))),
@@ -244,7 +259,9 @@ class RunModule(PredictingModule):
             self._values += [(step, name, value) for name, value in values.items()]
 
     def _learning(self, step: int) -> dict[str, list[str]]:
-        """List the names of the parameters that learn at this step, for each parameter group that has any."""
+        """List the names of the parameters that learn at this step, for each parameter group that
+        has any.
+        """
         head_only = step < self.rule.head_steps
         if head_only not in self._learns:
             networks = self.runs[0].networks
@@ -278,11 +295,15 @@ class RunModule(PredictingModule):
 
     @abstractmethod
     def live_parameters(self) -> Tensors:
-        """Return the parameters that train, (R, ...) each in a stack: the tensors that optimizers change in place."""
+        """Return the parameters that train, (R, ...) each in a stack: the tensors that optimizers
+        change in place.
+        """
 
     @abstractmethod
     def _moving(self, names: Sequence[str]) -> list[Tensor]:
-        """List the live tensors of the named networks that training changes in place: trainable parameters, buffers."""
+        """List the live tensors of the named networks that training changes in place: trainable
+        parameters, buffers.
+        """
 
     @abstractmethod
     def _value(self, name: str, like: Tensor) -> Tensor:
@@ -292,7 +313,8 @@ class RunModule(PredictingModule):
     def _differentiate(
         self, update: Update, groups: tuple[str, ...], step: int, counter: Tensor, batch: EnvBatch
     ) -> tuple[Tensor, Tensors]:
-        """Put the gradients into the groups' parameters and store the new state; without groups the state alone.
+        """Put the gradients into the groups' parameters and store the new state; without groups the
+        state alone.
 
         Returns:
             (R,) losses, and what the objective logs by name, if that is collected.
@@ -320,9 +342,9 @@ class RunModule(PredictingModule):
     def take_values(self) -> list[tuple[int, str, NDArray[Any]]]:
         """Return (step, name, (R,) values) of the steps since the last call, if they are collected.
 
-        ``loss`` is that of the algorithm's ``objective``; the other names are those of ``Outcome.logs``. Of a run that
-        several processes train, they are those of this process's part of the minibatch. All are read at once, which
-        waits for the device a single time.
+        ``loss`` is that of the algorithm's ``objective``; the other names are those of
+        ``Outcome.logs``. Of a run that several processes train, they are those of this process's
+        part of the minibatch. All are read at once, which waits for the device a single time.
         """
         noted, self._values = self._values, []
         if not noted:
@@ -358,18 +380,22 @@ class RunModule(PredictingModule):
         if len(self.diverged) == self.size:
             raise DivergedError(*self.diverged[0])
 
-    # ---- states of runs -----------------------------------------------------------------------------------------
+    # ---- states of runs
+    # -----------------------------------------------------------------------------------------
 
     @abstractmethod
     def weights(self, i: int) -> dict[str, Tensor]:
-        """Copy the ``state_dict`` of run ``i`` alone to the CPU; later steps do not touch the copies."""
+        """Copy the ``state_dict`` of run ``i`` alone to the CPU; later steps do not touch the
+        copies.
+        """
 
     def run_state(self, i: int) -> dict[str, Any]:
-        """Collect everything that is needed to continue run ``i``, alone or in any stack, in CPU copies.
+        """Collect everything that is needed to continue run ``i``, alone or in any stack, in CPU
+        copies.
 
         Returns:
-            ``state_dict`` and ``optimizers``, the states of the run's own optimizers in the order of
-            :meth:`trained_groups`; ``scaler`` where half precision has one.
+            ``state_dict`` and ``optimizers``, the states of the run's own optimizers in the order
+            of :meth:`trained_groups`; ``scaler`` where half precision has one.
         """
         states = [optimizer.state_dict() for optimizer in self._optimizers.values()]
         state = {
@@ -382,7 +408,9 @@ class RunModule(PredictingModule):
 
     @abstractmethod
     def optimizer_states(self, i: int, states: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Extract what the optimizers of run ``i`` alone would save from what those of this module save."""
+        """Extract what the optimizers of run ``i`` alone would save from what those of this module
+        save.
+        """
 
     @abstractmethod
     def merged_optimizer_states(
@@ -393,7 +421,8 @@ class RunModule(PredictingModule):
     def load_run_states(self, states: Sequence[Mapping[str, Any]]) -> None:
         """Continue from the :meth:`run_state` of each of the R runs; called before ``trainer.fit``.
 
-        Weights, memory and ``steps_done`` are loaded at once, the optimizers' states when the fit starts.
+        Weights, memory and ``steps_done`` are loaded at once, the optimizers' states when the fit
+        starts.
         """
         for run, state in zip(self.runs, states, strict=True):
             run.load_state_dict(state["state_dict"])
@@ -401,7 +430,9 @@ class RunModule(PredictingModule):
         self._to_load = states
 
     def load_optimizers(self) -> None:
-        """Load the optimizers' part of :meth:`load_run_states` into the optimizers, which exist now."""
+        """Load the optimizers' part of :meth:`load_run_states` into the optimizers, which exist
+        now.
+        """
         if not self._to_load:
             return
         merged = self.merged_optimizer_states([state["optimizers"] for state in self._to_load])
@@ -416,9 +447,9 @@ def minibatches(batch: Any, n_envs: int) -> Sequence[EnvBatch]:
     """Convert a training batch to one minibatch per optimizer step.
 
     Args:
-        batch: what a loader gives: a sequence of :class:`EnvBatch`, one for each of several steps; or one step as an
-            :class:`EnvBatch`, a sequence with (x, y) of each environment, a mapping of their names to (x, y), or a
-            single (x, y).
+        batch: what a loader gives: a sequence of :class:`EnvBatch`, one for each of several steps;
+            or one step as an :class:`EnvBatch`, a sequence with (x, y) of each environment, a
+            mapping of their names to (x, y), or a single (x, y).
         n_envs: environments that the algorithm was made for.
 
     Raises:
@@ -433,7 +464,8 @@ def minibatches(batch: Any, n_envs: int) -> Sequence[EnvBatch]:
         pairs = [pairs]
     if len(pairs) != n_envs:
         raise ConfigError(
-            f"a step has minibatches of {len(pairs)} environment(s), the algorithm was made for {n_envs}"
+            f"a step has minibatches of {len(pairs)} environment(s), the algorithm was made for "
+            f"{n_envs}"
         )
     xs, ys = ([pair[i] for pair in pairs] for i in (0, 1))
     return [EnvBatch(torch.cat(xs), torch.cat(ys), tuple(len(y) for y in ys))]

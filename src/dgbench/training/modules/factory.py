@@ -1,7 +1,8 @@
-"""Make the module of an algorithm from ``conf/algorithm/NAME.yaml``: for any ``pl.Trainer``, or to be stepped by hand.
+"""Make the module of an algorithm from ``conf/algorithm/NAME.yaml``: for any ``pl.Trainer``, or to
+be stepped by hand.
 
-:class:`Port` takes real optimizer steps on given minibatches and random inputs, to compare an algorithm with its
-reference.
+:class:`Port` takes real optimizer steps on given minibatches and random inputs, to compare an
+algorithm with its reference.
 """
 
 from __future__ import annotations
@@ -73,28 +74,32 @@ def training_module(
 
     Args:
         objective: the algorithm's class, or where to import it from.
-        networks: the featurizer, or several networks by name, ``featurizer`` among them; they are trained in place.
-            Networks that the algorithm needs and that are missing here are built from ``seed``.
+        networks: the featurizer, or several networks by name, ``featurizer`` among them; they are
+            trained in place. Networks that the algorithm needs and that are missing here are built
+            from ``seed``.
         n_classes: K.
         n_envs: training environments E; every training batch has a minibatch of each.
-        hparams: as in ``conf/algorithm``: defaults, with their ranges or without; those that all algorithms share have
-            the defaults of ``conf/hparams``.
+        hparams: as in ``conf/algorithm``: defaults, with their ranges or without; those that all
+            algorithms share have the defaults of ``conf/hparams``.
         values: those that replace a default.
         name, search: of the YAML file; not used.
         shared: those of the shared hyperparameters that the algorithm reads.
         kind: ``small`` or ``large`` images, for defaults written ``{small: ..., large: ...}``.
         n_features: m; None is the featurizer's attribute ``n_features``.
         image: C, H, W, for algorithms that build networks on images.
-        n_images: every training image has a number below it; for algorithms that remember something of each image.
-        n_trained_on: training images, of all environments together; for algorithms whose epochs count.
-        pixel_mean, pixel_std: x * std + mean lies in [0, 1], channel by channel; empty where x itself does.
+        n_images: every training image has a number below it; for algorithms that remember something
+            of each image.
+        n_trained_on: training images, of all environments together; for algorithms whose epochs
+            count.
+        pixel_mean, pixel_std: x * std + mean lies in [0, 1], channel by channel; empty where x
+            itself does.
         seed: base seed of the networks built here and of random inputs.
         rule: how gradients become updates.
         dtype: floating-point type of everything; None is that of the given networks.
 
     Raises:
-        ConfigError: an unknown class or hyperparameter, a value outside its range, or a size that is needed and is not
-            known.
+        ConfigError: an unknown class or hyperparameter, a value outside its range, or a size that
+            is needed and is not known.
     """
     algorithm = algorithm_class(objective) if isinstance(objective, str) else objective
     named = (
@@ -137,7 +142,8 @@ def training_module(
 
 
 def completed(networks: Mapping[str, nn.Module], algorithm: Algorithm, seed: int) -> Networks:
-    """Add the networks that an algorithm needs beside these, freshly initialized from ``seed``; to ``Networks`` none.
+    """Add the networks that an algorithm needs beside these, freshly initialized from ``seed``; to
+    ``Networks`` none.
 
     Raises:
         ConfigError: a network on images is needed, and their shape is not known.
@@ -184,21 +190,25 @@ class Port:
         return self.module.memory.tensors()
 
     def random_inputs(self, sizes: Sequence[int]) -> RandomInputs:
-        """List names, shapes and meaning of the random inputs of a step on minibatches of these sizes."""
+        """List names, shapes and meaning of the random inputs of a step on minibatches of these
+        sizes.
+        """
         return self.module.algorithm.random_inputs(tuple(sizes))
 
     def step(self, minibatches: Any, random: Mapping[str, Any] | None = None) -> Tensor:
         """Take one real optimizer step: every update of the algorithm, its optimizers included.
 
         Args:
-            minibatches: an :class:`EnvBatch`, or (x, y) of each environment in a sequence or by name.
+            minibatches: an :class:`EnvBatch`, or (x, y) of each environment in a sequence or by
+                name.
             random: the random inputs by name; None draws them from the seed.
 
         Returns:
             0-dimensional loss of the step's last update, before it.
 
         Raises:
-            ConfigError: random inputs of other names or shapes than the declared ones, or too few minibatches.
+            ConfigError: random inputs of other names or shapes than the declared ones, or too few
+                minibatches.
             DivergedError: the loss is not finite.
         """
         (batch,) = as_minibatches(minibatches, self.module.algorithm.sizes.n_envs)
@@ -258,8 +268,10 @@ def algorithm(
         networks: the featurizer, or several networks by name; they are trained in place.
         n_classes, n_envs: K and E.
         hparams: values that replace the file's defaults.
-        dtype: of networks, hyperparameters, state and random inputs; torch's default type is left alone.
-        **more: ``n_features``, ``image``, ``kind``, ``seed``, ``rule``, ... of :func:`training_module`.
+        dtype: of networks, hyperparameters, state and random inputs; torch's default type is left
+            alone.
+        **more: ``n_features``, ``image``, ``kind``, ``seed``, ``rule``, ... of
+            :func:`training_module`.
 
     Raises:
         ConfigError: an unknown algorithm or hyperparameter.

@@ -1,7 +1,7 @@
 """The LightningModules of runs: what a ``pl.Trainer`` calls, around modules that need no trainer.
 
-Whoever builds, counts or judges a run without training it uses :class:`SteppedRun`, since importing Lightning takes
-seconds.
+Whoever builds, counts or judges a run without training it uses :class:`SteppedRun`, since importing
+Lightning takes seconds.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class LightningRuns(RunModule, pl.LightningModule):
 
 
 class SingleRun(SteppedRun, LightningRuns):
-    """Trains one run in a ``pl.Trainer``, alone or with other processes; arguments as of :class:`SteppedRun`."""
+    """Trains one run in a ``pl.Trainer``, alone or with other processes; arguments as of
+    :class:`SteppedRun`.
+    """
 
     @property
     def runs(self) -> Sequence[SingleRun]:

@@ -1,8 +1,10 @@
-"""Predict with R runs of one algorithm: random inputs, errors counted batch by batch, surveys of the training images.
+"""Predict with R runs of one algorithm: random inputs, errors counted batch by batch, surveys of
+the training images.
 
-Random inputs are functions of the run's seed, the step and the minibatch alone, so that resuming is exact. Before some
-steps an algorithm may look at all training images of a run (a *survey*) and keep what it makes of them.
-Under ``trainer.precision=bf16-mixed`` and ``16-mixed`` networks compute in half precision, and nothing else does.
+Random inputs are functions of the run's seed, the step and the minibatch alone, so that resuming is
+exact. Before some steps an algorithm may look at all training images of a run (a *survey*) and keep
+what it makes of them. Under ``trainer.precision=bf16-mixed`` and ``16-mixed`` networks compute in
+half precision, and nothing else does.
 """
 
 from __future__ import annotations
@@ -74,7 +76,9 @@ class Draws:
         return {name: values[offset] for name, values in block_drawn[1].items()}
 
     def _length(self, sizes: tuple[int, ...]) -> int:
-        """Choose the number of steps in a block of random inputs: fewer where each step draws many numbers."""
+        """Choose the number of steps in a block of random inputs: fewer where each step draws many
+        numbers.
+        """
         if sizes not in self._lengths:
             numbers = sum(
                 math.prod(spec.shape) for spec in self.algorithm.random_inputs(sizes).values()
@@ -83,7 +87,9 @@ class Draws:
         return self._lengths[sizes]
 
     def for_prediction(self, n: int, like: Tensor, *purpose: str | int) -> Tensors:
-        """Draw the random inputs of a prediction on ``n`` images; ``purpose`` names the batch of images."""
+        """Draw the random inputs of a prediction on ``n`` images; ``purpose`` names the batch of
+        images.
+        """
         rng = np.random.default_rng(derive(self.seed, "score", *purpose))
         drawn = draw(self.algorithm.prediction_inputs(n), rng, 1)
         return {name: values[0] for name, values in as_tensors(drawn, like).items()}
@@ -100,7 +106,9 @@ def as_tensors(arrays: Mapping[str, np.ndarray], like: Tensor) -> dict[str, Tens
 
 
 class Pictures:
-    """Keeps what predictions need of each picture alone, computed when it first appears in an evaluation."""
+    """Keeps what predictions need of each picture alone, computed when it first appears in an
+    evaluation.
+    """
 
     def __init__(self) -> None:
         self.forget()
@@ -111,7 +119,8 @@ class Pictures:
         self._values = torch.zeros(0)  # (R, numbers, ...)
 
     def of(self, pictures: Tensor, x: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        """Look up the (R, n, ...) values of the pictures ``x``; compute those that are not known yet.
+        """Look up the (R, n, ...) values of the pictures ``x``; compute those that are not known
+        yet.
 
         Args:
             pictures: (n,) their numbers, on the CPU.
@@ -156,12 +165,10 @@ class PredictingModule(nn.Module, ABC):
 
     def __init__(self, algorithm: Algorithm) -> None:
         super().__init__()
-        self.algorithm = (
-            algorithm  #: of the first run; of the others it differs in hyperparameters not static
-        )
-        self.gives_logits = (
-            False  #: whether validation steps also return ``logits``; not part of a state
-        )
+        #: of the first run; of the others it differs in hyperparameters not static
+        self.algorithm = algorithm
+        #: whether validation steps also return ``logits``; not part of a state
+        self.gives_logits = False
         #: the training images of each run, for algorithms with surveys; not part of a state
         self.training_images: TrainingImagesOf | None = None
         self._pictures = Pictures()
@@ -173,7 +180,9 @@ class PredictingModule(nn.Module, ABC):
 
     @abstractmethod
     def evaluated(self, i: int) -> tuple[AnyNetworks, Hyperparameters, Tensors]:
-        """Return networks in evaluation mode, hyperparameters and memory of run ``i``, as they are now."""
+        """Return networks in evaluation mode, hyperparameters and memory of run ``i``, as they are
+        now.
+        """
 
     @abstractmethod
     def remember(self, i: int, state: Tensors) -> None:
@@ -190,15 +199,17 @@ class PredictingModule(nn.Module, ABC):
         return example_of(self.runs[0].networks).device
 
     def forget_pictures(self) -> None:
-        """Drop what was computed of each picture; weights are about to change, or an evaluation ended."""
+        """Drop what was computed of each picture; weights are about to change, or an evaluation
+        ended.
+        """
         self._pictures.forget()
 
     def count_errors(self, images: EvalBatch) -> dict[str, Tensor]:
         """Count the errors of every run on one batch, and sum its loss.
 
         Returns:
-            ``seen``, 0-dimensional; ``wrong`` (R,); ``loss`` (R,) float64, the summed cross entropy; where
-            ``gives_logits`` is set, ``logits`` (R, n, K).
+            ``seen``, 0-dimensional; ``wrong`` (R,); ``loss`` (R,) float64, the summed cross
+            entropy; where ``gives_logits`` is set, ``logits`` (R, n, K).
         """
         n = len(images.y)
         logits = self.predict_logits(images.x, images.name, images.index, pictures=images.pictures)
@@ -260,14 +271,17 @@ class PredictingModule(nn.Module, ABC):
         """
 
     def images_at_once(self, x: Tensor) -> int:
-        """Compute how many images like those of ``x`` to predict at once, so that no layer puts out too much."""
+        """Compute how many images like those of ``x`` to predict at once, so that no layer puts out
+        too much.
+        """
         channels, *sides = x.shape[1:]
         layers = self.runs[0].activations((channels + self.algorithm.extra_channels, *sides))
         return images_at_once(layers, x.device)
 
 
 def survey(module: PredictingModule, due: Sequence[int], step: int) -> None:
-    """Pass over the training images of some runs and store what their algorithm makes of them in their memory.
+    """Pass over the training images of some runs and store what their algorithm makes of them in
+    their memory.
 
     Weights, seed and step determine the result, so resuming needs nothing else to be saved.
 
@@ -281,8 +295,8 @@ def survey(module: PredictingModule, due: Sequence[int], step: int) -> None:
     """
     if module.training_images is None:
         raise ConfigError(
-            f"{type(module.algorithm).__name__} looks at all training images before some steps; give the module's "
-            "training_images a function that yields them"
+            f"{type(module.algorithm).__name__} looks at all training images before some steps; "
+            "give the module's training_images a function that yields them"
         )
     for i in due:
         run = module.runs[i]
@@ -307,9 +321,10 @@ def survey(module: PredictingModule, due: Sequence[int], step: int) -> None:
 def half_for_networks(networks: AnyNetworks, device: torch.device) -> Iterator[AnyNetworks]:
     """Restrict autocast, where it is on (as in Lightning's mixed precision), to the networks.
 
-    Penalties are differences of nearly equal numbers, which half precision rounds away: the distances of MMD would be
-    noise, the quantiles of RSC would be shared by many features. So everything that an algorithm computes of what its
-    networks put out is float32, and so is what is differentiated inside the context, but for the networks.
+    Penalties are differences of nearly equal numbers, which half precision rounds away: the
+    distances of MMD would be noise, the quantiles of RSC would be shared by many features. So
+    everything that an algorithm computes of what its networks put out is float32, and so is what is
+    differentiated inside the context, but for the networks.
 
     Yields:
         the networks as they are to be called.
@@ -324,7 +339,9 @@ def half_for_networks(networks: AnyNetworks, device: torch.device) -> Iterator[A
 
 
 def activations(featurizer: nn.Module, image: tuple[int, ...]) -> list[int]:
-    """Count the numbers that each layer puts out for one image of shape ``image``, in order of computation."""
+    """Count the numbers that each layer puts out for one image of shape ``image``, in order of
+    computation.
+    """
     counted: list[int] = []
     leaves = [layer for layer in featurizer.modules() if not list(layer.children())]
     hooks = [
@@ -344,6 +361,8 @@ def activations(featurizer: nn.Module, image: tuple[int, ...]) -> list[int]:
 
 
 def images_at_once(layers: list[int], device: torch.device) -> int:
-    """Compute how many images to score at once, at least 1, from the numbers that each layer puts out for one."""
+    """Compute how many images to score at once, at least 1, from the numbers that each layer puts
+    out for one.
+    """
     bound = CPU_BYTES if device.type == "cpu" else DEVICE_BYTES
     return max(1, bound // (4 * max(layers, default=1)))

@@ -1,10 +1,12 @@
 """Train any algorithm on ordinary modules: any backbone, device or precision.
 
-A minibatch may be evaluated in several *micro-batches* (gradient accumulation, distributed runs). Each holds an equal
-part of the rows of every environment. The objective is evaluated on each of them, with random inputs of its own, and
-losses, gradients and new states are averaged over them. For an objective that is a mean over rows (ERM) that is the
-objective of the whole minibatch; any other method becomes one that works with smaller minibatches, and BatchNorm sees
-the rows of a micro-batch. Each process of a distributed run holds an equal part of the minibatch and may cut it again.
+A minibatch may be evaluated in several *micro-batches* (gradient accumulation, distributed runs).
+Each holds an equal part of the rows of every environment. The objective is evaluated on each of
+them, with random inputs of its own, and losses, gradients and new states are averaged over them.
+For an objective that is a mean over rows (ERM) that is the objective of the whole minibatch; any
+other method becomes one that works with smaller minibatches, and BatchNorm sees the rows of a
+micro-batch. Each process of a distributed run holds an equal part of the minibatch and may cut it
+again.
 """
 
 from __future__ import annotations
@@ -29,14 +31,16 @@ from dgbench.training.optimizers import Part, UpdateRule, layer_scales
 
 
 class SteppedRun(RunModule):
-    """Trains one run, stepped by hand; :class:`~dgbench.training.modules.lightning.SingleRun` does in a trainer.
+    """Trains one run, stepped by hand; :class:`~dgbench.training.modules.lightning.SingleRun` does
+    in a trainer.
 
     Args:
         algorithm: what is trained.
         networks: those that the algorithm's ``networks_needed`` asked for, plus ``featurizer``.
         seed: base seed of the random inputs.
         rule: how gradients become updates.
-        dtype: floating-point type of networks, hyperparameters, state and random inputs; None is the networks' own.
+        dtype: floating-point type of networks, hyperparameters, state and random inputs; None is
+            the networks' own.
     """
 
     def __init__(
@@ -81,7 +85,8 @@ class SteppedRun(RunModule):
             self._activations[image] = activations(self.networks["featurizer"], image)
         return self._activations[image]
 
-    # ---- training -----------------------------------------------------------------------------------------------
+    # ---- training
+    # -----------------------------------------------------------------------------------------------
 
     def _step(
         self, step: int, counter: Tensor, batch: EnvBatch, optimizers: Mapping[str, Any]
@@ -146,7 +151,9 @@ class SteppedRun(RunModule):
     def _differentiate(
         self, update: Update, groups: tuple[str, ...], step: int, counter: Tensor, batch: EnvBatch
     ) -> tuple[Tensor, Tensors]:
-        """Set mean gradients and mean state over micro-batches; return the means of the loss and of what is logged."""
+        """Set mean gradients and mean state over micro-batches; return the means of the loss and of
+        what is logged.
+        """
         parameters = self._stepping(groups, step)
         for parameter in parameters.values():
             parameter.grad = None
@@ -174,7 +181,9 @@ class SteppedRun(RunModule):
         return loss, averaged(logs)
 
     def _add_gradients(self, parameters: Tensors, out: Outcome, n: int) -> None:
-        """Add 1/n of the gradients of an outcome to the parameters', scaled as half precision asks for."""
+        """Add 1/n of the gradients of an outcome to the parameters', scaled as half precision asks
+        for.
+        """
         scaler = self._scaler
         self._gives_gradients = out.grads is not None
         if out.grads is None:
@@ -195,10 +204,12 @@ class SteppedRun(RunModule):
 
     @torch.no_grad()
     def move_statistics(self, tensors: Tensors, step: int, batch: EnvBatch) -> None:
-        """Move running statistics as a forward pass in training mode would, with other weights than the live ones.
+        """Move running statistics as a forward pass in training mode would, with other weights than
+        the live ones.
 
         Args:
-            tensors: parameters and buffers by their names in this module; statistics among them are moved in place.
+            tensors: parameters and buffers by their names in this module; statistics among them are
+                moved in place.
             step: on which random inputs depend.
             batch: of this process; its micro-batches pass one after the other.
         """
@@ -232,7 +243,8 @@ class SteppedRun(RunModule):
             mean_over_processes([losses])
         return losses
 
-    # ---- evaluation ---------------------------------------------------------------------------------------------
+    # ---- evaluation
+    # ---------------------------------------------------------------------------------------------
 
     def predicted(
         self,
@@ -250,7 +262,8 @@ class SteppedRun(RunModule):
                 Prediction(networks, x, hp, self.memory.tensors(), random, **per_image)
             )[None]
 
-    # ---- state --------------------------------------------------------------------------------------------------
+    # ---- state
+    # --------------------------------------------------------------------------------------------------
 
     def weights(self, i: int = 0) -> dict[str, Tensor]:
         copies: dict[str, Tensor] = cpu_copies(self.state_dict())
@@ -313,7 +326,9 @@ def averaged(states: Sequence[Tensors]) -> Tensors:
 
 
 def moving_statistics(networks: nn.Module) -> list[Tensor]:
-    """List the running statistics that a step may have changed, e.g. of a BatchNorm that is not frozen."""
+    """List the running statistics that a step may have changed, e.g. of a BatchNorm that is not
+    frozen.
+    """
     training = [module for module in networks.modules() if module.training]
     return [
         b for module in training for b in module.buffers(recurse=False) if b.is_floating_point()
@@ -322,7 +337,9 @@ def moving_statistics(networks: nn.Module) -> list[Tensor]:
 
 @contextmanager
 def seeded_dropout(networks: nn.Module, device: torch.device, seed: int) -> Iterator[None]:
-    """Let dropout draw from ``seed`` alone; it knows torch's global generator only, which is restored afterwards."""
+    """Let dropout draw from ``seed`` alone; it knows torch's global generator only, which is
+    restored afterwards.
+    """
     if not draws_globally(networks):
         yield
         return

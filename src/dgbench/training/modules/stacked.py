@@ -1,7 +1,8 @@
-"""Many runs as one: the pure objective mapped over a stack of runs, one optimizer step for all of them.
+"""Many runs as one: the pure objective mapped over a stack of runs, one optimizer step for all of
+them.
 
-Every tensor of a run (parameters, buffers, hyperparameters, state, random inputs) gets a leading axis of length R. Each
-run's gradient is taken inside the map, so runs never see one another.
+Every tensor of a run (parameters, buffers, hyperparameters, state, random inputs) gets a leading
+axis of length R. Each run's gradient is taken inside the map, so runs never see one another.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class StackedRuns(LightningRuns):
     """Trains R runs of one shape together; run i equals the single run with the same seeds.
 
     Args:
-        runs: algorithms of one class with equal static hyperparameters and sizes, at the same step, in an order
-            that keeps equal optimizer settings together (see :func:`optimizer_key`).
+        runs: algorithms of one class with equal static hyperparameters and sizes, at the same step,
+            in an order that keeps equal optimizer settings together (see :func:`optimizer_key`).
     """
 
     def __init__(self, runs: Sequence[SingleRun]) -> None:
@@ -59,10 +60,12 @@ class StackedRuns(LightningRuns):
         """The runs as they were before they were stacked; :meth:`write_back` brings one up to date."""
         return self._runs
 
-    # ---- stacking -----------------------------------------------------------------------------------------------
+    # ---- stacking
+    # -----------------------------------------------------------------------------------------------
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-        """Stack the runs on the device, then build one optimizer per group with a part per set of equal settings.
+        """Stack the runs on the device, then build one optimizer per group with a part per set of
+        equal settings.
 
         Frozen parameters that all runs share are kept once.
         """
@@ -103,7 +106,8 @@ class StackedRuns(LightningRuns):
             for part, leaves in self._leaves[name]
         ]
 
-    # ---- training -----------------------------------------------------------------------------------------------
+    # ---- training
+    # -----------------------------------------------------------------------------------------------
 
     def train_steps(self, batches: Sequence[EnvBatch], optimizers: Mapping[str, Any]) -> Tensor:
         self._runs[0].networks.train()  # Lightning, which switches modes, does not see it
@@ -116,7 +120,10 @@ class StackedRuns(LightningRuns):
         return super()._step(step, counter, batch, optimizers)
 
     def _random_at(self, step: int, sizes: tuple[int, ...]) -> Tensors:
-        """Draw (R, ...) random inputs. Each run keeps its own block of steps, since a stack of blocks may be large."""
+        """Draw (R, ...) random inputs.
+
+        Each run keeps its own block of steps, since a stack of blocks may be large.
+        """
         like = torch.empty((), dtype=self._runs[0].networks.dtype, device=self.device)
         drawn = [run.draws.at(step, sizes, like) for run in self._runs]
         return {name: torch.stack([numbers[name] for numbers in drawn]) for name in drawn[0]}
@@ -146,10 +153,12 @@ class StackedRuns(LightningRuns):
     def _function(
         self, update: Update, names: Sequence[str], sizes: tuple[int, ...]
     ) -> Callable[..., Any]:
-        """Build (random, x, y, index, step) -> (R,) losses, gradients, logs, which moves statistics and state in place.
+        """Build (random, x, y, index, step) -> (R,) losses, gradients, logs, which moves statistics
+        and state in place.
 
         Args:
-            names: of the parameters to differentiate by; without any the loss is not differentiated.
+            names: of the parameters to differentiate by; without any the loss is not
+                differentiated.
         """
         networks = self._runs[0].networks
 
@@ -256,7 +265,8 @@ class StackedRuns(LightningRuns):
     def _clip_limit(self) -> float | None:
         return None  # clipped run by run already
 
-    # ---- evaluation ---------------------------------------------------------------------------------------------
+    # ---- evaluation
+    # ---------------------------------------------------------------------------------------------
 
     def predicted(
         self,
@@ -265,7 +275,9 @@ class StackedRuns(LightningRuns):
         random: Tensors,
         per_image: Tensors,
     ) -> Tensor:
-        """Evaluate the function for as many runs at a time as the memory limit on layer outputs allows."""
+        """Evaluate the function for as many runs at a time as the memory limit on layer outputs
+        allows.
+        """
         networks = self._runs[0].networks.eval()
 
         def one_run(
@@ -284,7 +296,8 @@ class StackedRuns(LightningRuns):
             )
         return values
 
-    # ---- states of runs -----------------------------------------------------------------------------------------
+    # ---- states of runs
+    # -----------------------------------------------------------------------------------------
 
     def write_back(self, i: int) -> SingleRun:
         """Return run ``i`` with its present tensors copied back from the stack."""
@@ -353,10 +366,12 @@ class StackedRuns(LightningRuns):
 
 @contextmanager
 def branches_refused() -> Iterator[None]:
-    """Explain, with the line of code, the error that ``vmap`` raises where an algorithm branches on data.
+    """Explain, with the line of code, the error that ``vmap`` raises where an algorithm branches on
+    data.
 
     Raises:
-        DgbenchError: it takes from a tensor what differs between runs, where one value must do for all.
+        DgbenchError: it takes from a tensor what differs between runs, where one value must do for
+            all.
     """
     try:
         yield
@@ -364,13 +379,16 @@ def branches_refused() -> Iterator[None]:
         if not re.search("vmap.*(data-dependent control flow|dynamic shape)", str(error)):
             raise
         raise DgbenchError(
-            f"{raised_at(error) or 'the algorithm'} takes a branch, a number or a shape from data, which cannot differ "
-            "between runs that train together; use e.g. torch.where, or set execution=single, which trains each alone"
+            f"{raised_at(error) or 'the algorithm'} takes a branch, a number or a shape from "
+            "data, which cannot differ between runs that train together; use e.g. torch.where, or "
+            "set execution=single, which trains each alone"
         ) from error
 
 
 def optimizer_key(run: SingleRun, group: ParamGroup) -> tuple[Any, ...]:
-    """Return what must be equal for runs to share a part of an optimizer: its settings and its resets."""
+    """Return what must be equal for runs to share a part of an optimizer: its settings and its
+    resets.
+    """
     algorithm = run.algorithm
     named = (*algorithm.resets(), *([algorithm.reset_lr] if algorithm.reset_lr else []))
     return (

@@ -1,6 +1,8 @@
-"""Tries an objective at the first step of a training: it must reach a parameter, and be a pure function.
+"""Tries an objective at the first step of a training: it must reach a parameter, and be a pure
+function.
 
-Its first updates are computed twice, from the same inputs: they come to the same, and leave global generators alone.
+Its first updates are computed twice, from the same inputs: they come to the same, and leave global
+generators alone.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from dgbench.errors import ConfigError
 Seen = Mapping[str, Sequence[Tensor]]  #: what an update came to, by what it is
 #: share of the largest number by which atomic additions of a GPU may change others, with room
 ROUNDING = 1e-3
-#: numbers of a gradient that are compared, evenly spread: copies of all would take memory that training needs
+#: numbers of a gradient that are compared, evenly spread: copies of all would take memory that
+#: training needs
 SAMPLE = 4096
 
 
@@ -32,8 +35,8 @@ def draws_globally(networks: nn.Module) -> bool:
 def no_gradient(name: str) -> ConfigError:
     """Build the error that says that an objective trains nothing."""
     return ConfigError(
-        f"algorithm {name}: its loss reaches no parameter that trains, so training would change nothing; compute the "
-        "loss from what the networks put out, without detach() or no_grad()"
+        f"algorithm {name}: its loss reaches no parameter that trains, so training would change "
+        "nothing; compute the loss from what the networks put out, without detach() or no_grad()"
     )
 
 
@@ -41,7 +44,8 @@ class Trial:
     """What is seen of an objective at one step.
 
     Args:
-        draws: layers of its networks draw from torch's generator, so that this says nothing of the objective.
+        draws: layers of its networks draw from torch's generator, so that this says nothing of the
+            objective.
         device: of the training.
     """
 
@@ -88,14 +92,16 @@ class Trial:
         ]
         if changed:
             raise ConfigError(
-                f"algorithm {name} draws from the global generator of {changed[0]}, so a resumed run would draw "
-                "other numbers; declare random inputs, and take them from step.random"
+                f"algorithm {name} draws from the global generator of {changed[0]}, so a resumed "
+                "run would draw other numbers; declare random inputs, and take them from "
+                "step.random"
             )
 
         if self._differs:
             raise ConfigError(
-                f"algorithm {name} came to another {self._differs} from the same inputs, so a resumed run would train "
-                "otherwise; compute all from the step, and keep what lasts in Outcome.state"
+                f"algorithm {name} came to another {self._differs} from the same inputs, so a "
+                "resumed run would train otherwise; compute all from the step, and keep what "
+                "lasts in Outcome.state"
             )
 
     def _states(self) -> dict[str, Any]:
@@ -133,6 +139,8 @@ def sampled(tensor: Tensor) -> Tensor:
 
 @contextmanager
 def drawing_again(device: torch.device) -> Iterator[None]:
-    """Let what follows the block draw the same numbers from torch's generator as the block, which dropout uses."""
+    """Let what follows the block draw the same numbers from torch's generator as the block, which
+    dropout uses.
+    """
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         yield

@@ -22,7 +22,8 @@ def adjusted_averages(
     """Compute the adjusted average of a run for each attribute whose training shares are known.
 
     Args:
-        images: a line for each tested image, see :class:`~dgbench.reports.slices.errors.images.EnvImages`.
+        images: a line for each tested image, see
+            :class:`~dgbench.reports.slices.errors.images.EnvImages`.
         training: attribute -> value -> class -> training images.
         classes: names, by label.
 

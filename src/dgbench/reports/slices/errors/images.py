@@ -1,4 +1,5 @@
-"""The tested images of runs, from their ``predictions.parquet``: which runs belong together, and counts of images.
+"""The tested images of runs, from their ``predictions.parquet``: which runs belong together, and
+counts of images.
 
 Counts are summed run by run, so that the images of one run are in memory at a time.
 """
@@ -52,9 +53,10 @@ class EnvImages:
     """Images of one environment that a run was tested in."""
 
     env: str  #: the environment
-    #: a line per image: ``image`` (name), ``label`` and ``predicted`` (classes), ``right``, ``confidence`` (probability
-    #: of the predicted class), ``weight`` (share of a sampled image, 1; where errors are exact an image stands there
-    #: once for each painted feature, with the probability of that feature), and ``attribute.*``
+    #: a line per image: ``image`` (name), ``label`` and ``predicted`` (classes), ``right``,
+    #: ``confidence`` (probability of the predicted class), ``weight`` (share of a sampled image, 1;
+    #: where errors are exact an image stands there once for each painted feature, with the
+    #: probability of that feature), and ``attribute.*``
     frame: pd.DataFrame
     #: (n, K) probabilities of all classes; None where only the most probable ones are kept
     scores: NDArray[np.float64] | None
@@ -186,7 +188,9 @@ def settings_of(
 
 
 def most_confident(images: pd.DataFrame) -> pd.DataFrame:
-    """Take the images that fit on a sheet, each once: those with the highest probability of the predicted class."""
+    """Take the images that fit on a sheet, each once: those with the highest probability of the
+    predicted class.
+    """
     ordered = images.sort_values("confidence", ascending=False, kind="stable")
     return ordered.drop_duplicates(["env", "image"]).head(SHOWN).reset_index(drop=True)
 
@@ -195,10 +199,12 @@ def only_first(first: pd.DataFrame, second: pd.DataFrame) -> tuple[pd.DataFrame,
     """Find images that all runs of one algorithm get right and all runs of another one get wrong.
 
     Args:
-        first, second: every image of every run of either algorithm, with ``env``, ``image`` and ``right``.
+        first, second: every image of every run of either algorithm, with ``env``, ``image`` and
+            ``right``.
 
     Returns:
-        those that the second is most confident about, as it sees them; and how many there are in all.
+        those that the second is most confident about, as it sees them; and how many there are in
+        all.
     """
     place = ["env", "image"]
     right = first.groupby(place, sort=False)["right"].all()
@@ -228,7 +234,9 @@ class Counts:
     def add_run(
         self, tested: Sequence[EnvImages], repetition: str, training: TrainingGroups
     ) -> None:
-        """Count the images of a run in all environments that it is tested in; ``training`` as of its record."""
+        """Count the images of a run in all environments that it is tested in; ``training`` as of
+        its record.
+        """
         for images in tested:
             self.add(images, repetition)
         self._runs[repetition] += bool(tested)
@@ -242,7 +250,8 @@ class Counts:
             self._parts["adjusted"].append(pd.DataFrame(lines).assign(repetition=repetition))
 
     def adjusted(self) -> dict[str, pd.Series[float]]:
-        """Average the adjusted averages of each attribute over the folds of a repetition, by repetition.
+        """Average the adjusted averages of each attribute over the folds of a repetition, by
+        repetition.
 
         A repetition of which some run has none is left out, and an attribute without repetitions.
         """
@@ -319,20 +328,22 @@ class Counts:
     def measures(self, *by: str) -> pd.DataFrame:
         """Compute the measures of each repetition over all images, or those of each environment.
 
-        ``auroc`` is one class against the rest, mean over the classes, then over the models and environments: scores of
-        two models are not on one scale. ``ece`` is the expected calibration error, the mean over images of |accuracy -
-        confidence| of their bin.
+        ``auroc`` is one class against the rest, mean over the classes, then over the models and
+        environments: scores of two models are not on one scale. ``ece`` is the expected calibration
+        error, the mean over images of |accuracy - confidence| of their bin.
 
-        Source: Naeini et al. 2015, "Obtaining Well Calibrated Probabilities Using Bayesian Binning", with the 15 equal
+        Source: Naeini et al. 2015, "Obtaining Well Calibrated Probabilities Using Bayesian
+            Binning", with the 15 equal
         bins of Guo et al. 2017, "On Calibration of Modern Neural Networks", equation 5.
 
         Args:
             by: ``env``, or nothing.
 
         Returns:
-            lines by ``repetition`` and ``by``; ``images``, and the fractions ``accuracy``, ``macro_f1`` (mean F1 over
-            classes that occur among labels), ``auroc`` (NaN where it is not defined), ``ece`` and
-            ``excess`` (mean confidence less accuracy; above 0 is overconfident).
+            lines by ``repetition`` and ``by``; ``images``, and the fractions ``accuracy``,
+            ``macro_f1`` (mean F1 over classes that occur among labels), ``auroc`` (NaN where it is
+            not defined), ``ece`` and ``excess`` (mean confidence less accuracy; above 0 is
+            overconfident).
         """
         keys = ["repetition", *by]
         totals = self.confusion.groupby(keys, sort=False)
@@ -357,14 +368,16 @@ class Counts:
         )
 
     def groups(self, attributes: bool = True) -> pd.DataFrame:
-        """Compute the accuracy of each class in each environment, and in each value of the attributes; lowest first.
+        """Compute the accuracy of each class in each environment, and in each value of the
+        attributes; lowest first.
 
         Args:
             attributes: add the groups by values of attributes.
 
         Returns:
-            columns ``attribute`` and ``value`` (empty for a class as a whole), ``label``, ``env``, ``accuracy`` (mean
-            over repetitions), ``n`` (images of one repetition) and ``name``, e.g. ``dog in sketch, light day``.
+            columns ``attribute`` and ``value`` (empty for a class as a whole), ``label``, ``env``,
+            ``accuracy`` (mean over repetitions), ``n`` (images of one repetition) and ``name``,
+            e.g. ``dog in sketch, light day``.
         """
         parts = [self.confusion.assign(attribute="", value="")]
         if attributes and self._parts["groups"]:
@@ -386,12 +399,16 @@ class Counts:
         )
 
     def worst_group(self, attributes: bool = False) -> dict[str, Any] | None:
-        """Find the group of :data:`FEW` images or more with the lowest accuracy, as a line of :meth:`groups`."""
+        """Find the group of :data:`FEW` images or more with the lowest accuracy, as a line of
+        :meth:`groups`.
+        """
         large = self.groups(attributes).query("n >= @FEW")
         return {str(key): value for key, value in large.iloc[0].items()} if len(large) else None
 
     def matrix(self) -> NDArray[np.float64]:
-        """Count (K, K) images by true and predicted class over all environments, mean over repetitions."""
+        """Count (K, K) images by true and predicted class over all environments, mean over
+        repetitions.
+        """
         k = range(len(self.classes))
         counted = self.confusion.pivot_table("n", "label", "predicted", "sum", fill_value=0.0)
         return (
@@ -399,7 +416,9 @@ class Counts:
         )
 
     def confusions(self) -> list[dict[str, Any]]:
-        """List ``label``, ``predicted`` (what it is taken for), ``n`` and ``share`` of the class, most images first."""
+        """List ``label``, ``predicted`` (what it is taken for), ``n`` and ``share`` of the class,
+        most images first.
+        """
         counted = self.matrix()
         label, predicted = np.nonzero(counted * (1 - np.eye(len(counted))))
         n = counted[label, predicted]
@@ -415,7 +434,8 @@ class Counts:
 def macro_f1(confusion: pd.DataFrame) -> float:
     """Compute the mean F1 over the classes that occur in ``label``, of ``n`` images a line.
 
-    A class that is only predicted lowers the precision of no other one and has no F1 of its own: with it, two models
+    A class that is only predicted lowers the precision of no other one and has no F1 of its own:
+        with it, two models
     would be averaged over different classes.
 
     Source: Koh et al. 2021, "WILDS", whose code averages over the classes of the true labels.
@@ -430,7 +450,8 @@ def macro_f1(confusion: pd.DataFrame) -> float:
 
 
 def auroc(images: EnvImages) -> float:
-    """Average the area under the ROC curve of each class against the rest over the classes that occur.
+    """Average the area under the ROC curve of each class against the rest over the classes that
+    occur.
 
     NaN where all images are of one class, and where not all probabilities are known.
     """

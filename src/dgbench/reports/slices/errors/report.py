@@ -1,7 +1,8 @@
-"""``report=errors``: which images are wrong, from what every run predicted (``trainer.predictions``).
+"""``report=errors``: which images are wrong, from what every run predicted
+(``trainer.predictions``).
 
-Its tables are made of the counts of every algorithm of one setting; its pictures are heat maps, and sheets of images
-with what they are taken for.
+Its tables are made of the counts of every algorithm of one setting; its pictures are heat maps, and
+sheets of images with what they are taken for.
 """
 
 from __future__ import annotations
@@ -56,9 +57,18 @@ if TYPE_CHECKING:
 
 #: what the report is about, explained where it first stands
 WORDS = {
-    "macro-F1": "mean over the classes that labels hold of the harmonic mean of precision and recall (as in WILDS).",
-    "AUROC": "chance that an image of a class gets a higher probability of it than an image of another class.",
-    "ECE": "expected calibration error: mean difference of confidence and accuracy, in bins of equal confidence.",
+    "macro-F1": (
+        "mean over the classes that labels hold of the harmonic mean of precision and recall (as "
+        "in WILDS)."
+    ),
+    "AUROC": (
+        "chance that an image of a class gets a higher probability of it than an image of another "
+        "class."
+    ),
+    "ECE": (
+        "expected calibration error: mean difference of confidence and accuracy, in bins of equal "
+        "confidence."
+    ),
     "worst group": "the class and environment with the lowest accuracy, among those with 10 images or more.",
 }
 _EVALUATION = {"last": "the last step", "best": "the lowest val error"}
@@ -96,7 +106,8 @@ class ErrorsReport(Report):
     """Shows what runs get wrong on the test images of the environments that they never saw.
 
     Args:
-        compare: two algorithms whose mistakes are set side by side; None takes those with the most runs.
+        compare: two algorithms whose mistakes are set side by side; None takes those with the most
+            runs.
     """
 
     name: FileName = "errors"
@@ -139,8 +150,8 @@ class ErrorsReport(Report):
         names = self.compare or []
         if names and (len(set(names)) != 2 or not set(names) <= algorithms):
             raise ConfigError(
-                f"report.compare=[{','.join(names)}] is not two algorithms with predictions; choose two of "
-                f"{', '.join(sorted(algorithms))}"
+                f"report.compare=[{','.join(names)}] is not two algorithms with predictions; "
+                f"choose two of {', '.join(sorted(algorithms))}"
             )
         return names
 
@@ -201,7 +212,10 @@ def _section(
         ("predictions", f"{len(everything)} files: {', '.join(kinds)}"),
         (
             "images",
-            "test images of environments that were held out; several folds and seeds are counted alike",
+            (
+                "test images of environments that were held out; several folds and seeds are "
+                "counted alike"
+            ),
         ),
     ]
     if reasons := sorted({figure for figure in figures if isinstance(figure, str) and figure}):
@@ -248,9 +262,11 @@ def _mistakes(setting: str, algorithm: str, read: _Read) -> Figure | str:
     return sheet(
         f"mistakes_{slug(setting)}_{slug(algorithm)}",
         f"Most confident mistakes, {algorithm}",
-        "Test images of held-out environments that are wrong with the highest probability of the wrong class: true "
-        "class, predicted class and its probability, environment. Files as they are, before they are resized or "
-        "corrupted.",
+        (
+            "Test images of held-out environments that are wrong with the highest probability of "
+            "the wrong class: true class, predicted class and its probability, environment. Files "
+            "as they are, before they are resized or corrupted."
+        ),
         most_confident(read.worst),
         read.counts.classes,
     )
@@ -263,8 +279,11 @@ def _contrast_sheet(setting: str, one: str, other: str, read: Mapping[str, _Read
     return sheet(
         f"only_{slug(setting)}_{slug(one)}",
         f"Right with {one}, wrong with {other}",
-        f"{n} test image{'s' * (n != 1)} of held-out environments that every run of {one} gets right and every run of "
-        f"{other} wrong; shown are those that {other} is most confident about, as it takes them.",
+        (
+            f"{n} test image{'s' * (n != 1)} of held-out environments that every run of {one} "
+            f"gets right and every run of {other} wrong; shown are those that {other} is most "
+            "confident about, as it takes them."
+        ),
         lines,
         read[one].counts.classes,
     )
@@ -290,9 +309,15 @@ def _answer(algorithm: str, counts: Counts, algorithms: int) -> list[str]:
     mean = f" (mean of {len(measures)} seeds)" if len(measures) > 1 else ""
     first = f"{algorithm} gets {percent(accuracy)}% of the held-out test images right{mean}{among}"
     if worst := counts.worst_group(attributes=True):
-        first += f"; its worst group is {worst['name']}: {percent(worst['accuracy'])}% of {worst['n']:.0f} images"
+        first += (
+            f"; its worst group is {worst['name']}: {percent(worst['accuracy'])}% of "
+            f"{worst['n']:.0f} images"
+        )
     direction = "above" if excess > 0 else "below"
-    second = f"confidence is {percent(abs(excess))} points {direction} its accuracy (ECE {percent(ece)}%)"
+    second = (
+        f"confidence is {percent(abs(excess))} points {direction} its accuracy (ECE "
+        f"{percent(ece)}%)"
+    )
     if not (pairs := counts.confusions()):
         return [f"{first}.", f"Its {second}."]
     label, predicted, share = (pairs[0][key] for key in ("label", "predicted", "share"))
@@ -304,7 +329,9 @@ def _answer(algorithm: str, counts: Counts, algorithms: int) -> list[str]:
 
 
 def heat_maps(setting: str, algorithm: str, counts: Counts) -> Figure:
-    """Draw confusion matrix and accuracy of each class by environment, side by side, in percent of the true class."""
+    """Draw confusion matrix and accuracy of each class by environment, side by side, in percent of
+    the true class.
+    """
     counted, classes, envs = counts.matrix(), counts.classes, counts.environments
     with np.errstate(invalid="ignore"):
         shares = counted / counted.sum(1, keepdims=True)  # NaN for a class without images
@@ -338,8 +365,9 @@ def heat_maps(setting: str, algorithm: str, counts: Counts) -> Figure:
         )
         left.set_ylabel("true class")
         caption = (
-            "Left: what images of each class are taken for, all environments together. Right: accuracy of each class "
-            "in each held-out environment. Percent of the true class, mean over seeds."
+            "Left: what images of each class are taken for, all environments together. Right: "
+            "accuracy of each class in each held-out environment. Percent of the true class, mean "
+            "over seeds."
         )
         caption += " Classes stand in the order of their numbers." if k > _MOST_NAMES else ""
         return finish(drawn, name, f"Confusion and accuracy by class, {algorithm}", caption)
@@ -348,7 +376,8 @@ def heat_maps(setting: str, algorithm: str, counts: Counts) -> Figure:
 def sheet(
     name: str, title: str, caption: str, lines: pd.DataFrame, classes: Sequence[str]
 ) -> Figure | str:
-    """Draw thumbnails, each with its true class, what it is taken for and how confidently, and its environment.
+    """Draw thumbnails, each with its true class, what it is taken for and how confidently, and its
+    environment.
 
     Args:
         name, title, caption: of the figure.
@@ -454,7 +483,8 @@ def overall_table(counts: ByAlgorithm) -> Table:
         notes.append(f"AUROC is left out: {reason}.")
     notes += dict.fromkeys(reason for counted in counts.values() for reason in counted.reasons)
     notes.append(
-        "Whether two algorithms can be told apart is said by report=measures and report=leaderboard."
+        "Whether two algorithms can be told apart is said by report=measures and "
+        "report=leaderboard."
     )
     return table(lines, "errors", "Errors on held-out test images", columns, notes)
 
@@ -464,7 +494,10 @@ def _adjusted_columns(attributes: Sequence[str]) -> list[Column]:
     columns = []
     for name in attributes:
         title = f"adjusted average ({name})" if len(attributes) > 1 else "adjusted average"
-        meaning = f"accuracies of class and {name}, weighed by shares of the training images (Sagawa et al. 2020)"
+        meaning = (
+            f"accuracies of class and {name}, weighed by shares of the training images (Sagawa et "
+            "al. 2020)"
+        )
         columns.append(Column(_ADJUSTED + name, title, "percent", help=meaning))
     return columns
 
@@ -512,7 +545,9 @@ def class_table(counts: ByAlgorithm) -> Table:
 
 
 def group_table(counts: ByAlgorithm) -> Table:
-    """List the groups with the lowest accuracy, then those that are too small to be called the worst."""
+    """List the groups with the lowest accuracy, then those that are too small to be called the
+    worst.
+    """
     lines: list[dict[str, Any]] = []
     for algorithm, counted in counts.items():
         groups = counted.groups()
@@ -541,8 +576,10 @@ def group_table(counts: ByAlgorithm) -> Table:
     if not any(line["attribute"] for line in lines):
         columns = [column for column in columns if column.name != "attribute"]
     notes = [
-        f"The {_MOST_GROUPS} lowest of each algorithm; groups of fewer than {FEW} images stand last and are not called "
-        "the worst."
+        (
+            f"The {_MOST_GROUPS} lowest of each algorithm; groups of fewer than {FEW} images "
+            "stand last and are not called the worst."
+        )
     ]
     attributes = sorted(set().union(*(counted.many for counted in counts.values())))
     notes += (
@@ -582,7 +619,9 @@ def pair_table(counts: ByAlgorithm) -> Table:
 
 
 def confusion_table(algorithm: str, counts: Counts) -> Table | None:
-    """Count images by true class (lines) and predicted class, with percent of the line; None for very many classes."""
+    """Count images by true class (lines) and predicted class, with percent of the line; None for
+    very many classes.
+    """
     if len(counts.classes) > MOST_CLASSES:
         return None
     lines = []
@@ -597,7 +636,10 @@ def confusion_table(algorithm: str, counts: Counts) -> Table | None:
         _IMAGES,
     ]
     notes = [
-        "Lines are true classes, columns predicted ones; images (mean over seeds), percent of the line."
+        (
+            "Lines are true classes, columns predicted ones; images (mean over seeds), percent of "
+            "the line."
+        )
     ]
     return table(
         lines,
@@ -610,7 +652,9 @@ def confusion_table(algorithm: str, counts: Counts) -> Table | None:
 
 
 def _over_seeds(measures: pd.DataFrame, names: Iterable[str]) -> dict[str, Any]:
-    """Compute mean and sample standard deviation of each column; or say why not, where a value is not defined."""
+    """Compute mean and sample standard deviation of each column; or say why not, where a value is
+    not defined.
+    """
     cells: dict[str, Any] = {}
     for name in names:
         values = measures[name]
