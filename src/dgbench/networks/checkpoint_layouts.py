@@ -7,15 +7,15 @@ prefix under which the file has a good part of the network is a *reading*. The o
 of the network's numbers counts; where two give as many, and not the same ones, the layouts that are
 known decide, as their authors' own loading code does:
 
-=======================================  ======================
-========================================= published by                             read
-not read =======================================  ======================
-========================================= MoCo v1, v2                              encoder_q
-encoder_k, its momentum copy MoCo v3                                  base_encoder
-momentum_encoder DINO, iBOT                               teacher                 student BYOL
-online                  target lightly, solo-learn, MMSelfSup           backbone
-momentum_backbone, backbone_momentum =======================================  ======================
-=========================================
+==============================  ============  ====================================
+published by                    read          not read
+==============================  ============  ====================================
+MoCo v1, v2                     encoder_q     encoder_k, its momentum copy
+MoCo v3                         base_encoder  momentum_encoder
+DINO, iBOT                      teacher       student
+BYOL                            online        target
+lightly, solo-learn, MMSelfSup  backbone      momentum_backbone, backbone_momentum
+==============================  ============  ====================================
 
 Anything else is asked for: ``init.key=`` names the group, ``init.prefix=`` the prefix.
 """

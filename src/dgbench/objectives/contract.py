@@ -17,13 +17,16 @@ A value or distribution that differs between small images (28 x 28) and large on
 ``{small: ..., large: ...}``. A distribution is a mapping with one key; with u ~ U(a, b) and int()
 truncating:
 
-=====================
-================================================================================ ``uniform``
-[a, b]: u ``log10_uniform``      [a, b]: 10^u ``log_uniform``        [a, b]: the same given by its
-bounds, 10^U(log10 a, log10 b) ``int_uniform``        [a, b]: int(u) ``int_log10_uniform``  [a, b]:
-int(10^u) ``int_log2_uniform``   [a, b]: int(2^u) ``randint``            [a, b]: an integer from a
-to b - 1 ``choice``             [v1, v2, ...]: one of them =====================
-================================================================================
+=====================  =============================================================================
+``uniform``            [a, b]: u
+``log10_uniform``      [a, b]: 10^u
+``log_uniform``        [a, b]: the same given by its bounds, 10^U(log10 a, log10 b)
+``int_uniform``        [a, b]: int(u)
+``int_log10_uniform``  [a, b]: int(10^u)
+``int_log2_uniform``   [a, b]: int(2^u)
+``randint``            [a, b]: an integer from a to b - 1
+``choice``             [v1, v2, ...]: one of them
+=====================  =============================================================================
 """
 
 from __future__ import annotations
