@@ -45,6 +45,7 @@ LEFT = {
         "sweep.runs_per_job=N packs short jobs of a queue, and values with commas, e.g. seed=0,1 "
         "or protocol.folds=[0],[1], make more and shorter ones"
     ),
+    "report.shifts_estimator": "report.shifts={DATASET: diversity} names the kinds of shift",
 }
 SEVERAL = {"estimator", "callbacks"}  # groups of which a command may choose several
 #: groups whose choice rows name; a folder of pictures may be that of a dataset which is known by

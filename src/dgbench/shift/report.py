@@ -36,7 +36,6 @@ from dgbench.shift.tables import (
     CONCEPT_TITLES,
     DISTANCE_TITLES,
     PRETRAINING,
-    class_distance_table,
     class_text,
     concept_table,
     distance_table,
@@ -194,11 +193,7 @@ def _distances(setting: ShiftSetting, source: Published | None) -> _Parts:
         estimate, null = line.value("emd"), line.value("emd", HALVES)
         if estimate and null and estimate.ends and null.ends:
             titles[is_above(estimate, null)].append(line.title)
-    tables = [
-        distance_table(setting),
-        class_distance_table(setting),
-        *pair_tables(setting, DISTANCE_TITLES),
-    ]
+    tables = [distance_table(setting), *pair_tables(setting, DISTANCE_TITLES)]
     sentences = []
     if titles[True]:
         sentences.append(

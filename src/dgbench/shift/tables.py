@@ -505,33 +505,6 @@ def distance_table(setting: ShiftSetting) -> Table:
     return table(lines, "distances", title, filled(columns, lines), notes)
 
 
-def class_distance_table(setting: ShiftSetting) -> Table | None:
-    """List the distances within each class, mean over pairs; None where no row has them."""
-    classes = dict.fromkeys(name.split(":", 1)[1] for name in setting.names() if ":" in name)
-    lines = []
-    for line in setting.lines:
-        for label in classes:
-            cells: dict[str, Any] = {"dataset": line.title, "class": label}
-            for name in DISTANCE_TITLES:
-                cells |= value_cell(line, name, f"{name}:{label}")
-            if any(cells[name] is not None for name in DISTANCE_TITLES):
-                lines.append(cells)
-    if not lines:
-        return None
-    columns = [
-        DATASET,
-        Column("class", key=True),
-        *(Column(n, t, "distance") for n, t in DISTANCE_TITLES.items()),
-    ]
-    return table(
-        lines,
-        "distances_by_class",
-        "Distances within each class",
-        filled(columns, lines),
-        detail=True,
-    )
-
-
 def concept_table(setting: ShiftSetting) -> Table:
     """List covariate and concept shift of every dataset beside published ones (Zhang et al. 2023,
     Table 1).
