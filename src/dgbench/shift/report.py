@@ -21,15 +21,8 @@ from dgbench.reports.labels import variant_text, words_of
 from dgbench.reports.published import Published, published
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.shifts import (
-    DIAGNOSTIC,
-    VALUE,
-    ShiftSetting,
-    Verdict,
-    read_shifts,
-    shift_settings,
-    verdicts,
-)
+from dgbench.reports.reading.shift_settings import DIAGNOSTIC, VALUE, ShiftSetting, shift_settings
+from dgbench.reports.reading.shifts import read_shifts
 from dgbench.reports.tables import Table
 from dgbench.shift.figures import shift_matrices, shift_plane
 from dgbench.shift.tables import (
@@ -48,6 +41,7 @@ from dgbench.shift.tables import (
     refusal_table,
     shift_table,
 )
+from dgbench.shift.verdicts import Verdict, verdicts
 from dgbench.validation import Folders
 
 WORDS = {

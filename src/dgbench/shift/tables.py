@@ -19,15 +19,15 @@ from dgbench.records.shift_rows import HALVES, LABELS, NO_NULL
 from dgbench.reports.labels import slug
 from dgbench.reports.over_seeds import over_seeds, standard_deviation
 from dgbench.reports.published import Published, Value, published, shifts
-from dgbench.reports.reading.shifts import (
+from dgbench.reports.reading.shift_settings import (
     ALL_PAIRS,
     DIAGNOSTIC,
     VALUE,
     ShiftLine,
     ShiftSetting,
-    verdicts,
 )
 from dgbench.reports.tables import Column, Table, entry, table
+from dgbench.shift.verdicts import verdicts
 
 DATASET, PAIR, FLAGS = Column("dataset", key=True), Column("pair", key=True), Column("flags")
 NULL_HELP = (
