@@ -32,6 +32,13 @@ LEFT = {
     ): "identity.json of a run has the command that made it, see docs/how_to/search.md",
 }
 
+#: key that an earlier version of a choice had -> what to use
+LEFT_KEYS = {
+    ("report", "leaderboard", "shifts_from"): (
+        "report.shifts={DATASET: diversity} names the kinds of shift, which report=shift estimates"
+    ),
+}
+
 
 def explain(error: BaseException, config_name: str, words: Sequence[str] = ()) -> str:
     """Explain an error in one line that names the fix; what was typed decides which keys there are."""
@@ -203,6 +210,9 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
             f"{group} is no group of {' '.join(command_words(root))}; its groups are "
             f"{', '.join(sorted(groups(root)))}"
         )
+    left = LEFT_KEYS.get((group, str(chosen.get(group)), sub))
+    if left:
+        return f"{key} is of an earlier version of {group}={chosen[group]}: {left}"
     table = [
         word for word in words if word.startswith("import.path=") and word.endswith(TABLE_ENDINGS)
     ]

@@ -38,6 +38,15 @@ MOVED = {
     "execution.max_members": "execution.max_runs",
     "sweep.members_per_job": "sweep.runs_per_job",
 }
+#: key, or key with its value, that an earlier version had -> what to use
+LEFT = {
+    "plan=probe": "write plan=true, whose times are those of runs that trained in these folders",
+    "sweep.hours_per_job": (
+        "sweep.runs_per_job=N packs short jobs of a queue, and values with commas, e.g. seed=0,1 "
+        "or protocol.folds=[0],[1], make more and shorter ones"
+    ),
+    "report.shifts_estimator": "report.shifts={DATASET: diversity} names the kinds of shift",
+}
 SEVERAL = {"estimator", "callbacks"}  # groups of which a command may choose several
 #: groups whose choice rows name; a folder of pictures may be that of a dataset which is known by
 #: another file
@@ -204,6 +213,9 @@ def _open(word: str, command: str) -> str:
 def _check_word(word: str, key: str) -> None:
     """Refuse a word that Hydra would take for something else, or answer with an obscure error."""
     value, choices = word.partition("=")[2], options(key)
+    left = LEFT.get(key) or LEFT.get(word.lstrip("+"))
+    if left:
+        raise ConfigError(f"{word} is of an earlier version: {left}")
     if not key:
         raise ConfigError(f"{word} names no key; write KEY=VALUE")
     if value.startswith("="):

@@ -24,7 +24,7 @@ from dgbench.reports.published import Published, Value, published
 from dgbench.reports.ranking.contests import Contest, averages_of, contests
 from dgbench.reports.ranking.leaderboards import Leaderboard
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.shifts import estimates_of
+from dgbench.reports.reading.shift_settings import estimates_of
 from dgbench.reports.standing import Leaders, Verdict
 from dgbench.reports.tables import Column, Table, decimal, entry, table
 
