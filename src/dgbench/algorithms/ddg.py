@@ -70,7 +70,8 @@ class DDG(Algorithm):
 
     @property
     def _parts(self) -> str:
-        return str(self.values["parts"]) if self.large else "none"
+        parts = str(self.values["parts"])
+        return parts if self.large else "none"
 
     @classmethod
     def check(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> None:
