@@ -40,7 +40,8 @@ def report(cfg: DictConfig) -> None:
     from dgbench.reports.document import ReportKeys
 
     choice = f"report={HydraConfig.get().runtime.choices['report']}"
-    check_class(OmegaConf.to_container(cfg.report, resolve=False), choice)
+    unresolved: Any = OmegaConf.to_container(cfg.report, resolve=False)
+    check_class(unresolved, choice)
     keys: Any = OmegaConf.to_container(cfg, resolve=True)
     ReportKeys.model_validate({key: keys[key] for key in ReportKeys.model_fields})
     make_document = build(cfg, "report", _convert_="all")
