@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dgbench.analysis.distributions import t
 from dgbench.analysis.intervals import Floats, Interval
 from dgbench.errors import MeasureError
 
@@ -103,8 +104,6 @@ def _over_box(table: Floats, name: str, level: float) -> tuple[float, float]:
     """Compute the smallest and the largest value that a measure has in the box of all expected
     errors.
     """
-    from scipy.stats import t
-
     seeds, environments = table.shape
     quantile = float(t.isf((1 - level) / (2 * environments), seeds - 1))
     half = quantile * table.std(axis=0, ddof=1) / np.sqrt(seeds)

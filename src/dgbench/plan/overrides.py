@@ -51,6 +51,8 @@ SEVERAL = {"estimator", "callbacks"}  # groups of which a command may choose sev
 #: groups whose choice rows name; a folder of pictures may be that of a dataset which is known by
 #: another file
 LABELS = {"algorithm", "averaging", "backbone", "head", "init", "protocol", "sharpness", "tuning"}
+#: keys that every report takes, whether or not its file has them
+OF_EVERY_REPORT = ("report.wandb", "report.wandb_project")
 MOVED_GROUPS = {"hparams.set.": "hparams.", "algorithm.hparams.": "hparams."}
 
 _EASY = re.compile(r"[\w./+ -]*", re.ASCII)
@@ -206,7 +208,11 @@ def _open(word: str, command: str) -> str:
         return word
     chosen = key.startswith("hparams.") and key.split(".")[1] not in SEARCH_KEYS
     of_train = chosen or key == "grid" or key.startswith("grid.")
-    opens = takes_new_keys(key, word.partition("=")[2]) or (of_train and command == "train")
+    opens = (
+        takes_new_keys(key, word.partition("=")[2])
+        or (of_train and command == "train")
+        or (key in OF_EVERY_REPORT and command == "report")
+    )
     return f"++{word}" if opens else word
 
 

@@ -8,15 +8,13 @@ all of these.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
 
 import pandas as pd
 
 from dgbench.analysis import Statistics
 from dgbench.analysis.selection import Selection
 from dgbench.phases import tracked
-from dgbench.plan.needs import Need, where
 from dgbench.plan.settings import FileName, Name
 from dgbench.records.rows import Role, keys
 from dgbench.reports.chance import beaten
@@ -68,7 +66,6 @@ from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.resolution import no_verdict
 from dgbench.reports.standing import judge
 from dgbench.reports.tables import decimal, percent
-from dgbench.validation import Switch
 
 
 def benchmark_sections(
@@ -298,21 +295,12 @@ class MeasuresReport(Report):
         baseline: algorithm that figures compare with the truly best one.
         size_axis: key that scales the number of given environments, e.g. ``scale``; None finds it.
         statistics: settings of the bootstrap.
-        wandb: log the finished report to Weights & Biases (done by the caller).
-        wandb_project: where it is logged; None takes ``WANDB_PROJECT``, or dgbench.
     """
 
     name: FileName = "measures"
     baseline: Name = "erm"
     size_axis: Name | None = None
     statistics: Statistics = Statistics()
-    wandb: Switch = False
-    wandb_project: Name | None = None
-    needs: ClassVar[Mapping[str, Need]] = {
-        "report.wandb_project": Need(
-            where("report.wandb"), "report.wandb=true logs the report; add that", misleads=False
-        )
-    }
 
     def __call__(
         self, collection: Collection, selection: Selection, split_by: str | None = None
