@@ -4,7 +4,7 @@ misleads.
     python benchmarks/seeds_needed.py [--studies 10000]
 
 Simulates studies whose truth is known, calls the functions of ``report=power``, and prints the
-tables of docs/how_to/how_many_seeds.md. One core; every table has a generator of its own.
+tables of docs/concepts/simulations.md. One core; every table has a generator of its own.
 """
 
 from __future__ import annotations

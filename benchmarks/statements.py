@@ -3,7 +3,7 @@ known.
 
     python benchmarks/statements.py [--trials 2000]
 
-Prints the tables of docs/concepts/statistics.md: how often an algorithm is called worse though it
+Prints the tables of docs/concepts/simulations.md: how often an algorithm is called worse though it
 is not, and bias and coverage of the two worst+gaps. Calls the functions that reports call. One
 core.
 """

@@ -3,7 +3,7 @@ truth is known.
 
     python benchmarks/statements_evidence.py [--studies 10000]
 
-Prints tables of docs/how_to/how_many_seeds.md and docs/concepts/statistics.md. One core; every
+Prints tables of docs/concepts/simulations.md. One core; every
 table has a generator of its own. ``SECTIONS`` are those that benchmarks/statements.py runs with its
 others.
 """

@@ -57,6 +57,7 @@ html_theme = "furo"
 highlight_language = "text"  # a block without a language is output
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["filter.js"]
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {

@@ -3,7 +3,7 @@
     python docs/worst_gap_of_means.py
 
 Writes ``docs/data/worst_gap_of_means.csv``, a line for each entry, setting and algorithm, and
-prints the tables of docs/concepts/measures.md: by how much the noise of seeds raises worst+gap,
+prints the tables of docs/concepts/worst_gap.md: by how much the noise of seeds raises worst+gap,
 whose place changes, and which of the two predicts the ideal better.
 """
 

@@ -2,8 +2,8 @@
 line why it is not.
 
 Hidden lines stand right before a block: ``<!-- not run: REASON -->``, ``<!-- output of: COMMAND
--->`` (test_outputs.py), or ``<!-- given: CODE -->``, which is run first. A block after a line
-"`PATH`:" is a file that is written.
+-->`` or ``<!-- dear output of: COMMAND -->`` (test_outputs.py), or ``<!-- given: CODE -->``, which
+is run first. A block after a line "`PATH`:" is a file that is written.
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ ELSEWHERE = {
     ("docs/tutorials/own_algorithm.md", "python"): "test_docs.py",
 }
 _BLOCK = re.compile(
-    r"^(?:<!-- (?P<mark>not run|output of|given): (?P<said>(?:(?!-->).)+?) -->\n)?"
+    r"^(?:<!-- (?P<mark>not run|(?:dear )?output of|given): (?P<said>(?:(?!-->).)+?) -->\n)?"
     r"(?P<indent> *)```(?P<kind>[^`\n]*)\n(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
 _FILE = re.compile(r"^`([\w./-]+)`:\n\n\Z", re.MULTILINE)
+#: marks of blocks that are not checked here
+NOT_RUN = ("not run", "output of", "dear output of")
 #: programs of a shell that a page may show without being checked
 _SHELL = ("cat", "cd", "cp", "echo", "head", "ls", "mkdir", "source", "tail")
 
@@ -228,9 +230,8 @@ def faults(text: str, work: Work) -> list[str]:
     """What is wrong with the blocks of a page, one line each."""
     found = []
     for block in blocks(text):
-        if block.mark in ("not run", "output of") or block.kind.startswith(
-            "{"
-        ):  # the site runs its own directives
+        directive = block.kind.startswith("{")  # the site runs its own
+        if block.mark in NOT_RUN or directive:
             continue
         try:
             if (work.page, block.kind) in ELSEWHERE and not block.file:
