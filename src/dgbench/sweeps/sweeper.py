@@ -199,21 +199,23 @@ class StudySweeper(BasicSweeper):
 
     def _refuse(
         self, jobs: Sequence[Sequence[str]], planner: Planner, on_this_machine: bool
-    ) -> Counter[Path]:
+    ) -> list[Counter[Path]]:
         """Raise the first error in a value of any job; one whose files are missing does not stop
         the others.
 
         Returns:
-            How many models the jobs have to train, of those whose files are there, by the folder of
-            their study.
+            How many models each job has to train, by the folder of their study; none if its files
+            are missing.
         """
         check = get_method(self.checking)(planner, on_this_machine=on_this_machine)
-        lacking, models = list[DgbenchError](), Counter[Path]()
+        lacking: list[DgbenchError] = []
+        models: list[Counter[Path]] = []
         for words in jobs:
             try:
-                models += check(words)
+                models.append(check(words))
             except (DataError, WeightsError) as error:
                 lacking.append(error)
+                models.append(Counter())
         if len(lacking) == len(jobs):
             raise lacking[0]
         if on_this_machine:
