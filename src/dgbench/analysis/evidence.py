@@ -85,7 +85,7 @@ def bounded_evidence(differences: ArrayLike, bound: float) -> float:
     Args:
         differences: (S,) one per seed, second algorithm less the first.
         bound: that no difference can exceed in size: 1 of errors, see
-            :func:`~dgbench.analysis.measures.highest` of other measures.
+            :meth:`~dgbench.analysis.measures.Measure.bounds` of other measures.
 
     Raises:
         MeasureError: a difference exceeds the bound.

@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as Names
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from dgbench.analysis.selection import Selection, describe
 from dgbench.errors import ConfigError
+from dgbench.plan.measures import MeasureChoice, Measures, choose
 from dgbench.plan.needs import Need
 from dgbench.plan.settings import FileName, Name
 from dgbench.reports.reading.collect import Collection
@@ -129,6 +131,29 @@ class Report(Checked):
     name: FileName
     wandb: Switch = False
     wandb_project: Name | None = None
+
+
+class ReportOfMeasures(Report):
+    """A report with tables of measures.
+
+    Args:
+        measures: names of those that tables show; None takes all that there are.
+        compared: names of those that rank and compare algorithms, the first one first.
+    """
+
+    measures: Measures | None = None
+    compared: Measures | None = None
+
+    @cached_property
+    def choice(self) -> MeasureChoice:
+        """The measures that its keys name."""
+        return choose(self.measures, self.compared, f"{self.key}.")
+
+    @model_validator(mode="after")
+    def _there_are_such(self) -> Self:
+        """Refuse what is no measure before runs are read."""
+        assert self.choice
+        return self
 
 
 def _no_file(output: str) -> str:

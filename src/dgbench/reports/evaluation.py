@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dgbench.analysis import MEASURES, Measures
+from dgbench.analysis import Measured
 from dgbench.analysis.accuracy import mean
 from dgbench.analysis.selection import Selection
 from dgbench.errors import RecordError
 from dgbench.phases import tracked
 from dgbench.plan.folds import FULL, LOO, tested, tested_by_fold
+from dgbench.plan.measures import IDEAL, MeasureChoice, choose
 from dgbench.records.rows import Role, identity_keys, keys
 from dgbench.reports.chance import Chance, chance_of
 from dgbench.reports.importers import IMPORTED
@@ -52,7 +53,12 @@ _NO_PAIRS = (
     "every environment is held out several times: used by selection=loo_val and "
     "report=leaderboard, not here"
 )
-_NO_WORST_GAP = "protocol={} does not hold out each given environment once and alone, as eq. 6 asks; use protocol=loo"
+_NO_WORST_GAP = (
+    "protocol={} does not hold out each given environment once and alone, as eq. 6 asks; use "
+    "protocol=loo"
+)
+#: columns of ``studies`` after the measures
+_OF_STUDY = ("ideal_env", "steps", "missing", "trained_on_tested", "sampled")
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,7 @@ class Evaluation:
     are tested there) and ``error.reason``.
 
     ``studies`` has one line per study: ``setting``, ``algorithm`` (as tables name it), ``seed``,
-    the measures (fractions, with ``NAME.reason`` where there is none), ``ideal_env``, ``steps``
+    the computed ``measures`` (with ``NAME.reason`` where there is none), ``ideal_env``, ``steps``
     (selected), ``missing`` (folds without errors, with reasons), ``trained_on_tested`` (the models
     saw other images of the environments that they are tested in), ``sampled`` (errors among exact
     ones that had to be sampled).
@@ -113,6 +119,7 @@ class Evaluation:
     studies: pd.DataFrame
     errors: pd.DataFrame
     left_out: tuple[Problem | MissingFolds, ...] = ()
+    measures: MeasureChoice = field(default_factory=choose)
 
     @cached_property
     def problems(self) -> list[Problem]:
@@ -128,6 +135,7 @@ class Evaluation:
             tuple(setting for setting in self.settings if setting.title == title),
             self.studies[self.studies["setting"] == title],
             self.errors[self.errors["setting"] == title],
+            measures=self.measures,
         )
 
     def repetitions(self, setting: Setting) -> dict[str, pd.DataFrame]:
@@ -214,7 +222,8 @@ class Study:
     everywhere: dict[str, float]  #: environment -> error of the run trained on all given ones
     steps: dict[str, int]  #: fold -> selected step
     missing: dict[str, str]  #: expected fold -> why it has no errors
-    measures: Measures
+    measures: Measured
+    ideal_env: str | None  #: environment of the ideal error, the first one on ties
     tests: pd.DataFrame  #: lines of :class:`Group` that they are made of
     trained_on_tested: (
         bool  #: some tested environment was not held out: no estimate of unseen performance
@@ -222,17 +231,21 @@ class Study:
     sampled: bool  #: errors among exact ones that had to be sampled, see ``RunIdentity.grouped``
 
 
-def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
+def evaluate(
+    selected: Selected, split_by: str | None = None, measures: MeasureChoice | None = None
+) -> Evaluation:
     """Evaluate every study, setting by setting.
 
     Args:
         selected: runs at their selected steps.
         split_by: one more identity key (e.g. ``code``) whose values get tables of their own.
+        measures: of the tables; None takes all that there are.
 
     Raises:
         RecordError: one table would mix code versions, or two runs of one fold would share a line.
         ConfigError: ``split_by`` is no identity key.
     """
+    measures = measures or choose()
     problems: list[Problem | MissingFolds] = list(selected.problems)
     groups = groups_of(selected, split_by)
     settings: list[tuple[Setting, Group]] = []
@@ -248,38 +261,29 @@ def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
             continue
         setting = Setting(next(titles), group.identity, group.codes)
         coverage = _Coverage()
-        for study in _studies(group, selected):
+        for study in _studies(group, selected, measures):
             coverage.add(study)
             errors.add(study, setting)
             study_key = {"setting": setting.title, "algorithm": study.algorithm, "seed": study.seed}
             lines.append({**study_key, **_line(study)})
             problems += _missing_folds(study)
-        settings.append((replace(setting, chance=_chance(group, coverage)), group))
+        settings.append((replace(setting, chance=_chance(group, coverage, measures)), group))
         problems += coverage.problems()
     # both frames keep names as Python's strings: tables read them by the thousand, Arrow's make
     # that ten times slower
-    study_columns = ["setting", "algorithm", "seed"]
-    names = [
-        *study_columns,
-        *MEASURES,
-        "ideal_env",
-        "steps",
-        "missing",
-        "trained_on_tested",
-        "sampled",
-    ]
-    study_frame = pd.DataFrame(lines).reindex(
-        columns=[*names, *(f"{name}.reason" for name in MEASURES)]
-    )
+    names = [measure.name for measure in measures.computed]
+    study_columns = ["setting", "algorithm", "seed", *names, *_OF_STUDY]
+    reason_columns = [f"{name}.reason" for name in names]
+    study_frame = pd.DataFrame(lines).reindex(columns=[*study_columns, *reason_columns])
     study_frame = study_frame.astype(
-        {**dict.fromkeys(MEASURES, "float64"), "setting": object, "algorithm": object}
+        {**dict.fromkeys(names, "float64"), "setting": object, "algorithm": object}
     )
     error_frame = errors.frame()
     noted = tuple(
         replace(setting, notes=_on_classes(group, setting, error_frame))
         for setting, group in settings
     )
-    return Evaluation(noted, study_frame, error_frame, tuple(problems))
+    return Evaluation(noted, study_frame, error_frame, tuple(problems), measures)
 
 
 class _ErrorLines:
@@ -352,10 +356,10 @@ class _Coverage:
         """Count a study in."""
         self.held_out.update(study.held_out)
         self.everywhere |= dict.fromkeys(study.everywhere)
-        self.measures.update(name for name in MEASURES if study.measures.value(name) is not None)
+        self.measures.update(study.measures.values)
         if study.everywhere:
             self._grids.add(frozenset(study.everywhere))
-            if study.measures.ideal is None:
+            if IDEAL not in study.measures.values:
                 self._without_ideal.add(study.algorithm)
 
     def problems(self) -> list[Problem]:
@@ -370,12 +374,12 @@ class _Coverage:
         return [Problem("environments differ", ", ".join(sorted(self._without_ideal)), reason)]
 
 
-def _chance(group: Group, coverage: _Coverage) -> Chance | None:
+def _chance(group: Group, coverage: _Coverage, choice: MeasureChoice) -> Chance | None:
     """Compute what the studies of a setting must beat, in the environments in which any of them is
     tested.
     """
     held_out = [env for env in group.identity["given"] if env in coverage.held_out]
-    measures = [name for name in MEASURES if name in coverage.measures]
+    measures = [measure for measure in choice.computed if measure.name in coverage.measures]
     identities = [run.identity for run in group.runs]
     return chance_of(identities, group.tests, held_out, list(coverage.everywhere), measures)
 
@@ -393,6 +397,7 @@ def evaluate_study(
     rows: Sequence[Mapping[str, Any]],
     selection: Selection,
     unusable: Mapping[str, str] | None = None,
+    measures: MeasureChoice | None = None,
 ) -> Study:
     """Select a step in each run of one study and read off its errors.
 
@@ -401,17 +406,18 @@ def evaluate_study(
         selection: chooses the step of each run.
         unusable: fold -> why its errors must not be used (failed, unfinished), even where there are
             rows.
+        measures: that are computed; None takes all that there are.
     """
     selected = select_study(rows, selection, unusable or {})
     (group,) = groups_of(selected)
-    (study,) = _studies(group, selected)
+    (study,) = _studies(group, selected, measures or choose())
     return study
 
 
-def _studies(group: Group, selected: Selected) -> Iterator[Study]:
+def _studies(group: Group, selected: Selected, measures: MeasureChoice) -> Iterator[Study]:
     environments = frozenset().union(*(run.environments for run in group.runs))
     for runs, tests in group.studies():
-        yield _study(runs, tests, environments, selected.silent)
+        yield _study(runs, tests, environments, selected.silent, measures)
 
 
 def _study(
@@ -419,6 +425,7 @@ def _study(
     tests: pd.DataFrame,
     environments: frozenset[str],
     without_rows: Mapping[Path, Mapping[str, str]],
+    choice: MeasureChoice,
 ) -> Study:
     """Reduce the runs of one study to its errors.
 
@@ -429,6 +436,7 @@ def _study(
             any step. Where this study's lacks one of them, or a given one, its maximum is not the
             ideal error.
         without_rows: study folder -> fold without rows -> why.
+        choice: the measures to compute.
     """
     identity = runs[0].identity
     given, planned = list(map(str, identity["given"])), tested_by_fold(identity)
@@ -462,19 +470,38 @@ def _study(
         else [present for fold, present in tested_in.items() if fold != FULL]
     )
     one_each = sorted(map(list, plan)) == sorted([env] for env in given)
-    measures = Measures.of(
+    no_held_out = grouped_reasons(
+        {fold: reason for fold, reason in missing.items() if fold != FULL}
+    )
+    no_leave_one_out = ""
+    if not (honest and one_each):
+        no_leave_one_out = _NO_WORST_GAP.format(identity["protocol"])
+    measures = Measured.of(
+        choice.computed,
         held_out,
         everywhere,
-        no_held_out=grouped_reasons(
-            {fold: reason for fold, reason in missing.items() if fold != FULL}
-        ),
-        no_worst_gap="" if honest and one_each else _NO_WORST_GAP.format(identity["protocol"]),
-        no_everywhere=_no_ideal(identity, everywhere, environments, missing, steps),
+        {
+            "held_out": no_held_out,
+            "leave_one_out": no_held_out or no_leave_one_out,
+            "everywhere": _no_ideal(identity, everywhere, environments, missing, steps),
+        },
     )
-    sampled = bool(identity.get("grouped")) and identity["evaluation"] == "exact"
-    study_key = runs[0], runs[0].label, identity["seed"]
+    ideal_env = None
+    if IDEAL in measures.values:
+        ideal_env = max(everywhere, key=lambda env: everywhere[env])
     return Study(
-        *study_key, held_out, everywhere, steps, missing, measures, tests, not honest, sampled
+        run=runs[0],
+        algorithm=runs[0].label,
+        seed=identity["seed"],
+        held_out=held_out,
+        everywhere=everywhere,
+        steps=steps,
+        missing=missing,
+        measures=measures,
+        ideal_env=ideal_env,
+        tests=tests,
+        trained_on_tested=not honest,
+        sampled=bool(identity.get("grouped")) and identity["evaluation"] == "exact",
     )
 
 
@@ -549,11 +576,10 @@ def _no_ideal(
 
 
 def _line(study: Study) -> dict[str, Any]:
-    measures = study.measures
     return {
-        **{name: measures.value(name) for name in MEASURES},
-        **{f"{name}.reason": reason for name, reason in measures.reasons.items()},
-        "ideal_env": measures.ideal_env,
+        **study.measures.values,
+        **{f"{name}.reason": reason for name, reason in study.measures.reasons.items()},
+        "ideal_env": study.ideal_env,
         "steps": ", ".join(map(str, sorted(set(study.steps.values())))) or None,
         "missing": grouped_reasons(study.missing),
         "trained_on_tested": study.trained_on_tested,
