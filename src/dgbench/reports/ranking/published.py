@@ -15,7 +15,7 @@ from dgbench.analysis.accuracy import deviation_behind, ranks
 from dgbench.errors import ConfigError, MeasureError
 from dgbench.records.rows import identity_key
 from dgbench.reports.document import Section
-from dgbench.reports.importers.frames import is_table
+from dgbench.reports.importers.files import is_table
 from dgbench.reports.importers.table import read_table
 from dgbench.reports.labels import slug
 from dgbench.reports.measuring.tables import ALGORITHM
