@@ -81,8 +81,8 @@ def test_no_jobs_are_no_packs() -> None:
 @pytest.mark.parametrize(
     ("keys", "runs", "cores"),
     [
-        ((), None, 1),
-        (("sweep.runs_per_job=9",), 9, 1),
+        ((), None, 2),
+        (("sweep.runs_per_job=9",), 9, 2),
         (("hydra.launcher.cpus_per_task=4",), None, 4),
     ],
 )

@@ -1,5 +1,5 @@
 """Runs and their rows as arrays: from row files, archives of runs
-(:mod:`dgbench.reports.archive.entries`) and a cache.
+(``tools/results.py``) and a cache.
 
 What cannot be used is a fault of its file.
 
@@ -403,7 +403,7 @@ def read_archive(file: Path, names: Names) -> tuple[list[Record], list[Problem]]
         )
         raise RecordError(
             f"{printable(file)} is no whole archive of runs ({reason}); name a folder of runs, or "
-            "a file that `dgbench results pack` wrote; a table of others: import=table "
+            "a file that `tools/results.py pack` wrote; a table of others: import=table "
             f"import.path={printable(file)}"
         )
     if end:

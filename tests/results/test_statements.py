@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.reports.archive.statements import NAMED, RESULTS, rows_of, said
+from tests.results.statements import NAMED, RESULTS, rows_of, said
 
 STATEMENTS: dict[str, list[dict[str, Any]]] = yaml.safe_load(
     Path(__file__).with_name("statements.yaml").read_text(encoding="utf-8")

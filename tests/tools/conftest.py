@@ -14,18 +14,18 @@ import yaml
 
 from dgbench.records.rows import ROW_FILE, Row, RunIdentity, append_rows
 from dgbench.records.spec import RunSpec
-from dgbench.reports.archive.entries import (
+from tools.results import (
     CHECKSUMMED,
-    PackedRun,
-    each_line,
-    evaluated,
+    Line,
+    board_of,
     pack,
+    read_lines,
     recorded_of,
-    tables_of,
+    studies_of,
+    table_text,
+    write_index,
     write_lines,
 )
-from dgbench.reports.archive.upkeep import write_index
-from dgbench.reports.reading.collect import collect
 
 GIVEN = ["0.80", "0.90", "0.8250", "0.10"]
 GRID = [f"{i / 10:.2f}" for i in range(11)]
@@ -162,16 +162,16 @@ class Archive:
         change(content)
         file.write_text(yaml.safe_dump(content, sort_keys=False))
 
-    def forge(self, change: Callable[[list[PackedRun]], object]) -> None:
+    def forge(self, change: Callable[[list[Line]], object]) -> None:
         """Change packed runs, and make everything that follows from them anew."""
         rows = self.entry / "rows.jsonl.xz"
-        lines = list(each_line(rows))
+        lines = read_lines(rows)
         change(lines)
         write_lines(lines, rows)
-        self.say(lambda content: content.update(recorded=recorded_of(lines).model_dump()))
-        _, evaluation = evaluated(collect(rows, repeated=True), "last")
-        for name, text in tables_of(evaluation, "last").items():
-            (self.entry / name).write_text(text)
+        self.say(lambda content: content.update(recorded=recorded_of(lines)))
+        studies = studies_of(rows, "last")
+        (self.entry / "measures.csv").write_text(table_text(studies))
+        (self.entry / "leaderboard.csv").write_text(table_text(board_of(studies)))
         self.sum_again()
 
     def sum_again(self) -> None:

@@ -31,7 +31,7 @@ from dgbench.analysis.accuracy import spread
 from dgbench.analysis.correlation import correlation_difference, correlation_interval
 from dgbench.reports.reading.collect import collect
 
-RESULTS = Path(__file__).resolve().parents[3] / "results"
+RESULTS = Path(__file__).resolve().parents[2] / "results"
 COEFFICIENTS = {"spearman": spearman, "kendall": kendall}
 DRAWS = 10_000  #: of an interval; 1,000 leave its second digit to chance
 NAMED: dict[str, tuple[Callable[..., Any], str]] = {}

@@ -6,11 +6,11 @@ from typing import Any
 
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.results import measures, results
-from tests.reports.archive.conftest import fill_in, write_study
+from tests.tools.conftest import fill_in, write_study
 
 
 def test_a_frozen_entry_is_read_where_it_is_named(archive: Any, tmp_path: Any) -> None:
-    from dgbench.reports.archive.entries import pack
+    from tools.results import pack
 
     folder, _ = pack(
         "other", [write_study(tmp_path / "more", ("vrex",), "0.1.0+2")], archive.results

@@ -15,11 +15,11 @@ import pandas as pd
 import pytest
 
 from dgbench.errors import RecordError
-from dgbench.reports.archive.entries import packed, write_lines
 from dgbench.reports.reading.collect import collect
 from tests.complaints import one_line
+from tools.results import packed, write_lines
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def pack(file: Path, folder: Path) -> None:

@@ -8,25 +8,32 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from dgbench.errors import RecordError
 from dgbench.records.spec import RunSpec
-from dgbench.reports.archive import upkeep
-from dgbench.reports.archive.entries import PackedRun, each_line, pack, write_lines
-from dgbench.reports.archive.upkeep import check_archive, write_index
 from tests.complaints import one_line
+from tools import results as upkeep
+from tools.results import (
+    Line,
+    check_archive,
+    pack,
+    read_lines,
+    write_index,
+    write_lines,
+)
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def found(archive: Any, only: str = "tiny") -> list[str]:
     return check_archive(archive.results, only)
 
 
-def put(line: PackedRun, key: str, value: Any) -> None:
+def put(line: Line, key: str, value: Any) -> None:
     """Another value in a line's first row."""
-    line.rows[key][0] = value
+    line["rows"][key][0] = value
 
 
 def test_nothing_is_wrong_with_what_pack_wrote(archive: Any) -> None:
@@ -40,12 +47,12 @@ def test_nothing_is_wrong_with_the_archive_of_this_repository() -> None:
 
 def test_a_changed_row_is_found_by_the_checksum_and_by_the_numbers(archive: Any) -> None:
     rows = archive.entry / "rows.jsonl.xz"
-    lines = list(each_line(rows))
-    everywhere = next(line for line in lines if line.identity["fold"] == "full")
-    worst = list(zip(everywhere.rows["env"], everywhere.rows["subset"], strict=True)).index(
+    lines = read_lines(rows)
+    everywhere = next(line for line in lines if line["run"]["identity"]["fold"] == "full")
+    worst = list(zip(everywhere["rows"]["env"], everywhere["rows"]["subset"], strict=True)).index(
         ("1.00", "test")
     )
-    everywhere.rows["wrong"][worst] = 650.0
+    everywhere["rows"]["wrong"][worst] = 650.0
     write_lines(lines, rows)
     text = "\n".join(found(archive))
     assert "rows.jsonl.xz has not the sha256" in text
@@ -53,24 +60,24 @@ def test_a_changed_row_is_found_by_the_checksum_and_by_the_numbers(archive: Any)
 
 
 #: (what is changed, how, what is found), where tables, checksums and what is recorded are made anew
-CHANGED: list[tuple[str, Callable[[list[PackedRun]], object], str]] = [
-    ("the specification", lambda lines: lines[0].spec["network"].update(width=9), "specification hashes to "),
-    ("a hyperparameter of the rows", lambda lines: lines[0].identity["hparams"].update(lr=0.01), "differ in hparams"),
-    ("the number of steps", lambda lines: lines[0].identity["hparams"].update(steps=21), "differ in hparams"),
-    ("the variant", lambda lines: [line.identity["variant"].update(ratio=4) for line in lines], "differ in variant"),
-    ("a seed", lambda lines: lines[0].identity.update(seed=7), "differ in seed"),
+CHANGED: list[tuple[str, Callable[[list[Line]], object], str]] = [
+    ("the specification", lambda lines: lines[0]["spec"]["network"].update(width=9), "specification hashes to "),
+    ("a hyperparameter of the rows", lambda lines: lines[0]["run"]["identity"]["hparams"].update(lr=0.01), "differ in hparams"),
+    ("the number of steps", lambda lines: lines[0]["run"]["identity"]["hparams"].update(steps=21), "differ in hparams"),
+    ("the variant", lambda lines: [line["run"]["identity"]["variant"].update(ratio=4) for line in lines], "differ in variant"),
+    ("a seed", lambda lines: lines[0]["run"]["identity"].update(seed=7), "differ in seed"),
     ("an algorithm's name",
-     lambda lines: [line.identity.update(algorithm="irm") for line in lines if line.identity["algorithm"] == "erm"],
+     lambda lines: [line["run"]["identity"].update(algorithm="irm") for line in lines if line["run"]["identity"]["algorithm"] == "erm"],
      "differ in algorithm"),
-    ("a run", lambda lines: lines.pop(0), "sr_cmnist, digits, exact: erm seed 0: fold 0: "),
-    ("the last step", lambda lines: (lines[0].rows.update(step=[10] * 8), lines[0].run.update(last_step=10)),
+    ("a run", lambda lines: lines.pop(0), "missing lacks erm seed 0"),
+    ("the last step", lambda lines: (lines[0]["rows"].update(step=[10] * 8), lines[0]["run"].update(last_step=10)),
      "DONE, but its rows end at step 10 of 20"),
-    ("code of no commit", lambda lines: [line.identity.update(code="0.1.0+abcdef0-dirty") for line in lines],
+    ("code of no commit", lambda lines: [line["run"]["identity"].update(code="0.1.0+abcdef0-dirty") for line in lines],
      "0.1.0+abcdef0-dirty is in"),
-    ("no specification", lambda lines: setattr(lines[0], "spec", None), "specification or sessions"),
-    ("no sessions", lambda lines: setattr(lines[0], "sessions", []), "specification or sessions"),
-    ("a specification of other code", lambda lines: lines[0].spec.update(member=1), "(TypeError"),
-    ("a hash of a run", lambda lines: lines[0].identity.update(run="0" * 12), "its hash is 000000000000"),
+    ("no specification", lambda lines: lines[0].update(spec=None), "specification or sessions"),
+    ("no sessions", lambda lines: lines[0].update(sessions=[]), "specification or sessions"),
+    ("a specification of other code", lambda lines: lines[0]["spec"].update(member=1), "(TypeError"),
+    ("a hash of a run", lambda lines: lines[0]["run"]["identity"].update(run="0" * 12), "its hash is 000000000000"),
 ]  # fmt: skip
 
 
@@ -79,7 +86,7 @@ CHANGED: list[tuple[str, Callable[[list[PackedRun]], object], str]] = [
     ("change", "what"), [case[1:] for case in CHANGED], ids=[case[0] for case in CHANGED]
 )
 def test_what_a_run_says_of_itself_agrees(
-    archive: Any, change: Callable[[list[PackedRun]], object], what: str
+    archive: Any, change: Callable[[list[Line]], object], what: str
 ) -> None:
     archive.forge(change)
     assert [line for line in found(archive) if what in line], found(archive)
@@ -87,18 +94,19 @@ def test_what_a_run_says_of_itself_agrees(
 
 def test_a_run_that_is_there_twice(archive: Any) -> None:
     rows = archive.entry / "rows.jsonl.xz"
-    lines = list(each_line(rows))
+    lines = read_lines(rows)
     write_lines([*lines, lines[0]], rows)
     archive.sum_again()
     assert any(
-        f"run {lines[0].identity['run']} is there 2 times" in line for line in found(archive)
+        f"run {lines[0]['run']['identity']['run']} is there 2 times" in line
+        for line in found(archive)
     )
 
 
 def test_a_new_hash_of_a_changed_specification_still_differs_from_the_rows(archive: Any) -> None:
-    def change(lines: list[PackedRun]) -> None:
-        lines[0].spec["hparams"]["lr"] = 0.1
-        lines[0].identity["run"] = RunSpec(**lines[0].spec).digest
+    def change(lines: list[Line]) -> None:
+        lines[0]["spec"]["hparams"]["lr"] = 0.1
+        lines[0]["run"]["identity"]["run"] = RunSpec(**lines[0]["spec"]).digest
 
     archive.forge(change)
     assert any("specification differ in hparams" in line for line in found(archive))
@@ -125,12 +133,10 @@ def test_a_new_hash_of_a_changed_specification_still_differs_from_the_rows(archi
         (lambda c: c.update(missing=["x"]), "missing lists "),
         (lambda c: c.update(notes=" "), "notes: is empty"),
         (lambda c: c.update(replaces="../x"), "replaces: "),
-        (lambda c: c["recorded"].pop("hours"), "recorded.hours: "),
-        (lambda c: c["recorded"].update(hours="long"), "recorded.hours: "),
-        (lambda c: c["recorded"].update(hours=0.01), "recorded.hours is 0.01, its runs say 0.25"),
-        (lambda c: c["recorded"].update(code=["1"]), 'recorded.code is ["1"], its runs say ["0.1.0+abcdef0"]'),
-        (lambda c: c["recorded"]["packages"].update(torch=["3.0"]), "recorded.packages is "),
-        (lambda c: c["sha256"].update({"rows.jsonl.xz": "0"}), "sha256.rows.jsonl.xz: "),
+        (lambda c: c["recorded"].update(runs=3), "recorded.runs is 3, its runs say 20"),
+        (lambda c: c["recorded"].update(commands=["x"]), 'recorded.commands is ["x"], its runs say ["python train.py'),
+        (lambda c: c["recorded"].pop("datasets"), "recorded.datasets is null, its runs say "),
+        (lambda c: c["sha256"].update({"rows.jsonl.xz": "0"}), "rows.jsonl.xz has not the sha256 "),
         (lambda c: c["sha256"].update({"measures.csv": "0" * 64}), "measures.csv has not the sha256 "),
     ],
 )  # fmt: skip
@@ -163,10 +169,15 @@ def test_an_entry_yaml_that_is_none(archive: Any, content: str) -> None:
             "leaderboard.csv",
             ",0.701500,",
             ",0.601500,",
-            "line 3: ideal is 0.601500, its rows give 0.701500",
+            "line 2: ideal is 0.601500, its rows give 0.701500",
         ),
-        ("measures.csv", ",erm,0,", ",erm,5,", "line 2: seed is 5, its rows give 0"),
-        ("measures.csv", "ideal_env", "worst_env", "it has 4 lines of setting, "),
+        (
+            "measures.csv",
+            ",erm,0,",
+            ",erm,5,",
+            "line 2: its rows give no erm of this setting and seed",
+        ),
+        ("measures.csv", ",algorithm,", ",method,", "it has the columns dataset, "),
     ],
 )
 def test_a_changed_table_is_found_with_its_checksum_made_anew(
@@ -182,11 +193,35 @@ def test_a_changed_table_is_found_with_its_checksum_made_anew(
 def test_another_selection_is_one_line_for_each_table(archive: Any) -> None:
     """Typed into entry.yaml after `pack`, it makes every cell of both tables another one."""
     archive.say(lambda entry: entry.update(selection="train_val"))
-    expected = (
-        "it is of selection last, entry.yaml says train_val: pack again with --selection train_val"
-    )
+    expected = "of selection last and train_val: pack again, or correct entry.yaml"
     tables = [line for line in found(archive) if "csv: " in line]
     assert tables == [f"tiny: {name}: {expected}" for name in ("measures.csv", "leaderboard.csv")]
+
+
+def test_measures_of_one_side_alone_are_not_compared(archive: Any) -> None:
+    """An entry may be older than a measure, and have one that this installation lacks."""
+    table = pd.read_csv(archive.entry / "measures.csv", dtype=str)
+    older = table.drop(columns="ideal").assign(cvar="0.5")
+    (archive.entry / "measures.csv").write_text(older.to_csv(index=False))
+    archive.sum_again()
+    assert found(archive) == []
+    (archive.entry / "measures.csv").write_text(
+        older.assign(worst=lambda lines: lines["worst"].str.replace("0.6", "0.7")).to_csv(
+            index=False
+        )
+    )
+    archive.sum_again()
+    assert [line for line in found(archive) if "measures.csv: line 2: worst is 0.7" in line]
+
+
+def test_foreign_columns_alone_are_no_table(archive: Any) -> None:
+    table = pd.read_csv(archive.entry / "measures.csv", dtype=str)
+    names = ["average", "worst", "gap", "worst_gap", "ideal"]
+    (archive.entry / "measures.csv").write_text(table.drop(columns=names).to_csv(index=False))
+    archive.sum_again()
+    one_line(
+        *found(archive), "tiny: measures.csv: it has the columns .*: neither keys nor measures"
+    )
 
 
 def test_a_line_that_is_there_twice(archive: Any) -> None:
@@ -194,7 +229,7 @@ def test_a_line_that_is_there_twice(archive: Any) -> None:
     (archive.entry / "measures.csv").write_text(text + text.splitlines(keepends=True)[-1])
     archive.sum_again()
     (line,) = found(archive)
-    assert line.startswith("tiny: measures.csv: it has 5 lines of ")
+    assert line == "tiny: measures.csv: it has 5 lines, its rows give 4"
 
 
 @pytest.mark.parametrize("content", [b"", b"a,b\n1,2,3,4\n", b"\xff\x00\n", b"setting\n"])
@@ -207,9 +242,7 @@ def test_a_table_that_is_none(archive: Any, content: bytes) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "change", [{"time": "noon"}, {"typed": "x"}, {"gpus": None}, {"threads": "two"}]
-)
+@pytest.mark.parametrize("change", [{"typed": None}, {"typed": [1]}])
 def test_a_session_that_is_none(archive: Any, change: dict[str, Any]) -> None:
     rows = archive.entry / "rows.jsonl.xz"
     lines = [json.loads(text) for text in lzma.decompress(rows.read_bytes()).splitlines()]
@@ -238,7 +271,7 @@ def test_rows_that_cannot_be_read(archive: Any, content: bytes) -> None:
 
 def test_a_row_that_is_no_row(archive: Any) -> None:
     rows = archive.entry / "rows.jsonl.xz"
-    lines = list(each_line(rows))
+    lines = read_lines(rows)
     put(lines[0], "wrong", 51)
     write_lines(lines, rows)
     archive.sum_again()
@@ -253,7 +286,7 @@ def test_a_generated_file_that_was_changed_is_stale(archive: Any, name: str) -> 
     (archive.results / name).write_text(
         (archive.results / name).read_text().replace("erm", "mre", 1) + " "
     )
-    one_line(*found(archive, ""), f"results: {name} is stale; .*dgbench results index")
+    one_line(*found(archive, ""), f"results: {name} is stale; .*python tools/results.py index")
     assert [path.name for path in write_index(archive.results)] == [name]
     assert found(archive, "") == []
 
@@ -286,10 +319,10 @@ def test_what_does_not_belong_into_an_archive(
     archive: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (archive.results / "notes.txt").write_text("hello")
-    monkeypatch.setattr(upkeep, "LARGEST", 10)
-    first, second = found(archive, "")
-    assert first.startswith("results: notes.txt is no")
-    assert second.startswith("results: it is 0.0 MB, more than 0 MB")
+    monkeypatch.setattr(upkeep, "LARGEST_ARCHIVE", 10)
+    of_archive = [line for line in found(archive, "") if line.startswith("results: ")]
+    assert of_archive[0].startswith("results: notes.txt is no")
+    assert of_archive[1].startswith("results: it is 0.0 MB, more than 0 MB")
 
 
 def test_no_archive_and_no_such_entry(archive: Any, tmp_path: Path) -> None:
@@ -304,4 +337,4 @@ def test_what_takes_long_is_counted(
 ) -> None:
     write_index(archive.results)
     said = capsys.readouterr().err
-    assert "reading entries: " in said and "evaluating entries: " in said
+    assert "reading entries: " in said
