@@ -10,7 +10,6 @@ import pytest
 
 from dgbench.analysis.selection import (
     Choices,
-    Draws,
     Last,
     LooVal,
     OodVal,
@@ -18,6 +17,7 @@ from dgbench.analysis.selection import (
     Records,
     RunKey,
     TrainVal,
+    UncountedRuns,
     Yu2024,
     choose_draws,
 )
@@ -177,7 +177,7 @@ def test_a_failed_draw_does_not_take_part() -> None:
     keys, values = search([0.9, 0.3])
     choices = choices_of(values)
     choices.reason[0] = "failed"
-    assert choose_draws(keys, choices, TrainVal()) == Draws()
+    assert choose_draws(keys, choices, TrainVal()) == UncountedRuns()
 
 
 def test_without_an_accuracy_no_draw_is_chosen() -> None:
@@ -197,4 +197,4 @@ def test_protocols_are_searches_of_their_own() -> None:
     keys = [
         RunKey("g", GIVEN, frozenset("a"), 0, 0, protocol) for protocol in ("loo", "multi_test")
     ]
-    assert choose_draws(keys, choices_of([0.2, 0.1]), TrainVal()) == Draws()
+    assert choose_draws(keys, choices_of([0.2, 0.1]), TrainVal()) == UncountedRuns()

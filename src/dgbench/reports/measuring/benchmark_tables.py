@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from dgbench.analysis import (
-    Sample,
+    SampleSummary,
     Statistics,
     compatible,
     correlation_difference,
@@ -726,9 +726,9 @@ def _difference(title: str, cells: Mapping[str, Any], theirs: Value, seeds: int)
     columns = [f"{title} difference", f"{title}: values"]
     if rho is None:
         return entries(columns, cells[f"{title} ours.reason"])
-    ours = Sample(rho, cells.get(f"{title} ours.std"), cells[f"{title} ours.n"])
+    ours = SampleSummary(rho, cells.get(f"{title} ours.std"), cells[f"{title} ours.n"])
     try:
-        difference = compatible(ours, Sample(theirs.mean, theirs.error, seeds))
+        difference = compatible(ours, SampleSummary(theirs.mean, theirs.error, seeds))
     except MeasureError as problem:
         return entries(columns, str(problem))
     return {

@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from dgbench.analysis.shift_verdicts import Estimate, interval, verdict_kind, verdict_words
+from dgbench.analysis.shift_verdicts import MeanEstimate, interval, verdict_kind, verdict_words
 from dgbench.configuration import command_words
 from dgbench.errors import ConfigError, RecordError
 from dgbench.phases import tracked
@@ -79,7 +79,7 @@ class ShiftLine:
     title: str  #: unique in its setting
     identity: Mapping[str, Any]  #: :data:`LINE_KEYS`
     #: by part (value or diagnostic), null, pair (or :data:`ALL_PAIRS`) and name
-    values: Mapping[tuple[str, str, str, str], Estimate]
+    values: Mapping[tuple[str, str, str, str], MeanEstimate]
     #: of every ``pair`` (the index): ``p``, ``q`` (names of environments), ``n_p``, ``n_q``,
     #: ``classes``, ``of`` (how many there are), ``dropped``, ``flags``, ``refused`` (texts, empty
     #: where there is nothing)
@@ -87,7 +87,7 @@ class ShiftLine:
 
     def value(
         self, name: str, null: str = NO_NULL, pair: str = ALL_PAIRS, part: str = VALUE
-    ) -> Estimate | None:
+    ) -> MeanEstimate | None:
         """Look up the estimate of that name, by default over all pairs; None where there is none."""
         return self.values.get((part, null, pair, name))
 
@@ -402,7 +402,7 @@ def _lines(rows: Sequence[ShiftRow]) -> list[tuple[ShiftLine, list[ShiftRow]]]:
     return sorted(lines, key=lambda line: line[0].title)
 
 
-def _estimates(rows: Sequence[ShiftRow]) -> dict[tuple[str, str, str, str], Estimate]:
+def _estimates(rows: Sequence[ShiftRow]) -> dict[tuple[str, str, str, str], MeanEstimate]:
     """Compute the estimates of one line: of every pair, and of the mean over the pairs that have
     the value.
 
@@ -451,14 +451,14 @@ def _estimates(rows: Sequence[ShiftRow]) -> dict[tuple[str, str, str, str], Esti
 
 def _estimate(
     value: Any, trials: pd.Series[Any], halves: pd.Series[Any], exact: Sequence[float | None]
-) -> Estimate:
+) -> MeanEstimate:
     exact_values = [true for true in exact if true is not None]
     trials, truth = (
         trials.dropna(),
         math.fsum(exact_values) / len(exact_values) if len(exact_values) == len(exact) else None,
     )
     low, high, kind = interval(float(value), trials.to_numpy(), halves.dropna().to_numpy())
-    return Estimate(float(value), low, high, kind, len(trials), len(exact), truth)
+    return MeanEstimate(float(value), low, high, kind, len(trials), len(exact), truth)
 
 
 def _pairs(rows: Sequence[ShiftRow]) -> pd.DataFrame:
@@ -512,7 +512,7 @@ def _verdict(line: ShiftLine, axes: tuple[str, str]) -> Verdict:
     )
 
 
-def _why_not(line: ShiftLine, estimates: Sequence[Estimate | None]) -> str:
+def _why_not(line: ShiftLine, estimates: Sequence[MeanEstimate | None]) -> str:
     """Say why estimates of a dataset (diversity, null, correlation, null) allow no verdict; empty
     where they do.
     """
