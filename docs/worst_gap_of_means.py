@@ -45,7 +45,7 @@ def settings_of(entry: Path) -> list[Evaluation]:
 
 
 def lines_of(entry: str, setting: Evaluation) -> pd.DataFrame:
-    """List both worst+gaps, and both ideals where they are known, of the algorithms of a setting."""
+    """List both worst+gaps, and both ideals if they are known, of the algorithms of a setting."""
     worst_gap = expected_measures(setting, "worst_gap")
     ideal = expected_measures(setting, "ideal")
     deviation = by_seed(setting.studies, "worst_gap").std(axis=1)
@@ -72,7 +72,7 @@ def lines_of(entry: str, setting: Evaluation) -> pd.DataFrame:
 
 
 def raised(frame: pd.DataFrame) -> None:
-    """Print, for each entry and setting, by how much noise raises worst+gap and what that changes."""
+    """Print for each entry and setting by how much noise raises worst+gap, and its effect."""
     heads = ["entry", "algorithms, seeds", "raised by, mean (largest)", "over 1 standard error"]
     heads += ["places changed", "leader of a run", "of mean errors"]
     print(f"| {' | '.join(heads)} |")

@@ -1,4 +1,6 @@
-"""Selection over several runs: other runs' test accuracy, named environments, pooled images, draws."""
+"""Selection over several runs: other runs' test accuracy, named environments, pooled images,
+draws.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +57,10 @@ def test_loo_val_judges_by_runs_that_hold_out_one_more() -> None:
     """
     table = records([
         ("a", 1, "a", "test", 0.9, 1), ("a", 2, "a", "test", 0.1, 1),
-        ("ab", 1, "b", "test", 0.6, 1), ("ab", 1, "a", "test", 0.99, 1), ("ab", 2, "b", "test", 0.7, 1),
-        ("ac", 1, "c", "test", 0.4, 1), ("ac", 2, "c", "test", 0.5, 1), ("ac", 1, "c", "val", 1.0, 1),
+        ("ab", 1, "b", "test", 0.6, 1), ("ab", 1, "a", "test", 0.99, 1),
+        ("ab", 2, "b", "test", 0.7, 1),
+        ("ac", 1, "c", "test", 0.4, 1), ("ac", 2, "c", "test", 0.5, 1),
+        ("ac", 1, "c", "val", 1.0, 1),
     ])  # fmt: skip
     choices = LooVal().choose(table)
     assert choices.steps.tolist() == [2, -1, -1]
@@ -65,10 +69,13 @@ def test_loo_val_judges_by_runs_that_hold_out_one_more() -> None:
 
 
 def test_loo_val_drops_steps_without_every_judge_or_the_run_itself() -> None:
-    """Step 2 lacks run {a, c}; step 3 lacks the run {a} itself. Step 1 remains, though it is worst."""
+    """Step 2 lacks run {a, c}; step 3 lacks the run {a} itself.
+    Step 1 remains, though it is worst.
+    """
     table = records([
         ("a", 1, "a", "test", 0.9, 1), ("a", 2, "a", "test", 0.1, 1),
-        ("ab", 1, "b", "test", 0.1, 1), ("ab", 2, "b", "test", 0.7, 1), ("ab", 3, "b", "test", 0.9, 1),
+        ("ab", 1, "b", "test", 0.1, 1), ("ab", 2, "b", "test", 0.7, 1),
+        ("ab", 3, "b", "test", 0.9, 1),
         ("ac", 1, "c", "test", 0.1, 1), ("ac", 3, "c", "test", 0.9, 1),
     ])  # fmt: skip
     assert LooVal().choose(table).steps[0] == 1

@@ -133,7 +133,9 @@ def test_every_variant(dogs: Path, variant: str) -> None:
 def test_published_numbers() -> None:
     """3,072 and 96, 2,756 and 412 of 3,168."""
     parts = list(
-        spawrious._one_to_one(spawrious.SPAWRIOUS_VARIANTS["o2o_easy"], "beach", spawrious.PER_CLASS)
+        spawrious._one_to_one(
+            spawrious.SPAWRIOUS_VARIANTS["o2o_easy"], "beach", spawrious.PER_CLASS
+        )
     )
     counts = {
         (env, location): n

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dgbench.data.fetch.fetching import Archive, Form, DatasetSource
+from dgbench.data.fetch.fetching import Archive, DatasetSource, Form
 from docs import reference_pages
 
 A, B = "https://a.org", "https://b.org"

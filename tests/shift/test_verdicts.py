@@ -86,8 +86,8 @@ def test_halves_that_one_fold_lacks_do_not_count() -> None:
 
 def test_nulls_exact_values_and_diagnostics_stand_apart() -> None:
     rows = estimates(
-        shift_identity(), {"0": {"cor": 0.5}, "1": {"cor": 0.3}}, null={"cor": 0.02}, labels={"cor": 0.04},
-        exact={"cor": 0.45},
+        shift_identity(), {"0": {"cor": 0.5}, "1": {"cor": 0.3}}, null={"cor": 0.02},
+        labels={"cor": 0.04}, exact={"cor": 0.45},
     )  # fmt: skip
     setting = only(rows)
     assert value(setting, "cor").value == pytest.approx(0.4)
@@ -139,8 +139,10 @@ def test_pairs_carry_counts_flags_and_refusals() -> None:
 
 def test_estimators_features_networks_and_settings_are_never_mixed() -> None:
     changes: list[dict[str, Any]] = [
-        {}, {"settings": {"delta": 0.01, "steps": 600}}, {"features": "trained"}, {"backbone": "resnet50"},
-        {"init": "random"}, {"images": "train"}, {"estimator": "ood_bench", "settings": {"formula": "hellinger"}},
+        {}, {"settings": {"delta": 0.01, "steps": 600}}, {"features": "trained"},
+        {"backbone": "resnet50"},
+        {"init": "random"}, {"images": "train"},
+        {"estimator": "ood_bench", "settings": {"formula": "hellinger"}},
     ]  # fmt: skip
     rows = [shift_row(shift_identity(**own), values={"div": 0.1, "cor": 0.1}) for own in changes]
     settings, _ = shift_settings([*rows, shift_row(shift_identity("vlcs"), values={"div": 0.2})])

@@ -1,4 +1,6 @@
-"""Every check finds its tampering, where one thing was changed; nothing is found where nothing was."""
+"""Every check finds its tampering, where one thing was changed;
+nothing is found where nothing was.
+"""
 
 from __future__ import annotations
 
@@ -54,23 +56,35 @@ def test_a_changed_row_is_found_by_the_checksum_and_by_the_numbers(archive: Any)
 
 #: (what is changed, how, what is found), where tables, checksums and what is recorded are made anew
 CHANGED: list[tuple[str, Callable[[list[PackedRun]], object], str]] = [
-    ("the specification", lambda lines: lines[0].spec["network"].update(width=9), "specification hashes to "),
-    ("a hyperparameter of the rows", lambda lines: lines[0].identity["hparams"].update(lr=0.01), "differ in hparams"),
-    ("the number of steps", lambda lines: lines[0].identity["hparams"].update(steps=21), "differ in hparams"),
-    ("the variant", lambda lines: [line.identity["variant"].update(ratio=4) for line in lines], "differ in variant"),
+    ("the specification", lambda lines: lines[0].spec["network"].update(width=9),
+        "specification hashes to "),
+    ("a hyperparameter of the rows", lambda lines: lines[0].identity["hparams"].update(lr=0.01),
+        "differ in hparams"),
+    ("the number of steps", lambda lines: lines[0].identity["hparams"].update(steps=21),
+        "differ in hparams"),
+    ("the variant", lambda lines: [line.identity["variant"].update(ratio=4) for line in lines],
+        "differ in variant"),
     ("a seed", lambda lines: lines[0].identity.update(seed=7), "differ in seed"),
     ("an algorithm's name",
-     lambda lines: [line.identity.update(algorithm="irm") for line in lines if line.identity["algorithm"] == "erm"],
+     lambda lines: [
+         line.identity.update(algorithm="irm")
+         for line in lines
+         if line.identity["algorithm"] == "erm"
+     ],
      "differ in algorithm"),
     ("a run", lambda lines: lines.pop(0), "sr_cmnist, digits, exact: erm seed 0: fold 0: "),
-    ("the last step", lambda lines: (lines[0].rows.update(step=[10] * 8), lines[0].run.update(last_step=10)),
+    ("the last step",
+        lambda lines: (lines[0].rows.update(step=[10] * 8), lines[0].run.update(last_step=10)),
      "DONE, but its rows end at step 10 of 20"),
-    ("code of no commit", lambda lines: [line.identity.update(code="0.1.0+abcdef0-dirty") for line in lines],
+    ("code of no commit",
+        lambda lines: [line.identity.update(code="0.1.0+abcdef0-dirty") for line in lines],
      "0.1.0+abcdef0-dirty is in"),
-    ("no specification", lambda lines: setattr(lines[0], "spec", None), "specification or sessions"),
+    ("no specification", lambda lines: setattr(lines[0], "spec", None),
+        "specification or sessions"),
     ("no sessions", lambda lines: setattr(lines[0], "sessions", []), "specification or sessions"),
     ("a specification of other code", lambda lines: lines[0].spec.update(member=1), "(TypeError"),
-    ("a hash of a run", lambda lines: lines[0].identity.update(run="0" * 12), "its hash is 000000000000"),
+    ("a hash of a run", lambda lines: lines[0].identity.update(run="0" * 12),
+        "its hash is 000000000000"),
 ]  # fmt: skip
 
 
@@ -128,10 +142,12 @@ def test_a_new_hash_of_a_changed_specification_still_differs_from_the_rows(archi
         (lambda c: c["recorded"].pop("hours"), "recorded.hours: "),
         (lambda c: c["recorded"].update(hours="long"), "recorded.hours: "),
         (lambda c: c["recorded"].update(hours=0.01), "recorded.hours is 0.01, its runs say 0.25"),
-        (lambda c: c["recorded"].update(code=["1"]), 'recorded.code is ["1"], its runs say ["0.1.0+abcdef0"]'),
+        (lambda c: c["recorded"].update(code=["1"]),
+            'recorded.code is ["1"], its runs say ["0.1.0+abcdef0"]'),
         (lambda c: c["recorded"]["packages"].update(torch=["3.0"]), "recorded.packages is "),
         (lambda c: c["sha256"].update({"rows.jsonl.xz": "0"}), "sha256.rows.jsonl.xz: "),
-        (lambda c: c["sha256"].update({"measures.csv": "0" * 64}), "measures.csv has not the sha256 "),
+        (lambda c: c["sha256"].update({"measures.csv": "0" * 64}),
+            "measures.csv has not the sha256 "),
     ],
 )  # fmt: skip
 def test_what_entry_yaml_may_not_say(
