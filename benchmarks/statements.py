@@ -180,7 +180,7 @@ def points(value: float) -> str:
 
 
 def quiet_and_noisy(trials: int) -> None:
-    """Compare two algorithms of equal expected errors, one quiet and one noisy, by both worst+gaps."""
+    """Compare two algorithms of equal expected errors, a quiet and a noisy one, by worst+gaps."""
     lines = []
     for seeds in SEEDS:
         rng = np.random.default_rng(seeds)

@@ -117,7 +117,7 @@ def copy_reports(app: Any, error: Exception | None) -> None:
 
 
 def plain_types(app: Any, function: Any, bound: bool) -> None:
-    """Show the argument types of a checked function without the annotations that restrict values."""
+    """Show the argument types of a checked function without annotations that restrict values."""
     if hasattr(function, "__wrapped__"):
         function.__annotations__ = get_type_hints(
             function, localns={"TrainResult": dgbench.TrainResult}

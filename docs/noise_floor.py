@@ -41,7 +41,7 @@ def numbers(entry: str) -> pd.DataFrame:
 
 
 def with_seed_0(study: pd.DataFrame) -> pd.DataFrame:
-    """Add the first repetition in which nothing moves to every other part of chance, as its seed 0."""
+    """Add the first repetition in which nothing moves to every part of chance, as its seed 0."""
     rounding = study[study["seed_moves"] == "nothing"]
     base = rounding[rounding["seed"] == rounding["seed"].min()]
     copies = [base.assign(seed_moves=part, seed=0) for part in PARTS if part != "nothing"]

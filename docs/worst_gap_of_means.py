@@ -72,7 +72,7 @@ def lines_of(entry: str, setting: Evaluation) -> pd.DataFrame:
 
 
 def raised(frame: pd.DataFrame) -> None:
-    """Print, for each entry and setting, by how much noise raises worst+gap and what that changes."""
+    """Print for each entry and setting by how much noise raises worst+gap, and its effect."""
     heads = ["entry", "algorithms, seeds", "raised by, mean (largest)", "over 1 standard error"]
     heads += ["places changed", "leader of a run", "of mean errors"]
     print(f"| {' | '.join(heads)} |")

@@ -31,8 +31,8 @@ pytestmark = pytest.mark.chaos
 DAMAGES = int(os.environ.get("CHAOS_DAMAGES", "100"))
 FIRST = int(os.environ.get("CHAOS_SEED", "0"))
 SHORT = (
-    "dataset=image_folder", "dataset.image_size=32", "trainer.device=cpu", "hparams.batch_size=4", "trainer.steps=2",
-    "trainer.eval_every=1", "protocol.folds=[0]", "init=random",
+    "dataset=image_folder", "dataset.image_size=32", "trainer.device=cpu", "hparams.batch_size=4",
+    "trainer.steps=2", "trainer.eval_every=1", "protocol.folds=[0]", "init=random",
 )  # fmt: skip
 SMALL = ("backbone=mnist_cnn",)
 FOG = ("corruptions=hendrycks", "dataset.corruptions=[fog]", "dataset.given=1-1-0", *SMALL)

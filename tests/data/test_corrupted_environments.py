@@ -59,7 +59,6 @@ def clean_positions(environments: Any, env: str, subset: str) -> set[int]:
 
 
 # ---- environments
-# -----------------------------------------------------------------------------------------------
 
 
 def test_sixty_four_environments(build: Build) -> None:
@@ -132,7 +131,6 @@ def test_any_dataset_of_image_files_can_be_corrupted(build: Build, dataset: str)
 
 
 # ---- images
-# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("given", ["1-1-1-1", "2-0-2-2"])
@@ -247,7 +245,6 @@ def test_bad_images_are_left_out(build: Build, tmp_path: Path) -> None:
 
 
 # ---- cache
-# ------------------------------------------------------------------------------------------------------
 
 
 def images_of(environments: Any, *names: str) -> torch.Tensor:
@@ -342,7 +339,6 @@ def test_files_are_named_by_what_decides_their_content(build: Build, tmp_path: P
 
 
 # ---- bad input
-# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Each corruption against the maintained package of its authors, given the same random numbers.
 
 ``corruptions_reference.npz`` holds that package's output, recorded by
-``make_corruption_reference.py``. Functions here draw everything from a ``RandomNumbers``; :class:`Replay`
-hands them the numbers that the package drew from NumPy.
+``make_corruption_reference.py``. Functions here draw everything from a ``RandomNumbers``;
+:class:`Replay` hands them the numbers that the package drew from NumPy.
 """
 
 from __future__ import annotations

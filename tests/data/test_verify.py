@@ -202,7 +202,9 @@ def test_notes_that_are_not_there(tmp_path: Path) -> None:
 
 
 def test_what_differs_from_the_published_form() -> None:
-    """Environments in any order; what the published form does not state is compared with nothing."""
+    """Environments in any order; what the published form does not state is compared with
+    nothing.
+    """
     assert unlike_published(PUBLISHED, 8, 2, ["a", "b"]) == []
     assert unlike_published({}, 8, 2, ["a"]) == []
     assert unlike_published(PUBLISHED, 8, 3, ["a"]) == [

@@ -61,7 +61,9 @@ CHOICES: dict[str, list[Any]] = {
 
 
 def slow(words: list[str]) -> tuple[dict[str, Any], str, str]:
-    """Every resolved value, the folder of the studies and what is planned, as Hydra composes them."""
+    """Every resolved value, the folder of the studies and what is planned,
+    as Hydra composes them.
+    """
     config = compose("train", words, return_hydra_config=True)
     folder = str(config.hydra.sweep.dir)
     return plain(config), folder, Composed.of_config(config, folder).key

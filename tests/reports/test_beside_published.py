@@ -1,4 +1,6 @@
-"""Published tables beside ours: by dataset and by domain, at which settings, and under which names."""
+"""Published tables beside ours: by dataset and by domain, at which settings,
+and under which names.
+"""
 
 from __future__ import annotations
 
@@ -155,7 +157,9 @@ def test_a_note_says_which_settings_differ(
 
 
 def test_every_board_has_its_own_note(make: Any, pacs: Path) -> None:
-    """Runs from other initial weights are another board, beside which the same table stands again."""
+    """Runs from other initial weights are another board,
+    beside which the same table stands again.
+    """
     write(make, pacs, "pacs", dict.fromkeys(PACS, 0.1), "coral", init="moco_v2:43c0b48e0000")
     tables = [table for section in report(pacs, [TRAIN_VAL]).sections for table in section.tables]
     notes = [table.notes[0] for table in tables if table.name == f"beside_{TRAIN_VAL}"]
@@ -319,7 +323,9 @@ def test_tables_of_networks_stand_beside_their_network(make: Any, tmp_path: Path
 
 
 def test_relative_gap_beside_the_frechet_distance(make: Any, tmp_path: Path) -> None:
-    """(.6 - .5) / .5, ...; the paper prints .047 and 62.22 for Art. Distances order the gaps here."""
+    """(.6 - .5) / .5, ...; the paper prints .047 and 62.22 for Art.
+    Distances order the gaps here.
+    """
     write_tunings(make, tmp_path)
     write_tunings(make, tmp_path, "vrex")
     who = shift_identity("office_home", OFFICE, estimator="frechet", settings={})

@@ -131,7 +131,7 @@ ARCHIVES: dict[str, tuple[str, Callable[[Path], bytes]]] = {
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_archives(entry: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # or a good run is read again for half a minute
-    monkeypatch.setattr("dgbench.records.files.ALWAYS", 2_000_000)
+    monkeypatch.setattr("dgbench.records.files.ALWAYS_ALLOWED", 2_000_000)
     file, (said, make) = entry / "rows.jsonl.xz", ARCHIVES[name]
     file.write_bytes(make(file))
     message = refusal(lambda: collect([file]))
@@ -154,9 +154,12 @@ def put(value: Any, *place: str) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     "place",
     [
-        *(("rows", name) for name in ("step", "seen", "wrong", "loss")), ("run", "row_count"), ("run", "last_step"),
-        *(("run", "identity", name) for name in ("seed", "draw", "trial", "data_seed", "n_parameters")),
-        ("run", "identity", "hparams", "lr"), ("run", "identity", "variant", "scale"), ("spec", "seed"),
+        *(("rows", name) for name in ("step", "seen", "wrong", "loss")), ("run", "row_count"),
+        ("run", "last_step"),
+        *(("run", "identity", name) for name in ("seed", "draw", "trial", "data_seed",
+                "n_parameters")),
+        ("run", "identity", "hparams", "lr"), ("run", "identity", "variant", "scale"),
+        ("spec", "seed"),
     ],
 )  # fmt: skip
 def test_a_number_of_400_digits_costs_its_packed_run_only(
@@ -261,10 +264,12 @@ def test_descriptions_of_entries(entry: Path, name: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "a <!-- b", "</details>", "<svg/onload=alert(1)>",
-        "[a](javascript:alert(1))", "[a]( JavaScript:alert(1))", "[a](\n javascript:alert(1))", "[a](data:text/html,b)",
-        "[a](&#106;avascript:alert(1))", "[a](java\\script:alert(1))", "[a]: javascript:alert(1)", "[a](file:///etc)",
-        "[a](<javascript:alert(1)>)", "<javascript:alert(1)>", "![a](vbscript:b)", "`\n\n<b>\n\n`",
+        "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "a <!-- b", "</details>",
+        "<svg/onload=alert(1)>", "[a](javascript:alert(1))", "[a]( JavaScript:alert(1))",
+        "[a](\n javascript:alert(1))", "[a](data:text/html,b)",
+        "[a](&#106;avascript:alert(1))", "[a](java\\script:alert(1))", "[a]: javascript:alert(1)",
+        "[a](file:///etc)", "[a](<javascript:alert(1)>)", "<javascript:alert(1)>",
+        "![a](vbscript:b)", "`\n\n<b>\n\n`",
     ],
 )  # fmt: skip
 def test_what_an_entry_says_of_itself_is_text(entry: Path, text: str) -> None:

@@ -34,7 +34,8 @@ def other_dataset(
     make: Any, root: Path, algorithm: str, error: float, seed: int, envs: tuple[str, ...]
 ) -> None:
     for fold, env in enumerate(envs):
-        who = make.identity(algorithm, str(fold), seed, dataset="pacs", variant={}, given=list(envs), held_out=[env],
+        who = make.identity(algorithm, str(fold), seed, dataset="pacs", variant={},
+            given=list(envs), held_out=[env],
                             run=f"pacs-{algorithm}-{fold}-{seed}")  # fmt: skip
         make.write_run(root, who, lambda e, s: error, folder=who.run, grid=[])
 

@@ -343,7 +343,9 @@ def test_printed_shifts(
 
 
 def test_ye2022_values_beyond_their_bounds() -> None:
-    """Proposition 1 bounds both shifts by 1; Camelyon17 in Table 8 is above. The others are within."""
+    """Proposition 1 bounds both shifts by 1;
+    Camelyon17 in Table 8 is above. The others are within.
+    """
     above = {(name, row) for name in shifts() for row, line in published(name).values.items()
              if max(value.mean for value in line.values()) > 1}  # fmt: skip
     assert above == {("ye2022_table8", "camelyon17")}
@@ -354,7 +356,8 @@ def test_zhang2023_shifts() -> None:
     DomainNet.
     """
     table = {row: {name: value.mean for name, value in line.items()}
-             for row, line in published("zhang2023_table1").values.items() if row != "iid"}  # fmt: skip
+             for row,
+             line in published("zhang2023_table1").values.items() if row != "iid"}  # fmt: skip
     assert all(line["cpt_max"] >= line["cpt_min"] for line in table.values())
     above = {row: line["cpt_max"] - line["cov"] for row, line in table.items()}
     assert {row for row, excess in above.items() if excess <= 0} == {"nico_pp"}

@@ -111,7 +111,8 @@ def test_keys_with_keys(key: str, value: Any) -> None:
     [
         ("only", 5), ("only", ""), ("only", [1]), ("only", []), ("output", "x.html"),
         ("output", 5), ("output", ""), ("output", None),
-        ("cache", "abc"), ("runs", 5), ("runs", None), ("same_code", 5), ("same_code", None), ("split_by", -1),
+        ("cache", "abc"), ("runs", 5), ("runs", None), ("same_code", 5), ("same_code", None),
+        ("split_by", -1),
         ("split_by", ""),
     ],
 )  # fmt: skip
@@ -132,7 +133,9 @@ WITHOUT_EFFECT = {
     "report=curves selection=train_val": r"selection=train_val .*report=curves.*leave it out",
     "report=errors selection=train_val": r"selection=train_val .*report=errors",
     "report=features split_by=code": r"split_by=code .*report=features",
-    "report=shift selection.environments=[a] selection=ood_val": r"selection\.environments=\[a\] .*report=shift",
+    "report=shift selection.environments=[a] selection=ood_val": (
+        r"selection\.environments=\[a\] .*report=shift"
+    ),
     "report=status only=[measures]": r"only=\[measures\] .*report=status",
     "leaderboard": r"leaderboard names no key; did you mean report=leaderboard\?",
     "output=reports/mine.html": r"output=reports/mine\.html .*folder.*output=reports/mine$",

@@ -69,7 +69,9 @@ class Rows:
 def read(
     entries: tuple[str, ...], selection: str, together: bool
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Read errors and measures of some entries, as one code version where they are taken together."""
+    """Read errors and measures of some entries,
+    as one code version where they are taken together.
+    """
     errors = dgbench.results([RESULTS / entry for entry in entries], selection)
     if together:
         errors = errors.assign(code="all", label=errors["algorithm"])

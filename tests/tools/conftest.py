@@ -43,13 +43,14 @@ def spec_of(algorithm: str, seed: int, fold: str, data_seed: int = 0) -> RunSpec
     variant = {"ratio": 3, "scale": 1, "name": "sr_cmnist"}
     return RunSpec(
         dataset={
-            "dataset": "sr_cmnist", "variant": variant, "base": "digits", "evaluation": "exact", "data_seed": data_seed,
-            "split_seed": 0, "given": GIVEN, "content": "feed",
+            "dataset": "sr_cmnist", "variant": variant, "base": "digits", "evaluation": "exact",
+            "data_seed": data_seed, "split_seed": 0, "given": GIVEN, "content": "feed",
         },
-        algorithm=algorithm, objective="x.Y", user_code={}, hparams={"lr": 0.001}, backbone="mlp", network={"width": 8},
-        init="random", head={"name": "random"}, tuning={"name": "ft"}, averaging={"name": "none"},
-        sharpness={"name": "none"}, callbacks={}, training={"steps": 20}, protocol="loo", seed=seed, draw=0, trial=0,
-        space="domainbed", fold={"name": fold, "training": training, "held_out": held_out},
+        algorithm=algorithm, objective="x.Y", user_code={}, hparams={"lr": 0.001}, backbone="mlp",
+        network={"width": 8}, init="random", head={"name": "random"}, tuning={"name": "ft"},
+        averaging={"name": "none"}, sharpness={"name": "none"}, callbacks={},
+        training={"steps": 20}, protocol="loo", seed=seed, draw=0, trial=0, space="domainbed",
+        fold={"name": fold, "training": training, "held_out": held_out},
     )  # fmt: skip
 
 
@@ -57,8 +58,8 @@ def identity_of(spec: RunSpec, code: str = CODE) -> RunIdentity:
     facts = {key: spec.dataset[key] for key in spec.dataset if key != "variant"}
     return RunIdentity(
         **facts, run=spec.digest, variant={"ratio": 3, "scale": 1}, algorithm=spec.algorithm,
-        hparams={**spec.hparams, "steps": 20}, backbone="mlp", protocol="loo", fold=spec.fold["name"],
-        held_out=spec.fold["held_out"], seed=spec.seed, code=code,
+        hparams={**spec.hparams, "steps": 20}, backbone="mlp", protocol="loo",
+        fold=spec.fold["name"], held_out=spec.fold["held_out"], seed=spec.seed, code=code,
     )  # fmt: skip
 
 
@@ -104,10 +105,11 @@ def write_run(root: Path, spec: RunSpec, code: str = CODE, minute: int = 0) -> P
     append_rows(folder / ROW_FILE, rows_of(identity_of(spec, code)))
     (folder / "status").write_text("DONE\n")
     session = {
-        "time": f"2026-11-23T10:{minute:02}:00+0000", "host": "secret-host", "pid": 77, "code": code,
-        "typed": ["python", "train.py", "dataset.root=/disk/ann/PACS"], "command": ["/disk/ann/train.py"],
-        "threads": 1, "python": "3.11.7", "packages": {"torch": "2.15.0", "timm": None}, "cpu": "a CPU", "cores": 2,
-        "gpus": [], "cuda": None, "device": "auto", "resumed_from": 0, "together": 5,
+        "time": f"2026-11-23T10:{minute:02}:00+0000", "host": "secret-host", "pid": 77,
+        "code": code, "typed": ["python", "train.py", "dataset.root=/disk/ann/PACS"],
+        "command": ["/disk/ann/train.py"], "threads": 1, "python": "3.11.7",
+        "packages": {"torch": "2.15.0", "timm": None}, "cpu": "a CPU", "cores": 2, "gpus": [],
+        "cuda": None, "device": "auto", "resumed_from": 0, "together": 5,
         "system": "Linux-6.1.0-cluster7-x86_64-with-glibc2.36",
     }  # fmt: skip
     document = {

@@ -1,4 +1,6 @@
-"""Every check finds its tampering, where one thing was changed; nothing is found where nothing was."""
+"""Every check finds its tampering, where one thing was changed;
+nothing is found where nothing was.
+"""
 
 from __future__ import annotations
 

@@ -124,7 +124,6 @@ def test_each_image_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 # ---- a file
-# -----------------------------------------------------------------------------------------------------
 
 
 def test_a_file_is_used_again_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +182,6 @@ def test_a_damaged_file_is_named_and_made_again(
 
 
 # ---- what is refused
-# --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

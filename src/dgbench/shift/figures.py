@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dgbench.analysis.shift_verdicts import Estimate
+from dgbench.analysis.shift_verdicts import MeanEstimate
 from dgbench.records.shift_rows import HALVES
 from dgbench.reports.document import Figure
 from dgbench.reports.labels import slug
@@ -86,8 +86,8 @@ class _Point:
     """A dataset in the plane."""
 
     name: str
-    div: Estimate
-    cor: Estimate
+    div: MeanEstimate
+    cor: MeanEstimate
     null: _Place | None
     pairs: Sequence[_Place]  #: none where there is one pair only
 

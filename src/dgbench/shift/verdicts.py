@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dgbench.analysis.shift_verdicts import Estimate, verdict_kind, verdict_words
+from dgbench.analysis.shift_verdicts import MeanEstimate, verdict_kind, verdict_words
 from dgbench.records.shift_rows import HALVES, NO_NULL
 from dgbench.reports.reading.shift_settings import ShiftLine, ShiftSetting
 
@@ -43,7 +43,7 @@ def _verdict(line: ShiftLine, axes: tuple[str, str]) -> Verdict:
     )
 
 
-def _why_not(line: ShiftLine, estimates: Sequence[Estimate | None]) -> str:
+def _why_not(line: ShiftLine, estimates: Sequence[MeanEstimate | None]) -> str:
     """Say why estimates of a dataset (diversity, null, correlation, null) allow no verdict; empty
     where they do.
     """

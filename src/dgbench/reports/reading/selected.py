@@ -19,9 +19,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dgbench.analysis.selection import (
-    Draws,
     RunKey,
     Selection,
+    UncountedRuns,
     accuracies_of,
     choose_draws,
     records_of,
@@ -140,7 +140,9 @@ def select_runs(
         if run.unusable:
             choices.reason[index] = run.unusable
             choices.steps[index] = -1
-    draws = choose_draws(run_keys, choices, selection) if selection.chooses_draws else Draws()
+    draws = (
+        choose_draws(run_keys, choices, selection) if selection.chooses_draws else UncountedRuns()
+    )
     reasons = {**choices.reason, **draws.stuck, **draws.lost}
     everywhere = _environments_of_full(collection)
     decided = zip(

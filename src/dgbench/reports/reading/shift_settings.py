@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from dgbench.analysis.shift_verdicts import Estimate, interval
+from dgbench.analysis.shift_verdicts import MeanEstimate, interval
 from dgbench.errors import ConfigError
 from dgbench.records.rows import identity_key
 from dgbench.records.shift_rows import HALF, NO_NULL, TRIAL, ShiftIdentity, ShiftRow
@@ -48,7 +48,7 @@ class ShiftLine:
     title: str  #: unique in its setting
     identity: Mapping[str, Any]  #: :data:`LINE_KEYS`
     #: by part (value or diagnostic), null, pair (or :data:`ALL_PAIRS`) and name
-    values: Mapping[tuple[str, str, str, str], Estimate]
+    values: Mapping[tuple[str, str, str, str], MeanEstimate]
     #: of every ``pair`` (the index): ``p``, ``q`` (names of environments), ``n_p``, ``n_q``,
     #: ``classes``, ``of`` (how many there are), ``dropped``, ``flags``, ``refused`` (texts, empty
     #: where there is nothing)
@@ -56,7 +56,7 @@ class ShiftLine:
 
     def value(
         self, name: str, null: str = NO_NULL, pair: str = ALL_PAIRS, part: str = VALUE
-    ) -> Estimate | None:
+    ) -> MeanEstimate | None:
         """Look up the estimate of that name, by default over all pairs; None where there is none."""
         return self.values.get((part, null, pair, name))
 
@@ -245,7 +245,7 @@ def _lines(rows: Sequence[ShiftRow]) -> list[tuple[ShiftLine, list[ShiftRow]]]:
     return sorted(lines, key=lambda line: line[0].title)
 
 
-def _estimates(rows: Sequence[ShiftRow]) -> dict[tuple[str, str, str, str], Estimate]:
+def _estimates(rows: Sequence[ShiftRow]) -> dict[tuple[str, str, str, str], MeanEstimate]:
     """Compute the estimates of one line: of every pair, and of the mean over the pairs that have
     the value.
 
@@ -294,14 +294,14 @@ def _estimates(rows: Sequence[ShiftRow]) -> dict[tuple[str, str, str, str], Esti
 
 def _estimate(
     value: Any, trials: pd.Series[Any], halves: pd.Series[Any], exact: Sequence[float | None]
-) -> Estimate:
+) -> MeanEstimate:
     exact_values = [true for true in exact if true is not None]
     trials, truth = (
         trials.dropna(),
         math.fsum(exact_values) / len(exact_values) if len(exact_values) == len(exact) else None,
     )
     low, high, kind = interval(float(value), trials.to_numpy(), halves.dropna().to_numpy())
-    return Estimate(float(value), low, high, kind, len(trials), len(exact), truth)
+    return MeanEstimate(float(value), low, high, kind, len(trials), len(exact), truth)
 
 
 def _pairs(rows: Sequence[ShiftRow]) -> pd.DataFrame:
