@@ -180,25 +180,23 @@ def select_study(
         selection: chooses the step of each run.
         unusable: fold -> why its errors must not be used, even where there are rows.
     """
-    number_of = {
-        fold: number for number, fold in enumerate(dict.fromkeys(row["fold"] for row in rows))
-    }
+    folds = list(dict.fromkeys(row["fold"] for row in rows))
+    number_of = {fold: number for number, fold in enumerate(folds)}
     first = {row["fold"]: row for row in reversed(rows)}
-    runs = [
-        Run(fold, {key: first[fold][key] for key in IDENTITY_KEYS}, "DONE", "", 0, 0)
-        for fold in number_of
-    ]
+    runs = []
+    for fold in folds:
+        identity = {key: first[fold][key] for key in IDENTITY_KEYS}
+        runs.append(Run(fold, identity, "DONE", "", 0, 0))
     names = ["step", "env", "subset", "env_held_out", "seen", "wrong", "majority_wrong"]
-    frame = pd.DataFrame(
-        [{"run": number_of[row["fold"]], **{name: row.get(name) for name in names}} for row in rows]
-    )
+    columns: dict[str, list[Any]] = {"run": [number_of[row["fold"]] for row in rows]}
+    for name in names:
+        columns[name] = [row.get(name) for row in rows]
+    frame = pd.DataFrame(columns)
     frame = frame.astype({"env": "category", "subset": "category", "majority_wrong": "float64"})
     selected = select_runs(Collection(runs, frame, [], []), selection)
-    without_rows = {
-        Path(): {fold: reason for fold, reason in unusable.items() if fold not in number_of}
-    }
+    silent = {fold: reason for fold, reason in unusable.items() if fold not in number_of}
     named = [replace(run, reason=unusable.get(run.folder, run.reason)) for run in selected.runs]
-    return replace(selected, runs=named, silent=without_rows)
+    return replace(selected, runs=named, silent={Path(): silent})
 
 
 def finished_rows(collection: Collection) -> pd.DataFrame:
@@ -249,9 +247,10 @@ def tests_of(
     is_test = (rows["subset"] == "test").to_numpy()
     rows = rows[is_test if at_step is None else is_test & at_step]
     everywhere = rows["env"].drop_duplicates().map(str).tolist()
-    tested_in = [
-        everywhere if run.identity["fold"] == FULL else tested(run.identity) for run in runs
-    ]
+    tested_in = []
+    for run in runs:
+        is_full = run.identity["fold"] == FULL
+        tested_in.append(everywhere if is_full else tested(run.identity))
     counted = in_environments(rows, tested_in)
     rows = rows if counted.all() else rows[counted]
     numbers = rows["run"].to_numpy()
