@@ -31,7 +31,8 @@ SPLITS = {
     "crossval": "val", "test": "test", "testing": "test", "eval": "test",
 }  # fmt: skip
 WHOLE = frozenset({"full", "all", "trainval"})  #: folders that repeat what the splits hold
-_DECORATION = re.compile(r"[-_ ]?(set|data|images|imgs|split)?[-_ ]?\d*$")
+_DECORATION = re.compile(r"[-_ ]?(set|data|images|imgs|split)?[-_ ]?$")
+_LAST_DIGITS = re.compile(r"(?<!\d)\d+$")
 LISTS = (".csv", ".tsv", ".json")  # endings of files that may list the pictures
 DEEPER = "in folders below classes that hold images themselves"
 REPEATED, ELSEWHERE, TOO_HIGH = (
@@ -46,7 +47,7 @@ def subset_of(name: str) -> str | None:
     means none.
     """
     plain = name.strip().casefold()
-    return SPLITS.get(plain) or SPLITS.get(_DECORATION.sub("", plain))
+    return SPLITS.get(plain) or SPLITS.get(_DECORATION.sub("", _LAST_DIGITS.sub("", plain)))
 
 
 def _is_split(name: str) -> bool:

@@ -93,6 +93,13 @@ class Collection:
     #: the results are of one step that others chose, nobody says how
     selected_elsewhere: bool = False
 
+    def without_numbers(self) -> Collection:
+        """Return the collection without its rows, whose memory is free once nobody holds this one.
+
+        Rows of tens of thousands of runs take tens of MB, and are not read after a selection.
+        """
+        return replace(self, rows=self.rows.head(0).copy())
+
 
 def collect(
     roots: str | Path | Iterable[str | Path], cache: bool = False, repeated: bool = False
