@@ -105,8 +105,7 @@ class Names(dict[str, int]):
     """Numbers of the names of environments and subsets in all runs that are read, in their order.
 
     It also keeps one copy of each value that identities of runs have in common, and the rows of
-    many runs in one
-    array: tens of thousands of small ones would leave memory full of holes.
+    many runs in one array: tens of thousands of small ones would leave memory full of holes.
     """
 
     def __init__(self) -> None:
@@ -157,9 +156,8 @@ class Run:
     #: how many runs trained together at its last step; None where the rows do not say
     together: int | None = None
     lacking: str = ""  #: what is missing among the rows of a finished run, in words
-    copies: tuple[
-        str, ...
-    ] = ()  #: other folders with the same rows, as ``dgbench evaluate`` writes them
+    #: other folders with the same rows, as ``dgbench evaluate`` writes them
+    copies: tuple[str, ...] = ()
 
     def file(self, name: str) -> Path | None:
         """Find a file beside its rows, in its own folder first."""
@@ -228,20 +226,23 @@ def read_row_file(file: Path, names: Names) -> RowFile:
         OSError: it cannot be read, or is no regular file.
     """
     with open_regular(file) as handle:
-        about, opened = os.fstat(handle.fileno()), time.time()
+        about = os.fstat(handle.fileno())
+        opened = time.time()
         content = handle.read()
     parsed, dropped = parse_rows(content)
     faults = [Fault("dropped line", line, reason) for line, reason in dropped]
     by_run: dict[str, list[ParsedRow]] = defaultdict(list)
     for row in parsed:
         by_run[row.identity["run"]].append(row)
-    runs, run_faults = [], []
+    runs = []
+    run_faults = []
     for rows in by_run.values():
         identity, agreeing, contradicting = _agreed(rows)
         faults += contradicting
         run, array = _record(agreeing, identity, names, file.parent)
         runs.append((run, array))
-        if repeated := len(agreeing) - run.row_count:
+        repeated = len(agreeing) - run.row_count
+        if repeated:
             differ = _disagreement(agreeing)
             reason = f"{repeated} rows were written twice{differ}; the later ones are used"
             run_faults.append(Fault("disagreeing rows" if differ else "repeated rows", 0, reason))
@@ -384,7 +385,8 @@ def read_archive(file: Path, names: Names) -> tuple[list[Record], list[Problem]]
     """
     records: list[Record] = []
     problems: list[Problem] = []
-    number, end = 0, ""
+    number = 0
+    end = ""
     try:
         for number, line in enumerate(archive_lines(file), start=1):
             try:
@@ -420,7 +422,9 @@ def _archived(line: bytes, names: Names) -> Record:
     """
     try:
         content = json.loads(line.decode())
-        about, identity, columns = content["run"], content["run"]["identity"], content["rows"]
+        about = content["run"]
+        identity = about["identity"]
+        columns = content["rows"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise RecordError("is no JSON object with run, identity and rows (half-written?)") from None
     for part, required in (
@@ -428,23 +432,27 @@ def _archived(line: bytes, names: Names) -> Record:
         (identity, IDENTITY_CHECKS),
         (columns, ROW_COLUMNS),
     ):
+        if type(part) is not dict:
+            raise RecordError("lacks a mapping")
         with_default = {"together", *DEFAULTS} if part is not columns else LATER_COLUMNS
-        if type(part) is not dict or (
-            missing := [key for key in required if key not in part and key not in with_default]
-        ):
-            raise RecordError(f"lacks {', '.join(missing) if type(part) is dict else 'a mapping'}")
-    checked = {**identity, **{key: 0 for key in SEEDED if identity[key] == BY_SEED}}
+        missing = [key for key in required if key not in part and key not in with_default]
+        if missing:
+            raise RecordError(f"lacks {', '.join(missing)}")
+    of_all_seeds = dict.fromkeys((key for key in SEEDED if identity[key] == BY_SEED), 0)
     wrong = (
-        first_fault(about, _RUN_CHECKS) or first_fault(checked, IDENTITY_CHECKS) or misfit(identity)
+        first_fault(about, _RUN_CHECKS)
+        or first_fault({**identity, **of_all_seeds}, IDENTITY_CHECKS)
+        or misfit(identity)
+        or _fault_of_columns(columns, about)
     )
-    if wrong or (wrong := _fault_of_columns(columns, about)):
+    if wrong:
         raise RecordError(wrong)
     for name in LATER_COLUMNS:
         columns.setdefault(name, [None] * about["row_count"])
-    env, subset = ([names[text] for text in columns[name]] for name in ("env", "subset"))
-    rows = row_array(
-        zip(*({**columns, "env": env, "subset": subset}[name] for name in ROW_COLUMNS), strict=True)
-    )
+    numbered = dict(columns)
+    for name in ("env", "subset"):
+        numbered[name] = [names[text] for text in columns[name]]
+    rows = row_array(zip(*(numbered[name] for name in ROW_COLUMNS), strict=True))
     keys = set(zip(columns["step"], columns["env"], columns["subset"], strict=True))
     # a run without one may be a model that was evaluated
     specified = Evaluations.specified(content.get("spec"))
@@ -470,7 +478,8 @@ def _fault_of_columns(columns: Mapping[str, Any], about: Mapping[str, Any]) -> s
             size = len(columns[name]) if type(columns[name]) is list else "no"
             return f"has {size} values of {name}, row_count is {count}"
         check = ROW_CHECKS[name]
-        if wrong := next(filter(None, map(check, columns[name])), ""):
+        wrong = next(filter(None, map(check, columns[name])), "")
+        if wrong:
             return f"{name} {wrong}"
     for name in {"wrong", *LATER_COLUMNS} & {*present}:
         counts = zip(columns[name], columns["seen"], strict=True)
@@ -492,7 +501,10 @@ class RowCache:
     """
 
     def __init__(self, root: Path, names: Names, use: bool) -> None:
-        self._file, self._root, self._names, self._use = root / CACHE_FILE, root, names, use
+        self._file = root / CACHE_FILE
+        self._root = root
+        self._names = names
+        self._use = use
         self._is_damaged = False
         self._kept = self._believed(_loaded(self._file, names)) if use else {}
         self._files: dict[str, RowFile] = {}
@@ -532,7 +544,8 @@ class RowCache:
         Raises:
             OSError: it cannot be read, or is no regular file.
         """
-        file, key = folder / ROW_FILE, os.path.relpath(folder, self._root)
+        file = folder / ROW_FILE
+        key = os.path.relpath(folder, self._root)
         content = self._kept.get(key)
         if content is None or content.stamp != _stamp(os.stat(file)):
             content = read_row_file(file, self._names)
@@ -554,9 +567,8 @@ class RowCache:
 def _pack(files: Mapping[str, RowFile], names: Names, target: BinaryIO) -> None:
     """Write a cache: an ``.npz`` file, run by run, since all rows are in memory once already."""
     with zipfile.ZipFile(target, "w") as archive:
-        with archive.open(
-            "index", "w", force_zip64=True
-        ) as lines:  # one about all, and one for each file
+        # one line about all, and one for each file
+        with archive.open("index", "w", force_zip64=True) as lines:
             lines.write(_json_line({"version": _version(), "names": list(names)}))
             for key, file in files.items():
                 lines.write(_json_line(_about(key, file)))
@@ -576,10 +588,11 @@ def _pack(files: Mapping[str, RowFile], names: Names, target: BinaryIO) -> None:
 def _about(key: str, file: RowFile) -> dict[str, Any]:
     """Collect what a cache says of a file besides its rows."""
     # copies are known once all files are read
-    runs = [
-        {name: value for name, value in vars(run).items() if name != "copies"}
-        for run, _ in file.runs
-    ]
+    runs = []
+    for run, _ in file.runs:
+        values = dict(vars(run))
+        del values["copies"]
+        runs.append(values)
     faults = [astuple(fault) for fault in file.faults]
     return {"folder": key, "stamp": file.stamp, "crc32": file.crc32, "faults": faults, "runs": runs}
 
@@ -605,14 +618,16 @@ def _loaded(path: Path, names: Names) -> dict[str, RowFile] | None:
         return {}
     try:
         content = read_arrays(path)
-        lines, rows = io.BytesIO(content.pop("index")), content["rows"].astype(ROW_TYPE, copy=False)
+        lines = io.BytesIO(content.pop("index"))
+        rows = content["rows"].astype(ROW_TYPE, copy=False)
         about = json.loads(next(lines))
         if about["version"] != _version():
             return {}
         numbers = np.array([names[name] for name in about["names"]], dtype=np.int32)
         for name in ("env", "subset"):
             rows[name] = numbers[rows[name]]
-        files, start = {}, 0
+        files = {}
+        start = 0
         for entry in map(json.loads, lines):
             runs = []
             for values in entry["runs"]:
