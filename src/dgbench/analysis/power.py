@@ -23,6 +23,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dgbench.analysis.comparison import error_of_each
+from dgbench.analysis.distributions import (
+    chi_square_quantile,
+    noncentral_t_sf,
+    normal_quantile,
+    t,
+)
 from dgbench.analysis.evidence import evidence
 from dgbench.analysis.intervals import Floats, Interval
 from dgbench.errors import MeasureError
@@ -88,8 +94,6 @@ def floor_of_lead(differences: ArrayLike, seeds: int, level: float = 0.95) -> fl
             more.
         seeds: number of seeds over which the lead is a mean.
     """
-    from scipy.stats import t
-
     values = np.asarray(differences, dtype=float)
     return float(t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(seeds))
 
@@ -110,8 +114,6 @@ def deviation_of(deviations: ArrayLike, seeds: ArrayLike, level: float = 0.95) -
     Raises:
         MeasureError: no pair.
     """
-    from scipy.stats import chi2
-
     values, freedom = np.broadcast_arrays(
         np.asarray(deviations, dtype=float), np.asarray(seeds) - 1
     )
@@ -120,7 +122,7 @@ def deviation_of(deviations: ArrayLike, seeds: ArrayLike, level: float = 0.95) -
             "no two algorithms share 2 seeds, so no difference has a deviation; train more seeds"
         )
     middle, low, high = (
-        float(np.median(values * np.sqrt(freedom / chi2.ppf(share, freedom))))
+        float(np.median(values * np.sqrt(freedom / chi_square_quantile(share, freedom))))
         for share in (0.5, (1 + level) / 2, (1 - level) / 2)
     )
     return Interval(middle, low, high, level)
@@ -133,9 +135,6 @@ def noncentrality(
     """Compute how many standard errors a true difference must have for the test to find it with
     that power.
     """
-    from scipy.optimize import brentq
-    from scipy.stats import chi2, nct, norm, t
-
     if seeds < 2 or not alpha < power < 1:
         raise MeasureError(
             f"{seeds} seeds and a power of {power}: give 2 seeds or more and a power in ({alpha}, "
@@ -143,8 +142,17 @@ def noncentrality(
         )
     quantile = float(t.isf(error_of_each(algorithms, alpha), seeds - 1))
     share = (1 + power) / 2  # of normal and deviation, each
-    highest = norm.ppf(share) + quantile * math.sqrt(chi2.ppf(share, seeds - 1) / (seeds - 1))
-    return float(brentq(lambda errors: nct.sf(quantile, seeds - 1, errors) - power, 0.0, highest))
+    largest_deviation = math.sqrt(float(chi_square_quantile(share, seeds - 1)) / (seeds - 1))
+    low = 0.0
+    high = normal_quantile(share) + quantile * largest_deviation
+    middle = (low + high) / 2
+    while low < middle < high:  # until no number lies between the two
+        if noncentral_t_sf(quantile, seeds - 1, middle) < power:
+            low = middle
+        else:
+            high = middle
+        middle = (low + high) / 2
+    return middle
 
 
 def detectable(
