@@ -36,7 +36,7 @@ from dgbench.reports.reading.row_files import BY_SEED
 from dgbench.reports.reading.selected import (
     Selected,
     SelectedRun,
-    beside_trained,
+    once_per_network,
     check_key,
     name_column,
     no_seeds,
@@ -182,7 +182,7 @@ def groups_of(selected: Selected, split_by: str | None = None, ideal: bool = Tru
         raise no_seeds(selected.published)
     names = keys(Role.SETTING, split_by)
     placed: dict[tuple[str, ...], list[tuple[int, SelectedRun]]] = defaultdict(list)
-    numbered = beside_trained([run.identity for run in selected.runs])
+    numbered = once_per_network([run.identity for run in selected.runs])
     for (number, identity), key in zip(
         numbered, identity_keys([i for _, i in numbered], names), strict=True
     ):
@@ -411,7 +411,7 @@ def evaluate_study(
 def _studies(group: Group, selected: Selected) -> Iterator[Study]:
     environments = frozenset().union(*(run.environments for run in group.runs))
     for runs, tests in group.studies():
-        yield _study(runs, tests, environments, selected.silent)
+        yield _study(runs, tests, environments, selected.folds_without_rows)
 
 
 def _study(
@@ -506,7 +506,7 @@ def _unusable(
     unusable = {
         run.identity["fold"]: run.reason
         for run in runs
-        if run.reason and not run.lost and run.identity["fold"] not in counting
+        if run.reason and not run.not_chosen and run.identity["fold"] not in counting
     }
     present = {run.identity["fold"] for run in runs}
     for parent in {Path(run.folder).parent for run in runs}:

@@ -54,7 +54,7 @@ from dgbench.reports.archive.entries import (
 from dgbench.reports.measuring.report import measures_answer, setting_facts
 from dgbench.reports.measuring.tables import FORMULAS, measure_table
 from dgbench.reports.reading.collect import Collection, collect
-from dgbench.reports.reading.selected import beside_trained
+from dgbench.reports.reading.selected import once_per_network
 from dgbench.reports.render.formats import (
     active_markup,
     csv_text,
@@ -213,7 +213,7 @@ def _group_text(
     names = keys(Role.SETTING, "code")
     # (setting, algorithm) -> name -> entry
     made_by: dict[tuple[str, str], dict[str, Entry]] = defaultdict(dict)
-    for index, identity in beside_trained([run.identity for run in selected.runs]):
+    for index, identity in once_per_network([run.identity for run in selected.runs]):
         entry = holders[identity["run"], identity["code"]]
         made_by[identity_key(identity, names), selected.runs[index].label][entry.name] = entry
     for setting in evaluation.settings:

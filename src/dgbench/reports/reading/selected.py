@@ -51,7 +51,7 @@ class SelectedRun:
     #: validation accuracy that speaks for it, NaN where there is none
     accuracy: float = float("nan")
     reason: str = ""  #: why it does not count; empty where it does
-    lost: bool = False  #: it does not count because another draw of its search was chosen
+    not_chosen: bool = False  #: it does not count because another draw of its search was chosen
     finished: bool = True  #: it was trained to its end
     #: in which it has ``test`` rows, at any step; of ``full`` folds alone
     environments: frozenset[str] = frozenset()
@@ -72,7 +72,7 @@ class Selected:
     runs: Sequence[SelectedRun]
     tests: pd.DataFrame
     #: study folder -> fold without rows -> why
-    silent: Mapping[Path, Mapping[str, str]] = field(default_factory=dict)
+    folds_without_rows: Mapping[Path, Mapping[str, str]] = field(default_factory=dict)
     partial: bool = False  #: runs that do not count may not be among them
     published: Sequence[Published] = ()  #: tables of means, in place of runs
     problems: Sequence[Problem] = ()  #: of a table of others: what was assumed and left out
@@ -154,7 +154,7 @@ def select_runs(
         for index, (run, label, step, accuracy) in enumerate(decided)
     ]  # fmt: skip
     at_step = rows["step"].to_numpy() == choices.steps[rows["run"].to_numpy()]
-    return Selected(runs, tests_of(runs, rows, at_step), _silent_folds(collection))
+    return Selected(runs, tests_of(runs, rows, at_step), _folds_without_rows(collection))
 
 
 class _Tuples:
@@ -194,9 +194,9 @@ def select_study(
     frame = pd.DataFrame(columns)
     frame = frame.astype({"env": "category", "subset": "category", "majority_wrong": "float64"})
     selected = select_runs(Collection(runs, frame, [], []), selection)
-    silent = {fold: reason for fold, reason in unusable.items() if fold not in number_of}
+    without_rows = {fold: reason for fold, reason in unusable.items() if fold not in number_of}
     named = [replace(run, reason=unusable.get(run.folder, run.reason)) for run in selected.runs]
-    return replace(selected, runs=named, silent={Path(): silent})
+    return replace(selected, runs=named, folds_without_rows={Path(): without_rows})
 
 
 def finished_rows(collection: Collection) -> pd.DataFrame:
@@ -313,7 +313,7 @@ def _environments_of_full(collection: Collection) -> dict[int, frozenset[str]]:
     return environments
 
 
-def _silent_folds(collection: Collection) -> dict[Path, dict[str, str]]:
+def _folds_without_rows(collection: Collection) -> dict[Path, dict[str, str]]:
     """Map study folder -> fold -> why that fold has no rows, for runs that stopped before their
     first evaluation.
     """
@@ -332,7 +332,7 @@ _NETWORK = keys(Role.NETWORK)
 _PLACE = keys(Role.DATA | Role.PROTOCOL | Role.FOLDS)
 
 
-def beside_trained(identities: Sequence[Identity]) -> list[tuple[int, Identity]]:
+def once_per_network(identities: Sequence[Identity]) -> list[tuple[int, Identity]]:
     """Enumerate identities, that of an evaluated model once for every kind of network trained in
     its setting.
 

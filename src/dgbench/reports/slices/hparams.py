@@ -52,7 +52,7 @@ class HparamsReport(Report):
         problems = collection.problems + [
             Problem("no choice", run.folder, run.reason)
             for run, read in zip(selected.runs, collection.runs, strict=True)
-            if run.reason and not run.lost and not read.unusable
+            if run.reason and not run.not_chosen and not read.unusable
         ]
         content = {"selection": selection.name, "choices": [asdict(choice) for choice in chosen]}
         return Document(

@@ -33,7 +33,7 @@ from dgbench.reports.labels import setting_labels
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import Run
-from dgbench.reports.reading.selected import SelectedRun, beside_trained
+from dgbench.reports.reading.selected import SelectedRun, once_per_network
 from dgbench.reports.slices.errors.adjusted import adjusted_averages
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def settings_of(
     Raises:
         RecordError: one setting would mix code versions.
     """
-    placed = beside_trained([predicted.run.identity for predicted in runs])
+    placed = once_per_network([predicted.run.identity for predicted in runs])
     labels = setting_labels([identity for _, identity in placed], split_by)
     settings: dict[str, dict[str, list[PredictedRun]]] = defaultdict(lambda: defaultdict(list))
     members: dict[str, list[SelectedRun]] = defaultdict(list)
