@@ -36,10 +36,10 @@ from dgbench.reports.reading.row_files import BY_SEED
 from dgbench.reports.reading.selected import (
     Selected,
     SelectedRun,
-    once_per_network,
     check_key,
     name_column,
     no_seeds,
+    once_per_network,
     select_study,
 )
 from dgbench.reports.unlearnable import notes_of_setting

@@ -31,6 +31,7 @@ from dgbench.records.status import FAILED, PROGRESS_FILE
 from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.labels import words_of
 from dgbench.reports.measuring.tables import measure_table
+from dgbench.reports.reading.archived_runs import archive_lines
 from dgbench.reports.reading.collect import Collection, code_parts, collect
 from dgbench.reports.reading.folders import ENTRY_FILE, ROWS
 from dgbench.reports.reading.row_files import (
@@ -38,7 +39,6 @@ from dgbench.reports.reading.row_files import (
     LATER_COLUMNS,
     ROW_COLUMNS,
     SEEDED,
-    archive_lines,
 )
 from dgbench.reports.reading.selected import Selected, select_runs
 from dgbench.reports.render.formats import csv_text

@@ -320,7 +320,9 @@ def _why_missing(
     nothing = (
         "no run in these results holds out" if selected.partial else "not planned: no run holds out"
     )
-    reasons_of = (selected.folds_without_rows.get(Path(run.folder).parent, {}).get(fold) for run in runs)
+    reasons_of = (
+        selected.folds_without_rows.get(Path(run.folder).parent, {}).get(fold) for run in runs
+    )
     return next(filter(None, reasons_of), f"{nothing} {', '.join(sorted(held_out))}"), fold
 
 

@@ -40,6 +40,7 @@ from dgbench.records.status import (
     lacking_rows,
     trained_again,
 )
+from dgbench.reports.reading.archived_runs import read_archive
 from dgbench.reports.reading.folders import (
     UNREADABLE_FILE,
     Problem,
@@ -51,6 +52,7 @@ from dgbench.reports.reading.folders import (
     places,
     printable,
 )
+from dgbench.reports.reading.row_cache import RowCache
 from dgbench.reports.reading.row_files import (
     BY_SEED,
     CODE_SEPARATOR,
@@ -59,10 +61,8 @@ from dgbench.reports.reading.row_files import (
     ROW_TYPE,
     SEEDED,
     Names,
-    RowCache,
     Run,
     differing,
-    read_archive,
 )
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def collect(
     Args:
         roots: folders and archives, or one.
         cache: keep the rows of many runs in a hidden file of the folder that was searched, and read
-            from there those that have not changed; see :mod:`dgbench.reports.reading.row_files`.
+            from there those that have not changed; see :mod:`dgbench.reports.reading.row_cache`.
         repeated: keep every record of a run, where several folders have it, e.g. of two code
             versions.
 
