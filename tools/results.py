@@ -41,15 +41,10 @@ from dgbench.records.rows import DEFAULTS, IDENTITY_FILE, printable_text, shown
 from dgbench.records.spec import DIRTY, PARTS, RunSpec, canonical, digest
 from dgbench.records.status import DONE, FAILED
 from dgbench.reports.labels import words_of
+from dgbench.reports.reading.archived_runs import archive_lines
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.folders import ENTRY_FILE, ROWS
-from dgbench.reports.reading.row_files import (
-    BY_SEED,
-    LATER_COLUMNS,
-    ROW_COLUMNS,
-    SEEDED,
-    archive_lines,
-)
+from dgbench.reports.reading.row_files import BY_SEED, LATER_COLUMNS, ROW_COLUMNS, SEEDED
 from dgbench.reports.render.formats import active_markup, csv_text, inert, markdown_text
 
 MEASURES, LEADERBOARD, ABOUT = "measures.csv", "leaderboard.csv", "README.md"

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from dgbench.data.datasets.image_table import ImageTable, table_of_folders
+from dgbench.data.datasets.layouts import subset_of
 from dgbench.data.datasets.splits import subsets_of
 from dgbench.errors import DgbenchError
 from tests.complaints import refused
@@ -334,3 +335,13 @@ def test_a_hundred_foreign_files_are_one_line(tmp_path: Path) -> None:
         DgbenchError,
     ):
         read(root)
+
+
+@pytest.mark.parametrize(
+    ("name", "subset"),
+    [("Train", "train"), ("val2017", "val"), ("test_set", "test"), ("train-images_01", "train")]
+    + [("train2set", None), ("set", None), ("0" * 100_000 + "!", None)],
+)
+def test_names_of_splits(name: str, subset: str | None) -> None:
+    """The last is long: a pattern that tried every digit as a beginning would take minutes."""
+    assert subset_of(name) == subset

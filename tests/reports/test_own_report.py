@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dgbench.reports.contract import check_document
+from dgbench.analysis.selection import Last, Selection
+from dgbench.reports.contract import check_document, document_of
 from dgbench.reports.document import Document, Report, Section, problem_table
+from dgbench.reports.reading.collect import Collection, collect
+from dgbench.reports.reading.memory import return_free_memory
+from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.tables import Column, table
 from tests.complaints import refused
 
@@ -159,3 +165,35 @@ def test_a_wrong_part_of_a_document_is_one_line(part: str) -> None:
 
 def test_every_report_can_be_logged() -> None:
     assert {"name", "wandb", "wandb_project"} <= {*Report.model_fields}
+
+
+def test_nobody_else_holds_the_rows_that_a_report_reads(small_study: Path) -> None:
+    """A report of millions of rows drops them after the selection, and their memory is free."""
+    freed: list[bool] = []
+
+    class Dropping(Report):
+        name: str = "dropping"
+
+        def __call__(
+            self, collection: Collection, selection: Selection, split_by: str | None = None
+        ) -> Document:
+            selected = select_runs(collection, selection, split_by)
+            rows = weakref.ref(collection.rows)
+            collection = collection.without_numbers()
+            freed.append(rows() is None)
+            assert len(collection.runs) == len(selected.runs) and not len(collection.rows)
+            assert list(collection.rows.columns)[:2] == ["run", "step"]
+            return document(section())
+
+    document_of(Dropping(), partial(collect, [small_study]), Last(), None, "report=dropping")
+    assert freed == [True]
+
+
+def test_memory_is_returned_wherever_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    return_free_memory()
+
+    class Other:
+        """A C library without ``malloc_trim``."""
+
+    monkeypatch.setattr("ctypes.CDLL", lambda name: Other())
+    return_free_memory()

@@ -1,5 +1,4 @@
-"""Distribution functions and ranks as ``scipy.stats`` has them, to the last bit, from
-``scipy.special``.
+"""Distribution functions and ranks as ``scipy.stats`` has them, from ``scipy.special``.
 
 Importing ``scipy.stats`` takes 45 MB and half a second, which is a tenth of a large report.
 """
@@ -9,9 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
+#: whether ``scipy.special.nctdtr`` is as precise as ``scipy.stats.nct``; tried with scipy 1.17
+_HAS_PRECISE_NONCENTRAL_T = tuple(map(int, scipy.__version__.split(".")[:2])) >= (1, 17)
 
 
 class StudentT:
@@ -53,6 +55,30 @@ def normal_quantile(share: float) -> float:
     from scipy.special import ndtri
 
     return float(ndtri(share))
+
+
+def chi_square_quantile(share: ArrayLike, freedom: ArrayLike) -> Any:
+    """Compute the value below which this share of a chi-square distribution lies."""
+    from scipy.special import gammaincinv
+
+    return 2 * gammaincinv(np.asarray(freedom) / 2, share)
+
+
+def noncentral_t_sf(value: float, freedom: float, shift: float) -> float:
+    """Compute the probability of a higher value of Student's t whose mean is shifted.
+
+    Args:
+        value: from which on.
+        freedom: degrees of freedom, above 0.
+        shift: noncentrality, in standard errors.
+    """
+    if not _HAS_PRECISE_NONCENTRAL_T:
+        from scipy.stats import nct
+
+        return float(nct.sf(value, freedom, shift))
+    from scipy.special import nctdtr
+
+    return float(1.0 - nctdtr(freedom, shift, value))
 
 
 def rankdata(values: ArrayLike) -> Floats:

@@ -22,6 +22,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dgbench.analysis.comparison import error_of_each
+from dgbench.analysis.distributions import (
+    chi_square_quantile,
+    noncentral_t_sf,
+    normal_quantile,
+    t,
+)
 from dgbench.analysis.evidence import evidence
 from dgbench.analysis.intervals import Floats, Interval
 from dgbench.errors import MeasureError
@@ -86,8 +92,6 @@ def floor_of_lead(differences: ArrayLike, seeds: int, level: float = 0.95) -> fl
             more.
         seeds: number of seeds over which the lead is a mean.
     """
-    from scipy.stats import t
-
     values = np.asarray(differences, dtype=float)
     return float(t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(seeds))
 
@@ -108,8 +112,6 @@ def deviation_of(deviations: ArrayLike, seeds: ArrayLike, level: float = 0.95) -
     Raises:
         MeasureError: no pair.
     """
-    from scipy.stats import chi2
-
     samples = np.asarray(deviations, dtype=float)
     values, freedom = np.broadcast_arrays(samples, np.asarray(seeds) - 1)
     if not values.size:
@@ -118,7 +120,7 @@ def deviation_of(deviations: ArrayLike, seeds: ArrayLike, level: float = 0.95) -
         )
 
     def median_at(share: float) -> float:
-        return float(np.median(values * np.sqrt(freedom / chi2.ppf(share, freedom))))
+        return float(np.median(values * np.sqrt(freedom / chi_square_quantile(share, freedom))))
 
     low = median_at((1 + level) / 2)
     high = median_at((1 - level) / 2)
@@ -130,9 +132,6 @@ def noncentrality(
     seeds: int, algorithms: int = 2, power: float = 0.8, alpha: float = 0.05
 ) -> float:
     """Compute how many standard errors a true difference must have to be found with that power."""
-    from scipy.optimize import brentq
-    from scipy.stats import chi2, nct, norm, t
-
     if seeds < 2 or not alpha < power < 1:
         raise MeasureError(
             f"{seeds} seeds and a power of {power}: give 2 seeds or more and a power in ({alpha}, "
@@ -140,8 +139,17 @@ def noncentrality(
         )
     quantile = float(t.isf(error_of_each(algorithms, alpha), seeds - 1))
     share = (1 + power) / 2  # of normal and deviation, each
-    highest = norm.ppf(share) + quantile * math.sqrt(chi2.ppf(share, seeds - 1) / (seeds - 1))
-    return float(brentq(lambda errors: nct.sf(quantile, seeds - 1, errors) - power, 0.0, highest))
+    largest_deviation = math.sqrt(float(chi_square_quantile(share, seeds - 1)) / (seeds - 1))
+    low = 0.0
+    high = normal_quantile(share) + quantile * largest_deviation
+    middle = (low + high) / 2
+    while low < middle < high:  # until no number lies between the two
+        if noncentral_t_sf(quantile, seeds - 1, middle) < power:
+            low = middle
+        else:
+            high = middle
+        middle = (low + high) / 2
+    return middle
 
 
 def detectable(

@@ -160,10 +160,7 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
 
             with _in_one_line(config_name, wants_traceback, "the same command continues"):
                 refuse_options(sys.argv[1:], config_name)
-                own_folder = config_folder(sys.argv[1:])
-                if own_folder:
-                    refuse_hidden_files(own_folder)
-                    import_from_beside(own_folder)
+                import_from_beside(sys.argv[1:])
                 sys.argv[1:] = options_first(open_keys(in_our_names(sys.argv[1:]), config_name))
                 sweeps = sys.argv[1:2] in (["-m"], ["--multirun"])
                 refuse_run_folder(sys.argv[1:], _folder_key(config_name, sweeps))
@@ -256,22 +253,21 @@ def _in_one_line(config_name: str, wants_traceback: bool, advice: str) -> Iterat
         sys.exit(1)
 
 
-def config_folder(words: Sequence[str]) -> Path | None:
-    """Find the user's own folder of configuration among the words of a command."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--config-dir", "-cd", type=Path, nargs="?")
-    folder: Path | None = parser.parse_known_args(words)[0].config_dir
-    return folder
-
-
-def import_from_beside(folder: Path) -> None:
+def import_from_beside(words: Sequence[str]) -> None:
     """Make Python files beside a user's own folder of configuration importable, here and in
     processes started here.
+
+    Raises:
+        ConfigError: a file of the folder would never be read.
     """
-    sys.path.append(str(folder.resolve().parent))
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [*filter(None, [os.environ.get("PYTHONPATH")]), sys.path[-1]]
-    )
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config-dir", "-cd", type=Path, nargs="?")
+    if folder := parser.parse_known_args(words)[0].config_dir:
+        refuse_hidden_files(folder)
+        sys.path.append(str(folder.resolve().parent))
+        os.environ["PYTHONPATH"] = os.pathsep.join(
+            [*filter(None, [os.environ.get("PYTHONPATH")]), sys.path[-1]]
+        )
 
 
 def refuse_hidden_files(folder: Path) -> None:

@@ -54,6 +54,7 @@ def report(cfg: DictConfig) -> None:
 
     from contextlib import nullcontext
     from dataclasses import replace
+    from functools import partial
 
     from dgbench.cli.limited import memory_limit
     from dgbench.reports.contract import document_of
@@ -65,8 +66,8 @@ def report(cfg: DictConfig) -> None:
     # a process beside this one would end with tracebacks of its own where memory is limited
     with nullcontext() if memory_limit() else saved_beside():
         selection = build(cfg, "selection")
-        collection = _collection(cfg, make_document, selection)
-        document = document_of(make_document, collection, selection, cfg.split_by, choice)
+        read = partial(_collection, cfg, make_document, selection)
+        document = document_of(make_document, read, selection, cfg.split_by, choice)
         document = replace(document, command=report_command())
         names = [cfg.only] if isinstance(cfg.only, str) else cfg.only
         document = keep(document, names) if names else document

@@ -80,7 +80,7 @@ def quoted(text: str) -> str:
     """Quote any text for Hydra's override grammar: in single quotes, with the backslashes that it
     needs.
     """
-    escaped = re.sub(r"(\\*)'", lambda match: match[1] * 2 + r"\'", text)
+    escaped = re.sub(r"(?<!\\)(\\*)'", lambda match: match[1] * 2 + r"\'", text)
     trailing = len(escaped) - len(escaped.rstrip("\\"))
     return f"'{escaped}{chr(92) * trailing}'"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
 from dgbench.analysis.selection import Selection
@@ -47,7 +47,7 @@ def check_class(keys: Mapping[str, Any], choice: str) -> None:
 
 def document_of(
     report: Report,
-    collection: Collection | None,
+    read: Callable[[], Collection | None],
     selection: Selection,
     split_by: str | None,
     choice: str,
@@ -56,7 +56,8 @@ def document_of(
 
     Args:
         report: makes the document.
-        collection: all runs; None for a report that reads none.
+        read: collects all runs, or returns None for a report that reads none; nobody but the
+            report holds them, so that it may drop what it no longer needs.
         selection: chooses steps and draws.
         split_by: one more identity key whose values get tables of their own.
         choice: the report as it was typed, ``report=NAME``.
@@ -66,9 +67,9 @@ def document_of(
             something that cannot be written.
     """
     _check_call(report, choice)
-    call: Any = report
+    make: Any = report.__call__  # type: ignore[operator]
     try:
-        document = call(collection, selection, split_by=split_by)
+        document = make(read(), selection, split_by=split_by)
     except DgbenchError:
         raise
     except Exception as error:

@@ -91,9 +91,8 @@ class Section:
     title: str
     tables: Sequence[Table] = ()
     figures: Sequence[Figure] = ()
-    answer: Sequence[
-        str
-    ] = ()  #: what the section shows, and what cannot be concluded, in a sentence or two
+    #: what the section shows, and what cannot be concluded, in a sentence or two
+    answer: Sequence[str] = ()
     facts: Sequence[tuple[str, str]] = ()
     folded: bool = False  #: folded away where the renderer can, one line on the terminal
 
@@ -243,7 +242,8 @@ def keep(document: Document, names: Names[str]) -> Document:
     """
     tables = {item.name for section in document.sections for item in section.tables}
     figures = {figure.name for section in document.sections for figure in section.figures}
-    if unknown := sorted(set(names) - tables - figures):
+    unknown = sorted(set(names) - tables - figures)
+    if unknown:
         close = get_close_matches(unknown[0], sorted(tables | figures), n=1)
         meant = f"did you mean {close[0]}? " if close else ""
         raise ConfigError(
@@ -348,7 +348,8 @@ def main_table(section: Section) -> Table | None:
 
 def others(section: Section) -> list[Table | Figure]:
     """List everything else in a section: tables, figures, then details of both kinds."""
-    table, figure = main_table(section), main_figure(section)
+    table = main_table(section)
+    figure = main_figure(section)
     items: list[Table | Figure] = [*section.tables, *section.figures]
     return sorted(
         (item for item in items if item is not table and item is not figure),

@@ -37,10 +37,10 @@ from dgbench.reports.reading.row_files import BY_SEED
 from dgbench.reports.reading.selected import (
     Selected,
     SelectedRun,
-    beside_trained,
     check_key,
     name_column,
     no_seeds,
+    once_per_network,
     select_study,
 )
 from dgbench.reports.unlearnable import notes_of_setting
@@ -190,7 +190,7 @@ def groups_of(selected: Selected, split_by: str | None = None, ideal: bool = Tru
         raise no_seeds(selected.published)
     names = keys(Role.SETTING, split_by)
     placed: dict[tuple[str, ...], list[tuple[int, SelectedRun]]] = defaultdict(list)
-    numbered = beside_trained([run.identity for run in selected.runs])
+    numbered = once_per_network([run.identity for run in selected.runs])
     for (number, identity), key in zip(
         numbered, identity_keys([i for _, i in numbered], names), strict=True
     ):
@@ -417,7 +417,7 @@ def evaluate_study(
 def _studies(group: Group, selected: Selected, measures: MeasureChoice) -> Iterator[Study]:
     environments = frozenset().union(*(run.environments for run in group.runs))
     for runs, tests in group.studies():
-        yield _study(runs, tests, environments, selected.silent, measures)
+        yield _study(runs, tests, environments, selected.folds_without_rows, measures)
 
 
 def _study(
@@ -533,7 +533,7 @@ def _unusable(
     unusable = {
         run.identity["fold"]: run.reason
         for run in runs
-        if run.reason and not run.lost and run.identity["fold"] not in counting
+        if run.reason and not run.not_chosen and run.identity["fold"] not in counting
     }
     present = {run.identity["fold"] for run in runs}
     for parent in {Path(run.folder).parent for run in runs}:

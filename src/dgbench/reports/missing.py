@@ -59,7 +59,10 @@ class MissingFolds:
 
 def account_of(left_out: Iterable[Problem | MissingFolds]) -> list[Problem]:
     """List as problems what was left out and what is missing, in order."""
-    return [item.problem() if isinstance(item, MissingFolds) else item for item in left_out]
+    problems = []
+    for item in left_out:
+        problems.append(item.problem() if isinstance(item, MissingFolds) else item)
+    return problems
 
 
 def advice(run: SelectedRun, folds: Iterable[str]) -> str:
@@ -107,5 +110,7 @@ def fold_ranges(folds: Sequence[str]) -> str:
     runs = [
         [number for _, number in run] for _, run in groupby(numbers, lambda pair: pair[1] - pair[0])
     ]
-    words = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    words = []
+    for run in runs:
+        words.append(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)))
     return ", ".join([*words, *sorted(fold for fold in folds if not fold.isdecimal())])

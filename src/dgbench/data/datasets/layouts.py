@@ -41,7 +41,8 @@ SPLITS = {
     "eval": "test",
 }
 WHOLE = frozenset({"full", "all", "trainval"})  #: folders that repeat what the splits hold
-_DECORATION = re.compile(r"[-_ ]?(set|data|images|imgs|split)?[-_ ]?\d*$")
+_DECORATION = re.compile(r"[-_ ]?(set|data|images|imgs|split)?[-_ ]?$")
+_LAST_DIGITS = re.compile(r"(?<!\d)\d+$")
 LISTS = (".csv", ".tsv", ".json")  # endings of files that may list the pictures
 DEEPER = "in folders below classes that hold images themselves"
 REPEATED = "that repeat the splits"
@@ -52,7 +53,7 @@ TOO_HIGH = "above the classes"
 def subset_of(name: str) -> str | None:
     """Tell which subset a folder's name means (``Train``, ``test_set``, ``val2017``), or None."""
     plain = name.strip().casefold()
-    return SPLITS.get(plain) or SPLITS.get(_DECORATION.sub("", plain))
+    return SPLITS.get(plain) or SPLITS.get(_DECORATION.sub("", _LAST_DIGITS.sub("", plain)))
 
 
 def _is_split(name: str) -> bool:

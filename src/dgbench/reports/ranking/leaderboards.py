@@ -312,7 +312,7 @@ def _why_missing(
     folds = [frozenset(tests) for tests in tested_by_fold(runs[0].identity) or []]
     fold = str(folds.index(held_out)) if held_out in folds else ""
     for run in runs:
-        if not run.lost and frozenset(tested(run.identity)) == held_out:
+        if not run.not_chosen and frozenset(tested(run.identity)) == held_out:
             return (
                 run.reason or "its accuracy is NaN, or it has no test row, at the selected step",
                 fold,
@@ -320,7 +320,9 @@ def _why_missing(
     nothing = (
         "no run in these results holds out" if selected.partial else "not planned: no run holds out"
     )
-    reasons_of = (selected.silent.get(Path(run.folder).parent, {}).get(fold) for run in runs)
+    reasons_of = (
+        selected.folds_without_rows.get(Path(run.folder).parent, {}).get(fold) for run in runs
+    )
     return next(filter(None, reasons_of), f"{nothing} {', '.join(sorted(held_out))}"), fold
 
 

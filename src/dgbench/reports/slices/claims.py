@@ -160,9 +160,10 @@ class ClaimsReport(Report):
     def __call__(
         self, collection: Collection | None, selection: Selection, split_by: str | None = None
     ) -> Document:
-        having = [paper for name in names() if (paper := published(name)).bar]
+        having = [paper for paper in map(published, names()) if paper.bar]
         papers = having if self.tables is None else [published(name) for name in self.tables]
-        if without := [paper.name for paper in papers if not paper.bar]:
+        without = [paper.name for paper in papers if not paper.bar]
+        if without:
             raise ConfigError(
                 f"report.tables: {without[0]} prints no error bars over runs; choose from "
                 f"{', '.join(paper.name for paper in having)}"
