@@ -1,11 +1,9 @@
 """Keep result rows: the row, the identity of the run that wrote it, and the file they are kept in.
 
 Everything that dgbench reports is a function of rows. A row file (``errors.jsonl``) holds one JSON
-object per
-line: the identity of the run that wrote it and one counted error. Values are checked by the types
-    that fields declare:
-whatever else a file holds is named and never reaches a table. No torch here: reports run on a login
-node.
+object per line: the identity of the run that wrote it and one counted error. Values are checked by
+the types that fields declare: whatever else a file holds is named and never reaches a table. No
+torch here: reports run on a login node.
 """
 
 from __future__ import annotations
