@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from dgbench.analysis import MEASURES
+from dgbench.plan.measures import choose
 from dgbench.reports.archive.entries import entry_folders, evaluated, read_entry
 from dgbench.reports.chance import BLIND_GUESS
 from dgbench.reports.evaluation import Evaluation
@@ -22,6 +22,8 @@ from dgbench.reports.over_seeds import complete, means
 from dgbench.reports.reading.collect import collect
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
+
+MEASURES = {measure.name: measure.title for measure in choose().of_runs}
 
 
 def leaders(evaluation: Evaluation) -> Iterator[dict[str, Any]]:

@@ -19,7 +19,7 @@ from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
-from dgbench.data.fetch.fetching import Archive, Form, Source, sources
+from dgbench.data.fetch.fetching import Archive, DatasetSource, Form, sources
 from dgbench.errors import ConfigError
 from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
@@ -434,7 +434,7 @@ def downloads_page() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _download_lines(source: Source, form: Form) -> Iterator[str]:
+def _download_lines(source: DatasetSource, form: Form) -> Iterator[str]:
     """Yield a line per file, or per series of files on the same hosts with the same checksums, as a
     rule none.
     """

@@ -46,7 +46,16 @@ WITHOUT_TORCH = (
     "validation", "version",
 )  # fmt: skip
 #: of the estimators of shift, functions of arrays; and their report
-SHIFT_WITHOUT_TORCH = ("density", "distances", "estimators", "figures", "pairs", "report", "tables")
+SHIFT_WITHOUT_TORCH = (
+    "density",
+    "distances",
+    "estimators",
+    "figures",
+    "pairs",
+    "report",
+    "tables",
+    "verdicts",
+)
 
 
 def package_of(path: Path) -> str:

@@ -136,7 +136,7 @@ def test_kmeans_finds_clear_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     again = clustering.kmeans(rows, 5, np.random.default_rng(0))
     assert torch.equal(again.labels, found.labels) and again.inertia == found.inertia
     means, counts = clustering.means_of(rows, truth, 5)
-    monkeypatch.setattr(clustering, "LARGEST", 7)  # rows in many parts
+    monkeypatch.setattr(clustering, "MOST_MEMBERSHIPS", 7)  # rows in many parts
     for whole, parts in zip((means, counts), clustering.means_of(rows, truth, 5), strict=True):
         torch.testing.assert_close(parts, whole)
 

@@ -16,7 +16,13 @@ from tests.conftest import Command
             "report.py",
             ("report=reproduce",),
             "report=reproduce is no choice any more: identity.json of a run",
-        )
+        ),
+        ("train.py", ("plan=probe",), "plan=probe is of an earlier version: write plan=true"),
+        (
+            "train.py",
+            ("-m", "hydra/launcher=slurm", "sweep.hours_per_job=1"),
+            "sweep.hours_per_job=1 is of an earlier version: sweep.runs_per_job=N packs",
+        ),
     ],
 )
 def test_a_choice_that_left(

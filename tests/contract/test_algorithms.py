@@ -225,7 +225,9 @@ def test_yaml_names_a_documented_class(name: str) -> None:
     assert config["_target_"] == "dgbench.training.modules.training_module"
     assert config["name"] == name
     assert issubclass(_kind(name), Algorithm)
-    assert re.search(r"\((.+\d{4}.*)\)", _kind(name).__doc__ or ""), "the docstring cites the paper"
+    assert re.search(r"\(.+\d{4}.*\)", _kind(name).__doc__ or "", re.DOTALL), (
+        "the docstring cites the paper"
+    )
 
 
 def defaults_of(entry: Entry) -> list[Any]:

@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from dgbench.data.datasets.corrupted import given_environments
 from dgbench.data.environments import Environments
 from dgbench.data.store import corrupted as corrupted_store
-from dgbench.data.transforms.corruptions import CORRUPTIONS, Chance, corrupt
+from dgbench.data.transforms.corruptions import CORRUPTIONS, RandomNumbers, corrupt
 from dgbench.errors import DgbenchError
 from dgbench.seeding import derive
 from tests.complaints import refused
@@ -194,7 +194,7 @@ def test_pixels(build: Build) -> None:
     ]  # 14 cats, then 11 dogs in each domain
 
     def section(name: str, corruption: str, positions: list[int]) -> torch.Tensor:
-        chance = Chance(derive(9, "corruption", name, corruption, 4, 0))
+        chance = RandomNumbers(derive(9, "corruption", name, corruption, 4, 0))
         return corrupt(raw[positions], corruption, 4, chance)
 
     env = "sketch+gaussian_noise"

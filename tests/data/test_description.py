@@ -23,7 +23,7 @@ from dgbench.data.datasets import base_images as base_files
 from dgbench.data.description import DatasetInfo
 from dgbench.data.environments import Environments
 from dgbench.data.transforms.corruptions import CORRUPTIONS
-from dgbench.data.transforms.values import NAMES
+from dgbench.data.transforms.values import CORRUPTION_NAMES
 from dgbench.errors import ConfigError, DataError
 from tests.complaints import refused
 from tests.datasets import built, described, options_of
@@ -321,7 +321,7 @@ def test_sixty_four_environments(make: Make) -> None:
 
 
 def test_names_of_corruptions() -> None:
-    assert list(CORRUPTIONS) == list(NAMES)
+    assert list(CORRUPTIONS) == list(CORRUPTION_NAMES)
 
 
 # ---- values

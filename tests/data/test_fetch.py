@@ -28,8 +28,8 @@ from dgbench.data.fetch.arrange import terra_incognita
 from dgbench.data.fetch.fetching import (
     DATASETS,
     Archive,
+    DatasetSource,
     Form,
-    Source,
     command_into,
     fetch,
     sources,
@@ -452,7 +452,7 @@ def test_a_file_and_a_folder_of_one_name(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------
 
 
-def served(server: Server, tmp_path: Path, **changes: object) -> Source:
+def served(server: Server, tmp_path: Path, **changes: object) -> DatasetSource:
     """A dataset in one archive on the server."""
     server.files["top.zip"] = zipped(tmp_path / "served.zip", FILES).read_bytes()
     keys = {
@@ -460,7 +460,7 @@ def served(server: Server, tmp_path: Path, **changes: object) -> Source:
         "files": [Archive([server.url("top.zip")], "top.zip")],
         "inner": "top",
     }
-    return Source(name="pictures", **{**keys, **changes})  # type: ignore[arg-type]
+    return DatasetSource(name="pictures", **{**keys, **changes})  # type: ignore[arg-type]
 
 
 def test_fetch_unpacks_under_the_right_name_and_does_nothing_twice(
@@ -604,7 +604,7 @@ def test_offline_is_told_once_for_all_forms(
     )
     urls = ["http://a.invalid/x", "http://b.invalid/x", "http://c.invalid/x"]
     other = Form(files=[Archive(urls[2:], "z")])
-    source = Source(
+    source = DatasetSource(
         name="pictures", folder="Pictures", files=[Archive(urls[:2], "y")], otherwise=[other]
     )
     with pytest.raises(

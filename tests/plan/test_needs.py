@@ -434,11 +434,6 @@ OF_REPORTS: Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
         ("report=power", "report.published=domainbed2020_train_val"),
         ("report=power",),
     ),
-    "report.shifts": (
-        "report.shifts={pacs: diversity}",
-        ("report=leaderboard", "report.shifts_from=[x]"),
-        ("report=leaderboard",),
-    ),
 }
 
 

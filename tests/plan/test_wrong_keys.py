@@ -122,7 +122,7 @@ WRONG = {
     "seed=${oc.env:NOT_SET_HERE}": r"variable NOT_SET_HERE is not set; .*\$\{oc\.env:NOT_SET_HERE,VALUE\}",
     "seed=1.5": r"seed=1\.5.*integer >= 0",
     "seed=99999999999999999999999": r"seed=9+.*integer >= 0.*2\^63\)",
-    "plan=maybe": r"plan=maybe is unknown; write plan=true, or plan=probe",
+    "plan=maybe": r"plan=maybe is unknown; choose true or false",
     "plan=null": r"plan=null is unknown",
     "retry=never": r"retry=never.*unknown.*failed, none",
     "grid=5": r"grid=5.*lists",

@@ -32,7 +32,8 @@ from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.commands import filling_command
 from dgbench.reports.reading.folders import Problem, RunFolder, fold_of
-from dgbench.reports.reading.shifts import read_shifts, shift_settings
+from dgbench.reports.reading.shift_settings import shift_settings
+from dgbench.reports.reading.shifts import read_shifts
 from dgbench.reports.render.formats import write
 from dgbench.reports.results import measures, results
 from dgbench.reports.slices.status import run_states, status_text

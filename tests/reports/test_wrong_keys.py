@@ -31,7 +31,7 @@ RIGHT = {
     "status.every": (1.5,),
     "status.stuck_after": (1.5,),
     **{f"{name}.roots": ("",) for name in ("shift", "status")},
-    **{f"{name}.shifts_from": ("",) for name in ("leaderboard", "theory")},
+    "theory.shifts_from": ("",),
     "leaderboard.distances_from": ("",),
 }
 
@@ -127,7 +127,8 @@ WITHOUT_EFFECT = {
     "report.baseline=nope": r"report\.baseline=nope .*rows.*erm, vrex",
     "report=curves report.baseline=nope": r"report\.baseline=nope .*rows.*erm, vrex",
     "selection=ood_val selection.environments=[zz]": r"selection\.environments names zz.*choose from 0\.90, 0\.85",
-    "report=leaderboard report.shifts_estimator=joint": r"report\.shifts_estimator=joint .*shifts_from.*null",
+    "report=leaderboard report.shifts_estimator=joint": r"report\.shifts_estimator=joint is of an earlier version: ",
+    "report=leaderboard report.shifts_from=[outputs]": r"report\.shifts_from is of .* report=leaderboard: report\.shifts=",
     "report=curves selection=train_val": r"selection=train_val .*report=curves.*leave it out",
     "report=errors selection=train_val": r"selection=train_val .*report=errors",
     "report=features split_by=code": r"split_by=code .*report=features",

@@ -10,13 +10,13 @@ import pytest
 from dgbench.analysis.shift_verdicts import Estimate, verdict_kind
 from dgbench.errors import ConfigError
 from dgbench.records.shift_rows import ShiftRow
-from dgbench.reports.reading.shifts import (
+from dgbench.reports.reading.shift_settings import (
     ALL_PAIRS,
     DIAGNOSTIC,
     ShiftSetting,
     shift_settings,
-    verdicts,
 )
+from dgbench.shift.verdicts import verdicts
 from tests.shift.synthetic import estimates, shift_identity, shift_row
 
 T7, T2 = 2.3646242510, 4.3026527299  # Student's t, 97.5%, 7 and 2 degrees of freedom

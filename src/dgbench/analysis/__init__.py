@@ -39,9 +39,8 @@ from dgbench.analysis.intervals import Sample as Sample
 from dgbench.analysis.intervals import Statistics as Statistics
 from dgbench.analysis.intervals import compatible as compatible
 from dgbench.analysis.intervals import resample as resample
-from dgbench.analysis.measures import MEASURES as MEASURES
-from dgbench.analysis.measures import PRACTICAL_MEASURES as PRACTICAL_MEASURES
-from dgbench.analysis.measures import Measures as Measures
+from dgbench.analysis.measures import Measure as Measure
+from dgbench.analysis.measures import Measured as Measured
 from dgbench.analysis.measures import average as average
 from dgbench.analysis.measures import degradation as degradation
 from dgbench.analysis.measures import gap as gap

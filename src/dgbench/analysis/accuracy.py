@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dgbench.analysis.distributions import t
 from dgbench.analysis.intervals import Interval
 from dgbench.errors import MeasureError
 
@@ -93,8 +94,6 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval:
     Raises:
         MeasureError: fewer than 2 values.
     """
-    from scipy.stats import t
-
     n, center = len(values), mean(values)
     error = spread(values, "standard_error")
     if error is None:

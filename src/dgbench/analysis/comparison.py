@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dgbench.analysis.distributions import t
 from dgbench.analysis.intervals import Floats, Interval, whole
 from dgbench.errors import MeasureError
 
@@ -156,8 +157,6 @@ def _compared(table: Floats, level: float) -> _Comparisons:
         table: (A, S) values, NaN where there is none.
         level: of all comparisons with one algorithm together.
     """
-    from scipy.stats import t
-
     differences = table[:, None, :] - table[None, :, :]
     present = ~np.isnan(differences)
     seeds = present.sum(axis=2)
@@ -274,8 +273,6 @@ def welch(means: ArrayLike, deviations: ArrayLike, n: int) -> Floats:
     Returns:
         (k, k).
     """
-    from scipy.stats import t
-
     difference, error, freedom = _welch_parts(means, deviations, n)
     with np.errstate(divide="ignore", invalid="ignore"):
         p = 2 * t.sf(np.abs(difference) / error, freedom)
@@ -294,8 +291,6 @@ def welch_interval(
         first, second: positions of the values.
         level: it excludes 0 where the p-value is below 1 - level.
     """
-    from scipy.stats import t
-
     difference, error, freedom = _welch_parts(means, deviations, n)
     estimate = float(difference[first, second])
     half = 0.0

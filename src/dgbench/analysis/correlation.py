@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dgbench.analysis.distributions import kendall_tau_b, rankdata
 from dgbench.analysis.intervals import Floats, Interval, counts_of, interval_of, whole
 from dgbench.errors import MeasureError
 
@@ -33,8 +34,6 @@ def spearman(first: ByAlgorithm, second: ByAlgorithm) -> float:
         MeasureError: fewer than 2 algorithms, other algorithms in one than in the other, NaN, or
             one measure equal for all algorithms (it orders nothing).
     """
-    from scipy.stats import rankdata
-
     a, b = _paired(first, second)
     # spearmanr does this, and a test that costs ten times it
     return float(np.corrcoef(rankdata(a), rankdata(b))[1, 0])
@@ -45,9 +44,7 @@ def kendall(first: ByAlgorithm, second: ByAlgorithm) -> float:
 
     Args and Raises as :func:`spearman`.
     """
-    from scipy.stats import kendalltau
-
-    return float(kendalltau(*_paired(first, second)).statistic)
+    return kendall_tau_b(*_paired(first, second))
 
 
 def _paired(first: ByAlgorithm, second: ByAlgorithm) -> tuple[list[float], list[float]]:

@@ -30,6 +30,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dgbench.analysis.distributions import t
 from dgbench.analysis.intervals import Floats
 from dgbench.errors import MeasureError
 
@@ -59,8 +60,6 @@ def evidence(differences: ArrayLike) -> float:
 
 def e_process(differences: ArrayLike) -> Floats:
     """Compute :func:`evidence` after 1, 2, ... seeds: (..., S) in the shape of the differences."""
-    from scipy.stats import t
-
     values = np.asarray(differences, dtype=float)
     seeds = np.arange(1, values.shape[-1] + 1)
     total, squares = np.cumsum(values, axis=-1), np.cumsum(values**2, axis=-1)
@@ -86,7 +85,7 @@ def bounded_evidence(differences: ArrayLike, bound: float) -> float:
     Args:
         differences: (S,) one per seed, second algorithm less the first.
         bound: that no difference can exceed in size: 1 of errors, see
-            :func:`~dgbench.analysis.measures.highest` of other measures.
+            :meth:`~dgbench.analysis.measures.Measure.bounds` of other measures.
 
     Raises:
         MeasureError: a difference exceeds the bound.

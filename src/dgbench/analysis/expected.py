@@ -11,44 +11,21 @@ often as it says where environments nearly tie (they cover 50 to 95 % where 95 %
 all expected errors at once: t intervals, Bonferroni over the environments. It is wide.
 
 Sources: Hwang et al. 2024, eq. 6 (the measures); Efron 1982, "The jackknife, the bootstrap and
-    other
-resampling plans", chapter 2 (bias).
+    other resampling plans", chapter 2 (bias).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dgbench.analysis.distributions import t
 from dgbench.analysis.intervals import Floats, Interval
+from dgbench.analysis.measures import Measure
 from dgbench.errors import MeasureError
 
-Measure = Callable[[Floats], Floats]  # (..., N) errors -> (...)
-
-
-def _worst(errors: Floats) -> Floats:
-    return np.asarray(errors.max(axis=-1))
-
-
-def _gap(errors: Floats) -> Floats:
-    return np.asarray(errors.max(axis=-1) - errors.min(axis=-1))
-
-
-def _worst_gap(errors: Floats) -> Floats:
-    return np.asarray(_worst(errors) + _gap(errors) / (errors.shape[-1] - 2))
-
-
-#: measures that are no mean of errors, by name; the ideal is the worst over all environments
-RAISED_BY_NOISE: dict[str, Measure] = {
-    "worst": _worst,
-    "gap": _gap,
-    "worst_gap": _worst_gap,
-    "ideal": _worst,
-}
-_FEWEST = {"worst": 1, "gap": 2, "worst_gap": 3, "ideal": 1}  # environments
 #: over more environments, a box of few seeds is no narrower than all errors that there can be
 MOST_ENVIRONMENTS = 20
 
@@ -61,61 +38,48 @@ class Expected:
     of_a_run: float  #: mean over seeds of the measure of each
     #: by how much the value is expected to be too high still (jackknife); None of 1 seed
     bias: float | None
-    interval: Interval | None  #: None of 1 seed, or over many environments
+    #: None of 1 seed, over many environments, or where the measure knows no range
+    interval: Interval | None
 
 
-def expected(errors: ArrayLike, name: str, *, level: float = 0.95) -> Expected:
+def expected(errors: ArrayLike, measure: Measure, *, level: float = 0.95) -> Expected:
     """Estimate a measure of expected errors.
 
     Args:
         errors: (S, N) errors of S seeds in N environments, fractions in [0, 1].
-        name: a key of :data:`RAISED_BY_NOISE`.
+        measure: which.
         level: probability, at least, that the interval holds the measure of the expected errors,
             where errors are normal over seeds; environments of a seed may depend on one another.
 
     Raises:
-        MeasureError: no such measure, no seed, too few environments, or a missing value.
+        MeasureError: no seed, a missing value, or errors that do not suffice for the measure.
     """
-    if name not in RAISED_BY_NOISE:
-        raise MeasureError(f"no measure {name!r}; choose one of {', '.join(RAISED_BY_NOISE)}")
     table = np.asarray(errors, dtype=float)
     if table.ndim != 2 or not table.size or not np.isfinite(table).all():
         raise MeasureError(f"errors of shape {table.shape}; give one line per seed, all complete")
     seeds, environments = table.shape
-    if environments < _FEWEST[name]:
-        raise MeasureError(f"{name} needs {_FEWEST[name]} environments or more, got {environments}")
-    measure = RAISED_BY_NOISE[name]
     mean = table.mean(axis=0)
-    value = float(measure(mean))
-    of_a_run = float(measure(table).mean())
+    value = measure(mean)
+    of_a_run = float(np.mean([measure(of_seed) for of_seed in table]))
     if seeds < 2:
         return Expected(value, of_a_run, None, None)
-    without_one = (seeds * mean - table) / (seeds - 1)
-    bias = float((seeds - 1) * (measure(without_one).mean() - value))
+    # rounding may leave [0, 1]
+    without_one = np.clip((seeds * mean - table) / (seeds - 1), 0.0, 1.0)
+    of_others = float(np.mean([measure(of_seeds) for of_seeds in without_one]))
     interval = None
     if environments <= MOST_ENVIRONMENTS:
-        low, high = _over_box(table, name, level)
-        interval = Interval(value, low, high, level)
-    return Expected(value, of_a_run, bias, interval)
+        interval = _over_box(table, measure, value, level)
+    return Expected(value, of_a_run, (seeds - 1) * (of_others - value), interval)
 
 
-def _over_box(table: Floats, name: str, level: float) -> tuple[float, float]:
-    """Compute the smallest and the largest value that a measure has in the box of all expected
-    errors.
+def _over_box(table: Floats, measure: Measure, value: float, level: float) -> Interval | None:
+    """Find the range of a measure in the box of all expected errors; None where it does not say
+    its own.
     """
-    from scipy.stats import t
-
     seeds, environments = table.shape
     quantile = float(t.isf((1 - level) / (2 * environments), seeds - 1))
     half = quantile * table.std(axis=0, ddof=1) / np.sqrt(seeds)
     low = np.clip(table.mean(axis=0) - half, 0.0, 1.0)
     high = np.clip(table.mean(axis=0) + half, 0.0, 1.0)
-    worst = np.array([low.max(), high.max()])
-    gap = np.array([max(0.0, low.max() - high.min()), high.max() - low.min()])
-    ends = {
-        "worst": worst,
-        "ideal": worst,
-        "gap": gap,
-        "worst_gap": worst + gap / max(environments - 2, 1),
-    }[name]
-    return float(ends[0]), float(ends[1])
+    ends = measure.over_box(low, high)
+    return None if ends is None else Interval(value, *ends, level)

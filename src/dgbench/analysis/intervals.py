@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
+from dgbench.analysis.distributions import normal_quantile, rankdata, t
 from dgbench.errors import MeasureError
 from dgbench.validation import Checked, Count0, Count1, Number, Refusal
 
@@ -70,9 +71,7 @@ class Resamples:
         """Rank every algorithm, 1 is the lowest mean, ties share their mean rank; ends are rounded
         outwards.
         """
-        from scipy.stats import rankdata
-
-        drawn = rankdata(self.draws, axis=1)
+        drawn = rankdata(self.draws)
         positions = rankdata(self.estimate)
         intervals = {}
         for index, name in enumerate(self.names):
@@ -145,10 +144,8 @@ def resample(
 
 def widening(units: int, level: float) -> float:
     """Compute the factor by which deviations of a resampled mean of ``units`` values are too small."""
-    from scipy.stats import norm, t
-
     tail = (1 + level) / 2
-    return float(math.sqrt(units / (units - 1)) * t.ppf(tail, units - 1) / norm.ppf(tail))
+    return float(math.sqrt(units / (units - 1)) * t.ppf(tail, units - 1) / normal_quantile(tail))
 
 
 def counts_of(rng: np.random.Generator, draws: int, units: int) -> NDArray[np.int64]:
@@ -194,8 +191,6 @@ def compatible(first: Sample, second: Sample, level: float = 0.95) -> Interval:
         MeasureError: a sample has fewer than 2 values or no standard deviation, or one that is
             negative or no number.
     """
-    from scipy.stats import t
-
     variances = []
     for sample in (first, second):
         deviation = sample.deviation

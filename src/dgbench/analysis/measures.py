@@ -1,10 +1,10 @@
-"""One algorithm in one number: average, worst, gap, worst+gap and ideal; which one a measure
-selects, and at what cost.
+"""The contract of a measure, one number made of an algorithm's errors, and the measures of Hwang et
+al.: average, worst, gap, worst+gap and ideal; which algorithm a measure selects, and at what cost.
 
 Source: Hwang et al. 2024, "Towards a Better Evaluation of Out-of-Domain Generalization", sections
     2, 3 and 6.1.
 Errors are fractions wrong in [0, 1], one per environment: a mapping from environment name to error
-or a sequence. N is the number of given environments. Every function raises
+or a sequence. N is the number of given environments. The functions raise
 :class:`~dgbench.errors.MeasureError` when there is no error, when one is NaN, or when one lies
 outside [0, 1].
 """
@@ -12,23 +12,24 @@ outside [0, 1].
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import sys
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
-from dgbench.errors import MeasureError
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from dgbench.errors import MeasureError, one_line
+from dgbench.validation import Checked, NonBlank, OneLine, Refusal
 
 Errors = Mapping[str, float] | Iterable[float]
+Floats = NDArray[np.float64]
 ROUNDING = 1e-9  #: relative; values that differ by less tie
-
-#: measures that need the given environments alone, with the name a table prints
-PRACTICAL_MEASURES = {
-    "average": "average",
-    "worst": "worst",
-    "gap": "gap",
-    "worst_gap": "worst+gap",
-}
-#: the same and the one measure that needs all environments
-MEASURES = {**PRACTICAL_MEASURES, "ideal": "ideal"}
+_MOST_SHOWN = 60  # characters of a value that a message repeats
 
 
 def average(held_out: Errors) -> float:
@@ -75,99 +76,248 @@ def worst_gap(held_out: Errors) -> float:
     return worst(values) + gap(values) / (len(values) - 2)
 
 
-def highest(measure: str, environments: int) -> float:
-    """Return the highest value that a measure can have: 1, and 1 + 1/(N-2) of worst+gap.
-
-    Args:
-        measure: a key of :data:`MEASURES`.
-        environments: number N of held-out environments.
-    """
-    return worst_gap([1.0] + [0.0] * (environments - 1)) if measure == "worst_gap" else 1.0
-
-
 def ideal(everywhere: Errors) -> float:
     """Find the largest error over all environments of the model trained on all given ones, eq. 4."""
     return max(_checked(everywhere))
 
 
-@dataclass(frozen=True)
-class Measures:
-    """All measures of one (algorithm, seed).
+Needs = Literal["held_out", "leave_one_out", "everywhere"]
+Identifier = Annotated[
+    Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")],
+    Refusal("is no name", "write lowercase letters, digits and _, a letter first"),
+]
+Text = Annotated[Annotated[NonBlank, Refusal("is no text", "say it in one line")], OneLine]
 
-    What cannot be computed is None and ``reasons`` says why.
+
+class MeasureFault(MeasureError):
+    """A measure failed, or gave what is no value of it."""
+
+
+class Measure(Checked):
+    """One number made of an algorithm's errors; lower is better.
+
+    A measure is a subclass with a method :meth:`value`, and a file ``conf/measure/NAME.yaml`` whose
+    keys are the fields below and those that the subclass adds.
+
+    Args:
+        name: of columns; that of the file where the file does not say it.
+        title: what tables print.
+        formula: what it is, in words; explains the columns.
+        needs: the errors that it is a function of: ``held_out``, in every tested environment, of
+            models that never saw it; ``leave_one_out``, the same where each given environment was
+            held out once and alone; ``everywhere``, in all environments, of the model that was
+            trained on all given ones.
+        of: ``runs``, one value per seed, of which tables show the mean; or ``means``, one value of
+            the mean errors over seeds.
+        prose: the title within a sentence, where it is another one.
+        beside_ideal: the title of rank correlations, where it is another one.
     """
 
-    average: float | None = None
-    worst: float | None = None
-    gap: float | None = None
-    worst_gap: float | None = None
-    ideal: float | None = None
-    ideal_env: str | None = None  #: environment of the ideal error, the first one on ties
-    reasons: Mapping[str, str] = field(default_factory=dict)  #: measure name -> why it is None
+    key = "measure"
+    #: whether it is the mean of the errors, which the noise of seeds does not raise
+    is_mean: ClassVar[bool] = False
+
+    name: Identifier
+    title: Text
+    formula: Text
+    needs: Needs = "held_out"
+    of: Literal["runs", "means"] = "runs"
+    prose: str = ""
+    beside_ideal: str = ""
+
+    @property
+    def in_prose(self) -> str:
+        """The title within a sentence."""
+        return self.prose or self.title
+
+    @property
+    def in_correlations(self) -> str:
+        """The title of its rank correlations with the ideal."""
+        return self.beside_ideal or self.title
+
+    def value(self, errors: Floats) -> float:
+        """Compute the measure, a pure function.
+
+        Args:
+            errors: (N,) fractions in [0, 1], read-only, in the order of the given environments.
+
+        Raises:
+            MeasureError: these errors do not suffice; tables then say why.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method value(errors)")
+
+    def bounds(self, environments: int) -> tuple[float, float]:
+        """Return the lowest and the highest value that ``environments`` errors in [0, 1] can have."""
+        return 0.0, 1.0
+
+    def over_box(self, low: Floats, high: Floats) -> tuple[float, float] | None:
+        """Return the lowest and the highest value over all errors between two arrays (N,).
+
+        Without it, which is None, the measure of mean errors gets no interval.
+        """
+        return None
+
+    def __call__(self, errors: Errors) -> float:
+        """Compute the measure of checked errors, and check what comes out.
+
+        Raises:
+            MeasureError: the errors do not suffice.
+            MeasureFault: the measure failed; says where.
+        """
+        values = np.array(_checked(errors))
+        values.flags.writeable = False
+        try:
+            result = self.value(values)
+        except MeasureError:
+            raise
+        except Exception as error:  # whatever a user's function raises
+            fault = f"{_place(self, error)}{one_line(error, None)}"
+            raise MeasureFault(f"measure {self.name} failed ({fault}); correct it") from error
+        return self._accepted(result, len(values))
+
+    def _accepted(self, result: Any, environments: int) -> float:
+        """Check that a result is one number within the bounds.
+
+        Raises:
+            MeasureFault: it is something else.
+        """
+        scalar = isinstance(result, (int, float, np.number)) and not isinstance(result, bool)
+        if not scalar or isinstance(result, np.complexfloating):
+            raise MeasureFault(
+                f"measure {self.name} gave {_shown(result)}, not one number; return a float"
+            )
+        number = float(result)
+        if math.isnan(number):
+            raise MeasureFault(
+                f"measure {self.name} gave NaN of {environments} errors; raise MeasureError where "
+                "it has no value"
+            )
+        low, high = self.bounds(environments)
+        if not low - ROUNDING <= number <= high + ROUNDING:
+            raise MeasureFault(
+                f"measure {self.name} gave {number:g} of {environments} errors, outside its bounds "
+                f"{low:g} to {high:g}; correct value(errors), or say what "
+                "bounds(environments) are"
+            )
+        return number
+
+
+def _place(measure: Measure, error: BaseException) -> str:
+    """Return ``own.py, line 7: `` of the line of a measure's module that led to an error, if any."""
+    file = getattr(sys.modules.get(type(measure).__module__), "__file__", None)
+    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f"{Path(lines[-1].filename).name}, line {lines[-1].lineno}: " if lines else ""
+
+
+def _shown(value: object) -> str:
+    """Format a value in one line of moderate length."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
+class Average(Measure):
+    """See :func:`average`."""
+
+    is_mean = True
+
+    def value(self, errors: Floats) -> float:
+        return average(errors)
+
+    def over_box(self, low: Floats, high: Floats) -> tuple[float, float]:
+        return average(low), average(high)
+
+
+class Worst(Measure):
+    """See :func:`worst`; of errors everywhere it is the ideal, eq. 4."""
+
+    def value(self, errors: Floats) -> float:
+        return worst(errors)
+
+    def over_box(self, low: Floats, high: Floats) -> tuple[float, float]:
+        return worst(low), worst(high)
+
+
+class Gap(Measure):
+    """See :func:`gap`."""
+
+    def value(self, errors: Floats) -> float:
+        return gap(errors)
+
+    def over_box(self, low: Floats, high: Floats) -> tuple[float, float]:
+        smallest = max(0.0, float(low.max() - high.min()))
+        return smallest, float(high.max() - low.min())
+
+
+class WorstGap(Measure):
+    """See :func:`worst_gap`."""
+
+    def value(self, errors: Floats) -> float:
+        return worst_gap(errors)
+
+    def bounds(self, environments: int) -> tuple[float, float]:
+        return 0.0, 1.0 + 1.0 / max(environments - 2, 1)
+
+    def over_box(self, low: Floats, high: Floats) -> tuple[float, float]:
+        weight = 1 / max(len(low) - 2, 1)
+        smallest = max(0.0, float(low.max() - high.min()))
+        largest = float(high.max() - low.min())
+        return float(low.max()) + weight * smallest, float(high.max()) + weight * largest
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The measures of one (algorithm, seed)."""
+
+    values: Mapping[str, float]  #: measure -> value; lacks what cannot be computed
+    reasons: Mapping[str, str] = field(default_factory=dict)  #: measure -> why it is absent
 
     @classmethod
     def of(
         cls,
-        held_out: Mapping[str, float],
-        everywhere: Mapping[str, float],
-        *,
-        no_held_out: str = "",
-        no_worst_gap: str = "",
-        no_everywhere: str = "",
-    ) -> Measures:
-        """Compute the measures whose errors are complete; the others are None, with the reason.
+        measures: Sequence[Measure],
+        held_out: Errors,
+        everywhere: Errors,
+        absences: Mapping[str, str] | None = None,
+    ) -> Measured:
+        """Compute the measures whose errors are complete.
 
         Args:
-            held_out: environment -> LOO error, for the N given environments.
-            everywhere: environment -> error of the model trained on all given environments.
-            no_held_out: why the LOO errors are incomplete; then no practical measure is computed,
-                since an average or a worst case over a part of the environments is another
-                quantity.
-            no_worst_gap: why the errors are no LOO errors, so that eq. 6 does not apply to them.
-            no_everywhere: why the ideal cannot be known.
+            measures: all that are wanted.
+            held_out: the error in each of the N given environments of the model that never saw it.
+            everywhere: the error in each environment of the model of all given ones.
+            absences: ``needs`` of measures -> why these errors are incomplete, or are others. An
+                average or a worst case over a part of the environments is another quantity.
         """
-        values: dict[str, float | None] = {}
+        values: dict[str, float] = {}
         reasons: dict[str, str] = {}
-        for name, function in (
-            ("average", average),
-            ("worst", worst),
-            ("gap", gap),
-            ("worst_gap", worst_gap),
-        ):
-            absence = no_held_out or (no_worst_gap if name == "worst_gap" else "")
-            values[name], reason = _attempt(function, held_out, absence)
-            reasons |= {name: reason} if reason else {}
-        values["ideal"], reason = _attempt(ideal, everywhere, no_everywhere)
-        reasons |= {"ideal": reason} if reason else {}
-        ideal_env = (
-            None if values["ideal"] is None else max(everywhere, key=lambda env: everywhere[env])
-        )
-        return cls(**values, ideal_env=ideal_env, reasons=reasons)
-
-    def value(self, name: str) -> float | None:
-        """Look up the measure of that name (a key of :data:`MEASURES`); None where it could not be
-        computed.
-        """
-        if name not in MEASURES:
-            raise MeasureError(f"no measure {name!r}; choose one of {', '.join(MEASURES)}")
-        value: float | None = getattr(self, name)
-        return value
+        for measure in measures:
+            absence = (absences or {}).get(measure.needs, "")
+            if absence:
+                reasons[measure.name] = absence
+                continue
+            try:
+                values[measure.name] = measure(errors_for(measure, held_out, everywhere))
+            except MeasureError as problem:
+                reasons[measure.name] = str(problem)
+        return cls(values, reasons)
 
 
-def _attempt(function, errors: Mapping[str, float], absence: str) -> tuple[float | None, str]:  # type: ignore[no-untyped-def]
-    if absence:
-        return None, absence
-    try:
-        return function(errors), ""
-    except MeasureError as problem:
-        return None, str(problem)
+def errors_for(measure: Measure, held_out: Errors, everywhere: Errors) -> Errors:
+    """Choose the errors that a measure is a function of."""
+    return everywhere if measure.needs == "everywhere" else held_out
 
 
 def _checked(errors: Errors) -> list[float]:
-    pairs = list(errors.items()) if isinstance(errors, Mapping) else list(enumerate(errors))
-    if not pairs:
+    if isinstance(errors, Mapping):
+        names, values = list(errors), list(map(float, errors.values()))
+    else:
+        values = errors.tolist() if isinstance(errors, np.ndarray) else list(map(float, errors))
+        names = list(map(str, range(len(values))))
+    if not values:
         raise MeasureError("no errors given; pass at least one environment's error")
-    for name, value in pairs:
+    if all(0 <= value <= 1 for value in values):
+        return values
+    for name, value in zip(names, values, strict=True):
         if math.isnan(value):
             raise MeasureError(
                 f"the error of environment {name} is NaN; leave the run out or train it again"
@@ -177,7 +327,7 @@ def _checked(errors: Errors) -> list[float]:
                 f"the error of environment {name} is {value}; errors are fractions in [0, 1], not "
                 "percent"
             )
-    return [float(value) for _, value in pairs]
+    return values
 
 
 def select(values: Mapping[str, float]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dgbench.analysis.distributions import t
 from dgbench.errors import MeasureError
 
 LEVEL = 0.95
@@ -150,8 +151,6 @@ def _excess(estimate: Estimate, null: Estimate) -> tuple[float, float]:
 def _about(
     value: float, estimates: ArrayLike, name: str, level: float, divisor: int = 1
 ) -> tuple[float, float]:
-    from scipy.stats import t
-
     values = np.asarray(estimates, dtype=np.float64)
     if values.ndim != 1 or len(values) < 2:
         raise MeasureError(f"{values.size} {name} have no standard deviation; use {name}=2 or more")

@@ -8,20 +8,15 @@ from typing import Any
 
 import pandas as pd
 
-from dgbench.analysis import MEASURES
 from dgbench.analysis.selection import Selection, describe
 from dgbench.data.description import with_base
 from dgbench.errors import RecordError
 from dgbench.plan.folds import FULL, tested_by_fold
+from dgbench.plan.measures import IDEAL, MeasureChoice, choose
 from dgbench.reports.chance import chance_of, classes_of
 from dgbench.reports.document import TARGET_ORACLE
-from dgbench.reports.evaluation import (
-    Study,
-    evaluate_study,
-    expected_folds,
-    grouped_reasons,
-    planned_tests,
-)
+from dgbench.reports.evaluation import Study, evaluate_study, expected_folds
+from dgbench.reports.missing import grouped_reasons, planned_tests
 from dgbench.reports.render.formats import plain_table
 from dgbench.reports.tables import Column, percent, table
 from dgbench.reports.unlearnable import notes_of_study
@@ -58,15 +53,19 @@ def study_table(
             "the same command again"
         )
     identity = rows[0]
-    study = evaluate_study(rows, selection, unusable)
+    choice = choose()
+    study = evaluate_study(rows, selection, unusable, choice)
     held_out = study.tests[study.tests["role"] == "held_out"]
     lines = _fold_lines(study, held_out, rows)
     values = study.measures
-    for name, title in MEASURES.items():
-        place = f"at {values.ideal_env}" if name == "ideal" and values.ideal_env is not None else ""
+    for measure in choice.of_runs:
+        error = values.values.get(measure.name)
+        place = ""
+        if measure.name == IDEAL and study.ideal_env is not None:
+            place = f"at {study.ideal_env}"
         # a measure of several runs has no step
-        step = study.steps.get(FULL, "") if name == "ideal" else ""
-        lines.append({"fold": title, "env": place, "step": step, "error": values.value(name)})
+        step = study.steps.get(FULL, "") if measure.needs == "everywhere" else ""
+        lines.append({"fold": measure.title, "env": place, "step": step, "error": error})
     heading = "tested" if study.trained_on_tested else "held out"
     columns = [
         Column("fold", key=True),
@@ -87,18 +86,20 @@ def study_table(
         notes.append(
             f"tuning {identity['tuning']}: {trained:,} of {parameters:,} parameters were trained"
         )
-    notes += _chance_notes(study)
-    for reason in dict.fromkeys(values.reasons.values()):
-        names = [MEASURES[name] for name, text in values.reasons.items() if text == reason]
+    notes += _chance_notes(study, choice)
+    shown = {measure.name: measure.title for measure in choice.of_runs}
+    absent = {shown[name]: text for name, text in values.reasons.items() if name in shown}
+    for reason in dict.fromkeys(absent.values()):
+        names = [title for title, text in absent.items() if text == reason]
         notes.append(f"{', '.join(names)}: {reason}")
     return plain_table(table(lines, "closing", title, columns, notes))
 
 
-def _chance_notes(study: Study) -> list[str]:
+def _chance_notes(study: Study, choice: MeasureChoice) -> list[str]:
     """Say what the study must beat: one line for each reference; nothing where the classes are not
     known.
     """
-    known = [name for name in MEASURES if study.measures.value(name) is not None]
+    known = [measure for measure in choice.of_runs if measure.name in study.measures.values]
     chance = chance_of(
         [study.run.identity], study.tests, list(study.held_out), list(study.everywhere), known
     )
@@ -106,7 +107,10 @@ def _chance_notes(study: Study) -> list[str]:
         return []
     lines = []
     for reference in chance.references:
-        shown = [f"{MEASURES[name]} {percent(value)}" for name, value in reference.measures.items()]
+        shown = [
+            f"{choice.named(name).title} {percent(value)}"
+            for name, value in reference.measures.items()
+        ]
         lines.append(
             f"{reference.name} (K = {chance.n_classes}), for comparison: {', '.join(shown)}"
         )
@@ -156,13 +160,15 @@ def sweep_table(runs: Sequence[Path], selection: Selection) -> str:
         results,
     )  # with all importers, which no single study needs
 
+    choice = choose()
+    titles = {measure.name: measure.title for measure in choice.of_runs}
     frame = results(runs, selection)
-    studies = measures(frame)
+    studies = measures(frame, measures=choice.shown)
     setting = map(str, studies.columns[: studies.columns.get_loc("label")])
     keys = [*(name for name in setting if studies[name].map(str).nunique() > 1), "label"]
     lines: list[dict[str, Any]] = []
     for key, group in studies.groupby(keys, dropna=False, sort=False):
-        means = {name: group[name].mean(skipna=False) for name in MEASURES}
+        means = {name: group[name].mean(skipna=False) for name in titles}
         shown = {name: None if value != value else value for name, value in means.items()}
         lines.append(
             {
@@ -174,7 +180,7 @@ def sweep_table(runs: Sequence[Path], selection: Selection) -> str:
     columns = [
         *(Column(name, "algorithm" if name == "label" else "", key=True) for name in keys),
         Column("seeds", unit="count"),
-        *(Column(name, title, unit="percent") for name, title in MEASURES.items()),
+        *(Column(name, title, unit="percent") for name, title in titles.items()),
     ]
     notes = (
         [f"and {len(lines) - _MOST_LINES} more lines, in the report"]

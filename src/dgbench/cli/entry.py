@@ -23,7 +23,7 @@ from omegaconf import DictConfig
 
 from dgbench.cli.limited import watch
 from dgbench.configuration import CONF, command_words
-from dgbench.errors import LESS_MEMORY
+from dgbench.errors import LESS_MEMORY, ConfigError
 from dgbench.interruption import forget, interrupt, request_first
 from dgbench.plan.explain import explain, less_memory
 from dgbench.plan.names import in_our_names, refuse_options
@@ -160,7 +160,10 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
 
             with _in_one_line(config_name, wants_traceback, "the same command continues"):
                 refuse_options(sys.argv[1:], config_name)
-                import_from_beside(sys.argv[1:])
+                own_folder = config_folder(sys.argv[1:])
+                if own_folder:
+                    refuse_hidden_files(own_folder)
+                    import_from_beside(own_folder)
                 sys.argv[1:] = options_first(open_keys(in_our_names(sys.argv[1:]), config_name))
                 sweeps = sys.argv[1:2] in (["-m"], ["--multirun"])
                 refuse_run_folder(sys.argv[1:], _folder_key(config_name, sweeps))
@@ -253,17 +256,41 @@ def _in_one_line(config_name: str, wants_traceback: bool, advice: str) -> Iterat
         sys.exit(1)
 
 
-def import_from_beside(words: Sequence[str]) -> None:
+def config_folder(words: Sequence[str]) -> Path | None:
+    """Find the user's own folder of configuration among the words of a command."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config-dir", "-cd", type=Path, nargs="?")
+    folder: Path | None = parser.parse_known_args(words)[0].config_dir
+    return folder
+
+
+def import_from_beside(folder: Path) -> None:
     """Make Python files beside a user's own folder of configuration importable, here and in
     processes started here.
     """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--config-dir", "-cd", type=Path, nargs="?")
-    if folder := parser.parse_known_args(words)[0].config_dir:
-        sys.path.append(str(folder.resolve().parent))
-        os.environ["PYTHONPATH"] = os.pathsep.join(
-            [*filter(None, [os.environ.get("PYTHONPATH")]), sys.path[-1]]
-        )
+    sys.path.append(str(folder.resolve().parent))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [*filter(None, [os.environ.get("PYTHONPATH")]), sys.path[-1]]
+    )
+
+
+def refuse_hidden_files(folder: Path) -> None:
+    """Refuse a file of the user's own that Hydra would never read, since dgbench's comes first.
+
+    Args:
+        folder: of configuration, as ``--config-dir`` names it.
+
+    Raises:
+        ConfigError: it holds another text under the name of a file of ``conf/``.
+    """
+    for file in sorted(folder.glob("*/**/*.yaml")):
+        known = CONF / file.relative_to(folder)
+        if known.is_file() and file.read_bytes() != known.read_bytes():
+            choice = known.relative_to(CONF).with_suffix("")
+            raise ConfigError(
+                f"{file} is never read, since dgbench has {choice.parent}={choice.name} itself; "
+                "give the file another name"
+            )
 
 
 def options_first(words: list[str]) -> list[str]:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
-from dgbench.analysis import MEASURES
 from dgbench.analysis.selection import Selection, describe
 from dgbench.cli.closing import study_table, sweep_table
 from dgbench.cli.logged import print_logged, validation_errors
 from dgbench.errors import DgbenchError
 from dgbench.plan.building import build
+from dgbench.plan.measures import choose
 from dgbench.plan.report_line import selecting_report_line
 from dgbench.plan.search import Scheme
 from dgbench.plan.studies import TABLES, Ended, PlannedSearch, PlannedStudy
@@ -30,7 +30,8 @@ from dgbench.records.spec import code_version
 from dgbench.records.status import FAILED, is_done, is_settled, read_status
 from dgbench.reports.choices import Choice, choices, choices_table
 from dgbench.reports.evaluation import Study as Evaluated
-from dgbench.reports.evaluation import evaluate_study, fold_ranges
+from dgbench.reports.evaluation import evaluate_study
+from dgbench.reports.missing import fold_ranges
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.render.formats import plain_table
@@ -321,7 +322,8 @@ def print_study(
 
 def _measures(study: Evaluated) -> dict[str, float]:
     """Return the measures that a study has by name, as fractions."""
-    return {name: value for name in MEASURES if (value := study.measures.value(name)) is not None}
+    names = [measure.name for measure in choose().of_runs]
+    return {name: study.measures.values[name] for name in names if name in study.measures.values}
 
 
 def print_finished(studies: Sequence[PlannedStudy], selection: Selection) -> Ended:

@@ -97,7 +97,7 @@ def run_command(command: Command) -> Ended:
     ):  # hundreds of studies take seconds to plan
         sign_of_life("planning the studies ...")
     if config.plan:
-        print_command_plan(command, clock=config.plan == "probe", starts=False)
+        print_command_plan(command, starts=False)
         return Ended()
     planned = planned_studies(command)
     if nothing_left(planned, config):
@@ -112,7 +112,7 @@ def run_command(command: Command) -> Ended:
         f"{config.dataset.name}, {config.algorithm.name}, seed {config.seed}: starting ..."
     )
     if len(planned) > 1 and command.prints_plan:
-        print_command_plan(command, clock=True, starts=True)
+        print_command_plan(command, starts=True)
     elif command.prints_plan:
         # refuses before Lightning is imported, which takes seconds
         Judged(remembers=True).add(planned[0])

@@ -353,9 +353,6 @@ class Sweep(Keys):
     """Keys below ``sweep``."""
 
     runs_per_job: Annotated[AtLeast1 | None, _ONE_OR_NULL] = None
-    hours_per_job: Annotated[
-        Positive | None, Refusal("is not a number > 0", "give one, e.g. 2 or 0.5, or null")
-    ] = None  # fmt: skip
 
 
 Peak = Annotated[Positive, Refusal("is not a number > 0", "give TFLOP/s")]
@@ -432,10 +429,7 @@ class Configuration(Keys):
         AtLeast0, Refusal("is not an integer >= 0 (below 2^63)", "0 is a seed like any other")
     ] = 0
     seed_moves: Moved = ALL
-    plan: Annotated[
-        bool | Literal["probe"],
-        Refusal("is unknown", "write plan=true, or plan=probe to clock what never ran"),
-    ] = False
+    plan: Switch = False
     retry: Literal["all", "failed", "none"] = "all"
     wait: Switch = True
     grid: Annotated[

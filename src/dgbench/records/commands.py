@@ -25,7 +25,6 @@ from dgbench.records.status import FAILED, is_done, read_status
 
 JOBS = ".jobs"
 EXPECTED_FILE = "expected.json"
-PARTS = f"{JOBS}/*.parts.json"  #: in the folder of a sweep, of jobs that were split
 
 
 class JobPlace(NamedTuple):
@@ -62,22 +61,6 @@ class JobPlace(NamedTuple):
             not is_done(run) and not (retry == "none" and read_status(run).word == FAILED)
             for run in runs
         )
-
-    def keep_parts(self, parts: Sequence[Sequence[str]]) -> None:
-        """Remember the split of the job, and what each part adds to its overrides: the same command
-        has the same parts.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        self._write("parts.json", [list(words) for words in parts])
-
-    def parts(self) -> list[list[str]]:
-        """Read what each of its parts adds to its overrides; empty where the job was never split."""
-        try:
-            return [[str(word) for word in words] for words in read_json(self.file("parts.json"))]
-        except (OSError, ValueError, TypeError):
-            return []
 
     def file(self, kind: str) -> Path:
         """Return the path of one of its files; ``log`` keeps what the job prints where several run
@@ -143,7 +126,7 @@ def unended_jobs(parent: Path) -> dict[str, str]:
     jobs = read_json(parent / JOBS / EXPECTED_FILE)
     if not (isinstance(jobs, dict) and all(isinstance(typed, str) for typed in jobs.values())):
         raise ValueError("no list of jobs")
-    # a job that was split ends when its parts do, which are expected themselves
+    # an earlier version split jobs into parts, which are expected themselves
     ended = {
         name.removesuffix(".json").removesuffix(".parts") for name in os.listdir(parent / JOBS)
     }

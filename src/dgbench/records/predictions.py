@@ -4,16 +4,20 @@ No torch; pyarrow is optional.
 
 One line is one image of one eval set:
 
-===============
-====================================================================================== ``image``
-name: the path below the dataset's root where images are files, else its number ``eval_set``
-images swept once, e.g. ``val/photo``; ``test+k`` is painted with the k-th other feature ``env``
-environment; null where an eval set belongs to several (exact evaluation mixes them) ``subset``
-``train``, ``val`` or ``test``; null where ``env`` is ``label``        true class, a number
-``predicted``    predicted class ``top``          the :data:`TOP` most probable classes, most
-probable first; all where there are no more ``probability``  their probabilities, softmax of the
-logits ``attribute.*``  what a list of images says of them besides ===============
-======================================================================================
+===============  ===================================================================================
+``image``        name: the path below the dataset's root where images are files, else its number
+``eval_set``     images swept once, e.g. ``val/photo``; ``test+k`` is painted with the k-th other
+                 feature
+``env``          environment; null where an eval set belongs to several (exact evaluation mixes
+                 them)
+``subset``       ``train``, ``val`` or ``test``; null where ``env`` is
+``label``        true class, a number
+``predicted``    predicted class
+``top``          the :data:`TOP` most probable classes, most probable first; all where there are no
+                 more
+``probability``  their probabilities, softmax of the logits
+``attribute.*``  what a list of images says of them besides
+===============  ===================================================================================
 
 An eval set that is two subsets of an environment (``protocol=target_oracle``) stands there twice.
 """

@@ -18,11 +18,11 @@ from pydantic import InstanceOf
 
 from dgbench.analysis import Statistics
 from dgbench.errors import RecordError
+from dgbench.plan.measures import MeasureChoice, Measures, choose
 from dgbench.reports.evaluation import Evaluation, evaluate
+from dgbench.reports.measuring.certainty import certainty_table, difference_table
 from dgbench.reports.measuring.tables import (
-    certainty_table,
     correlation_table,
-    difference_table,
     held_out_table,
     measure_table,
     seed_table,
@@ -71,20 +71,29 @@ def leaderboard(
 
 
 @checked
-def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
-    """Compute average, worst, gap, worst+gap and ideal error of every algorithm.
+def measures(
+    frame: pd.DataFrame,
+    split_by: str | None = None,
+    measures: Measures | None = None,
+    compared: Measures | None = None,
+) -> pd.DataFrame:
+    """Compute average, worst, gap, worst+gap and ideal error, or other measures, of every algorithm.
 
     The lowest worst+gap comes first, or the lowest average where no study has worst+gap.
 
     Args:
         frame: of :func:`dgbench.results`, or a part of its lines.
         split_by: one more column whose values get settings of their own, e.g. ``code``.
+        measures: that are shown: names of files in ``conf/measure``, or measures of your own
+            (:class:`dgbench.analysis.Measure`); None takes all files.
+        compared: that rank and compare algorithms, the first one first; None takes worst+gap and
+            the average.
 
     Raises:
         RecordError: no run was tested, or results of several code versions would share a setting.
-        ConfigError: ``split_by`` is no column.
+        ConfigError: ``split_by`` is no column, or something is no measure.
     """
-    return _for_each_setting(frame, measure_table, split_by)
+    return _for_each_setting(frame, measure_table, split_by, choose(measures, compared))
 
 
 @checked
@@ -92,44 +101,55 @@ def held_out_errors(frame: pd.DataFrame, split_by: str | None = None) -> pd.Data
     """Compute the error in each given environment of the model that never saw it; arguments as in
     :func:`measures`.
     """
-    return _for_each_setting(frame, held_out_table, split_by)
+    return _for_each_setting(frame, held_out_table, split_by, choose())
 
 
 @checked
-def selected(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
+def selected(
+    frame: pd.DataFrame, split_by: str | None = None, measures: Measures | None = None
+) -> pd.DataFrame:
     """Find the algorithm that each measure selects, and what that costs; arguments as in
     :func:`measures`.
     """
-    return _for_each_setting(frame, selection_table, split_by)
+    return _for_each_setting(frame, selection_table, split_by, choose(measures))
 
 
 @checked
-def correlation(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
+def correlation(
+    frame: pd.DataFrame, split_by: str | None = None, measures: Measures | None = None
+) -> pd.DataFrame:
     """Compute the rank correlation of each measure with the ideal one; arguments as in
     :func:`measures`.
     """
-    return _for_each_setting(frame, correlation_table, split_by)
+    return _for_each_setting(frame, correlation_table, split_by, choose(measures))
 
 
 @checked
-def seeds(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
+def seeds(
+    frame: pd.DataFrame, split_by: str | None = None, measures: Measures | None = None
+) -> pd.DataFrame:
     """List the measures of every algorithm and seed; arguments as in :func:`measures`."""
-    return _for_each_setting(frame, seed_table, split_by)
+    return _for_each_setting(frame, seed_table, split_by, choose(measures))
 
 
 @checked
-def certainty(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
+def certainty(
+    frame: pd.DataFrame, split_by: str | None = None, compared: Measures | None = None
+) -> pd.DataFrame:
     """Compare every algorithm with the one that leads: difference, its interval, and the verdict of
     the same test.
 
     Arguments as in :func:`measures`.
     """
-    return _for_each_setting(frame, certainty_table, split_by)
+    return _for_each_setting(frame, certainty_table, split_by, choose(None, compared))
 
 
 @checked
 def differences(
-    frame: pd.DataFrame, statistics: Settings | None = None, split_by: str | None = None
+    frame: pd.DataFrame,
+    statistics: Settings | None = None,
+    split_by: str | None = None,
+    compared: Measures | None = None,
 ) -> pd.DataFrame:
     """Compute the difference of every pair of algorithms with its bootstrap interval.
 
@@ -137,21 +157,27 @@ def differences(
         frame: of :func:`dgbench.results`, or a part of its lines.
         statistics: settings of the bootstrap; 1000 resamples and 95% by default.
         split_by: one more column whose values get settings of their own, e.g. ``code``.
+        compared: as in :func:`measures`.
 
     Raises:
         RecordError: no run was tested, or results of several code versions would share a setting.
-        ConfigError: ``split_by`` is no column.
+        ConfigError: ``split_by`` is no column, or something is no measure.
     """
     settings = statistics or Statistics()
-    return _for_each_setting(
-        frame, lambda evaluation: difference_table(evaluation, settings), split_by
-    )
+
+    def table_of(evaluation: Evaluation) -> Table:
+        return difference_table(evaluation, settings)
+
+    return _for_each_setting(frame, table_of, split_by, choose(None, compared))
 
 
 def _for_each_setting(
-    frame: pd.DataFrame, make: Callable[[Evaluation], Table], split_by: str | None
+    frame: pd.DataFrame,
+    make: Callable[[Evaluation], Table],
+    split_by: str | None,
+    choice: MeasureChoice,
 ) -> pd.DataFrame:
-    evaluation = evaluate(selected_of_frame(frame), split_by)
+    evaluation = evaluate(selected_of_frame(frame), split_by, choice)
     parts = {setting.title: make(evaluation.of(setting.title)) for setting in evaluation.settings}
     joined = _joined(parts, frame, evaluation.problems)
     joined.attrs["chance"] = {

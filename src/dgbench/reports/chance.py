@@ -9,13 +9,13 @@ environment, so that its average, worst, worst+gap and ideal error are all 1 - 1
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from dgbench.analysis import MEASURES, Measures, select
+from dgbench.analysis import Measure, Measured, select
 from dgbench.analysis.accuracy import mean
 from dgbench.analysis.measures import ROUNDING
 from dgbench.reports.tables import REFERENCE, Table, entry, percent, with_lines
@@ -105,7 +105,7 @@ def chance_of(
     tests: pd.DataFrame,
     held_out: Collection[str],
     everywhere: Collection[str],
-    measures: Collection[str],
+    measures: Sequence[Measure],
 ) -> Chance | None:
     """Compute the references of runs that share a table; None where the number of classes is not
     known.
@@ -122,11 +122,9 @@ def chance_of(
     if n_classes is None or n_classes < 1:
         return None
     error = 1 - 1 / n_classes
-    same = {name: 0.0 if name == "gap" else error for name in MEASURES if name in measures}
-    blind = Reference(
-        BLIND_GUESS, same, dict.fromkeys(held_out, error), dict.fromkeys(everywhere, error)
-    )
-    references = [blind]
+    in_held_out, in_all = dict.fromkeys(held_out, error), dict.fromkeys(everywhere, error)
+    values = Measured.of(measures, in_held_out, in_all).values
+    references = [Reference(BLIND_GUESS, values, in_held_out, in_all)]
     frequent = _most_frequent(tests, held_out, everywhere, measures)
     if frequent and _differ(frequent, error):
         references.append(frequent)
@@ -144,7 +142,7 @@ def _most_frequent(
     tests: pd.DataFrame,
     held_out: Collection[str],
     everywhere: Collection[str],
-    measures: Collection[str],
+    measures: Sequence[Measure],
 ) -> Reference | None:
     """Average the most frequent class's errors and measures over seeds; None where no row says
     them.
@@ -162,27 +160,29 @@ def _most_frequent(
     columns = [by_env.index.get_level_values(name).tolist() for name in ("seed", "role", "env")]
     for seed, role, env, error in zip(*columns, by_env.tolist(), strict=True):
         seeds.setdefault(seed, {"held_out": {}, "everywhere": {}})[role][env] = error
-    values: dict[str, list[float]] = {name: [] for name in MEASURES if name in measures}
-    for errors in seeds.values():
-        of_seed = Measures.of(
-            errors["held_out"],
-            errors["everywhere"],
-            no_held_out=""
-            if set(held_out) <= errors["held_out"].keys()
-            else "an environment is missing",
-            no_everywhere=""
-            if set(everywhere) <= errors["everywhere"].keys()
-            else "an environment is missing",
-        )
-        for name, of_measure in values.items():
-            if (value := of_seed.value(name)) is not None:
-                of_measure.append(value)
+    of_held_out = [errors["held_out"] for errors in seeds.values()]
+    of_everywhere = [errors["everywhere"] for errors in seeds.values()]
+    values: dict[str, list[float]] = {measure.name: [] for measure in measures}
+    for in_held_out, in_all in zip(of_held_out, of_everywhere, strict=True):
+        no_held_out = _lacking(held_out, in_held_out)
+        absences = {
+            "held_out": no_held_out,
+            "leave_one_out": no_held_out,
+            "everywhere": _lacking(everywhere, in_all),
+        }
+        for name, value in Measured.of(measures, in_held_out, in_all, absences).values.items():
+            values[name].append(value)
     return Reference(
         MOST_FREQUENT,
         {name: mean(of_measure) for name, of_measure in values.items() if of_measure},
-        _over_seeds([errors["held_out"] for errors in seeds.values()]),
-        _over_seeds([errors["everywhere"] for errors in seeds.values()]),
+        _over_seeds(of_held_out),
+        _over_seeds(of_everywhere),
     )
+
+
+def _lacking(environments: Iterable[str], errors: Mapping[str, float]) -> str:
+    """Say that an error is missing; an empty text where none is."""
+    return "" if set(environments) <= errors.keys() else "an environment is missing"
 
 
 def _over_seeds(errors: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -10,15 +10,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as Names
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from dgbench.analysis.selection import Selection, describe
 from dgbench.errors import ConfigError
+from dgbench.plan.measures import MeasureChoice, Measures, choose
 from dgbench.plan.needs import Need
-from dgbench.plan.settings import FileName
+from dgbench.plan.settings import FileName, Name
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import ASSUMED, Problem
 from dgbench.reports.tables import Column, Table, table
@@ -34,7 +36,16 @@ APART = (
 )
 #: keys of conf/report.yaml that make a document of runs; a report says which of them it does not
 #: read in ``unread``
-OF_DOCUMENTS = ("import", "only", "output", "same_code", "selection", "split_by")
+OF_DOCUMENTS = (
+    "import",
+    "only",
+    "output",
+    "same_code",
+    "selection",
+    "split_by",
+    "report.wandb",
+    "report.wandb_project",
+)
 OF_RUNS = ("import", "same_code", "selection", "split_by")  #: of them, those that need runs
 #: of files that a report holds, whose folder ``output`` names
 FILE_ENDINGS = (".csv", ".htm", ".html", ".md", ".parquet", ".pdf", ".png", ".svg", ".tex")
@@ -88,20 +99,61 @@ class Section:
 
 
 class Report(Checked):
-    """What makes a document, or has ``show``; its fields are the keys of ``conf/report/NAME.yaml``.
+    """Make a document of runs, for ``report=NAME``; the fields are the keys of its YAML file.
+
+    A subclass is found by the ``_target_`` of ``conf/report/NAME.yaml``, in dgbench or in a folder
+    of the user's own (``--config-dir``), and has one method that is called once::
+
+        def __call__(self, collection, selection, split_by=None) -> Document
+
+    - ``collection``: every run with its rows and what was left out
+      (:class:`~dgbench.reports.reading.collect.Collection`); None where ``unread`` holds
+      ``import``.
+    - ``selection``: chooses the step of a run and the draw of a search
+      (:class:`~dgbench.analysis.selection.Selection`).
+    - ``split_by``: an identity key whose values get tables of their own, or None.
+
+    One that has ``show() -> int`` instead prints to the terminal and returns the exit code.
 
     Args:
         name: names the output folder.
+        wandb: log the finished report to Weights & Biases as well.
+        wandb_project: W&B project of that run; None takes ``WANDB_PROJECT``, or dgbench.
     """
 
     key = "report"
     of_means: ClassVar[bool] = False  #: whether it takes tables of means without seeds
-    unread: ClassVar[Sequence[str]] = ()  #: keys of ``conf/report.yaml`` that it does not read
-    needs: ClassVar[
-        Mapping[str, Need]
-    ] = {}  #: its own keys that it reads only beside others -> what these are
+    #: keys of ``conf/report.yaml`` that it does not read, e.g. ``import``, or ``report.wandb``
+    unread: ClassVar[Sequence[str]] = ()
+    #: its own keys that it reads only beside others -> what these are
+    needs: ClassVar[Mapping[str, Need]] = {}
 
     name: FileName
+    wandb: Switch = False
+    wandb_project: Name | None = None
+
+
+class ReportOfMeasures(Report):
+    """A report with tables of measures.
+
+    Args:
+        measures: names of those that tables show; None takes all that there are.
+        compared: names of those that rank and compare algorithms, the first one first.
+    """
+
+    measures: Measures | None = None
+    compared: Measures | None = None
+
+    @cached_property
+    def choice(self) -> MeasureChoice:
+        """The measures that its keys name."""
+        return choose(self.measures, self.compared, f"{self.key}.")
+
+    @model_validator(mode="after")
+    def _there_are_such(self) -> Self:
+        """Refuse what is no measure before runs are read."""
+        assert self.choice
+        return self
 
 
 def _no_file(output: str) -> str:

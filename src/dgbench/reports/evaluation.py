@@ -12,25 +12,26 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dgbench.analysis import MEASURES, Measures
+from dgbench.analysis import Measured
 from dgbench.analysis.accuracy import mean
 from dgbench.analysis.selection import Selection
 from dgbench.errors import RecordError
 from dgbench.phases import tracked
 from dgbench.plan.folds import FULL, LOO, tested, tested_by_fold
+from dgbench.plan.measures import IDEAL, MeasureChoice, choose
 from dgbench.records.rows import Role, identity_keys, keys
 from dgbench.reports.chance import Chance, chance_of
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import setting_titles, slug, variant_text
+from dgbench.reports.missing import MissingFolds, account_of, grouped_reasons, planned_tests
 from dgbench.reports.reading.collect import ADVICE
-from dgbench.reports.reading.commands import filling_command
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import BY_SEED
 from dgbench.reports.reading.selected import (
@@ -48,13 +49,16 @@ from dgbench.validation import some_of
 
 #: protocol of runs that hold out every pair of environments, for leave-one-domain-out validation
 PAIRS = "pairs"
-#: missing folds that are named with their environments; more are given as ranges
-_MOST_NAMED = 4
 _NO_PAIRS = (
     "every environment is held out several times: used by selection=loo_val and "
     "report=leaderboard, not here"
 )
-_NO_WORST_GAP = "protocol={} does not hold out each given environment once and alone, as eq. 6 asks; use protocol=loo"
+_NO_WORST_GAP = (
+    "protocol={} does not hold out each given environment once and alone, as eq. 6 asks; use "
+    "protocol=loo"
+)
+#: columns of ``studies`` after the measures
+_OF_STUDY = ("ideal_env", "steps", "missing", "trained_on_tested", "sampled")
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ class Evaluation:
     are tested there) and ``error.reason``.
 
     ``studies`` has one line per study: ``setting``, ``algorithm`` (as tables name it), ``seed``,
-    the measures (fractions, with ``NAME.reason`` where there is none), ``ideal_env``, ``steps``
+    the computed ``measures`` (with ``NAME.reason`` where there is none), ``ideal_env``, ``steps``
     (selected), ``missing`` (folds without errors, with reasons), ``trained_on_tested`` (the models
     saw other images of the environments that they are tested in), ``sampled`` (errors among exact
     ones that had to be sampled).
@@ -114,7 +118,16 @@ class Evaluation:
     settings: tuple[Setting, ...]
     studies: pd.DataFrame
     errors: pd.DataFrame
-    problems: tuple[Problem, ...] = ()
+    left_out: tuple[Problem | MissingFolds, ...] = ()
+    measures: MeasureChoice = field(default_factory=choose)
+
+    @cached_property
+    def problems(self) -> list[Problem]:
+        """What was left out, and what studies lack with the command that fills it.
+
+        A report asks for it: only this looks into the folders of runs, for what was typed.
+        """
+        return account_of(self.left_out)
 
     def of(self, title: str) -> Evaluation:
         """Restrict the evaluation to one setting, without the problems."""
@@ -122,6 +135,7 @@ class Evaluation:
             tuple(setting for setting in self.settings if setting.title == title),
             self.studies[self.studies["setting"] == title],
             self.errors[self.errors["setting"] == title],
+            measures=self.measures,
         )
 
     def repetitions(self, setting: Setting) -> dict[str, pd.DataFrame]:
@@ -208,7 +222,8 @@ class Study:
     everywhere: dict[str, float]  #: environment -> error of the run trained on all given ones
     steps: dict[str, int]  #: fold -> selected step
     missing: dict[str, str]  #: expected fold -> why it has no errors
-    measures: Measures
+    measures: Measured
+    ideal_env: str | None  #: environment of the ideal error, the first one on ties
     tests: pd.DataFrame  #: lines of :class:`Group` that they are made of
     trained_on_tested: (
         bool  #: some tested environment was not held out: no estimate of unseen performance
@@ -216,18 +231,22 @@ class Study:
     sampled: bool  #: errors among exact ones that had to be sampled, see ``RunIdentity.grouped``
 
 
-def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
+def evaluate(
+    selected: Selected, split_by: str | None = None, measures: MeasureChoice | None = None
+) -> Evaluation:
     """Evaluate every study, setting by setting.
 
     Args:
         selected: runs at their selected steps.
         split_by: one more identity key (e.g. ``code``) whose values get tables of their own.
+        measures: of the tables; None takes all that there are.
 
     Raises:
         RecordError: one table would mix code versions, or two runs of one fold would share a line.
         ConfigError: ``split_by`` is no identity key.
     """
-    problems = list(selected.problems)
+    measures = measures or choose()
+    problems: list[Problem | MissingFolds] = list(selected.problems)
     groups = groups_of(selected, split_by)
     settings: list[tuple[Setting, Group]] = []
     lines: list[dict[str, Any]] = []
@@ -242,38 +261,29 @@ def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
             continue
         setting = Setting(next(titles), group.identity, group.codes)
         coverage = _Coverage()
-        for study in _studies(group, selected):
+        for study in _studies(group, selected, measures):
             coverage.add(study)
             errors.add(study, setting)
             study_key = {"setting": setting.title, "algorithm": study.algorithm, "seed": study.seed}
             lines.append({**study_key, **_line(study)})
-            problems += _missing_problems(study)
-        settings.append((replace(setting, chance=_chance(group, coverage)), group))
+            problems += _missing_folds(study)
+        settings.append((replace(setting, chance=_chance(group, coverage, measures)), group))
         problems += coverage.problems()
     # both frames keep names as Python's strings: tables read them by the thousand, Arrow's make
     # that ten times slower
-    study_columns = ["setting", "algorithm", "seed"]
-    names = [
-        *study_columns,
-        *MEASURES,
-        "ideal_env",
-        "steps",
-        "missing",
-        "trained_on_tested",
-        "sampled",
-    ]
-    study_frame = pd.DataFrame(lines).reindex(
-        columns=[*names, *(f"{name}.reason" for name in MEASURES)]
-    )
+    names = [measure.name for measure in measures.computed]
+    study_columns = ["setting", "algorithm", "seed", *names, *_OF_STUDY]
+    reason_columns = [f"{name}.reason" for name in names]
+    study_frame = pd.DataFrame(lines).reindex(columns=[*study_columns, *reason_columns])
     study_frame = study_frame.astype(
-        {**dict.fromkeys(MEASURES, "float64"), "setting": object, "algorithm": object}
+        {**dict.fromkeys(names, "float64"), "setting": object, "algorithm": object}
     )
     error_frame = errors.frame()
     noted = tuple(
         replace(setting, notes=_on_classes(group, setting, error_frame))
         for setting, group in settings
     )
-    return Evaluation(noted, study_frame, error_frame, tuple(problems))
+    return Evaluation(noted, study_frame, error_frame, tuple(problems), measures)
 
 
 class _ErrorLines:
@@ -346,10 +356,10 @@ class _Coverage:
         """Count a study in."""
         self.held_out.update(study.held_out)
         self.everywhere |= dict.fromkeys(study.everywhere)
-        self.measures.update(name for name in MEASURES if study.measures.value(name) is not None)
+        self.measures.update(study.measures.values)
         if study.everywhere:
             self._grids.add(frozenset(study.everywhere))
-            if study.measures.ideal is None:
+            if IDEAL not in study.measures.values:
                 self._without_ideal.add(study.algorithm)
 
     def problems(self) -> list[Problem]:
@@ -364,12 +374,12 @@ class _Coverage:
         return [Problem("environments differ", ", ".join(sorted(self._without_ideal)), reason)]
 
 
-def _chance(group: Group, coverage: _Coverage) -> Chance | None:
+def _chance(group: Group, coverage: _Coverage, choice: MeasureChoice) -> Chance | None:
     """Compute what the studies of a setting must beat, in the environments in which any of them is
     tested.
     """
     held_out = [env for env in group.identity["given"] if env in coverage.held_out]
-    measures = [name for name in MEASURES if name in coverage.measures]
+    measures = [measure for measure in choice.computed if measure.name in coverage.measures]
     identities = [run.identity for run in group.runs]
     return chance_of(identities, group.tests, held_out, list(coverage.everywhere), measures)
 
@@ -387,6 +397,7 @@ def evaluate_study(
     rows: Sequence[Mapping[str, Any]],
     selection: Selection,
     unusable: Mapping[str, str] | None = None,
+    measures: MeasureChoice | None = None,
 ) -> Study:
     """Select a step in each run of one study and read off its errors.
 
@@ -395,17 +406,18 @@ def evaluate_study(
         selection: chooses the step of each run.
         unusable: fold -> why its errors must not be used (failed, unfinished), even where there are
             rows.
+        measures: that are computed; None takes all that there are.
     """
     selected = select_study(rows, selection, unusable or {})
     (group,) = groups_of(selected)
-    (study,) = _studies(group, selected)
+    (study,) = _studies(group, selected, measures or choose())
     return study
 
 
-def _studies(group: Group, selected: Selected) -> Iterator[Study]:
+def _studies(group: Group, selected: Selected, measures: MeasureChoice) -> Iterator[Study]:
     environments = frozenset().union(*(run.environments for run in group.runs))
     for runs, tests in group.studies():
-        yield _study(runs, tests, environments, selected.silent)
+        yield _study(runs, tests, environments, selected.silent, measures)
 
 
 def _study(
@@ -413,6 +425,7 @@ def _study(
     tests: pd.DataFrame,
     environments: frozenset[str],
     without_rows: Mapping[Path, Mapping[str, str]],
+    choice: MeasureChoice,
 ) -> Study:
     """Reduce the runs of one study to its errors.
 
@@ -423,6 +436,7 @@ def _study(
             any step. Where this study's lacks one of them, or a given one, its maximum is not the
             ideal error.
         without_rows: study folder -> fold without rows -> why.
+        choice: the measures to compute.
     """
     identity = runs[0].identity
     given, planned = list(map(str, identity["given"])), tested_by_fold(identity)
@@ -456,19 +470,38 @@ def _study(
         else [present for fold, present in tested_in.items() if fold != FULL]
     )
     one_each = sorted(map(list, plan)) == sorted([env] for env in given)
-    measures = Measures.of(
+    no_held_out = grouped_reasons(
+        {fold: reason for fold, reason in missing.items() if fold != FULL}
+    )
+    no_leave_one_out = ""
+    if not (honest and one_each):
+        no_leave_one_out = _NO_WORST_GAP.format(identity["protocol"])
+    measures = Measured.of(
+        choice.computed,
         held_out,
         everywhere,
-        no_held_out=grouped_reasons(
-            {fold: reason for fold, reason in missing.items() if fold != FULL}
-        ),
-        no_worst_gap="" if honest and one_each else _NO_WORST_GAP.format(identity["protocol"]),
-        no_everywhere=_no_ideal(identity, everywhere, environments, missing, steps),
+        {
+            "held_out": no_held_out,
+            "leave_one_out": no_held_out or no_leave_one_out,
+            "everywhere": _no_ideal(identity, everywhere, environments, missing, steps),
+        },
     )
-    sampled = bool(identity.get("grouped")) and identity["evaluation"] == "exact"
-    study_key = runs[0], runs[0].label, identity["seed"]
+    ideal_env = None
+    if IDEAL in measures.values:
+        ideal_env = max(everywhere, key=lambda env: everywhere[env])
     return Study(
-        *study_key, held_out, everywhere, steps, missing, measures, tests, not honest, sampled
+        run=runs[0],
+        algorithm=runs[0].label,
+        seed=identity["seed"],
+        held_out=held_out,
+        everywhere=everywhere,
+        steps=steps,
+        missing=missing,
+        measures=measures,
+        ideal_env=ideal_env,
+        tests=tests,
+        trained_on_tested=not honest,
+        sampled=bool(identity.get("grouped")) and identity["evaluation"] == "exact",
     )
 
 
@@ -543,23 +576,15 @@ def _no_ideal(
 
 
 def _line(study: Study) -> dict[str, Any]:
-    measures = study.measures
     return {
-        **{name: measures.value(name) for name in MEASURES},
-        **{f"{name}.reason": reason for name, reason in measures.reasons.items()},
-        "ideal_env": measures.ideal_env,
+        **study.measures.values,
+        **{f"{name}.reason": reason for name, reason in study.measures.reasons.items()},
+        "ideal_env": study.ideal_env,
         "steps": ", ".join(map(str, sorted(set(study.steps.values())))) or None,
         "missing": grouped_reasons(study.missing),
         "trained_on_tested": study.trained_on_tested,
         "sampled": study.sampled,
     }
-
-
-def planned_tests(fold: str, planned: Sequence[Sequence[str]] | None) -> Sequence[str]:
-    """List environments where the protocol tests that fold; none for ``full``, or where the
-    protocol does not tell.
-    """
-    return planned[int(fold)] if planned and fold.isdecimal() and int(fold) < len(planned) else ()
 
 
 def one_code(runs: Sequence[SelectedRun], shared: Mapping[str, Any]) -> tuple[str, ...]:
@@ -582,28 +607,11 @@ def one_code(runs: Sequence[SelectedRun], shared: Mapping[str, Any]) -> tuple[st
     return tuple(folders)
 
 
-def _missing_problems(study: Study) -> list[Problem]:
-    """Report what a study lacks, with the command that fills it."""
-    run = study.run
-    imported = str(run.identity["code"]).startswith(IMPORTED)
-    if not study.missing or (imported and set(study.missing) == {FULL}):
-        return []
-    text = grouped_reasons(study.missing)
-    if len(study.missing) <= _MOST_NAMED:
-        planned, role = (
-            tested_by_fold(run.identity),
-            "tested" if run.identity.get("folds") else "held out",
-        )
-        tests = {fold: ", ".join(planned_tests(fold, planned)) for fold in study.missing}
-        named = {
-            fold: f"fold {fold}" + (f" ({envs} {role})" if envs else "")
-            for fold, envs in tests.items()
-        }
-        text = "; ".join(f"{named[fold]}: {reason}" for fold, reason in study.missing.items())
-    advice = "run it where the sweep was made and import the folder again"
-    fill = advice if imported else filling_command(Path(run.folder), list(study.missing))
-    place = f"{variant_text(run.identity)}, {study.algorithm} seed {study.seed}"
-    return [Problem("missing folds", place, f"{text}. To fill: {fill}")]
+def _missing_folds(study: Study) -> list[MissingFolds]:
+    """Describe what a study lacks, in at most one item; an imported one lacks no ideal."""
+    missing = MissingFolds(study.run, study.missing)
+    is_known = missing.is_imported and set(study.missing) == {FULL}
+    return [] if is_known or not study.missing else [missing]
 
 
 def expected_folds(identity: Mapping[str, Any], present: Iterable[str]) -> list[str]:
@@ -623,28 +631,3 @@ def expected_folds(identity: Mapping[str, Any], present: Iterable[str]) -> list[
 def _lacks(environments: Sequence[str], step: int) -> str:
     """Say ``no test row of 0.10, 0.20, 0.30 and 4 more at step 200``."""
     return f"no test row of {some_of(environments)} at step {step}"
-
-
-def grouped_reasons(missing: Mapping[str, str]) -> str:
-    """Say every reason once, with the folds that have it: ``folds 0-2, 5: no rows; fold full:
-    failed``.
-    """
-    by_reason: dict[str, list[str]] = defaultdict(list)
-    for fold, reason in missing.items():
-        by_reason[reason].append(fold)
-    return "; ".join(
-        f"fold{'s' * (len(folds) > 1)} {fold_ranges(folds)}: {reason}"
-        for reason, folds in by_reason.items()
-    )
-
-
-def fold_ranges(folds: Sequence[str]) -> str:
-    """Format ``0-2, 5, full``: three or more consecutive numbers as a range, then what is no
-    number.
-    """
-    numbers = enumerate(sorted(int(fold) for fold in folds if fold.isdecimal()))
-    runs = [
-        [number for _, number in run] for _, run in groupby(numbers, lambda pair: pair[1] - pair[0])
-    ]
-    words = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
-    return ", ".join([*words, *sorted(fold for fold in folds if not fold.isdecimal())])

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from dgbench.analysis import (
     Friedman,
+    Measure,
     critical_difference,
     degradation,
     friedman,
@@ -28,6 +29,7 @@ from dgbench.analysis import (
 from dgbench.analysis.accuracy import mean, spread
 from dgbench.errors import MeasureError
 from dgbench.plan.folds import tested_by_fold
+from dgbench.plan.measures import IDEAL, WORST, MeasureChoice
 from dgbench.reports.tables import entry
 
 #: coefficients of rank correlation by name
@@ -259,15 +261,13 @@ class Ranking:
         return self.first if self.separated == len(self.ranks) - 1 else None
 
 
-def ranked_by(studies: pd.DataFrame) -> tuple[str, str]:
-    """Choose the measure that ranks algorithms, and its name in prose: the average where no study
-    has worst+gap.
+def ranked_by(studies: pd.DataFrame, measures: MeasureChoice) -> Measure:
+    """Choose the measure that ranks algorithms: the first compared one that any study has, else
+    the last.
     """
-    return (
-        ("worst_gap", "worst+gap")
-        if studies["worst_gap"].notna().any()
-        else ("average", "average error")
-    )
+    *preferred, last = measures.compared
+    having = (measure for measure in preferred if studies[measure.name].notna().any())
+    return next(having, last)
 
 
 def complete(studies: pd.DataFrame, measures: Sequence[str]) -> dict[str, pd.DataFrame]:
@@ -302,12 +302,17 @@ def candidates(studies: pd.DataFrame) -> dict[int | None, list[str]]:
     judge. One candidate among several algorithms is no choice, so then there is none.
     """
     names = algorithms_of(studies)
-    present = by_seed(studies, "worst").reindex(names).notna()
-    ideal = by_seed(studies, "ideal").reindex(names).notna()
-    present = present & ideal if ideal.to_numpy().any() else present
+    present = by_seed(studies, WORST).reindex(names).notna()
+    ideal = by_seed(studies, IDEAL).reindex(names).notna()
+    if ideal.to_numpy().any():
+        present = present & ideal
     masks: dict[int | None, Any] = {**present, None: present.all(axis=1)}
-    pools = {seed: list(present.index[mask]) for seed, mask in masks.items()}
-    return {seed: pool if len(pool) > 1 or len(names) == 1 else [] for seed, pool in pools.items()}
+    fewest = min(2, len(names))
+    pools = {}
+    for seed, mask in masks.items():
+        pool = list(present.index[mask])
+        pools[seed] = pool if len(pool) >= fewest else []
+    return pools
 
 
 def selections(
@@ -317,26 +322,35 @@ def selections(
     what that costs.
     """
     pools = candidates(studies)
-    levels = {}
-    for measure in {*measures, "ideal"}:
-        values = by_seed(studies, measure)
-        lines = dict(zip(values.index, values.to_numpy().tolist(), strict=True))
-        for column, (seed, pool) in enumerate(
-            pools.items()
-        ):  # seeds in the order of the columns, then their mean
-            place = slice(None) if seed is None else slice(column, column + 1)
-            values_of = {name: lines[name][place] for name in pool if name in lines}
-            levels[measure, seed] = {
-                n: mean(line) for n, line in values_of.items() if not any(map(math.isnan, line))
-            }
+    levels = {measure: _levels(studies, measure, pools) for measure in {*measures, IDEAL}}
     chosen = {}
     for measure in measures:
         for seed in pools:
-            level, ideal = levels[measure, seed], levels["ideal", seed]
+            level, ideal = levels[measure][seed], levels[IDEAL][seed]
             names = select(level) if level else ()
-            cost = degradation(ideal, names[0]) if names and names[0] in ideal else None
+            cost = None
+            if names and names[0] in ideal:
+                cost = degradation(ideal, names[0])
             chosen[measure, seed] = Chosen(names, cost)
     return chosen
+
+
+def _levels(
+    studies: pd.DataFrame, measure: str, pools: Mapping[int | None, Sequence[str]]
+) -> dict[int | None, dict[str, float]]:
+    """Map each seed, and None for the mean over seeds -> algorithm of its pool -> its value."""
+    values = by_seed(studies, measure)
+    lines = dict(zip(values.index, values.to_numpy().tolist(), strict=True))
+    levels: dict[int | None, dict[str, float]] = {}
+    # seeds in the order of the columns, then their mean
+    for column, (seed, pool) in enumerate(pools.items()):
+        levels[seed] = {}
+        place = slice(None) if seed is None else slice(column, column + 1)
+        for name in pool:
+            of_seeds = lines[name][place] if name in lines else [math.nan]
+            if not any(map(math.isnan, of_seeds)):
+                levels[seed][name] = mean(of_seeds)
+    return levels
 
 
 def correlations(
@@ -349,7 +363,8 @@ def correlations(
     """
     rho: dict[int, float] = {}
     reason_of: dict[int, str] = {}
-    values, ideal = by_seed(studies, measure), by_seed(studies, "ideal")
+    values = by_seed(studies, measure)
+    ideal = by_seed(studies, IDEAL)
     names = values.index.intersection(ideal.index)
     first, second = values.loc[names].to_numpy(), ideal.loc[names].to_numpy()
     for column, seed in enumerate(seeds_of(studies)):

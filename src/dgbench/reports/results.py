@@ -14,14 +14,14 @@ import pandas as pd
 import yaml
 from hydra.utils import instantiate
 
-from dgbench.analysis import MEASURES
 from dgbench.analysis.measures import ROUNDING
 from dgbench.analysis.selection import Last, Selection, describe
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import FULL
+from dgbench.plan.measures import Measures, choose
 from dgbench.reports.evaluation import evaluate
-from dgbench.reports.importers.frames import is_table
+from dgbench.reports.importers.files import is_table
 from dgbench.reports.importers.table import read_table
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.row_files import IDENTITY_KEYS
@@ -106,9 +106,11 @@ def results(
 
 
 @checked
-def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
-    """Compute average, worst, gap, worst+gap and ideal of every study in a frame of
-    :func:`results`.
+def measures(
+    frame: pd.DataFrame, split_by: str | None = None, measures: Measures | None = None
+) -> pd.DataFrame:
+    """Compute average, worst, gap, worst+gap and ideal, or other measures, of every study in a frame
+    of :func:`results`.
 
     One line is one study: all folds of a dataset setting, a ``label`` and a ``seed``. Its columns
     are the keys of the setting, ``label``, ``seed``, the measures ``average``, ``worst``, ``gap``,
@@ -123,21 +125,25 @@ def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
         frame: of :func:`results`, or a part of its lines; or a table of others, see
             ``import=table``.
         split_by: one more column whose values get lines of their own, e.g. ``code``.
+        measures: names of files in ``conf/measure``, or measures of your own
+            (:class:`dgbench.analysis.Measure`); None takes all files.
 
     Raises:
         RecordError: results of several code versions, or two runs of one fold, would share a line.
-        ConfigError: ``split_by`` is no column.
+        ConfigError: ``split_by`` is no column, or something is no measure.
     """
+    choice = choose(measures)
     chosen = selected_of_frame(frame)
-    evaluation = evaluate(chosen, split_by)
+    evaluation = evaluate(chosen, split_by, choice)
     identities = [
         {"setting": setting.title, **_flat(setting.identity)} for setting in evaluation.settings
     ]
     settings = pd.DataFrame(identities or [{"setting": ""}])
     names = [str(name) for name in settings.columns if name != "setting"]
-    columns = [*names, "label", "seed", *MEASURES, "ideal_env", "trained_on_tested", "missing"]
+    of_runs = [measure.name for measure in choice.of_runs]
+    columns = [*names, "label", "seed", *of_runs, "ideal_env", "trained_on_tested", "missing"]
     studies = evaluation.studies.rename(columns={"algorithm": "label"})
-    reasons = studies[[f"{name}.reason" for name in MEASURES]].to_numpy()
+    reasons = studies[[f"{name}.reason" for name in of_runs]].to_numpy()
     texts = [
         "; ".join(dict.fromkeys(reason for reason in line if isinstance(reason, str)))
         for line in reasons

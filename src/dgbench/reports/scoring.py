@@ -14,8 +14,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from dgbench.analysis import MEASURES, Measures
+from dgbench.analysis import Measured
 from dgbench.errors import ConfigError
+from dgbench.plan.measures import IDEAL, WORST, MeasureChoice, Measures, choose
 from dgbench.records.predictions import ATTRIBUTE, about_predictions, need_pyarrow, read_predictions
 from dgbench.validation import NotNegative, Refusal, Several, checked, shown
 
@@ -49,6 +50,7 @@ def score(
         Mapping[str, NotNegative] | None,
         Refusal("is no mapping from groups to numbers", "write e.g. {'y=0, place=0': 3498, ...}"),
     ] = None,
+    measures: Measures | None = None,
 ) -> pd.DataFrame:
     """Compute errors by environment and group, with intervals, and the measures over environments.
 
@@ -76,6 +78,8 @@ def score(
         training_groups: training images, or shares of them, of each group by its name as in
             ``.loc["group"]``; a group that is absent has none. A file of a run knows them for the
             groups of ``label`` and one attribute.
+        measures: names of files in ``conf/measure``, or measures of your own
+            (:class:`dgbench.analysis.Measure`); None takes all files.
 
     Raises:
         ConfigError: what was given is no list of classes, or the lists differ in length.
@@ -110,20 +114,20 @@ def score(
         line["role"] = "trained on" if name in seen_names else "held out"
     lines = {("environment", name): line for name, line in env_lines.items()}
     notes = [_OF_IMAGES]
-    measures = {"overall": _counted(wrong), **_measures(env_lines, trained_on)}
+    values = {"overall": _counted(wrong), **_measures(env_lines, trained_on, choose(measures))}
     for label in labels.values():
         group_lines = _lines(label, wrong)
         lines |= {("group", name): line for name, line in group_lines.items()}
         worst = max(group_lines, key=lambda name: group_lines[name]["error"])
-        measures["worst_group"] = {
+        values["worst_group"] = {
             **_counted(wrong[label == worst], 1 - 0.05 / len(group_lines)),
             "where": worst,
         }
         if len(group_lines) > 1:
             notes.append(_OF_THE_WORST.format(len(group_lines), len(group_lines)))
         if training_groups is not None:
-            measures["adjusted_average"] = _adjusted(group_lines, training_groups)
-    lines |= {("measure", name): line for name, line in measures.items()}
+            values["adjusted_average"] = _adjusted(group_lines, training_groups)
+    lines |= {("measure", name): line for name, line in values.items()}
     frame = pd.DataFrame(list(lines.values()), columns=list(_COLUMNS))
     frame.index = pd.MultiIndex.from_tuples(list(lines), names=["kind", "name"])
     frame = frame.astype({"n": "Int64", "wrong": "Int64"})
@@ -135,33 +139,36 @@ def score(
 
 
 def _measures(
-    environments: Mapping[str, Mapping[str, Any]], given: list[str] | None
+    environments: Mapping[str, Mapping[str, Any]], given: list[str] | None, choice: MeasureChoice
 ) -> dict[str, dict[str, Any]]:
     """Compute the measures over environments, or say why there are none."""
     errors = {name: float(line["error"]) for name, line in environments.items()}
     trained_on = set(given or ())
     held_out = {name: error for name, error in errors.items() if name not in trained_on}
     untested = sorted(set(given or ()) - errors.keys())
-    measures = Measures.of(
+    no_held_out = "" if held_out else "every environment was trained on, so none is held out"
+    not_one_each = "" if given is None else _ONE_MODEL.format(", ".join(given))
+    no_everywhere = f"not tested in {', '.join(untested)}" if untested else ""
+    measured = Measured.of(
+        choice.computed,
         held_out,
         errors,
-        no_held_out="" if held_out else "every environment was trained on, so none is held out",
-        no_worst_gap="" if given is None else _ONE_MODEL.format(", ".join(given)),
-        no_everywhere=_NO_GIVEN
-        if given is None
-        else (untested and f"not tested in {', '.join(untested)}") or "",
+        {
+            "held_out": no_held_out,
+            "leave_one_out": no_held_out or not_one_each,
+            "everywhere": _NO_GIVEN if given is None else no_everywhere,
+        },
     )
-    env_of = {
-        "worst": max(held_out, key=held_out.__getitem__, default=None),
-        "ideal": measures.ideal_env,
-    }
+    env_of = {WORST: max(held_out, key=held_out.__getitem__, default=None)}
+    if IDEAL in measured.values:
+        env_of[IDEAL] = max(errors, key=errors.__getitem__)
     return {
-        name: {
-            "error": measures.value(name),
-            "where": env_of.get(name),
-            "reason": measures.reasons.get(name),
+        measure.name: {
+            "error": measured.values.get(measure.name),
+            "where": env_of.get(measure.name),
+            "reason": measured.reasons.get(measure.name),
         }
-        for name in MEASURES
+        for measure in choice.of_runs
     }
 
 

@@ -3,12 +3,15 @@ errors as fractions.
 
 Beside a column ``NAME`` may stand what belongs to its values:
 
-=================  ==================================================================== ``NAME.std``
-sample standard deviation over seeds (divisor n-1), unit of the value ``NAME.n``         seeds (or
-whatever was averaged) behind the value ``NAME.low``       lower end of its confidence interval,
-unit of the value ``NAME.high``      upper end ``NAME.best``      statistics separate it from the
-rest: printed bold ``NAME.flag``      short text shown after the value ``NAME.reason``    why there
-is no value =================  ====================================================================
+=================  ====================================================================
+``NAME.std``       sample standard deviation over seeds (divisor n-1), unit of the value
+``NAME.n``         seeds (or whatever was averaged) behind the value
+``NAME.low``       lower end of its confidence interval, unit of the value
+``NAME.high``      upper end
+``NAME.best``      statistics separate it from the rest: printed bold
+``NAME.flag``      short text shown after the value
+``NAME.reason``    why there is no value
+=================  ====================================================================
 
 A column ``reference`` is true in lines that are no results but what results are compared with, such
 as a blind guess: they come last, and are never ranked, sorted, marked or counted.

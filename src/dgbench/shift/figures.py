@@ -18,7 +18,7 @@ from dgbench.records.shift_rows import HALVES
 from dgbench.reports.document import Figure
 from dgbench.reports.labels import slug
 from dgbench.reports.published import Published
-from dgbench.reports.reading.shifts import ShiftLine, ShiftSetting
+from dgbench.reports.reading.shift_settings import ShiftLine, ShiftSetting
 from dgbench.reports.render.drawing import COLORS, GRAY, INK, canvas, finish, grid, heat, label_of
 from dgbench.shift.tables import interval_words, nearest, other_features, points
 

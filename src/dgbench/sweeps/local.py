@@ -65,9 +65,9 @@ class LocalLauncher(Launcher):
     """
 
     in_this_folder = True  #: its workers start in the folder of the command
-    models: Mapping[
-        Path, int
-    ] = {}  #: that the jobs have to train, by the folder of their study, as the sweeper counts
+    #: of each job, how many models it has to train by the folder of their study; the sweeper
+    #: counts them
+    models: Sequence[Mapping[Path, int]] = ()
 
     def __init__(self, workers: int | None, per_gpu: int, threads: int) -> None:
         self.workers, self.per_gpu, self.threads = workers, per_gpu, threads
@@ -112,7 +112,8 @@ class LocalLauncher(Launcher):
                 if ended.problem is not None:
                     failed.append(names[ended.job])
                 outcome = "done" if ended.problem is None else f"FAILED: {ended.problem}"
-                progress.end_job(f"{names[ended.job]}: {outcome} ({roughly(ended.seconds)})")
+                text = f"{names[ended.job]}: {outcome} ({roughly(ended.seconds)})"
+                progress.end_job(ended.job, text)
         finally:
             progress.close()
         raise_failed(failed, n)

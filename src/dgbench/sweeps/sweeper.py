@@ -36,7 +36,7 @@ from dgbench.plan.search import MOST_STUDIES
 from dgbench.plan.settings import check_configuration
 from dgbench.plan.studies import Planner
 from dgbench.plan.unread import UNREAD_IN_SWEEPS, Reading, check_needs, key_of, refuse_unread
-from dgbench.records.commands import PARTS, JobPlace, expect_jobs, forget_jobs
+from dgbench.records.commands import JobPlace, expect_jobs, forget_jobs
 from dgbench.sweeps.local import LocalLauncher, labels, raise_failed, tell
 from dgbench.sweeps.sizes import JobSize
 from dgbench.sweeps.unlogged import is_unlogged
@@ -124,12 +124,8 @@ class StudySweeper(BasicSweeper):
         planner = Planner.of_sweep(loader, self.config)
         self._check_words(arguments, jobs, planner, queue)
         size = JobSize.asked(self.config)
-        jobs = _parts(jobs, planner, sweep_dir)
         if self.config.plan:
-            clock = self.config.plan == "probe"
-            get_method(self.planning)(
-                jobs, planner, clock=clock, starts=False, size=size, folder=sweep_dir
-            )
+            get_method(self.planning)(jobs, planner, starts=False, size=size)
             return []
         places: dict[JobPlace, list[str]] = {}
         for words in jobs:
@@ -159,7 +155,7 @@ class StudySweeper(BasicSweeper):
             if not basic:  # Hydra's own runs the jobs here, and each has said how it ended
                 self._raise_failed(jobs_left, results)
         except JobsFailedError:
-            self._close(map(planner.place, _parts(jobs, planner, sweep_dir)))
+            self._close(map(planner.place, jobs))
             raise
         except Exception as error:
             if ours or isinstance(error, (DgbenchError, HydraException)):
@@ -168,8 +164,8 @@ class StudySweeper(BasicSweeper):
             raise JobsFailedError(
                 f"{one_line(error)}; jobs may be left, and the same command continues with them"
             ) from error
-        if self.config.wait:  # a launcher may have split jobs meanwhile
-            ended = [planner.place(words) for words in _parts(jobs, planner, sweep_dir)]
+        if self.config.wait:
+            ended = [*places]
             self._close(ended)
             told = {
                 place
@@ -203,21 +199,23 @@ class StudySweeper(BasicSweeper):
 
     def _refuse(
         self, jobs: Sequence[Sequence[str]], planner: Planner, on_this_machine: bool
-    ) -> Counter[Path]:
+    ) -> list[Counter[Path]]:
         """Raise the first error in a value of any job; one whose files are missing does not stop
         the others.
 
         Returns:
-            How many models the jobs have to train, of those whose files are there, by the folder of
-            their study.
+            How many models each job has to train, by the folder of their study; none if its files
+            are missing.
         """
         check = get_method(self.checking)(planner, on_this_machine=on_this_machine)
-        lacking, models = list[DgbenchError](), Counter[Path]()
+        lacking: list[DgbenchError] = []
+        models: list[Counter[Path]] = []
         for words in jobs:
             try:
-                models += check(words)
+                models.append(check(words))
             except (DataError, WeightsError) as error:
                 lacking.append(error)
+                models.append(Counter())
         if len(lacking) == len(jobs):
             raise lacking[0]
         if on_this_machine:
@@ -254,17 +252,3 @@ class StudySweeper(BasicSweeper):
     def _typed(self) -> str:
         assert self.config is not None
         return typed_command(str(self.config.hydra.job.name))
-
-
-def _parts(jobs: list[list[str]], planner: Planner, folder: Path) -> list[list[str]]:
-    """List the jobs of a sweep in its folder; for one that an earlier command split, its parts."""
-    if not any(folder.glob(PARTS)):
-        return jobs
-    extra = [
-        [[*words, *part_words] for part_words in planner.place(words).parts()] for words in jobs
-    ]
-    return [
-        part
-        for words, cut in zip(jobs, extra, strict=True)
-        for part in _parts(cut, planner, folder) or [words]
-    ]

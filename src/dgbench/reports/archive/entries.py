@@ -22,7 +22,7 @@ import pandas as pd
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from dgbench.analysis import MEASURES
+from dgbench.analysis.measures import Measure
 from dgbench.configuration import command_line
 from dgbench.errors import RecordError
 from dgbench.records.files import read_json, read_regular, read_yaml, write_whole
@@ -429,19 +429,25 @@ def tables_of(evaluation: Evaluation, selection: str) -> dict[str, str]:
         measure_table(evaluation.of(s.title)).frame.assign(setting=s.title)
         for s in evaluation.settings
     ]
+    of_runs = [measure.name for measure in evaluation.measures.of_runs]
     names = {
-        f"{name}{part}": f"{name}{ending}" for name in MEASURES for part, ending in _PARTS.items()
+        f"{name}{part}": f"{name}{ending}" for name in of_runs for part, ending in _PARTS.items()
     }
     board = pd.concat(boards) if boards else pd.DataFrame()
     board = board.reindex(columns=["setting", "algorithm", "seeds", *names]).rename(columns=names)
     board = board.astype(
-        {"setting": object, "seeds": int, **{f"{name}_n": int for name in MEASURES}}
+        {"setting": object, "seeds": int, **{f"{name}_n": int for name in of_runs}}
     )
-    columns = [*about, "algorithm", "seed", *MEASURES, "ideal_env", "steps", "missing"]
+    columns = [*about, "algorithm", "seed", *of_runs, "ideal_env", "steps", "missing"]
     return {
         MEASURES_FILE: _csv(measures[columns]),
         LEADERBOARD_FILE: _csv(about.merge(board, on="setting")),
     }
+
+
+def columns_of(measures: Sequence[Measure]) -> set[str]:
+    """Return the columns of both tables that measures fill."""
+    return {f"{measure.name}{ending}" for measure in measures for ending in _PARTS.values()}
 
 
 def _csv(frame: pd.DataFrame) -> str:

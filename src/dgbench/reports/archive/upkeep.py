@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dgbench.analysis import MEASURES
 from dgbench.analysis.selection import describe
 from dgbench.errors import DgbenchError, RecordError
 from dgbench.phases import tracked
+from dgbench.plan.measures import choose
 from dgbench.records.files import read_regular, write_whole
 from dgbench.records.rows import DEFAULTS, Role, identity_key, keys, shown
 from dgbench.records.spec import DIRTY, PARTS, RunSpec, canonical
@@ -40,6 +40,7 @@ from dgbench.reports.archive.entries import (
     NAME,
     Entry,
     PackedRun,
+    columns_of,
     each_line,
     entry_folders,
     entry_or_faults,
@@ -52,7 +53,7 @@ from dgbench.reports.archive.entries import (
     tables_of,
 )
 from dgbench.reports.measuring.report import measures_answer, setting_facts
-from dgbench.reports.measuring.tables import FORMULAS, measure_table
+from dgbench.reports.measuring.tables import measure_table
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.selected import beside_trained
 from dgbench.reports.render.formats import (
@@ -184,7 +185,8 @@ def leaderboard_text(entries: Sequence[Entry]) -> str:
     Raises:
         RecordError: two entries hold the same run of the same code, or an entry cannot be read.
     """
-    parts = [_HEAD, "\n".join(f"- {MEASURES[name]}: {FORMULAS[name]}" for name in _SHOWN)]
+    explained = [choose().named(name) for name in _SHOWN]
+    parts = [_HEAD, "\n".join(f"- {measure.title}: {measure.formula}" for measure in explained)]
     groups: dict[tuple[str, str, str], list[Entry]] = defaultdict(list)
     holders: dict[tuple[str, str], Entry] = {}
     for entry in entries:
@@ -379,10 +381,12 @@ def _number_faults(entry: Entry, collection: Collection) -> Iterator[str]:
         if hashlib.sha256(read_regular(entry.folder / name)).hexdigest() != expected:
             yield f"{name} has not the sha256 that entry.yaml says"
     _, evaluation = evaluated(collection, entry.selection)
+    later = columns_of(evaluation.measures.of_runs)
     for name, computed in tables_of(evaluation, entry.selection).items():
         committed = read_regular(entry.folder / name).decode(errors="replace")
         try:
-            yield from (f"{name}: {fault}" for fault in _table_faults(name, committed, computed))
+            faults = _table_faults(name, committed, computed, later)
+            yield from (f"{name}: {fault}" for fault in faults)
         except RecordError as error:
             yield str(error)
     for lacking in sorted(set(missing_of(evaluation)) ^ set(entry.missing)):
@@ -393,9 +397,17 @@ def _number_faults(entry: Entry, collection: Collection) -> Iterator[str]:
         )
 
 
-def _table_faults(name: str, committed: str, computed: str) -> Iterator[str]:
-    """List where a committed table differs from the one that the rows give, cell by cell."""
+def _table_faults(name: str, committed: str, computed: str, later: Set[str]) -> Iterator[str]:
+    """List where a committed table differs from the one that the rows give, cell by cell.
+
+    Args:
+        name: of the file.
+        committed: its text.
+        computed: the text that the rows give.
+        later: columns of measures, which an entry may be older than.
+    """
     ours, theirs = read_table(committed, name), read_table(computed, name)
+    theirs = theirs[[column for column in theirs if column in ours or column not in later]]
     if list(ours) != list(theirs) or len(ours) != len(theirs):
         sizes = [f"{len(frame)} lines of {', '.join(map(str, frame))}" for frame in (ours, theirs)]
         yield f"it has {sizes[0]}; its rows give {sizes[1]}"

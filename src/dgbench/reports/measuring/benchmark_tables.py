@@ -1,8 +1,7 @@
 """Tables over the settings of a benchmark (Hwang et al. 2024, Tables 1-6).
 
 Rank correlations of the measures with the ideal one; what each measure selects and what that costs;
-how sure these are: intervals, chance of a correct selection, ranks; and a paper's correlations
-beside ours.
+how sure these are: intervals, chance of a correct selection, ranks.
 """
 
 from __future__ import annotations
@@ -15,9 +14,7 @@ import numpy as np
 import pandas as pd
 
 from dgbench.analysis import (
-    Sample,
     Statistics,
-    compatible,
     correlation_difference,
     correlation_interval,
     pick_probability,
@@ -25,25 +22,19 @@ from dgbench.analysis import (
 )
 from dgbench.analysis.accuracy import mean
 from dgbench.errors import MeasureError
+from dgbench.plan.measures import IDEAL, MeasureChoice
 from dgbench.records.rows import Role, keys
-from dgbench.reports.measuring.benchmarks import SHOWN, Benchmark, BenchmarkLine
-from dgbench.reports.measuring.tables import COMPARED
+from dgbench.reports.measuring.benchmarks import Benchmark, BenchmarkLine
 from dgbench.reports.over_seeds import COEFFICIENTS, Ranking, complete, leader, over_seeds
-from dgbench.reports.published import Published, Value, names, published
 from dgbench.reports.tables import Column, Table, decimal, entries, entry, interval_entry, table
 
-#: those that rank and select algorithms
-RANKED_BY = {"ideal": "ideal", **COMPARED}
 #: what must be equal for datasets to share an average
 _SAME = ("evaluation", *(key for key in keys(Role.NETWORK | Role.PROTOCOL) if key != "backbone"))
 # names the generator of resamples: another word would change every interval
 _RESAMPLES = "survey_intervals"
-AGREES, DIFFERS = "agrees", "differs"
-TERMS, SELECTED = "hwang2024_table5", "hwang2024_table6"
-_WHOSE = ("ours", "paper")
 
 
-def _table(
+def settings_table(
     benchmark: Benchmark, lines: Sequence[Mapping[str, Any]], name: str, title: str, columns: Sequence[Column],
     notes: Sequence[str], detail: bool = False,
 ) -> Table:  # fmt: skip
@@ -53,13 +44,15 @@ def _table(
     return table(lines, name, title, [*keys, *columns], notes, detail)
 
 
-def _correlation_columns() -> list[Column]:
+def _correlation_columns(measures: MeasureChoice) -> list[Column]:
+    """List a column for each coefficient and measure."""
+    titles = [measure.in_correlations for measure in measures.predicting]
     return [
         Column(
             f"{coefficient} {title}", unit="correlation", help=f"{coefficient}: {title} with ideal"
         )
         for coefficient in COEFFICIENTS
-        for title in SHOWN.values()
+        for title in titles
     ]
 
 
@@ -68,21 +61,22 @@ def benchmark_correlation_table(benchmark: Benchmark) -> Table:
     seeds.
     """
     lines = []
+    measures = benchmark.measures.predicting
     for line in benchmark.lines:
         cells: dict[str, Any] = {**line.values, "N": line.count}
         for coefficient in COEFFICIENTS:
-            rhos = {measure: line.correlations[coefficient, measure][0] for measure in SHOWN}
+            rhos = {m.name: line.correlations[coefficient, m.name][0] for m in measures}
             best = leader(pd.DataFrame.from_dict(rhos, orient="index"), highest=True)
-            for measure, title in SHOWN.items():
-                rho, reason = line.correlations[coefficient, measure]
-                name = f"{coefficient} {title}"
-                cells |= over_seeds(name, [*rho.values()], len(line.seeds), reason) | {
-                    f"{name}.best": measure == best
-                }
+            for measure in measures:
+                rho, reason = line.correlations[coefficient, measure.name]
+                name = f"{coefficient} {measure.in_correlations}"
+                cells |= over_seeds(name, [*rho.values()], len(line.seeds), reason)
+                cells[f"{name}.best"] = measure.name == best
         lines.append(cells)
     title = "Rank correlation with the ideal measure, every setting"
     notes = _on_correlation(benchmark, pd.DataFrame(lines))
-    return _table(benchmark, lines, "suite_correlation", title, _correlation_columns(), notes)
+    columns = _correlation_columns(benchmark.measures)
+    return settings_table(benchmark, lines, "suite_correlation", title, columns, notes)
 
 
 def _on_correlation(benchmark: Benchmark, lines: pd.DataFrame) -> list[str]:
@@ -100,19 +94,23 @@ def _on_correlation(benchmark: Benchmark, lines: pd.DataFrame) -> list[str]:
             "from the others; negative underlined."
         )
     ]
+    first, *others = benchmark.measures.compared
     for name in COEFFICIENTS:
-        pairs = lines[[f"{name} worst+gap", f"{name} average"]].astype("float64").dropna()
-        if not len(pairs):
+        for other in others:
+            columns = [f"{name} {measure.in_correlations}" for measure in (first, other)]
+            pairs = lines[columns].astype("float64").dropna()
+            if not len(pairs):
+                sentences.append(
+                    f"{name}: no setting has both {first.title} and {other.title}; nothing can be "
+                    "concluded."
+                )
+                continue
+            ahead = pairs[columns[0]] - pairs[columns[1]]
+            wins, losses = int((ahead > 0).sum()), int((ahead < 0).sum())
             sentences.append(
-                f"{name}: no setting has both worst+gap and average; nothing can be concluded."
+                f"{name}: {first.title} correlates better than {other.title} in {wins} of "
+                f"{len(pairs)} settings, which is {chance_words(wins, losses)}."
             )
-            continue
-        ahead = pairs[f"{name} worst+gap"] - pairs[f"{name} average"]
-        sentences.append(
-            f"{name}: worst+gap correlates better than average in {int((ahead > 0).sum())} of "
-            f"{len(pairs)} settings, which is "
-            f"{chance_words(int((ahead > 0).sum()), int((ahead < 0).sum()))}."
-        )
     return sentences
 
 
@@ -133,25 +131,40 @@ def benchmark_seed_table(benchmark: Benchmark) -> Table:
     for line in benchmark.lines:
         for seed in line.seeds:
             cells = {**line.values, "N": line.count, "seed": seed}
-            for (coefficient, measure), (rho, problem) in line.correlations.items():
-                name = f"{coefficient} {SHOWN[measure]}"
-                cells |= entry(name, rho.get(seed), n=1, reason=problem or "not computed")
+            for coefficient in COEFFICIENTS:
+                for measure in benchmark.measures.predicting:
+                    rho, problem = line.correlations[coefficient, measure.name]
+                    name = f"{coefficient} {measure.in_correlations}"
+                    cells |= entry(name, rho.get(seed), n=1, reason=problem or "not computed")
             lines.append(cells)
-    columns = [Column("seed", unit="count", key=True), *_correlation_columns()]
+    columns = [
+        Column("seed", unit="count", key=True),
+        *_correlation_columns(benchmark.measures),
+    ]
     title = "Rank correlation with the ideal measure, every seed"
     notes = ["Negative ones are underlined."]
-    return _table(benchmark, lines, "suite_correlation_seeds", title, columns, notes, detail=True)
+    return settings_table(
+        benchmark, lines, "suite_correlation_seeds", title, columns, notes, detail=True
+    )
 
 
-def benchmark_tables(benchmark: Benchmark, statistics: Statistics) -> list[Table]:
-    """Build all tables of one benchmark, those to read first in front."""
+def benchmark_tables(
+    benchmark: Benchmark, statistics: Statistics, beside_paper: Sequence[Table] = ()
+) -> list[Table]:
+    """Build all tables of one benchmark, those to read first in front.
+
+    Args:
+        benchmark: of several settings.
+        statistics: settings of the bootstrap.
+        beside_paper: tables that compare it with a paper's.
+    """
     return [
         benchmark_rank_table(benchmark),
         benchmark_hit_table(benchmark),
         benchmark_selection_table(benchmark),
         benchmark_correlation_table(benchmark),
         benchmark_interval_table(benchmark, statistics),
-        *benchmark_published_tables(benchmark),
+        *beside_paper,
         benchmark_seed_table(benchmark),
     ]
 
@@ -161,17 +174,18 @@ def overview_table(benchmarks: Sequence[Benchmark]) -> Table:
     datasets.
     """
     lines: list[dict[str, Any]] = []
+    measures = benchmarks[0].measures
     for benchmark in benchmarks:
         cells: dict[str, Any] = {"dataset": benchmark.title, "settings": len(benchmark.lines)}
+        settings = [] if benchmark.refused else benchmark.lines
         for coefficient in COEFFICIENTS:
-            for measure, title in SHOWN.items():
-                correlations = [line.correlations[coefficient, measure] for line in benchmark.lines]
-                correlations = [] if benchmark.refused else correlations
+            for measure in measures.predicting:
+                correlations = [line.correlations[coefficient, measure.name] for line in settings]
                 levels = [mean(list(rho.values())) for rho, _ in correlations if rho]
-                reason = benchmark.refused or next(
-                    (reason for _, reason in correlations if reason), ""
-                )
-                cells |= over_seeds(f"{coefficient} {title}", levels, len(benchmark.lines), reason)
+                reasons = (reason for _, reason in correlations if reason)
+                reason = benchmark.refused or next(reasons, "")
+                name = f"{coefficient} {measure.in_correlations}"
+                cells |= over_seeds(name, levels, len(benchmark.lines), reason)
         lines.append(cells)
     notes = [
         (
@@ -185,7 +199,7 @@ def overview_table(benchmarks: Sequence[Benchmark]) -> Table:
             "dataset": "average",
             "settings": sum(len(benchmark.lines) for benchmark in benchmarks),
         }
-        for column in _correlation_columns():
+        for column in _correlation_columns(measures):
             values = [line[column.name] for line in lines if line[column.name] is not None]
             whole = not conflict and len(values) == len(lines)
             reason = conflict or "a dataset has none"
@@ -201,7 +215,7 @@ def overview_table(benchmarks: Sequence[Benchmark]) -> Table:
     columns = [
         Column("dataset", key=True),
         Column("settings", unit="count"),
-        *_correlation_columns(),
+        *_correlation_columns(measures),
     ]
     return table(
         lines, "overview", "Rank correlation with the ideal measure, per dataset", columns, notes
@@ -248,20 +262,19 @@ def benchmark_selection_table(benchmark: Benchmark) -> Table:
                 problem = (
                     f"seed {', '.join(map(str, sorted(untrained)))} was not trained in this setting"
                 )
-            chosen = {
-                measure: () if untrained else line.selections[measure, seed].names
-                for measure in RANKED_BY
-            }
-            for measure, title in RANKED_BY.items():
-                selected = chosen[measure]
-                right = measure != "ideal" and bool(selected) and selected[0] in chosen["ideal"]
+            truly = () if untrained else line.selections[IDEAL, seed].names
+            for measure in benchmark.measures.ranked:
+                selected = () if untrained else line.selections[measure.name, seed].names
+                right = measure.name != IDEAL and bool(selected) and selected[0] in truly
                 cells |= entry(
-                    f"{group}: {title}", " = ".join(selected) or None, best=right, reason=problem
+                    f"{group}: {measure.title}",
+                    " = ".join(selected) or None,
+                    best=right,
+                    reason=problem,
                 )
         lines.append(cells)
-    columns = [
-        Column(f"{group}: {title}") for group in groups.values() for title in RANKED_BY.values()
-    ]
+    titles = [measure.title for measure in benchmark.measures.ranked]
+    columns = [Column(f"{group}: {title}") for group in groups.values() for title in titles]
     notes = [
         "Bold: the same algorithm as by the ideal measure, which alone knows all environments. "
         "mean: the algorithm selected on the mean over seeds. Ties are shown as a = b.",
@@ -271,7 +284,7 @@ def benchmark_selection_table(benchmark: Benchmark) -> Table:
             else ["1 seed: a selection may be the luck of that seed."]
         ),
     ]
-    return _table(
+    return settings_table(
         benchmark,
         lines,
         "suite_selected",
@@ -289,18 +302,19 @@ def selection_costs(benchmark: Benchmark) -> pd.DataFrame:
         seeds), ``degradation`` (ideal error of the selected algorithm less the lowest one, a
         fraction).
     """
+    predicting = {measure.name for measure in benchmark.measures.predicting}
     lines = [
-        {"measure": measure, "line": position, "seed": seed, "degradation": chosen.cost}
+        {"measure": name, "line": position, "seed": seed, "degradation": chosen.cost}
         for position, line in enumerate(benchmark.lines)
-        for (measure, seed), chosen in line.selections.items()
-        if chosen.cost is not None and measure in SHOWN
+        for (name, seed), chosen in line.selections.items()
+        if chosen.cost is not None and name in predicting
     ]
     frame = pd.DataFrame(lines, columns=["measure", "line", "seed", "degradation"])
     return frame.astype({"seed": "Int64", "degradation": "float64"})
 
 
 def correct_selections(benchmark: Benchmark) -> pd.DataFrame:
-    """Count how often worst+gap and average select the truly best algorithm, where settings have
+    """Count how often the compared measures select the truly best algorithm, where settings have
     ideal errors.
 
     Returns:
@@ -311,7 +325,8 @@ def correct_selections(benchmark: Benchmark) -> pd.DataFrame:
     correct = costs.agg(
         right=lambda degradations: (degradations == 0).sum(), number="size", cost="mean"
     )
-    return pd.DataFrame(correct).reindex(list(COMPARED)).dropna()
+    compared = [measure.name for measure in benchmark.measures.compared]
+    return pd.DataFrame(correct).reindex(compared).dropna()
 
 
 def benchmark_hit_table(benchmark: Benchmark) -> Table:
@@ -333,8 +348,9 @@ def benchmark_hit_table(benchmark: Benchmark) -> Table:
     ]
     costs = selection_costs(benchmark)
     lines = []
-    for measure, title in SHOWN.items():
-        rows = costs[costs["measure"] == measure]
+    for measure in benchmark.measures.predicting:
+        title = measure.in_correlations
+        rows = costs[costs["measure"] == measure.name]
         on_mean = rows["seed"].isna()
         single = rows.loc[~on_mean, "degradation"].tolist()
         if not single:
@@ -354,8 +370,8 @@ def benchmark_hit_table(benchmark: Benchmark) -> Table:
 
 
 def _on_hits(benchmark: Benchmark, costs: pd.DataFrame) -> list[str]:
-    """Say how to read the hit table, and what the selections by worst+gap cost against those by
-    average.
+    """Say how to read the hit table, and what the selections by the first compared measure cost
+    against those by the others.
     """
     count = len(benchmark.algorithms)
     sentences = [
@@ -368,16 +384,19 @@ def _on_hits(benchmark: Benchmark, costs: pd.DataFrame) -> list[str]:
     single = costs[costs["seed"].notna()].pivot(
         index=["line", "seed"], columns="measure", values="degradation"
     )
-    if set(COMPARED) <= set(single.columns):
-        pairs = single[list(COMPARED)].dropna()
-        difference = pairs["worst_gap"] - pairs["average"]
+    first, *others = benchmark.measures.compared
+    for other in others:
+        if not {first.name, other.name} <= set(single.columns):
+            continue
+        pairs = single[[first.name, other.name]].dropna()
+        difference = pairs[first.name] - pairs[other.name]
         better, worse = int((difference < 0).sum()), int((difference > 0).sum())
         by_setting = difference.groupby("line").sum()
         wins, losses = int((by_setting < 0).sum()), int((by_setting > 0).sum())
         sentences += [
             (
-                f"worst+gap selects a better algorithm than average in {better} of {len(pairs)} "
-                f"cases, a worse one in {worse} and an equally good one in "
+                f"{first.title} selects a better algorithm than {other.title} in {better} of "
+                f"{len(pairs)} cases, a worse one in {worse} and an equally good one in "
                 f"{len(pairs) - better - worse}."
             ),
             (
@@ -392,16 +411,16 @@ def benchmark_interval_table(benchmark: Benchmark, statistics: Statistics) -> Ta
     """Compute confidence intervals of Spearman correlations and their difference, and chances of
     right selections.
     """
+    first, *others = benchmark.measures.compared
+    titles = [measure.title for measure in benchmark.measures.compared]
     columns = [
         Column(title, unit="correlation", help=f"Spearman of {title} with ideal")
-        for title in COMPARED.values()
+        for title in titles
     ]
-    columns += [
-        Column(
-            "difference", unit="correlation", help="worst+gap less average, over the same resamples"
-        )
-    ]
-    for title in COMPARED.values():
+    for other, column in _difference_columns(benchmark.measures).items():
+        help_text = f"{first.title} less {other}, over the same resamples"
+        columns.append(Column(column, unit="correlation", help=help_text))
+    for title in titles:
         help_text = (
             f"probability that the one selected by {title} is truly best, over resampled "
             "algorithms and seeds"
@@ -414,19 +433,13 @@ def benchmark_interval_table(benchmark: Benchmark, statistics: Statistics) -> Ta
         except MeasureError as problem:
             lines.append(line.values | entries([column.name for column in columns], str(problem)))
     frame = pd.DataFrame(lines)
-    above = int((frame["difference.low"] > 0).sum()) if "difference.low" in frame else 0
-    below = int((frame["difference.high"] < 0).sum()) if "difference.high" in frame else 0
     notes = [
         (
             f"[low, high]: {statistics.percent} bootstrap interval; algorithms and seeds are "
             f"resampled ({statistics.draws} times, percentiles), so it speaks of other algorithms "
             "and seeds like these, not of other environments."
         ),
-        (
-            f"The interval of the difference lies above 0 in {above} and below 0 in {below} of "
-            f"{len(lines)} settings; elsewhere these algorithms and seeds cannot tell the two "
-            "measures apart."
-        ),
+        *_on_differences(frame, benchmark.measures),
         (
             "P(best): share of the resamples in which the selected algorithm is truly best. A "
             "resample holds about two thirds of the algorithms, so the chance among all of them "
@@ -439,61 +452,88 @@ def benchmark_interval_table(benchmark: Benchmark, statistics: Statistics) -> Ta
     )
 
 
+def _difference_columns(measures: MeasureChoice) -> dict[str, str]:
+    """Map the title of each compared measure after the first -> the column of its difference."""
+    _, *others = [measure.title for measure in measures.compared]
+    columns = {title: f"difference to {title}" for title in others}
+    if others:
+        columns[others[0]] = "difference"
+    return columns
+
+
+def _on_differences(frame: pd.DataFrame, measures: MeasureChoice) -> list[str]:
+    """Count the settings in which an interval of a difference excludes 0."""
+    sentences = []
+    for place, (title, column) in enumerate(_difference_columns(measures).items()):
+        above, below = 0, 0
+        if f"{column}.low" in frame:
+            above = int((frame[f"{column}.low"] > 0).sum())
+            below = int((frame[f"{column}.high"] < 0).sum())
+        which = f" to {title}" if place else ""
+        sentences.append(
+            f"The interval of the difference{which} lies above 0 in {above} and below 0 in {below} "
+            f"of {len(frame)} settings; elsewhere these algorithms and seeds cannot tell the two "
+            "measures apart."
+        )
+    return sentences
+
+
 def _intervals(
     line: BenchmarkLine, table_seed: tuple[object, ...], statistics: Statistics
 ) -> dict[str, Any]:
     """Compute the intervals of one setting; ``table_seed`` makes all of them see the same
     resamples.
     """
-    values = {
-        measure: matrix.to_numpy()
-        for measure, matrix in complete(line.studies, list(RANKED_BY)).items()
-    }
-    ideal, draws, level = values["ideal"], statistics.draws, statistics.level
+    measures = line.evaluation.measures
+    matrices = complete(line.studies, [measure.name for measure in measures.ranked])
+    values = {name: matrix.to_numpy() for name, matrix in matrices.items()}
+    ideal, draws, level = values[IDEAL], statistics.draws, statistics.level
     algorithms, seeds = ideal.shape
     if not seeds or algorithms < 3:
         raise MeasureError(
             f"{algorithms} algorithms have all measures for every seed; 3 or more are needed"
         )
     cells: dict[str, Any] = {}
-    for measure, title in COMPARED.items():
+    for measure in measures.compared:
+        of_measure = values[measure.name]
         rho = correlation_interval(
-            values[measure], ideal, statistics.rng(*table_seed), draws=draws, level=level
+            of_measure, ideal, statistics.rng(*table_seed), draws=draws, level=level
         )
-        chance = pick_probability(values[measure], ideal, statistics.rng(*table_seed), draws=draws)
-        cells |= interval_entry(title, rho, seeds)
-        cells |= entry(
-            f"P(best) {title}", None if math.isnan(chance) else chance, reason="too few candidates"
+        chance = pick_probability(of_measure, ideal, statistics.rng(*table_seed), draws=draws)
+        cells |= interval_entry(measure.title, rho, seeds)
+        known = None if math.isnan(chance) else chance
+        cells |= entry(f"P(best) {measure.title}", known, reason="too few candidates")
+    first, *others = measures.compared
+    columns = _difference_columns(measures)
+    for other in others:
+        difference = correlation_difference(
+            values[first.name],
+            values[other.name],
+            ideal,
+            statistics.rng(*table_seed),
+            draws=draws,
+            level=level,
         )
-    difference = correlation_difference(
-        values["worst_gap"],
-        values["average"],
-        ideal,
-        statistics.rng(*table_seed),
-        draws=draws,
-        level=level,
-    )
-    return cells | interval_entry("difference", difference, seeds)
+        cells |= interval_entry(columns[other.title], difference, seeds)
+    return cells
 
 
 def rankings(benchmark: Benchmark) -> tuple[dict[str, Ranking], str]:
     """Rank algorithms over the settings (each block: means over seeds): measure -> ranking, or why
     there is none.
     """
-    matrices = [complete(line.studies, list(RANKED_BY)) for line in benchmark.lines]
-    usable = [by_measure for by_measure in matrices if len(by_measure["ideal"]) > 2]
-    common = (
-        sorted(set.intersection(*(set(by_measure["ideal"].index) for by_measure in usable)))
-        if usable
-        else []
-    )
+    names = [measure.name for measure in benchmark.measures.ranked]
+    matrices = [complete(line.studies, names) for line in benchmark.lines]
+    usable = [by_measure for by_measure in matrices if len(by_measure[IDEAL]) > 2]
+    indices = [set(by_measure[IDEAL].index) for by_measure in usable]
+    common = sorted(set.intersection(*indices)) if indices else []
     if len(common) < 3 or len(usable) < 2:
         return {}, (
             f"{len(common)} algorithms are complete in {len(usable)} settings; "
             "ranks need 3 or more algorithms in 2 or more"
         )
     ranked = {}
-    for measure in RANKED_BY:
+    for measure in names:
         blocks = np.array(
             [by_measure[measure].loc[common].to_numpy().mean(axis=1) for by_measure in usable]
         )
@@ -505,28 +545,30 @@ def rankings(benchmark: Benchmark) -> tuple[dict[str, Ranking], str]:
 
 
 def benchmark_rank_table(benchmark: Benchmark) -> Table:
-    """List the mean rank of every algorithm over the settings, by ideal, worst+gap and average."""
+    """List the mean rank of every algorithm over the settings, by the ideal and each compared
+    measure.
+    """
     ranked, reason = rankings(benchmark)
     columns = [
         Column("algorithm", key=True),
-        *(Column(m, f"rank by {t}", "rank") for m, t in RANKED_BY.items()),
+        *(Column(m.name, f"rank by {m.title}", "rank") for m in benchmark.measures.ranked),
     ]
     title = "Mean rank over settings"
     if not ranked:
         return table([], "suite_ranks", title, columns, [f"Not computed: {reason}."])
-    blocks = ranked["ideal"].test.blocks
+    blocks = ranked[IDEAL].test.blocks
     lines = []
-    for algorithm in ranked["ideal"].order:
+    for algorithm in ranked[IDEAL].order:
         cells: dict[str, Any] = {"algorithm": algorithm}
-        for measure, ranking in ranked.items():
-            cells |= entry(
-                measure, ranking.ranks[algorithm], n=blocks, best=algorithm == ranking.leader
-            )
+        for name, ranking in ranked.items():
+            leads = algorithm == ranking.leader
+            cells |= entry(name, ranking.ranks[algorithm], n=blocks, best=leads)
         lines.append(cells)
     notes = [
         f"1 is the lowest error; a block is one of {blocks} settings, errors are means over seeds."
     ]
-    notes += [f"{RANKED_BY[measure]}: {_verdict(ranking)}" for measure, ranking in ranked.items()]
+    for measure in benchmark.measures.ranked:
+        notes.append(f"{measure.title}: {_verdict(ranked[measure.name])}")
     notes.append(
         "The settings share their images, so the tests see more blocks than there is evidence."
     )
@@ -547,201 +589,3 @@ def _verdict(ranking: Ranking) -> str:
         f"{ranking.alpha:g}): {ranking.first} is separated from {ranking.separated} of "
         f"{len(ranking.ranks) - 1} others."
     )
-
-
-def benchmark_published_tables(benchmark: Benchmark) -> list[Table]:
-    """Build a table beside each published one (the paper's Tables 1 to 6) that holds a setting of
-    this benchmark.
-    """
-    if benchmark.identity["base"] == "digits":  # the 8 x 8 ones, which stand in for MNIST
-        return []
-    papers = [
-        paper
-        for paper in map(published, names())
-        if paper.match and paper.quantity == "correlation"
-    ]
-    tables = [_comparison(benchmark, paper) for paper in papers]
-    tables += [
-        _terms_beside(benchmark, published(TERMS)),
-        _selections_beside(benchmark, published(SELECTED)),
-    ]
-    return [table for table in tables if table is not None]
-
-
-def _terms_beside(benchmark: Benchmark, paper: Published) -> Table | None:
-    """Compare correlations of worst and gap alone and of both, means over settings, with the
-    paper's Table 5.
-    """
-    shown = {measure: SHOWN[measure] for measure in ("worst", "gap", "worst_gap")}
-    lines: list[dict[str, Any]] = []
-    for coefficient in COEFFICIENTS:
-        theirs = paper.values.get(f"{coefficient.lower()}/{benchmark.identity['dataset']}")
-        if theirs is None:
-            return None
-        lines.append({"coefficient": coefficient})
-        for measure, title in shown.items():
-            correlations = [line.correlations[coefficient, measure] for line in benchmark.lines]
-            levels = [mean(list(rho.values())) for rho, _ in correlations if rho]
-            lines[-1] |= over_seeds(
-                f"{title} ours", levels, len(benchmark.lines), correlations[0][1]
-            )
-            lines[-1] |= entry(f"{title} paper", theirs[measure].mean)
-    pairs = [
-        (f"{title} {side}", paper.source if side == "paper" else "")
-        for title in shown.values()
-        for side in _WHOSE
-    ]
-    columns = [
-        Column("coefficient", key=True),
-        *(Column(name, unit="correlation", help=text) for name, text in pairs),
-    ]
-    notes = [
-        (
-            f"Ours: mean ± standard deviation over {len(benchmark.lines)} settings. Paper: "
-            f"{paper.source}; {paper.note}."
-        )
-    ]
-    return table(lines, "published_terms", f"Beside the paper: {paper.title}", columns, notes)
-
-
-def _selections_beside(benchmark: Benchmark, paper: Published) -> Table | None:
-    """Compare the algorithms selected on the mean over seeds and seed by seed with those of the
-    paper's Table 6.
-    """
-    lines = []
-    for line in benchmark.lines:
-        if theirs := paper.words.get(_row(line, paper)):
-            lines.append({**line.values, "N": line.count})
-            for measure, title in RANKED_BY.items():
-                seeds = [
-                    " = ".join(line.selections[measure, seed].names) or "-" for seed in line.seeds
-                ]
-                chosen = line.selections[measure, None].names
-                agrees = theirs[f"seed_average_{measure}"] in chosen
-                lines[-1] |= entry(
-                    f"{title} ours",
-                    " = ".join(chosen) or None,
-                    best=agrees,
-                    flag=f"({', '.join(seeds)})",
-                )
-                words = ", ".join(theirs[f"seed_{seed}_{measure}"] for seed in range(3))
-                lines[-1] |= entry(
-                    f"{title} paper", theirs[f"seed_average_{measure}"], flag=f"({words})"
-                )
-    if not lines:
-        return None
-    columns = [Column(f"{title} {side}") for title in RANKED_BY.values() for side in _WHOSE]
-    agreeing = sum(
-        bool(line.get(f"{title} ours.best")) for line in lines for title in RANKED_BY.values()
-    )
-    notes = [
-        (
-            "On the mean over seeds, and in brackets for each. The mean selects the paper's "
-            f"algorithm in {agreeing} of {len(lines) * len(RANKED_BY)} cases (bold). Paper: "
-            f"{paper.source}."
-        )
-    ]
-    return _table(
-        benchmark, lines, "published_selections", f"Beside the paper: {paper.title}", columns, notes
-    )
-
-
-def _comparison(benchmark: Benchmark, paper: Published) -> Table | None:
-    rows = [(line, row) for line in benchmark.lines if (row := _row(line, paper)) in paper.values]
-    if not rows:
-        return None
-    columns = []
-    for name in COEFFICIENTS:
-        for shown in COMPARED.values():
-            title = f"{name} {shown}"
-            columns += [
-                Column(f"{title} ours", unit="correlation", help=f"{name}: {shown} with ideal"),
-                Column(f"{title} paper", unit="correlation", help=paper.source),
-                Column(f"{title} difference", unit="correlation", help="ours less the paper's"),
-                Column(f"{title}: values", help="whether the interval of the difference holds 0"),
-            ]
-        columns.append(
-            Column(
-                f"{name}: worst+gap ahead", help="whose worst+gap has the higher mean correlation"
-            )
-        )
-    lines, orders = [], []
-    for line, row in rows:
-        cells: dict[str, Any] = {**line.values, "N": line.count}
-        for name in COEFFICIENTS:
-            means: dict[str, tuple[float | None, float]] = {}
-            for measure, shown in COMPARED.items():
-                title = f"{name} {shown}"
-                rho, reason = line.correlations[name, measure]
-                theirs = paper.values[row][f"{name.lower()}_{measure}"]
-                cells |= over_seeds(f"{title} ours", [*rho.values()], len(line.seeds), reason)
-                cells |= entry(f"{title} paper", theirs.mean, std=theirs.error)
-                cells |= _difference(title, cells, theirs, paper.seeds)
-                means[measure] = cells[f"{title} ours"], theirs.mean
-            orders.append(_ordering(means))
-            cells[f"{name}: worst+gap ahead"] = orders[-1]
-        lines.append(cells)
-    verdicts = [
-        line[f"{c} {shown}: values"]
-        for line in lines
-        for c in COEFFICIENTS
-        for shown in COMPARED.values()
-    ]
-    compared = [word for word in verdicts if word]
-    agreeing = sum(order in ("in both", "in neither") for order in orders)
-    notes = [
-        f"Paper: {paper.source}; {paper.note}.",
-        (
-            f"Values: {compared.count(AGREES)} of {len(compared)} that can be compared agree: the "
-            "95% interval of ours less the paper's holds 0 (Welch's, from means and standard "
-            "deviations over seeds; each is judged by itself). Over a few seeds it is wide, so to "
-            "agree is not to be equal."
-        ),
-        (
-            "Ordering: on whether worst+gap is ahead of the average measure, the means say the "
-            f"same in {agreeing} of {len(orders)} cells. The same ordering does not make the "
-            "values agree."
-        ),
-    ]
-    title = "Rank correlation with the ideal measure beside the paper's"
-    return _table(benchmark, lines, "suite_published", title, columns, notes)
-
-
-def _row(line: BenchmarkLine, paper: Published) -> str:
-    """Format the name of a setting's row in the paper's table; empty where a key is not of this
-    dataset.
-    """
-    identity = line.setting.identity
-    try:
-        return paper.match.format(**{"dataset": identity["dataset"], **identity["variant"]})
-    except KeyError:
-        return ""
-
-
-def _difference(title: str, cells: Mapping[str, Any], theirs: Value, seeds: int) -> dict[str, Any]:
-    """Compute ours less theirs with its interval, and whether that holds 0; or the reason why there
-    is none.
-    """
-    rho = cells[f"{title} ours"]
-    columns = [f"{title} difference", f"{title}: values"]
-    if rho is None:
-        return entries(columns, cells[f"{title} ours.reason"])
-    ours = Sample(rho, cells.get(f"{title} ours.std"), cells[f"{title} ours.n"])
-    try:
-        difference = compatible(ours, Sample(theirs.mean, theirs.error, seeds))
-    except MeasureError as problem:
-        return entries(columns, str(problem))
-    return {
-        **interval_entry(columns[0], difference),
-        columns[1]: DIFFERS if difference.excludes_zero else AGREES,
-    }
-
-
-def _ordering(means: Mapping[str, tuple[float | None, float]]) -> str:
-    """Say whether worst+gap has the higher mean correlation, here and in the paper."""
-    (ours, theirs), (our_average, their_average) = means["worst_gap"], means["average"]
-    ahead_in_paper = theirs > their_average
-    if ours is None or our_average is None:
-        return "paper only" if ahead_in_paper else "not in the paper"
-    words = {(True, True): "in both", (True, False): "ours only", (False, True): "paper only"}
-    return words.get((ours > our_average, ahead_in_paper), "in neither")

@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from dgbench.errors import ConfigError
+from dgbench.plan.measures import IDEAL, MeasureChoice
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.evaluation import Evaluation, Setting
 from dgbench.reports.labels import setting_titles, slug, sortable
@@ -28,8 +29,6 @@ from dgbench.reports.over_seeds import (
 )
 from dgbench.reports.reading.collect import ADVICE
 
-#: the practical measures in the paper's order and words
-SHOWN = {"worst_gap": "worst+gap", "average": "average", "worst": "worst only", "gap": "gap only"}
 _FORM = keys(Role.FORM)  # what the settings of one benchmark may differ in
 
 
@@ -60,28 +59,28 @@ class BenchmarkLine:
 
     @cached_property
     def correlations(self) -> dict[tuple[str, str], tuple[dict[int, float], str]]:
-        """Coefficient and measure -> rank correlation with the ideal one by seed, and why one is
-        missing.
+        """Coefficient and name of a measure -> rank correlation with the ideal one by seed, and why
+        one is missing.
 
-        The measures are those of :data:`SHOWN`; a setting without any ideal error says why.
+        A setting without any ideal error says why.
         """
-        ideal, absence = self.studies["ideal"], ""
-        if not ideal.notna().any():
-            texts = self.studies["ideal.reason"]
-            absence = next(
-                (text for text in texts if isinstance(text, str) and text), "no ideal errors"
-            )
-        return {
-            (coefficient, measure): (rho, absence or next(iter(reason_of.values()), ""))
-            for coefficient in COEFFICIENTS
-            for measure in SHOWN
-            for rho, reason_of in [correlations(self.studies, measure, coefficient)]
-        }
+        absence = ""
+        if not self.studies[IDEAL].notna().any():
+            texts = self.studies[f"{IDEAL}.reason"]
+            said = (text for text in texts if isinstance(text, str) and text)
+            absence = next(said, "no ideal errors")
+        by_measure = {}
+        for coefficient in COEFFICIENTS:
+            for measure in self.evaluation.measures.computed:
+                rho, reason_of = correlations(self.studies, measure.name, coefficient)
+                reason = absence or next(iter(reason_of.values()), "")
+                by_measure[coefficient, measure.name] = rho, reason
+        return by_measure
 
     @cached_property
     def selections(self) -> dict[tuple[str, int | None], Chosen]:
-        """Measure and seed (None: on the mean over seeds) -> what it selects."""
-        return selections(self.studies, ["ideal", *SHOWN])
+        """Name of a measure and seed (None: on the mean over seeds) -> what it selects."""
+        return selections(self.studies, [m.name for m in self.evaluation.measures.computed])
 
     def label(self, without: str | None = None) -> str:
         """Format the values as ``ratio=3, scale=1``, less the axis ``without``; empty when nothing
@@ -114,6 +113,11 @@ class Benchmark:
     def studies(self) -> pd.DataFrame:
         """The studies of all its settings."""
         return pd.concat([line.studies for line in self.lines], ignore_index=True)
+
+    @property
+    def measures(self) -> MeasureChoice:
+        """The measures of its tables."""
+        return self.lines[0].evaluation.measures
 
     @property
     def seeds(self) -> list[int]:

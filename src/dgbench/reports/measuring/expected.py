@@ -11,76 +11,82 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dgbench.analysis import MEASURES
-from dgbench.analysis.expected import MOST_ENVIRONMENTS, RAISED_BY_NOISE, Expected, expected
+from dgbench.analysis import Measure
+from dgbench.analysis.expected import MOST_ENVIRONMENTS, Expected, expected
+from dgbench.errors import MeasureError
 from dgbench.reports.evaluation import Evaluation
 from dgbench.reports.over_seeds import by_seed, line_values, means, standard_deviation
 from dgbench.reports.standing import counted
 from dgbench.reports.tables import Column, Table, entry, interval_entry, percent, table
 
-#: the column beside worst+gap, and its title
-OF_MEANS = "worst_gap_of_means"
-OF_MEANS_TITLE = "of mean errors"
 _MOST_NAMED = 3
 
 Estimates = Mapping[str, Expected]  #: algorithm -> estimate
 
 
-def expected_measures(evaluation: Evaluation, measure: str) -> dict[str, Expected]:
+def role_of(measure: Measure) -> str:
+    """Return the role, in ``errors`` of an evaluation, of the errors that a measure needs."""
+    return "everywhere" if measure.needs == "everywhere" else "held_out"
+
+
+def expected_measures(evaluation: Evaluation, measure: Measure) -> dict[str, Expected]:
     """Estimate a measure of expected errors for each algorithm of one setting.
 
     Args:
         evaluation: of one setting.
-        measure: a key of :data:`~dgbench.analysis.expected.RAISED_BY_NOISE`.
+        measure: of runs.
 
     Returns:
         Algorithm -> estimate, of those that have the measure in some seed. Seeds without it are
         left out.
     """
-    role = "everywhere" if measure == "ideal" else "held_out"
     errors = evaluation.errors
-    errors = errors[(errors["role"] == role) & errors["error"].notna()]
-    has_measure = evaluation.studies[evaluation.studies[measure].notna()]
+    errors = errors[(errors["role"] == role_of(measure)) & errors["error"].notna()]
+    has_measure = evaluation.studies[evaluation.studies[measure.name].notna()]
     seeds_of = {str(name): set(lines["seed"]) for name, lines in has_measure.groupby("algorithm")}
     estimates = {}
     for name, lines in errors.groupby("algorithm", sort=True):
         lines = lines[lines["seed"].isin(seeds_of.get(str(name), set()))]
-        if len(lines):
-            matrix = lines.pivot(index="seed", columns="env", values="error").dropna(axis=1)
+        if not len(lines):
+            continue
+        # environments in the order in which a study lists them, which a measure may weigh
+        order = list(dict.fromkeys(lines["env"]))
+        matrix = lines.pivot(index="seed", columns="env", values="error")[order].dropna(axis=1)
+        try:
             estimates[str(name)] = expected(matrix.to_numpy(), measure)
+        except MeasureError:  # it fails for the mean errors alone
+            continue
     return estimates
 
 
-def of_means_column() -> Column:
-    """Describe the column of worst+gap of mean errors."""
-    help_text = (
-        "worst+gap of the mean errors over seeds: estimates that of the expected errors, while "
-        "worst+gap beside it is the mean over training runs, which the noise of seeds raises"
-    )
-    return Column(OF_MEANS, OF_MEANS_TITLE, "percent", help_text)
+def of_means_cells(
+    column: str, estimates: Estimates, order: Sequence[str], reason: str
+) -> pd.DataFrame:
+    """Fill a column of measures of mean errors for the algorithms of a table.
 
-
-def of_means_cells(estimates: Estimates, order: Sequence[str]) -> pd.DataFrame:
-    """Fill the column for the algorithms of a table."""
-    reason = "no worst+gap"
-    cells = [
-        entry(OF_MEANS, estimates[name].value)
-        if name in estimates
-        else entry(OF_MEANS, reason=reason)
-        for name in order
-    ]
+    Args:
+        column: its name.
+        estimates: of the measure.
+        order: the algorithms.
+        reason: why one has none.
+    """
+    cells = []
+    for name in order:
+        value = estimates[name].value if name in estimates else None
+        cells.append(entry(column, value, reason=reason))
     return pd.DataFrame(cells, index=list(order))
 
 
-def noise_sentences(studies: pd.DataFrame, estimates: Estimates) -> list[str]:
-    """Say where seed noise raises worst+gap by more than a standard error, or changes who comes
+def noise_sentences(studies: pd.DataFrame, measure: Measure, estimates: Estimates) -> list[str]:
+    """Say where seed noise raises a measure by more than a standard error, or changes who comes
     first.
 
     Args:
         studies: of one setting.
-        estimates: of worst+gap.
+        measure: of runs.
+        estimates: of it.
     """
-    values = by_seed(studies, "worst_gap")
+    values = by_seed(studies, measure.name)
     level = means(values)
     raised = []
     for name, estimate in estimates.items():
@@ -97,29 +103,32 @@ def noise_sentences(studies: pd.DataFrame, estimates: Estimates) -> list[str]:
         ]
         more = f" and {len(raised) - len(shown)} more" if len(raised) > len(shown) else ""
         sentences.append(
-            "Seed noise raises worst+gap by more than its standard error: "
+            f"Seed noise raises {measure.title} by more than its standard error: "
             f"{', '.join(shown)}{more}."
         )
     moved = _moved(level, {name: estimate.value for name, estimate in estimates.items()})
     if moved:
         sentences.append(
-            f"Another place by worst+gap of mean errors: {counted(moved, _MOST_NAMED)}."
+            f"Another place by {measure.title} of mean errors: {counted(moved, _MOST_NAMED)}."
         )
     return sentences
 
 
 def _moved(level: Mapping[str, float], of_means: Mapping[str, float]) -> list[str]:
     """List the algorithms whose place changes, with both places."""
-    places = [
-        {name: place for place, name in enumerate(sorted(values, key=values.__getitem__), start=1)}
-        for values in ({name: level[name] for name in of_means}, of_means)
-    ]
-    before, after = places
+    before = _places({name: level[name] for name in of_means})
+    after = _places(of_means)
     return [
         f"{name} ({before[name]} to {after[name]})"
         for name in sorted(before, key=before.__getitem__)
         if before[name] != after[name]
     ]
+
+
+def _places(values: Mapping[str, float]) -> dict[str, int]:
+    """Map each algorithm to its place, 1 for the lowest value."""
+    order = sorted(values, key=values.__getitem__)
+    return {name: place for place, name in enumerate(order, start=1)}
 
 
 def expected_table(evaluation: Evaluation) -> Table:
@@ -137,9 +146,10 @@ def expected_table(evaluation: Evaluation) -> Table:
         Column("still too high by", unit="points", help="bias of the second, by the jackknife"),
     ]
     lines: list[dict[str, Any]] = []
-    for measure in RAISED_BY_NOISE:
+    raised = [measure for measure in evaluation.measures.of_runs if not measure.is_mean]
+    for measure in raised:
         for name, estimate in expected_measures(evaluation, measure).items():
-            line: dict[str, Any] = {"algorithm": name, "measure": MEASURES[measure]}
+            line: dict[str, Any] = {"algorithm": name, "measure": measure.title}
             line |= entry("of a run", estimate.of_a_run)
             if estimate.interval is None:
                 line |= entry("of mean errors", estimate.value)

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import cycle
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dgbench.analysis.accuracy import mean
+from dgbench.plan.measures import IDEAL, MeasureChoice
 from dgbench.reports.chance import BLIND_GUESS, Chance
 from dgbench.reports.document import Figure
 from dgbench.reports.evaluation import Evaluation
 from dgbench.reports.labels import sortable
-from dgbench.reports.measuring.benchmark_tables import RANKED_BY, rankings
+from dgbench.reports.measuring.benchmark_tables import rankings
 from dgbench.reports.measuring.benchmarks import Benchmark, BenchmarkLine
-from dgbench.reports.measuring.tables import COMPARED
 from dgbench.reports.over_seeds import (
     Ranking,
     algorithms_of,
@@ -56,27 +58,26 @@ _APART = 1.0
 Colors = Mapping[str, str]  #: highlighted algorithm -> color
 
 
-def highlighted(studies: pd.DataFrame, baseline: str) -> dict[str, str]:
+def highlighted(studies: pd.DataFrame, baseline: str, measures: MeasureChoice) -> dict[str, str]:
     """Choose the color of each highlighted algorithm: all of them where they are few.
 
-    Of many: the baseline, then those with the lowest ideal error, worst+gap and average error of
-    some setting, then the next ones by worst+gap; the rest is drawn gray.
+    Of many: the baseline, then those with the lowest value of some setting by the ideal and by each
+    compared measure, then the next ones by the first compared measure; the rest is drawn gray.
 
     Args:
         studies: of one setting or of a benchmark, whose figures then share their colors.
         baseline: an algorithm that is always in color.
+        measures: of its tables.
     """
-    levels = (
-        studies.astype(dict.fromkeys(RANKED_BY, "float64"))
-        .groupby(["setting", "algorithm"])[list(RANKED_BY)]
-        .mean()
-    )
-    leaders = [
-        key[1]
-        for measure in RANKED_BY
-        for key in levels[measure].dropna().groupby("setting").idxmin()
-    ]
-    next_ones = levels["worst_gap"].groupby("algorithm").mean().sort_values(kind="stable").index
+    ranked = [measure.name for measure in measures.ranked]
+    values = studies.astype(dict.fromkeys(ranked, "float64"))
+    levels = values.groupby(["setting", "algorithm"])[ranked].mean()
+    leaders: list[str] = []
+    for name in ranked:
+        lowest = levels[name].dropna().groupby("setting").idxmin()
+        leaders += [algorithm for _, algorithm in lowest]
+    first = levels[measures.compared[0].name]
+    next_ones = first.groupby("algorithm").mean().sort_values(kind="stable").index
     return colored(algorithms_of(studies), [baseline, *leaders, *next_ones])
 
 
@@ -357,12 +358,13 @@ def _sized_panels(
     """Draw one panel per value of the other axes, a curve per measure; None where there is nothing
     to draw.
     """
-    groups = {
-        label: (lines, curves)
-        for label, lines in benchmark.by_size().items()
-        for curves in [{measure: curve(lines, measure) for measure in COMPARED}]
-        if any(any(points.values()) for points in curves.values())
-    }
+    styles = styles_of(benchmark.measures)
+    compared = {measure.name: measure.title for measure in benchmark.measures.compared}
+    groups = {}
+    for label, lines in benchmark.by_size().items():
+        curves = {name: curve(lines, name) for name in compared}
+        if any(any(points.values()) for points in curves.values()):
+            groups[label] = lines, curves
     if not groups:
         return None
     columns = min(_COLUMNS, len(groups))
@@ -374,7 +376,7 @@ def _sized_panels(
                 places = [x for x, values in points.items() if values]
                 center = np.array([mean(points[x]) for x in places])
                 band = np.array([standard_deviation(points[x]) or 0.0 for x in places])
-                color, marker, style = MEASURE_STYLE[measure]
+                color, marker, style = styles[measure]
                 axes.plot(
                     places,
                     center,
@@ -382,7 +384,7 @@ def _sized_panels(
                     marker=marker,
                     linestyle=style,
                     linewidth=1.8,
-                    label=COMPARED[measure],
+                    label=compared[measure],
                 )
                 if band.any():
                     low, high = np.maximum(0.0, center - band), center + band
@@ -406,6 +408,19 @@ def _sized_panels(
         return finish(drawn, name, title, caption)
 
 
+def styles_of(measures: MeasureChoice) -> dict[str, tuple[str, str, Any]]:
+    """Choose color, marker and dashes of each compared measure; a measure that has none of its own
+    gets what no other one has.
+    """
+    compared = [measure.name for measure in measures.compared]
+    styles = {name: MEASURE_STYLE[name] for name in compared if name in MEASURE_STYLE}
+    taken = {color for color, _, _ in MEASURE_STYLE.values()}
+    colors = cycle([color for color in COLORS if color not in taken])
+    for name, color, marker in zip(compared, colors, cycle("^DvP"), strict=False):
+        styles.setdefault(name, (color, marker, (0, (1, 1.5))))
+    return styles
+
+
 def _legend_below(drawn: Any, axes: Any) -> None:
     handles, labels = axes.get_legend_handles_labels()
     drawn.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
@@ -420,11 +435,11 @@ def baseline_figures(benchmark: Benchmark, baseline: str) -> list[Figure]:
     """
 
     def draw(lines: Sequence[BenchmarkLine], name: str, suffix: str) -> Figure | None:
-        best_of = {line.label(): line.selections["ideal", None].names for line in lines}
+        best_of = {line.label(): line.selections[IDEAL, None].names for line in lines}
         shown = [
             line
             for line in lines
-            if best_of[line.label()] and line_values(by_seed(line.studies, "ideal"), baseline)
+            if best_of[line.label()] and line_values(by_seed(line.studies, IDEAL), baseline)
         ]
         if not shown:
             return None
@@ -440,17 +455,16 @@ def baseline_figures(benchmark: Benchmark, baseline: str) -> list[Figure]:
             (label_of(baseline), [baseline] * len(shown), "s"),
             ("best by ideal", best, "o"),
         )
-        with canvas(name, 5.6, 3.1) as drawn:
-            panels = drawn.subplots(1, 3, sharey=True)
-            for axes, letter, (measure, title) in zip(
-                panels, "abc", RANKED_BY.items(), strict=True
-            ):
+        ranked = benchmark.measures.ranked
+        with canvas(name, 0.5 + 1.7 * len(ranked), 3.1) as drawn:
+            panels = drawn.subplots(1, len(ranked), sharey=True)
+            for axes, letter, measure in zip(panels, ascii_lowercase, ranked, strict=False):
                 for (label, algorithms, marker), color, offset in zip(
                     drawn_as, COLORS, (-0.12, 0.12), strict=False
                 ):
                     pairs = zip(shown, algorithms, strict=True)
                     values = [
-                        line_values(by_seed(line.studies, measure), algorithm)
+                        line_values(by_seed(line.studies, measure.name), algorithm)
                         for line, algorithm in pairs
                     ]
                     x = [index + offset for index, seed_values in enumerate(values) if seed_values]
@@ -462,7 +476,7 @@ def baseline_figures(benchmark: Benchmark, baseline: str) -> list[Figure]:
                     )  # fmt: skip
                 for level in levels:
                     axes.axhline(level, label=BLIND_GUESS, **DASHED)
-                axes.set_title(f"({letter}) {title}")
+                axes.set_title(f"({letter}) {measure.title}")
                 axes.set_xticks(
                     range(len(shown)), ticks, rotation=30 if max(map(len, ticks)) > 4 else 0
                 )
@@ -495,10 +509,13 @@ def scatter_figures(benchmark: Benchmark) -> list[Figure]:
     """
 
     def draw(lines: Sequence[BenchmarkLine], name: str, suffix: str) -> Figure | None:
-        studies = 100 * pd.concat([line.studies[["ideal", *COMPARED]] for line in lines]).astype(
-            "float64"
-        )
-        points = {measure: studies[["ideal", measure]].dropna().to_numpy() for measure in COMPARED}
+        ranked = [measure.name for measure in benchmark.measures.ranked]
+        values = pd.concat([line.studies[ranked] for line in lines])
+        studies = 100 * values.astype("float64")
+        points = {
+            measure.name: studies[[IDEAL, measure.name]].dropna().to_numpy()
+            for measure in benchmark.measures.compared
+        }
         all_points = np.concatenate(list(points.values()))
         if not len(all_points):
             return None
@@ -509,15 +526,16 @@ def scatter_figures(benchmark: Benchmark) -> list[Figure]:
         with canvas(name, 6.0, 4.2) as drawn:
             axes = drawn.add_subplot(xlim=(left, right), ylim=(bottom, top))
             ends = {}
-            for measure, title in COMPARED.items():
-                color, marker, _ = MEASURE_STYLE[measure]
-                x, y = points[measure].T
+            styles = styles_of(benchmark.measures)
+            for measure in benchmark.measures.compared:
+                color, marker, _ = styles[measure.name]
+                x, y = points[measure.name].T
                 axes.plot(
                     x, y, marker=marker, color=color, linestyle="", markersize=5, alpha=0.6, mew=0
                 )
                 if len(x):
-                    rightmost = sorted(points[measure].tolist())[-len(x) // 5 :]
-                    ends[title] = (right, mean([value for _, value in rightmost]))
+                    rightmost = sorted(points[measure.name].tolist())[-len(x) // 5 :]
+                    ends[measure.title] = (right, mean([value for _, value in rightmost]))
             low, high = max(left, bottom), min(right, top)
             if low < high:
                 axes.plot([low, high], [low, high], color=INK, linewidth=1, linestyle=(0, (4, 3)))
@@ -547,7 +565,7 @@ def scatter_figures(benchmark: Benchmark) -> list[Figure]:
             end_labels(
                 axes,
                 ends,
-                {title: MEASURE_STYLE[measure][0] for measure, title in COMPARED.items()},
+                {m.title: styles[m.name][0] for m in benchmark.measures.compared},
             )
             caption = (
                 f"{max(map(len, points.values()))} points per measure: one per algorithm, seed "
@@ -574,7 +592,7 @@ def rank_figures(benchmark: Benchmark) -> list[Figure]:
         rank_diagram(
             ranking,
             f"ranks_{measure}_{benchmark.name}",
-            f"Ranks by {RANKED_BY[measure]} over settings",
+            f"Ranks by {benchmark.measures.named(measure).title} over settings",
             f"Mean rank over {ranking.test.blocks} settings, 1 is the lowest error.",
         )
         for measure, ranking in ranked.items()

@@ -8,22 +8,21 @@ all of these.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
 
 import pandas as pd
 
 from dgbench.analysis import Statistics
 from dgbench.analysis.selection import Selection
 from dgbench.phases import tracked
-from dgbench.plan.needs import Need, where
+from dgbench.plan.measures import IDEAL
 from dgbench.plan.settings import FileName, Name
 from dgbench.records.rows import Role, keys
 from dgbench.reports.chance import beaten
 from dgbench.reports.document import (
     Document,
     Figure,
-    Report,
+    ReportOfMeasures,
     Section,
     check_algorithm,
     leads,
@@ -34,14 +33,13 @@ from dgbench.reports.document import (
 from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.labels import network_text, variant_text
 from dgbench.reports.measuring.benchmark_tables import (
-    RANKED_BY,
-    benchmark_published_tables,
     benchmark_tables,
     correct_selections,
     overview_table,
     rankings,
 )
 from dgbench.reports.measuring.benchmarks import Benchmark, benchmark_of_one, benchmarks
+from dgbench.reports.measuring.beside_paper import benchmark_published_tables
 from dgbench.reports.measuring.figures import (
     asymptotic_figure,
     baseline_figures,
@@ -52,7 +50,7 @@ from dgbench.reports.measuring.figures import (
     rank_figures,
     scatter_figures,
 )
-from dgbench.reports.measuring.tables import COMPARED, WORDS, noise_notes, setting_tables
+from dgbench.reports.measuring.tables import WORDS, noise_notes, setting_tables
 from dgbench.reports.over_seeds import (
     algorithms_of,
     by_seed,
@@ -68,7 +66,6 @@ from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.resolution import no_verdict
 from dgbench.reports.standing import judge
 from dgbench.reports.tables import decimal, percent
-from dgbench.validation import Switch
 
 
 def benchmark_sections(
@@ -84,17 +81,17 @@ def benchmark_sections(
     for benchmark in tracked(
         benchmarks, "statistics over all settings", len(benchmarks), "datasets"
     ):
-        name, heading = (
-            f"suite_{benchmark.name}",
-            f"{benchmark.title}: {len(benchmark.lines)} settings",
-        )
+        name = f"suite_{benchmark.name}"
+        heading = f"{benchmark.title}: {len(benchmark.lines)} settings"
         if benchmark.refused:
             problems.append(Problem("settings kept apart", benchmark.title, benchmark.refused))
             sections.append(Section(name, heading, facts=[("no common tables", benchmark.refused)]))
             continue
         # first, since another process saves them meanwhile
         figures, omissions = _figures(benchmark, baseline)
-        tables, facts = benchmark_tables(benchmark, statistics), [*_facts(benchmark), *omissions]
+        beside_paper = benchmark_published_tables(benchmark)
+        tables = benchmark_tables(benchmark, statistics, beside_paper)
+        facts = [*_facts(benchmark), *omissions]
         sections.append(
             Section(name, heading, tables, figures, benchmark_answer(benchmark), facts=facts)
         )
@@ -124,7 +121,8 @@ def _figures(benchmark: Benchmark, baseline: str) -> tuple[list[Figure], list[tu
                 "no two sizes have both a practical measure and an ideal error",
             )
         )
-    curves = benchmark_curves(benchmark, highlighted(benchmark.studies, baseline))
+    colors = highlighted(benchmark.studies, baseline, benchmark.measures)
+    curves = benchmark_curves(benchmark, colors)
     return [
         *curves,
         *scattered,
@@ -148,16 +146,16 @@ def _facts(benchmark: Benchmark) -> list[tuple[str, str]]:
 
 
 def benchmark_answer(benchmark: Benchmark) -> list[str]:
-    """Say who ranks first by which measure, and how well worst+gap and average predict the truly
+    """Say who ranks first by which measure, and how well the compared measures predict the truly
     best algorithm.
     """
-    selected = [
-        (
-            f"by {COMPARED[measure]} in {right:.0f} of {number:.0f} (mean cost {percent(cost)} "
-            "points of ideal error)"
+    selected = []
+    for name, right, number, cost in correct_selections(benchmark).itertuples():
+        title = benchmark.measures.named(name).title
+        selected.append(
+            f"by {title} in {right:.0f} of {number:.0f} (mean cost {percent(cost)} points of "
+            "ideal error)"
         )
-        for measure, right, number, cost in correct_selections(benchmark).itertuples()
-    ]
     if not selected:
         return [
             (
@@ -180,14 +178,15 @@ def _ranked_first(benchmark: Benchmark) -> list[str]:
     ranked, _ = rankings(benchmark)
     if not ranked:
         return []
-    firsts = [
-        f"{ranking.firsts} by {RANKED_BY[name]} ({decimal(ranking.ranks[ranking.first], 1)})"
-        for name, ranking in ranked.items()
-    ]
+    picks = []
+    firsts = []
+    for name, ranking in ranked.items():
+        pick = f"{ranking.firsts} by {benchmark.measures.named(name).title}"
+        picks.append(pick)
+        firsts.append(f"{pick} ({decimal(ranking.ranks[ranking.first], 1)})")
     *counts, last_count = [str(ranking.separated) for ranking in ranked.values()]
-    ranking = ranked["ideal"]
+    ranking = ranked[IDEAL]
     blocks = f"over {ranking.test.blocks} settings"
-    picks = [f"{ranking.firsts} by {RANKED_BY[name]}" for name, ranking in ranked.items()]
     head = f"Measures disagree {blocks}: first is {', '.join(picks)}."
     if len({ranking.firsts for ranking in ranked.values()}) == 1:
         head = f"{ranking.firsts} ranks first by every measure {blocks}."
@@ -206,17 +205,19 @@ _MOST_GROUPS = 4
 
 
 def measures_answer(evaluation: Evaluation) -> list[str]:
-    """Say who has the lowest worst+gap (or average error), whether that is decided, and the same of
-    the ideal.
+    """Say who has the lowest value of the measure that ranks, whether that is decided, and the same
+    of the ideal.
     """
-    if unjudged := no_verdict(evaluation.settings[0].identity):
+    unjudged = no_verdict(evaluation.settings[0].identity)
+    if unjudged:
         return unjudged
     studies = evaluation.studies
-    measure, title = ranked_by(studies)
+    measure = ranked_by(studies, evaluation.measures)
+    title = measure.in_prose
     names = algorithms_of(studies)
-    values = by_seed(studies, measure)
+    values = by_seed(studies, measure.name)
     if len(values) < 2:
-        return [too_few(names, len(values), "results"), *_by_seeds(studies, measure)]
+        return [too_few(names, len(values), "results"), *_by_seeds(studies, measure.name)]
     verdict = judge(values, absent=names)
     if verdict is None:
         return []
@@ -228,13 +229,16 @@ def measures_answer(evaluation: Evaluation) -> list[str]:
         quantity = f"lowest {title}"
         head = f"{verdict.leaders.sentence(quantity, errors, 'error', trained_on_one)}."
     else:
-        head = verdict.headline(title, truly=selections(studies, ["ideal"])["ideal", None].names)
+        truly = selections(studies, [IDEAL])[IDEAL, None].names
+        head = verdict.headline(title, truly=truly)
     level = means(values)[verdict.leader]
     numbers = verdict.numbers(title, level)
     apart = f" {verdict.apart()}" if verdict.rivals else ""
-    answer = [head, f"{numbers}.{apart}", *_by_seeds(studies, measure), *_truth(evaluation)]
+    answer = [head, f"{numbers}.{apart}", *_by_seeds(studies, measure.name), *_truth(evaluation)]
     chance = evaluation.settings[0].chance
-    warning = beaten({verdict.leader: level}, chance.levels(measure), title) if chance else ""
+    warning = ""
+    if chance:
+        warning = beaten({verdict.leader: level}, chance.levels(measure.name), title)
     return [warning, *answer] if warning else answer
 
 
@@ -260,11 +264,11 @@ def _truth(evaluation: Evaluation) -> list[str]:
     costs.
     """
     studies = evaluation.studies
-    chosen = selections(studies, ["ideal", *COMPARED])
-    best = chosen["ideal", None].names
+    chosen = selections(studies, [measure.name for measure in evaluation.measures.ranked])
+    best = chosen[IDEAL, None].names
     if not best:
         return []
-    values = by_seed(studies, "ideal")
+    values = by_seed(studies, IDEAL)
     verdict = judge(values, absent=algorithms_of(studies))
     error = percent(means(values)[best[0]])
     if verdict is not None and verdict.decided:
@@ -273,12 +277,12 @@ def _truth(evaluation: Evaluation) -> list[str]:
         have = "has" if len(best) == 1 else "have"
         text = f"Over all environments {' = '.join(best)} {have} the lowest ideal error, {error}%"
     costs = []
-    for measure, title in COMPARED.items():
-        choice = chosen[measure, None]
+    for measure in evaluation.measures.compared:
+        choice = chosen[measure.name, None]
         if choice.cost is not None:
             names = " = ".join(choice.names)
             costs.append(
-                f"selecting by {title} ({names}) costs {percent(choice.cost)} points of it"
+                f"selecting by {measure.title} ({names}) costs {percent(choice.cost)} points of it"
             )
     apart = ""
     if verdict is not None and verdict.rivals and not verdict.decided:
@@ -291,35 +295,26 @@ def _truth(evaluation: Evaluation) -> list[str]:
 _MOST_OPEN = 3
 
 
-class MeasuresReport(Report):
+class MeasuresReport(ReportOfMeasures):
     """Builds the measure report.
 
     Args:
         baseline: algorithm that figures compare with the truly best one.
         size_axis: key that scales the number of given environments, e.g. ``scale``; None finds it.
         statistics: settings of the bootstrap.
-        wandb: log the finished report to Weights & Biases (done by the caller).
-        wandb_project: where it is logged; None takes ``WANDB_PROJECT``, or dgbench.
     """
 
     name: FileName = "measures"
     baseline: Name = "erm"
     size_axis: Name | None = None
     statistics: Statistics = Statistics()
-    wandb: Switch = False
-    wandb_project: Name | None = None
-    needs: ClassVar[Mapping[str, Need]] = {
-        "report.wandb_project": Need(
-            where("report.wandb"), "report.wandb=true logs the report; add that", misleads=False
-        )
-    }
 
     def __call__(
         self, collection: Collection, selection: Selection, split_by: str | None = None
     ) -> Document:
         selected = select_runs(collection, selection, split_by)
         check_algorithm(self, "baseline", [run.label for run in selected.runs])
-        evaluation = evaluate(selected, split_by)
+        evaluation = evaluate(selected, split_by, self.choice)
         del selected  # a line for each of up to millions of tests, which nothing below reads
         all_benchmarks = benchmarks(evaluation, self.size_axis)
         sections, refusals = benchmark_sections(all_benchmarks, self.statistics, self.baseline)
@@ -350,7 +345,7 @@ class MeasuresReport(Report):
                 selection, collection, bool(evaluation.studies["trained_on_tested"].any())
             ),
             lead=leads(f"{used} finished runs in {count} setting{'s' * (count != 1)}", problems),
-            words=WORDS,
+            words=WORDS | {measure.title: measure.formula for measure in self.choice.own},
         )
 
     def _section(
@@ -362,7 +357,8 @@ class MeasuresReport(Report):
     ) -> Section:
         (setting,) = evaluation.settings
         oracle = bool(evaluation.studies["trained_on_tested"].any())
-        colors = highlighted((benchmark or evaluation).studies, self.baseline)
+        studies = (benchmark or evaluation).studies
+        colors = highlighted(studies, self.baseline, self.choice)
         # of many settings, a benchmark's picture shows each one's curves already
         figure = (
             None

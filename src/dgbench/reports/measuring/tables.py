@@ -1,42 +1,43 @@
 """The tables of one setting: measures, errors, selections and rank correlations (Hwang et al. 2024,
 Tables 1, 5 and 6).
 
-How sure they are, from paired resamples: differences, ranks and the chance of being lowest.
-
-Beside each stand plain sentences that say what it can and cannot tell.
+Beside each stand plain sentences that say what it can and cannot tell. How sure they are:
+:mod:`.certainty`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from dgbench.analysis import MEASURES, PRACTICAL_MEASURES, Resamples, Statistics, lead, resample
-from dgbench.errors import MeasureError
+from dgbench.analysis import Measure, Statistics
 from dgbench.plan.folds import LOO, tested_by_fold
+from dgbench.plan.measures import IDEAL, WORST
 from dgbench.reports.chance import with_errors, with_measures
 from dgbench.reports.document import TARGET_ORACLE
 from dgbench.reports.evaluation import Evaluation, Setting
+from dgbench.reports.measuring.certainty import (
+    certainty_table,
+    difference_table,
+    lead_table,
+    resampled_table,
+)
 from dgbench.reports.measuring.expected import (
-    OF_MEANS,
     expected_measures,
     expected_table,
     noise_sentences,
     of_means_cells,
-    of_means_column,
 )
 from dgbench.reports.over_seeds import (
     COEFFICIENTS,
+    Chosen,
     algorithms_of,
     by_seed,
     candidates,
-    complete,
     correlations,
     means,
     over_seeds,
@@ -49,17 +50,10 @@ from dgbench.reports.over_seeds import (
     side_by_side,
 )
 from dgbench.reports.resolution import below_noise, resolution, smallest_found
-from dgbench.reports.standing import Verdict, chance_of, judge
-from dgbench.reports.tables import Column, Table, entries, entry, interval_entry, table
+from dgbench.reports.tables import Column, Table, entry, interval_entry, table
 from dgbench.validation import some_of
 
-FORMULAS = {
-    "average": "mean error over the held-out environments (eq. 2)",
-    "worst": "largest error over the held-out environments",
-    "gap": "largest less smallest error over the held-out environments",
-    "worst_gap": "worst + gap / (N - 2), N given environments (eq. 6)",
-    "ideal": "largest error over all environments of the model trained on all given ones (eq. 4)",
-}
+_MOST_ABSENCES = 6  # sentences on missing values; more are counted
 #: terms of the measure reports, explained where they first stand
 WORDS = {
     "held-out environment": "a given environment that the judged model was not trained on.",
@@ -76,12 +70,6 @@ WORDS = {
         "unless it says oracle."
     ),
 }
-VERDICTS = (
-    "worse than the leader: its seeds separate the two; not separated: they do not; not the best: "
-    "another algorithm beats it, though the leader does not"
-)
-#: the measures that are compared with each other
-COMPARED = {"worst_gap": "worst+gap", "average": "average"}
 ALGORITHM = Column("algorithm", key=True)
 
 
@@ -91,13 +79,15 @@ def setting_tables(
     """Build all tables of one setting, those to read first in front; the first one also gets
     :func:`noise_notes`.
     """
-    measures, (setting,) = measure_table(evaluation), evaluation.settings
+    (setting,) = evaluation.settings
+    measures = measure_table(evaluation)
+    noted = replace(measures, notes=(*measures.notes, *setting.notes, *noise))
+    choice = evaluation.measures
+    of_means = [measure for measure in choice.shown if measure.of == "means"]
+    # references have no seeds, whose mean errors would be others
+    equal = {measure.name: choice.of_a_run(measure).name for measure in of_means}
     return [
-        with_measures(
-            replace(measures, notes=(*measures.notes, *setting.notes, *noise)),
-            setting.chance,
-            {OF_MEANS: "worst_gap"},
-        ),
+        with_measures(noted, setting.chance, equal),
         with_errors(held_out_table(evaluation), setting.chance),
         selection_table(evaluation),
         correlation_table(evaluation),
@@ -115,52 +105,46 @@ def noise_notes(evaluation: Evaluation, setting: Setting) -> list[str]:
     repeat it.
     """
     studies = evaluation.of(setting.title).studies
-    measure, title = ranked_by(studies)
+    measure = ranked_by(studies, evaluation.measures)
     repetitions = {
-        part: by_seed(lines, measure) for part, lines in evaluation.repetitions(setting).items()
+        part: by_seed(lines, measure.name)
+        for part, lines in evaluation.repetitions(setting).items()
     }
-    return below_noise(by_seed(studies, measure), repetitions, title)
+    return below_noise(by_seed(studies, measure.name), repetitions, measure.in_prose)
 
 
-def measure_columns() -> list[Column]:
+def measure_columns(measures: Sequence[Measure]) -> list[Column]:
     """List one column for each measure."""
-    return [Column(name, title, "percent", FORMULAS[name]) for name, title in MEASURES.items()]
+    return [Column(measure.name, measure.title, "percent", measure.formula) for measure in measures]
 
 
 def measure_table(evaluation: Evaluation) -> Table:
     """List every measure of each algorithm, mean ± std over seeds, best first (see
     :func:`ranked_by`).
     """
-    studies = evaluation.studies
-    level = means(by_seed(studies, ranked_by(studies)[0]))
+    studies, choice = evaluation.studies, evaluation.measures
+    level = means(by_seed(studies, ranked_by(studies, choice).name))
     order = sorted(algorithms_of(studies), key=lambda a: (level.get(a, float("inf")), a))
     seeds = seed_counts(studies)
-    parts = {
-        name: seed_columns(by_seed(studies, name), name, order, seeds, reasons(studies, name))
-        for name in MEASURES
-    }
-    estimates = expected_measures(evaluation, "worst_gap")
-    columns = {column.name: column for column in measure_columns()}
-    before, after = split_after("worst_gap", MEASURES)
-    of_means = of_means_cells(estimates, order)
-    shown = [*(parts[name] for name in before), of_means, *(parts[name] for name in after)]
-    lines = side_by_side(order, shown).assign(seeds=[seeds[name] for name in order])
-    titles = [
+    parts = []
+    notes = on_measures(evaluation)
+    for measure in choice.shown:
+        if measure.of == "means":
+            of_a_run = choice.of_a_run(measure)
+            estimates = expected_measures(evaluation, of_a_run)
+            parts.append(of_means_cells(measure.name, estimates, order, f"no {of_a_run.title}"))
+            notes += noise_sentences(studies, of_a_run, estimates)
+            continue
+        values = by_seed(studies, measure.name)
+        absences = reasons(studies, measure.name)
+        parts.append(seed_columns(values, measure.name, order, seeds, absences))
+    lines = side_by_side(order, parts).assign(seeds=[seeds[name] for name in order])
+    columns = [
         ALGORITHM,
-        *(columns[name] for name in before),
-        of_means_column(),
-        *(columns[name] for name in after),
+        *measure_columns(choice.shown),
         Column("seeds", unit="count", help="seeds with at least one run"),
     ]
-    notes = [*on_measures(studies), *noise_sentences(studies, estimates)]
-    return table(lines, "measures", "Measures of every algorithm", titles, notes)
-
-
-def split_after(name: str, names: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Split names behind one of them."""
-    ordered = list(names)
-    place = ordered.index(name) + 1
-    return ordered[:place], ordered[place:]
+    return table(lines, "measures", "Measures of every algorithm", columns, notes)
 
 
 def held_out_table(evaluation: Evaluation) -> Table:
@@ -192,12 +176,14 @@ def held_out_table(evaluation: Evaluation) -> Table:
 def seed_table(evaluation: Evaluation) -> Table:
     """List the measures of every study, one line each: the values behind the means."""
     columns = [
-        ALGORITHM, Column("seed", unit="count", key=True), *measure_columns(), Column("ideal_env", "ideal at"),
+        ALGORITHM,
+        Column("seed", unit="count", key=True),
+        *measure_columns(evaluation.measures.of_runs),
+        Column("ideal_env", "ideal at"),
         Column("steps", "selected steps"),
-    ]  # fmt: skip
-    return table(
-        evaluation.studies.drop(columns="setting"), "seeds", "Every seed", columns, detail=True
-    )
+    ]
+    studies = evaluation.studies.drop(columns="setting")
+    return table(studies, "seeds", "Every seed", columns, detail=True)
 
 
 def _models_note(setting: Setting, trained_on_tested: bool) -> str:
@@ -223,8 +209,9 @@ def _models_note(setting: Setting, trained_on_tested: bool) -> str:
     )
 
 
-def on_measures(studies: pd.DataFrame) -> list[str]:
+def on_measures(evaluation: Evaluation) -> list[str]:
     """Say what the measure table supports: seeds, the best algorithm, what is missing."""
+    studies = evaluation.studies
     count = len(seeds_of(studies))
     sentences = ["Lower is better."]
     if count == 1:
@@ -237,15 +224,16 @@ def on_measures(studies: pd.DataFrame) -> list[str]:
             f"Mean ± standard deviation (divisor n-1) over {count} seeds, n below {count} is "
             "marked."
         )
-        measure, title = ranked_by(studies)
-        sentences += resolution(by_seed(studies, measure), title)
-    if sampled := sorted(set(studies.loc[studies["sampled"].astype(bool), "algorithm"])):
+        measure = ranked_by(studies, evaluation.measures)
+        sentences += resolution(by_seed(studies, measure.name), measure.in_prose)
+    sampled = sorted(set(studies.loc[studies["sampled"].astype(bool), "algorithm"]))
+    if sampled:
         sentences.append(
             f"{', '.join(sampled)}: a prediction depends on the images that are seen with it, so "
             "errors are those of a pool whose spurious feature was drawn once per environment, "
             "not expected ones."
         )
-    return sentences + _absence_notes(studies)
+    return sentences + _absence_notes(evaluation)
 
 
 def on_selection(studies: pd.DataFrame) -> list[str]:
@@ -257,10 +245,11 @@ def on_selection(studies: pd.DataFrame) -> list[str]:
         ),
         "Ties are shown as a = b, the first counts.",
     ]
-    names, seeds = algorithms_of(studies), seeds_of(studies)
+    names = algorithms_of(studies)
+    seeds = seeds_of(studies)
     if len(names) == 1:
         return ["1 algorithm: there is nothing to choose from; train another."]
-    if not studies["ideal"].notna().any():
+    if not studies[IDEAL].notna().any():
         sentences.append(
             "No ideal errors: whether a selected algorithm is truly best cannot be known."
         )
@@ -273,24 +262,26 @@ def on_selection(studies: pd.DataFrame) -> list[str]:
         )
     pools = candidates(studies)
     for seed in seeds:
-        if incomplete := sorted(set(names) - set(pools[seed])):
+        incomplete = sorted(set(names) - set(pools[seed]))
+        if incomplete:
             sentences.append(
                 f"Seed {seed} is incomplete for {', '.join(incomplete)}: not chosen among."
             )
-    pool_of_mean = pools[None]
-    if not pool_of_mean:
+    incomplete = sorted(set(names) - set(pools[None]))
+    if not pools[None]:
         sentences.append(
             "No choice on the mean: fewer than 2 algorithms are complete in every seed."
         )
-    elif incomplete := sorted(set(names) - set(pool_of_mean)):
+    elif incomplete:
         sentences.append(f"The choice on the mean leaves out {', '.join(incomplete)}.")
     return sentences
 
 
 def on_correlation(studies: pd.DataFrame) -> list[str]:
     """Say what the rank correlations support."""
-    common = by_seed(studies, "worst").index.intersection(by_seed(studies, "ideal").index)
-    count, seeds, total = len(common), seeds_of(studies), len(algorithms_of(studies))
+    count = len(by_seed(studies, WORST).index.intersection(by_seed(studies, IDEAL).index))
+    total = len(algorithms_of(studies))
+    seeds = seeds_of(studies)
     if total == 1:
         return ["1 algorithm: a rank correlation needs 2 or more; train another."]
     sentences = [
@@ -318,24 +309,23 @@ def on_correlation(studies: pd.DataFrame) -> list[str]:
     return sentences
 
 
-def _absence_notes(studies: pd.DataFrame) -> list[str]:
+def _absence_notes(evaluation: Evaluation) -> list[str]:
+    """Say why values of the measure table are missing, and whose."""
+    studies = evaluation.studies
+    columns = [f"{measure.name}.reason" for measure in evaluation.measures.of_runs]
     lacking: dict[str, list[str]] = {}
     for study in studies.to_dict("records"):
-        texts = dict.fromkeys(study[f"{name}.reason"] for name in MEASURES)
-        for text in filter(lambda text: isinstance(text, str), texts):
-            lacking.setdefault(text, []).append(f"{study['algorithm']} seed {study['seed']}")
-    sentences = [
-        (
-            f"{'Every algorithm and seed' if 1 < len(labels) == len(studies) else some_of(labels, 3)}: "
-            f"{text}."
-        )
-        for text, labels in lacking.items()
-    ]
-    if len(sentences) > 6:
-        sentences = [
-            *sentences[:6],
-            f"{len(sentences) - 6} more sentences stand in the table of every seed.",
-        ]
+        for text in dict.fromkeys(study[column] for column in columns):
+            if isinstance(text, str):
+                lacking.setdefault(text, []).append(f"{study['algorithm']} seed {study['seed']}")
+    sentences = []
+    for text, labels in lacking.items():
+        everything = 1 < len(labels) == len(studies)
+        whose = "Every algorithm and seed" if everything else some_of(labels, 3)
+        sentences.append(f"{whose}: {text}.")
+    more = len(sentences) - _MOST_ABSENCES
+    if more > 0:
+        sentences[_MOST_ABSENCES:] = [f"{more} more sentences stand in the table of every seed."]
     return sentences
 
 
@@ -371,37 +361,42 @@ def selection_table(evaluation: Evaluation) -> Table:
             help="smallest difference of the measure that the seeds find, 80% power",
         ),
     ]
-    lines = []
-    chosen = selections(studies, list(MEASURES))
-    for name, title in MEASURES.items() if len(algorithms_of(studies)) > 1 else ():
-        line: dict[str, Any] = {"measure": title}
-        for seed, column in [
-            *((seed, f"seed {seed}") for seed in seeds),
-            (None, "mean over seeds"),
-        ]:
-            names = " = ".join(chosen[name, seed].names)
-            line |= entry(column, names or None, reason="no algorithm has this measure")
-        losses = [cost for seed in seeds if (cost := chosen[name, seed].cost) is not None]
-        line |= over_seeds(
-            "degradation", losses, len(seeds), "no seed has both a selection and ideal errors"
-        )
-        reason = "nothing selected or no ideal error"
-        line |= entry("degradation (mean)", chosen[name, None].cost, reason=reason)
+    measures = evaluation.measures.of_runs
+    chosen = selections(studies, [measure.name for measure in measures])
+    several = len(algorithms_of(studies)) > 1
+    lines = [_selection_line(measure, studies, chosen) for measure in measures if several]
+    return table(
+        lines, "selected", "Algorithm each measure selects", columns, on_selection(studies)
+    )
+
+
+def _selection_line(
+    measure: Measure, studies: pd.DataFrame, chosen: Mapping[tuple[str, int | None], Chosen]
+) -> dict[str, Any]:
+    """Fill the line of a measure in :func:`selection_table`."""
+    name = measure.name
+    seeds = seeds_of(studies)
+    line: dict[str, Any] = {"measure": measure.title}
+    columns: dict[int | None, str] = {seed: f"seed {seed}" for seed in seeds}
+    columns[None] = "mean over seeds"
+    for seed, column in columns.items():
+        names = " = ".join(chosen[name, seed].names)
+        line |= entry(column, names or None, reason="no algorithm has this measure")
+    costs = [chosen[name, seed].cost for seed in seeds]
+    losses = [cost for cost in costs if cost is not None]
+    absence = "no seed has both a selection and ideal errors"
+    line |= over_seeds("degradation", losses, len(seeds), absence)
+    reason = "nothing selected or no ideal error"
+    line |= entry("degradation (mean)", chosen[name, None].cost, reason=reason)
+    if losses:
         right = float(losses.count(0.0))
-        count = entry("truly best", right, n=len(losses), flag=f"of {len(losses)}")
-        line |= count if losses else entry("truly best", reason="no ideal errors")
-        smallest = smallest_found(by_seed(studies, name))
-        unresolved = "no two algorithms differ over 2 seeds"
-        lines.append(
-            line
-            | (
-                interval_entry("resolution", smallest)
-                if smallest
-                else entry("resolution", reason=unresolved)
-            )
-        )
-    notes = on_selection(studies)
-    return table(lines, "selected", "Algorithm each measure selects", columns, notes)
+        line |= entry("truly best", right, n=len(losses), flag=f"of {len(losses)}")
+    else:
+        line |= entry("truly best", reason="no ideal errors")
+    smallest = smallest_found(by_seed(studies, name))
+    if smallest:
+        return line | interval_entry("resolution", smallest)
+    return line | entry("resolution", reason="no two algorithms differ over 2 seeds")
 
 
 def correlation_table(evaluation: Evaluation) -> Table:
@@ -409,265 +404,56 @@ def correlation_table(evaluation: Evaluation) -> Table:
     ± std.
     """
     studies = evaluation.studies
-    seeds, count = seeds_of(studies), len(algorithms_of(studies))
-    columns = [MEASURE, Column("coefficient", key=True)]
-    columns += [Column(f"seed {seed}", unit="correlation") for seed in seeds]
-    columns += [
+    seeds = seeds_of(studies)
+    columns = [
+        MEASURE,
+        Column("coefficient", key=True),
+        *(Column(f"seed {seed}", unit="correlation") for seed in seeds),
         Column(
             "mean over seeds",
             unit="correlation",
             help="mean ± standard deviation of the values per seed",
-        )
+        ),
     ]
-    parts = []
-    for coefficient in COEFFICIENTS if count > 1 else ():
-        rhos = {
-            title: correlations(studies, name, coefficient)
-            for name, title in PRACTICAL_MEASURES.items()
-        }
-        lines: list[dict[str, Any]] = []
-        for (title, (rho, reason_of)), measure in zip(
-            rhos.items(), PRACTICAL_MEASURES, strict=True
-        ):
-            lines.append({"measure": title, "coefficient": coefficient})
-            mask = studies[[measure, "ideal"]].notna().all(axis=1)
-            for seed in seeds:
-                complete_count = int((mask & (studies["seed"] == seed)).sum())
-                flag = (
-                    f"({complete_count} of {count})"
-                    if complete_count < count and seed in rho
-                    else ""
-                )
-                lines[-1] |= entry(
-                    f"seed {seed}", rho.get(seed), flag=flag, reason=reason_of.get(seed, "")
-                )
-        means_over = seed_columns(
-            pd.DataFrame.from_dict(
-                {title: rho for title, (rho, _) in rhos.items()}, orient="index"
-            ),
-            "mean over seeds",
-            list(rhos),
-            dict.fromkeys(rhos, len(seeds)),
-            {title: next(iter(reason_of.values()), "") for title, (_, reason_of) in rhos.items()},
-            highest=True,
-        )
-        parts.append(pd.DataFrame(lines, index=list(rhos)).join(means_over))
+    several = len(algorithms_of(studies)) > 1
+    parts = [
+        _correlation_lines(studies, evaluation.measures.practical, coefficient)
+        for coefficient in COEFFICIENTS
+        if several
+    ]
     title = "Rank correlation with the ideal measure over algorithms"
     frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
     return table(frame, "correlation", title, columns, on_correlation(studies))
 
 
-def certainty_table(evaluation: Evaluation) -> Table:
-    """List each algorithm's difference to the leader and how it stands, by worst+gap and by
-    average.
-
-    Difference and verdict come from one test, so that an interval excludes 0 exactly where the two
-    are separated.
-    """
-    studies = evaluation.studies
-    names = algorithms_of(studies)
-    ranking = means(by_seed(studies, ranked_by(studies)[0]))
-    names.sort(key=lambda name: (ranking.get(name, np.inf), name))
-    cells: dict[str, dict[str, Any]] = {name: {"algorithm": name} for name in names}
-    columns, notes = [ALGORITHM], []
-    for measure, title in COMPARED.items():
-        difference, word = f"{title}: to the leader", f"{title}: verdict"
-        columns += [
-            Column(difference, unit="points", help=f"{title} less that of the leader"),
-            Column(word, help=VERDICTS),
-        ]
-        verdict = judge(by_seed(studies, measure), absent=names)
-        if verdict is None or not verdict.comparisons:
-            reason = "fewer than 2 algorithms have a value"
-            notes.append(f"{title}: not compared, {reason}.")
-            for name in names:
-                cells[name] |= entries((difference, word), reason)
-            continue
-        for name in names:
-            cells[name] |= _against_leader(verdict, name, difference)
-            cells[name][word] = verdict.word(name)
-        notes.append(f"{title}: {verdict.leaders.text} {_leads(verdict)}; {verdict.apart()}")
-    tests = f"paired t-tests over seeds, one-sided at 0.05 / {max(2, len(names) - 1)}"
-    notes.append(
-        f"One test for interval and verdict: {tests} (Bonferroni over the {len(names)} "
-        "algorithms), so an interval excludes 0 exactly where the seeds separate the two."
-    )
-    return table(list(cells.values()), "certainty", "Which differences hold", columns, notes)
-
-
-def _leads(verdict: Verdict) -> str:
-    return "leads" if len(verdict.leaders.names) == 1 else "lead"
-
-
-def _against_leader(verdict: Verdict, name: str, column: str) -> dict[str, Any]:
-    """Fill the difference of one algorithm to the leader, or say why there is none."""
-    if name in verdict.leaders.names:
-        return entry(column, 0.0)
-    rival = verdict.comparisons.get(name)
-    if rival is None:
-        return entry(column, reason="no complete seed: not ruled out")
-    if rival.difference is None:
-        return entry(
-            column, reason=f"{rival.seeds} seeds in common with {verdict.leader}; 2 are needed"
-        )
-    cell = interval_entry(column, rival.difference)
-    if name in verdict.remarks:
-        cell[f"{column}.flag"] = f"({verdict.remarks[name]})"
-    return cell
-
-
-def lead_table(evaluation: Evaluation) -> Table:
-    """Ask of the first two by each measure how often one of two equal algorithms would lead by as
-    much.
-    """
-    columns = [
-        MEASURE,
-        Column("leader"),
-        Column("next"),
-        Column("lead", unit="points", help="mean over the seeds that both have"),
-        Column("wins", help="seeds in which the leader is lower"),
-        Column(
-            "p", unit="probability", help="share of the relabelings of seeds with as large a lead"
-        ),
-        Column("in words"),
-    ]
-    lines = []
-    for measure, title in COMPARED.items():
-        verdict = judge(by_seed(evaluation.studies, measure))
-        if verdict is None or not verdict.rivals or len(verdict.leaders.names) > 1:
-            continue
-        second = verdict.rivals[0]
-        values = by_seed(evaluation.studies, measure).loc[[verdict.leader, second]].dropna(axis=1)
-        if not values.shape[1]:
-            continue
-        leading = lead(values.to_numpy())
-        lines.append(
-            {
-                "measure": title,
-                "leader": verdict.leader,
-                "next": second,
-                "lead": leading.size,
-                "wins": f"{leading.wins} of {leading.seeds}",
-                "p": leading.p_value,
-                "in words": chance_of(leading),
-            }
-        )
-    notes = [
-        "One of two equal algorithms would lead by as much in this share of all exchanges of their "
-        "values within seeds: an exact test that assumes no normal values, of the first two alone."
-    ]
-    title = "Is the lead luck? A permutation test of the first two"
-    return table(lines, "lead", title, columns, notes if lines else [], detail=True)
-
-
-def resampled_table(evaluation: Evaluation, statistics: Statistics) -> Table:
-    """List each algorithm's difference to the lowest and its rank, under resampled seeds and
-    environments.
-    """
-    samples, absences = resamples(evaluation, statistics)
-    names = sorted({name for sample in samples.values() for name in sample.names})
-    lines: dict[str, dict[str, Any]] = {name: {"algorithm": name} for name in names}
-    columns, notes = [ALGORITHM], []
-    if samples:
-        notes.append(_intervals_note(evaluation, statistics, samples))
-    for measure, title in COMPARED.items():
-        difference, rank = f"{title}: to the lowest", f"{title}: rank"
-        columns += [
-            Column(difference, unit="points", help=f"{title} less the lowest of all algorithms"),
-            Column(rank, unit="rank", help="1 is the lowest"),
-        ]
-        if measure not in samples:
-            notes.append(f"{title}: not computed, {absences[measure]}.")
-            for line in lines.values():
-                line |= entries((difference, rank), absences[measure])
-            continue
-        sample = samples[measure]
-        best = sample.names[int(np.argmin(sample.estimate))]
-        ranks = sample.ranks()
-        for name, line in lines.items():
-            if name in ranks:
-                line |= interval_entry(difference, sample.difference(name, best))
-                line |= interval_entry(rank, ranks[name])
-            else:
-                line |= entries((difference, rank), "not complete in every seed")
-    incomplete = sorted(set(algorithms_of(evaluation.studies)) - set(names))
-    if incomplete and samples:
-        notes.append(f"Not complete in every seed, left out: {', '.join(incomplete)}.")
-    title = "What might other seeds and environments show? A paired bootstrap"
-    return table(list(lines.values()), "resampled", title, columns, notes, detail=True)
-
-
-def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
-    """List every pair of algorithms with the interval of their difference."""
-    samples, _ = resamples(evaluation, statistics)
-    columns = [ALGORITHM, Column("less", key=True)]
-    columns += [
-        Column(title, unit="points", help=f"difference of {title}") for title in COMPARED.values()
-    ]
-    names = sorted({name for sample in samples.values() for name in sample.names})
-    lines = []
-    for first, second in combinations(names, 2):
-        line: dict[str, Any] = {"algorithm": first, "less": second}
-        for measure, title in COMPARED.items():
-            sample = samples.get(measure)
-            if sample is None or not {first, second} <= set(sample.names):
-                line |= entry(title, reason="not computed, see the table above")
-            else:
-                interval = sample.difference(first, second)
-                line |= {**interval_entry(title, interval), f"{title}.best": interval.excludes_zero}
+def _correlation_lines(
+    studies: pd.DataFrame, measures: Sequence[Measure], coefficient: str
+) -> pd.DataFrame:
+    """Fill the lines of a coefficient in :func:`correlation_table`, one for each measure."""
+    seeds = seeds_of(studies)
+    count = len(algorithms_of(studies))
+    lines: list[dict[str, Any]] = []
+    rhos: dict[str, dict[int, float]] = {}
+    absences: dict[str, str] = {}
+    for measure in measures:
+        rho, reason_of = correlations(studies, measure.name, coefficient)
+        rhos[measure.title] = rho
+        absences[measure.title] = next(iter(reason_of.values()), "")
+        line: dict[str, Any] = {"measure": measure.title, "coefficient": coefficient}
+        complete = studies[[measure.name, IDEAL]].notna().all(axis=1)
+        for seed in seeds:
+            number = int((complete & (studies["seed"] == seed)).sum())
+            part = number < count and seed in rho
+            flag = f"({number} of {count})" if part else ""
+            reason = reason_of.get(seed, "")
+            line |= entry(f"seed {seed}", rho.get(seed), flag=flag, reason=reason)
         lines.append(line)
-    notes = [
-        f"Bold: the {statistics.percent} paired bootstrap interval excludes 0. {len(lines)} pairs, each judged by "
-        'itself, so that of many pairs some exclude 0 by luck. Verdicts stand in "Which differences hold".'
-    ]
-    title = "How far apart are every two? A paired bootstrap, each pair by itself"
-    return table(lines, "differences", title, columns, notes if lines else [], detail=True)
-
-
-def resamples(
-    evaluation: Evaluation, statistics: Statistics
-) -> tuple[dict[str, Resamples], dict[str, str]]:
-    """Draw resamples of the complete algorithms: measure -> resamples, and measure -> why there are
-    none.
-    """
-    samples, absences = {}, {}
-    for measure in COMPARED:
-        matrix = complete(evaluation.studies, [measure])[measure]
-        names, values = list(map(str, matrix.index)), matrix.to_numpy()
-        if measure == "average" and names:
-            held_out = evaluation.errors[evaluation.errors["role"] == "held_out"]
-            errors = (
-                held_out.groupby(["algorithm", "seed"], sort=False)["error"].apply(list).to_dict()
-            )
-            values = np.array([[errors[name, seed] for seed in matrix.columns] for name in names])
-        try:
-            if len(names) < 2:
-                counts = f"{len(names)} of {len(algorithms_of(evaluation.studies))}"
-                raise MeasureError(
-                    f"a difference needs 2 algorithms with a value in every seed, here are {counts}"
-                )
-            rng = statistics.rng("certainty", measure)
-            samples[measure] = resample(
-                names, values, rng, draws=statistics.draws, level=statistics.level
-            )
-        except MeasureError as problem:
-            absences[measure] = str(problem)
-    return samples, absences
-
-
-def _intervals_note(
-    evaluation: Evaluation, statistics: Statistics, samples: dict[str, Resamples]
-) -> str:
-    count = len(seeds_of(evaluation.studies))
-    seeds = "seeds are" if count > 1 else "1 seed, only environments are"
-    text = (
-        f"[low, high]: {statistics.percent} paired bootstrap interval, {statistics.draws} "
-        f"resamples, widened for the {min(sample.units for sample in samples.values())} units "
-        f"resampled; {seeds} resampled"
+    means_over = seed_columns(
+        pd.DataFrame.from_dict(rhos, orient="index"),
+        "mean over seeds",
+        list(rhos),
+        dict.fromkeys(rhos, len(seeds)),
+        absences,
+        highest=True,
     )
-    addition = (
-        " (for the average, held-out environments too)"
-        if "average" in samples and count > 1
-        else ""
-    )
-    return f"{text}{addition}. Each difference is judged by itself."
+    return pd.DataFrame(lines, index=list(rhos)).join(means_over)

@@ -47,6 +47,7 @@ from dgbench.reports.reading.folders import (
     RunFolder,
     archives_in,
     find_runs,
+    fold_of,
     nothing_found,
     places,
     printable,
@@ -142,7 +143,11 @@ def collect(
         row_cache.save()
     caches.clear()  # it holds the rows of records that are left out below
     with_rows = {run.folder for run, _ in records}
-    without_rows = [folder for folder in folders if printable(folder.path) not in with_rows]
+    without_rows = [
+        replace(folder, fold=fold_of(folder))
+        for folder in folders
+        if printable(folder.path) not in with_rows
+    ]
     if not repeated:
         records, duplicates = without_duplicates(records, list(names))
         records, older = with_newest_text(records)

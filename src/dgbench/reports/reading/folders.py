@@ -61,6 +61,8 @@ class RunFolder:
     status: str  #: a word of :mod:`dgbench.records.status`, or :data:`UNKNOWN`
     reason: str  #: what the status says besides
     root: Path = Path()  #: the searched folder that it was found under
+    #: it was made for, of a run without rows; None where that is not known
+    fold: str | None = None
 
 
 def places(roots: Any) -> list[Path]:

@@ -31,7 +31,7 @@ from dgbench.plan.folds import FULL, tested
 from dgbench.records.rows import EVALUATED, Role, identity_key, identity_keys, keys
 from dgbench.reports.labels import algorithm_labels
 from dgbench.reports.reading.collect import Collection
-from dgbench.reports.reading.folders import Problem, fold_of
+from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import IDENTITY_KEYS, Run
 
 if TYPE_CHECKING:
@@ -320,11 +320,10 @@ def _silent_folds(collection: Collection) -> dict[Path, dict[str, str]]:
     """
     reasons: dict[Path, dict[str, str]] = {}
     for folder in collection.without_rows:
-        fold = fold_of(folder)
-        if fold is not None:
+        if folder.fold is not None:
             failed = folder.status == "FAILED"
             reason = f"failed: {folder.reason}" if failed else "unfinished, no rows yet"
-            reasons.setdefault(folder.path.parent, {})[fold] = reason
+            reasons.setdefault(folder.path.parent, {})[folder.fold] = reason
     return reasons
 
 

@@ -20,14 +20,9 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from dgbench.analysis import (
-    MEASURES,
-    deviation_of,
-    pairs,
-)
+from dgbench.analysis import deviation_of, pairs
 from dgbench.analysis.accuracy import SPREADS, deviation_behind
 from dgbench.analysis.comparison import error_of_each
-from dgbench.analysis.measures import highest
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError, RecordError
 from dgbench.phases import tracked
@@ -39,7 +34,7 @@ from dgbench.reports.document import (
     OF_RUNS,
     Document,
     Figure,
-    Report,
+    ReportOfMeasures,
     Section,
     leads,
     problem_table,
@@ -97,7 +92,7 @@ def published_pilots(theirs: Published) -> list[Pilot]:
     return pilots
 
 
-class PowerReport(Report):
+class PowerReport(ReportOfMeasures):
     """Builds the plan of a study.
 
     Args:
@@ -151,7 +146,7 @@ class PowerReport(Report):
                 title, "", sections, problem_table(problems), lead=[papers[0].source], words=WORDS
             )
         selected = select_runs(collection, selection, split_by)
-        evaluation = evaluate(selected, split_by)
+        evaluation = evaluate(selected, split_by, self.choice)
         groups = [
             group for group in groups_of(selected, split_by) if group.identity["protocol"] != PAIRS
         ]
@@ -202,24 +197,29 @@ class PowerReport(Report):
     def _section(self, evaluation: Evaluation, group: Group) -> Section:
         (setting,) = evaluation.settings
         studies = evaluation.studies
-        ranked, ranked_title = ranked_by(studies)
-        values = {name: by_seed(studies, name) for name in MEASURES}
-        names = [ranked, *(name for name in MEASURES if name != ranked)]
-        pilots = [pilot for name in names if (pilot := pilot_of(MEASURES[name], values[name]))]
-        main = pilots[0] if pilots else None
-        if main is None or main.title != MEASURES[ranked]:
+        ranked = ranked_by(studies, evaluation.measures)
+        ranked_title = ranked.in_prose
+        ranking = by_seed(studies, ranked.name)
+        others = [measure for measure in evaluation.measures.of_runs if measure != ranked]
+        estimates = [
+            pilot_of(measure.title, by_seed(studies, measure.name)) for measure in (ranked, *others)
+        ]
+        pilots = [pilot for pilot in estimates if pilot]
+        main = estimates[0]
+        if main is None:
             alone = (
                 f"No two algorithms differ over 2 seeds in {ranked_title}: train 2 algorithms "
                 "with 2 seeds or more."
             )
             return Section(setting.name, setting.title, answer=[alone])
-        by_test = judge(values[ranked], absent=algorithms_of(studies))
+        by_test = judge(ranking, absent=algorithms_of(studies))
         assert by_test is not None  # two algorithms differ
         order = [by_test.leader, *by_test.leaders.names[1:], *by_test.comparisons]
-        judged = values[ranked].loc[list(dict.fromkeys(order))]
+        judged = ranking.loc[list(dict.fromkeys(order))]
         every = pairs(judged.to_numpy())
         needed = 1 / error_of_each(len(judged), 0.05)
-        bound = highest(ranked, len(setting.given))
+        lowest, highest = ranked.bounds(len(setting.given))
+        bound = highest - lowest
         open_names = undecided(judged, every, needed)
         tables = [
             *self._tables(pilots),
@@ -246,7 +246,7 @@ class PowerReport(Report):
             answer.append("That takes differences over seeds to be about normal.")
             more = self._more(group, [verdict.leader, *verdict.rivals_left])
             answer += [f"Seeds for these alone: {text}" for text in more]
-        answer += resolution(values[ranked], ranked_title, self.power)
+        answer += resolution(ranking, ranked_title, self.power)
         methods = [("for a methods section", self._methods(main))]
         return Section(
             setting.name,

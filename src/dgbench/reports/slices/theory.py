@@ -35,7 +35,7 @@ from dgbench.reports.labels import setting_labels, sortable
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import Identity, Selected, select_runs
-from dgbench.reports.reading.shifts import estimates_of, form_of, forms_of
+from dgbench.reports.reading.shift_settings import estimates_of, form_of, forms_of
 from dgbench.reports.tables import Column, Table, entries, entry, percent, table
 from dgbench.validation import Folders
 
@@ -275,7 +275,7 @@ def shifts_of(folders: Any) -> tuple[Shifts, list[Problem]]:
         folders: with ``shifts.jsonl``; None is none.
 
     Raises:
-        RecordError, ConfigError: see :func:`~dgbench.reports.reading.shifts.estimates_of`.
+        RecordError, ConfigError: see :func:`~dgbench.reports.reading.shift_settings.estimates_of`.
     """
     if folders is None:
         return {}, []
