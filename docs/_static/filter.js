@@ -36,7 +36,7 @@ function filterSection(section, matches) {
 function addFilter(page) {
   const box = document.createElement("div");
   box.className = "page-filter";
-  box.innerHTML = '<input type="search" placeholder="Filter this page: words of a key, a default or its meaning" '
+  box.innerHTML = '<input type="search" placeholder="Filter this page by words" '
     + 'aria-label="Filter this page"><output></output>';
   const [input, count] = box.children;
   const apply = () => {

@@ -9,7 +9,7 @@ many runs. ``dgbench.training.modules`` trains it.
 ``conf/algorithm/NAME.yaml`` holds, beside ``_target_``, ``objective`` (the class) and ``name``:
 
 - ``hparams``: the default of every hyperparameter that the algorithm reads. ``lr``,
-``weight_decay`` and ``batch_size`` come from the shared ones unless they stand here.
+  ``weight_decay`` and ``batch_size`` come from the shared ones unless they stand here.
 - ``search``: for each space (``domainbed``, ``ood_bench``, ``yu2024``) how a hyperparameter is
   drawn; one that a space leaves out keeps its default.
 

@@ -63,9 +63,8 @@ def score(
     shares of the training images).
 
     Columns: ``n`` images, ``wrong`` of them, ``error`` (a fraction), ``low`` and ``high``, ``role``
-        (``held out`` or
-    ``trained on``), ``where`` the worst is, and the ``reason`` why there is no value.
-    ``frame.attrs["notes"]`` says what the intervals are of.
+    (``held out`` or ``trained on``), ``where`` the worst is, and the ``reason`` why there is no
+    value. ``frame.attrs["notes"]`` says what the intervals are of.
 
     Args:
         y_true: true classes, one per image: array, tensor, list or column; or the path of a
