@@ -151,7 +151,8 @@ class SweepProgress:
 
 def _trained_in(study: Path) -> Trained:
     """Count what the models in the folder of a study have trained."""
-    done, parts = 0, 0.0
+    done = 0
+    parts = 0.0
     for file in study.glob(f"*/{STATUS_FILE}"):
         word = read_status(file.parent).word
         if word == DONE:
