@@ -56,12 +56,14 @@ def settings(make: Any, tmp_path: Path) -> Path:
     for ratio in (3, 4):
         for algorithm, offset in ALGORITHMS.items():
             for seed in (0, 1):
-                of_run = {"variant": {"ratio": ratio, "scale": 1}}
+                variant = {"ratio": ratio, "scale": 1}
                 more = offset + 0.01 * seed * (1 + 3 * offset)
                 for fold, level in enumerate((0.1, 0.2, 0.3, 0.8)):
-                    who = make.identity(algorithm, str(fold), seed, **of_run)
+                    run = f"{algorithm}-{fold}-{seed}-{ratio}"
+                    who = make.identity(algorithm, str(fold), seed, run=run, variant=variant)
                     _write(make, tmp_path, who, lambda e, s, level=level, more=more: level + more)
-                who = make.identity(algorithm, "full", seed, **of_run)
+                run = f"{algorithm}-full-{seed}-{ratio}"
+                who = make.identity(algorithm, "full", seed, run=run, variant=variant)
                 _write(make, tmp_path, who, lambda e, s, more=more: (1 - more) * (1 - float(e)))
     return tmp_path
 
@@ -183,10 +185,18 @@ def test_a_fault_ends_train_and_report_with_one_line(
     name, old, new = change
     file = tmp_path / name
     file.write_text(file.read_text().replace(old, new))
-    for script in ("train.py", "report.py"):
-        ended = command(script, "--config-dir", own, cwd=tmp_path)
-        (complaint,) = ended.complaints
-        assert ended.code == 1 and pd.Series([complaint]).str.contains(line).all(), ended.err
+    for words in (
+        ["train.py", "dataset.base=digits"],
+        ["train.py", "-m", "seed=0,1"],
+        ["report.py"],
+    ):
+        ended = command(words[0], "--config-dir", own, *words[1:], cwd=tmp_path)
+        (complaint,) = ended.complaints[-1:]
+        assert (
+            ended.code == 1
+            and "jobs done" not in ended.err
+            and pd.Series([complaint]).str.contains(line).all()
+        ), ended.err
     assert not (tmp_path / "outputs").exists()
 
 

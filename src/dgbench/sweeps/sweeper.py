@@ -31,6 +31,7 @@ from dgbench.errors import (
     one_line,
 )
 from dgbench.plan.explain import explain
+from dgbench.plan.measures import check_own_measures
 from dgbench.plan.overrides import quoted
 from dgbench.plan.search import MOST_STUDIES
 from dgbench.plan.settings import check_configuration
@@ -123,6 +124,7 @@ class StudySweeper(BasicSweeper):
             )
         planner = Planner.of_sweep(loader, self.config)
         self._check_words(arguments, jobs, planner, queue)
+        check_own_measures()
         size = JobSize.asked(self.config)
         jobs = _parts(jobs, planner, sweep_dir)
         if self.config.plan:
