@@ -12,10 +12,11 @@ import pytest
 from scipy.integrate import quad, trapezoid
 from scipy.stats import t
 
-from dgbench.analysis import MEASURES, bounded_evidence, evidence, sign_evidence
+from dgbench.analysis import bounded_evidence, evidence, sign_evidence
 from dgbench.analysis.evidence import bounded_e_process, e_process, fewest_seeds
-from dgbench.analysis.measures import highest, worst_gap
+from dgbench.analysis.measures import worst_gap
 from dgbench.errors import MeasureError
+from dgbench.plan.measures import choose
 
 
 def test_an_e_value_by_numerical_integration() -> None:
@@ -142,10 +143,10 @@ def test_signs_count_wins_alone() -> None:
 def test_bounds_are_those_of_the_measures() -> None:
     """The extreme errors of N environments are one of 1 and the others 0."""
     for environments in (3, 4, 8):
-        assert highest("worst_gap", environments) == worst_gap([1.0, *[0.0] * (environments - 1)])
-        assert {highest(name, environments) for name in MEASURES if name != "worst_gap"} == {1.0}
-    with pytest.raises(MeasureError, match=r"a difference of 1\.2 exceeds the bound of 1"):
-        bounded_evidence([0.1, -1.2], 1.0)
+        extreme = worst_gap([1.0, *[0.0] * (environments - 1)])
+        assert choose().named("worst_gap").bounds(environments) == (0.0, extreme)
+        others = [measure for measure in choose().of_runs if measure.name != "worst_gap"]
+        assert {measure.bounds(environments) for measure in others} == {(0.0, 1.0)}
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from dgbench import analysis as measures
 from dgbench.errors import MeasureError
+from dgbench.plan.measures import choose
 
 HELD_OUT = {"0.90": 0.10, "0.85": 0.20, "0.80": 0.30, "0.10": 0.80}
 
@@ -63,25 +64,26 @@ def test_bad_input(name: str, errors: object, message: str) -> None:
 
 
 def test_all_measures_of_one_study() -> None:
-    found = measures.Measures.of(HELD_OUT, {"0.00": 0.85, "0.50": 0.4})
-    assert (found.worst, found.ideal, found.ideal_env) == (0.8, 0.85, "0.00")
-    assert found.value("worst_gap") == pytest.approx(1.15)
+    computed = choose().computed
+    found = measures.Measured.of(computed, HELD_OUT, {"0.00": 0.85, "0.50": 0.4})
+    assert (found.values["worst"], found.values["ideal"]) == (0.8, 0.85)
+    assert found.values["worst_gap"] == pytest.approx(1.15)
     assert not found.reasons
-    with pytest.raises(MeasureError, match="no measure 'median'"):
-        found.value("median")
 
 
 def test_what_is_absent_says_why() -> None:
     """A part of the folds gives no average; two environments give everything but worst+gap."""
-    part = measures.Measures.of({"a": 0.1}, {"a": 0.2}, no_held_out="fold 2: failed")
-    assert part.average is None
+    computed = choose().computed
+    absences = {"held_out": "fold 2: failed", "leave_one_out": "fold 2: failed"}
+    part = measures.Measured.of(computed, {"a": 0.1}, {"a": 0.2}, absences)
+    assert part.values == {"ideal": 0.2}
     assert part.reasons["average"] == "fold 2: failed"
-    assert part.ideal == 0.2
-    two = measures.Measures.of({"a": 0.1, "b": 0.3}, {}, no_everywhere="fold full: no rows")
-    assert two.average == pytest.approx(0.2)
-    assert two.worst_gap is None
+    absences = {"everywhere": "fold full: no rows"}
+    two = measures.Measured.of(computed, {"a": 0.1, "b": 0.3}, {}, absences)
+    assert two.values["average"] == pytest.approx(0.2)
+    assert "worst_gap" not in two.values
     assert "N >= 3" in two.reasons["worst_gap"]
-    assert two.ideal_env is None
+    assert two.reasons["ideal"] == "fold full: no rows"
 
 
 def test_no_torch() -> None:

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from dgbench import measures, results
-from dgbench.analysis import MEASURES, detectable
+from dgbench.analysis import detectable
+from dgbench.plan.measures import choose
 from dgbench.reports import seeds, selected
 from dgbench.reports.over_seeds import by_seed
 from dgbench.reports.resolution import resolution, smallest_found
@@ -58,16 +59,17 @@ def test_each_measure_has_its_resolution_as_a_column() -> None:
     chosen = frame[(frame["variant.ratio"] == 3) & frame["label"].isin(["erm", "irm", "vrex"])]
     table = selected(chosen).set_index("measure")
     values = measures(chosen)
-    for name, title in MEASURES.items():
-        smallest = smallest_found(values.pivot_table(index="label", columns="seed", values=name))
+    for measure in choose().of_runs:
+        matrix = values.pivot_table(index="label", columns="seed", values=measure.name)
+        smallest = smallest_found(matrix)
         assert smallest is not None
         kinds = ["resolution", "resolution.low", "resolution.high"]
-        assert list(table.loc[title, kinds]) == pytest.approx(
+        assert list(table.loc[measure.title, kinds]) == pytest.approx(
             [smallest.estimate, smallest.low, smallest.high]
         )
         assert (
             f"{100 * smallest.estimate:.1f} points"
-            in resolution(by_seed(seeds(chosen), name), title)[0]
+            in resolution(by_seed(seeds(chosen), measure.name), measure.title)[0]
         )
 
 

@@ -12,16 +12,17 @@ import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 
-from dgbench.analysis import MEASURES
 from dgbench.analysis.selection import Last, OodVal, TrainVal
 from dgbench.cli.outcome import print_sweep_end
 from dgbench.errors import ConfigError, RecordError
+from dgbench.plan.measures import choose
 from dgbench.reports.evaluation import evaluate
 from dgbench.reports.measuring.tables import seed_table
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.results import EVALUATION, measures, results
 
+MEASURES = [measure.name for measure in choose().of_runs]
 ARCHIVE = (
     Path(__file__).resolve().parents[2] / "results" / "hwang2024_table1_scale1" / "rows.jsonl.xz"
 )

@@ -77,7 +77,7 @@ def worst_gap(held_out: Errors) -> float:
 
 
 def ideal(everywhere: Errors) -> float:
-    """Find the largest error over all environments of the model trained on all given ones, eq. 4."""
+    """Find the largest error of all environments, of the model trained on all given ones, eq. 4."""
     return max(_checked(everywhere))
 
 
@@ -147,7 +147,7 @@ class Measure(Checked):
         raise NotImplementedError(f"{type(self).__name__} has no method value(errors)")
 
     def bounds(self, environments: int) -> tuple[float, float]:
-        """Return the lowest and the highest value that ``environments`` errors in [0, 1] can have."""
+        """Return the lowest and the highest value of so many errors in [0, 1]."""
         return 0.0, 1.0
 
     def over_box(self, low: Floats, high: Floats) -> tuple[float, float] | None:
@@ -167,7 +167,8 @@ class Measure(Checked):
         values = np.array(_checked(errors))
         values.flags.writeable = False
         try:
-            result = self.value(values)
+            with np.errstate(divide="ignore", invalid="ignore"):  # what comes out is judged
+                result = self.value(values)
         except MeasureError:
             raise
         except Exception as error:  # whatever a user's function raises
@@ -203,7 +204,7 @@ class Measure(Checked):
 
 
 def _place(measure: Measure, error: BaseException) -> str:
-    """Return ``own.py, line 7: `` of the line of a measure's module that led to an error, if any."""
+    """Return ``own.py, line 7: ``, the line of a measure's module that led to an error, if any."""
     file = getattr(sys.modules.get(type(measure).__module__), "__file__", None)
     lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return f"{Path(lines[-1].filename).name}, line {lines[-1].lineno}: " if lines else ""

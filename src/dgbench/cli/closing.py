@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from dgbench.analysis.measures import Measured
 from dgbench.analysis.selection import Selection, describe
 from dgbench.data.description import with_base
 from dgbench.errors import RecordError
@@ -24,6 +26,7 @@ from dgbench.reports.unlearnable import notes_of_study
 #: more folds without a result than these get no line of their own; the reasons below name them
 _MOST_EMPTY = 4
 _MOST_LINES = 40  # of the table of a sweep; more are counted
+_SOME = 4  # environments of the blind guess, which is wrong equally often in all
 
 
 def study_table(
@@ -187,7 +190,7 @@ def sweep_table(runs: Sequence[Path], selection: Selection) -> str:
         if len(lines) > _MOST_LINES
         else []
     )
-    notes += _blind_guess_note(frame)
+    notes += _blind_guess_note(frame, choice)
     datasets = {
         with_base(dataset, base)
         for dataset, base in zip(studies["dataset"], studies["base"], strict=True)
@@ -197,7 +200,7 @@ def sweep_table(runs: Sequence[Path], selection: Selection) -> str:
     return plain_table(table(lines[:_MOST_LINES], "end", title, columns, notes))
 
 
-def _blind_guess_note(frame: pd.DataFrame) -> list[str]:
+def _blind_guess_note(frame: pd.DataFrame, choice: MeasureChoice) -> list[str]:
     """Say the error of a blind guess, where it is the same on all datasets of a frame of results."""
     identities = frame[["dataset", "base", "n_classes"]].drop_duplicates().to_dict("records")
     known = [
@@ -205,11 +208,17 @@ def _blind_guess_note(frame: pd.DataFrame) -> list[str]:
         for line in identities
     ]
     numbers = {classes_of({str(key): value for key, value in line.items()}) for line in known}
-    if len(numbers) != 1 or not (n_classes := numbers.pop()):
+    n_classes = numbers.pop() if len(numbers) == 1 else None
+    if not n_classes:
         return []
+    error = 1 - 1 / n_classes
+    in_each = [error] * _SOME
+    values = Measured.of(choice.of_runs, in_each, in_each).values
+    others = "".join(
+        f", {choice.named(name).title} {100 * value:g}"
+        for name, value in values.items()
+        if not math.isclose(value, error)
+    )
     return [
-        (
-            f"blind guess (K = {n_classes}), for comparison: {percent(1 - 1 / n_classes)} by each "
-            "measure, gap 0"
-        )
+        (f"blind guess (K = {n_classes}), for comparison: {percent(error)} by each measure{others}")
     ]

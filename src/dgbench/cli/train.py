@@ -85,12 +85,14 @@ def run_command(command: Command) -> Ended:
     Raises:
         ConfigError, DataError, WeightsError: the configuration cannot work; nothing was started.
     """
+    from dgbench.plan.measures import check_own_measures
     from dgbench.plan.settings import check_configuration
     from dgbench.plan.studies import Ended, planned_studies
     from dgbench.sweeps.plan import Judged, print_command_plan
 
     config = command.config
     check_configuration(command.values())
+    check_own_measures()
     command.check_words(log.warning)
     if (
         config.grid or config.hparams.get("scheme") is not None

@@ -15,7 +15,7 @@ from typing import Annotated
 from pydantic import InstanceOf
 
 from dgbench.analysis.measures import Measure, MeasureFault
-from dgbench.configuration import CONF
+from dgbench.configuration import CONF, config_options
 from dgbench.errors import ConfigError, MeasureError
 from dgbench.plan.building import class_at
 from dgbench.records.files import read_yaml
@@ -155,6 +155,16 @@ def measures_there() -> dict[str, Measure]:
     return there
 
 
+def check_own_measures() -> None:
+    """Refuse a measure of the user's own that its tables could not show, before anything is trained.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    if any(folder.is_dir() for folder in _own_folders()):
+        choose()
+
+
 def read_measure(file: Path) -> Measure:
     """Build the measure that a file names.
 
@@ -208,12 +218,19 @@ def _of_dgbench() -> Mapping[str, Measure]:
 
 
 def _own_folders() -> list[Path]:
-    """List the folders ``measure/`` that Hydra finds beside those of dgbench."""
+    """List the folders ``measure/`` that Hydra finds beside those of dgbench.
+
+    Before a sweep's first job nothing is composed yet, and ``--config-dir`` tells.
+    """
     hydra = sys.modules.get(
         "hydra.core.hydra_config"
     )  # where it is not loaded, nothing is composed
     if hydra is None or not hydra.HydraConfig.initialized():
-        return []
+        option = config_options(sys.argv[1:])
+        if not option:
+            return []
+        name = option[1] if len(option) > 1 else option[0].partition("=")[2]
+        return [Path(name) / GROUP]
     sources = hydra.HydraConfig.get().runtime.config_sources
     folders = [Path(source.path) for source in sources if source.schema == "file"]
     return [folder / GROUP for folder in folders if folder.resolve() != CONF.resolve()]

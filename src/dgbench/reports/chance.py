@@ -203,11 +203,12 @@ def with_measures(table: Table, chance: Chance | None, equal: Mapping[str, str])
         return table
     lines = []
     for reference in chance.references:
-        values = dict(reference.measures)
+        known = reference.measures
+        values = {column.name: known.get(column.name) for column in table.columns}
         for column, measure in equal.items():
-            if measure in values:
-                values[column] = values[measure]
-        lines.append(_line(reference.name, values))
+            values[column] = known.get(measure)
+        present = {name: value for name, value in values.items() if value is not None}
+        lines.append(_line(reference.name, present))
     return with_lines(table, lines, chance.notes)
 
 

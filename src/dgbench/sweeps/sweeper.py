@@ -33,6 +33,7 @@ from dgbench.errors import (
     one_line,
 )
 from dgbench.plan.explain import explain
+from dgbench.plan.measures import check_own_measures
 from dgbench.plan.overrides import quoted
 from dgbench.plan.search import MOST_STUDIES
 from dgbench.plan.settings import check_configuration
@@ -96,6 +97,7 @@ class StudySweeper(BasicSweeper):
         self._check_keys(queue)
         planner = Planner.of_sweep(loader, self.config)
         self._check_words(arguments, jobs, planner, queue)
+        check_own_measures()
         size = JobSize.asked(self.config)
         if self.config.plan:
             get_method(self.planning)(jobs, planner, starts=False, size=size)

@@ -411,14 +411,13 @@ def benchmark_interval_table(benchmark: Benchmark, statistics: Statistics) -> Ta
     """Compute confidence intervals of Spearman correlations and their difference, and chances of
     right selections.
     """
-    first, *others = benchmark.measures.compared
     titles = [measure.title for measure in benchmark.measures.compared]
     columns = [
         Column(title, unit="correlation", help=f"Spearman of {title} with ideal")
         for title in titles
     ]
     for other, column in _difference_columns(benchmark.measures).items():
-        help_text = f"{first.title} less {other}, over the same resamples"
+        help_text = f"{titles[0]} less {other}, over the same resamples"
         columns.append(Column(column, unit="correlation", help=help_text))
     for title in titles:
         help_text = (

@@ -70,8 +70,9 @@ class BenchmarkLine:
             said = (text for text in texts if isinstance(text, str) and text)
             absence = next(said, "no ideal errors")
         by_measure = {}
+        others = [m for m in self.evaluation.measures.computed if m.name != IDEAL]
         for coefficient in COEFFICIENTS:
-            for measure in self.evaluation.measures.computed:
+            for measure in others:
                 rho, reason_of = correlations(self.studies, measure.name, coefficient)
                 reason = absence or next(iter(reason_of.values()), "")
                 by_measure[coefficient, measure.name] = rho, reason
