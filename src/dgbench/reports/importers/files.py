@@ -444,7 +444,8 @@ def _sheet(
         frame = frame.reindex(columns=[*frame.columns, *missing])
         if frame.shape[1] > len(columns):
             raise RecordError(f"{name} [{sheet}] has values in a column without a name; name it")
-        return frame.set_axis(columns, axis=1)
+        named: pd.DataFrame = frame.set_axis(columns, axis=1)
+        return named
 
     frame = _with_words(read)
     lines = np.arange(len(frame), dtype=np.int64) + height + 1

@@ -153,12 +153,13 @@ def _check_average(table: Columns, name: Any, names: Sequence[Any]) -> None:
     """Say that a printed average is not read, and where it is not that of its line."""
     values = _matrix(table, names)
     printed = parsed(table.frame[name])
-    apart = np.abs(values.mean(axis=1) - printed) > _rounding(printed)
+    means = np.nanmean(values, axis=1)  # several tables need not have the same environments
+    apart = np.abs(means - printed) > _rounding(printed)
     table.assume(f"column {name} is not read: an average of the environments")
     if apart.any():
         row = int(np.argmax(apart))
         text = (
             f"{name}: {table.place(row)} prints {printed[row]:g}, its environments average "
-            f"{values[row].mean():.4g}"
+            f"{means[row]:.4g}"
         )
         table.problems.append(Problem("average", table.where, text))
