@@ -437,15 +437,15 @@ def _sheet(
     """Read one sheet below its rows of names."""
 
     def read(**options: Any) -> pd.DataFrame:
-        frame = pd.read_excel(
+        frame: pd.DataFrame = pd.read_excel(
             io.BytesIO(content), sheet_name=sheet, header=None, skiprows=height, **options
         )
         missing = range(frame.shape[1], len(columns))
         frame = frame.reindex(columns=[*frame.columns, *missing])
         if frame.shape[1] > len(columns):
             raise RecordError(f"{name} [{sheet}] has values in a column without a name; name it")
-        named: pd.DataFrame = frame.set_axis(columns, axis=1)
-        return named
+        frame.columns = pd.Index(columns)
+        return frame
 
     frame = _with_words(read)
     lines = np.arange(len(frame), dtype=np.int64) + height + 1
@@ -527,12 +527,17 @@ def _latex(content: bytes, name: str, problems: list[Problem]) -> list[ForeignTa
     tables = []
     for tabular in latex.tabulars(text, name):
         source = f"{name} [{tabular.title}]"
+        width = len(tabular.rows[0].cells)
         rows = []
         for row in tabular.rows:
-            if len(row.cells) > 2 and is_footnote(row.cells):
+            if width > 2 and is_footnote(row.cells):
                 _leave_out_footnote(source, row.line, max(row.cells, key=len), problems)
-            else:
+            elif len(row.cells) == width:
                 rows.append(row)
+            else:
+                raise RecordError(
+                    f"{source} has one cell in line {row.line}, {row.cells[0]}; correct it"
+                )
         header = [row.cells for row in rows[:3]]
         names, height = read_header(header, source, problems)
         body = [row.cells for row in rows[height:]]
