@@ -9,7 +9,7 @@ import openpyxl
 import pandas as pd
 import pytest
 
-from dgbench.errors import ConfigError, RecordError
+from dgbench.errors import RecordError
 from dgbench.reports.importers.cells import parsed
 from dgbench.reports.importers.table import read_table
 from dgbench.reports.reading.collect import Collection
@@ -193,8 +193,8 @@ def test_bars_have_a_unit_of_their_own(frame: pd.DataFrame, bars: float) -> None
 def test_bars_that_may_be_in_two_units_are_asked_about(frame: pd.DataFrame, unit: str) -> None:
     with refused(r"standard_error is .* in line 1.*import\.bar_unit=percent", RecordError):
         read_table(frame)
-    (paper,) = read_table(frame, bar_unit="fraction").published
-    error = paper.values["erm"]["a"].error
+    collection = read_table(frame, bar_unit="fraction")
+    error = collection.published[0].values["erm"]["a"].error
     assert error == pytest.approx(1.2 if unit == "percent" else 40)
     with refused("import.bar_unit=points"):
         read_table(frame, bar_unit="points")

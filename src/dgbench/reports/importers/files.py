@@ -147,14 +147,19 @@ def _chosen(
     if part is None:
         if len(filled) < 2 or all_parts:
             return filled or tables
-        named = some_of([f"{k} {table.part}" for k, table in enumerate(tables, 1)], 8)
+        numbered = [f"{k} {table.part}" for k, table in enumerate(tables, 1) if len(table.frame)]
+        named = some_of(numbered, 8)
         raise RecordError(
             f"{tables[0].file} holds {len(filled)} tables ({named}); choose with import.part=NAME "
             "or its number, or, if each is of one dataset, import.dataset_from=part"
         )
     wanted = part if isinstance(part, (list, tuple)) else [part]
     numbers = [_number_of(one, tables) for one in wanted]
-    unread = [table.part for k, table in enumerate(tables) if k not in numbers and table in filled]
+    unread = [
+        table.part
+        for number, table in enumerate(tables)
+        if number not in numbers and len(table.frame)
+    ]
     if unread:
         text = f"not read: {some_of(unread, 6)}"
         problems.append(Problem(ASSUMED, tables[0].file, text))
