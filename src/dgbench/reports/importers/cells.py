@@ -129,7 +129,7 @@ def counts(column: pd.Series[Any], decimal_comma: bool) -> Floats:
 
 
 def two_readings(text: str) -> tuple[str, str] | None:
-    """Return the two numbers that a count may be: 10 and 10000 of ``10.000``; None if it is clear."""
+    """Return the two numbers that a count may be, 10 or 10000 for ``10.000``; None if clear."""
     if not re.fullmatch(rf"{_COMMA_GROUPS}|{_ONE_POINT_GROUP}", text):
         return None
     return f"{float(text.replace(',', '.', 1).replace(',', '')):g}", re.sub("[.,]", "", text)

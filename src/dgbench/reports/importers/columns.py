@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.rows import LARGEST_COUNT, LONGEST
@@ -33,7 +34,7 @@ from dgbench.validation import shown, some_of
 #: what a column holds -> letters and digits of its usual names; those behind | count where none of
 #: the first is there
 ALIASES = {
-    "algorithm": "algorithm | algo alg method model approach",
+    "algorithm": "algorithm | algo alg method model approach estimator",
     "seed": "seed trialseed | trial run repetition rep replicate randomseed",
     "environment": "environment env domain",
     "held_out": (
@@ -215,6 +216,42 @@ class Columns:
         if ignored:
             self.frame = self.frame.drop(columns=list(ignored))
             self.assume(f"not read: {some_of([str(name) for name in ignored], 12)}")
+
+    def keep(self, wanted: Mapping[str, Any]) -> None:
+        """Keep the lines that hold these values; name how many are left out.
+
+        Args:
+            wanted: column -> value, or several.
+
+        Raises:
+            ConfigError: one is no column, or no line holds the value.
+        """
+        for name, value in wanted.items():
+            if name not in self.frame:
+                present = some_of([str(column) for column in self.frame], 12)
+                raise ConfigError(
+                    f"import.where={shown(wanted)} names {name}, which is no column; the columns "
+                    f"are {present}"
+                )
+            values = value if isinstance(value, (list, tuple)) else [value]
+            texts = {text_of(one).lower() for one in values}
+            cells = self.frame[name].map(text_of).str.lower()
+            held = cells.isin(texts)
+            if not held.any():
+                present = some_of(sorted(cells.unique()), 6)
+                raise ConfigError(
+                    f"import.where={shown(wanted)} leaves no line; {name} holds {present}"
+                )
+            self._keep_rows(held.to_numpy())
+            left_out = f"{(~held).sum()} of {len(held)} lines, where {name} is not {shown(value)}"
+            self.problems.append(Problem("lines left out", self.where, left_out))
+
+    def _keep_rows(self, held: NDArray[np.bool_]) -> None:
+        rows = np.flatnonzero(held)
+        self.frame = self.frame[held].reset_index(drop=True)
+        self.height = len(rows)
+        places = self._place or (lambda line: f"line {line + 1} of the values")
+        self._place = lambda line: places(int(rows[line]))
 
     def missing(self, key: str) -> RecordError:
         """Build the error of a key that no column holds."""

@@ -147,14 +147,19 @@ def _chosen(
     if part is None:
         if len(filled) < 2 or all_parts:
             return filled or tables
-        named = some_of([f"{k} {table.part}" for k, table in enumerate(tables, 1)], 8)
+        numbered = [f"{k} {table.part}" for k, table in enumerate(tables, 1) if len(table.frame)]
+        named = some_of(numbered, 8)
         raise RecordError(
             f"{tables[0].file} holds {len(filled)} tables ({named}); choose with import.part=NAME "
             "or its number, or, if each is of one dataset, import.dataset_from=part"
         )
     wanted = part if isinstance(part, (list, tuple)) else [part]
     numbers = [_number_of(one, tables) for one in wanted]
-    unread = [table.part for k, table in enumerate(tables) if k not in numbers and table in filled]
+    unread = [
+        table.part
+        for number, table in enumerate(tables)
+        if number not in numbers and len(table.frame)
+    ]
     if unread:
         text = f"not read: {some_of(unread, 6)}"
         problems.append(Problem(ASSUMED, tables[0].file, text))
@@ -437,14 +442,15 @@ def _sheet(
     """Read one sheet below its rows of names."""
 
     def read(**options: Any) -> pd.DataFrame:
-        frame = pd.read_excel(
+        frame: pd.DataFrame = pd.read_excel(
             io.BytesIO(content), sheet_name=sheet, header=None, skiprows=height, **options
         )
         missing = range(frame.shape[1], len(columns))
         frame = frame.reindex(columns=[*frame.columns, *missing])
         if frame.shape[1] > len(columns):
             raise RecordError(f"{name} [{sheet}] has values in a column without a name; name it")
-        return frame.set_axis(columns, axis=1)
+        frame.columns = pd.Index(columns)
+        return frame
 
     frame = _with_words(read)
     lines = np.arange(len(frame), dtype=np.int64) + height + 1
@@ -526,12 +532,17 @@ def _latex(content: bytes, name: str, problems: list[Problem]) -> list[ForeignTa
     tables = []
     for tabular in latex.tabulars(text, name):
         source = f"{name} [{tabular.title}]"
+        width = len(tabular.rows[0].cells)
         rows = []
         for row in tabular.rows:
-            if len(row.cells) > 2 and is_footnote(row.cells):
+            if width > 2 and is_footnote(row.cells):
                 _leave_out_footnote(source, row.line, max(row.cells, key=len), problems)
-            else:
+            elif len(row.cells) == width:
                 rows.append(row)
+            else:
+                raise RecordError(
+                    f"{source} has one cell in line {row.line}, {row.cells[0]}; correct it"
+                )
         header = [row.cells for row in rows[:3]]
         names, height = read_header(header, source, problems)
         body = [row.cells for row in rows[height:]]

@@ -72,7 +72,7 @@ class TabularRow:
 
 @dataclass(frozen=True)
 class Tabular:
-    """One ``tabular``; its rows are equally long."""
+    """One ``tabular``; its rows are as long as the first, or of one cell."""
 
     title: str  #: its headings, or its caption
     rows: list[TabularRow]
@@ -172,7 +172,7 @@ def _rows(text: str, start: int, end: int, source: str) -> list[TabularRow]:
         return []
     width = len(rows[0].cells)
     for row in rows:
-        if len(row.cells) != width:
+        if len(row.cells) not in (1, width):  # one is that of a note below the others
             raise RecordError(
                 f"{source} has {len(row.cells)} cells in line {row.line}, {width} in the first row "
                 "of its tabular; correct it"

@@ -85,6 +85,7 @@ def read_table(
     classes: int | None = None,
     bar_unit: str | None = None,
     ignore: Sequence[str] = (),
+    where: Mapping[str, Any] | None = None,
     part: Any = None,
     algorithm_from: str | None = None,
     environment_from: str | None = None,
@@ -107,6 +108,7 @@ def read_table(
             not known.
         bar_unit: of the error bars, ``percent`` or ``fraction``; None: as they tell it.
         ignore: columns that are not read.
+        where: column -> value, or several, of the lines that are read.
         part: sheet of a workbook, or ``tabular`` of a LaTeX file, by name or number; or a list.
         algorithm_from, environment_from, dataset_from: ``file`` or ``part``, whose name says it.
 
@@ -126,14 +128,13 @@ def read_table(
             "values": (values, ("error", "accuracy")),
             "bar": (bar, tuple(SPREADS)),
             "bar_unit": (bar_unit, units),
-            **{f"{key}_from": (origin, ORIGINS) for key, origin in origins.items()},
         }
     )
     _check_number("seeds", seeds)
     _check_number("classes", classes)
     problems: list[Problem] = []
-    origins = {key: origin for key, origin in origins.items() if origin is not None}
     table = read_columns(path, problems, ALIASES, part, origins)
+    table.keep(where or {})
     table.drop([ignore] if isinstance(ignore, str) else list(ignore))
     table.find(columns or {})
     if algorithm is not None:
@@ -181,7 +182,7 @@ def read_columns(
     problems: list[Problem],
     aliases: Mapping[str, str],
     part: Any = None,
-    origins: Mapping[str, str] | None = None,
+    origins: Mapping[str, str | None] | None = None,
 ) -> Columns:
     """Read the lines of files, or of a data frame, whose columns are still to be found.
 
@@ -190,26 +191,28 @@ def read_columns(
         problems: receives what is assumed and left out.
         aliases: what a column may hold -> its usual names.
         part: of a file that holds several tables.
-        origins: key -> ``file`` or ``part``, whose name says it.
+        origins: key -> ``file`` or ``part``, whose name says it, or None.
 
     Raises:
         RecordError: there is no line of values, or it cannot be read.
-        ConfigError: a data frame has no file or part.
+        ConfigError: an origin is unknown; or a data frame has none.
     """
+    _check_choices({f"{key}_from": (origin, ORIGINS) for key, origin in (origins or {}).items()})
+    named = {key: origin for key, origin in (origins or {}).items() if origin is not None}
     if isinstance(path, pd.DataFrame):
-        for key in origins or {}:
+        for key in named:
             raise ConfigError(
                 f"import.{key}_from names a file, and this is a data frame; leave it out"
             )
         frame = path.reset_index(drop=True)
         if isinstance(frame.columns, pd.MultiIndex):
-            named = [[str(name) for name in column if str(name)] for column in frame.columns]
-            frame = frame.set_axis([" ".join(words) for words in named], axis=1)
+            levels = [" ".join(map(str, column)).strip() for column in frame.columns]
+            frame = frame.set_axis(levels, axis=1)
         source = "the data frame"
         check_names(list(frame.columns), source)
         table = Columns(frame, source, problems, aliases=aliases)
     else:
-        read = read_files(path, problems, part, origins)
+        read = read_files(path, problems, part, named)
         source = printable(shown(path))
         table = Columns(read.frame, source, problems, read.place, aliases)
     if table.frame.empty:
@@ -300,6 +303,30 @@ def _lines(table: Columns, named: Mapping[str, str | None]) -> pd.DataFrame:
         lines[HPARAMS + name] = _numbers_or_text(table.frame[column])
     lines["status"] = table.names("status").str.lower() if "status" in table.column else "done"
     return lines
+
+
+def lines_of_counts(table: Columns, counted: pd.DataFrame) -> pd.DataFrame:
+    """Make lines of what was counted.
+
+    Args:
+        table: what was counted.
+        counted: columns ``dataset``, ``algorithm``, ``seed``, ``environment``, ``n`` and ``wrong``.
+    """
+    names = _our_names(table, counted["algorithm"].unique().tolist())
+    _say_columns(table)
+    if "dataset" not in table.column:
+        table.assume("no column is the dataset: called table; name it with import.dataset=NAME")
+    return counted.assign(
+        algorithm=counted["algorithm"].map(names),
+        seen=counted["n"],
+        accuracy=1 - counted["wrong"] / counted["n"],
+        backbone=_UNNAMED["backbone"],
+        init=_UNNAMED["init"],
+        step=0,
+        draw=0,
+        subset="test",
+        status="done",
+    )
 
 
 def _say_columns(table: Columns) -> None:

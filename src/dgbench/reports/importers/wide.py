@@ -110,6 +110,13 @@ def _matrix(table: Columns, names: Sequence[Any]) -> Floats:
     return np.column_stack([parsed(table.frame[name]) for name in names])
 
 
+def _means(values: Floats) -> Floats:
+    """Average each line over the cells that it has: several tables may differ in environments."""
+    counts = (~np.isnan(values)).sum(axis=1)
+    totals = np.nansum(values, axis=1)
+    return np.divide(totals, counts, out=np.full(len(values), np.nan), where=counts > 0)
+
+
 def _rounding(printed: Floats) -> float:
     return 0.1 if np.nanmax(printed) > 1 else 0.001
 
@@ -130,7 +137,7 @@ def _ask(table: Columns, names: Sequence[Any]) -> None:
         column = values[:, place]
         if _NO_ENVIRONMENT & {*words_of(name)} or letters(name) in _NO_ENVIRONMENT:
             reasons[name] = "by its name"
-        elif np.nanmin(column) < 0 or np.nanmax(column) > 100:
+        elif np.nanmedian(column) < 0 or np.nanmedian(column) > 100:
             reasons[name] = "not between 0 and 100"
         elif any(bars) and not bars[place]:
             reasons[name] = "without the error bars that others have"
@@ -153,12 +160,13 @@ def _check_average(table: Columns, name: Any, names: Sequence[Any]) -> None:
     """Say that a printed average is not read, and where it is not that of its line."""
     values = _matrix(table, names)
     printed = parsed(table.frame[name])
-    apart = np.abs(values.mean(axis=1) - printed) > _rounding(printed)
+    means = _means(values)
+    apart = np.abs(means - printed) > _rounding(printed)
     table.assume(f"column {name} is not read: an average of the environments")
     if apart.any():
         row = int(np.argmax(apart))
         text = (
             f"{name}: {table.place(row)} prints {printed[row]:g}, its environments average "
-            f"{values[row].mean():.4g}"
+            f"{means[row]:.4g}"
         )
         table.problems.append(Problem("average", table.where, text))

@@ -25,7 +25,7 @@ from dgbench.reports.published import Published, names, published
 from dgbench.reports.ranking.contests import ALPHA, contests
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.tables import Column, Table, entry, table
-from dgbench.validation import Refusal
+from dgbench.validation import Refusal, Switch, shown
 
 ASSUMPTIONS = (
     (
@@ -147,6 +147,7 @@ class ClaimsReport(Report):
 
     Args:
         tables: names of published tables; None takes all that have error bars over runs.
+        domains: judge the tables by environment, in place of those of datasets.
     """
 
     name: FileName = "claims"
@@ -154,6 +155,8 @@ class ClaimsReport(Report):
         Annotated[list[Name], Field(min_length=1)] | None,
         Refusal("is no list of published tables", "write e.g. [NAME], or null for all"),
     ] = Field(None)
+
+    domains: Switch = False
 
     unread = OF_RUNS
 
@@ -168,6 +171,13 @@ class ClaimsReport(Report):
                 f"report.tables: {without[0]} prints no error bars over runs; choose from "
                 f"{', '.join(paper.name for paper in having)}"
             )
+        if self.domains:
+            papers = [part for paper in papers for part in paper.domains]
+            if not papers:
+                raise ConfigError(
+                    f"report.domains=true, but {shown(self.tables)} has no table by environment; "
+                    "leave it out"
+                )
         counts = claims_table(papers)
         best, survive, pairs, alone, together = (
             int(np.nansum(counts.frame[name]))
