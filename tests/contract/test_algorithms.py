@@ -29,7 +29,7 @@ from dgbench.network_specs import Sizes
 from dgbench.networks.build import assembled
 from dgbench.objectives.contract import Algorithm, Update
 from dgbench.objectives.step import Hyperparameters, Outcome, Prediction, Step, Surveyed, draw
-from dgbench.plan.hyperparameters import Entry, checked, entry_of, resolve
+from dgbench.plan.hyperparameters import DeclaredHparam, checked, entry_of, resolve
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.predicting import as_tensors
 from dgbench.training.optimizers import optimizer_settings
@@ -232,7 +232,7 @@ def test_yaml_names_a_documented_class(name: str) -> None:
     )
 
 
-def defaults_of(entry: Entry) -> list[Any]:
+def defaults_of(entry: DeclaredHparam) -> list[Any]:
     """Every value that a default holds."""
     if not isinstance(entry.default, dict):
         return [entry.default]
@@ -306,7 +306,7 @@ def test_yaml_search_spaces(name: str) -> None:
         for key, entry in space.items():
             assert key in entries, f"{key} is searched but has no default"
             for distribution in (
-                defaults_of(Entry(entry)) if {"small", "large"} & set(entry) else (entry,)
+                defaults_of(DeclaredHparam(entry)) if {"small", "large"} & set(entry) else (entry,)
             ):
                 ((kind, values),) = distribution.items()
                 assert kind == "choice" or (

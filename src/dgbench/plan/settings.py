@@ -211,7 +211,7 @@ class Named(Open):
     name: FileName = "name"
 
 
-class Rule(Open):
+class AveragingRuleKeys(Open):
     """How weights are averaged."""
 
     start: Annotated[AtLeast1, Refusal("is not a step", "give 1 or more, 100 is published")] = 100
@@ -229,10 +229,10 @@ class Rule(Open):
     ] = 500
 
 
-class Averaging(Named):
+class AveragingKeys(Named):
     """Keys of ``conf/averaging``."""
 
-    rule: Rule = Rule()
+    rule: AveragingRuleKeys = AveragingRuleKeys()
 
 
 class Sharpness(Named):
@@ -244,7 +244,7 @@ class Sharpness(Named):
     alpha: Annotated[NotNegative, Refusal("is not a number >= 0", "give one")] = 0.1
 
 
-class Algorithm(Named):
+class AlgorithmKeys(Named):
     """Keys of ``conf/algorithm``, less its hyperparameters."""
 
     objective: Annotated[
@@ -439,9 +439,9 @@ class Configuration(Keys):
     card: Card | None = None
     trainer: TrainerSettings | None = None
     tuning: TuningSettings | None = None
-    averaging: Averaging | None = None
+    averaging: AveragingKeys | None = None
     sharpness: Sharpness | None = None
-    algorithm: Algorithm | None = None
+    algorithm: AlgorithmKeys | None = None
     backbone: Backbone | None = None
     head: Head | None = None
     init: Init | None = None
