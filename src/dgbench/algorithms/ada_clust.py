@@ -54,7 +54,7 @@ class AdaClust(Algorithm):
     def caution(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> str:
         offset, m = hparams["offset"], sizes.n_features
         return (
-            f"hparams.offset={offset} leaves none of {m} axes; {m // 2} are left out instead"
+            f"hparams.offset={offset} leaves out all {m} axes; {m // 2} are left out instead"
             if offset >= m
             else ""
         )
