@@ -474,4 +474,4 @@ class _Plain(pickle.Unpickler):
             "encode",
         ):  # bytes, as Python 3 writes them for Python 2
             return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"{module}.{name} does not belong into CIFAR-10")
+        raise pickle.UnpicklingError(f"{module}.{name} does not belong in a file of CIFAR-10")
