@@ -389,7 +389,7 @@ OF_PLAIN_COMMANDS = {
         "evaluate",
         "model=x",
         "dataset.augment=nico",
-    ): "dataset.augment=nico changes nothing that dgbench evaluate does",
+    ): "dataset.augment=nico has no effect on dgbench evaluate",
     (
         "evaluate",
         "model=x",
@@ -400,7 +400,7 @@ OF_PLAIN_COMMANDS = {
         "evaluate",
         "model=x",
         "trainer.steps=1",
-    ): "trainer.steps=1 changes nothing that dgbench evaluate does",
+    ): "trainer.steps=1 has no effect on dgbench evaluate",
     ("results", "pack", "x", "y", "--entry", "z"): "unrecognized arguments: --entry z",
     ("results", "index", "--selection", "last"): "unrecognized arguments",
 }
@@ -461,7 +461,10 @@ def test_the_command_of_a_report_says_so(command: Any, tmp_path: Path) -> None:
     ended = command(*words, "cache=false", "report.wandb_project=x", cwd=tmp_path)
     assert ended.code == 0, ended.err
     lines = ended.err.splitlines()
-    assert "cache=false changes nothing here: rows of folders are kept; leave it out" in lines
+    assert (
+        "cache=false changes nothing here: only rows that are read from folders are cached; leave it out"
+        in lines
+    )
     assert (
         "report.wandb_project=x changes nothing here: report.wandb=true logs the report; add that"
         in lines

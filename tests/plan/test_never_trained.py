@@ -35,8 +35,8 @@ REFUSED = {
     "backbone.width=true": r"backbone\.width=True is not a positive number of units",
     "backbone.width=1000000000": r"GB of weights.*lower backbone\.width",
     "backbone.width=2000000": r"GB of weights.*lower backbone\.width",
-    "seed_moves=inputs": r"seed_moves=inputs moves nothing of algorithm=erm",
-    "seed_moves=inputs algorithm=vrex": r"seed_moves=inputs moves nothing of algorithm=vrex",
+    "seed_moves=inputs": r"seed_moves=inputs changes nothing for algorithm=erm",
+    "seed_moves=inputs algorithm=vrex": r"seed_moves=inputs changes nothing for algorithm=vrex",
 }
 ACCEPTED = (
     STOPPING,

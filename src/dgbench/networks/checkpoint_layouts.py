@@ -273,7 +273,9 @@ class Question:
         prefixes = [reading.prefix for reading in readings]
         by_group = len(groups) == len(readings)
         key, values = ("key", groups) if by_group else ("prefix", prefixes)
-        problem = f"{self.file} holds {self.arch} {len(readings)} times, with other numbers each"
+        problem = (
+            f"{self.file} holds {self.arch} {len(readings)} times, each time with different numbers"
+        )
         if not self.option:
             return f"{problem} ({', '.join(values[:SHOWN])}); save the one that you mean alone"
         advised = " or ".join(f"{self.option}{key}={value}" for value in values[:SHOWN])
@@ -488,7 +490,7 @@ def misfit(
         name for name in network if name in tensors and network[name].shape != tensors[name].shape
     ]
     problems = [f"lacks {some_of(missing)}"] if missing else []
-    problems += [f"has {some_of(extra)} too much"] if extra else []
+    problems += [f"has {some_of(extra)} in addition"] if extra else []
     if shapes:
         first = shapes[0]
         suffix = f" (and {len(shapes) - 1} more shapes)" if len(shapes) > 1 else ""
