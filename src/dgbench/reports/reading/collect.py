@@ -122,8 +122,8 @@ def collect(
         )
     if stopped := sum(folder.status == STOPPED for folder in folders):
         reason = (
-            f"{stopped} ended early, as their search says; hparams=search in the same folder "
-            "trains them on"
+            f"{stopped} ended early, as their search planned; hparams=search in the same "
+            "folder goes on with them"
         )
         problems.append(
             Problem("draws that were stopped", ", ".join(map(printable, paths)), reason)
