@@ -78,12 +78,13 @@ def survivors(
     if waiting:
         text = str(read_status(waiting[0].folder)) or "not started"
         log.warning(
-            (
-                "a rung is not complete: %d models did not come to step %d (e.g. %s: %s); the "
-                "same command continues"
-            ),
-            len(waiting), end, waiting[0].title, text,
-        )  # fmt: skip
+            "a rung is not complete: %d models did not reach step %d (e.g. %s: %s); "
+            "the same command continues",
+            len(waiting),
+            end,
+            waiting[0].title,
+            text,
+        )
         return []
     going = []
     for search in searches:
@@ -160,7 +161,7 @@ def _accuracies(draws: Sequence[Study], scheme: Halving, end: int) -> dict[str, 
     judged = {run.fold.name for number, run in enumerate(runs) if choices.judged[number]}
     if not judged:
         raise ConfigError(
-            f"hparams.scheme.chosen_by={scheme.chosen_by.name} can rank no draw here: "
+            f"hparams.scheme.chosen_by={scheme.chosen_by.name} cannot rank any draw here: "
             f"{next(iter(choices.reason.values()), 'no rows')}"
         )
     values: dict[str, list[float]] = defaultdict(list)

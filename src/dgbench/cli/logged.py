@@ -86,6 +86,6 @@ def _print_wandb(marks: Sequence[Mark | None], logger: Mapping[str, Any], place:
         print(f"W&B: {len(taken) - offline} runs in project {project_name(logger['project'])}")
     if lacking := len(marks) - len(taken):
         print(
-            f"W&B lacks {lacking} of {len(marks)} runs; the same command sends them, with "
-            "WANDB_MODE=offline to files"
+            f"W&B lacks {lacking} of {len(marks)} runs; the same command sends them, or "
+            "with WANDB_MODE=offline writes them to files"
         )

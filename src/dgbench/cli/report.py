@@ -79,7 +79,7 @@ def report(cfg: DictConfig) -> None:
         reason = log_report(
             document, paths, cfg.output, name=cfg.report.name, project=cfg.report.wandb_project
         )
-        print(f"dgbench: {reason}; the files above are whole" if reason else "logged to W&B")
+        print(f"dgbench: {reason}; the files above are complete" if reason else "logged to W&B")
 
 
 def refuse_unread(cfg: DictConfig, unread: Collection[str]) -> None:
@@ -126,7 +126,11 @@ def check_words(keys: Mapping[str, Any], needs: Mapping[str, Need]) -> None:
     from dgbench.plan.unread import check_needs, no_dataset
 
     reads_folders = where("import.cache", lambda cache: cache is not None)
-    kept = Need(reads_folders, "rows of folders are kept; leave it out", misleads=False)
+    kept = Need(
+        reads_folders,
+        "only rows that are read from folders are cached; leave it out",
+        misleads=False,
+    )
     words = [str(word) for word in HydraConfig.get().overrides.task]
     check_needs(words, lambda: [(keys, no_dataset)], {"cache": kept, **needs}, sign_of_life)
 

@@ -169,8 +169,8 @@ class SlurmLauncher(Launcher):
                 )
             if self.arrays.waiting:
                 tell(
-                    f"{len(self.arrays.waiting)} wait here and are not submitted; the same "
-                    "command submits them"
+                    f"{len(self.arrays.waiting)} jobs wait here and are not submitted; "
+                    "the same command submits them"
                 )
             raise
         raise_failed([self.names[n] for n in sorted(self.ended) if self.ended[n]], len(self.jobs))
@@ -253,7 +253,7 @@ class SlurmLauncher(Launcher):
         )
         tell(f"watch: {status}")
         tell(f"end: {self._cancel()}")
-        tell("the same command again says what is open, and submits what was lost or cancelled")
+        tell("the same command again says what is left, and submits what was lost or cancelled")
 
     def _refuse_rest(self) -> None:
         """Refuse to leave jobs that are not in the queue.
@@ -287,7 +287,8 @@ class SlurmLauncher(Launcher):
             tell(f"{n} of the sweep's jobs submitted as {len(sent)} of the queue's: {ids}")
         if len(arrays) > 1 and not self.arrays.limit:
             tell(
-                f"they are {len(arrays)} arrays: this cluster takes {self.arrays.largest} jobs in "
+                f"they are in {len(arrays)} arrays: this cluster takes "
+                f"{self.arrays.largest} jobs in "
                 f"one{self._fewer(self.arrays.largest, 'makes one')}"
             )
         if self.config.wait and self.arrays.limit and (sent or not self.full):
