@@ -26,8 +26,9 @@ log = logging.getLogger("dgbench")
 
 
 def rung_ends(searches: Sequence[Search]) -> list[int]:
-    """List the steps at which all rungs but the last end, for all searches; empty without
-    ``hparams=halving``.
+    """List the steps at which all rungs but the last end.
+
+    There are none without ``hparams=halving``.
 
     Raises:
         ConfigError: rungs that the runs cannot have.
@@ -88,7 +89,8 @@ def survivors(
         return []
     going = []
     for search in searches:
-        scheme, trials = search.scheme, defaultdict(list)
+        scheme = search.scheme
+        trials = defaultdict(list)
         assert isinstance(scheme, Halving)
         for study in studies:
             if study.planned.search == search.planned:
@@ -104,11 +106,9 @@ def survivors(
             going += ranked[:n]
             for place, study in enumerate(ranked[n:], n + 1):
                 value = accuracy[study.folder.name]
-                shown = (
-                    "no validation accuracy"
-                    if value == -math.inf
-                    else f"validation accuracy {100 * value:.2f} %"
-                )
+                shown = f"validation accuracy {100 * value:.2f} %"
+                if value == -math.inf:
+                    shown = "no validation accuracy"
                 for run in study.runs:
                     if not is_settled(run.folder):
                         reason = (
@@ -121,15 +121,17 @@ def survivors(
 
 
 def _came_to(run: Run, end: int) -> bool:
-    """Return whether a run has trained to a step, or cannot; one that failed later is tried again
-    by a later rung.
+    """Return whether a run has trained to a step, or cannot.
+
+    A run that failed later is tried again by a later rung.
     """
     return is_settled(run.folder) or last_step(run) >= end
 
 
 def _accuracies(draws: Sequence[Study], scheme: Halving, end: int) -> dict[str, float]:
-    """Compute the validation accuracy of draws by folder name: the mean over the folds that the
-    selection can judge.
+    """Compute the validation accuracy of draws by folder name.
+
+    It is the mean over the folds that the selection can judge.
 
     Args:
         draws: of one trial.
@@ -149,12 +151,12 @@ def _accuracies(draws: Sequence[Study], scheme: Halving, end: int) -> dict[str, 
         )
         for run in runs
     ]
-    lines = [
-        {"run": numbers[row["run"]], **{name: row[name] for name in names}}
-        for study in draws
-        for row in rows_of(study.planned)
-        if row["step"] <= end
-    ]
+    lines = []
+    for study in draws:
+        for row in rows_of(study.planned):
+            if row["step"] <= end:
+                line = {name: row[name] for name in names}
+                lines.append({"run": numbers[row["run"]], **line})
     choices = scheme.chosen_by.choose(
         records_of(pd.DataFrame(lines, columns=["run", *names]), keys)
     )

@@ -156,8 +156,9 @@ def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _value(key: str, text: str) -> Any:
-    """Parse a typed value as a list, a bool or a number where its key takes one; what reads the
-    value checks it.
+    """Parse a typed value as a list, a bool or a number, if its key takes one.
+
+    Whatever reads the value checks it.
     """
     if key in ("ensemble", "features", "predictions", "trust"):
         number = int if text.lstrip("+-").isdecimal() else float
@@ -237,9 +238,17 @@ def evaluate(
         "averaging": averaging,
     }
     evaluator = Evaluator(
-        **keys, weights=weights, name=name, ensemble=ensemble, features=features, predictions=predictions,
-        trust=trust, output=output, compose=composed, tell=sign_of_life,
-    )  # fmt: skip
+        **keys,
+        weights=weights,
+        name=name,
+        ensemble=ensemble,
+        features=features,
+        predictions=predictions,
+        trust=trust,
+        output=output,
+        compose=composed,
+        tell=sign_of_life,
+    )
     evaluator = evaluator.model_copy(update={"overrides": split(evaluator.overrides)[1]})
     folders = evaluator.evaluate(model)
     return TrainResult(results(folders, "last"), folders, {})

@@ -1,5 +1,6 @@
-"""What ``train.py`` returns to a sweeper that optimizes, such as Hydra's plug-ins for Optuna,
-Nevergrad or Ax.
+"""What ``train.py`` returns to a sweeper that optimizes.
+
+Such are Hydra's plug-ins for Optuna, Nevergrad and Ax.
 """
 
 from __future__ import annotations
@@ -49,8 +50,10 @@ def objective(folders: Sequence[Path], selection: Selection) -> float:
 
 
 def training_validation_errors(folders: Sequence[Path], selection: Selection) -> dict[str, float]:
-    """Compute ``error/training_val``, a fraction, at the step that a selection chooses: means over
-    runs, by fold.
+    """Compute ``error/training_val``, a fraction, at the step that a selection chooses.
+
+    Returns:
+        Means over runs, by fold.
     """
     errors: dict[str, list[float]] = defaultdict(list)
     for run in select_runs(collect(folders), selection).runs:

@@ -83,8 +83,9 @@ def report(cfg: DictConfig) -> None:
 
 
 def refuse_unread(cfg: DictConfig, unread: Collection[str]) -> None:
-    """Refuse a word that changes nothing in this report; ``cache``, which changes no number in any,
-    is allowed.
+    """Refuse a word that changes nothing in this report.
+
+    ``cache``, which changes no number in any report, is allowed.
 
     Args:
         cfg: the composed configuration.
@@ -140,8 +141,9 @@ _LEFT_OUT = ("only=", "output=", "report.wandb=")
 
 
 def report_command() -> str:
-    """Write ``python report.py`` with the overrides that were typed, less those that only choose a
-    part or a place.
+    """Write ``python report.py`` with the overrides that were typed.
+
+    Those that only choose a part of the report or its place are left out.
     """
     from hydra.core.hydra_config import HydraConfig
 

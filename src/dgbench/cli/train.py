@@ -79,8 +79,9 @@ def tell_dataset(info: DatasetInfo) -> None:
 
 
 def run_command(command: Command) -> Ended:
-    """Plan, train and summarize the studies of a command; everything that needs no torch is checked
-    before it loads.
+    """Plan, train and summarize the studies of a command.
+
+    Everything that needs no torch is checked before torch loads.
 
     Raises:
         ConfigError, DataError, WeightsError: the configuration cannot work; nothing was started.
@@ -129,9 +130,11 @@ def run_command(command: Command) -> Ended:
     from dgbench.training.train_runs import RunOutcomes, train_runs
 
     prepare_process()
-    logger, selection = build_logger(config), build(config, "selection")
+    logger = build_logger(config)
+    selection = build(config, "selection")
     folds = [fold for study in planned for fold in study.folds]
-    if note := selection_note(selection, folds, planned[0].folder.parent):
+    note = selection_note(selection, folds, planned[0].folder.parent)
+    if note:
         print(f"note: {note}", file=sys.stderr)
     for folder in {study.folder for study in planned}:
         check_writable(folder)
@@ -151,7 +154,8 @@ def run_command(command: Command) -> Ended:
             config.retry,
             command.chooses_threads,
         )
-        outcomes, going = RunOutcomes(), studies
+        outcomes = RunOutcomes()
+        going = studies
         for end in rung_ends(searches):
             outcomes |= train_runs(going, *arguments, until=end)
             going = survivors(going, searches, end, progress)
