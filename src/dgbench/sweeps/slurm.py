@@ -13,9 +13,10 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,8 @@ GENERIC = (
     "gpus_per_node",
     "tasks_per_node",
 )
-# in which a job must be missing from the queue, without a result, to be lost: its files may come
-# late
+#: looks at the queue in which a job must be missing, without a result, to be lost: its files may
+#: come late
 POLLS = 2
 TELL_SECONDS = 60.0
 HELD = "held"  # in the reason why a job waits: JobHeldUser, launch failed requeued held
@@ -88,7 +89,8 @@ class SlurmLauncher(Launcher):
         refuse_optimizers(config)
         keys: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
         SlurmKeys(**keys)
-        self.config, self.command = config, SweepCommand.of(hydra_context, config, task_function)
+        self.config = config
+        self.command = SweepCommand.of(hydra_context, config, task_function)
         self.planner = Planner.of_sweep(hydra_context.config_loader, config)
 
     def look(self) -> None:
@@ -118,39 +120,33 @@ class SlurmLauncher(Launcher):
             JobsFailedError: some failed; each was reported when it did.
         """
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
-        alive, folder = self.alive, Path(str(self.watching["submitit_folder"])).absolute()
+        alive = self.alive
+        folder = Path(str(self.watching["submitit_folder"])).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        self.submissions, self.size = Submissions(folder), JobSize.asked(self.config)
+        self.submissions = Submissions(folder)
+        self.size = JobSize.asked(self.config)
         places = list(map(self.planner.place, job_overrides))
-        held = {
-            number
-            for job in self.submissions.held(alive, [key for _, key in places])
-            for number in job.numbers
-        }
+        held = numbers_of(self.submissions.held(alive, [key for _, key in places]))
         waiting = [Part(words) for i, words in enumerate(job_overrides) if i in held]
-        # by now
+        # others may have been done since the sweeper looked
         undone = [
-            i
+            job_overrides[i]
             for i, place in enumerate(places)
             if i not in held and place.is_left(self.config.retry)
         ]
-        self.jobs = [*waiting, *self._in_parts([job_overrides[i] for i in undone])]
+        self.jobs = [*waiting, *self._in_parts(undone)]
         places = [self.planner.place(job.words) for job in self.jobs]
         # anew: some may be split by now
         expect_jobs(places, typed_command(self.config.hydra.job.name))
-        self.names, self.keys = labels([job.words for job in self.jobs]), [key for _, key in places]
+        self.names = labels([job.words for job in self.jobs])
+        self.keys = [key for _, key in places]
         self.queued = self.submissions.held(alive, self.keys)
-        self.ended: dict[
-            int, str
-        ] = {}  # number of a job -> what went wrong, empty where nothing did
+        self.ended: dict[int, str] = {}  # number of a job -> what went wrong, or an empty text
         self.times_lost = Counter[int]()
         self.told_held = False
         self.full = False  # whether it was said that the queue is full
-        # jobs of this user in the queue when it was full, and when that was
-        self.crowd, self.tried = (
-            0,
-            0.0,
-        )
+        self.crowd = 0  # jobs of this user in the queue when it was last full
+        self.tried = 0.0  # when jobs were last submitted
         parallelism: Any = self.params["array_parallelism"] or len(self.jobs)
         self.arrays = Arrays(self._submit_array, parallelism, largest_array())
         self._tell_before(alive)
@@ -175,9 +171,6 @@ class SlurmLauncher(Launcher):
             raise
         raise_failed([self.names[n] for n in sorted(self.ended) if self.ended[n]], len(self.jobs))
         return []
-
-    # ---- submitting
-    # ---------------------------------------------------------------------------------------------
 
     def _in_parts(self, jobs: Sequence[Sequence[str]]) -> list[Part]:
         """Split jobs to the size that is asked for; one that is split stays so, for the same
@@ -219,13 +212,12 @@ class SlurmLauncher(Launcher):
         return sized
 
     def _tell_before(self, alive: Mapping[str, str]) -> None:
-        """Print how many jobs of an earlier command are in the queue, and how those that are not
-        done left it.
-        """
-        states = Counter(
-            alive[job.id].partition(" ")[0].lower() for job in self.queued for _ in job.numbers
-        )
-        held = {number for job in self.queued for number in job.numbers}
+        """Print how many jobs of an earlier command are in the queue, and how others left it."""
+        states = Counter[str]()
+        for job in self.queued:
+            state = alive[job.id].partition(" ")[0].lower()
+            states[state] += len(job.numbers)
+        held = numbers_of(self.queued)
         ends = self.submissions.ends(
             [key for number, key in enumerate(self.keys) if number not in held]
         )
@@ -243,9 +235,9 @@ class SlurmLauncher(Launcher):
         ids = [job.id for job in self.queued]
         if not ids:
             return
-        shown = ", ".join(ids[:SHOWN]) + (
-            f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
-        )
+        shown = ", ".join(ids[:SHOWN])
+        if len(ids) > SHOWN:
+            shown += f" and {len(ids) - SHOWN} more"
         status = report_line([self.config.hydra.sweep.dir], ["report=status"])
         tell(
             f"in the queue: {len(ids)} {'job' if len(ids) == 1 else 'jobs'} ({shown}); this "
@@ -261,7 +253,8 @@ class SlurmLauncher(Launcher):
         Raises:
             ConfigError: the queue had no room for some.
         """
-        n_waiting, n_queued = len(self.arrays.waiting), len(self.queued)
+        n_waiting = len(self.arrays.waiting)
+        n_queued = len(self.queued)
         if n_waiting:
             raise ConfigError(
                 f"{n_waiting} of {n_waiting + n_queued} jobs of the queue are not submitted "
@@ -273,14 +266,15 @@ class SlurmLauncher(Launcher):
         return f"scancel {' '.join(dict.fromkeys(job.id.partition('_')[0] for job in self.queued))}"
 
     def _submit(self, numbers: Sequence[int], most: int | None = None) -> None:
-        """Submit jobs, and what had no room before, in arrays that the cluster takes; the rest
-        waits here.
+        """Submit jobs, and what had no room before, in arrays that the cluster takes.
+
+        The rest waits here.
         """
         self.arrays.waiting += self._packs(numbers)
         if not self.arrays.waiting:
             return
         arrays = self._send(most)
-        sent = [queued for array in arrays for queued in array]
+        sent = list(chain.from_iterable(arrays))
         if sent:
             n = sum(len(pack) for _, pack in sent)
             ids = " to ".join(dict.fromkeys([sent[0][0], sent[-1][0]]))
@@ -308,9 +302,9 @@ class SlurmLauncher(Launcher):
         import submitit
 
         folder = self.submissions.folder
-        batches = [
-            {self.keys[number]: self.jobs[number].words for number in pack} for pack in packs
-        ]
+        batches = []
+        for pack in packs:
+            batches.append({self.keys[number]: self.jobs[number].words for number in pack})
         params = {**self.params, "array_parallelism": parallelism}
         warned_before: Any = self.params["signal_delay_s"]
         patience = max(1.0, min(PATIENCE, warned_before / 2))
@@ -322,8 +316,10 @@ class SlurmLauncher(Launcher):
                     cluster="slurm",
                     slurm_max_num_timeout=self.watching["max_num_timeout"],
                 )
-                named = {key if key in GENERIC else f"slurm_{key}": params[key] for key in params}
-                given = {key: value for key, value in named.items() if value is not None}
+                given = {}
+                for key, value in params.items():
+                    if value is not None:
+                        given[key if key in GENERIC else f"slurm_{key}"] = value
                 executor.update_parameters(**given)
                 with executor.batch():
                     jobs = [
@@ -366,7 +362,7 @@ class SlurmLauncher(Launcher):
             return len(self.queued)
 
     def _submit_freed(self, numbers: Sequence[int], alive: Mapping[str, str]) -> None:
-        """Submit jobs again, and as much of what waits here as the queue may have room for by now."""
+        """Submit jobs again, and as much of what waits here as the queue may have room for."""
         freed = self.crowd - len(alive)
         if not self.arrays.waiting:
             self._submit(numbers)
@@ -377,8 +373,11 @@ class SlurmLauncher(Launcher):
 
     def _packs(self, numbers: Sequence[int]) -> list[Pack]:
         """Group jobs that one job of the queue is to run."""
-        packs = packed([self.jobs[number] for number in numbers], self.size)
-        return [[numbers[i] for i in pack] for pack in packs]
+        jobs = [self.jobs[number] for number in numbers]
+        packs: list[Pack] = []
+        for pack in packed(jobs, self.size):
+            packs.append([numbers[i] for i in pack])
+        return packs
 
     def _fewer(self, most: int, outcome: str) -> str:
         """Say with which sweep.runs_per_job all jobs are at most ``most`` of the queue; empty where
@@ -395,9 +394,6 @@ class SlurmLauncher(Launcher):
             if len(packed(self.jobs, replace(self.size, runs=runs))) <= most:
                 return f"; sweep.runs_per_job={runs} {outcome}"
         return ""
-
-    # ---- watching
-    # -----------------------------------------------------------------------------------------------
 
     def _wait(self) -> None:
         heard = last_progress = time.monotonic()
@@ -429,8 +425,9 @@ class SlurmLauncher(Launcher):
                 tell("; ".join(f"{n} {state.lower()}" for state, n in states.items() if n))
 
     def _tell_held(self, alive: Mapping[str, str]) -> None:
-        """Say once which jobs wait for somebody to release them, as one whose node failed at its
-        start.
+        """Print once which jobs wait for somebody to release them.
+
+        Slurm holds a job whose node failed at its start, for one.
         """
         held = [job.id for job in self.queued if HELD in alive.get(job.id, "").lower()]
         if held and not self.told_held:
@@ -483,7 +480,8 @@ class Batch:
         folder: Path,
         patience: float = PATIENCE,
     ) -> None:
-        self.command, self.patience = command, patience
+        self.command = command
+        self.patience = patience
         self.home = os.getcwd()
         self.jobs = {key: list(words) for key, words in jobs.items()}
         self.folder = folder
@@ -494,9 +492,8 @@ class Batch:
             os.chdir(self.home)
         try:
             problems = self._run()
-        except (
-            Exception
-        ) as error:  # submitit gives up; what it writes of that is a pickle, which nobody reads
+        except Exception as error:
+            # submitit gives up; what it writes of that is a pickle, which nobody reads
             write_result(self.folder, job_of_queue(), {"error": one_line(error, None)})
             raise
         write_result(self.folder, job_of_queue(), {"problems": problems})
@@ -513,12 +510,18 @@ class Batch:
         return {key: self.command.run(words, number) for number, (key, words) in jobs}
 
     def checkpoint(self) -> Any:
-        """Return what submitit runs after a requeue: the same jobs, whose runs continue from their
-        checkpoints.
+        """Return what submitit runs after a requeue.
+
+        These are the same jobs, whose runs continue from their checkpoints.
         """
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
+
+
+def numbers_of(queued: Iterable[Queued]) -> set[int]:
+    """Return the numbers of the jobs of a sweep that jobs of the queue run."""
+    return set(chain.from_iterable(job.numbers for job in queued))
 
 
 def job_of_queue() -> str:
