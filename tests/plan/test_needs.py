@@ -394,7 +394,7 @@ OF_PLAIN_COMMANDS = {
         "evaluate",
         "model=x",
         "dataset.fetch.folder=y",
-    ): "dataset.fetch.folder=y changes nothing that",
+    ): "dataset.fetch.folder=y has no effect on",
     ("evaluate", "model=x", "hparams.lr=1"): "hparams.lr is no key of dgbench evaluate",
     (
         "evaluate",

@@ -17,7 +17,7 @@ from tests.studies import composed, composer, plain
 STOPPING = "callbacks=early_stopping"
 SMALL = ("dataset.base=digits", "trainer.device=cpu", "trainer.steps=8", "trainer.eval_every=4")
 REFUSED = {
-    f"{STOPPING} callbacks.early_stopping.monitor=nope": r"monitor=nope is nothing .*error/training_val",
+    f"{STOPPING} callbacks.early_stopping.monitor=nope": r"monitor=nope is not logged .*error/training_val",
     f"{STOPPING} callbacks.early_stopping.monitor=error/trainin_val": r"did you mean error/training_val\?",
     f"{STOPPING} callbacks.early_stopping.monitor=error/val/0.81x": r"did you mean error/val/",
     f"{STOPPING} callbacks.early_stopping.monitor=null": r"early_stopping\.monitor=null",
