@@ -470,7 +470,7 @@ def test_the_command_of_a_report_says_so(command: Any, tmp_path: Path) -> None:
         in lines
     )
     refused = {
-        "import.seeds=3": "import.seeds=3 is of a table of means",
+        "import.seeds=3": "import.seeds=3 is for a table of means",
         "import.values=error": "import.values=error says what columns of environments hold",
         "hydra.run.dir=X": "hydra.run.dir=X changes nothing here: results go to output; write output=X",
         "runs=[x]": "runs=.x. changes nothing",
