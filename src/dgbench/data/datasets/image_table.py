@@ -146,8 +146,8 @@ def table_of_folders(
         warn_once(f"left out below {root}: {line}{_about_lists(root)}")
     if line := tree.deeper.line():
         warn_once(
-            f"taken below {root}: {line}; they count as images of the class above them, name "
-            "those that are none in dataset.bad_files"
+            f"taken below {root}: {line}; they count as images of the class above them, "
+            "name those that are not in dataset.bad_files"
         )
     return replace(table, left_out=tree.left_out)
 
