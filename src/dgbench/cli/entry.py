@@ -411,7 +411,8 @@ def _entries(lines: list[str]) -> Iterator[tuple[str, str, str, bool]]:
         match = _ENTRY.match(line)
         if not match:
             continue
-        nested, group = bool(match["indent"]), line.lstrip().startswith("- ")
+        nested = bool(match["indent"])
+        group = line.lstrip().startswith("- ")
         top = top if nested else match["key"]
         if top == "hydra" or not (match["value"] or nested):
             continue

@@ -109,15 +109,19 @@ def survivors(
                 shown = f"validation accuracy {100 * value:.2f} %"
                 if value == -math.inf:
                     shown = "no validation accuracy"
-                for run in study.runs:
-                    if not is_settled(run.folder):
-                        reason = (
-                            f"at step {end}: {shown}, place {place} of {len(draws)}, of which {n} "
-                            "go on"
-                        )
-                        write_status(run.folder, STOPPED, reason)
-                    progress.end(run.title, str(read_status(run.folder)))
+                reason = (
+                    f"at step {end}: {shown}, place {place} of {len(draws)}, of which {n} go on"
+                )
+                _stop(study, reason, progress)
     return [study for study in studies if study in going]
+
+
+def _stop(study: Study, reason: str, progress: StudyProgress) -> None:
+    """Stop the runs of a study that are not over, and show how each ended."""
+    for run in study.runs:
+        if not is_settled(run.folder):
+            write_status(run.folder, STOPPED, reason)
+        progress.end(run.title, str(read_status(run.folder)))
 
 
 def _came_to(run: Run, end: int) -> bool:

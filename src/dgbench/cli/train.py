@@ -117,7 +117,15 @@ def run_command(command: Command) -> Ended:
     elif command.prints_plan:
         # refuses before Lightning is imported, which takes seconds
         Judged(remembers=True).add(planned[0])
+    return _train(command, planned)
 
+
+def _train(command: Command, planned: Sequence[PlannedStudy]) -> Ended:
+    """Train what is left of studies that were planned, and summarize them.
+
+    Raises:
+        ConfigError, DataError, WeightsError: something cannot work that only torch can judge.
+    """
     from dgbench.callbacks.loggers import build_logger
     from dgbench.callbacks.progress import StudyProgress
     from dgbench.cli.halving import rung_ends, survivors
@@ -129,6 +137,7 @@ def run_command(command: Command) -> Ended:
     from dgbench.training.study import studies_of
     from dgbench.training.train_runs import RunOutcomes, train_runs
 
+    config = command.config
     prepare_process()
     logger = build_logger(config)
     selection = build(config, "selection")

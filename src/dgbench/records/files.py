@@ -140,10 +140,8 @@ def check_unpacked(name: str | os.PathLike[str], packed: int, size: int) -> None
     limit = min(MOST, max(ALWAYS, EXPANSION * packed))
     if size > limit:
         raise RecordError(
-            (
-                f"{name} expands to more than {limit / 1e6:.0f} MB, which is too much to "
-                "read; write it again"
-            )
+            f"{name} expands to more than {limit / 1e6:.0f} MB, which is too much to "
+            "read; write it again"
         )
 
 

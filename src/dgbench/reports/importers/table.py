@@ -151,10 +151,8 @@ def read_table(
     if classes is not None and lines["dataset"].nunique() > 1:
         named = ", ".join(map(str, lines["dataset"].unique()))
         raise ConfigError(
-            (
-                f"import.classes={classes} is for one dataset, and the table holds {named}; "
-                "leave it null"
-            )
+            f"import.classes={classes} is for one dataset, and the table holds {named}; "
+            "leave it null"
         )
     return _collected(table, _with_held_out(table, lines), classes)
 
