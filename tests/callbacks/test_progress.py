@@ -135,7 +135,7 @@ def test_scoring_is_named_and_counted_in(
         clock.now = 25.0 + seconds
         shown.on_validation_batch_end(trainer, module, None, SimpleNamespace(y=range(images)), 0)
     assert capsys.readouterr().err == (
-        "erm 0/1: fold 0, step 50 of 100, scoring 4,000 of 8,000 images, 20 s left of it\n"
+        "erm 0/1: fold 0, step 50 of 100, scoring 4,000 of 8,000 images, 20 s left for that\n"
     )
     clock.now = 65.0
     shown.on_validation_end(trainer, module)

@@ -513,7 +513,7 @@ def test_a_second_download_of_other_files_replaces_nothing(server: Server, tmp_p
     changed.write_bytes(b"mine")
     others = {name: content + b"new" for name, content in FILES.items()}
     server.files["top.zip"] = zipped(tmp_path / "other.zip", others).read_bytes()
-    with pytest.raises(DataError, match=r"is another file there by now .* move .* away"):
+    with pytest.raises(DataError, match=r"has changed there since .* move .* away"):
         fetch(source, data, say=lambda _: None)
     assert changed.read_bytes() == b"mine"
 

@@ -330,7 +330,10 @@ def test_shares_and_environments_that_only_validate(make: Make) -> None:
     [
         ({"shares": [1, 1]}, r"dataset\.shares=\[1,1\] is not 3 positive numbers"),
         ({"shares": [1, 0, 1]}, r"dataset\.shares=\[1,0,1\] is not 3 positive numbers"),
-        ({"val_only": [0.5]}, r"dataset\.val_only=\[0\.5\] names others than dataset\.given"),
+        (
+            {"val_only": [0.5]},
+            r"dataset\.val_only=\[0\.5\] names environments that are not in dataset\.given",
+        ),
     ],
 )
 def test_bad_shares_are_named(make: Make, changes: dict[str, Any], said: str) -> None:

@@ -88,7 +88,7 @@ def test_a_copy_that_is_as_published(make: Make) -> None:
         ("ok", "8 images can be decoded"),
         ("ok", f"{text}: as downloaded"),
         ("ok", "8 files have the checksums of the download"),
-        ("ok", "x.zip: sha256 was as published; not kept"),
+        ("ok", "x.zip: sha256 was as published; the archive was not kept"),
     ]
 
 
@@ -169,7 +169,7 @@ def test_broken_images_that_training_leaves_out_are_no_fault(
         ({"sha256": SHA}, b"another", ("wrong", f"x.zip: sha256 is {OTHER}, not {SHA}")),
         ({}, ARCHIVE, ("unverified", f"x.zip: no checksum is published; sha256 {SHA}")),
         ({"sha256": OTHER}, None, ("wrong", f"x.zip: came with sha256 {SHA}, not {OTHER}")),
-        ({"md5": MD5}, None, ("ok", "x.zip: md5 was as published; not kept")),
+        ({"md5": MD5}, None, ("ok", "x.zip: md5 was as published; the archive was not kept")),
     ],
 )
 def test_archives(

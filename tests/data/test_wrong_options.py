@@ -253,7 +253,9 @@ CASES = [
     *wrong(IRM, "dataset.shares", "[1,1]", "[1,1,0]", says="is not 3 positive numbers"),
     *wrong(IRM, "dataset.shares", "[1,1,nan]", "abc", says="list.*finite numbers"),
     *wrong(IRM, "dataset.val_only", "null", "abc", "[a]", says="list.*finite numbers"),
-    *wrong(IRM, "dataset.val_only", "[0.5]", says="names others than dataset.given="),
+    *wrong(
+        IRM, "dataset.val_only", "[0.5]", says="names environments that are not in dataset.given="
+    ),
     *wrong(PAINTED, "dataset.ratio", "9", "[1]", "null", says="given.*3:2, 4:1, 5:0"),
     *wrong(PAINTED, "dataset.paint", "null", "foo", says="function.*dataset.paint._target_="),
     *wrong(PAINTED, "dataset.given_sets", "null", says="sets.*dataset.given="),

@@ -147,4 +147,4 @@ def test_jobs_whose_runs_are_not_there_end_with_1(command: Command, tmp_path: Pa
     )
     ended = command("train.py", *TINY, "-m", "protocol.folds=[0]", cwd=tmp_path, before=before)
     assert ended.code == 1
-    assert "1 of 1 jobs came to no end" in ended.complaints[-1]
+    assert "1 of 1 jobs did not finish" in ended.complaints[-1]

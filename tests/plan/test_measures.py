@@ -92,9 +92,7 @@ def test_what_a_measure_cannot_be_computed_of_has_its_reason() -> None:
         (lambda errors, calls=[]: calls.append(0) or len(calls) / 99, "and then .* of the same"),
     ],
 )
-def test_a_fault_is_one_line_before_anything_is_read(
-    says: Callable[[Any], Any], line: str
-) -> None:
+def test_a_fault_is_one_line_before_anything_is_read(says: Callable[[Any], Any], line: str) -> None:
     with refused(line):
         choose([Given(says=says)])
 
@@ -108,7 +106,11 @@ def test_a_fault_of_some_errors_alone_is_a_reason() -> None:
 @pytest.mark.parametrize(
     ("shown", "compared", "line"),
     [
-        (["foo"], None, r"measures names foo, which is no measure; choose from average, .*--config"),
+        (
+            ["foo"],
+            None,
+            r"measures names foo, which is no measure; choose from average, .*--config",
+        ),
         (["avrage"], None, "did you mean average"),
         (["average", "average"], None, "measures names average twice"),
         ([], None, "measures is empty"),

@@ -389,18 +389,18 @@ OF_PLAIN_COMMANDS = {
         "evaluate",
         "model=x",
         "dataset.augment=nico",
-    ): "dataset.augment=nico changes nothing that dgbench evaluate does",
+    ): "dataset.augment=nico has no effect on dgbench evaluate",
     (
         "evaluate",
         "model=x",
         "dataset.fetch.folder=y",
-    ): "dataset.fetch.folder=y changes nothing that",
+    ): "dataset.fetch.folder=y has no effect on",
     ("evaluate", "model=x", "hparams.lr=1"): "hparams.lr is no key of dgbench evaluate",
     (
         "evaluate",
         "model=x",
         "trainer.steps=1",
-    ): "trainer.steps=1 changes nothing that dgbench evaluate does",
+    ): "trainer.steps=1 has no effect on dgbench evaluate",
     ("results", "pack", "x", "y", "--entry", "z"): "unrecognized arguments: --entry z",
     ("results", "index", "--selection", "last"): "unrecognized arguments",
 }
@@ -457,13 +457,16 @@ def test_the_command_of_a_report_says_so(command: Any, tmp_path: Path) -> None:
     ended = command(*words, "cache=false", "report.wandb_project=x", cwd=tmp_path)
     assert ended.code == 0, ended.err
     lines = ended.err.splitlines()
-    assert "cache=false changes nothing here: rows of folders are kept; leave it out" in lines
+    assert (
+        "cache=false changes nothing here: only rows that are read from folders are cached; leave it out"
+        in lines
+    )
     assert (
         "report.wandb_project=x changes nothing here: report.wandb=true logs the report; add that"
         in lines
     )
     refused = {
-        "import.seeds=3": "import.seeds=3 is of a table of means",
+        "import.seeds=3": "import.seeds=3 is for a table of means",
         "import.values=error": "import.values=error says what columns of environments hold",
         "hydra.run.dir=X": (
             "hydra.run.dir=X changes nothing here: results go to output; write output=X"

@@ -18,7 +18,7 @@ STOPPING = "callbacks=early_stopping"
 SMALL = ("dataset.base=digits", "trainer.device=cpu", "trainer.steps=8", "trainer.eval_every=4")
 REFUSED = {
     f"{STOPPING} callbacks.early_stopping.monitor=nope": (
-        r"monitor=nope is nothing .*error/training_val"
+        r"monitor=nope is not logged .*error/training_val"
     ),
     f"{STOPPING} callbacks.early_stopping.monitor=error/trainin_val": (
         r"did you mean error/training_val\?"
@@ -49,8 +49,8 @@ REFUSED = {
     "backbone.width=true": r"backbone\.width=True is not a positive number of units",
     "backbone.width=1000000000": r"GB of weights.*lower backbone\.width",
     "backbone.width=2000000": r"GB of weights.*lower backbone\.width",
-    "seed_moves=inputs": r"seed_moves=inputs moves nothing of algorithm=erm",
-    "seed_moves=inputs algorithm=vrex": r"seed_moves=inputs moves nothing of algorithm=vrex",
+    "seed_moves=inputs": r"seed_moves=inputs changes nothing for algorithm=erm",
+    "seed_moves=inputs algorithm=vrex": r"seed_moves=inputs changes nothing for algorithm=vrex",
 }
 ACCEPTED = (
     STOPPING,

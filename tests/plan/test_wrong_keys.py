@@ -234,7 +234,7 @@ WRONG = {
     "sharpness=sam sharpness.rho=-1": r"sharpness\.rho=-1.*number > 0",
     "sharpness=gsam sharpness.alpha=x": r"sharpness\.alpha=x.*number >= 0",
     "sharpness=sam algorithm=mldg": (
-        r"sharpness=sam cannot go around algorithm=mldg: .*; set sharpness=none"
+        r"sharpness=sam cannot be used with algorithm=mldg: .*; set sharpness=none"
     ),
     "sharpness=sam trainer.accumulate=2": (
         r"sharpness=sam cannot go with trainer\.accumulate=2: .*; set trainer"

@@ -266,7 +266,7 @@ def test_a_file_system_without_locks_is_told(
         assert not is_locked(tmp_path)
         with exclusive(tmp_path / "alone.lock"), try_exclusive(tmp_path / "alone.lock") as mine:
             assert mine
-    assert f"has no locks ({os.strerror(number)}); start no second" in caplog.text
+    assert f"has no locks ({os.strerror(number)}); do not start a second" in caplog.text
     assert (tmp_path / LOCK_FILE).exists()
 
 

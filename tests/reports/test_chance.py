@@ -368,7 +368,7 @@ def test_an_imported_table_has_one_where_the_user_says_the_classes() -> None:
     )
     two = pd.concat([frame.assign(dataset="x"), frame.assign(dataset="y")])
     with pytest.raises(
-        ConfigError, match=r"import\.classes=2 is of one dataset, the table holds x, y"
+        ConfigError, match=r"import\.classes=2 is for one dataset, and the table holds x, y"
     ):
         read_table(two, classes=2)
 

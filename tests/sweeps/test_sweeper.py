@@ -116,7 +116,7 @@ def test_jobs_that_leave_nothing_are_no_success(command: Any, tmp_path: Path) ->
     ended = command("train.py", *SWEEP, "hydra/launcher=local", cwd=tmp_path, before=idle)
     assert ended.code == 1
     assert ended.out.startswith("0 of 4 jobs done")
-    assert f"4 of 4 jobs came to no end in {tmp_path / 'multirun'}" in ended.err.splitlines()[-1]
+    assert f"4 of 4 jobs did not finish in {tmp_path / 'multirun'}" in ended.err.splitlines()[-1]
 
 
 def test_workers_in_another_folder_write_to_the_folder_of_the_command(

@@ -58,7 +58,7 @@ class AdaClust(Algorithm):
         m = sizes.n_features
         if offset < m:
             return ""
-        return f"hparams.offset={offset} leaves none of {m} axes; {m // 2} are left out instead"
+        return f"hparams.offset={offset} leaves out all {m} axes; {m // 2} are left out instead"
 
     @classmethod
     def group_size(cls, hparams: Mapping[str, Any]) -> int:

@@ -197,7 +197,7 @@ def ranking_score(value: float, reference: float, error: float) -> int:
     """
     _check({"value": value, "reference": reference, "error": error})
     if error < 0:
-        raise MeasureError(f"an error bar of {error} is none; give one >= 0")
+        raise MeasureError(f"an error bar of {error} is negative; give one >= 0")
     if value > reference + error + _EQUAL:
         return 1
     return -1 if value < reference - error - _EQUAL else 0

@@ -138,7 +138,7 @@ def fewest_seeds(difference: float, bound: float, needed: float) -> float:
     """
     if not difference > 0:
         raise MeasureError(
-            f"a difference of {difference} is found by no number of seeds; give one above 0"
+            f"no number of seeds finds a difference of {difference}; give one above 0"
         )
     # half of the capital alone reaches it
     most = math.ceil(math.log(2 * needed) / math.log1p(difference / bound))

@@ -187,7 +187,7 @@ def seeds_needed(
     """
     if not difference > 0:
         raise MeasureError(
-            f"a difference of {difference} is found by no number of seeds; give one above 0"
+            f"no number of seeds finds a difference of {difference}; give one above 0"
         )
     ratio = deviation / difference
     high = 2

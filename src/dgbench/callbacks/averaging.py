@@ -317,12 +317,11 @@ class Swad:
         average = self.average()
         if average and self._valley is None:
             log.warning(
-                (
-                    "averaging.rule.n_converge=%d: the validation loss did not converge, so the "
-                    "last %d steps are averaged and no valley; train longer, or evaluate more "
-                    "often"
-                ), self.n_converge, average.count,
-            )  # fmt: skip
+                "averaging.rule.n_converge=%d: the validation loss did not converge, so the last "
+                "%d steps are averaged instead of a valley; train longer, or evaluate more often",
+                self.n_converge,
+                average.count,
+            )
         return {**average.buffers, **average.weights} if average else {}
 
     def state_dict(self) -> dict[str, Any]:

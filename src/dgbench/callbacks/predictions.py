@@ -125,8 +125,8 @@ class Predictions(pl.Callback):
             ):
                 log.warning(
                     (
-                        "%s: the best evaluation was made before predictions were asked for; none "
-                        "written"
+                        "%s: the best evaluation was made before predictions were asked "
+                        "for; no predictions are written"
                     ),
                     run.file,
                 )

@@ -196,7 +196,7 @@ class Scoring:
     def text(self, seconds: float) -> str:
         """Format how far the evaluation is, after so many seconds of it."""
         left = seconds / self.images * max(0, self._of - self.images)
-        return f"scoring {self.images:,} of {self._of:,} images, {roughly(left)} left of it"
+        return f"scoring {self.images:,} of {self._of:,} images, {roughly(left)} left for that"
 
     @property
     def each(self) -> float | None:

@@ -109,7 +109,7 @@ def check_monitors(config: Mapping[str, Mapping[str, Any]], errors: Collection[s
         close = get_close_matches(str(watched), known, n=1)
         meant = f"did you mean {close[0]}? " if close else ""
         raise ConfigError(
-            f"callbacks.{name}.monitor={shown(watched)} is nothing that training logs; "
+            f"callbacks.{name}.monitor={shown(watched)} is not logged by training; "
             f"{meant}choose from {some_of(known, 12)}"
         )
 

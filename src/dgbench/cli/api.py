@@ -73,7 +73,8 @@ def train(overrides: Words = (), output: Place | None = None) -> TrainResult:
         OSError: the folder cannot be written.
     """
     words = open_keys(in_our_names(list(overrides)))
-    if options := [word for word in words if word.startswith("-")]:
+    options = [word for word in words if word.startswith("-")]
+    if options:
         raise ConfigError(
             f"{options[0]} is an option of the command line; pass KEY=VALUE, several studies with "
             "grid"
@@ -120,8 +121,10 @@ def _output(output: str | Path | None, configured: str, words: Sequence[str]) ->
 
 
 def composed(words: Sequence[str]) -> dict[str, Any]:
-    """Compose the configuration of train.py: plain values of its dataset, paths, protocol and
-    trainer.
+    """Compose the configuration of train.py.
+
+    Returns:
+        Plain values of its dataset, paths, protocol and trainer.
 
     Raises:
         ConfigError: an override that is unknown or cannot be read.
@@ -134,8 +137,9 @@ def composed(words: Sequence[str]) -> dict[str, Any]:
 
 @contextmanager
 def _own_hydra(words: Sequence[str]) -> Iterator[None]:
-    """Set up Hydra as in a fresh process, to compose from ``conf/``; restore it later, also in a
-    Hydra application.
+    """Set up Hydra as in a fresh process, to compose from ``conf/``, and restore it later.
+
+    This works inside a Hydra application as well.
 
     Raises:
         ConfigError: what Hydra raises within, explained in one line.

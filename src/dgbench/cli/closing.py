@@ -34,10 +34,9 @@ def study_table(
     selection: Selection,
     unusable: Mapping[str, str] | None = None,
 ) -> str:
-    """Format the error in each tested environment, then the measures, as text for the end of
-    ``python train.py``.
+    """Format the errors of the tested environments, and the measures, of one study.
 
-    A missing value is ``-``, with its reason below.
+    This ends what ``python train.py`` prints. A missing value is ``-``, with its reason below.
 
     Args:
         rows: rows of one study as :func:`dgbench.records.rows.read_rows` gives them, of any subset
@@ -82,7 +81,8 @@ def study_table(
     if held_out["env"].duplicated().any():
         notes.append("Measures: of each environment's mean error over the folds that hold it out.")
     notes += notes_of_study(rows, held_out)
-    trained, parameters = identity.get("n_trainable"), identity.get("n_parameters")
+    trained = identity.get("n_trainable")
+    parameters = identity.get("n_parameters")
     if (
         None not in (trained, parameters) and trained != parameters
     ):  # rows older than the counts do not say
@@ -99,8 +99,9 @@ def study_table(
 
 
 def _chance_notes(study: Study, choice: MeasureChoice) -> list[str]:
-    """Say what the study must beat: one line for each reference; nothing where the classes are not
-    known.
+    """Write what the study must beat, a line for each reference.
+
+    There are none if the number of classes is not known.
     """
     known = [measure for measure in choice.of_runs if measure.name in study.measures.values]
     chance = chance_of(
@@ -123,8 +124,9 @@ def _chance_notes(study: Study, choice: MeasureChoice) -> list[str]:
 def _fold_lines(
     study: Study, held_out: pd.DataFrame, rows: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """List one line per fold and tested environment; none for empty folds where there are many of
-    them.
+    """List one line per fold and tested environment.
+
+    Folds without a result have no lines if there are many of them.
 
     Args:
         study: of these rows.
@@ -157,7 +159,7 @@ def _fold_lines(
 
 
 def sweep_table(runs: Sequence[Path], selection: Selection) -> str:
-    """Format a table of the measures of every algorithm in every setting, means over its studies."""
+    """Format a table of the measures, means over studies, of every algorithm and setting."""
     from dgbench.reports.results import (
         measures,
         results,
@@ -201,7 +203,7 @@ def sweep_table(runs: Sequence[Path], selection: Selection) -> str:
 
 
 def _blind_guess_note(frame: pd.DataFrame, choice: MeasureChoice) -> list[str]:
-    """Say the error of a blind guess, where it is the same on all datasets of a frame of results."""
+    """Write the error of a blind guess, if it is the same on all datasets of the results."""
     identities = frame[["dataset", "base", "n_classes"]].drop_duplicates().to_dict("records")
     known = [
         {**line, "n_classes": None if pd.isna(line["n_classes"]) else line["n_classes"]}

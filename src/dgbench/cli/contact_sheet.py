@@ -1,5 +1,6 @@
-"""``python -m dgbench.cli.contact_sheet --to SHEET.png l_cifar10``: what a network sees, to look at
-before training.
+"""Draw what a network sees, to look at before training.
+
+``python -m dgbench.cli.contact_sheet --to SHEET.png l_cifar10``
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def sheet(
         raise ConfigError(
             f"there is no environment {unknown[0]}; choose from {', '.join(sorted(names)[:8])}, ..."
         )
-    drawn, labels = [], torch.empty(0)
+    drawn = []
+    labels = torch.empty(0)
     for name in rows:
         scored = environments.eval_sets([f"test/{name}"])[f"test/{name}"]
         feature = scored.feature
@@ -63,7 +65,7 @@ def sheet(
 
 
 def draw(sheets: Sequence[tuple[str, Sequence[str], tuple[list[str], Tensor]]], path: Path) -> None:
-    """Draw sheets, (title, rows, sheet) each, one below the other, and write them as one picture."""
+    """Draw sheets, (title, rows, sheet) each, below one another, and write them as one picture."""
     from matplotlib.figure import Figure
 
     heights = [len(rows) for _, rows, _ in sheets]
@@ -87,12 +89,9 @@ def draw(sheets: Sequence[tuple[str, Sequence[str], tuple[list[str], Tensor]]], 
         )
         for i, row in enumerate(axes):
             for j, axis in enumerate(row):
-                image = images[i, j]
-                shown = (
-                    torch.nn.functional.pad(image, (0, 0, 0, 0, 0, 3 - len(image)))
-                    if len(image) == 2
-                    else image
-                )
+                shown = images[i, j]
+                if len(shown) == 2:
+                    shown = torch.nn.functional.pad(shown, (0, 0, 0, 0, 0, 1))
                 axis.imshow(shown.permute(1, 2, 0).clamp(0, 1).cpu().numpy(), cmap="gray")
                 axis.set(xticks=[], yticks=[])
                 if i == 0:
@@ -127,9 +126,8 @@ def main(words: Sequence[str] | None = None) -> int:
                 "dataset.evaluation=sampled",
                 *(f"dataset.{key}" for key in keys),
             ]
-            sheets.append(
-                (name, rows, sheet(built(dataset_options(composed(overrides)["dataset"])), rows))
-            )
+            environments = built(dataset_options(composed(overrides)["dataset"]))
+            sheets.append((name, rows, sheet(environments, rows)))
         draw(sheets, options.to)
     except DgbenchError as error:
         print(f"dgbench: {error}", file=sys.stderr)

@@ -112,10 +112,10 @@ _MORE = {
 
 
 def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
-    """Wrap ``hydra.main`` with one-line errors: exit code 1 for what the user can correct, 130
-    after Ctrl-C or SIGTERM.
+    """Wrap ``hydra.main`` with one-line errors.
 
-    In a sweep a job that fails is reported at once and does not stop the others.
+    The exit code is 1 after what the user can correct, and 130 after Ctrl-C or SIGTERM. In a sweep
+    a job that fails is reported at once and does not stop the others.
     """
 
     def decorate(task: Task) -> Callable[[], None]:
@@ -123,64 +123,88 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
         def main() -> None:
             if {"--help", "-h"} & set(sys.argv[1:]):
                 _show(help_text(config_name))
-                return
-            watch(_say, f"raise it, or {less_memory(config_name)}")
-            wants_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
-            # or Hydra prints its own report and exits before we see the error
-            os.environ["HYDRA_FULL_ERROR"] = "1"
-            failures: list[str] = []
-            home, folder, variables = (os.uname().nodename, os.getpid()), os.getcwd(), _variables()
-            # large pages for tensors, before torch is imported
-            os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-
-            @functools.wraps(task)
-            def guarded(config: DictConfig) -> float | None:
-                away = (
-                    os.uname().nodename,
-                    os.getpid(),
-                ) != home  # in a worker of another package's launcher
-                try:
-                    _stand_in(folder, variables if away else _variables())
-                    with request_first():
-                        return task(config)
-                except BrokenPipeError:
-                    _end_if_unread()
-                    raise  # a pipe of ours broke
-                except Exception as error:  # whatever broke this job, the others of a sweep are run
-                    if wants_traceback or away:  # a worker tells its command by raising
-                        raise
-                    failures.append(explain(error, config_name, sys.argv[1:]))
-                    _say(failures[-1])
-                    if sys.argv[1:2] in (
-                        ["-m"],
-                        ["--multirun"],
-                    ):  # a sweeper sees which jobs failed
-                        raise
-                    return None
-
-            with _in_one_line(config_name, wants_traceback, "the same command continues"):
-                refuse_options(sys.argv[1:], config_name)
-                import_from_beside(sys.argv[1:])
-                sys.argv[1:] = options_first(open_keys(in_our_names(sys.argv[1:]), config_name))
-                sweeps = sys.argv[1:2] in (["-m"], ["--multirun"])
-                refuse_run_folder(sys.argv[1:], _folder_key(config_name, sweeps))
-                for line in replaced(sys.argv[1:]):
-                    sign_of_life(f"note: {line}")
-                if sweeps:
-                    sign_of_life("composing the jobs of the sweep ...")
-                # ray.yaml is merged into the defaults of hydra-ray-launcher's own, as it should be
-                warnings.filterwarnings(
-                    "ignore", r"\s*'hydra/launcher/ray' is validated against ConfigStore schema"
-                )
-                hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(
-                    guarded
-                )()
-            if failures:
-                sys.exit(1)
+            else:
+                _run(task, config_name)
 
         return main
 
     return decorate
+
+
+def _run(task: Task, config_name: str) -> None:
+    """Run a command of Hydra with the words that were typed.
+
+    Raises:
+        SystemExit: something went wrong; a line has said what.
+    """
+    watch(_say, f"raise it, or {less_memory(config_name)}")
+    wants_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
+    # or Hydra prints its own report and exits before we see the error
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    # large pages for tensors, before torch is imported
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    failures: list[str] = []
+    guarded = _guarded(task, config_name, wants_traceback, failures)
+    with _in_one_line(config_name, wants_traceback, "the same command continues"):
+        refuse_options(sys.argv[1:], config_name)
+        import_from_beside(sys.argv[1:])
+        sys.argv[1:] = options_first(open_keys(in_our_names(sys.argv[1:]), config_name))
+        refuse_run_folder(sys.argv[1:], _folder_key(config_name, _is_sweep()))
+        for line in replaced(sys.argv[1:]):
+            sign_of_life(f"note: {line}")
+        if _is_sweep():
+            sign_of_life("composing the jobs of the sweep ...")
+        # ray.yaml is merged into the defaults of hydra-ray-launcher's own, as it should be
+        warnings.filterwarnings(
+            "ignore", r"\s*'hydra/launcher/ray' is validated against ConfigStore schema"
+        )
+        application = hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)
+        application(guarded)()
+    if failures:
+        sys.exit(1)
+
+
+def _guarded(
+    task: Task, config_name: str, wants_traceback: bool, failures: list[str]
+) -> Callable[[DictConfig], float | None]:
+    """Wrap the task of a command, so that an error in a job is one line and a failure.
+
+    Args:
+        task: runs one job.
+        config_name: of the command.
+        wants_traceback: whether errors are raised as they are.
+        failures: receives the line of each error.
+    """
+    home = (os.uname().nodename, os.getpid())
+    folder = os.getcwd()
+    variables = _variables()
+
+    @functools.wraps(task)
+    def guarded(config: DictConfig) -> float | None:
+        # in a worker of another package's launcher
+        away = (os.uname().nodename, os.getpid()) != home
+        try:
+            _stand_in(folder, variables if away else _variables())
+            with request_first():
+                return task(config)
+        except BrokenPipeError:
+            _end_if_unread()
+            raise  # a pipe of ours broke
+        except Exception as error:  # whatever broke this job, the others of a sweep are run
+            if wants_traceback or away:  # a worker tells its command by raising
+                raise
+            failures.append(explain(error, config_name, sys.argv[1:]))
+            _say(failures[-1])
+            if _is_sweep():  # a sweeper sees which jobs failed
+                raise
+            return None
+
+    return guarded
+
+
+def _is_sweep() -> bool:
+    """Return whether the command that was typed is a sweep."""
+    return sys.argv[1:2] in (["-m"], ["--multirun"])
 
 
 def _folder_key(config_name: str, sweeps: bool) -> str:
@@ -229,8 +253,9 @@ def plain_command(task: Callable[[list[str]], None], about: Callable[[], str]) -
 
 @contextmanager
 def _in_one_line(config_name: str, wants_traceback: bool, advice: str) -> Iterator[None]:
-    """Print an error that is raised inside as one line, and end the process; SIGTERM acts as
-    Ctrl-C.
+    """Print an error that is raised inside as one line, and end the process.
+
+    SIGTERM acts as Ctrl-C.
     """
     forget()
     signal.signal(signal.SIGTERM, interrupt)
@@ -290,27 +315,31 @@ def refuse_hidden_files(folder: Path) -> None:
 
 
 def options_first(words: list[str]) -> list[str]:
-    """Move ``-m`` and then other options before the overrides: Hydra's parser takes none that parts
-    them.
+    """Move ``-m``, and then other options, before the overrides.
+
+    Hydra's parser takes no options between overrides.
     """
     is_value = [
         option in _WITH_VALUE or (option in _WITH_CHOICE and "=" not in word)
         for option, word in zip(["", *words], words, strict=False)
     ]
-    places = {
-        index: 0
-        if word in ("-m", "--multirun")
-        else 1
-        if word.startswith("-") or is_value[index]
-        else 2
-        for index, word in enumerate(words)
-    }
-    return [words[index] for index in sorted(places, key=places.__getitem__)]
+    multirun: list[str] = []
+    options: list[str] = []
+    overrides: list[str] = []
+    for word, value in zip(words, is_value, strict=False):
+        if word in ("-m", "--multirun"):
+            multirun.append(word)
+        elif word.startswith("-") or value:
+            options.append(word)
+        else:
+            overrides.append(word)
+    return [*multirun, *options, *overrides]
 
 
 def _reader_left() -> bool:
-    """Return whether standard output is read no longer, as after ``| head``; if so, discard what is
-    written to it.
+    """Return whether standard output is no longer read, as after ``| head``.
+
+    If so, what is written to it is discarded.
     """
     pipe = select.poll()
     pipe.register(sys.stdout.fileno(), select.POLLOUT)
@@ -327,9 +356,7 @@ def _end_if_unread() -> None:
 
 
 def sign_of_life(text: str) -> None:
-    """Print on standard error what is done next, before something that takes time, as the import of
-    torch.
-    """
+    """Print on standard error what is done next, before something that takes time."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -395,15 +422,18 @@ def help_text(name: str) -> str:
 
 
 def _entries(lines: list[str]) -> Iterator[tuple[str, str, str, bool]]:
-    """Read key, default, comment, and whether it is a group, from lines of a file of ``conf/``;
-    skip Hydra's own.
+    """Read the keys in lines of a file of ``conf/`` but for Hydra's own.
+
+    Yields:
+        Key, default, comment, and whether it is a group.
     """
     top = ""
     for line in lines:
         match = _ENTRY.match(line)
         if not match:
             continue
-        nested, group = bool(match["indent"]), line.lstrip().startswith("- ")
+        nested = bool(match["indent"])
+        group = line.lstrip().startswith("- ")
         top = top if nested else match["key"]
         if top == "hydra" or not (match["value"] or nested):
             continue

@@ -26,8 +26,9 @@ log = logging.getLogger("dgbench")
 
 
 def rung_ends(searches: Sequence[Search]) -> list[int]:
-    """List the steps at which all rungs but the last end, for all searches; empty without
-    ``hparams=halving``.
+    """List the steps at which all rungs but the last end.
+
+    There are none without ``hparams=halving``.
 
     Raises:
         ConfigError: rungs that the runs cannot have.
@@ -78,16 +79,18 @@ def survivors(
     if waiting:
         text = str(read_status(waiting[0].folder)) or "not started"
         log.warning(
-            (
-                "a rung is not complete: %d models did not come to step %d (e.g. %s: %s); the "
-                "same command continues"
-            ),
-            len(waiting), end, waiting[0].title, text,
-        )  # fmt: skip
+            "a rung is not complete: %d models did not reach step %d (e.g. %s: %s); "
+            "the same command continues",
+            len(waiting),
+            end,
+            waiting[0].title,
+            text,
+        )
         return []
     going = []
     for search in searches:
-        scheme, trials = search.scheme, defaultdict(list)
+        scheme = search.scheme
+        trials = defaultdict(list)
         assert isinstance(scheme, Halving)
         for study in studies:
             if study.planned.search == search.planned:
@@ -103,32 +106,36 @@ def survivors(
             going += ranked[:n]
             for place, study in enumerate(ranked[n:], n + 1):
                 value = accuracy[study.folder.name]
-                shown = (
-                    "no validation accuracy"
-                    if value == -math.inf
-                    else f"validation accuracy {100 * value:.2f} %"
+                shown = f"validation accuracy {100 * value:.2f} %"
+                if value == -math.inf:
+                    shown = "no validation accuracy"
+                reason = (
+                    f"at step {end}: {shown}, place {place} of {len(draws)}, of which {n} go on"
                 )
-                for run in study.runs:
-                    if not is_settled(run.folder):
-                        reason = (
-                            f"at step {end}: {shown}, place {place} of {len(draws)}, of which {n} "
-                            "go on"
-                        )
-                        write_status(run.folder, STOPPED, reason)
-                    progress.end(run.title, str(read_status(run.folder)))
+                _stop(study, reason, progress)
     return [study for study in studies if study in going]
 
 
+def _stop(study: Study, reason: str, progress: StudyProgress) -> None:
+    """Stop the runs of a study that are not over, and show how each ended."""
+    for run in study.runs:
+        if not is_settled(run.folder):
+            write_status(run.folder, STOPPED, reason)
+        progress.end(run.title, str(read_status(run.folder)))
+
+
 def _came_to(run: Run, end: int) -> bool:
-    """Return whether a run has trained to a step, or cannot; one that failed later is tried again
-    by a later rung.
+    """Return whether a run has trained to a step, or cannot.
+
+    A run that failed later is tried again by a later rung.
     """
     return is_settled(run.folder) or last_step(run) >= end
 
 
 def _accuracies(draws: Sequence[Study], scheme: Halving, end: int) -> dict[str, float]:
-    """Compute the validation accuracy of draws by folder name: the mean over the folds that the
-    selection can judge.
+    """Compute the validation accuracy of draws by folder name.
+
+    It is the mean over the folds that the selection can judge.
 
     Args:
         draws: of one trial.
@@ -148,19 +155,19 @@ def _accuracies(draws: Sequence[Study], scheme: Halving, end: int) -> dict[str, 
         )
         for run in runs
     ]
-    lines = [
-        {"run": numbers[row["run"]], **{name: row[name] for name in names}}
-        for study in draws
-        for row in rows_of(study.planned)
-        if row["step"] <= end
-    ]
+    lines = []
+    for study in draws:
+        for row in rows_of(study.planned):
+            if row["step"] <= end:
+                line = {name: row[name] for name in names}
+                lines.append({"run": numbers[row["run"]], **line})
     choices = scheme.chosen_by.choose(
         records_of(pd.DataFrame(lines, columns=["run", *names]), keys)
     )
     judged = {run.fold.name for number, run in enumerate(runs) if choices.judged[number]}
     if not judged:
         raise ConfigError(
-            f"hparams.scheme.chosen_by={scheme.chosen_by.name} can rank no draw here: "
+            f"hparams.scheme.chosen_by={scheme.chosen_by.name} cannot rank any draw here: "
             f"{next(iter(choices.reason.values()), 'no rows')}"
         )
     values: dict[str, list[float]] = defaultdict(list)

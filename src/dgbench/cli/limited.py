@@ -30,8 +30,9 @@ _PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def memory_limit() -> str:
-    """Describe the limit of this process's memory, as ``2,000 MB (ulimit -v)``; empty where there
-    is none.
+    """Describe the limit of this process's memory, as ``2,000 MB (ulimit -v)``.
+
+    The text is empty if there is no limit.
     """
     limits = {name: resource.getrlimit(kind)[0] for name, kind in LIMITS.items()}
     finite = {name: limit for name, limit in limits.items() if limit != resource.RLIM_INFINITY}
@@ -48,8 +49,9 @@ def _without_lack_of_memory(ignored: sys.UnraisableHookArgs) -> None:
 
 
 def watch(say: Callable[[str], None], advice: str) -> None:
-    """Continue in a child process where memory is limited; its parent ends as it does, and says
-    what killed it.
+    """Continue in a child process if memory is limited.
+
+    Its parent ends as it does, and says what killed it.
 
     Args:
         say: prints a line.

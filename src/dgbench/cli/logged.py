@@ -16,8 +16,9 @@ from dgbench.records.wandb_runs import Mark, project_name, read_mark
 def validation_errors(
     rows: Sequence[Mapping[str, Any]], steps: Mapping[str, int]
 ) -> dict[str, float]:
-    """Compute what a search of hyperparameters may look at: validation errors of training
-    environments, in means.
+    """Compute mean validation errors of training environments.
+
+    A search of hyperparameters may look at them.
 
     Args:
         rows: of a study.
@@ -38,18 +39,17 @@ def validation_errors(
             and not row["env_held_out"]
         ):
             errors[row["step"]][row["fold"]].append(row["wrong"] / row["seen"])
-    means = {
-        step: {fold: mean(values) for fold, values in of_fold.items()}
-        for step, of_fold in errors.items()
-    }
-    folds = {fold for of_fold in means.values() for fold in of_fold}
+    means: dict[int, dict[str, float]] = {}
+    folds: set[str] = set()
+    for step, by_fold in errors.items():
+        means[step] = {fold: mean(values) for fold, values in by_fold.items()}
+        folds.update(by_fold)
     chosen = [means[steps[fold]][fold] for fold in folds if fold in means.get(steps[fold], {})]
-    if not chosen or len(chosen) < len(folds):
+    complete = [by_fold for by_fold in means.values() if folds <= by_fold.keys()]
+    if not chosen or len(chosen) < len(folds) or not complete:
         return {}
-    curve = [mean(list(of_fold.values())) for of_fold in means.values() if folds <= of_fold.keys()]
-    return (
-        {"error/training_val": mean(chosen), "error/training_val_min": min(curve)} if curve else {}
-    )
+    curve = [mean(list(by_fold.values())) for by_fold in complete]
+    return {"error/training_val": mean(chosen), "error/training_val_min": min(curve)}
 
 
 def print_logged(logger: Mapping[str, Any], folders: Sequence[Path], below: Path) -> None:
@@ -60,7 +60,8 @@ def print_logged(logger: Mapping[str, Any], folders: Sequence[Path], below: Path
         folders: of runs and studies.
         below: folder that all of them lie in.
     """
-    kind, place = str(logger.get("_target_")).rpartition(".")[2], quoted_word(str(below))
+    kind = str(logger.get("_target_")).rpartition(".")[2]
+    place = quoted_word(str(below))
     if kind == "TensorBoardLog" and any((folder / "tensorboard").is_dir() for folder in folders):
         print(f"TensorBoard: tensorboard --logdir {place}")
     if kind == "WandbLog":
@@ -84,8 +85,9 @@ def _print_wandb(marks: Sequence[Mark | None], logger: Mapping[str, Any], place:
         print(f"W&B: {offline} offline runs in {place}; send them: wandb sync --yes {find_command}")
     if len(taken) > offline:
         print(f"W&B: {len(taken) - offline} runs in project {project_name(logger['project'])}")
-    if lacking := len(marks) - len(taken):
+    lacking = len(marks) - len(taken)
+    if lacking:
         print(
-            f"W&B lacks {lacking} of {len(marks)} runs; the same command sends them, with "
-            "WANDB_MODE=offline to files"
+            f"W&B lacks {lacking} of {len(marks)} runs; the same command sends them, or "
+            "with WANDB_MODE=offline writes them to files"
         )

@@ -34,7 +34,8 @@ _dgbench() {
     if [ "$COMP_CWORD" -eq 1 ]; then
         choices="%s"
     elif [[ " train report shift " == *" $name "* ]]; then
-        choices=$(COMP_LINE="dgbench ${COMP_LINE#*dgbench $name}" dgbench "$name" -sc query=bash 2> /dev/null)
+        choices=$(COMP_LINE="dgbench ${COMP_LINE#*dgbench $name}" \\
+            dgbench "$name" -sc query=bash 2> /dev/null)
     fi
     COMPREPLY=($(compgen -o nospace -o default -W "$choices" -- "$word"))
 }
@@ -56,8 +57,11 @@ def main(words: Sequence[str] | None = None) -> None:
         prog="dgbench",
         usage="dgbench COMMAND [WORDS]",
         description="Domain generalization experiments.",
-        epilog=f"commands:\n{listed}\n\n`dgbench COMMAND --help` says more. Tab completion in bash:\n"
-        '  eval "$(dgbench --shell-completion install=bash)"',
+        epilog=(
+            f"commands:\n{listed}\n\n"
+            "`dgbench COMMAND --help` says more. Tab completion in bash:\n"
+            '  eval "$(dgbench --shell-completion install=bash)"'
+        ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from dgbench.cli.api import TrainResult
 
 TRUST = (
-    "true runs code that the model names or is: classes of other packages, .pt2, TorchScript "
-    "(default: false)"
+    "true lets code run that the model names or contains: classes of other packages, "
+    ".pt2, TorchScript (default: false)"
 )
 #: what ``dgbench evaluate`` takes besides the keys of a dataset and a protocol
 EVALUATE_OPTIONS: Mapping[str, str] = {
@@ -35,16 +35,21 @@ EVALUATE_OPTIONS: Mapping[str, str] = {
     ),
     "weights": "file with the tensors of a timm model (default: its published ones)",
     "step": (
-        "last or best checkpoint of a run (default: last; with averaging the best, of runs that "
-        "kept it)"
+        "last or best checkpoint of a run (default: last; for a run with averaging the "
+        "best, if it was kept)"
     ),
     "averaging": (
         "diwa_uniform or diwa_greedy evaluates the mean weights of the draws of a search "
         "(default: none)"
     ),
     "ensemble": "true evaluates several runs as one, by the mean of their logits (default: false)",
-    "features": "images of an environment whose features are kept, for report=features (default: 0)",
-    "predictions": "true keeps what is predicted for every image, for report=errors (default: false)",
+    "features": (
+        "of how many images of each environment the features are kept, for "
+        "report=features (default: 0)"
+    ),
+    "predictions": (
+        "true keeps the prediction for every image, for report=errors (default: false)"
+    ),
     "trust": TRUST,
     "output": "folder that receives the rows (default: outputs)",
 }
@@ -133,13 +138,12 @@ def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
             read = USED[top]
             if longest(key_of(word), UNREAD_OF_DATASETS):
                 raise ConfigError(
-                    f"{word} changes nothing that dgbench evaluate does, which trains nothing; "
-                    "leave it out"
+                    f"{word} has no effect on dgbench evaluate, which trains nothing; leave it out"
                 )
             if read is not None and "".join(inner) not in read:
                 instead = f"write {MEANT[key]}" if key in MEANT else "leave it out"
                 raise ConfigError(
-                    f"{word} changes nothing that dgbench evaluate does, which trains nothing; "
+                    f"{word} has no effect on dgbench evaluate, which trains nothing; "
                     f"{instead}, of {top} it reads {', '.join(read)}"
                 )
             overrides.append(word)
@@ -152,8 +156,9 @@ def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _value(key: str, text: str) -> Any:
-    """Parse a typed value as a list, a bool or a number where its key takes one; what reads the
-    value checks it.
+    """Parse a typed value as a list, a bool or a number, if its key takes one.
+
+    Whatever reads the value checks it.
     """
     if key in ("ensemble", "features", "predictions", "trust"):
         number = int if text.lstrip("+-").isdecimal() else float
@@ -233,9 +238,17 @@ def evaluate(
         "averaging": averaging,
     }
     evaluator = Evaluator(
-        **keys, weights=weights, name=name, ensemble=ensemble, features=features, predictions=predictions,
-        trust=trust, output=output, compose=composed, tell=sign_of_life,
-    )  # fmt: skip
+        **keys,
+        weights=weights,
+        name=name,
+        ensemble=ensemble,
+        features=features,
+        predictions=predictions,
+        trust=trust,
+        output=output,
+        compose=composed,
+        tell=sign_of_life,
+    )
     evaluator = evaluator.model_copy(update={"overrides": split(evaluator.overrides)[1]})
     folders = evaluator.evaluate(model)
     return TrainResult(results(folders, "last"), folders, {})

@@ -1,5 +1,6 @@
-"""What ``train.py`` returns to a sweeper that optimizes, such as Hydra's plug-ins for Optuna,
-Nevergrad or Ax.
+"""What ``train.py`` returns to a sweeper that optimizes.
+
+Such are Hydra's plug-ins for Optuna, Nevergrad and Ax.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ def objective(folders: Sequence[Path], selection: Selection) -> float:
         )
     if len(folds) > 1:
         sign_of_life(
-            f"note: the sweeper chooses for {len(folds)} folds together, and each validates on "
-            f"environments that others hold out; protocol.folds={folds[0]} chooses for one fold "
-            "alone"
+            f"note: the sweeper chooses for {len(folds)} folds together, and each of them "
+            f"validates on environments that others hold out; protocol.folds={folds[0]} "
+            "chooses for one fold alone"
         )
     error = fmean(errors[fold] for fold in folds)
     print(f"error/training_val: {error:.6f}, returned to the sweeper")
@@ -49,8 +50,10 @@ def objective(folders: Sequence[Path], selection: Selection) -> float:
 
 
 def training_validation_errors(folders: Sequence[Path], selection: Selection) -> dict[str, float]:
-    """Compute ``error/training_val``, a fraction, at the step that a selection chooses: means over
-    runs, by fold.
+    """Compute ``error/training_val``, a fraction, at the step that a selection chooses.
+
+    Returns:
+        Means over runs, by fold.
     """
     errors: dict[str, list[float]] = defaultdict(list)
     for run in select_runs(collect(folders), selection).runs:

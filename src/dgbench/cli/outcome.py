@@ -1,5 +1,6 @@
-"""What follows training: the chosen draws of a search are trained again; studies, searches and
-sweeps are summed up.
+"""What follows training.
+
+The chosen draws of a search are trained again; studies, searches and sweeps are summed up.
 """
 
 from __future__ import annotations
@@ -74,17 +75,17 @@ def searches_of(studies: Sequence[Study]) -> list[Search]:
     """Collect the searches among the studies of a job."""
     by_plan: dict[PlannedSearch, Search] = {}
     for study in studies:
-        if planned := study.planned.search:
+        planned = study.planned.search
+        if planned:
             by_plan.setdefault(planned, Search(planned, [])).studies.append(study)
     return list(by_plan.values())
 
 
 def chosen_again(search: Search) -> list[Study]:
-    """Plan the studies that train the chosen draw of every fold with more seeds; none before the
-    search is complete.
+    """Plan the studies that train the chosen draw of every fold with more seeds.
 
-    A run that diverged is complete: it lost. The choice is kept in :data:`CHOICE_FILE` with all
-    candidates.
+    There are none before the search is complete. A run that diverged is complete: it lost. The
+    choice is kept in :data:`CHOICE_FILE` with all candidates.
     """
     from dgbench.training.study import Study
 
@@ -117,9 +118,10 @@ def choices_of(search: Search) -> list[Choice]:
 
 def _complete(search: Search) -> bool:
     waiting = {}
-    for run in (run for study in search.studies for run in study.runs):
-        if not is_settled(run.folder):
-            waiting[run.folder] = str(read_status(run.folder)) or "not started"
+    for study in search.studies:
+        for run in study.runs:
+            if not is_settled(run.folder):
+                waiting[run.folder] = str(read_status(run.folder)) or "not started"
     if waiting:
         log.warning(
             (
@@ -134,8 +136,9 @@ def _complete(search: Search) -> bool:
 
 
 def _keep(search: Search, chosen: Sequence[Choice]) -> None:
-    """Write the choice of these folds; those of other folds, which another job may be writing,
-    stay.
+    """Write the choice of these folds.
+
+    The choices of other folds, which another job may be writing, stay.
     """
     # beside the rows of the default set, which the search may leave out
     file = (
@@ -164,14 +167,15 @@ def summarize(
     logger: MetricsLogger | None,
     searches: Sequence[Search],
 ) -> CommandEnd:
-    """Print the summary of every study or search, and give a study's measures to W&B as a run of
-    its own.
+    """Print the summary of every study or search, and send the measures of studies to W&B.
 
-    Runs that this job left alone are named last.
+    There a study is a run of its own. Runs that this job left alone are named last.
     """
     from dgbench.callbacks.wandb_log import WandbLog
 
-    failed, ignored, guessing = [], [], []
+    failed = []
+    ignored = []
+    guessing = []
     wandb_log = logger if isinstance(logger, WandbLog) else None
     for study in studies:
         skipped = {
@@ -193,7 +197,8 @@ def summarize(
             wandb_log,
             brief=len(studies) > MOST_SHOWN_WHOLE,
         )
-        guessing += [text for run in study.runs if (text := _guesses(run, rows))]
+        guesses = [_guesses(run, rows) for run in study.runs]
+        guessing += [text for text in guesses if text]
         failed += [f"fold {fold_ranges(list(broken))} of {study.folder.name}"] if broken else []
         ignored += [
             f"fold {fold} of {study.folder.name}: {reason}" for fold, reason in skipped.items()
@@ -209,7 +214,8 @@ def summarize(
             "no better than guessing: %d of %d models, e.g. %s", len(guessing), n_runs, guessing[0]
         )
     for search in searches:
-        if chosen := choices_of(search):
+        chosen = choices_of(search)
+        if chosen:
             choice_table = choices_table(chosen)
             print(
                 plain_table(
@@ -217,11 +223,10 @@ def summarize(
                 )
             )
         print(f"rows: {search.studies[0].folder.parent}")
-    folders = [
-        folder
-        for study in studies
-        for folder in (study.folder, *(run.folder for run in study.runs))
-    ]
+    folders: list[Path] = []
+    for study in studies:
+        folders.append(study.folder)
+        folders += [run.folder for run in study.runs]
     print_logged(
         studies[0].config["logger"], folders, folders[0] if len(studies) == 1 else folders[0].parent
     )
@@ -235,10 +240,10 @@ def _reason(folder: Path) -> str:
 
 
 def _guesses(run: Run, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Say that a run is no better at its end than always answering one class, by one standard
-    error; else nothing.
+    """Describe a run that is no better at its end than always answering one class.
 
-    Judged on the validation images of the environments that it trained on.
+    A run is better if it is so by one standard error, on the validation images of the environments
+    that it trained on; the text is empty then.
     """
     val = [
         row
@@ -303,8 +308,9 @@ def print_study(
     selection: Selection,
     brief: bool,
 ) -> None:
-    """Print the table of a study and where its rows are; nothing for one of a search, which has one
-    table for all.
+    """Print the table of a study, and where its rows are.
+
+    Nothing is printed for a study of a search, which has one table for all.
 
     Args:
         study: that was trained, now or before.
@@ -339,8 +345,9 @@ def print_finished(studies: Sequence[PlannedStudy], selection: Selection) -> Com
 
 
 def print_sweep_end(n_jobs: int, done: int, runs: Sequence[Path], config: DictConfig) -> None:
-    """Print how many jobs and models of a sweep are done, what they found, and the command of the
-    report.
+    """Print how many jobs and models of a sweep are done, and what they found.
+
+    The last line is the command of the report.
 
     Args:
         n_jobs: of the sweep.

@@ -78,7 +78,7 @@ def report(cfg: DictConfig) -> None:
         reason = log_report(
             document, paths, cfg.output, name=cfg.report.name, project=make_document.wandb_project
         )
-        print(f"dgbench: {reason}; the files above are whole" if reason else "logged to W&B")
+        print(f"dgbench: {reason}; the files above are complete" if reason else "logged to W&B")
 
 
 def _collection(cfg: DictConfig, make_document: Report, selection: Selection) -> Runs | None:
@@ -104,8 +104,9 @@ def _collection(cfg: DictConfig, make_document: Report, selection: Selection) ->
 
 
 def refuse_unread(cfg: DictConfig, unread: Collection[str]) -> None:
-    """Refuse a word that changes nothing in this report; ``cache``, which changes no number in any,
-    is allowed.
+    """Refuse a word that changes nothing in this report.
+
+    ``cache``, which changes no number in any report, is allowed.
 
     Args:
         cfg: the composed configuration.
@@ -148,7 +149,11 @@ def check_words(keys: Mapping[str, Any], needs: Mapping[str, Need]) -> None:
     from dgbench.plan.unread import check_needs, no_dataset
 
     reads_folders = where("import.cache", lambda cache: cache is not None)
-    kept = Need(reads_folders, "rows of folders are kept; leave it out", misleads=False)
+    kept = Need(
+        reads_folders,
+        "only rows that are read from folders are cached; leave it out",
+        misleads=False,
+    )
     logged = Need(
         where("report.wandb"), "report.wandb=true logs the report; add that", misleads=False
     )
@@ -162,8 +167,9 @@ _LEFT_OUT = ("only=", "output=", "report.wandb=")
 
 
 def report_command() -> str:
-    """Write ``python report.py`` with the overrides that were typed, less those that only choose a
-    part or a place.
+    """Write ``python report.py`` with the overrides that were typed.
+
+    Those that only choose a part of the report or its place are left out.
     """
     from hydra.core.hydra_config import HydraConfig
 

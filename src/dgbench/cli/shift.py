@@ -1,5 +1,6 @@
-"""``python shift.py``: how far the environments of a dataset are apart; its plan, and what it
-prints at the end.
+"""``python shift.py``: how far the environments of a dataset are apart.
+
+Here are its plan and what it prints at the end, too.
 """
 
 from __future__ import annotations
@@ -29,15 +30,18 @@ log = logging.getLogger("dgbench")
 
 @hydra_main(config_name="shift")
 def shift(config: DictConfig) -> None:
-    """Estimate what is not estimated yet; everything that needs no torch is checked before it
-    loads.
+    """Estimate what is not estimated yet.
+
+    Everything that needs no torch is checked before torch loads.
     """
     from dgbench.plan.studies import Command
     from dgbench.shift.needs import OF_SHIFT
 
     command = Command.of_hydra(config)
     command.check_words(log.warning, OF_SHIFT)
-    values, words, parent = command.values(), command.words, command.parent
+    values = command.values()
+    words = command.words
+    parent = command.parent
     if config.plan:
         print_job_plan(values, words, parent)
         return
@@ -53,10 +57,10 @@ def shift(config: DictConfig) -> None:
 
     planned = planned_shift(values, words, parent, download=True)
     prepare_process()
-    if any(next(part.left(), None) for part in planned.estimators) and (
-        caution := caution_of(planned)
-    ):
-        raise ConfigError(caution)
+    if any(next(part.left(), None) for part in planned.estimators):
+        caution = caution_of(planned)
+        if caution:
+            raise ConfigError(caution)
     estimate_all(planned, lambda: prepared(planned, sign_of_life), sign_of_life)
     command.place().record_end([estimator.folder for estimator in planned.estimators])
     if command.prints_plan:
@@ -64,8 +68,9 @@ def shift(config: DictConfig) -> None:
 
 
 def print_end(n_jobs: int, done: int, folders: Sequence[Path], config: DictConfig) -> None:
-    """Print how a sweep ended; the arguments are those of
-    :func:`dgbench.cli.outcome.print_sweep_end`.
+    """Print how a sweep ended.
+
+    The arguments are those of :func:`dgbench.cli.outcome.print_sweep_end`.
     """
     from dgbench.records.shift_rows import SHIFT_FILE
     from dgbench.records.status import is_done
@@ -80,8 +85,9 @@ def print_end(n_jobs: int, done: int, folders: Sequence[Path], config: DictConfi
 def job_check(
     planner: Planner, *, on_this_machine: bool
 ) -> Callable[[Sequence[str]], Counter[Path]]:
-    """Make the function that refuses jobs of a sweep, as :func:`dgbench.sweeps.plan.job_check`;
-    they train no model.
+    """Make the function that refuses jobs of a sweep; they train no model.
+
+    The arguments are those of :func:`dgbench.sweeps.plan.job_check`.
     """
     from dgbench.shift.plan import planned_shift
 
@@ -95,8 +101,9 @@ def job_check(
 
 
 def caution_of(planned: PlannedShift) -> str:
-    """Say why this machine cannot do a job that another may; empty where it can, or no check with
-    torch is needed.
+    """Say why this machine cannot do a job that another may be able to do.
+
+    The text is empty if it can, or if no check with torch is needed.
 
     Raises:
         ConfigError, WeightsError: no machine can.
@@ -114,15 +121,19 @@ def caution_of(planned: PlannedShift) -> str:
 
 
 def print_plan(jobs: Sequence[Sequence[str]], planner: Planner, **_: Any) -> None:
-    """Print the plan of a sweep; the arguments are those of :func:`dgbench.sweeps.plan.print_plan`."""
+    """Print the plan of a sweep.
+
+    The arguments are those of :func:`dgbench.sweeps.plan.print_plan`.
+    """
     for words in jobs:
         composed = planner.compose(words)
         print_job_plan(composed.plain(), words, Path(composed.parent))
 
 
 def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path) -> None:
-    """Print how many estimates a job makes, and how many are done; the arguments are those of
-    ``planned_shift``.
+    """Print how many estimates a job makes, and how many are done.
+
+    The arguments are those of ``planned_shift``.
     """
     from statistics import fmean
 
@@ -133,7 +144,8 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
     planned = planned_shift(config, words, parent)
     caution = caution_of(planned)
     for part in planned.estimators:
-        n, n_left = part.size, len(list(part.left()))
+        n = part.size
+        n_left = len(list(part.left()))
         rows = read_shift_rows(part.file)[0] if part.file.exists() else []
         seconds = [row.seconds for row in rows if not row.refused]
         time = (
@@ -154,8 +166,9 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
 
 
 def print_estimates(files: Sequence[Path]) -> None:
-    """Print the mean of the trials of every pair, the same where there is no shift, and the command
-    of the report.
+    """Print the mean of the trials of every pair, and the same where there is no shift.
+
+    The last line is the command of the report.
     """
     from dgbench.plan.report_line import report_line
     from dgbench.records.shift_rows import read_shift_rows
@@ -177,27 +190,34 @@ def _table(rows: Sequence[ShiftRow]) -> str:
     from dgbench.reports.render.formats import plain_table
     from dgbench.reports.tables import Column, table
 
-    identity, lines = rows[0].identity, []
+    identity = rows[0].identity
+    lines = []
+    estimated: set[str] = set()
+    present: set[str] = set()  # titles of columns that hold something
     for pair in dict.fromkeys((row.pairs, row.pair) for row in rows):
         trials = [row for row in rows if (row.pairs, row.pair) == pair and row.kind == TRIAL]
-        real, null = ([row for row in trials if row.null == which] for which in (NO_NULL, HALVES))
-        lines.append({
+        real = [row for row in trials if row.null == NO_NULL]
+        null = [row for row in trials if row.null == HALVES]
+        exact: dict[str, float] = {}
+        for row in reversed(real):  # the first has the last word
+            exact |= row.exact
+        line = {
             "p": " + ".join(trials[0].p),
             "q": " + ".join(trials[0].q),
             **pd.DataFrame([row.values for row in real]).mean(),
             **pd.DataFrame([row.values for row in null]).mean().add_prefix("null "),
-            **{f"exact {name}": value for row in reversed(real) for name, value in row.exact.items()},
+            **{f"exact {name}": value for name, value in exact.items()},
             "note": next((row.refused for row in real if row.refused), ""),
-        })  # fmt: skip
-    estimated = {name for row in rows for name in row.values}
-    present = {title for line in lines for title, value in line.items() if value != ""}
-    titles = [
-        title
-        for name in SHOWN
-        if name in estimated
-        for title in (name, f"null {name}", f"exact {name}")
-    ]
-    shown = [title for title in titles if title in present]
+        }
+        present.update(title for title, value in line.items() if value != "")
+        lines.append(line)
+    for row in rows:
+        estimated.update(row.values)
+    shown = []
+    for name in SHOWN:
+        titles = (name, f"null {name}", f"exact {name}")
+        if name in estimated:
+            shown += [title for title in titles if title in present]
     columns = [
         Column("p", key=True),
         Column("q", key=True),

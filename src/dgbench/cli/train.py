@@ -79,8 +79,9 @@ def tell_dataset(info: DatasetInfo) -> None:
 
 
 def run_command(command: Command) -> CommandEnd:
-    """Plan, train and summarize the studies of a command; everything that needs no torch is checked
-    before it loads.
+    """Plan, train and summarize the studies of a command.
+
+    Everything that needs no torch is checked before torch loads.
 
     Raises:
         ConfigError, DataError, WeightsError: the configuration cannot work; nothing was started.
@@ -118,7 +119,15 @@ def run_command(command: Command) -> CommandEnd:
     elif command.prints_plan:
         # refuses before Lightning is imported, which takes seconds
         Judged(remembers=True).add(planned[0])
+    return _train(command, planned)
 
+
+def _train(command: Command, planned: Sequence[PlannedStudy]) -> CommandEnd:
+    """Train what is left of studies that were planned, and summarize them.
+
+    Raises:
+        ConfigError, DataError, WeightsError: something cannot work that only torch can judge.
+    """
     from dgbench.callbacks.loggers import build_logger
     from dgbench.callbacks.progress import StudyProgress
     from dgbench.cli.halving import rung_ends, survivors
@@ -130,10 +139,13 @@ def run_command(command: Command) -> CommandEnd:
     from dgbench.training.study import studies_of
     from dgbench.training.train_runs import RunOutcomes, train_runs
 
+    config = command.config
     prepare_process()
-    logger, selection = build_logger(config), build(config, "selection")
+    logger = build_logger(config)
+    selection = build(config, "selection")
     folds = [fold for study in planned for fold in study.folds]
-    if note := selection_note(selection, folds, planned[0].folder.parent):
+    note = selection_note(selection, folds, planned[0].folder.parent)
+    if note:
         print(f"note: {note}", file=sys.stderr)
     for folder in {study.folder for study in planned}:
         check_writable(folder)
@@ -153,7 +165,8 @@ def run_command(command: Command) -> CommandEnd:
             config.retry,
             command.chooses_threads,
         )
-        outcomes, going = RunOutcomes(), studies
+        outcomes = RunOutcomes()
+        going = studies
         for end in rung_ends(searches):
             outcomes |= train_runs(going, *arguments, until=end)
             going = survivors(going, searches, end, progress)

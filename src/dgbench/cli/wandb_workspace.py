@@ -1,8 +1,8 @@
-"""``python -m dgbench.cli.wandb_workspace ENTITY PROJECT``: dgbench's panels as saved views of a
-W&B project.
+"""Save dgbench's panels as views of a W&B project.
 
-It needs the package ``wandb-workspaces`` and a login; ``--print`` shows the views as JSON and needs
-no network. The panels and the keys that they show are described in docs/how_to/loggers.md.
+``python -m dgbench.cli.wandb_workspace ENTITY PROJECT`` needs the package ``wandb-workspaces`` and
+a login; ``--print`` shows the views as JSON and needs no network. The panels and the keys that they
+show are described in docs/how_to/loggers.md.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ def need_training_images(env: str, images: int) -> None:
     """
     if not images:
         raise ConfigError(
-            f"environment {env} has no training images, its dataset only judges models there; "
-            "train on others, e.g. with protocol=fixed"
+            f"environment {env} has no training images, since its dataset only tests "
+            "models there; train on others, e.g. with protocol=fixed"
         )
 
 

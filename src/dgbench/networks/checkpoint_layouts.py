@@ -286,7 +286,9 @@ class Question:
             key = "prefix"
             values = [reading.prefix for reading in readings]
         shown = values[:MOST_NAMES]
-        problem = f"{self.file} holds {self.arch} {len(readings)} times, with other numbers each"
+        problem = (
+            f"{self.file} holds {self.arch} {len(readings)} times, each time with different numbers"
+        )
         if not self.option:
             return f"{problem} ({', '.join(shown)}); save the one that you mean alone"
         advised = " or ".join(f"{self.option}{key}={value}" for value in shown)
@@ -527,7 +529,7 @@ def misfit(
     if missing:
         problems.append(f"lacks {some_of(missing)}")
     if extra:
-        problems.append(f"has {some_of(extra)} too much")
+        problems.append(f"has {some_of(extra)} in addition")
     if shapes:
         first = shapes[0]
         suffix = f" (and {len(shapes) - 1} more shapes)" if len(shapes) > 1 else ""

@@ -248,7 +248,7 @@ class PretrainedWeights:
             digest = checksum(self.file)
             if digest != arrived:
                 log.warning(
-                    "%s has another file by now: sha256 %s..., not %s...",
+                    "%s now holds a different file: sha256 %s..., not %s...",
                     self._url,
                     digest[:12],
                     arrived[:12],

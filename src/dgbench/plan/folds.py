@@ -150,8 +150,8 @@ class LeaveOneOut(Protocol):
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         if len(given) < 2:
             raise ConfigError(
-                f"leave-one-out needs at least 2 given environments, these are {len(given)}; give "
-                "more"
+                "leave-one-out needs at least 2 given environments, here are "
+                f"{len(given)}; give more"
             )
         planned = [
             Fold(str(i), tuple(e for e in given if e != out), (out,)) for i, out in enumerate(given)
@@ -167,8 +167,8 @@ class SingleSource(Protocol):
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         if len(given) < 2:
             raise ConfigError(
-                f"single-source needs at least 2 given environments, these are {len(given)}; give "
-                "more"
+                "single-source needs at least 2 given environments, here are "
+                f"{len(given)}; give more"
             )
         return [
             Fold(str(i), (source,), tuple(e for e in given if e != source))

@@ -317,8 +317,8 @@ def without_effect(config: Mapping[str, Any], values: Mapping[str, Any]) -> Iter
         )
         if named:
             yield (
-                f"{named} weighs a loss of features alone, which stand still, in vain; train the "
-                "featurizer too"
+                f"{named} has no effect: it weighs a loss of the features alone, and they "
+                "are frozen; train the featurizer too"
             )
 
 

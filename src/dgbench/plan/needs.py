@@ -141,7 +141,7 @@ _BY_GROUPS = (
     "of them"
 )
 _NO_SUCH_DEFAULT = (
-    "it is what backbone.{} is unless typed, and this backbone has no such key, or it was typed"
+    "it is only the default of backbone.{}, which this backbone does not have or which was typed"
 )
 
 _none_given = where("dataset.given", lambda given: given is None)
@@ -173,10 +173,10 @@ OF_DATASETS: Mapping[str, Need] = {
     ),
     "init.norm": Need(default_of("backbone.norm"), _NO_SUCH_DEFAULT.format("norm")),
     "init.mean": Need(
-        _fills_images, "it is what dataset.normalize.mean is unless typed; leave it out"
+        _fills_images, "it is only the default of dataset.normalize.mean; leave it out"
     ),
     "init.std": Need(
-        _fills_images, "it is what dataset.normalize.std is unless typed; leave it out"
+        _fills_images, "it is only the default of dataset.normalize.std; leave it out"
     ),
     "init.version": Need(
         _takes_published, "init.path and init.url name a file; leave one of the two out"
@@ -194,7 +194,7 @@ OF_DATASETS: Mapping[str, Need] = {
         where("protocol.minor"), "protocol.minor=0 has no such environments; leave it out"
     ),
     "protocol.default_groups": Need(
-        _default_of_groups, "protocol.groups and protocol.k stand before it; leave them out"
+        _default_of_groups, "protocol.groups and protocol.k take precedence; leave them out"
     ),
 }
 
@@ -225,7 +225,7 @@ OF_TRAINING: Mapping[str, Need] = {
     ),
     "trainer.matmul": Need(
         where("trainer.precision", lambda precision: precision != "64-true"),
-        "it is of single precision, and trainer.precision=64-true; leave one of the two out",
+        "it is for single precision, and trainer.precision=64-true; leave one of the two out",
         misleads=False,
     ),
     "averaging.rule.batchnorm_batches": Need(

@@ -140,8 +140,9 @@ class Halving(Scheme):
             )
         if self.chosen_by.uses_test_environments:
             raise ConfigError(
-                f"hparams.scheme.chosen_by={self.chosen_by.name} looks at test environments, "
-                "which stop no draw; take dgbench.analysis.selection.TrainVal"
+                f"hparams.scheme.chosen_by={self.chosen_by.name} looks at test "
+                "environments, and these must not stop a draw; take "
+                "dgbench.analysis.selection.TrainVal"
             )
         if self.chosen_by.needs_other_runs:
             raise ConfigError(

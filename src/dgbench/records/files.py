@@ -150,7 +150,8 @@ def check_unpacked(name: str | os.PathLike[str], packed: int, size: int) -> None
     limit = min(MOST_UNPACKED, max(ALWAYS_ALLOWED, MOST_EXPANSION * packed))
     if size > limit:
         raise RecordError(
-            f"{name} expands to more than {limit / 1e6:.0f} MB, which is not read; write it anew"
+            f"{name} expands to more than {limit / 1e6:.0f} MB, which is too much to "
+            "read; write it again"
         )
 
 

@@ -199,7 +199,10 @@ def _acquired(lock: FileLock, path: Path) -> bool:
         if error.errno not in NO_LOCKS:
             raise
         log.warning(
-            "%s: its file system has no locks (%s); start no second command over the same folder",
+            (
+                "%s: its file system has no locks (%s); do not start a second command on the "
+                "same folder"
+            ),
             path,
             error.strerror,
         )

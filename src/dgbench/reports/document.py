@@ -159,7 +159,7 @@ def _no_file(output: str) -> str:
     if Path(output).suffix in FILE_ENDINGS:
         stem = Path(output).with_suffix("")
         raise ValueError(
-            f"is called as a file, and a report is a folder of them; write e.g. output={stem}"
+            f"has the name of a file, and a report is a folder of files; write e.g. output={stem}"
         )
     return output
 

@@ -267,7 +267,7 @@ def pairs_of(pairing: str, folds: Sequence[Fold], given: Sequence[str]) -> list[
     """
     if len(given) < 2:
         raise ConfigError(
-            f"shift needs at least 2 given environments, these are {len(given)}; give more"
+            f"shift needs at least 2 given environments, here are {len(given)}; give more"
         )
     if pairing == "each":
         return [EnvironmentPair(pairing, f"{a}|{b}", (a,), (b,)) for a, b in combinations(given, 2)]

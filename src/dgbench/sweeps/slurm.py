@@ -13,9 +13,10 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,8 @@ GENERIC = (
     "gpus_per_node",
     "tasks_per_node",
 )
-# in which a job must be missing from the queue, without a result, to be lost: its files may come
-# late
+#: looks at the queue in which a job must be missing, without a result, to be lost: its files may
+#: come late
 POLLS = 2
 TELL_SECONDS = 60.0
 HELD = "held"  # in the reason why a job waits: JobHeldUser, launch failed requeued held
@@ -85,7 +86,8 @@ class SlurmLauncher(Launcher):
         refuse_optimizers(config)
         keys: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
         SlurmKeys(**keys)
-        self.config, self.command = config, SweepCommand.of(hydra_context, config, task_function)
+        self.config = config
+        self.command = SweepCommand.of(hydra_context, config, task_function)
         self.planner = Planner.of_sweep(hydra_context.config_loader, config)
 
     def look(self) -> None:
@@ -115,38 +117,32 @@ class SlurmLauncher(Launcher):
             JobsFailedError: some failed; each was reported when it did.
         """
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
-        alive, folder = self.alive, Path(str(self.watching["submitit_folder"])).absolute()
+        alive = self.alive
+        folder = Path(str(self.watching["submitit_folder"])).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        self.submissions, self.size = Submissions(folder), JobSize.asked(self.config)
+        self.submissions = Submissions(folder)
+        self.size = JobSize.asked(self.config)
         places = list(map(self.planner.place, job_overrides))
-        held = {
-            number
-            for job in self.submissions.held(alive, [key for _, key in places])
-            for number in job.numbers
-        }
+        held = numbers_of(self.submissions.held(alive, [key for _, key in places]))
         waiting = [SizedJob(words) for i, words in enumerate(job_overrides) if i in held]
-        # by now
+        # others may have been done since the sweeper looked
         undone = [
-            i
+            job_overrides[i]
             for i, place in enumerate(places)
             if i not in held and place.is_left(self.config.retry)
         ]
-        self.jobs = [*waiting, *self._sized([job_overrides[i] for i in undone])]
+        self.jobs = [*waiting, *self._sized(undone)]
         places = [self.planner.place(job.words) for job in self.jobs]
         expect_jobs(places, typed_command(self.config.hydra.job.name))
-        self.names, self.keys = labels([job.words for job in self.jobs]), [key for _, key in places]
+        self.names = labels([job.words for job in self.jobs])
+        self.keys = [key for _, key in places]
         self.queued = self.submissions.held(alive, self.keys)
-        self.ended: dict[
-            int, str
-        ] = {}  # number of a job -> what went wrong, empty where nothing did
+        self.ended: dict[int, str] = {}  # number of a job -> what went wrong, or an empty text
         self.times_lost = Counter[int]()
         self.told_held = False
         self.full = False  # whether it was said that the queue is full
-        # jobs of this user in the queue when it was full, and when that was
-        self.crowd, self.tried = (
-            0,
-            0.0,
-        )
+        self.crowd = 0  # jobs of this user in the queue when it was last full
+        self.tried = 0.0  # when jobs were last submitted
         parallelism: Any = self.params["array_parallelism"] or len(self.jobs)
         self.arrays = Arrays(self._submit_array, parallelism, largest_array())
         self._tell_before(alive)
@@ -165,8 +161,8 @@ class SlurmLauncher(Launcher):
                 )
             if self.arrays.waiting:
                 tell(
-                    f"{len(self.arrays.waiting)} wait here and are not submitted; the same "
-                    "command submits them"
+                    f"{len(self.arrays.waiting)} jobs wait here and are not submitted; "
+                    "the same command submits them"
                 )
             raise
         raise_failed([self.names[n] for n in sorted(self.ended) if self.ended[n]], len(self.jobs))
@@ -182,13 +178,12 @@ class SlurmLauncher(Launcher):
         return sized_jobs(jobs, Workload(self.planner))
 
     def _tell_before(self, alive: Mapping[str, str]) -> None:
-        """Print how many jobs of an earlier command are in the queue, and how those that are not
-        done left it.
-        """
-        states = Counter(
-            alive[job.id].partition(" ")[0].lower() for job in self.queued for _ in job.numbers
-        )
-        held = {number for job in self.queued for number in job.numbers}
+        """Print how many jobs of an earlier command are in the queue, and how others left it."""
+        states = Counter[str]()
+        for job in self.queued:
+            state = alive[job.id].partition(" ")[0].lower()
+            states[state] += len(job.numbers)
+        held = numbers_of(self.queued)
         ends = self.submissions.ends(
             [key for number, key in enumerate(self.keys) if number not in held]
         )
@@ -206,9 +201,9 @@ class SlurmLauncher(Launcher):
         ids = [job.id for job in self.queued]
         if not ids:
             return
-        shown = ", ".join(ids[:SHOWN]) + (
-            f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
-        )
+        shown = ", ".join(ids[:SHOWN])
+        if len(ids) > SHOWN:
+            shown += f" and {len(ids) - SHOWN} more"
         status = report_line([self.config.hydra.sweep.dir], ["report=status"])
         tell(
             f"in the queue: {len(ids)} {'job' if len(ids) == 1 else 'jobs'} ({shown}); this "
@@ -216,7 +211,7 @@ class SlurmLauncher(Launcher):
         )
         tell(f"watch: {status}")
         tell(f"end: {self._cancel()}")
-        tell("the same command again says what is open, and submits what was lost or cancelled")
+        tell("the same command again says what is left, and submits what was lost or cancelled")
 
     def _refuse_rest(self) -> None:
         """Refuse to leave jobs that are not in the queue.
@@ -224,7 +219,8 @@ class SlurmLauncher(Launcher):
         Raises:
             ConfigError: the queue had no room for some.
         """
-        n_waiting, n_queued = len(self.arrays.waiting), len(self.queued)
+        n_waiting = len(self.arrays.waiting)
+        n_queued = len(self.queued)
         if n_waiting:
             raise ConfigError(
                 f"{n_waiting} of {n_waiting + n_queued} jobs of the queue are not submitted "
@@ -236,21 +232,23 @@ class SlurmLauncher(Launcher):
         return f"scancel {' '.join(dict.fromkeys(job.id.partition('_')[0] for job in self.queued))}"
 
     def _submit(self, numbers: Sequence[int], most: int | None = None) -> None:
-        """Submit jobs, and what had no room before, in arrays that the cluster takes; the rest
-        waits here.
+        """Submit jobs, and what had no room before, in arrays that the cluster takes.
+
+        The rest waits here.
         """
         self.arrays.waiting += self._packs(numbers)
         if not self.arrays.waiting:
             return
         arrays = self._send(most)
-        sent = [queued for array in arrays for queued in array]
+        sent = list(chain.from_iterable(arrays))
         if sent:
             n = sum(len(pack) for _, pack in sent)
             ids = " to ".join(dict.fromkeys([sent[0][0], sent[-1][0]]))
             tell(f"{n} of the sweep's jobs submitted as {len(sent)} of the queue's: {ids}")
         if len(arrays) > 1 and not self.arrays.limit:
             tell(
-                f"they are {len(arrays)} arrays: this cluster takes {self.arrays.largest} jobs in "
+                f"they are in {len(arrays)} arrays: this cluster takes "
+                f"{self.arrays.largest} jobs in "
                 f"one{self._fewer(self.arrays.largest, 'makes one')}"
             )
         if self.config.wait and self.arrays.limit and (sent or not self.full):
@@ -270,9 +268,9 @@ class SlurmLauncher(Launcher):
         import submitit
 
         folder = self.submissions.folder
-        batches = [
-            {self.keys[number]: self.jobs[number].words for number in pack} for pack in packs
-        ]
+        batches = []
+        for pack in packs:
+            batches.append({self.keys[number]: self.jobs[number].words for number in pack})
         params = {**self.params, "array_parallelism": parallelism}
         warned_before: Any = self.params["signal_delay_s"]
         patience = max(1.0, min(PATIENCE, warned_before / 2))
@@ -284,8 +282,10 @@ class SlurmLauncher(Launcher):
                     cluster="slurm",
                     slurm_max_num_timeout=self.watching["max_num_timeout"],
                 )
-                named = {key if key in GENERIC else f"slurm_{key}": params[key] for key in params}
-                given = {key: value for key, value in named.items() if value is not None}
+                given = {}
+                for key, value in params.items():
+                    if value is not None:
+                        given[key if key in GENERIC else f"slurm_{key}"] = value
                 executor.update_parameters(**given)
                 with executor.batch():
                     jobs = [
@@ -328,7 +328,7 @@ class SlurmLauncher(Launcher):
             return len(self.queued)
 
     def _submit_freed(self, numbers: Sequence[int], alive: Mapping[str, str]) -> None:
-        """Submit jobs again, and as much of what waits here as the queue may have room for by now."""
+        """Submit jobs again, and as much of what waits here as the queue may have room for."""
         freed = self.crowd - len(alive)
         if not self.arrays.waiting:
             self._submit(numbers)
@@ -354,9 +354,6 @@ class SlurmLauncher(Launcher):
             if len(packed(runs_by_job, replace(self.size, runs=runs))) <= most:
                 return f"; sweep.runs_per_job={runs} {outcome}"
         return ""
-
-    # ---- watching
-    # -----------------------------------------------------------------------------------------------
 
     def _wait(self) -> None:
         heard = last_progress = time.monotonic()
@@ -388,8 +385,9 @@ class SlurmLauncher(Launcher):
                 tell("; ".join(f"{n} {state.lower()}" for state, n in states.items() if n))
 
     def _tell_held(self, alive: Mapping[str, str]) -> None:
-        """Say once which jobs wait for somebody to release them, as one whose node failed at its
-        start.
+        """Print once which jobs wait for somebody to release them.
+
+        Slurm holds a job whose node failed at its start, for one.
         """
         held = [job.id for job in self.queued if HELD in alive.get(job.id, "").lower()]
         if held and not self.told_held:
@@ -442,7 +440,8 @@ class Batch:
         folder: Path,
         patience: float = PATIENCE,
     ) -> None:
-        self.command, self.patience = command, patience
+        self.command = command
+        self.patience = patience
         self.home = os.getcwd()
         self.jobs = {key: list(words) for key, words in jobs.items()}
         self.folder = folder
@@ -453,9 +452,8 @@ class Batch:
             os.chdir(self.home)
         try:
             problems = self._run()
-        except (
-            Exception
-        ) as error:  # submitit gives up; what it writes of that is a pickle, which nobody reads
+        except Exception as error:
+            # submitit gives up; what it writes of that is a pickle, which nobody reads
             write_result(self.folder, job_of_queue(), {"error": one_line(error, None)})
             raise
         write_result(self.folder, job_of_queue(), {"problems": problems})
@@ -472,12 +470,18 @@ class Batch:
         return {key: self.command.run(words, number) for number, (key, words) in jobs}
 
     def checkpoint(self) -> Any:
-        """Return what submitit runs after a requeue: the same jobs, whose runs continue from their
-        checkpoints.
+        """Return what submitit runs after a requeue.
+
+        These are the same jobs, whose runs continue from their checkpoints.
         """
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
+
+
+def numbers_of(queued: Iterable[Queued]) -> set[int]:
+    """Return the numbers of the jobs of a sweep that jobs of the queue run."""
+    return set(chain.from_iterable(job.numbers for job in queued))
 
 
 def job_of_queue() -> str:

@@ -74,7 +74,8 @@ class Submissions:
         for file in sorted(self.folder.glob("*_jobs.json"), key=_written_at):
             last |= dict.fromkeys(self._keys(file), file.name.removesuffix("_jobs.json"))
         submitted = [key for key in keys if key in last]
-        ends = {job: self._end(job) for job in {last[key] for key in submitted}}
+        jobs = {last[key] for key in submitted}
+        ends = {job: self._end(job) for job in jobs}
         return {key: ends[last[key]] for key in submitted}
 
     def result(self, job: str) -> dict[str, str] | str | None:

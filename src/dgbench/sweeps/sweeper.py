@@ -262,9 +262,9 @@ class StudySweeper(BasicSweeper):
         missing = sum(place.is_left(self.config.retry) for place in set(ended) - set(failed))
         if missing:
             raise JobsFailedError(
-                f"{missing} of {len(set(ended))} jobs came to no end in {folder.absolute()}; "
-                "where the launcher's workers have other files, give them a shared "
-                "hydra.sweep.dir, and start the same command again"
+                f"{missing} of {len(set(ended))} jobs did not finish in "
+                f"{folder.absolute()}; if the launcher's workers see other files, give "
+                "them a shared hydra.sweep.dir, and start the same command again"
             )
 
     def _check_words(

@@ -104,7 +104,7 @@ def _folders(model: Any) -> list[Path]:
     if folder is None or not folder.is_dir():
         named = model if folder else type(model).__name__
         raise ConfigError(
-            f"averaging takes folders of runs, and {named} is none; name those of a search"
+            f"averaging takes folders of runs, which {named} is not; name those of a search"
         )
     return [folder] if (folder / MODEL_FILE).exists() else run_folders(folder)
 

@@ -346,8 +346,8 @@ def validation_accuracy(
     subject, info = Subject.of(model, "", ""), environments.info
     if not subject.trained_on(info):
         raise ConfigError(
-            f"runs of {model.record.identity['dataset']} are chosen on their own validation "
-            "images, and these are others; correct dataset.root"
+            f"runs of {model.record.identity['dataset']} are chosen on their own "
+            "validation images, and these are different ones; correct dataset.root"
         )
     (fold,) = folds_of(subject, planned_folds(protocol, info), info)
     fold_images = environments_of(fold, environments)

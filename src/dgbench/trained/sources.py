@@ -121,7 +121,7 @@ class Evaluator(Checked):
             value = getattr(self, option)
             if value is not None and all(source.reads != option for source in sources):
                 raise ConfigError(
-                    f"{option}={value} says nothing here, {reader} reads it; leave it out"
+                    f"{option}={value} has no effect here: {reader} reads it; leave it out"
                 )
         return [
             folder for source in sources for folder in self._evaluate(source.name, source.load())
@@ -145,8 +145,8 @@ class Evaluator(Checked):
                 protocol = self._own_fold(record)
             if self.classes:
                 raise ConfigError(
-                    f"classes={shown(self.classes)} says nothing of a run on the dataset that it "
-                    "was trained on, whose classes it has; leave it out"
+                    f"classes={shown(self.classes)} does not apply to a run on the "
+                    "dataset that it was trained on, whose classes it has; leave it out"
                 )
         if self.classes:
             model.classes = tuple(self.classes)
@@ -240,8 +240,8 @@ class Evaluator(Checked):
             return config["dataset"], config["protocol"], TrainerSettings(**config["trainer"])
         if typed := _protocol_words(overrides):
             raise ConfigError(
-                f"{typed[0]} says nothing of a run, which has the fold that it was trained for "
-                "unless dataset= names another dataset; leave it out"
+                f"{typed[0]} does not apply to a run, which keeps the fold that it was "
+                "trained for unless dataset= names another dataset; leave it out"
             )
         local_config = self.compose(
             [word for word in overrides if not word.lstrip("+~").startswith("dataset.")]

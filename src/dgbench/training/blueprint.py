@@ -133,9 +133,10 @@ class Blueprint:
             return
         if not draws_globally(body):
             raise ConfigError(
-                "seed_moves=inputs moves nothing of "
-                f"algorithm={self.config['algorithm']['name']}, which has no random inputs: every "
-                "seed would train the same run; choose all, order or weights"
+                "seed_moves=inputs changes nothing for "
+                f"algorithm={self.config['algorithm']['name']}, which has no random "
+                "inputs: every seed would train the same run; choose all, order or "
+                "weights"
             )
 
     def _check_networks(self) -> None:
@@ -205,8 +206,9 @@ class Blueprint:
         label = f"sharpness={self.config['sharpness']['name']}"
         if sharpness and algorithm.why_not_sharp:
             raise ConfigError(
-                f"{label} cannot go around algorithm={name}: {algorithm.why_not_sharp}; "
-                "set sharpness=none or choose another algorithm"
+                f"{label} cannot be used with algorithm={name}: "
+                f"{algorithm.why_not_sharp}; set sharpness=none or choose another "
+                "algorithm"
             )
         for key in IN_PARTS:
             n = getattr(self.settings, key)

@@ -187,7 +187,9 @@ class _Trainer:
         file = run.folder / ROW_FILE
         with RunLocks() as locks, suppress(OSError):
             if locks.take(run.folder) and (removed := cleaned(file)):
-                self.progress.note(f"{file}: {removed} were removed; the rows of the run are whole")
+                self.progress.note(
+                    f"{file}: {removed} were removed; the rows of the run are complete"
+                )
 
     def mend_predictions(self, run: Run) -> bool:
         """Write the predictions of a finished run again where they are damaged or lost, and say so.

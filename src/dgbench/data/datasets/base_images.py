@@ -468,4 +468,4 @@ class _Plain(pickle.Unpickler):
         encoded = (module, name) == ("_codecs", "encode")
         if plain or encoded:
             return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"{module}.{name} does not belong into CIFAR-10")
+        raise pickle.UnpicklingError(f"{module}.{name} does not belong in a file of CIFAR-10")

@@ -190,7 +190,7 @@ def _matching(path: Path, names: Sequence[str], features: str | Sequence[str]) -
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in free):
             raise ConfigError(
-                f"dataset.columns names {pattern}, which {path} has not; choose from "
+                f"dataset.columns names {pattern}, which {path} does not have; choose from "
                 f"{some_of(free, 8)}"
             )
     if not patterns:

@@ -153,8 +153,8 @@ def table_of_folders(
     deeper = tree.deeper.line()
     if deeper:
         warn_once(
-            f"taken below {root}: {deeper}; they count as images of the class above them, name "
-            "those that are none in dataset.bad_files"
+            f"taken below {root}: {deeper}; they count as images of the class above them, "
+            "name those that are not in dataset.bad_files"
         )
     return replace(table, left_out=tree.left_out)
 

@@ -172,7 +172,9 @@ def waterbirds(root: Path) -> list[DescribedRow]:
 
 
 def _refuse_values(file: Path, values: str) -> NoReturn:
-    raise DataError(f"{file} has a line with {values}, which the published list has not; get that")
+    raise DataError(
+        f"{file} has a line with {values}, which the published list does not have; get that list"
+    )
 
 
 BREEDS = ("bulldog", "dachshund", "labrador", "corgi")  #: the order of the locations below

@@ -194,10 +194,11 @@ def sufficient_fraction(images: int) -> float:
 
 def _of_units(undivided: Mapping[str, int], environments: int) -> str:
     return (
-        f"{len(undivided)} of {environments} environments ({_listed(undivided)}) cannot be "
-        "divided into train and val by dataset.split_by or dataset.split_pattern, all they show "
-        "belongs together; choose a finer one, or leave them out of training with "
-        f"dataset.min_images={1 + max(undivided.values())}, which tests them still"
+        f"{len(undivided)} of {environments} environments ({_listed(undivided)}) cannot "
+        "be divided into train and val by dataset.split_by or dataset.split_pattern, "
+        "because all of their images belong together; choose a finer one, or leave them "
+        f"out of training with dataset.min_images={1 + max(undivided.values())}, which "
+        "tests them still"
     )
 
 

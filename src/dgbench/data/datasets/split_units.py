@@ -39,8 +39,9 @@ def units_by_column(
     blank = [name for name, value in zip(names, values, strict=True) if not value]
     if blank:
         raise DataError(
-            f"dataset.split_by={column}: {len(blank)} of {len(values)} rows have no value there "
-            f"({some_of(blank, NAMED)}); fill it, one of its own for what stands alone"
+            f"dataset.split_by={column}: {len(blank)} of {len(values)} rows have no value "
+            f"there ({some_of(blank, NAMED)}); fill it in, with a value of its own for "
+            "each image that stands alone"
         )
     return numbered(values)
 
@@ -184,7 +185,7 @@ def caution_of_columns(across: Sequence[tuple[str, float]]) -> str:
     others = [name for name, _ in across if name != column]
     also = f" (so do {some_of(others, NAMED)})" if others else ""
     return (
-        f"{share:.0%} of the validation rows share their {column} with training rows{also}: if "
-        "these are frames of one clip or tiles of one patient, validation errors are those of "
-        f"memory; dataset.split_by={column} keeps them together"
+        f"{share:.0%} of the validation rows share their {column} with training "
+        f"rows{also}: if these are frames of one clip or tiles of one patient, validation "
+        f"errors measure memory; dataset.split_by={column} keeps them together"
     )

@@ -137,8 +137,8 @@ class SpuriousOptions(DatasetOptions):
             )
         if not {environment_name(e) for e in self.val_only} <= set(names):
             raise ConfigError(
-                f"dataset.val_only={shown(self.val_only)} names others than "
-                f"dataset.given={shown(given)}; correct it"
+                f"dataset.val_only={shown(self.val_only)} names environments that are not "
+                f"in dataset.given={shown(given)}; correct it"
             )
         everywhere = tuple(dict.fromkeys([*map(environment_name, GRID), *names]))
         pool, subsets = self._dealt(base.n_images, names)
@@ -362,7 +362,7 @@ class SpuriousPictures(SpuriousOptions):
         except InstantiationException as error:
             reason = " ".join(str(error).split())
             raise ConfigError(
-                f"dataset.paint={shown(self.paint)} cannot be had: {reason}; correct it"
+                f"dataset.paint={shown(self.paint)} cannot be used: {reason}; correct it"
             ) from error
         base = load_pictures(
             self.root, side, self.on_bad_image, expanded(self.cache_dir), self.workers

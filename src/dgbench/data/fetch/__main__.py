@@ -33,7 +33,7 @@ from dgbench.data.fetch.fetching import (
 from dgbench.downloads import checksum
 from dgbench.errors import ConfigError, DgbenchError, one_line
 
-ABOUT = """Download datasets, and look what is there.
+ABOUT = """Download datasets, and list those that are on disk.
 
   NAME ...           download datasets of conf/dataset
   list               what there is, what is on disk, what can be downloaded
@@ -335,7 +335,9 @@ def _noted(archive: Archive, fetched: Fetched) -> Finding:
             "unverified",
             f"{archive.name}: no checksum is published; it came with sha256 {fetched.sha256}",
         )
-    return Finding("ok", f"{archive.name}: {fetched.compared} was as published; not kept")
+    return Finding(
+        "ok", f"{archive.name}: {fetched.compared} was as published; the archive was not kept"
+    )
 
 
 def shown(findings: Iterator[Finding], name: str) -> bool:

@@ -285,8 +285,8 @@ def _put_back(changed: Sequence[str], arrived: Path, target: Path, checksum_note
         digest = checksum(arrived / path) if (arrived / path).is_file() else None
         if checksums and digest != checksums.digests.get(f"{target.name}/{path}"):
             raise DataError(
-                f"{path} is another file there by now than when it was downloaded; move {target} "
-                "away and fetch the dataset again"
+                f"{path} has changed there since it was downloaded; move {target} away "
+                "and fetch the dataset again"
             )
     for path in changed:
         (target / path).parent.mkdir(parents=True, exist_ok=True)

@@ -211,7 +211,7 @@ class CachedFeatures(Store):
         rows = self._row[self._key(indices.to(self._device), feature)]
         if (rows < 0).any():
             raise IndexError(
-                "an image was asked for that no score and no training environment holds"
+                "an image was requested that belongs to no evaluation and no training environment"
             )
         if self._mapped:
             self._mapped.check(rows.cpu().numpy())

@@ -151,8 +151,8 @@ def read_table(
         return _stated(table, lines, seeds, bar)
     if seeds is not None:
         raise ConfigError(
-            f"import.seeds={seeds} is of a table of means with error bars, and {table.where} is "
-            "none; leave it out"
+            f"import.seeds={seeds} is for a table of means with error bars, which "
+            f"{table.where} is not; leave it out"
         )
     return collection_of(table, lines, classes)
 
@@ -230,7 +230,8 @@ def collection_of(table: Columns, lines: pd.DataFrame, classes: int | None) -> C
     if classes is not None and lines["dataset"].nunique() > 1:
         named = ", ".join(map(str, lines["dataset"].unique()))
         raise ConfigError(
-            f"import.classes={classes} is of one dataset, the table holds {named}; leave it null"
+            f"import.classes={classes} is for one dataset, and the table holds {named}; "
+            "leave it null"
         )
     return _collected(table, _with_held_out(table, lines), classes)
 
@@ -285,7 +286,7 @@ def _lines(table: Columns, named: Mapping[str, str | None]) -> pd.DataFrame:
             ambiguous,
             "environment",
             "not one environment",
-            "say with a column environment where each line is tested",
+            "add a column environment that says where each line was tested",
         )
     for key, value in named.items():
         lines[key] = table.names(key) if key in table.column else value or _UNNAMED[key]
